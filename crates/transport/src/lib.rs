@@ -1,1 +1,12 @@
-//! (to be written)
+//! Streams that stay on one path for life.
+//!
+//! A [`TcpStream`] is opened over one [`Path`](anabranch_paths::Path) and never leaves it. It receives straight into
+//! buffers that the caller owns ([`TcpStream::try_recv`], scattered) and sends files without copying
+//! ([`TcpStream::try_send_file`]). Waiting is the async driver's: every call here either moves bytes or answers
+//! `WouldBlock`, and [`TcpStream::poll_recv_ready`] and [`TcpStream::poll_send_ready`] say when to try again.
+
+mod stats;
+mod tcp;
+
+pub use stats::StreamStats;
+pub use tcp::{ConnectError, TcpListener, TcpStream};

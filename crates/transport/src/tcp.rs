@@ -1,0 +1,173 @@
+//! TCP over plain IP.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anabranch_paths::{Endpoint, Path, PathPeer};
+use tokio::io::Interest;
+
+use crate::StreamStats;
+
+/// Connections the kernel may hold for us before we accept them.
+const BACKLOG: u32 = 1024;
+
+/// Longest time that a connection may take to open: three SYNs of the kernel's schedule, and then some.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a connection did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody answered in time.
+    #[error("{0} did not answer within {CONNECT_TIMEOUT:?}")]
+    TimedOut(Endpoint),
+    /// The system or the other side said no.
+    #[error("cannot connect to {endpoint}: {source}")]
+    Io {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A TCP connection, bound to the path it was opened on.
+#[derive(Debug)]
+pub struct TcpStream {
+    inner: tokio::net::TcpStream,
+    peer: PathPeer,
+}
+
+impl TcpStream {
+    /// Opens a connection to `endpoint`, from the local address `local` if one is given.
+    pub async fn connect(endpoint: Endpoint, local: Option<IpAddr>) -> Result<Self, ConnectError> {
+        let attempt = async {
+            let remote = endpoint.socket_addr();
+            let socket =
+                if remote.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
+            if let Some(local) = local {
+                socket.bind(SocketAddr::new(local, 0))?;
+            }
+            Self::new(socket.connect(remote).await?)
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
+            Ok(result) => result.map_err(|source| ConnectError::Io { endpoint, source }),
+            Err(_) => Err(ConnectError::TimedOut(endpoint)),
+        }
+    }
+
+    fn new(inner: tokio::net::TcpStream) -> io::Result<Self> {
+        // Requests and have messages are small and urgent; bulk data is corked explicitly.
+        inner.set_nodelay(true)?;
+        let remote = inner.peer_addr()?;
+        let path = Path::ip(inner.local_addr()?.ip(), remote.ip());
+        Ok(Self { inner, peer: PathPeer::new(remote.into(), path) })
+    }
+
+    /// Who is at the other end, and over which path.
+    pub fn peer(&self) -> &PathPeer {
+        &self.peer
+    }
+
+    /// Receives into `buffers`, in order. `Ok(0)` is the end of the stream; `WouldBlock` asks to wait.
+    ///
+    /// # Safety
+    /// Every entry must describe memory that is valid for writes of its length and that nothing else touches during the call.
+    pub unsafe fn try_recv(&self, buffers: &mut [libc::iovec]) -> io::Result<usize> {
+        self.inner.try_io(Interest::READABLE, || {
+            // SAFETY: the caller vouches for the buffers; the fd is open as long as `self`.
+            let received =
+                unsafe { libc::readv(self.inner.as_raw_fd(), buffers.as_ptr(), buffers.len() as libc::c_int) };
+            usize::try_from(received).map_err(|_| io::Error::last_os_error())
+        })
+    }
+
+    /// Sends from `buffers`, in order. With `more`, the kernel may hold back a short last segment: more follows at once.
+    pub fn try_send(&self, buffers: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
+        self.inner.try_io(Interest::WRITABLE, || {
+            // SAFETY: all zeros is a valid msghdr; `IoSlice` is ABI-compatible with `iovec`, and sendmsg does not write through it.
+            let sent = unsafe {
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = buffers.as_ptr().cast_mut().cast();
+                message.msg_iovlen = buffers.len();
+                libc::sendmsg(self.inner.as_raw_fd(), &raw const message, flags)
+            };
+            usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        })
+    }
+
+    /// Sends `len` bytes of `file` from `offset` without copying them through this process.
+    /// `Ok(0)` means that the file ends before `offset`.
+    pub fn try_send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        self.inner.try_io(Interest::WRITABLE, || {
+            let mut offset = offset as libc::off_t;
+            // SAFETY: both descriptors are open for the duration of the call, and `offset` is a local.
+            let sent =
+                unsafe { libc::sendfile(self.inner.as_raw_fd(), file.as_fd().as_raw_fd(), &raw mut offset, len) };
+            usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        })
+    }
+
+    /// Holds back short segments until uncorked, so that headers and file bytes fill whole ones.
+    pub fn set_cork(&self, corked: bool) -> io::Result<()> {
+        let value = libc::c_int::from(corked);
+        // SAFETY: the pointer and length describe `value`.
+        let result = unsafe {
+            libc::setsockopt(
+                self.inner.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_CORK,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Ready when [`TcpStream::try_recv`] may make progress.
+    pub fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner.poll_read_ready(cx)
+    }
+
+    /// Ready when sending may make progress.
+    pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner.poll_write_ready(cx)
+    }
+
+    /// Round-trip time, window and losses of this path, as the kernel sees them.
+    pub fn stats(&self) -> io::Result<StreamStats> {
+        StreamStats::of_tcp(self.inner.as_fd())
+    }
+}
+
+/// Accepts connections.
+#[derive(Debug)]
+pub struct TcpListener {
+    inner: tokio::net::TcpListener,
+}
+
+impl TcpListener {
+    /// Listens on `address`; port 0 lets the system choose.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = if address.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
+        // A restart must not wait for the old connections' TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(Self { inner: socket.listen(BACKLOG)? })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.inner.accept().await?;
+        TcpStream::new(stream)
+    }
+}
