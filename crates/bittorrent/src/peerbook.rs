@@ -1,0 +1,196 @@
+//! Addresses that may be dialled, and when to try each again.
+//!
+//! Pure: the driver says what happened, and asks whom to dial next.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Addresses kept for one content; the least promising go first.
+const ADDRESSES_MAX: usize = 4096;
+/// Wait after the first failed attempt; doubles with every further one.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+/// Longest wait between attempts.
+const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
+/// Failed attempts in a row after which an address that a stranger named is forgotten.
+const FAILURES_MAX: u32 = 6;
+
+/// Who named an address. Later ones are believed more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Another peer (BEP 11).
+    Exchange,
+    /// A tracker.
+    Tracker,
+    /// The user, or a magnet link: never forgotten.
+    User,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle { not_before: Option<Instant> },
+    Dialling,
+    Connected,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    source: Source,
+    failures: u32,
+    state: State,
+}
+
+/// The addresses known for one content.
+#[derive(Clone, Debug, Default)]
+pub struct PeerBook {
+    entries: BTreeMap<SocketAddr, Entry>,
+}
+
+impl PeerBook {
+    /// An empty book.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of addresses known.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no address is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Learns an address. Port 0 and unspecified or multicast hosts are nobody's.
+    pub fn add(&mut self, address: SocketAddr, source: Source) {
+        let ip = address.ip();
+        if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
+            return;
+        }
+        if let Some(entry) = self.entries.get_mut(&address) {
+            entry.source = entry.source.max(source);
+            return;
+        }
+        if self.entries.len() >= ADDRESSES_MAX && !self.forget_one(source) {
+            return;
+        }
+        self.entries.insert(address, Entry { source, failures: 0, state: State::Idle { not_before: None } });
+    }
+
+    /// Makes room by forgetting the idle address with the most failures that is not more trusted than `for_source`.
+    fn forget_one(&mut self, for_source: Source) -> bool {
+        let worst = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry.state, State::Idle { .. }) && entry.source <= for_source)
+            .filter(|(_, entry)| entry.source != Source::User)
+            .max_by_key(|(_, entry)| (entry.failures, std::cmp::Reverse(entry.source)))
+            .map(|(address, _)| *address);
+        worst.is_some_and(|address| self.entries.remove(&address).is_some())
+    }
+
+    /// The next address to dial, marked as being dialled.
+    pub fn next(&mut self, now: Instant) -> Option<SocketAddr> {
+        let (address, entry) = self
+            .entries
+            .iter_mut()
+            .filter(|(_, entry)| match entry.state {
+                State::Idle { not_before } => not_before.is_none_or(|at| at <= now),
+                State::Dialling | State::Connected => false,
+            })
+            .min_by_key(|(_, entry)| (entry.failures, std::cmp::Reverse(entry.source)))?;
+        entry.state = State::Dialling;
+        Some(*address)
+    }
+
+    /// When [`PeerBook::next`] may have something again; `None` while nobody waits.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let waiting = |entry: &Entry| match entry.state {
+            State::Idle { not_before } => not_before,
+            State::Dialling | State::Connected => None,
+        };
+        self.entries.values().filter_map(waiting).min()
+    }
+
+    /// Somebody at this address is connected, whoever dialled.
+    pub fn connected(&mut self, address: SocketAddr) {
+        if let Some(entry) = self.entries.get_mut(&address) {
+            entry.failures = 0;
+            entry.state = State::Connected;
+        }
+    }
+
+    /// The attempt failed, or the connection ended. `useful` connections may be tried again soon.
+    pub fn lost(&mut self, address: SocketAddr, useful: bool, now: Instant) {
+        let Some(entry) = self.entries.get_mut(&address) else { return };
+        entry.failures = if useful { 1 } else { entry.failures + 1 };
+        if entry.failures > FAILURES_MAX && entry.source != Source::User {
+            self.entries.remove(&address);
+            return;
+        }
+        let wait = RETRY_FIRST.saturating_mul(1 << (entry.failures - 1).min(16)).min(RETRY_MAX);
+        entry.state = State::Idle { not_before: Some(now + wait) };
+    }
+
+    /// This address must not be dialled again: ourselves, or a banned peer.
+    pub fn forget(&mut self, address: SocketAddr) {
+        self.entries.remove(&address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn back_off_doubles_and_strangers_are_forgotten() {
+        let (mut book, mut now) = (PeerBook::new(), Instant::now());
+        book.add(address(1), Source::Tracker);
+        for attempt in 0..=FAILURES_MAX {
+            assert_eq!(book.next(now), Some(address(1)), "attempt {attempt}");
+            book.lost(address(1), false, now);
+            assert_eq!(book.next(now), None);
+            now = book.next_deadline().unwrap_or(now);
+        }
+        assert!(book.is_empty());
+    }
+
+    #[test]
+    fn what_the_user_named_is_tried_for_ever() {
+        let (mut book, mut now) = (PeerBook::new(), Instant::now());
+        book.add(address(1), Source::User);
+        for _ in 0..100 {
+            assert_eq!(book.next(now), Some(address(1)));
+            book.lost(address(1), false, now);
+            now += RETRY_MAX;
+        }
+    }
+
+    #[test]
+    fn the_book_is_bounded_and_prefers_those_that_work() {
+        let mut book = PeerBook::new();
+        let now = Instant::now();
+        book.add(address(1), Source::User);
+        for port in 2..=ADDRESSES_MAX as u16 {
+            book.add(address(port), Source::Exchange);
+        }
+        assert_eq!(book.len(), ADDRESSES_MAX);
+        book.add(address(60_000), Source::Tracker);
+        assert_eq!(book.len(), ADDRESSES_MAX);
+        assert_eq!(book.next(now), Some(address(1)));
+        assert_eq!(book.next(now), Some(address(60_000)));
+    }
+
+    #[test]
+    fn nobody_listens_on_port_zero() {
+        let mut book = PeerBook::new();
+        book.add(address(0), Source::User);
+        book.add("0.0.0.0:5".parse().unwrap(), Source::User);
+        assert!(book.is_empty());
+    }
+}

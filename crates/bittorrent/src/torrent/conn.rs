@@ -1,0 +1,194 @@
+//! State of one connection: what both sides have, want and owe.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anabranch_content::bitfield::Bitfield;
+
+use super::config::{DEFAULT_REQQ, PENDING_HAVES_MAX};
+use crate::PeerKey;
+use crate::extension::pex::PexState;
+use crate::pipeline::Pipeline;
+use crate::rate::Rate;
+use crate::wire::BlockRange;
+
+/// A request of ours that is on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outstanding {
+    pub range: BlockRange,
+    /// Set when its payload started to arrive.
+    pub arriving: bool,
+}
+
+/// The pieces that a peer has.
+#[derive(Clone, Debug)]
+pub(super) enum Has {
+    /// The piece count is not known yet: what the peer said, to be replayed.
+    Pending { all: bool, bitfield: Option<Vec<u8>>, haves: Vec<u32> },
+    /// One bit a piece.
+    Known(Bitfield),
+}
+
+/// One connection. It belongs to one path.
+pub(super) struct Conn {
+    pub peer: PeerKey,
+    pub address: SocketAddr,
+    pub outgoing: bool,
+    pub fast: bool,
+    pub extended: bool,
+    pub v2: bool,
+
+    /// Control messages waiting to be sent.
+    pub out: Vec<u8>,
+    pub dirty: bool,
+    pub closing: bool,
+
+    pub has: Has,
+    /// A bitfield, have-all or have-none came: none may come again.
+    pub bitfield_seen: bool,
+    pub upload_only: bool,
+    pub choking_us: bool,
+    pub interested_in_us: bool,
+    pub allowed_fast: Vec<u32>,
+    pub suggested: VecDeque<u32>,
+
+    pub choking: bool,
+    pub interested: bool,
+    pub requests: VecDeque<Outstanding>,
+    pub requested_bytes: u64,
+    pub late: VecDeque<BlockRange>,
+    pub unsolicited: u32,
+    pub snubbed: bool,
+    pub pipeline: Pipeline,
+
+    pub uploads: VecDeque<BlockRange>,
+    pub upload_overflow: u32,
+    /// Pieces we grant the peer while it is choked (BEP 6).
+    pub granted_fast: Vec<u32>,
+
+    pub down: Rate,
+    pub up: Rate,
+    pub downloaded_bytes: u64,
+    pub uploaded_bytes: u64,
+    pub opened: Instant,
+    pub last_received: Instant,
+    pub last_sent: Instant,
+    /// Payload or a request of ours moved last: what snubbing is measured from.
+    pub last_progress: Instant,
+
+    pub reqq: u32,
+    pub request_len_max: u32,
+    pub client: Option<String>,
+    pub listen_port: Option<u16>,
+    pub ut_metadata: Option<u8>,
+    pub ut_pex: Option<u8>,
+    pub lt_donthave: Option<u8>,
+    pub pex: PexState,
+    pub pex_received: Option<Instant>,
+    /// Hash requests of ours waiting for an answer (BEP 52).
+    pub hash_requests: u32,
+}
+
+/// What the two handshakes agreed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Negotiated {
+    /// BEP 6.
+    pub fast: bool,
+    /// BEP 10.
+    pub extended: bool,
+    /// BEP 52: hash requests may be sent.
+    pub v2: bool,
+}
+
+impl Conn {
+    pub fn new(
+        peer: PeerKey,
+        address: SocketAddr,
+        outgoing: bool,
+        negotiated: Negotiated,
+        pieces: Option<u32>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            peer,
+            address,
+            outgoing,
+            fast: negotiated.fast,
+            extended: negotiated.extended,
+            v2: negotiated.v2,
+            out: Vec::new(),
+            dirty: false,
+            closing: false,
+            has: match pieces {
+                Some(count) => Has::Known(Bitfield::new(count)),
+                None => Has::Pending { all: false, bitfield: None, haves: Vec::new() },
+            },
+            bitfield_seen: false,
+            upload_only: false,
+            choking_us: true,
+            interested_in_us: false,
+            allowed_fast: Vec::new(),
+            suggested: VecDeque::new(),
+            choking: true,
+            interested: false,
+            requests: VecDeque::new(),
+            requested_bytes: 0,
+            late: VecDeque::new(),
+            unsolicited: 0,
+            snubbed: false,
+            pipeline: Pipeline::new(now),
+            uploads: VecDeque::new(),
+            upload_overflow: 0,
+            granted_fast: Vec::new(),
+            down: Rate::new(now),
+            up: Rate::new(now),
+            downloaded_bytes: 0,
+            uploaded_bytes: 0,
+            opened: now,
+            last_received: now,
+            last_sent: now,
+            last_progress: now,
+            reqq: DEFAULT_REQQ,
+            request_len_max: anabranch_content::geometry::BLOCK_LEN,
+            client: None,
+            listen_port: None,
+            ut_metadata: None,
+            ut_pex: None,
+            lt_donthave: None,
+            pex: PexState::new(),
+            pex_received: None,
+            hash_requests: 0,
+        }
+    }
+
+    /// The pieces the peer has, once the piece count is known.
+    pub fn bits(&self) -> Option<&Bitfield> {
+        match &self.has {
+            Has::Known(bits) => Some(bits),
+            Has::Pending { .. } => None,
+        }
+    }
+
+    /// Whether the peer has everything.
+    pub fn is_seed(&self) -> bool {
+        self.bits().is_some_and(|bits| bits.is_full() && !bits.is_empty())
+    }
+
+    /// Keeps a have message for the day when the piece count is known.
+    pub fn pend_have(&mut self, piece: u32) {
+        if let Has::Pending { haves, .. } = &mut self.has
+            && haves.len() < PENDING_HAVES_MAX
+        {
+            haves.push(piece);
+        }
+    }
+
+    /// Where the peer can be dialled: its own word for the port where we did not dial it.
+    pub fn listen_address(&self) -> Option<SocketAddr> {
+        if self.outgoing {
+            return Some(self.address);
+        }
+        self.listen_port.map(|port| SocketAddr::new(self.address.ip(), port))
+    }
+}

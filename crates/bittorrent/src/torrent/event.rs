@@ -1,0 +1,84 @@
+//! What a torrent tells its driver.
+
+use std::net::SocketAddr;
+
+use anabranch_content::info::Sha256Digest;
+
+use crate::{ConnId, PeerKey};
+
+/// Something that the driver has to act on or may show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The info dictionary arrived and its hash is right: parse it, open the storage, then call `set_content`.
+    Metadata(Vec<u8>),
+    /// Every block of the piece is there: verify and write it, then call `piece_verified`.
+    PieceComplete {
+        /// Index of the piece.
+        piece: u32,
+    },
+    /// The connection must be closed.
+    Close {
+        /// Which one.
+        conn: ConnId,
+        /// Why, for the log.
+        reason: String,
+    },
+    /// A peer proved hostile. Its connections are closed by events of their own.
+    Banned {
+        /// Which peer.
+        peer: PeerKey,
+        /// Its address.
+        address: SocketAddr,
+        /// What it did.
+        reason: String,
+    },
+    /// Addresses of other peers (BEP 11).
+    Peers(Vec<SocketAddr>),
+    /// A peer wants block hashes of this piece (BEP 52): hash it and call `leaves_ready`.
+    LeavesWanted {
+        /// Index of the piece.
+        piece: u32,
+    },
+    /// Piece layers became known (BEP 52): worth keeping for the next start.
+    PieceLayer {
+        /// Root of the file they belong to.
+        root: Sha256Digest,
+    },
+    /// Every wanted piece is verified.
+    Finished,
+}
+
+/// The outcome of verifying a piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The hash is right and the bytes are written. `digests` (one a block) only where [`super::Torrent::wants_digests`] said so.
+    Good {
+        /// One digest a block.
+        digests: Vec<u64>,
+    },
+    /// The hash is wrong.
+    Bad {
+        /// One digest a block.
+        digests: Vec<u64>,
+    },
+    /// It could not be written or read; it is fetched again when storage works.
+    Lost,
+}
+
+/// What a piece has to hash to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedHash {
+    /// SHA-1 over the whole piece (BEP 3).
+    pub v1: Option<[u8; 20]>,
+    /// Root over the piece's blocks, and how many leaves the tree under it has, padding included (BEP 52).
+    pub v2: Option<(Sha256Digest, u32)>,
+}
+
+/// Where the payload of an arriving block belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// It is wanted: into the piece's buffer.
+    Wanted,
+    /// Read it and throw it away.
+    Unwanted,
+}

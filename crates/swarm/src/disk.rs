@@ -1,0 +1,418 @@
+//! The threads that hash and write, so that the network thread never waits for a disk.
+//!
+//! Complete pieces queue here, from all contents. A thread takes as many as the hash functions have lanes and verifies
+//! them side by side, which is several times cheaper per byte than one after the other; then it writes the good ones, in
+//! one call each. Everything else that touches a disk (spills, checks, resume files) is a plain job in the same queue.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::io::IoSlice;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::torrent::ExpectedHash;
+use anabranch_content::geometry::{BLOCK_LEN, Geometry};
+use anabranch_content::hash::{self, Sha1};
+use anabranch_content::merkle;
+use anabranch_content::info::Sha256Digest;
+use anabranch_content::storage::{Storage, StorageError};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::buffers::{CHUNK_LEN, WholePiece};
+use crate::events::TorrentId;
+use crate::journal::Journal;
+
+/// Pieces verified side by side: the lanes of the widest hash function.
+const BATCH_MAX: usize = 16;
+/// Longest wait for a batch to fill, while pieces arrive in quick succession.
+const LINGER_MAX: Duration = Duration::from_millis(12);
+/// Pieces that arrive further apart than this are verified as they come.
+const LINGER_GAP_MAX: Duration = Duration::from_millis(2);
+
+/// A piece to be verified and written.
+pub struct VerifyJob {
+    /// Whose it is, for the answer.
+    pub torrent: TorrentId,
+    /// Index of the piece.
+    pub piece: u32,
+    /// Its bytes.
+    pub whole: WholePiece,
+    /// What it has to hash to.
+    pub expected: ExpectedHash,
+    /// Whether the digests of its blocks are wanted even when it is good.
+    pub digests: bool,
+    /// Where it is written.
+    pub storage: Arc<Storage>,
+    /// Where it is recorded once it is written.
+    pub journal: Arc<Journal>,
+    /// Sizes.
+    pub geometry: Geometry,
+    /// Where the answer goes.
+    pub replies: UnboundedSender<Reply>,
+}
+
+/// An answer to the network thread.
+pub enum Reply {
+    /// A piece was verified.
+    Verified(Verified),
+    /// Blocks were written ahead of time, or could not be.
+    Spilled {
+        /// Whose they are.
+        torrent: TorrentId,
+        /// Their piece.
+        piece: u32,
+        /// Which blocks of it.
+        blocks: Vec<u32>,
+        /// Why not.
+        written: Result<(), String>,
+    },
+    /// The leaves of a piece's Merkle tree; none where it could not be read.
+    Leaves {
+        /// Whose they are.
+        torrent: TorrentId,
+        /// Their piece.
+        piece: u32,
+        /// One a block.
+        hashes: Vec<Sha256Digest>,
+    },
+}
+
+/// What became of a [`VerifyJob`].
+pub struct Verified {
+    /// Whose it is.
+    pub torrent: TorrentId,
+    /// Index of the piece.
+    pub piece: u32,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// The outcome of verifying and writing a piece.
+pub enum Outcome {
+    /// Right and written.
+    Good {
+        /// One digest a block, where asked for.
+        digests: Vec<u64>,
+    },
+    /// Wrong.
+    Bad {
+        /// One digest a block.
+        digests: Vec<u64>,
+    },
+    /// Storage is out of order. The job is whole, to be handed in again when the cause is gone.
+    Failed {
+        /// What is out of order.
+        error: StorageError,
+        /// The job.
+        job: Box<VerifyJob>,
+    },
+}
+
+type Task = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queue {
+    pieces: VecDeque<VerifyJob>,
+    tasks: VecDeque<Task>,
+    /// When the last piece came, and how long after the one before: what tells a torrent of pieces from a trickle.
+    last_piece: Option<Instant>,
+    gap: Option<Duration>,
+    closing: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    digest_key: RandomState,
+}
+
+/// The disk threads.
+pub struct Disk {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Disk {
+    /// Starts `threads` of them.
+    pub fn new(threads: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            digest_key: RandomState::new(),
+        });
+        let spawn = |index: usize| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new().name(format!("disk-{index}")).spawn(move || shared.run())
+        };
+        let threads = (0..threads.max(1)).map(spawn).collect::<Result<_, _>>()?;
+        Ok(Self { shared, threads })
+    }
+
+    /// Queues a piece. What queues is bounded by the buffers that pieces are made of.
+    pub fn verify(&self, job: VerifyJob) {
+        let mut queue = self.shared.lock();
+        let now = Instant::now();
+        queue.gap = queue.last_piece.map(|last| now - last);
+        queue.last_piece = Some(now);
+        queue.pieces.push_back(job);
+        // While a batch gathers, one thread is awake and counting: waking it for every piece would undo the gain.
+        if queue.pieces.len() == 1 || queue.pieces.len() % BATCH_MAX == 0 {
+            self.shared.wake.notify_one();
+        }
+    }
+
+    /// Runs `task` on a disk thread.
+    pub fn run(&self, task: impl FnOnce() + Send + 'static) {
+        self.shared.lock().tasks.push_back(Box::new(task));
+        self.shared.wake.notify_one();
+    }
+
+    /// Runs `task` on a disk thread and waits for its answer; `None` when the threads are gone.
+    pub async fn ask<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (answer, wait) = tokio::sync::oneshot::channel();
+        self.run(move || {
+            let _ = answer.send(task());
+        });
+        wait.await.ok()
+    }
+}
+
+impl Drop for Disk {
+    /// Finishes what is queued.
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so on stderr.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // A panicking job leaves the queue as it was.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        while let Some((task, batch)) = self.next_work() {
+            if let Some(task) = task {
+                task();
+            }
+            if !batch.is_empty() {
+                self.verify(batch);
+            }
+        }
+    }
+
+    fn next_work(&self) -> Option<(Option<Task>, Vec<VerifyJob>)> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(task) = queue.tasks.pop_front() {
+                return Some((Some(task), Vec::new()));
+            }
+            if !queue.pieces.is_empty() {
+                queue = self.linger(queue);
+                let count = queue.pieces.len().min(BATCH_MAX);
+                let batch: Vec<VerifyJob> = queue.pieces.drain(..count).collect();
+                if !queue.pieces.is_empty() {
+                    self.wake.notify_one();
+                }
+                // Another thread may have taken them while this one lingered.
+                if !batch.is_empty() {
+                    return Some((None, batch));
+                }
+                continue;
+            }
+            if queue.closing {
+                return None;
+            }
+            queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets a batch fill where pieces come so fast that it will soon be full.
+    fn linger<'a>(&self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let deadline = Instant::now() + LINGER_MAX;
+        while queue.pieces.len() < BATCH_MAX && queue.tasks.is_empty() && !queue.closing {
+            let fast = queue.gap.is_some_and(|gap| gap <= LINGER_GAP_MAX)
+                && queue.last_piece.is_some_and(|last| last.elapsed() <= LINGER_GAP_MAX);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !fast || left.is_zero() {
+                break;
+            }
+            let wait = left.min(LINGER_GAP_MAX);
+            queue = self.wake.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        queue
+    }
+
+    fn verify(&self, batch: Vec<VerifyJob>) {
+        let (in_memory, spilled): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|job| job.whole.on_disk.is_empty() && !job.ends_in_padding());
+        let mut good = vec![true; in_memory.len()];
+        check_v1(&in_memory, &mut good);
+        check_v2(&in_memory, &mut good);
+        for (job, good) in in_memory.into_iter().zip(good) {
+            self.finish(job, good);
+        }
+        for job in spilled {
+            match check_alone(&job) {
+                Ok(good) => self.finish(job, good),
+                Err(error) => job.fail(error),
+            }
+        }
+    }
+
+    /// Writes a good piece and answers.
+    fn finish(&self, job: VerifyJob, good: bool) {
+        let digests = if !good || job.digests { self.block_digests(&job) } else { Ok(Vec::new()) };
+        let outcome = match (good, digests) {
+            (_, Err(error)) => return job.fail(error),
+            (false, Ok(digests)) => Outcome::Bad { digests },
+            (true, Ok(digests)) => {
+                if let Err(error) = job.write() {
+                    return job.fail(error);
+                }
+                Outcome::Good { digests }
+            }
+        };
+        // The network thread may be gone already: then nobody asks.
+        let _ = job.replies.send(Reply::Verified(Verified { torrent: job.torrent, piece: job.piece, outcome }));
+    }
+
+    /// A keyed digest of every block, for telling later who sent which: nobody outside can make two blocks collide.
+    fn block_digests(&self, job: &VerifyJob) -> Result<Vec<u64>, StorageError> {
+        let mut scratch = Vec::new();
+        let mut digests = Vec::new();
+        for chunk in 0..job.whole.chunks.len() {
+            for block in job.chunk(chunk, &mut scratch)?.chunks(BLOCK_LEN as usize) {
+                digests.push(self.digest_key.hash_one(block));
+            }
+        }
+        Ok(digests)
+    }
+}
+
+/// Verifies the SHA-1 of all pieces side by side.
+fn check_v1(jobs: &[VerifyJob], good: &mut [bool]) {
+    let with_v1: Vec<(usize, [u8; 20])> =
+        jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job.expected.v1?))).collect();
+    let slices: Vec<Vec<&[u8]>> = with_v1.iter().map(|(at, _)| jobs[*at].memory().collect()).collect();
+    let messages: Vec<&[&[u8]]> = slices.iter().map(Vec::as_slice).collect();
+    for ((at, expected), digest) in with_v1.iter().zip(hash::sha1_pieces(&messages)) {
+        good[*at] &= digest == *expected;
+    }
+}
+
+/// Verifies the Merkle roots of all pieces, all leaves side by side (BEP 52).
+fn check_v2(jobs: &[VerifyJob], good: &mut [bool]) {
+    let with_v2 = || jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job, job.expected.v2?)));
+    let blocks: Vec<&[u8]> = with_v2()
+        .flat_map(|(_, job, _)| job.memory().flat_map(|chunk| chunk.chunks(BLOCK_LEN as usize)))
+        .collect();
+    if blocks.is_empty() {
+        return;
+    }
+    let mut leaves = hash::sha256_many(&blocks).into_iter();
+    for (at, job, (root, leaf_count)) in with_v2() {
+        let own: Vec<_> = leaves.by_ref().take(job.geometry.block_count(job.piece) as usize).collect();
+        good[at] &= merkle::root_from_leaves(&own, leaf_count) == root;
+    }
+}
+
+/// Verifies a piece that is partly on disk or ends in padding, chunk by chunk, in little memory.
+fn check_alone(job: &VerifyJob) -> Result<bool, StorageError> {
+    let mut sha1 = Sha1::new();
+    let mut leaves = Vec::new();
+    let mut scratch = Vec::new();
+    for chunk in 0..job.whole.chunks.len() {
+        let bytes = job.chunk(chunk, &mut scratch)?;
+        if job.expected.v1.is_some() {
+            sha1.update(bytes);
+        }
+        if job.expected.v2.is_some() {
+            leaves.extend(hash::sha256_many(&bytes.chunks(BLOCK_LEN as usize).collect::<Vec<_>>()));
+        }
+    }
+    let mut padding = job.geometry.piece_len(job.piece) - job.geometry.data_len(job.piece);
+    while padding > 0 && job.expected.v1.is_some() {
+        let zeros = [0; BLOCK_LEN as usize];
+        let run = padding.min(BLOCK_LEN);
+        sha1.update(&zeros[..run as usize]);
+        padding -= run;
+    }
+    let v1_good = job.expected.v1.is_none_or(|expected| sha1.finish() == expected);
+    let v2_good = job.expected.v2.is_none_or(|(root, count)| merkle::root_from_leaves(&leaves, count) == root);
+    Ok(v1_good && v2_good)
+}
+
+impl VerifyJob {
+    fn ends_in_padding(&self) -> bool {
+        self.geometry.data_len(self.piece) != self.geometry.piece_len(self.piece)
+    }
+
+    fn chunk_len(&self, chunk: usize) -> u32 {
+        let full = self.geometry.piece_length().min(CHUNK_LEN);
+        (self.geometry.data_len(self.piece) - chunk as u32 * full).min(full)
+    }
+
+    fn chunk_offset(&self, chunk: usize) -> u64 {
+        let full = self.geometry.piece_length().min(CHUNK_LEN);
+        self.geometry.piece_offset(self.piece) + chunk as u64 * u64::from(full)
+    }
+
+    /// The chunks that are in memory, in order, each as long as it holds data.
+    fn memory(&self) -> impl Iterator<Item = &[u8]> {
+        let chunks = self.whole.chunks.iter().enumerate();
+        chunks.filter_map(|(at, chunk)| chunk.as_ref().map(|buffer| &buffer[..self.chunk_len(at) as usize]))
+    }
+
+    /// A chunk's bytes, wherever they are.
+    fn chunk<'a>(&'a self, chunk: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], StorageError> {
+        let len = self.chunk_len(chunk) as usize;
+        let per_chunk = self.geometry.piece_length().min(CHUNK_LEN).div_ceil(BLOCK_LEN);
+        let first = chunk as u32 * per_chunk;
+        let spilled = |block: &&u32| (first..first + per_chunk).contains(block);
+        let Some(buffer) = &self.whole.chunks[chunk] else {
+            scratch.resize(len, 0);
+            self.storage.read_at(self.chunk_offset(chunk), scratch)?;
+            return Ok(scratch);
+        };
+        if self.whole.on_disk.iter().all(|block| !spilled(&block)) {
+            return Ok(&buffer[..len]);
+        }
+        scratch.clear();
+        scratch.extend_from_slice(&buffer[..len]);
+        for block in self.whole.on_disk.iter().filter(spilled) {
+            let begin = ((block - first) * BLOCK_LEN) as usize;
+            let end = (begin + BLOCK_LEN as usize).min(len);
+            self.storage.read_at(self.chunk_offset(chunk) + begin as u64, &mut scratch[begin..end])?;
+        }
+        Ok(scratch)
+    }
+
+    /// Writes what is not on disk yet, then records the piece: it counts from there on.
+    fn write(&self) -> Result<(), StorageError> {
+        if self.whole.on_disk.is_empty() {
+            let slices: Vec<IoSlice<'_>> = self.memory().map(IoSlice::new).collect();
+            self.storage.write_at(self.geometry.piece_offset(self.piece), &slices)?;
+        } else {
+            let mut scratch = Vec::new();
+            for chunk in (0..self.whole.chunks.len()).filter(|at| self.whole.chunks[*at].is_some()) {
+                let bytes = self.chunk(chunk, &mut scratch)?;
+                self.storage.write_at(self.chunk_offset(chunk), &[IoSlice::new(bytes)])?;
+            }
+        }
+        self.journal.record(self.piece, &self.storage);
+        Ok(())
+    }
+
+    fn fail(self, error: StorageError) {
+        let (torrent, piece, replies) = (self.torrent, self.piece, self.replies.clone());
+        let outcome = Outcome::Failed { error, job: Box::new(self) };
+        let _ = replies.send(Reply::Verified(Verified { torrent, piece, outcome }));
+    }
+}

@@ -1,0 +1,109 @@
+//! What a session tells its owner.
+
+use std::net::SocketAddr;
+
+use anabranch_content::info::InfoHashes;
+
+/// A content's number within its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TorrentId(pub u64);
+
+/// Something that happened to one content.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// Which content.
+    pub torrent: TorrentId,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What can happen.
+#[derive(Clone, Debug)]
+pub enum EventKind {
+    /// The metadata is known (at once, or fetched from peers), and the files are being looked at.
+    Metadata {
+        /// Name of the content.
+        name: String,
+        /// Its identity.
+        hashes: InfoHashes,
+    },
+    /// Pieces on disk are being verified.
+    Checking {
+        /// Bytes verified so far.
+        bytes_done: u64,
+        /// Bytes to verify.
+        bytes_total: u64,
+    },
+    /// Files are open and what is on disk is known: transfer begins.
+    Started {
+        /// Pieces that are there already.
+        pieces_have: u32,
+        /// All pieces.
+        pieces_total: u32,
+        /// Bytes of wanted content that are there already.
+        bytes_done: u64,
+        /// Bytes of wanted content.
+        bytes_total: u64,
+        /// Files that changed behind our back and were checked again.
+        changed_files: Vec<String>,
+    },
+    /// A piece was verified and written.
+    Piece {
+        /// Its index.
+        index: u32,
+    },
+    /// A piece failed its hash; it is fetched again.
+    PieceFailed {
+        /// Its index.
+        index: u32,
+    },
+    /// Everything wanted is verified and written.
+    Finished,
+    /// A peer is connected.
+    PeerConnected {
+        /// Its address.
+        address: SocketAddr,
+        /// Whether we dialled.
+        outgoing: bool,
+    },
+    /// A peer is gone.
+    PeerDisconnected {
+        /// Its address.
+        address: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// A peer proved hostile.
+    PeerBanned {
+        /// Its address.
+        address: SocketAddr,
+        /// What it did.
+        reason: String,
+    },
+    /// A tracker answered.
+    Tracker {
+        /// Its address.
+        url: String,
+        /// Peers that it named.
+        peers: usize,
+    },
+    /// A tracker failed; it is asked again later.
+    TrackerFailed {
+        /// Its address.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// Storage is out of order. The transfer waits, nothing is lost, and it goes on by itself.
+    Paused {
+        /// What is out of order and what helps.
+        reason: String,
+    },
+    /// The cause is gone.
+    Resumed,
+    /// The content cannot be gone on with.
+    Failed {
+        /// Why, and what helps.
+        reason: String,
+    },
+}

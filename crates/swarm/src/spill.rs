@@ -1,0 +1,38 @@
+//! Blocks on disk ahead of their piece, and leaves read back from it: small jobs of the disk threads.
+
+use std::io::IoSlice;
+
+use anabranch_content::geometry::{BLOCK_LEN, Geometry};
+use anabranch_content::hash;
+use anabranch_content::info::Sha256Digest;
+use anabranch_content::storage::{Storage, StorageError};
+
+use crate::buffers::{CHUNK_LEN, Spill};
+
+/// Writes the valid blocks of a chunk to their place, run by run.
+pub fn write(storage: &Storage, geometry: &Geometry, spill: &Spill) -> Result<(), StorageError> {
+    let chunk_begin = spill.chunk * geometry.piece_length().min(CHUNK_LEN);
+    for run in spill.blocks.chunk_by(|one, next| one + 1 == *next) {
+        let begin = run[0] * BLOCK_LEN;
+        let last = run[run.len() - 1];
+        let end = last * BLOCK_LEN + geometry.block_len(spill.piece, last);
+        let bytes = &spill.buffer[(begin - chunk_begin) as usize..(end - chunk_begin) as usize];
+        storage.write_at(geometry.piece_offset(spill.piece) + u64::from(begin), &[IoSlice::new(bytes)])?;
+    }
+    Ok(())
+}
+
+/// Hashes the blocks of a piece on disk (BEP 52).
+pub fn leaves(storage: &Storage, piece: u32) -> Result<Vec<Sha256Digest>, StorageError> {
+    let geometry = &storage.info().geometry;
+    let mut leaves = Vec::new();
+    let mut chunk = vec![0; geometry.data_len(piece).min(CHUNK_LEN) as usize];
+    let mut begin = 0;
+    while begin < geometry.data_len(piece) {
+        let len = (geometry.data_len(piece) - begin).min(CHUNK_LEN) as usize;
+        storage.read_at(geometry.piece_offset(piece) + u64::from(begin), &mut chunk[..len])?;
+        leaves.extend(hash::sha256_many(&chunk[..len].chunks(BLOCK_LEN as usize).collect::<Vec<_>>()));
+        begin += len as u32;
+    }
+    Ok(leaves)
+}

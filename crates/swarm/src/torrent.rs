@@ -1,0 +1,440 @@
+//! One content at work: the core, its buffers, its files and its connections' handles.
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_bittorrent::ConnId;
+use anabranch_bittorrent::peerbook::{PeerBook, Source};
+use anabranch_bittorrent::torrent::{Event as CoreEvent, Torrent, Verdict};
+use anabranch_content::info::InfoHashes;
+use anabranch_content::storage::Storage;
+use tokio::sync::Notify;
+
+use crate::buffers::PieceBuffers;
+use crate::disk::{Outcome, Reply, Verified, VerifyJob};
+use crate::events::{Event, EventKind, TorrentId};
+use crate::journal::Journal;
+use crate::limits::{Limiter, Limits};
+use crate::session::Shared;
+use crate::spill;
+
+/// A content that tasks share. All tasks run on one thread, and none holds a borrow across an await.
+#[derive(Clone)]
+pub struct TorrentRef(Rc<RefCell<State>>);
+
+impl TorrentRef {
+    /// Wraps the state.
+    pub fn new(state: State) -> Self {
+        Self(Rc::new(RefCell::new(state)))
+    }
+
+    /// Looks in.
+    pub fn borrow(&self) -> Ref<'_, State> {
+        self.0.borrow()
+    }
+
+    /// Changes it.
+    pub fn borrow_mut(&self) -> RefMut<'_, State> {
+        self.0.borrow_mut()
+    }
+}
+
+/// How others reach a connection's task.
+#[derive(Default)]
+pub struct ConnHandle {
+    notify: Notify,
+    close: RefCell<Option<String>>,
+    closing: Cell<bool>,
+}
+
+impl ConnHandle {
+    /// There is something to send.
+    pub fn wake(&self) {
+        self.notify.notify_one();
+    }
+
+    /// The connection is to end.
+    pub fn close(&self, reason: String) {
+        if !self.closing.replace(true) {
+            *self.close.borrow_mut() = Some(reason);
+        }
+        self.notify.notify_one();
+    }
+
+    /// Why the connection is to end, if it is.
+    pub fn take_close(&self) -> Option<String> {
+        self.close.borrow_mut().take()
+    }
+
+    /// Whether the connection is to end.
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Waits for [`ConnHandle::wake`] or [`ConnHandle::close`].
+    pub async fn notified(&self) {
+        self.notify.notified().await;
+    }
+}
+
+/// The files of a content and what is recorded of them.
+pub struct Files {
+    /// The files.
+    pub storage: Arc<Storage>,
+    /// The record of verified pieces.
+    pub journal: Arc<Journal>,
+}
+
+/// Everything about one content.
+pub struct State {
+    /// Its number.
+    pub id: TorrentId,
+    /// Its identity.
+    pub hashes: InfoHashes,
+    /// The protocol.
+    pub core: Torrent,
+    /// Pieces under way, once the content is known.
+    pub buffers: Option<PieceBuffers>,
+    /// Its files, once open.
+    pub storage: Option<Arc<Storage>>,
+    /// The record of verified pieces, once open.
+    pub journal: Option<Arc<Journal>>,
+    /// Where it is stored.
+    pub dir: PathBuf,
+    /// Who may be dialled.
+    pub book: PeerBook,
+    /// Wakes the task that dials.
+    pub dial: Rc<Notify>,
+    /// Wakes the task that keeps the core's time.
+    pub clock: Rc<Notify>,
+    /// Wakes the task that talks to trackers.
+    pub announce: Rc<Notify>,
+    /// Set when the content leaves the session.
+    pub stopping: bool,
+    conns: HashMap<ConnId, Rc<ConnHandle>>,
+    /// Complete pieces that wait for a spill to end, or for storage to work again.
+    waiting: Vec<u32>,
+    stalled: Vec<VerifyJob>,
+    verifying: u32,
+    down: Rc<Limiter>,
+    up: Rc<Limiter>,
+    session: Rc<Shared>,
+    dirty: Vec<ConnId>,
+    /// What of the session's requested bytes is ours.
+    requested_counted: u64,
+}
+
+/// What [`State::new`] needs.
+pub struct NewState {
+    /// Its number.
+    pub id: TorrentId,
+    /// Its identity.
+    pub hashes: InfoHashes,
+    /// The protocol.
+    pub core: Torrent,
+    /// Where it is stored.
+    pub dir: PathBuf,
+    /// Limit of its downloads.
+    pub down: Rc<Limiter>,
+    /// Limit of its uploads.
+    pub up: Rc<Limiter>,
+}
+
+impl State {
+    /// A content whose files are not open yet.
+    pub fn new(session: Rc<Shared>, new: NewState) -> Self {
+        Self {
+            id: new.id,
+            hashes: new.hashes,
+            core: new.core,
+            buffers: None,
+            storage: None,
+            journal: None,
+            dir: new.dir,
+            book: PeerBook::new(),
+            dial: Rc::default(),
+            clock: Rc::default(),
+            announce: Rc::default(),
+            stopping: false,
+            conns: HashMap::new(),
+            waiting: Vec::new(),
+            stalled: Vec::new(),
+            verifying: 0,
+            down: new.down,
+            up: new.up,
+            session,
+            dirty: Vec::new(),
+            requested_counted: 0,
+        }
+    }
+
+    /// The session it belongs to.
+    pub fn session(&self) -> Rc<Shared> {
+        Rc::clone(&self.session)
+    }
+
+    /// Limits for a new connection: its own, this content's, and everybody's, down and up.
+    pub fn limits(&self) -> (Limits, Limits) {
+        let now = Instant::now();
+        let own = |rate| Limiter::new(rate, now);
+        let config = &self.session.config;
+        (
+            Limits::new([own(config.peer_limit_down), Rc::clone(&self.down), Rc::clone(&self.session.down)]),
+            Limits::new([own(config.peer_limit_up), Rc::clone(&self.up), Rc::clone(&self.session.up)]),
+        )
+    }
+
+    /// Tells the owner.
+    pub fn tell(&self, kind: EventKind) {
+        self.session.tell(Event { torrent: self.id, kind });
+    }
+
+    // ---- connections ----
+
+    /// Number of open connections.
+    pub fn conn_count(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// A connection's task begins.
+    pub fn attach(&mut self, id: ConnId) -> Rc<ConnHandle> {
+        let handle = Rc::<ConnHandle>::default();
+        self.conns.insert(id, Rc::clone(&handle));
+        // A torrent without connections sleeps; now time matters again.
+        self.clock.notify_one();
+        handle
+    }
+
+    /// A connection's task ended.
+    pub fn detach(&mut self, id: ConnId, now: Instant) {
+        self.conns.remove(&id);
+        if let Some(buffers) = &mut self.buffers {
+            buffers.disconnected(id);
+        }
+        self.core.disconnected(id, now);
+        self.pump(now);
+        self.dial.notify_one();
+    }
+
+    /// Ends all connections.
+    pub fn close_all(&mut self, reason: &str) {
+        self.conns.values().for_each(|handle| handle.close(reason.to_owned()));
+    }
+
+    // ---- memory ----
+
+    /// Tells the core how much more may be asked for.
+    pub fn update_room(&mut self) {
+        let own = self.core.requested_bytes();
+        let total = &self.session.requested_bytes;
+        total.set(total.get() - self.requested_counted + own);
+        self.requested_counted = own;
+        let free = self.session.pools.free_bytes();
+        self.core.set_room(free.saturating_sub(total.get()));
+        if free < self.session.config.buffer_bytes / 8 && self.verifying == 0 {
+            self.relieve_memory();
+        }
+    }
+
+    /// Memory is short: blocks that wait for the rest of their piece move to disk.
+    pub fn relieve_memory(&mut self) {
+        let (Some(buffers), Some(storage)) = (&mut self.buffers, &self.storage) else { return };
+        for spill in buffers.spill_oldest() {
+            let storage = Arc::clone(storage);
+            let geometry = storage.info().geometry.clone();
+            let replies = self.session.replies.clone();
+            let torrent = self.id;
+            self.session.disk.run(move || {
+                let written = spill::write(&storage, &geometry, &spill).map_err(|error| error.to_string());
+                // The session may be gone already: then nobody asks.
+                let _ = replies.send(Reply::Spilled { torrent, piece: spill.piece, blocks: spill.blocks, written });
+            });
+        }
+    }
+
+    /// A spill is done; a piece may have waited for it.
+    pub fn spill_done(&mut self, piece: u32, blocks: &[u32], written: Result<(), String>, now: Instant) {
+        let Some(buffers) = &mut self.buffers else { return };
+        let lost = buffers.spilled(piece, blocks, written.is_ok());
+        if !lost.is_empty() {
+            self.core.blocks_lost(piece, &lost);
+        }
+        if let Err(reason) = written {
+            self.pause(reason, now);
+        }
+        if let Some(at) = self.waiting.iter().position(|waiting| *waiting == piece) {
+            self.waiting.swap_remove(at);
+            self.verify(piece);
+        }
+        self.pump(now);
+    }
+
+    // ---- pieces ----
+
+    /// Hands a complete piece to the disk threads.
+    fn verify(&mut self, piece: u32) {
+        let (Some(buffers), Some(storage), Some(journal)) = (&mut self.buffers, &self.storage, &self.journal) else {
+            return;
+        };
+        let Some(expected) = self.core.expected_hash(piece) else { return };
+        let Some(whole) = buffers.take(piece) else {
+            self.waiting.push(piece);
+            return;
+        };
+        self.verifying += 1;
+        self.session.disk.verify(VerifyJob {
+            torrent: self.id,
+            piece,
+            whole,
+            expected,
+            digests: self.core.wants_digests(piece),
+            storage: Arc::clone(storage),
+            journal: Arc::clone(journal),
+            geometry: storage.info().geometry.clone(),
+            replies: self.session.replies.clone(),
+        });
+    }
+
+    /// The disk threads answered.
+    pub fn verified(&mut self, verified: Verified, now: Instant) {
+        self.verifying = self.verifying.saturating_sub(1);
+        self.update_room();
+        match verified.outcome {
+            Outcome::Good { digests } => {
+                self.tell(EventKind::Piece { index: verified.piece });
+                self.core.piece_verified(verified.piece, Verdict::Good { digests }, now);
+            }
+            Outcome::Bad { digests } => {
+                self.tell(EventKind::PieceFailed { index: verified.piece });
+                self.core.piece_verified(verified.piece, Verdict::Bad { digests }, now);
+            }
+            Outcome::Failed { error, job } => {
+                self.stalled.push(*job);
+                self.pause(error.to_string(), now);
+            }
+        }
+        self.pump(now);
+    }
+
+    /// Storage is out of order: nothing more is asked for; what is here is kept.
+    fn pause(&mut self, reason: String, now: Instant) {
+        if !self.core.is_paused() {
+            self.core.set_paused(true, now);
+            self.tell(EventKind::Paused { reason });
+            self.clock.notify_one();
+        }
+    }
+
+    /// Tries storage again with what it refused. Answers whether there is still something to retry.
+    pub fn retry_storage(&mut self, now: Instant) -> bool {
+        if !self.core.is_paused() {
+            return false;
+        }
+        if self.verifying > 0 {
+            return true;
+        }
+        match self.stalled.pop() {
+            // One piece as a probe, the others once it went through.
+            Some(job) => {
+                self.verifying += 1;
+                self.session.disk.verify(job);
+                true
+            }
+            None => {
+                self.core.set_paused(false, now);
+                self.tell(EventKind::Resumed);
+                self.pump(now);
+                false
+            }
+        }
+    }
+
+    /// A shared file ended before its time: the pieces in it are not ours any more until they are checked.
+    pub fn content_vanished(&mut self, file: usize) {
+        let Some(storage) = &self.storage else { return };
+        storage.forget_file(file);
+        let entry = &storage.info().files[file];
+        let geometry = &storage.info().geometry;
+        if entry.length > 0 {
+            let pieces: Vec<u32> =
+                (geometry.piece_at(entry.offset)..=geometry.piece_at(entry.offset + entry.length - 1)).collect();
+            self.lose(&pieces, format!("{} changed while it was shared", entry.path.display()));
+        }
+    }
+
+    /// A shared piece cannot be read.
+    pub fn content_unreadable(&mut self, piece: u32) {
+        self.lose(&[piece], format!("piece {piece} cannot be read from disk any more"));
+    }
+
+    fn lose(&mut self, pieces: &[u32], reason: String) {
+        let now = Instant::now();
+        let before = self.core.have().map_or(0, |have| have.count());
+        self.core.pieces_lost(pieces, now);
+        if self.core.have().map_or(0, |have| have.count()) < before {
+            if let Some(journal) = &self.journal {
+                journal.forget(pieces);
+            }
+            self.tell(EventKind::Failed { reason });
+        }
+        self.pump(now);
+    }
+
+    // ---- the core's wishes ----
+
+    /// Acts on what the core wants, and wakes the connections that have something to send.
+    pub fn pump(&mut self, now: Instant) {
+        while let Some(event) = self.core.poll_event() {
+            self.act(event, now);
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        self.core.take_dirty(&mut dirty);
+        for id in dirty.drain(..) {
+            if let Some(handle) = self.conns.get(&id) {
+                handle.wake();
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    fn act(&mut self, event: CoreEvent, now: Instant) {
+        match event {
+            CoreEvent::Metadata(bytes) => self.session.metadata_arrived(self.id, bytes),
+            CoreEvent::PieceComplete { piece } => self.verify(piece),
+            CoreEvent::Close { conn, reason } => match self.conns.get(&conn) {
+                Some(handle) => handle.close(reason),
+                None => self.core.disconnected(conn, now),
+            },
+            CoreEvent::Banned { address, reason, .. } => {
+                self.book.forget(address);
+                self.tell(EventKind::PeerBanned { address, reason });
+            }
+            CoreEvent::Peers(addresses) => {
+                addresses.into_iter().for_each(|address| self.book.add(address, Source::Exchange));
+                self.dial.notify_one();
+            }
+            CoreEvent::LeavesWanted { piece } => self.hash_leaves(piece),
+            CoreEvent::PieceLayer { .. } => {}
+            CoreEvent::Finished => {
+                self.session.pools.trim();
+                self.session.finished(self.id);
+                self.announce.notify_one();
+            }
+        }
+    }
+
+    /// Block hashes of a piece that a peer wants to see (BEP 52).
+    fn hash_leaves(&mut self, piece: u32) {
+        let Some(storage) = &self.storage else { return };
+        let storage = Arc::clone(storage);
+        let (torrent, replies) = (self.id, self.session.replies.clone());
+        self.session.disk.run(move || {
+            let hashes = spill::leaves(&storage, piece).unwrap_or_default();
+            let _ = replies.send(Reply::Leaves { torrent, piece, hashes });
+        });
+    }
+}
