@@ -27,6 +27,7 @@
 //! assert_eq!(next(), None);
 //! ```
 
+mod allowed_fast;
 mod error;
 mod hashes;
 mod message;
@@ -34,6 +35,7 @@ mod receiver;
 #[cfg(test)]
 mod tests;
 
+pub use allowed_fast::{ALLOWED_FAST_MAX, allowed_fast};
 pub use error::WireError;
 pub use hashes::{HASH_COUNT_MAX, HashRequest, HashRequestError, Hashes};
 pub use message::{BlockRange, Message, PIECE_HEADER_LEN, piece_header};
