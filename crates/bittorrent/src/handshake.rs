@@ -1,1 +1,255 @@
-//! (to be written)
+//! The handshake: the first 68 bytes each way (BEP 3, "handshake"), and what a peer's id tells of its program.
+//!
+//! ```
+//! use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
+//!
+//! let ours = Handshake { reserved: Reserved::OURS, info_hash: [7; 20], peer_id: handshake::peer_id(42) };
+//! let bytes = ours.encode();
+//! assert_eq!(Handshake::parse(&bytes[..40]), Ok(None)); // not all there yet
+//! assert_eq!(Handshake::parse(&bytes), Ok(Some(ours)));
+//! ```
+
+use thiserror::Error;
+
+/// Bytes in a handshake.
+pub const HANDSHAKE_LEN: usize = 68;
+
+/// Twenty bytes by which a peer names itself; the first eight tell its program by custom (BEP 20).
+pub type PeerId = [u8; 20];
+
+/// Characters of a client's name that are shown at most: what a peer sends may be long and is no more than decoration.
+pub const CLIENT_NAME_CHARS_MAX: usize = 48;
+
+/// BEP 3: a byte 19, then the protocol's name.
+const PROTOCOL: &[u8; 20] = b"\x13BitTorrent protocol";
+/// Azureus style (BEP 20): our code and version 0.1.0, with one digit spare.
+const PEER_ID_PREFIX: &[u8; 8] = b"-AB0100-";
+
+/// The eight bytes by which a peer says what it can do. Unknown bits are kept and mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Reserved(pub [u8; 8]);
+
+impl Reserved {
+    /// What this implementation can do; [`Reserved::with_v2`] is added where the content has a v2 info-hash.
+    pub const OURS: Self = Self([0, 0, 0, 0, 0, Self::EXTENSION, 0, Self::FAST]);
+
+    /// Byte 5, BEP 10: bit 20 from the right.
+    const EXTENSION: u8 = 0x10;
+    /// Byte 7, BEP 5.
+    const DHT: u8 = 0x01;
+    /// Byte 7, BEP 6.
+    const FAST: u8 = 0x04;
+    /// Byte 7, BEP 52: the 4th most significant bit.
+    const V2: u8 = 0x10;
+
+    /// BEP 10: extended messages may be sent.
+    pub fn extension_protocol(self) -> bool {
+        self.0[5] & Self::EXTENSION != 0
+    }
+
+    /// BEP 6: the fast extension is on where both sides set it.
+    pub fn fast(self) -> bool {
+        self.0[7] & Self::FAST != 0
+    }
+
+    /// BEP 5: the peer runs a DHT node. Only parsed; there is no DHT here.
+    pub fn dht(self) -> bool {
+        self.0[7] & Self::DHT != 0
+    }
+
+    /// BEP 52: a v1 handshake may be answered with the v2 info-hash ("upgrade path").
+    pub fn v2(self) -> bool {
+        self.0[7] & Self::V2 != 0
+    }
+
+    /// The same with BEP 52's bit set.
+    pub fn with_v2(mut self) -> Self {
+        self.0[7] |= Self::V2;
+        self
+    }
+}
+
+/// A handshake, either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handshake {
+    /// What the sender can do.
+    pub reserved: Reserved,
+    /// The content that it wants to speak of: SHA-1, or SHA-256 cut to 20 bytes (BEP 52).
+    pub info_hash: [u8; 20],
+    /// The sender's name.
+    pub peer_id: PeerId,
+}
+
+/// Why a connection's first bytes are no handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum HandshakeError {
+    /// The peer speaks something else: TLS, HTTP, message stream encryption.
+    #[error("peer does not speak BitTorrent: its first bytes are \"{}\"; an encrypting client has to allow plain connections", .found.escape_ascii())]
+    NotBitTorrent {
+        /// What came instead of the protocol's name; at most 20 bytes.
+        found: Vec<u8>,
+    },
+}
+
+impl Handshake {
+    /// The bytes to send.
+    pub fn encode(&self) -> [u8; HANDSHAKE_LEN] {
+        let mut bytes = [0; HANDSHAKE_LEN];
+        bytes[..20].copy_from_slice(PROTOCOL);
+        bytes[20..28].copy_from_slice(&self.reserved.0);
+        bytes[28..48].copy_from_slice(&self.info_hash);
+        bytes[48..].copy_from_slice(&self.peer_id);
+        bytes
+    }
+
+    /// Reads the handshake at the front of `input`: `None` until all [`HANDSHAKE_LEN`] bytes are there.
+    ///
+    /// # Errors
+    /// At the first byte that tells that this is not BitTorrent, however few have come.
+    pub fn parse(input: &[u8]) -> Result<Option<Self>, HandshakeError> {
+        let seen = input.len().min(PROTOCOL.len());
+        if input[..seen] != PROTOCOL[..seen] {
+            return Err(HandshakeError::NotBitTorrent { found: input[..seen].to_vec() });
+        }
+        let Some(bytes) = input.first_chunk::<HANDSHAKE_LEN>() else { return Ok(None) };
+        let mut handshake = Self { reserved: Reserved::default(), info_hash: [0; 20], peer_id: [0; 20] };
+        handshake.reserved.0.copy_from_slice(&bytes[20..28]);
+        handshake.info_hash.copy_from_slice(&bytes[28..48]);
+        handshake.peer_id.copy_from_slice(&bytes[48..]);
+        Ok(Some(handshake))
+    }
+}
+
+/// A peer id of ours. One per session or content; the caller's seed makes it differ.
+pub fn peer_id(seed: u64) -> PeerId {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut id = [0; 20];
+    id[..8].copy_from_slice(PEER_ID_PREFIX);
+    // Letters and digits only: trackers' URLs then need no escapes.
+    id[8..].fill_with(|| rng.alphanumeric() as u8);
+    id
+}
+
+/// The program and version that a peer id tells by custom, fit for display (BEP 20). `None` where it follows no known custom.
+pub fn client_name(id: &PeerId) -> Option<String> {
+    // Azureus style: "-", two letters, four version digits, "-".
+    let [b'-', a, b, version @ .., b'-'] = id.first_chunk::<8>()? else { return None };
+    if !(a.is_ascii_graphic() && b.is_ascii_graphic() && version.iter().all(u8::is_ascii_alphanumeric)) {
+        return None;
+    }
+    let name = match (a, b) {
+        (b'A', b'B') => "Anabranch",
+        (b'A', b'Z') => "Vuze",
+        (b'B', b'C') => "BitComet",
+        (b'B', b'i') => "BiglyBT",
+        (b'B', b'T') => "BitTorrent",
+        (b'D', b'E') => "Deluge",
+        (b'G', b'T') => "go.torrent",
+        (b'K', b'T') => "KTorrent",
+        (b'L', b'T') => "libtorrent",
+        (b'l', b't') => "rTorrent",
+        (b'q', b'B') => "qBittorrent",
+        (b'r', b'Q') => "rqbit",
+        (b'T', b'R') => "Transmission",
+        (b'U', b'T') => "uTorrent",
+        (b'W', b'W') => "WebTorrent",
+        _ => "",
+    };
+    let name = if name.is_empty() { format!("{}{}", *a as char, *b as char) } else { name.to_string() };
+    let [major, minor, patch, build] = *version;
+    let mut text = format!("{name} {}.{}.{}", version_part(major), version_part(minor), version_part(patch));
+    if build != b'0' {
+        text.push_str(&format!(".{}", version_part(build)));
+    }
+    Some(text)
+}
+
+/// What a peer says of itself (BEP 10, `v`), made fit for a terminal or a page: no control or direction characters,
+/// at most [`CLIENT_NAME_CHARS_MAX`] characters.
+pub fn display_name(raw: &[u8]) -> String {
+    // Four bytes a character at most; the rest need not be looked at.
+    let raw = &raw[..raw.len().min(4 * CLIENT_NAME_CHARS_MAX)];
+    String::from_utf8_lossy(raw).chars().filter(|c| !is_invisible(*c)).take(CLIENT_NAME_CHARS_MAX).collect()
+}
+
+/// Digits as they are, letters from 10 up: how Azureus-style ids write versions past 9.
+fn version_part(digit: u8) -> u32 {
+    match digit {
+        b'A'..=b'Z' => u32::from(digit - b'A') + 10,
+        b'a'..=b'z' => u32::from(digit - b'a') + 36,
+        _ => u32::from(digit.saturating_sub(b'0')),
+    }
+}
+
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_bits_are_where_the_specifications_put_them() {
+        let reserved = Reserved::OURS;
+        assert!(reserved.extension_protocol() && reserved.fast() && !reserved.dht() && !reserved.v2());
+        assert_eq!(reserved.with_v2().0, [0, 0, 0, 0, 0, 0x10, 0, 0x14]);
+        assert!(reserved.with_v2().v2());
+        assert!(Reserved([0, 0, 0, 0, 0, 0, 0, 1]).dht());
+    }
+
+    #[test]
+    fn another_protocol_is_refused_at_its_first_byte_and_named() {
+        let error = Handshake::parse(b"G").unwrap_err();
+        assert_eq!(error, HandshakeError::NotBitTorrent { found: b"G".to_vec() });
+        let error = Handshake::parse(&[0x16; 400]).unwrap_err();
+        assert!(error.to_string().contains("\\x16\\x16"), "{error}");
+        assert!(Handshake::parse(b"\x13BitTorrent protocoL").is_err());
+        assert_eq!(Handshake::parse(b""), Ok(None));
+    }
+
+    #[test]
+    fn our_ids_differ_by_seed_and_are_read_back() {
+        assert_ne!(peer_id(1), peer_id(2));
+        assert_eq!(peer_id(1), peer_id(1));
+        assert_eq!(client_name(&peer_id(1)).as_deref(), Some("Anabranch 0.1.0"));
+    }
+
+    #[test]
+    fn well_known_ids_get_names_and_strange_ones_none() {
+        let name = |id: &[u8; 20]| client_name(id);
+        assert_eq!(name(b"-qB4620-xxxxxxxxxxxx").as_deref(), Some("qBittorrent 4.6.2"));
+        assert_eq!(name(b"-LT20B1-xxxxxxxxxxxx").as_deref(), Some("libtorrent 2.0.11.1"));
+        assert_eq!(name(b"-??0001-xxxxxxxxxxxx").as_deref(), Some("?? 0.0.0.1"));
+        assert_eq!(name(b"-\x1b[0001-xxxxxxxxxxxx"), None);
+        assert_eq!(name(b"M7-9-2--xxxxxxxxxxxx"), None);
+    }
+
+    #[test]
+    fn names_for_display_carry_no_tricks() {
+        assert_eq!(display_name(b"libtorrent/2.1\x1b[31m\n"), "libtorrent/2.1[31m");
+        assert_eq!(display_name("a\u{202e}b".as_bytes()), "ab");
+        assert_eq!(display_name(&[b'x'; 9000]).len(), CLIENT_NAME_CHARS_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn handshakes_round_trip_and_need_every_byte(
+            reserved: [u8; 8], info_hash: [u8; 20], peer_id: [u8; 20], cut in 0..HANDSHAKE_LEN,
+        ) {
+            let handshake = Handshake { reserved: Reserved(reserved), info_hash, peer_id };
+            let bytes = handshake.encode();
+            prop_assert_eq!(Handshake::parse(&bytes[..cut]), Ok(None));
+            prop_assert_eq!(Handshake::parse(&bytes), Ok(Some(handshake)));
+        }
+
+        #[test]
+        fn any_id_and_any_name_can_be_shown(id: [u8; 20], raw: Vec<u8>) {
+            for text in [client_name(&id).unwrap_or_default(), display_name(&raw)] {
+                prop_assert!(text.chars().count() <= CLIENT_NAME_CHARS_MAX && !text.chars().any(is_invisible));
+            }
+        }
+    }
+}

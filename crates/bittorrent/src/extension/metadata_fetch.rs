@@ -1,0 +1,536 @@
+//! Getting the info dictionary from peers when only its hash is known (BEP 9).
+//!
+//! Peers may lie in two ways: about the size and about the bytes. Each size that is claimed gets an [`Attempt`] of its own,
+//! so a false one delays nobody. A finished attempt is checked against the info-hashes; where it fails and one peer supplied
+//! it all, that peer is to blame, and where several did, the attempt starts again from one peer at a time until it is known who.
+
+use std::time::{Duration, Instant};
+
+use anabranch_content::hash::{sha1, sha256};
+use anabranch_content::info::InfoHashes;
+use thiserror::Error;
+
+use crate::ConnId;
+
+use super::ut_metadata::{METADATA_LEN_MAX, METADATA_PIECE_LEN, metadata_piece_count};
+
+/// Pieces asked of one peer at once: 128 KiB in flight move 1 MiB of metadata in eight round trips; more than a few
+/// are dropped by clients that guard themselves against floods.
+pub const METADATA_REQUESTS_PER_PEER_MAX: usize = 8;
+
+/// Peers that may be asked for the same piece at once, so that a mute one does not hold it up.
+pub const METADATA_REQUESTS_PER_PIECE_MAX: usize = 2;
+
+/// Peers that metadata is fetched from at once; further ones are not needed.
+pub const METADATA_SOURCES_MAX: usize = 64;
+
+/// Bytes of unverified metadata held in all. Attempts of few and talkative peers go first.
+pub const METADATA_HELD_LEN_MAX: usize = 2 * METADATA_LEN_MAX as usize;
+
+/// How long a peer has for one piece.
+pub const METADATA_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a peer that refused, or let time run out, is not asked again.
+pub const METADATA_PAUSE: Duration = Duration::from_secs(20);
+
+/// What came of a piece of metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataProgress {
+    /// Nothing new, or more is needed.
+    Going,
+    /// The info dictionary, verified. The fetch is over.
+    Complete(Vec<u8>),
+    /// All pieces came and their hash is wrong; the fetch goes on from the start. Where `blamed` is a peer, it alone
+    /// supplied them: it lied and is no longer asked.
+    Failed {
+        /// The liar.
+        blamed: Option<ConnId>,
+    },
+}
+
+/// A peer broke BEP 9; it is no longer asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MetadataMisbehaved {
+    /// Its handshake and its data messages differ.
+    #[error("peer claimed metadata of {claimed} bytes and then of {found}")]
+    Size {
+        /// By its extension handshake.
+        claimed: u32,
+        /// By its data message.
+        found: u64,
+    },
+    /// A piece that does not exist or has another length.
+    #[error("peer sent {found} bytes as piece {piece} of metadata where {expected} belong")]
+    Length {
+        /// Piece of the metadata.
+        piece: u32,
+        /// Bytes that came.
+        found: usize,
+        /// Bytes that belong there; 0 past the end.
+        expected: usize,
+    },
+}
+
+/// Assembles the info dictionary of one content.
+#[derive(Debug)]
+pub struct MetadataFetch {
+    hashes: InfoHashes,
+    sources: Vec<Source>,
+    attempts: Vec<Attempt>,
+    requests: Vec<Request>,
+}
+
+/// A peer that has the metadata.
+#[derive(Debug)]
+struct Source {
+    conn: ConnId,
+    size: u32,
+    paused_until: Option<Instant>,
+}
+
+/// What was asked and not yet answered.
+#[derive(Debug)]
+struct Request {
+    conn: ConnId,
+    piece: u32,
+    deadline: Instant,
+}
+
+/// The metadata of one claimed size. Lives while a peer claims that size.
+#[derive(Debug)]
+struct Attempt {
+    size: u32,
+    /// By piece: who sent it, and what.
+    pieces: Vec<Option<(ConnId, Box<[u8]>)>>,
+    held_len: usize,
+    /// After a failure that could not be blamed on one: only this peer is asked.
+    solo: Option<ConnId>,
+}
+
+impl MetadataFetch {
+    /// Nothing fetched yet. What comes has to match every hash that `hashes` has.
+    pub fn new(hashes: InfoHashes) -> Self {
+        Self { hashes, sources: Vec::new(), attempts: Vec::new(), requests: Vec::new() }
+    }
+
+    /// A peer's extension handshake named ut_metadata and `metadata_size`. Answers whether the peer is of use: not where the
+    /// size is 0 or above [`METADATA_LEN_MAX`], or where there are [`METADATA_SOURCES_MAX`] already.
+    pub fn add_peer(&mut self, conn: ConnId, metadata_size: u64) -> bool {
+        let Some(size) = u32::try_from(metadata_size).ok().filter(|size| (1..=METADATA_LEN_MAX).contains(size)) else {
+            return false;
+        };
+        if self.sources.len() >= METADATA_SOURCES_MAX || self.sources.iter().any(|source| source.conn == conn) {
+            return false;
+        }
+        self.sources.push(Source { conn, size, paused_until: None });
+        if self.attempts.iter().all(|attempt| attempt.size != size) {
+            self.attempts.push(Attempt::new(size));
+        }
+        true
+    }
+
+    /// The connection is gone.
+    pub fn remove_peer(&mut self, conn: ConnId) {
+        self.sources.retain(|source| source.conn != conn);
+        self.requests.retain(|request| request.conn != conn);
+        self.attempts.retain(|attempt| self.sources.iter().any(|source| source.size == attempt.size));
+        for attempt in &mut self.attempts {
+            if attempt.solo == Some(conn) {
+                attempt.restart_with(next_solo(&self.sources, attempt.size, None));
+            }
+        }
+    }
+
+    /// The piece to ask `conn` for now, noted as asked. Call until `None`; again after an answer, a timeout or a new peer.
+    pub fn next_request(&mut self, conn: ConnId, now: Instant) -> Option<u32> {
+        self.expire(now);
+        let source = self.sources.iter().find(|source| source.conn == conn)?;
+        if source.paused_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        let attempt = self.attempts.iter().find(|attempt| attempt.size == source.size)?;
+        if attempt.solo.is_some_and(|solo| solo != conn) {
+            return None;
+        }
+        if self.requests.iter().filter(|request| request.conn == conn).count() >= METADATA_REQUESTS_PER_PEER_MAX {
+            return None;
+        }
+        let piece = self.least_asked(attempt, conn)?;
+        self.requests.push(Request { conn, piece, deadline: now + METADATA_REQUEST_TIMEOUT });
+        Some(piece)
+    }
+
+    /// `conn` answered "reject": it is not asked for a while (BEP 9).
+    pub fn rejected(&mut self, conn: ConnId, piece: u32, now: Instant) {
+        let before = self.requests.len();
+        self.requests.retain(|request| (request.conn, request.piece) != (conn, piece));
+        if self.requests.len() < before {
+            self.pause(conn, now);
+        }
+    }
+
+    /// `conn` sent a piece. Pieces that nobody needs any more are of no harm.
+    ///
+    /// # Errors
+    /// Where the message contradicts the peer's own handshake or the format. The peer is no longer asked.
+    pub fn received(
+        &mut self,
+        conn: ConnId,
+        piece: u32,
+        total_size: Option<u64>,
+        data: &[u8],
+    ) -> Result<MetadataProgress, MetadataMisbehaved> {
+        let Some(source) = self.sources.iter().find(|source| source.conn == conn) else {
+            return Ok(MetadataProgress::Going);
+        };
+        let size = source.size;
+        if let Some(misbehaved) = misbehaviour(size, piece, total_size, data) {
+            self.remove_peer(conn);
+            return Err(misbehaved);
+        }
+        self.requests.retain(|request| (request.conn, request.piece) != (conn, piece));
+        let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.size == size) else {
+            return Ok(MetadataProgress::Going);
+        };
+        if attempt.solo.is_some_and(|solo| solo != conn) || !attempt.put(conn, piece, data) {
+            return Ok(MetadataProgress::Going);
+        }
+        if attempt.pieces.iter().any(Option::is_none) {
+            self.keep_within_limit();
+            return Ok(MetadataProgress::Going);
+        }
+        Ok(self.finish(size))
+    }
+
+    /// When to call [`next_request`](Self::next_request) again though nothing came.
+    pub fn deadline(&self) -> Option<Instant> {
+        let pauses = self.sources.iter().filter_map(|source| source.paused_until);
+        self.requests.iter().map(|request| request.deadline).chain(pauses).min()
+    }
+
+    /// Frees what was asked too long ago, and ends pauses.
+    fn expire(&mut self, now: Instant) {
+        for source in &mut self.sources {
+            source.paused_until = source.paused_until.filter(|until| now < *until);
+        }
+        let late: Vec<ConnId> =
+            self.requests.iter().filter(|request| request.deadline <= now).map(|request| request.conn).collect();
+        self.requests.retain(|request| now < request.deadline);
+        for conn in late {
+            self.pause(conn, now);
+        }
+    }
+
+    fn pause(&mut self, conn: ConnId, now: Instant) {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.conn == conn) {
+            source.paused_until = Some(now + METADATA_PAUSE);
+        }
+        // A peer that is alone with its attempt and does not answer gives its place to the next.
+        for attempt in self.attempts.iter_mut().filter(|attempt| attempt.solo == Some(conn)) {
+            let next = next_solo(&self.sources, attempt.size, Some(conn));
+            if next != attempt.solo {
+                attempt.restart_with(next);
+            }
+        }
+    }
+
+    /// The missing piece of `attempt` that the fewest were asked for, and `conn` was not.
+    fn least_asked(&self, attempt: &Attempt, conn: ConnId) -> Option<u32> {
+        let mut asked = vec![0usize; attempt.pieces.len()];
+        for request in &self.requests {
+            let same_size = |source: &Source| source.conn == request.conn && source.size == attempt.size;
+            if !self.sources.iter().any(same_size) {
+                continue;
+            }
+            if let Some(count) = asked.get_mut(request.piece as usize) {
+                *count += if request.conn == conn { METADATA_REQUESTS_PER_PIECE_MAX } else { 1 };
+            }
+        }
+        let missing = (0..attempt.pieces.len()).filter(|piece| attempt.pieces[*piece].is_none());
+        let piece = missing.min_by_key(|piece| asked[*piece])?;
+        (asked[piece] < METADATA_REQUESTS_PER_PIECE_MAX).then_some(piece as u32)
+    }
+
+    /// All pieces of the attempt of `size` are there: verify them, or find out who lied.
+    fn finish(&mut self, size: u32) -> MetadataProgress {
+        let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.size == size) else {
+            return MetadataProgress::Going;
+        };
+        let metadata: Vec<u8> = attempt.pieces.iter().flatten().flat_map(|(_, data)| data.iter().copied()).collect();
+        if matches(&metadata, &self.hashes) {
+            self.sources.clear();
+            self.attempts.clear();
+            self.requests.clear();
+            return MetadataProgress::Complete(metadata);
+        }
+        let mut suppliers: Vec<ConnId> = attempt.pieces.iter().flatten().map(|(conn, _)| *conn).collect();
+        suppliers.sort_unstable();
+        suppliers.dedup();
+        // What is still to come of the failed attempt counts for the next as well: it is checked like all else.
+        if let [liar] = suppliers[..] {
+            let solo = attempt.solo.is_some();
+            attempt.restart_with(None);
+            self.remove_peer(liar);
+            if let (true, Some(attempt)) = (solo, self.attempts.iter_mut().find(|attempt| attempt.size == size)) {
+                attempt.solo = next_solo(&self.sources, size, Some(liar));
+            }
+            return MetadataProgress::Failed { blamed: Some(liar) };
+        }
+        attempt.restart_with(next_solo(&self.sources, size, None));
+        MetadataProgress::Failed { blamed: None }
+    }
+
+    /// Drops what the attempt with the most bytes a source holds, while there is too much in all.
+    fn keep_within_limit(&mut self) {
+        while self.attempts.iter().map(|attempt| attempt.held_len).sum::<usize>() > METADATA_HELD_LEN_MAX {
+            let claimants = |size| self.sources.iter().filter(|source| source.size == size).count().max(1);
+            let Some(fattest) =
+                self.attempts.iter_mut().max_by_key(|attempt| attempt.held_len / claimants(attempt.size))
+            else {
+                return;
+            };
+            fattest.restart_with(fattest.solo);
+        }
+    }
+}
+
+impl Attempt {
+    fn new(size: u32) -> Self {
+        Self { size, pieces: vec![None; metadata_piece_count(size) as usize], held_len: 0, solo: None }
+    }
+
+    fn restart_with(&mut self, solo: Option<ConnId>) {
+        *self = Self { solo, ..Self::new(self.size) };
+    }
+
+    /// Answers whether the piece was missing.
+    fn put(&mut self, conn: ConnId, piece: u32, data: &[u8]) -> bool {
+        match self.pieces.get_mut(piece as usize) {
+            Some(slot @ None) => {
+                *slot = Some((conn, data.into()));
+                self.held_len += data.len();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The source of `size` that comes after `last`, in a ring; one that is not paused if there is any.
+fn next_solo(sources: &[Source], size: u32, last: Option<ConnId>) -> Option<ConnId> {
+    let start = last.and_then(|last| sources.iter().position(|source| source.conn == last)).map_or(0, |at| at + 1);
+    let ring = || sources[start..].iter().chain(&sources[..start]).filter(|source| source.size == size);
+    let source = ring().find(|source| source.paused_until.is_none()).or_else(|| ring().next())?;
+    Some(source.conn)
+}
+
+fn misbehaviour(size: u32, piece: u32, total_size: Option<u64>, data: &[u8]) -> Option<MetadataMisbehaved> {
+    // Some clients leave total_size out; one that is there has to agree.
+    if let Some(found) = total_size.filter(|found| *found != u64::from(size)) {
+        return Some(MetadataMisbehaved::Size { claimed: size, found });
+    }
+    let expected = u64::from(size)
+        .saturating_sub(u64::from(piece) * u64::from(METADATA_PIECE_LEN))
+        .min(u64::from(METADATA_PIECE_LEN)) as usize;
+    (data.len() != expected || expected == 0).then_some(MetadataMisbehaved::Length {
+        piece,
+        found: data.len(),
+        expected,
+    })
+}
+
+fn matches(metadata: &[u8], hashes: &InfoHashes) -> bool {
+    hashes.v1.is_none_or(|v1| sha1(metadata) == v1)
+        && hashes.v2.is_none_or(|v2| sha256(metadata) == v2)
+        && (hashes.v1.is_some() || hashes.v2.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SIZE: u32 = 3 * METADATA_PIECE_LEN + 5;
+
+    fn metadata() -> Vec<u8> {
+        (0..SIZE).map(|at| (at % 251) as u8).collect()
+    }
+
+    fn fetch() -> MetadataFetch {
+        MetadataFetch::new(InfoHashes { v1: Some(sha1(&metadata())), v2: Some(sha256(&metadata())) })
+    }
+
+    /// Asks `conn` for all it may be asked and answers from `content`.
+    fn serve(fetch: &mut MetadataFetch, conn: ConnId, content: &[u8], now: Instant) -> Vec<MetadataProgress> {
+        let asked: Vec<u32> = std::iter::from_fn(|| fetch.next_request(conn, now)).collect();
+        let piece = |piece: u32| content.chunks(METADATA_PIECE_LEN as usize).nth(piece as usize).unwrap();
+        asked.into_iter().map(|n| fetch.received(conn, n, Some(content.len() as u64), piece(n)).unwrap()).collect()
+    }
+
+    #[test]
+    fn one_honest_peer_is_enough() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        assert!(fetch.add_peer(ConnId(1), SIZE.into()));
+        let progress = serve(&mut fetch, ConnId(1), &metadata(), now);
+        assert_eq!(progress.len(), 4);
+        assert_eq!(progress[3], MetadataProgress::Complete(metadata()));
+        assert_eq!(fetch.deadline(), None);
+    }
+
+    #[test]
+    fn a_lone_liar_is_blamed_and_not_asked_again() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        fetch.add_peer(ConnId(1), SIZE.into());
+        let progress = serve(&mut fetch, ConnId(1), &vec![0; SIZE as usize], now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: Some(ConnId(1)) }));
+        assert_eq!(fetch.next_request(ConnId(1), now), None);
+        fetch.add_peer(ConnId(2), SIZE.into());
+        let progress = serve(&mut fetch, ConnId(2), &metadata(), now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
+    }
+
+    #[test]
+    fn a_liar_among_honest_peers_is_found_by_asking_one_at_a_time() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        let (liar, honest) = (ConnId(1), ConnId(2));
+        fetch.add_peer(liar, SIZE.into());
+        fetch.add_peer(honest, SIZE.into());
+        let asked = fetch.next_request(liar, now).unwrap();
+        let lie = vec![9; METADATA_PIECE_LEN as usize];
+        assert_eq!(fetch.received(liar, asked, None, &lie), Ok(MetadataProgress::Going));
+        let progress = serve(&mut fetch, honest, &metadata(), now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: None }));
+        // Alone, the liar gives itself away.
+        assert_eq!(fetch.next_request(honest, now), None);
+        let progress = serve(&mut fetch, liar, &vec![0; SIZE as usize], now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: Some(liar) }));
+        let progress = serve(&mut fetch, honest, &metadata(), now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
+    }
+
+    #[test]
+    fn a_false_size_delays_nobody() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        fetch.add_peer(ConnId(1), u64::from(METADATA_LEN_MAX));
+        assert_eq!(fetch.next_request(ConnId(1), now), Some(0));
+        fetch.add_peer(ConnId(2), SIZE.into());
+        let progress = serve(&mut fetch, ConnId(2), &metadata(), now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
+    }
+
+    #[test]
+    fn a_mute_peer_is_overtaken_and_paused() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        let (mute, other) = (ConnId(1), ConnId(2));
+        fetch.add_peer(mute, SIZE.into());
+        while fetch.next_request(mute, now).is_some() {}
+        fetch.add_peer(other, SIZE.into());
+        let progress = serve(&mut fetch, other, &metadata()[..], now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
+
+        let mut fetch = self::fetch();
+        fetch.add_peer(mute, SIZE.into());
+        while fetch.next_request(mute, now).is_some() {}
+        assert_eq!(fetch.deadline(), Some(now + METADATA_REQUEST_TIMEOUT));
+        let late = now + METADATA_REQUEST_TIMEOUT;
+        assert_eq!(fetch.next_request(mute, late), None);
+        assert_eq!(fetch.deadline(), Some(late + METADATA_PAUSE));
+        assert_eq!(fetch.next_request(mute, late + METADATA_PAUSE), Some(0));
+    }
+
+    #[test]
+    fn rejects_pause_and_unasked_rejects_do_not() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        fetch.add_peer(ConnId(1), SIZE.into());
+        fetch.rejected(ConnId(1), 0, now);
+        assert_eq!(fetch.next_request(ConnId(1), now), Some(0));
+        fetch.rejected(ConnId(1), 0, now);
+        assert_eq!(fetch.next_request(ConnId(1), now), None);
+        assert_eq!(fetch.next_request(ConnId(1), now + METADATA_PAUSE), Some(0));
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let now = Instant::now();
+        for (piece, size, len, expected) in [
+            (0, Some(7), METADATA_PIECE_LEN, MetadataMisbehaved::Size { claimed: SIZE, found: 7 }),
+            (0, None, 9, MetadataMisbehaved::Length { piece: 0, found: 9, expected: METADATA_PIECE_LEN as usize }),
+            (3, None, 6, MetadataMisbehaved::Length { piece: 3, found: 6, expected: 5 }),
+            (4, None, 0, MetadataMisbehaved::Length { piece: 4, found: 0, expected: 0 }),
+        ] {
+            let mut fetch = fetch();
+            fetch.add_peer(ConnId(1), SIZE.into());
+            assert_eq!(fetch.received(ConnId(1), piece, size, &vec![0; len as usize]), Err(expected));
+            assert_eq!(fetch.next_request(ConnId(1), now), None);
+        }
+    }
+
+    #[test]
+    fn sizes_and_peers_and_requests_have_limits() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        assert!(!fetch.add_peer(ConnId(1), 0));
+        assert!(!fetch.add_peer(ConnId(1), u64::from(METADATA_LEN_MAX) + 1));
+        for conn in 0..METADATA_SOURCES_MAX as u32 {
+            assert!(fetch.add_peer(ConnId(conn), METADATA_LEN_MAX.into()));
+        }
+        assert!(!fetch.add_peer(ConnId(1000), SIZE.into()));
+        let asked = std::iter::from_fn(|| fetch.next_request(ConnId(0), now)).count();
+        assert_eq!(asked, METADATA_REQUESTS_PER_PEER_MAX);
+    }
+
+    #[test]
+    fn what_is_held_unverified_is_bounded() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        let full = vec![1; METADATA_PIECE_LEN as usize];
+        let pieces_max = METADATA_HELD_LEN_MAX / full.len();
+        // Three claims near the limit; together they would hold more than is allowed.
+        for conn in 0..3 {
+            let size = METADATA_LEN_MAX - conn;
+            fetch.add_peer(ConnId(conn), size.into());
+            for piece in 0..metadata_piece_count(size) - 1 {
+                fetch.received(ConnId(conn), piece, None, &full).unwrap();
+                let held: usize = fetch.attempts.iter().map(|attempt| attempt.held_len).sum();
+                assert!(held / full.len() <= pieces_max);
+            }
+        }
+        fetch.add_peer(ConnId(9), SIZE.into());
+        let progress = serve(&mut fetch, ConnId(9), &metadata(), now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
+    }
+
+    proptest! {
+        /// Whatever liars and mutes do, an honest peer that stays gets the metadata through.
+        #[test]
+        fn an_honest_peer_always_prevails(script in proptest::collection::vec((0..4u32, 0..6u8, 0..5u32), 0..80)) {
+            let (mut fetch, mut now) = (fetch(), Instant::now());
+            let honest = ConnId(9);
+            fetch.add_peer(honest, SIZE.into());
+            let lie = vec![7; SIZE as usize];
+            let mut done = false;
+            for (conn, action, piece) in script {
+                let conn = ConnId(conn);
+                let progress = match action {
+                    0 => { fetch.add_peer(conn, SIZE.into()); continue }
+                    1 => { fetch.remove_peer(conn); continue }
+                    2 => { fetch.next_request(conn, now); continue }
+                    3 => { fetch.rejected(conn, piece, now); continue }
+                    4 => { now += Duration::from_secs(3); serve(&mut fetch, honest, &metadata(), now) }
+                    _ => serve(&mut fetch, conn, &lie, now),
+                };
+                for step in progress {
+                    prop_assert_ne!(&step, &MetadataProgress::Failed { blamed: Some(honest) });
+                    done |= matches!(step, MetadataProgress::Complete(_));
+                }
+                if done { break }
+            }
+            // Then only the honest one answers: bounded by one timeout and pause for each other peer.
+            for _ in 0..200 {
+                if done { break }
+                for conn in 0..4 { fetch.next_request(ConnId(conn), now); }
+                done = serve(&mut fetch, honest, &metadata(), now).iter().any(|step| matches!(step, MetadataProgress::Complete(_)));
+                now += Duration::from_secs(3);
+            }
+            prop_assert!(done);
+        }
+    }
+}
