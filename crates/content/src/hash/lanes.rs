@@ -14,6 +14,7 @@ pub(super) type Wide<const W: usize> = unsafe fn(&mut Columns<W>, &Pointers, usi
 pub(super) type Narrow<const W: usize, const N: usize> = unsafe fn(&mut [[u32; W]; N], [*const u8; N], usize);
 
 /// The compression functions that one backend has for one algorithm; `W` is the number of words in a chaining value.
+#[derive(Clone, Copy)]
 pub(super) struct Kernels<const W: usize> {
     pub(super) init: [u32; W],
     pub(super) wide: Option<WideKernel<W>>,

@@ -43,10 +43,10 @@ impl Vector for Avx512 {
         // SAFETY: see the head of the impl; the caller answers for 64 bytes behind every pointer.
         unsafe {
             let swap = _mm512_broadcast_i32x4(_mm_loadu_si128(SWAP_BYTES.as_ptr().cast()));
-            let rows = pointers.map(|pointer| {
-                let row = _mm512_loadu_si512(pointer.add(offset).cast());
-                _mm512_shuffle_epi8(row, swap)
-            });
+            let mut rows = [_mm512_setzero_si512(); 16];
+            for (row, pointer) in rows.iter_mut().zip(pointers) {
+                *row = _mm512_shuffle_epi8(_mm512_loadu_si512(pointer.add(offset).cast()), swap);
+            }
             transpose_16x16(rows).map(Self)
         }
     }
@@ -155,15 +155,15 @@ impl Vector for Avx2 {
         // SAFETY: see the head of the impl; the caller answers for 64 bytes behind every pointer.
         unsafe {
             let swap = _mm256_broadcastsi128_si256(_mm_loadu_si128(SWAP_BYTES.as_ptr().cast()));
-            let half = |start: usize| {
-                let mut rows = [_mm256_setzero_si256(); 8];
-                for (row, pointer) in rows.iter_mut().zip(pointers) {
-                    let bytes = _mm256_loadu_si256(pointer.add(offset + start).cast());
-                    *row = _mm256_shuffle_epi8(bytes, swap);
+            let mut halves = [[_mm256_setzero_si256(); 8]; 2];
+            for (h, half) in halves.iter_mut().enumerate() {
+                for (row, pointer) in half.iter_mut().zip(pointers) {
+                    let at = pointer.add(offset + h * BLOCK_BYTES / 2);
+                    *row = _mm256_shuffle_epi8(_mm256_loadu_si256(at.cast()), swap);
                 }
-                transpose_8x8(rows)
-            };
-            let (low, high) = (half(0), half(BLOCK_BYTES / 2));
+                *half = transpose_8x8(*half);
+            }
+            let [low, high] = halves;
             core::array::from_fn(|i| Self(if i < 8 { low[i] } else { high[i - 8] }))
         }
     }
