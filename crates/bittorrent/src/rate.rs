@@ -93,7 +93,7 @@ mod tests {
         assert!(rate.bytes_per_sec(start + MS * 14_900) > 0);
         assert_eq!(rate.bytes_per_sec(start + MS * 16_000), 0);
         rate.add(1 << 20, start + MS * 3_600_000);
-        assert_eq!(rate.bytes_per_sec(start + MS * 3_601_000), (1 << 20) / 16);
+        assert_eq!(rate.bytes_per_sec(start + MS * 3_601_000), (1 << 20) / 15, "fifteen whole bins and a new one");
     }
 
     #[test]
