@@ -2,11 +2,13 @@
 //!
 //! No socket, clock, randomness of its own or async is in here, so every behaviour can be replayed from a seed.
 
+pub mod blame;
 pub mod choker;
 pub mod extension;
 pub mod handshake;
 pub mod picker;
 pub mod pipeline;
+pub mod rate;
 pub mod tracker;
 pub mod wire;
 

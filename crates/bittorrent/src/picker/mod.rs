@@ -1,1 +1,533 @@
-//! (to be written)
+//! Which block to ask of which peer.
+//!
+//! A [`Picker`] belongs to one content that is being fetched; drop it once everything is there. It knows how many
+//! peers have each piece, which pieces are wanted and in which order, and which connection was asked for which block.
+//! It keeps no bytes and sends nothing: [`Picker::pick`] hands out blocks, and every block handed out comes back through
+//! [`Picker::received`] or [`Picker::returned`]. How many blocks a connection should have outstanding is the matter of
+//! [`crate::pipeline`], who lied is the matter of [`crate::blame`].
+//!
+//! # How a piece is chosen
+//! 1. Pieces with a deadline, earliest first. One that is late is asked of several peers.
+//! 2. The piece this connection is at, to its end: contiguous blocks of a piece go to one peer, so that the uploader
+//!    reads in order and wrong data has one sender.
+//! 3. A piece somebody left unfinished.
+//! 4. For a peer so slow that a whole piece would take it [`WHOLE_PIECE_SECS`]: a piece another slow peer is at.
+//! 5. A piece nobody began, in the order of [`Order`] and [`RequestStrategy`], while the number of unfinished pieces
+//!    and [`PickerConfig::open_bytes_max`] allow it. So fast peers work on pieces of their own and no slow
+//!    peer holds them up.
+//! 6. A piece another connection is at.
+//! 7. Endgame: every wanted block is requested. Blocks outstanding at peers that are not much faster are asked of this one too.
+//!
+//! ```
+//! use std::time::Instant;
+//! use anabranch_bittorrent::{ConnId, picker::{Picker, PickerConfig, Received}};
+//! use anabranch_content::{bitfield::Bitfield, geometry::Geometry};
+//!
+//! let geometry = Geometry::new(65536, 65536 * 2, Vec::new());
+//! let mut picker = Picker::new(geometry, &Bitfield::new(2), PickerConfig { seed: 1, ..PickerConfig::default() });
+//! let (conn, has, mut blocks) = (ConnId(0), Bitfield::full(2), Vec::new());
+//! picker.peer_joined(&has);
+//! picker.pick(conn, &has, None, 8, 0, Instant::now(), &mut blocks);
+//! assert_eq!(blocks.len(), 8);
+//! assert!(matches!(picker.received(conn, blocks[0]), Received::First { piece_complete: false, .. }));
+//! ```
+
+mod open;
+mod pieces;
+mod select;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::geometry::Geometry;
+
+use crate::ConnId;
+use open::{Block, OpenPiece, Taken};
+use pieces::{Pieces, State};
+pub use select::{DUPLICATES_MAX, PARTIALS_SPARE, PICK_BLOCKS_MAX, WHOLE_PIECE_SECS, WINDOW};
+
+/// A block of a piece, in units of [`anabranch_content::geometry::BLOCK_LEN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockRef {
+    /// The piece.
+    pub piece: u32,
+    /// The block's index inside the piece.
+    pub block: u32,
+}
+
+/// How much a piece is wanted: 0 (not at all) to 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// Do not fetch.
+    pub const SKIP: Self = Self(0);
+    /// What every piece has unless told otherwise.
+    pub const NORMAL: Self = Self(4);
+    /// Before everything else.
+    pub const HIGHEST: Self = Self(pieces::PRIORITY_MAX);
+
+    /// `None` above 7.
+    pub fn new(level: u8) -> Option<Self> {
+        (level <= pieces::PRIORITY_MAX).then_some(Self(level))
+    }
+
+    /// 0 to 7.
+    pub fn level(self) -> u8 {
+        self.0
+    }
+}
+
+/// In which order pieces are begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Order {
+    /// By priority; among equals the one that the fewest peers have. Until the first piece is whole a random one, so
+    /// that there is soon something to give (BEP 3; thesis, 2.1.2).
+    #[default]
+    RarestFirst,
+    /// From the front of the content, whatever the priority (as long as it is not 0).
+    Sequential,
+}
+
+/// go-torrent's request strategies (thesis, 3.1 and 5.4.1), as far as they make sense for a picker that never
+/// assigns a block twice by accident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RequestStrategy {
+    /// The fastest connection takes pieces strictly in order; the others begin, among equally good pieces, the one
+    /// they are inclined to (their own fixed random order), so that they stay out of its way. Where memory for new
+    /// pieces has run out, fast connections also ask for blocks that hang at ones four times slower.
+    #[default]
+    PrioritizeFastest,
+    /// Every connection begins the piece it is inclined to among the best [`WINDOW`] ones. Less overlap
+    /// between connections, a looser order.
+    FuzzyPrioritized,
+    /// Every connection takes the next block in order, whichever piece others are at, and no block is asked for twice
+    /// before the endgame, not even one past its deadline. Least traffic, tightest order; a slow peer can delay a piece.
+    StrictlyPrioritized,
+}
+
+/// How to pick.
+#[derive(Clone, Debug)]
+pub struct PickerConfig {
+    /// Order of pieces.
+    pub order: Order,
+    /// How connections share the work.
+    pub strategy: RequestStrategy,
+    /// Decides every tie. Same seed and same calls: same picks.
+    pub seed: u64,
+    /// Bytes requested or received in unverified pieces above which no further piece is begun (begun ones are
+    /// finished, so it can be exceeded by the free blocks of unfinished pieces).
+    pub open_bytes_max: u64,
+}
+
+impl Default for PickerConfig {
+    fn default() -> Self {
+        Self {
+            order: Order::default(),
+            strategy: RequestStrategy::default(),
+            seed: 0,
+            // Room for one connection at 1 Gbit/s x 100 ms with gain 2, and as much again for pieces being hashed.
+            open_bytes_max: 64 << 20,
+        }
+    }
+}
+
+/// What became of a block that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Keep it.
+    First {
+        /// Connections that were asked for it too: send them a cancel (BEP 3, "cancel"). Their requests are forgotten here.
+        also_requested_from: Vec<ConnId>,
+        /// Every block of the piece is there: verify it, then tell [`Picker::piece_passed`] or [`Picker::piece_failed`].
+        piece_complete: bool,
+    },
+    /// It was there already: drop it, count it as waste.
+    Duplicate,
+    /// Nobody asked for it and nobody wants it: drop it. A peer that does this often misbehaves.
+    NotRequested,
+}
+
+/// What the picker knows of a connection.
+#[derive(Clone, Debug)]
+struct Conn {
+    rate_bytes: u64,
+    /// The piece it takes blocks of.
+    current: Option<u32>,
+    /// Requests outstanding, by piece.
+    held: BTreeMap<u32, u32>,
+    parole: bool,
+}
+
+/// See the module's head.
+#[derive(Clone, Debug)]
+pub struct Picker {
+    geometry: Geometry,
+    config: PickerConfig,
+    pieces: Pieces,
+    open: Vec<OpenPiece>,
+    /// Open pieces with a free block.
+    partials: BTreeSet<u32>,
+    conns: BTreeMap<ConnId, Conn>,
+    deadlines: BTreeSet<(Instant, u32)>,
+    deadline_of: BTreeMap<u32, Instant>,
+    /// Pieces that failed, and who must not be the one to fetch them again if another can.
+    suspects: BTreeMap<u32, Vec<ConnId>>,
+    fastest: Option<(ConnId, u64, Instant)>,
+    open_bytes: u64,
+    requested: u64,
+    free: u64,
+}
+
+impl Picker {
+    /// A picker for a content of which `have` is verified already. Pieces with nothing to fetch (all padding) are
+    /// never picked: verify them without.
+    pub fn new(geometry: Geometry, have: &Bitfield, config: PickerConfig) -> Self {
+        let empty = |piece| geometry.block_count(piece) == 0;
+        let pieces = Pieces::new(have, geometry.piece_count(), Priority::NORMAL.0, empty, config.seed);
+        Self {
+            geometry,
+            config,
+            pieces,
+            open: Vec::new(),
+            partials: BTreeSet::new(),
+            conns: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            deadline_of: BTreeMap::new(),
+            suspects: BTreeMap::new(),
+            fastest: None,
+            open_bytes: 0,
+            requested: 0,
+            free: 0,
+        }
+    }
+
+    /// A connection's peer said what it has (bitfield, have all). Constant time for a peer that has all.
+    pub fn peer_joined(&mut self, has: &Bitfield) {
+        if has.is_full() {
+            self.pieces.seeds_add();
+        } else {
+            has.iter_ones().for_each(|piece| self.pieces.shift(piece, true));
+        }
+    }
+
+    /// The connection is gone; `has` as it was last told to the picker. See also [`Picker::forget`].
+    pub fn peer_left(&mut self, has: &Bitfield) {
+        if has.is_full() {
+            self.pieces.seeds_sub();
+        } else {
+            has.iter_ones().for_each(|piece| self.pieces.shift(piece, false));
+        }
+    }
+
+    /// A peer got `piece` (BEP 3, "have"). `has` is what it has now, `piece` included; call it only when `piece` is
+    /// new. The message that makes a peer a seed costs one walk over the pieces, every other one constant time.
+    pub fn peer_has(&mut self, piece: u32, has: &Bitfield) {
+        self.pieces.shift(piece, true);
+        if has.is_full() {
+            has.iter_ones().for_each(|piece| self.pieces.shift(piece, false));
+            self.pieces.seeds_add();
+        }
+    }
+
+    /// A peer no longer offers `piece` (BEP 54). `has` is what it has now, without `piece`.
+    pub fn peer_lost_piece(&mut self, piece: u32, has: &Bitfield) {
+        if has.count() + 1 == has.len() {
+            // It was a seed until now.
+            self.pieces.seeds_sub();
+            has.iter_ones().for_each(|piece| self.pieces.shift(piece, true));
+        } else {
+            self.pieces.shift(piece, false);
+        }
+    }
+
+    /// How many connected peers have `piece`.
+    pub fn availability(&self, piece: u32) -> u32 {
+        self.pieces.availability(piece)
+    }
+
+    /// Sets how much `piece` is wanted. A piece already begun is finished even when it is no longer wanted.
+    pub fn set_priority(&mut self, piece: u32, priority: Priority) {
+        if self.geometry.block_count(piece) > 0 {
+            self.pieces.set_priority(piece, priority.0);
+        }
+    }
+
+    /// Changes the order for pieces begun from now on.
+    pub fn set_order(&mut self, order: Order) {
+        self.config.order = order;
+    }
+
+    /// When `piece` is needed (streaming). Pieces with a deadline come before all others. Gone once it has passed.
+    pub fn set_deadline(&mut self, piece: u32, deadline: Option<Instant>) {
+        if let Some(old) = self.deadline_of.remove(&piece) {
+            self.deadlines.remove(&(old, piece));
+        }
+        let missing = self.pieces.state(piece).is_some_and(|state| state != State::Have);
+        if let (Some(deadline), true) = (deadline, missing) {
+            self.deadline_of.insert(piece, deadline);
+            self.deadlines.insert((deadline, piece));
+        }
+    }
+
+    /// Whether `piece` can be verified: in v2 its hash has to come first (BEP 52). Pieces are fetchable at first.
+    pub fn set_fetchable(&mut self, piece: u32, fetchable: bool) {
+        if self.geometry.block_count(piece) > 0 {
+            self.pieces.set_fetchable(piece, fetchable);
+        }
+    }
+
+    /// Whether a peer has anything that is wanted and not verified. Some microseconds for a million pieces at worst.
+    pub fn is_interesting(&self, has: &Bitfield) -> bool {
+        pieces::common(self.pieces.wanted(), has, 0).next().is_some()
+    }
+
+    /// How many wanted, unverified pieces a peer has: count once, then add 1 when it announces a piece that
+    /// [`Picker::wants`], subtract 1 when a piece it has passes. Interest lasts while it is above 0. Count anew after
+    /// priorities changed.
+    pub fn wanted_count(&self, has: &Bitfield) -> u32 {
+        pieces::common_count(self.pieces.wanted(), has)
+    }
+
+    /// Whether `piece` is wanted and not verified, begun or not.
+    pub fn wants(&self, piece: u32) -> bool {
+        self.pieces.wanted().get(piece)
+    }
+
+    /// `block` arrived from `conn`. One that came after its request was returned is kept where it is still missing.
+    pub fn received(&mut self, conn: ConnId, block: BlockRef) -> Received {
+        let Some(at) = self.pieces.open_at(block.piece) else {
+            let have = self.pieces.state(block.piece) == Some(State::Have);
+            let known = have && block.block < self.geometry.block_count(block.piece);
+            return if known { Received::Duplicate } else { Received::NotRequested };
+        };
+        let open = &mut self.open[at];
+        match open.blocks.get(block.block as usize) {
+            None => return Received::NotRequested,
+            Some(Block::Free) if open.single_source && open.owner.is_some_and(|owner| owner != conn) => {
+                return Received::NotRequested;
+            }
+            Some(_) => {}
+        }
+        let free_before = open.free;
+        let Taken::First(mut holders) = open.receive(block.block, conn) else { return Received::Duplicate };
+        let (free, piece_complete) = (open.free, open.is_complete());
+        if free < free_before {
+            self.free -= 1;
+            self.open_bytes += u64::from(self.geometry.block_len(block.piece, block.block));
+            if free == 0 {
+                self.partials.remove(&block.piece);
+            }
+        } else {
+            self.requested -= 1;
+        }
+        for holder in &holders {
+            self.unhold(*holder, block.piece);
+        }
+        holders.retain(|holder| *holder != conn);
+        Received::First { also_requested_from: holders, piece_complete }
+    }
+
+    /// `conn` will not deliver `block` (reject, timeout): somebody else is asked, or the same again if nobody else can.
+    pub fn returned(&mut self, conn: ConnId, block: BlockRef) {
+        if let Some(at) = self.pieces.open_at(block.piece) {
+            if self.give_back(at, block.block, conn) {
+                let open = &mut self.open[at];
+                open.returner = Some(conn);
+                open.owner = open.owner.filter(|owner| *owner != conn);
+            }
+            self.close_untouched(at);
+        }
+    }
+
+    /// All requests to `conn` are gone (choke without the fast extension, disconnect).
+    pub fn returned_all(&mut self, conn: ConnId) {
+        let Some(known) = self.conns.get_mut(&conn) else { return };
+        let current = known.current.take();
+        let held: Vec<u32> = known.held.keys().copied().collect();
+        if let Some(at) = current.and_then(|piece| self.pieces.open_at(piece)) {
+            let open = &mut self.open[at];
+            open.owner = open.owner.filter(|owner| *owner != conn);
+        }
+        for piece in held {
+            let Some(at) = self.pieces.open_at(piece) else { continue };
+            for block in 0..self.open[at].blocks.len() as u32 {
+                self.give_back(at, block, conn);
+            }
+            let open = &mut self.open[at];
+            open.owner = open.owner.filter(|owner| *owner != conn);
+            self.close_untouched(at);
+        }
+    }
+
+    /// The connection is gone: its requests, its rate, its parole. Blocks it delivered stay.
+    pub fn forget(&mut self, conn: ConnId) {
+        self.returned_all(conn);
+        self.conns.remove(&conn);
+        if self.fastest.is_some_and(|(fastest, ..)| fastest == conn) {
+            self.fastest = None;
+        }
+    }
+
+    /// `piece` was verified, whatever its state here was.
+    pub fn piece_passed(&mut self, piece: u32) {
+        match self.pieces.state(piece) {
+            None | Some(State::Have) => return,
+            Some(State::Open) => self.drop_open(piece),
+            Some(State::Idle | State::Out) => {}
+        }
+        self.pieces.set_have(piece);
+        self.set_deadline(piece, None);
+        self.suspects.remove(&piece);
+    }
+
+    /// `piece` did not verify: all its blocks are open again. Ask [`Picker::contributors`] first.
+    pub fn piece_failed(&mut self, piece: u32) {
+        if self.pieces.state(piece) == Some(State::Open) {
+            self.drop_open(piece);
+        }
+    }
+
+    /// `block` alone did not verify (v2): it is open again.
+    pub fn block_failed(&mut self, block: BlockRef) {
+        let Some(at) = self.pieces.open_at(block.piece) else { return };
+        if self.open[at].reopen(block.block) {
+            self.note_freed(block.piece, block.block);
+            self.close_untouched(at);
+        }
+    }
+
+    /// Who delivered which block of an open piece.
+    pub fn contributors(&self, piece: u32) -> impl Iterator<Item = (u32, ConnId)> + '_ {
+        let blocks = self.pieces.open_at(piece).map_or(&[][..], |at| &self.open[at].blocks);
+        blocks.iter().enumerate().filter_map(|(at, block)| match block {
+            Block::Received(conn) => Some((at as u32, *conn)),
+            Block::Free | Block::Requested(_) => None,
+        })
+    }
+
+    /// `piece` failed: fetch it again from one connection, and not from a suspect, where that can be done.
+    pub fn prefer_single_source(&mut self, piece: u32, suspects: Vec<ConnId>) {
+        if matches!(self.pieces.state(piece), Some(State::Idle | State::Out | State::Open)) {
+            self.suspects.insert(piece, suspects);
+            if let Some(at) = self.pieces.open_at(piece) {
+                self.open[at].single_source = true;
+            }
+        }
+    }
+
+    /// A connection on parole gets only pieces of its own, so that its next failure is its alone.
+    pub fn set_parole(&mut self, conn: ConnId, parole: bool) {
+        self.conn_mut(conn).parole = parole;
+    }
+
+    /// Bytes requested or received in pieces that are not verified yet.
+    pub fn open_bytes(&self) -> u64 {
+        self.open_bytes
+    }
+
+    /// Whether every wanted block that can be fetched is requested or received, and some are still under way.
+    pub fn endgame(&self) -> bool {
+        self.requested > 0 && self.free == 0 && self.pieces.idle().count() == 0
+    }
+
+    /// Pieces not verified, wanted or not.
+    pub fn missing_count(&self) -> u32 {
+        self.pieces.count() - self.pieces.have_count()
+    }
+
+    /// Pieces wanted and not verified; 0 means done.
+    pub fn wanted_missing_count(&self) -> u32 {
+        self.pieces.wanted().count()
+    }
+
+    /// Blocks requested and not received, each counted once.
+    pub fn requested_count(&self) -> u64 {
+        self.requested
+    }
+
+    /// Requests outstanding at `conn`.
+    pub fn requested_from(&self, conn: ConnId) -> u32 {
+        self.conns.get(&conn).map_or(0, |conn| conn.held.values().sum())
+    }
+
+    /// Pieces with a block requested or received.
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    fn conn_mut(&mut self, conn: ConnId) -> &mut Conn {
+        let blank = Conn { rate_bytes: 0, current: None, held: BTreeMap::new(), parole: false };
+        self.conns.entry(conn).or_insert(blank)
+    }
+
+    fn hold(&mut self, conn: ConnId, piece: u32) {
+        *self.conn_mut(conn).held.entry(piece).or_insert(0) += 1;
+    }
+
+    fn unhold(&mut self, conn: ConnId, piece: u32) {
+        let Some(conn) = self.conns.get_mut(&conn) else { return };
+        if let Some(count) = conn.held.get_mut(&piece) {
+            *count -= 1;
+            if *count == 0 {
+                conn.held.remove(&piece);
+            }
+        }
+    }
+
+    /// Answers whether there was such a request.
+    fn give_back(&mut self, at: usize, block: u32, conn: ConnId) -> bool {
+        let piece = self.open[at].piece;
+        let (found, freed) = self.open[at].give_back(block, conn);
+        if found {
+            self.unhold(conn, piece);
+        }
+        if freed {
+            self.requested -= 1;
+            self.note_freed(piece, block);
+        }
+        found
+    }
+
+    fn note_freed(&mut self, piece: u32, block: u32) {
+        self.free += 1;
+        self.open_bytes -= u64::from(self.geometry.block_len(piece, block));
+        self.partials.insert(piece);
+    }
+
+    fn close_untouched(&mut self, at: usize) {
+        if self.open[at].is_untouched() {
+            self.drop_open(self.open[at].piece);
+        }
+    }
+
+    /// Takes an open piece off the books and puts it back on its shelf.
+    fn drop_open(&mut self, piece: u32) {
+        let Some(at) = self.pieces.open_at(piece) else { return };
+        for (block, state) in (0..).zip(std::mem::take(&mut self.open[at].blocks)) {
+            match state {
+                Block::Free => self.free -= 1,
+                Block::Requested(conn) => {
+                    self.requested -= 1;
+                    self.unhold(conn, piece);
+                }
+                Block::Received(_) => {}
+            }
+            if state != Block::Free {
+                self.open_bytes -= u64::from(self.geometry.block_len(piece, block));
+            }
+        }
+        for conn in self.open[at].take_extra() {
+            self.unhold(conn, piece);
+        }
+        self.partials.remove(&piece);
+        self.open.swap_remove(at);
+        if let Some(moved) = self.open.get(at) {
+            self.pieces.set_open(moved.piece, at);
+        }
+        self.pieces.set_closed(piece);
+    }
+}

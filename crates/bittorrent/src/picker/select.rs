@@ -1,0 +1,386 @@
+//! The choice itself: which piece next, and which blocks twice.
+
+use std::time::{Duration, Instant};
+
+use anabranch_content::bitfield::Bitfield;
+
+use super::open::{Block, OpenPiece};
+use super::pieces::{State, common};
+use super::{BlockRef, Order, Picker, RequestStrategy};
+use crate::ConnId;
+
+/// Blocks one call hands out at most: 16 MiB, more than any pipeline tops up at once.
+pub const PICK_BLOCKS_MAX: usize = 1024;
+
+/// Requests for one block beyond the first: three peers at once make it unlikely that all are slow, and waste little.
+pub const DUPLICATES_MAX: usize = 2;
+
+/// A peer that would need longer for a whole piece shares one with other slow peers (libtorrent's threshold too).
+pub const WHOLE_PIECE_SECS: u64 = 20;
+
+/// Pieces with free blocks that may exist beyond one and a half per connection.
+pub const PARTIALS_SPARE: usize = 4;
+
+/// Among how many of the best pieces a connection follows its inclination.
+pub const WINDOW: usize = 8;
+
+/// Entries looked at on the shelves before the bit scan takes over: peers that have few of the rare pieces.
+const SHELF_SCAN_MAX: usize = 1024;
+
+/// Pieces the bit scan compares: from a random place, so the choice stays spread.
+const BIT_SCAN_MAX: usize = 64;
+
+/// Tries to hit a piece the peer has at random before rarity decides after all.
+const RANDOM_TRIES: usize = 16;
+
+/// Deadlines looked at per pick: a window of a stream, not the whole film.
+const DEADLINES_SCAN_MAX: usize = 64;
+
+/// A piece with a deadline this near is late: its blocks are asked of several peers.
+const DEADLINE_MARGIN: Duration = Duration::from_secs(1);
+
+/// Blocks looked at per pick for a second request: 16 MiB worth, or the endgame would walk everything each time.
+const DUPLICATE_SCAN_MAX: usize = 1024;
+
+/// For how long a connection counts as the fastest after its last pick.
+const FASTEST_FOR: Duration = Duration::from_secs(5);
+
+/// In the endgame a peer may double a block whose holder is up to twice as fast.
+const ENDGAME_RATIO: (u64, u64) = (1, 2);
+
+/// Where memory has run out, only peers four times as fast as the holder double a block.
+const RESCUE_RATIO: (u64, u64) = (4, 1);
+
+impl Picker {
+    /// Appends up to `blocks` blocks to ask of `conn`, whose peer has `has`, and marks them requested. `only` limits
+    /// the choice to the allowed-fast set while choked (BEP 6). `peer_rate_bytes` is what the peer delivers per
+    /// second, 0 if unknown. Appending none means: nothing for this peer now; ask again after a block came back or failed.
+    #[allow(clippy::too_many_arguments, reason = "one call per top-up on the hot path; each argument has its own type or name")]
+    pub fn pick(
+        &mut self,
+        conn: ConnId,
+        has: &Bitfield,
+        only: Option<&[u32]>,
+        blocks: usize,
+        peer_rate_bytes: u64,
+        now: Instant,
+        out: &mut Vec<BlockRef>,
+    ) {
+        let end = out.len() + blocks.min(PICK_BLOCKS_MAX);
+        self.note_rate(conn, peer_rate_bytes, now);
+        if let Some(only) = only {
+            self.pick_among(conn, has, only, end, out);
+            return;
+        }
+        if !self.deadlines.is_empty() {
+            self.pick_deadlines(conn, has, now, end, out);
+        }
+        while out.len() < end {
+            let Some(piece) = self.next_piece(conn, has) else { break };
+            self.enter(conn, piece);
+            self.take_blocks(conn, piece, end, out);
+        }
+        if out.len() < end {
+            self.pick_duplicates(conn, has, end, out);
+        }
+    }
+
+    fn note_rate(&mut self, conn: ConnId, rate_bytes: u64, now: Instant) {
+        self.conn_mut(conn).rate_bytes = rate_bytes;
+        let replace = self.fastest.is_none_or(|(fastest, rate, seen)| {
+            fastest == conn || rate_bytes > rate || now.saturating_duration_since(seen) > FASTEST_FOR
+        });
+        if replace {
+            self.fastest = Some((conn, rate_bytes, now));
+        }
+    }
+
+    fn pick_among(&mut self, conn: ConnId, has: &Bitfield, only: &[u32], end: usize, out: &mut Vec<BlockRef>) {
+        for piece in only.iter().copied() {
+            if out.len() >= end {
+                return;
+            }
+            let open = self.pieces.open_at(piece).is_some_and(|at| self.may_join(&self.open[at], conn, false));
+            if has.get(piece) && (open || self.pieces.state(piece) == Some(State::Idle)) {
+                self.enter(conn, piece);
+                self.take_blocks(conn, piece, end, out);
+            }
+        }
+    }
+
+    fn pick_deadlines(&mut self, conn: ConnId, has: &Bitfield, now: Instant, end: usize, out: &mut Vec<BlockRef>) {
+        let first: Vec<(Instant, u32)> = self.deadlines.iter().take(DEADLINES_SCAN_MAX).copied().collect();
+        for (deadline, piece) in first {
+            if out.len() >= end {
+                return;
+            }
+            if !has.get(piece) {
+                continue;
+            }
+            match self.pieces.state(piece) {
+                Some(State::Idle) => self.enter(conn, piece),
+                Some(State::Open) => {}
+                _ => continue,
+            }
+            self.take_blocks(conn, piece, end, out);
+            let late = deadline <= now + DEADLINE_MARGIN;
+            if late && self.config.strategy != RequestStrategy::StrictlyPrioritized {
+                self.duplicate_blocks(conn, piece, ENDGAME_RATIO, end, &mut { DUPLICATE_SCAN_MAX }, out);
+            }
+        }
+    }
+
+    /// A piece with a free block for `conn`; it may have to be opened.
+    fn next_piece(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
+        if self.config.strategy == RequestStrategy::StrictlyPrioritized {
+            return self.next_strictly(conn, has).or_else(|| self.last_resort(conn, has));
+        }
+        let known = self.conns.get(&conn)?;
+        if let Some(piece) = known.current.filter(|piece| self.partials.contains(piece) && has.get(*piece)) {
+            let at = self.pieces.open_at(piece)?;
+            if self.open[at].owner == Some(conn) {
+                return Some(piece);
+            }
+        }
+        let left = self.best_partial(conn, has, |owner, rank| owner.is_none().then_some(rank));
+        let shared = || {
+            let slow = self.is_slow(conn);
+            let with = |owner: Option<ConnId>| slow && owner.is_some_and(|owner| self.is_slow(owner));
+            if slow { self.best_partial(conn, has, |owner, rank| with(owner).then_some(rank)) } else { None }
+        };
+        if let Some(piece) = left.or_else(shared) {
+            return Some(piece);
+        }
+        if self.may_open()
+            && let Some(piece) = self.next_new(conn, has)
+        {
+            return Some(piece);
+        }
+        // The slowest owner needs help most.
+        let helped = self.best_partial(conn, has, |owner, _| Some(owner.map_or(0, |owner| self.rate_of(owner))));
+        helped.or_else(|| self.last_resort(conn, has))
+    }
+
+    /// The piece of least `rank` among those with free blocks that `conn` may join. `rank` gets the owner, unless that
+    /// is `conn`, and what is nearest to the front (sequential) or to completion; `None` rules the piece out.
+    fn best_partial(
+        &self,
+        conn: ConnId,
+        has: &Bitfield,
+        rank: impl Fn(Option<ConnId>, u64) -> Option<u64>,
+    ) -> Option<u32> {
+        let ranked = self.partials.iter().copied().filter(|piece| has.get(*piece)).filter_map(|piece| {
+            let open = &self.open[self.pieces.open_at(piece)?];
+            let plain = if self.config.order == Order::Sequential { piece } else { open.free };
+            let rank = rank(open.owner.filter(|owner| *owner != conn), u64::from(plain))?;
+            self.may_join(open, conn, true).then_some((rank, piece))
+        });
+        ranked.min().map(|(_, piece)| piece)
+    }
+
+    /// The first piece in order that has a free block, begun or not.
+    fn next_strictly(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
+        let joinable = self.partials.iter().copied().filter(|piece| {
+            let at = self.pieces.open_at(*piece);
+            has.get(*piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, true))
+        });
+        let begun = joinable.min_by_key(|piece| self.strict_key(*piece));
+        let new = if self.may_open() { self.next_new(conn, has) } else { None };
+        match (begun, new) {
+            (Some(begun), Some(new)) if self.strict_key(new) < self.strict_key(begun) => Some(new),
+            (begun, new) => begun.or(new),
+        }
+    }
+
+    /// Begun pieces come before new ones of the same key.
+    fn strict_key(&self, piece: u32) -> u32 {
+        match self.config.order {
+            Order::Sequential => piece,
+            Order::RarestFirst => u32::from(self.pieces.key(piece).0),
+        }
+    }
+
+    /// Pieces that this connection failed on or is suspected of, once nothing else is left.
+    fn last_resort(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
+        let begun = self.partials.iter().copied().find(|piece| {
+            let at = self.pieces.open_at(*piece);
+            has.get(*piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, false))
+        });
+        let suspected = || self.suspects.keys().copied().find(|piece| has.get(*piece) && self.pieces.idle().get(*piece));
+        begun.or_else(|| suspected().filter(|_| self.may_open()))
+    }
+
+    fn may_open(&self) -> bool {
+        let partials_max = self.conns.len() * 3 / 2 + PARTIALS_SPARE;
+        self.partials.len() < partials_max && self.open_bytes < self.config.open_bytes_max
+    }
+
+    /// `picky`: leave it to others that this connection failed on or is suspected of.
+    fn may_join(&self, open: &OpenPiece, conn: ConnId, picky: bool) -> bool {
+        if picky && (open.returner == Some(conn) || self.is_suspect(conn, open.piece)) {
+            return false;
+        }
+        let mine = open.owner.is_none_or(|owner| owner == conn);
+        let parole = self.conns.get(&conn).is_some_and(|conn| conn.parole);
+        (mine || !(open.single_source || parole)) && !(parole && open.has_others(conn))
+    }
+
+    fn is_suspect(&self, conn: ConnId, piece: u32) -> bool {
+        !self.suspects.is_empty() && self.suspects.get(&piece).is_some_and(|suspects| suspects.contains(&conn))
+    }
+
+    /// A piece nobody began.
+    fn next_new(&mut self, conn: ConnId, has: &Bitfield) -> Option<u32> {
+        if self.pieces.idle().count() == 0 {
+            return None;
+        }
+        if self.config.order == Order::Sequential {
+            let window = common(self.pieces.idle(), has, 0).filter(|piece| !self.is_suspect(conn, *piece));
+            return self.inclined(conn, window, |_, _| true);
+        }
+        if self.pieces.have_count() == 0 {
+            for _ in 0..RANDOM_TRIES {
+                match self.pieces.random() {
+                    Some(piece) if has.get(piece) && !self.is_suspect(conn, piece) => return Some(piece),
+                    _ => {}
+                }
+            }
+        }
+        let usable = |piece: &u32| has.get(*piece) && !self.is_suspect(conn, *piece);
+        let fuzzy = self.config.strategy == RequestStrategy::FuzzyPrioritized;
+        let shelves = self.pieces.by_rarity().take(SHELF_SCAN_MAX).filter(usable);
+        let found = self.inclined(conn, shelves, |first, piece| fuzzy || self.pieces.key(first) == self.pieces.key(piece));
+        if found.is_some() || self.pieces.idle().count() as usize <= SHELF_SCAN_MAX {
+            return found;
+        }
+        let from = self.pieces.random_below(self.pieces.count());
+        let ring = common(self.pieces.idle(), has, from).chain(common(self.pieces.idle(), has, 0).take_while(|p| *p < from));
+        ring.filter(|piece| !self.is_suspect(conn, *piece)).take(BIT_SCAN_MAX).min_by_key(|piece| self.pieces.key(*piece))
+    }
+
+    /// Of `pieces`, best first, the one `conn` begins: the first, or by its inclination one of the best that are
+    /// `equal` to the first.
+    fn inclined(
+        &self,
+        conn: ConnId,
+        mut pieces: impl Iterator<Item = u32>,
+        equal: impl Fn(u32, u32) -> bool,
+    ) -> Option<u32> {
+        let window = match self.config.strategy {
+            RequestStrategy::StrictlyPrioritized => 1,
+            RequestStrategy::PrioritizeFastest if self.fastest.is_some_and(|(fastest, ..)| fastest == conn) => 1,
+            RequestStrategy::PrioritizeFastest | RequestStrategy::FuzzyPrioritized => WINDOW,
+        };
+        let first = pieces.next()?;
+        let rest = pieces.take(window - 1).take_while(|piece| equal(first, *piece));
+        rest.chain([first]).min_by_key(|piece| inclination(self.config.seed, conn, *piece))
+    }
+
+    fn is_slow(&self, conn: ConnId) -> bool {
+        self.rate_of(conn).saturating_mul(WHOLE_PIECE_SECS) < u64::from(self.geometry.piece_length())
+    }
+
+    fn rate_of(&self, conn: ConnId) -> u64 {
+        self.conns.get(&conn).map_or(0, |conn| conn.rate_bytes)
+    }
+
+    /// Makes `piece` the one `conn` takes blocks of, opening it where need be.
+    fn enter(&mut self, conn: ConnId, piece: u32) {
+        match self.pieces.open_at(piece) {
+            Some(at) => {
+                self.open[at].owner.get_or_insert(conn);
+            }
+            None => {
+                let blocks = self.geometry.block_count(piece);
+                let single = self.suspects.contains_key(&piece) || self.conn_mut(conn).parole;
+                self.open.push(OpenPiece::new(piece, blocks, conn, single));
+                self.pieces.set_open(piece, self.open.len() - 1);
+                self.partials.insert(piece);
+                self.free += u64::from(blocks);
+            }
+        }
+        let old = self.conn_mut(conn).current.replace(piece).filter(|old| *old != piece);
+        if let Some(at) = old.and_then(|old| self.pieces.open_at(old)) {
+            let open = &mut self.open[at];
+            open.owner = open.owner.filter(|owner| *owner != conn);
+        }
+    }
+
+    fn take_blocks(&mut self, conn: ConnId, piece: u32, end: usize, out: &mut Vec<BlockRef>) {
+        let Some(at) = self.pieces.open_at(piece) else { return };
+        let before = out.len();
+        while out.len() < end {
+            let Some(block) = self.open[at].take(conn) else { break };
+            self.open_bytes += u64::from(self.geometry.block_len(piece, block));
+            out.push(BlockRef { piece, block });
+        }
+        let taken = (out.len() - before) as u32;
+        self.free -= u64::from(taken);
+        self.requested += u64::from(taken);
+        if taken > 0 {
+            *self.conn_mut(conn).held.entry(piece).or_insert(0) += taken;
+        }
+        if self.open[at].free == 0 {
+            self.partials.remove(&piece);
+        }
+    }
+
+    fn pick_duplicates(&mut self, conn: ConnId, has: &Bitfield, end: usize, out: &mut Vec<BlockRef>) {
+        let strict = self.config.strategy != RequestStrategy::PrioritizeFastest;
+        let ratio = match self.endgame() {
+            true => ENDGAME_RATIO,
+            false if self.open_bytes >= self.config.open_bytes_max && !strict => RESCUE_RATIO,
+            false => return,
+        };
+        // Every connection starts at another piece, so that the copies spread over what is missing.
+        let start = inclination(self.config.seed, conn, 0) as usize % self.open.len().max(1);
+        let mut budget = DUPLICATE_SCAN_MAX;
+        for step in 0..self.open.len() {
+            let open = &self.open[(start + step) % self.open.len()];
+            if budget == 0 || out.len() >= end {
+                return;
+            }
+            if open.requested() > 0 && has.get(open.piece) {
+                self.duplicate_blocks(conn, open.piece, ratio, end, &mut budget, out);
+            }
+        }
+    }
+
+    /// Asks `conn` too for requested blocks of `piece` whose holders are slow enough: rate of `conn` at least `ratio`
+    /// times theirs.
+    fn duplicate_blocks(
+        &mut self,
+        conn: ConnId,
+        piece: u32,
+        ratio: (u64, u64),
+        end: usize,
+        budget: &mut usize,
+        out: &mut Vec<BlockRef>,
+    ) {
+        let Some(at) = self.pieces.open_at(piece) else { return };
+        let rate = self.rate_of(conn);
+        for block in 0..self.open[at].blocks.len() as u32 {
+            if out.len() >= end || *budget == 0 {
+                return;
+            }
+            *budget -= 1;
+            let Block::Requested(holder) = self.open[at].blocks[block as usize] else { continue };
+            let slow_enough = rate.saturating_mul(ratio.1) >= self.rate_of(holder).saturating_mul(ratio.0);
+            let holders = self.open[at].holders(block);
+            if !slow_enough || holders.fold(0usize, |n, by| if by == conn { usize::MAX } else { n.saturating_add(1) }) > DUPLICATES_MAX {
+                continue;
+            }
+            self.open[at].duplicate(block, conn);
+            self.hold(conn, piece);
+            out.push(BlockRef { piece, block });
+        }
+    }
+}
+
+/// A connection's own fixed random order of the pieces (SplitMix64's finalizer).
+fn inclination(seed: u64, conn: ConnId, piece: u32) -> u64 {
+    let mut hash = seed ^ (u64::from(conn.0) << 32 | u64::from(piece)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}

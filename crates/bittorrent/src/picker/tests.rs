@@ -1,0 +1,459 @@
+//! The picker in random swarms and virtual time. Every property prints its seed through proptest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anabranch_content::geometry::BLOCK_LEN;
+use proptest::prelude::*;
+
+use super::*;
+
+const A: ConnId = ConnId(0);
+const B: ConnId = ConnId(1);
+const MB: u64 = 1 << 20;
+
+fn geometry(pieces: u32, blocks: u32) -> Geometry {
+    Geometry::new(blocks * BLOCK_LEN, u64::from(pieces * blocks * BLOCK_LEN) - 7, Vec::new())
+}
+
+fn picker(pieces: u32, blocks: u32, config: PickerConfig) -> Picker {
+    Picker::new(geometry(pieces, blocks), &Bitfield::new(pieces), config)
+}
+
+fn pick(picker: &mut Picker, conn: ConnId, has: &Bitfield, blocks: usize, rate: u64) -> Vec<BlockRef> {
+    let mut out = Vec::new();
+    picker.pick(conn, has, None, blocks, rate, Instant::now(), &mut out);
+    out
+}
+
+fn field(len: u32, pieces: impl IntoIterator<Item = u32>) -> Bitfield {
+    let mut field = Bitfield::new(len);
+    pieces.into_iter().for_each(|piece| assert!(field.set(piece)));
+    field
+}
+
+fn receive_all(picker: &mut Picker, conn: ConnId, blocks: &[BlockRef]) {
+    for block in blocks {
+        assert!(matches!(picker.received(conn, *block), Received::First { .. }));
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Swarm {
+    seed: u64,
+    pieces: u32,
+    blocks: u32,
+    peers: u32,
+    order: Order,
+    strategy: RequestStrategy,
+}
+
+fn swarms() -> impl Strategy<Value = Swarm> {
+    let order = prop_oneof![Just(Order::RarestFirst), Just(Order::Sequential)];
+    let strategy = prop_oneof![
+        Just(RequestStrategy::PrioritizeFastest),
+        Just(RequestStrategy::FuzzyPrioritized),
+        Just(RequestStrategy::StrictlyPrioritized)
+    ];
+    (any::<u64>(), 1..40u32, 1..9u32, 1..8u32, order, strategy)
+        .prop_map(|(seed, pieces, blocks, peers, order, strategy)| Swarm { seed, pieces, blocks, peers, order, strategy })
+}
+
+/// Runs a swarm whose peers answer in random order, fail now and then, choke, leave and lie; answers the picks.
+fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
+    let mut rng = fastrand::Rng::with_seed(swarm.seed);
+    let config = PickerConfig { order: swarm.order, strategy: swarm.strategy, seed: swarm.seed, ..Default::default() };
+    let mut picker = picker(swarm.pieces, swarm.blocks, config);
+    let start = Instant::now();
+    // The first peer is a seed that never leaves, so that the swarm can finish.
+    let mut peers: BTreeMap<ConnId, (Bitfield, u64)> = BTreeMap::new();
+    for conn in 0..swarm.peers {
+        let some = (0..swarm.pieces).filter(|_| rng.bool()).collect::<Vec<_>>();
+        let has = if conn == 0 { Bitfield::full(swarm.pieces) } else { field(swarm.pieces, some) };
+        picker.peer_joined(&has);
+        peers.insert(ConnId(conn), (has, rng.u64(..4 * MB)));
+    }
+    let mut next_conn = swarm.peers;
+    let mut flying: BTreeSet<(ConnId, BlockRef)> = BTreeSet::new();
+    let mut got: BTreeSet<BlockRef> = BTreeSet::new();
+    let mut log = Vec::new();
+    let failures_max = swarm.pieces * 2;
+    let mut failures = 0;
+    for step in 0..200_000u64 {
+        if picker.wanted_missing_count() == 0 {
+            break;
+        }
+        let now = start + Duration::from_millis(step);
+        let conns: Vec<ConnId> = peers.keys().copied().collect();
+        let conn = conns[rng.usize(..conns.len())];
+        match rng.u32(..100) {
+            0..40 => {
+                let (has, rate) = &peers[&conn];
+                let mut out = Vec::new();
+                let others = flying.clone();
+                picker.pick(conn, has, None, rng.usize(1..12), *rate, now, &mut out);
+                for (at, block) in out.iter().enumerate() {
+                    assert!(has.get(block.piece), "peer lacks {block:?}");
+                    assert!(!got.contains(block), "{block:?} is there already");
+                    assert!(flying.insert((conn, *block)), "{block:?} twice to one peer");
+                    let holders = others.iter().filter(|(_, other)| other == block).count();
+                    assert!(holders <= DUPLICATES_MAX);
+                    assert!(holders == 0 || picker.endgame(), "{block:?} (pick {at}) assigned twice outside the endgame");
+                    log.push((conn, *block));
+                }
+            }
+            40..90 => {
+                let of: Vec<_> = flying.iter().copied().collect();
+                if of.is_empty() {
+                    continue;
+                }
+                let (from, block) = of[rng.usize(..of.len())];
+                match picker.received(from, block) {
+                    Received::First { also_requested_from, piece_complete } => {
+                        assert!(got.insert(block), "{block:?} counted twice");
+                        let mut holders = also_requested_from.clone();
+                        holders.push(from);
+                        holders.sort();
+                        let expected: Vec<ConnId> = flying.iter().filter(|(_, b)| *b == block).map(|(c, _)| *c).collect();
+                        assert_eq!(holders, expected);
+                        flying.retain(|(_, other)| *other != block);
+                        assert_eq!(piece_complete, (0..swarm.blocks.min(99)).all(|b| {
+                            b >= picker.geometry.block_count(block.piece) || got.contains(&BlockRef { piece: block.piece, block: b })
+                        }));
+                        if piece_complete {
+                            assert_eq!(picker.contributors(block.piece).count() as u32, picker.geometry.block_count(block.piece));
+                            if failures < failures_max && rng.u32(..4) == 0 {
+                                failures += 1;
+                                let suspects = picker.contributors(block.piece).map(|(_, conn)| conn).collect();
+                                picker.prefer_single_source(block.piece, suspects);
+                                if rng.bool() {
+                                    picker.piece_failed(block.piece);
+                                    got.retain(|other| other.piece != block.piece);
+                                } else {
+                                    picker.block_failed(block);
+                                    got.remove(&block);
+                                }
+                            } else {
+                                picker.piece_passed(block.piece);
+                            }
+                        }
+                    }
+                    other => panic!("{other:?} for an outstanding block"),
+                }
+            }
+            90..95 => {
+                let of: Vec<_> = flying.iter().filter(|(by, _)| *by == conn).copied().collect();
+                if !of.is_empty() {
+                    let (_, block) = of[rng.usize(..of.len())];
+                    picker.returned(conn, block);
+                    flying.remove(&(conn, block));
+                }
+            }
+            95..97 => {
+                picker.returned_all(conn);
+                flying.retain(|(by, _)| *by != conn);
+            }
+            97 => {
+                let (has, _) = peers.get_mut(&conn).unwrap();
+                let piece = rng.u32(..swarm.pieces);
+                if has.set(piece) {
+                    picker.peer_has(piece, has);
+                } else if conn != ConnId(0) && has.clear(piece) {
+                    picker.returned_all(conn);
+                    flying.retain(|(by, _)| *by != conn);
+                    picker.peer_lost_piece(piece, has);
+                }
+            }
+            98 => picker.set_priority(rng.u32(..swarm.pieces), Priority::new(rng.u8(1..8)).unwrap()),
+            _ if conn != ConnId(0) => {
+                let (has, rate) = peers.remove(&conn).unwrap();
+                picker.peer_left(&has);
+                picker.forget(conn);
+                flying.retain(|(by, _)| *by != conn);
+                picker.peer_joined(&has);
+                peers.insert(ConnId(next_conn), (has, rate));
+                next_conn += 1;
+            }
+            _ => {}
+        }
+        if step % 16 == 0 {
+            check(&picker, &peers, &flying, &got);
+        }
+    }
+    assert_eq!(picker.wanted_missing_count(), 0, "not finished");
+    assert_eq!((picker.open_bytes(), picker.requested_count(), picker.open_count()), (0, 0, 0));
+    log
+}
+
+/// Everything the picker counts, counted naively.
+fn check(
+    picker: &Picker,
+    peers: &BTreeMap<ConnId, (Bitfield, u64)>,
+    flying: &BTreeSet<(ConnId, BlockRef)>,
+    got: &BTreeSet<BlockRef>,
+) {
+    picker.pieces.check();
+    for piece in 0..picker.pieces.count() {
+        let naive = peers.values().filter(|(has, _)| has.get(piece)).count();
+        assert_eq!(picker.availability(piece), naive as u32, "availability of {piece}");
+    }
+    let requested: BTreeSet<BlockRef> = flying.iter().map(|(_, block)| *block).collect();
+    assert_eq!(picker.requested_count(), requested.len() as u64);
+    let unverified = got.iter().filter(|block| picker.wants(block.piece));
+    let bytes = |block: &BlockRef| u64::from(picker.geometry.block_len(block.piece, block.block));
+    assert_eq!(picker.open_bytes(), requested.iter().chain(unverified).map(bytes).sum::<u64>());
+    for (conn, (has, _)) in peers {
+        assert_eq!(picker.requested_from(*conn) as usize, flying.iter().filter(|(by, _)| by == conn).count());
+        let naive = has.iter_ones().filter(|piece| picker.wants(*piece)).count();
+        assert_eq!((picker.wanted_count(has) as usize, picker.is_interesting(has)), (naive, naive > 0));
+    }
+    let free: u32 = picker.open.iter().map(|open| open.free).sum();
+    assert_eq!(picker.free, u64::from(free));
+    let partials: BTreeSet<u32> = picker.open.iter().filter(|open| open.free > 0).map(|open| open.piece).collect();
+    assert_eq!(picker.partials, partials);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_swarms_finish_with_every_block_counted_once(swarm in swarms()) {
+        run(&swarm);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_picks(swarm in swarms()) {
+        prop_assert_eq!(run(&swarm), run(&swarm));
+    }
+
+    #[test]
+    fn the_bit_scan_equals_a_naive_one(seed: u64, len in 0u32..300, from in 0u32..320) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let left = field(len, (0..len).filter(|_| rng.bool()));
+        let right = field(len, (0..len).filter(|_| rng.bool()));
+        let naive: Vec<u32> = (from..len.max(from)).filter(|piece| left.get(*piece) && right.get(*piece)).collect();
+        prop_assert_eq!(pieces::common(&left, &right, from).collect::<Vec<_>>(), naive.clone());
+        if from == 0 {
+            prop_assert_eq!(pieces::common_count(&left, &right) as usize, naive.len());
+        }
+    }
+}
+
+#[test]
+fn blocks_of_a_piece_go_to_one_peer_in_order() {
+    let (mut picker, has) = (picker(16, 8, PickerConfig::default()), Bitfield::full(16));
+    let first = pick(&mut picker, A, &has, 3, 10 * MB);
+    let other = pick(&mut picker, B, &has, 8, 10 * MB);
+    let rest = pick(&mut picker, A, &has, 5, 10 * MB);
+    assert_eq!(first.iter().chain(&rest).map(|block| block.block).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    assert!(rest.iter().all(|block| block.piece == first[0].piece));
+    assert!(other.iter().all(|block| block.piece == other[0].piece && block.piece != first[0].piece));
+}
+
+#[test]
+fn after_the_first_piece_the_rarest_comes_first() {
+    let mut picker = picker(32, 2, PickerConfig::default());
+    let (seed, most) = (Bitfield::full(32), field(32, (0..32).filter(|piece| *piece != 21)));
+    for has in [&seed, &most, &most] {
+        picker.peer_joined(has);
+    }
+    let first = pick(&mut picker, A, &most, 2, MB);
+    receive_all(&mut picker, A, &first);
+    picker.piece_passed(first[0].piece);
+    assert_eq!(pick(&mut picker, A, &seed, 2, MB)[0].piece, 21);
+}
+
+#[test]
+fn a_peer_with_few_common_pieces_is_served_past_the_shelf_scan() {
+    let mut picker = picker(5000, 1, PickerConfig::default());
+    picker.piece_passed(0);
+    // 4000 rare pieces this peer does not have lie before the one it has.
+    let (rare, one) = (field(5000, 0..4000), field(5000, [4321]));
+    for _ in 0..3 {
+        picker.peer_joined(&one);
+    }
+    picker.peer_joined(&rare);
+    assert_eq!(pick(&mut picker, A, &one, 4, MB), [BlockRef { piece: 4321, block: 0 }]);
+}
+
+#[test]
+fn sequential_goes_from_the_front_and_deadlines_go_before_it() {
+    let config = PickerConfig { order: Order::Sequential, ..Default::default() };
+    let (mut picker, has, now) = (picker(16, 2, config), Bitfield::full(16), Instant::now());
+    picker.set_priority(0, Priority::SKIP);
+    picker.set_deadline(9, Some(now + Duration::from_secs(60)));
+    picker.set_deadline(7, Some(now + Duration::from_secs(30)));
+    picker.set_deadline(5, Some(now));
+    picker.set_deadline(5, None);
+    let pieces: Vec<u32> = pick(&mut picker, A, &has, 10, MB).iter().step_by(2).map(|block| block.piece).collect();
+    assert_eq!(pieces, [7, 9, 1, 2, 3]);
+}
+
+#[test]
+fn a_late_piece_is_asked_of_several_peers_but_not_strictly() {
+    for (strategy, copies) in [(RequestStrategy::PrioritizeFastest, 2), (RequestStrategy::StrictlyPrioritized, 0)] {
+        let (mut picker, has, now) =
+            (picker(16, 2, PickerConfig { strategy, ..Default::default() }), Bitfield::full(16), Instant::now());
+        picker.set_deadline(7, Some(now));
+        let first = pick(&mut picker, A, &has, 2, MB);
+        assert_eq!(first[0].piece, 7);
+        let second = pick(&mut picker, B, &has, 2, MB);
+        assert_eq!(second.iter().filter(|block| block.piece == 7).count(), copies);
+    }
+}
+
+#[test]
+fn the_endgame_doubles_up_to_the_limit_and_reports_whom_to_cancel() {
+    let (mut picker, has) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1));
+    let blocks = pick(&mut picker, A, &has, 4, 1000);
+    assert!(picker.endgame());
+    for conn in 1..=DUPLICATES_MAX as u32 {
+        assert_eq!(pick(&mut picker, ConnId(conn), &has, 9, MB).len(), 4, "{conn}");
+        assert_eq!(pick(&mut picker, ConnId(conn), &has, 9, MB).len(), 0, "no block twice to one peer");
+    }
+    assert_eq!(pick(&mut picker, ConnId(77), &has, 9, MB).len(), 0);
+    let also_requested_from = vec![A, ConnId(2)];
+    assert_eq!(picker.received(B, blocks[0]), Received::First { also_requested_from, piece_complete: false });
+    assert_eq!(picker.received(A, blocks[0]), Received::Duplicate);
+}
+
+#[test]
+fn a_slow_peer_does_not_double_what_a_fast_one_has_under_way() {
+    let (mut picker, has) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1));
+    pick(&mut picker, A, &has, 4, 2000);
+    assert_eq!(pick(&mut picker, B, &has, 4, 999).len(), 0);
+    assert_eq!(pick(&mut picker, B, &has, 4, 1000).len(), 4);
+}
+
+#[test]
+fn blocks_of_a_mute_peer_go_to_another_once_returned() {
+    let (mut picker, has) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1));
+    let mute = pick(&mut picker, A, &has, 4, MB);
+    mute.iter().for_each(|block| picker.returned(A, *block));
+    assert_eq!((picker.open_count(), picker.open_bytes()), (0, 0));
+    assert_eq!(pick(&mut picker, B, &has, 4, 0), mute);
+}
+
+#[test]
+fn whoever_failed_on_a_piece_gets_another_while_there_is_one() {
+    let (mut picker, has) = (picker(2, 4, PickerConfig::default()), Bitfield::full(2));
+    let first = pick(&mut picker, A, &has, 2, MB);
+    picker.returned(A, first[0]);
+    let second = pick(&mut picker, A, &has, 4, MB);
+    assert!(second.iter().all(|block| block.piece != first[0].piece));
+    // Alone in the world it gets the first piece again.
+    assert_eq!(pick(&mut picker, A, &has, 9, MB).len(), 3);
+}
+
+#[test]
+fn a_late_block_is_kept_while_it_is_missing() {
+    let (mut picker, has) = (picker(4, 4, PickerConfig::default()), Bitfield::full(4));
+    let blocks = pick(&mut picker, A, &has, 2, MB);
+    picker.returned(A, blocks[0]);
+    assert!(matches!(picker.received(A, blocks[0]), Received::First { piece_complete: false, .. }));
+    assert_eq!(picker.received(B, blocks[0]), Received::Duplicate);
+    let unknown = [BlockRef { piece: 4, block: 0 }, BlockRef { piece: blocks[0].piece, block: 4 }];
+    unknown.iter().for_each(|block| assert_eq!(picker.received(A, *block), Received::NotRequested));
+    let untouched = BlockRef { piece: (blocks[0].piece + 1) % 4, block: 0 };
+    assert_eq!(picker.received(A, untouched), Received::NotRequested);
+}
+
+#[test]
+fn slow_peers_share_a_piece_and_leave_the_others_whole() {
+    let (mut picker, has) = (picker(64, 64, PickerConfig::default()), Bitfield::full(64));
+    let slow: Vec<u32> = (0..6).map(|conn| pick(&mut picker, ConnId(conn), &has, 2, 5_000)[0].piece).collect();
+    assert!(slow.iter().all(|piece| *piece == slow[0]), "{slow:?}");
+    assert_ne!(pick(&mut picker, ConnId(9), &has, 2, 50 * MB)[0].piece, slow[0]);
+}
+
+#[test]
+fn unfinished_pieces_stay_few() {
+    let (mut picker, has) = (picker(1000, 8, PickerConfig::default()), Bitfield::full(1000));
+    // A peer that is asked and fails again and again would otherwise leave a trail of begun pieces.
+    for _ in 0..200 {
+        let blocks = pick(&mut picker, A, &has, 2, MB);
+        receive_all(&mut picker, A, &blocks[..1]);
+        picker.returned(A, blocks[1]);
+        assert!(picker.partials.len() <= 1 + PARTIALS_SPARE);
+    }
+}
+
+#[test]
+fn no_piece_is_begun_past_the_memory_limit_and_fast_peers_come_to_the_rescue() {
+    let limit = u64::from(16 * BLOCK_LEN);
+    let config = PickerConfig { open_bytes_max: limit, ..Default::default() };
+    let (mut picker, has) = (picker(64, 4, config), Bitfield::full(64));
+    assert_eq!(pick(&mut picker, A, &has, 100, 1000).len(), 16);
+    assert_eq!(picker.open_bytes(), limit);
+    assert_eq!(pick(&mut picker, B, &has, 100, 3999).len(), 0);
+    assert_eq!(pick(&mut picker, B, &has, 100, 4000).len(), 16);
+    assert_eq!(picker.open_bytes(), limit);
+}
+
+#[test]
+fn one_pick_hands_out_a_bounded_number() {
+    let config = PickerConfig { open_bytes_max: u64::MAX, ..Default::default() };
+    let (mut picker, has) = (picker(64, 64, config), Bitfield::full(64));
+    assert_eq!(pick(&mut picker, A, &has, usize::MAX >> 1, MB).len(), PICK_BLOCKS_MAX);
+}
+
+#[test]
+fn a_choked_peer_is_asked_for_allowed_fast_pieces_only() {
+    let (mut picker, has, mut out) = (picker(16, 2, PickerConfig::default()), field(16, 2..16), Vec::new());
+    picker.pick(A, &has, Some(&[1, 3, 99, 5]), 9, 0, Instant::now(), &mut out);
+    assert_eq!(out.iter().map(|block| block.piece).collect::<Vec<_>>(), [3, 3, 5, 5]);
+}
+
+#[test]
+fn pieces_without_a_hash_wait_for_it() {
+    let (mut picker, has) = (picker(2, 1, PickerConfig::default()), Bitfield::full(2));
+    (0..2).for_each(|piece| picker.set_fetchable(piece, false));
+    assert!(picker.is_interesting(&has) && pick(&mut picker, A, &has, 9, MB).is_empty());
+    picker.set_fetchable(1, true);
+    assert_eq!(pick(&mut picker, A, &has, 9, MB), [BlockRef { piece: 1, block: 0 }]);
+}
+
+#[test]
+fn a_piece_of_padding_alone_is_never_picked() {
+    let geometry = Geometry::new(BLOCK_LEN, u64::from(BLOCK_LEN) * 2, vec![(1, 0)]);
+    let mut picker = Picker::new(geometry, &Bitfield::new(2), PickerConfig::default());
+    picker.set_priority(1, Priority::HIGHEST);
+    picker.set_fetchable(1, true);
+    assert_eq!(pick(&mut picker, A, &Bitfield::full(2), 9, MB).len(), 1);
+    picker.piece_passed(1);
+    assert_eq!((picker.missing_count(), picker.wanted_missing_count()), (1, 1));
+}
+
+#[test]
+fn a_suspected_piece_is_fetched_again_from_one_other_peer() {
+    let (mut picker, has) = (picker(3, 4, PickerConfig::default()), Bitfield::full(3));
+    let blocks = pick(&mut picker, A, &has, 4, MB);
+    let bad = blocks[0].piece;
+    receive_all(&mut picker, A, &blocks);
+    picker.prefer_single_source(bad, vec![A]);
+    picker.piece_failed(bad);
+    let first = pick(&mut picker, A, &has, 8, MB);
+    assert!(first.iter().all(|block| block.piece != bad));
+    assert!(pick(&mut picker, B, &has, 2, MB).iter().all(|block| block.piece == bad));
+    assert_eq!(pick(&mut picker, ConnId(2), &has, 4, MB).len(), 0, "one source");
+    assert_eq!(pick(&mut picker, B, &has, 2, MB).len(), 2);
+}
+
+#[test]
+fn a_connection_on_parole_works_alone() {
+    let (mut picker, has) = (picker(2, 4, PickerConfig::default()), Bitfield::full(2));
+    picker.set_parole(B, true);
+    let other = pick(&mut picker, A, &has, 2, MB)[0].piece;
+    let alone = pick(&mut picker, B, &has, 9, MB);
+    assert!(alone.len() == 4 && alone.iter().all(|block| block.piece != other));
+}
+
+#[test]
+fn the_fastest_goes_in_order_and_the_others_where_they_are_inclined() {
+    let config = PickerConfig { order: Order::Sequential, ..Default::default() };
+    let (mut picker, has) = (picker(64, 1, config), Bitfield::full(64));
+    assert_eq!(pick(&mut picker, A, &has, 2, 10 * MB).iter().map(|b| b.piece).collect::<Vec<_>>(), [0, 1]);
+    let others: Vec<u32> = (1..9).flat_map(|conn| pick(&mut picker, ConnId(conn), &has, 1, MB)).map(|b| b.piece).collect();
+    assert_eq!(pick(&mut picker, A, &has, 1, 10 * MB)[0].piece, (2..64).find(|piece| !others.contains(piece)).unwrap());
+    assert!(!others.is_sorted() && others.iter().all(|piece| *piece < 2 + 8 + WINDOW as u32), "{others:?}");
+}
