@@ -6,9 +6,11 @@ pub mod blame;
 pub mod choker;
 pub mod extension;
 pub mod handshake;
+pub mod peerbook;
 pub mod picker;
 pub mod pipeline;
 pub mod rate;
+pub mod torrent;
 pub mod tracker;
 pub mod wire;
 

@@ -32,6 +32,7 @@
 //! assert!(matches!(picker.received(conn, blocks[0]), Received::First { piece_complete: false, .. }));
 //! ```
 
+mod loss;
 mod open;
 mod pieces;
 mod select;

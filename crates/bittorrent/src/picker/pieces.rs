@@ -138,6 +138,16 @@ impl Pieces {
         self.have_count += 1;
     }
 
+    /// A verified piece went missing.
+    pub(super) fn set_lost(&mut self, piece: u32) {
+        self.have_count -= 1;
+        self.entries[piece as usize].state = State::Out;
+        if self.entries[piece as usize].priority > 0 {
+            self.wanted.set(piece);
+        }
+        self.shelve(piece);
+    }
+
     pub(super) fn set_priority(&mut self, piece: u32, priority: u8) {
         let Some(entry) = self.entries.get(piece as usize) else { return };
         if entry.state == State::Have || entry.priority == priority {

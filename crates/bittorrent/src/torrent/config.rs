@@ -3,8 +3,8 @@
 use crate::choker::ChokerConfig;
 use crate::picker::{Order, RequestStrategy};
 
-/// Blocks we ask a stranger to let us queue at most, when it does not say (BEP 10, "reqq"; libtorrent's default).
-pub(super) const DEFAULT_REQQ: u32 = 250;
+/// Most bytes under way over one connection: 1 Gbit/s at 250 ms. The driver's memory bounds the sum.
+pub(super) const PIPELINE_BYTES_MAX: u64 = 32 << 20;
 /// Requests that a peer may have waiting at ours (our "reqq"): 32 MiB of blocks, enough for 1 Gbit/s at 250 ms.
 pub const UPLOAD_QUEUE_MAX: usize = 2048;
 /// Requests beyond [`UPLOAD_QUEUE_MAX`] that a peer may waste before it is taken for hostile.
@@ -37,6 +37,8 @@ pub struct TorrentConfig {
     pub order: Order,
     /// How requests are spread over connections.
     pub strategy: RequestStrategy,
+    /// Bytes of unverified pieces above which no further piece is begun.
+    pub open_bytes_max: u64,
     /// Upload slots and their timing.
     pub choker: ChokerConfig,
     /// Whether peers may be exchanged (BEP 11); a private torrent never does (BEP 27).

@@ -2,16 +2,19 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
 
-use super::config::{DEFAULT_REQQ, PENDING_HAVES_MAX};
+use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX};
 use crate::PeerKey;
-use crate::extension::pex::PexState;
-use crate::pipeline::Pipeline;
+use crate::extension::{ExtensionIds, PexState};
+use crate::pipeline::{Pipeline, REQQ_DEFAULT};
 use crate::rate::Rate;
 use crate::wire::BlockRange;
+
+/// What rates are averaged over: short enough to follow, long enough to be calm.
+const RATE_WINDOW: Duration = Duration::from_secs(4);
 
 /// A request of ours that is on its way.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +54,6 @@ pub(super) struct Conn {
     pub choking_us: bool,
     pub interested_in_us: bool,
     pub allowed_fast: Vec<u32>,
-    pub suggested: VecDeque<u32>,
 
     pub choking: bool,
     pub interested: bool,
@@ -59,7 +61,6 @@ pub(super) struct Conn {
     pub requested_bytes: u64,
     pub late: VecDeque<BlockRange>,
     pub unsolicited: u32,
-    pub snubbed: bool,
     pub pipeline: Pipeline,
 
     pub uploads: VecDeque<BlockRange>,
@@ -81,13 +82,9 @@ pub(super) struct Conn {
     pub request_len_max: u32,
     pub client: Option<String>,
     pub listen_port: Option<u16>,
-    pub ut_metadata: Option<u8>,
-    pub ut_pex: Option<u8>,
-    pub lt_donthave: Option<u8>,
+    /// Numbers under which the peer takes extended messages (BEP 10).
+    pub extensions: ExtensionIds,
     pub pex: PexState,
-    pub pex_received: Option<Instant>,
-    /// Hash requests of ours waiting for an answer (BEP 52).
-    pub hash_requests: u32,
 }
 
 /// What the two handshakes agreed on.
@@ -129,36 +126,30 @@ impl Conn {
             choking_us: true,
             interested_in_us: false,
             allowed_fast: Vec::new(),
-            suggested: VecDeque::new(),
             choking: true,
             interested: false,
             requests: VecDeque::new(),
             requested_bytes: 0,
             late: VecDeque::new(),
             unsolicited: 0,
-            snubbed: false,
-            pipeline: Pipeline::new(now),
+            pipeline: Pipeline::new(PIPELINE_BYTES_MAX),
             uploads: VecDeque::new(),
             upload_overflow: 0,
             granted_fast: Vec::new(),
-            down: Rate::new(now),
-            up: Rate::new(now),
+            down: Rate::new(RATE_WINDOW),
+            up: Rate::new(RATE_WINDOW),
             downloaded_bytes: 0,
             uploaded_bytes: 0,
             opened: now,
             last_received: now,
             last_sent: now,
             last_progress: now,
-            reqq: DEFAULT_REQQ,
+            reqq: REQQ_DEFAULT,
             request_len_max: anabranch_content::geometry::BLOCK_LEN,
             client: None,
             listen_port: None,
-            ut_metadata: None,
-            ut_pex: None,
-            lt_donthave: None,
-            pex: PexState::new(),
-            pex_received: None,
-            hash_requests: 0,
+            extensions: ExtensionIds::default(),
+            pex: PexState::default(),
         }
     }
 

@@ -70,7 +70,7 @@ pub enum Verdict {
 pub struct ExpectedHash {
     /// SHA-1 over the whole piece (BEP 3).
     pub v1: Option<[u8; 20]>,
-    /// Root over the piece's blocks, and how many leaves the tree under it has, padding included (BEP 52).
+    /// Root of the tree over the piece's blocks, and its height (BEP 52).
     pub v2: Option<(Sha256Digest, u32)>,
 }
 

@@ -39,7 +39,7 @@ pub use event::{Event, ExpectedHash, Placement, Verdict};
 
 use crate::blame::Blame;
 use crate::choker::Choker;
-use crate::extension::metadata::MetadataFetch;
+use crate::extension::MetadataFetch;
 use crate::handshake::Handshake;
 use crate::picker::{Picker, PickerConfig, Priority};
 use crate::wire::{Limits, Message};
@@ -210,6 +210,8 @@ pub struct Torrent {
     dirty: Vec<ConnId>,
     events: VecDeque<Event>,
     stats: TorrentStats,
+    /// Whose connection was which, for blame: outlives the connection.
+    origins: BTreeMap<ConnId, PeerKey>,
 }
 
 impl Torrent {
@@ -233,6 +235,7 @@ impl Torrent {
             dirty: Vec::new(),
             events: VecDeque::new(),
             stats: TorrentStats::default(),
+            origins: BTreeMap::new(),
             config,
         }
     }
@@ -246,8 +249,17 @@ impl Torrent {
         now: Instant,
     ) {
         debug_assert_eq!(info.geometry.piece_count(), have.len());
-        let picker_config =
-            PickerConfig { order: self.config.order, strategy: self.config.strategy, seed: self.config.seed };
+        let mut have = have;
+        // Pieces of nothing but padding are zeros: there is nothing to fetch.
+        (0..have.len()).filter(|piece| info.geometry.block_count(*piece) == 0).for_each(|piece| {
+            have.set(piece);
+        });
+        let picker_config = PickerConfig {
+            order: self.config.order,
+            strategy: self.config.strategy,
+            seed: self.config.seed,
+            open_bytes_max: self.config.open_bytes_max,
+        };
         let mut picker = Picker::new(info.geometry.clone(), &have, picker_config);
         let hashes = HashStore::new(&info, layers);
         for piece in hashes.unknown_pieces(&info) {
@@ -315,7 +327,7 @@ impl Torrent {
         }
         let negotiated = Negotiated {
             fast: theirs.reserved.fast(),
-            extended: theirs.reserved.extended(),
+            extended: theirs.reserved.extension_protocol(),
             v2: theirs.reserved.v2() && self.hashes.v2.is_some(),
         };
         let id = ConnId(self.next_conn);
@@ -324,6 +336,10 @@ impl Torrent {
         self.conns.insert(id, Conn::new(peer, address, outgoing, negotiated, pieces, now));
         if let Some(entry) = self.peers.get_mut(&peer) {
             entry.conns.push(id);
+        }
+        self.origins.insert(id, peer);
+        if self.origins.len() > PEERS_MAX {
+            self.origins.pop_first();
         }
         if negotiated.extended {
             self.send_extended_handshake(id);
@@ -338,14 +354,14 @@ impl Torrent {
     pub fn disconnected(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
         if let Some(content) = &mut self.content {
-            content.picker.returned_all(id);
+            content.picker.forget(id);
             if let Some(bits) = conn.bits() {
                 content.picker.peer_left(bits);
             }
             content.hashes.connection_lost(id);
         }
         if let Some(metadata) = &mut self.metadata {
-            metadata.peer_left(id);
+            metadata.remove_peer(id);
         }
         if let Some(peer) = self.peers.get_mut(&conn.peer) {
             peer.conns.retain(|other| *other != id);
@@ -360,11 +376,7 @@ impl Torrent {
         conn.last_received = now;
         let needs_fast = matches!(
             message,
-            Message::HaveAll
-                | Message::HaveNone
-                | Message::Suggest(_)
-                | Message::Reject(_)
-                | Message::AllowedFast(_)
+            Message::HaveAll | Message::HaveNone | Message::Suggest(_) | Message::Reject(_) | Message::AllowedFast(_)
         );
         if needs_fast && !conn.fast {
             return Err(PeerMisbehaved::FastNotNegotiated);
@@ -394,16 +406,18 @@ impl Torrent {
             Message::AllowedFast(piece) => self.on_allowed_fast(id, piece, now)?,
             Message::Extended { id: extension, payload } => self.on_extended(id, extension, payload, now)?,
             Message::HashRequest(request) => self.on_hash_request(id, request),
-            Message::Hashes(request, hashes) => self.on_hashes(id, request, &hashes, now)?,
-            Message::HashReject(request) => self.on_hash_reject(id, request, now),
-            Message::Unknown { .. } => {}
+            Message::Hashes(hashes) => self.on_hashes(id, &hashes, now)?,
+            Message::HashReject(_) => self.on_hash_reject(id, now),
         }
         Ok(())
     }
 
     /// Limits for the framer of every connection; they tighten once the piece count is known.
     pub fn wire_limits(&self) -> Limits {
-        Limits { pieces: self.content.as_ref().map(|content| content.info.geometry.piece_count()) }
+        Limits {
+            piece_count: self.content.as_ref().map(|content| content.info.geometry.piece_count()),
+            block_len_max: REQUEST_LEN_MAX,
+        }
     }
 
     fn on_bitfield(&mut self, id: ConnId, bytes: &[u8], now: Instant) -> Result<(), PeerMisbehaved> {
@@ -436,10 +450,8 @@ impl Torrent {
     }
 
     fn on_has_none(&mut self, id: ConnId) -> Result<(), PeerMisbehaved> {
-        match self.conns.get_mut(&id) {
-            Some(conn) if std::mem::replace(&mut conn.bitfield_seen, true) => Err(PeerMisbehaved::BitfieldTwice),
-            _ => Ok(()),
-        }
+        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+        if std::mem::replace(&mut conn.bitfield_seen, true) { Err(PeerMisbehaved::BitfieldTwice) } else { Ok(()) }
     }
 
     fn set_peer_pieces(&mut self, id: ConnId, bits: Bitfield, now: Instant) {
@@ -450,6 +462,7 @@ impl Torrent {
         content.picker.peer_joined(&bits);
         conn.has = Has::Known(bits);
         self.update_interest(id, now);
+        self.ask_for_hashes(id, now);
         self.close_if_useless(id);
     }
 
@@ -466,7 +479,7 @@ impl Torrent {
         if bits.set(piece)
             && let Some(content) = &mut self.content
         {
-            content.picker.peer_has(piece);
+            content.picker.peer_has(piece, bits);
             if !conn.interested && content.picker.wants(piece) {
                 self.update_interest(id, now);
             } else if conn.interested && conn.requests.is_empty() {
@@ -602,7 +615,7 @@ impl Torrent {
 
     /// Whether every wanted piece is verified.
     pub fn is_finished(&self) -> bool {
-        self.content.as_ref().is_some_and(|content| content.picker.is_done())
+        self.content.as_ref().is_some_and(|content| (content.picker.wanted_missing_count() == 0))
     }
 
     /// Piece layers known so far (BEP 52), to be kept with the metainfo.
@@ -614,8 +627,8 @@ impl Torrent {
     pub fn stats(&mut self, now: Instant) -> TorrentStats {
         let mut stats = self.stats;
         for conn in self.conns.values_mut() {
-            stats.download_rate_bytes += conn.down.bytes_per_second(now);
-            stats.upload_rate_bytes += conn.up.bytes_per_second(now);
+            stats.download_rate_bytes += conn.down.bytes_per_sec(now);
+            stats.upload_rate_bytes += conn.up.bytes_per_sec(now);
             stats.peers += 1;
             stats.seeds += u32::from(conn.is_seed());
         }
@@ -628,8 +641,8 @@ impl Torrent {
             conn: *id,
             address: conn.address,
             client: conn.client.clone(),
-            download_rate_bytes: conn.down.bytes_per_second(now),
-            upload_rate_bytes: conn.up.bytes_per_second(now),
+            download_rate_bytes: conn.down.bytes_per_sec(now),
+            upload_rate_bytes: conn.up.bytes_per_sec(now),
             downloaded_bytes: conn.downloaded_bytes,
             uploaded_bytes: conn.uploaded_bytes,
             pieces: conn.bits().map_or(0, Bitfield::count),
@@ -646,11 +659,16 @@ impl Torrent {
     pub fn set_priority(&mut self, piece: u32, priority: Priority, now: Instant) {
         if let Some(content) = &mut self.content {
             content.picker.set_priority(piece, priority);
-            content.finished &= content.picker.is_done();
+            content.finished &= (content.picker.wanted_missing_count() == 0);
         }
         let ids: Vec<ConnId> = self.conns.keys().copied().collect();
         ids.into_iter().for_each(|id| self.update_interest(id, now));
         self.check_finished();
+    }
+
+    /// Whether asking for blocks is stopped.
+    pub fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Stops or restarts asking for blocks: while storage is out of order, say. Uploading goes on.
@@ -687,7 +705,7 @@ impl Torrent {
     fn check_finished(&mut self) {
         if let Some(content) = &mut self.content
             && !content.finished
-            && content.picker.is_done()
+            && (content.picker.wanted_missing_count() == 0)
         {
             content.finished = true;
             self.events.push_back(Event::Finished);

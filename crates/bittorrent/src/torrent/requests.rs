@@ -68,7 +68,6 @@ impl Torrent {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.last_received = now;
         conn.last_progress = now;
-        conn.snubbed = false;
         conn.downloaded_bytes += bytes;
         conn.down.add(bytes, now);
         if let Some(peer) = self.peers.get_mut(&conn.peer) {
@@ -83,7 +82,7 @@ impl Torrent {
             Some(at) => {
                 conn.requests.remove(at);
                 conn.requested_bytes -= u64::from(range.len);
-                conn.pipeline.on_block(u64::from(range.len), now);
+                conn.pipeline.on_block(range.len, now);
                 true
             }
             None => {
@@ -125,7 +124,7 @@ impl Torrent {
         if self.paused || !conn.interested || conn.closing || (conn.choking_us && conn.allowed_fast.is_empty()) {
             return;
         }
-        let target = if conn.snubbed { u64::from(BLOCK_LEN) } else { conn.pipeline.target_bytes() };
+        let target = conn.pipeline.target_bytes();
         let free = target.saturating_sub(conn.requested_bytes);
         if free < (target / TOP_UP_DIVISOR).max(1) || conn.requests.len() >= conn.reqq as usize {
             return;
@@ -137,9 +136,9 @@ impl Torrent {
         if blocks == 0 {
             return;
         }
+        let rate = conn.down.bytes_per_sec(now);
         let Some(bits) = conn.bits() else { return };
         let only = conn.choking_us.then_some(conn.allowed_fast.as_slice());
-        let rate = conn.down.bytes_per_second(now);
         let mut picked = Vec::with_capacity(blocks.min(256));
         content.picker.pick(id, bits, only, blocks, rate, now, &mut picked);
         if picked.is_empty() {
@@ -207,7 +206,7 @@ impl Torrent {
         if let Some(at) = conn.requests.iter().position(|request| request.range == range) {
             conn.requests.remove(at);
             conn.requested_bytes -= u64::from(range.len);
-            conn.pipeline.on_returned(u64::from(range.len));
+            conn.pipeline.on_returned(range.len);
             blocks_of(range).for_each(|block| content.picker.returned(id, block));
             conn.allowed_fast.retain(|piece| *piece != range.piece);
             self.fill_all_requests(now);
@@ -243,7 +242,7 @@ impl Torrent {
             self.fill_requests(id, now);
             return;
         }
-        conn.snubbed = true;
+        conn.pipeline.on_timeout();
         conn.last_progress = now;
         self.give_up_requests(id);
         self.fill_all_requests(now);
@@ -253,7 +252,7 @@ impl Torrent {
     fn give_up_requests(&mut self, id: ConnId) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
         for request in conn.requests.drain(..) {
-            conn.pipeline.on_returned(u64::from(request.range.len));
+            conn.pipeline.on_returned(request.range.len);
             if conn.late.len() >= LATE_MAX {
                 conn.late.pop_front();
             }
@@ -261,6 +260,13 @@ impl Torrent {
         }
         conn.requested_bytes = 0;
         content.picker.returned_all(id);
+    }
+
+    /// Blocks that were here could not be kept: they are fetched again.
+    pub fn blocks_lost(&mut self, piece: u32, blocks: &[u32]) {
+        if let Some(content) = &mut self.content {
+            blocks.iter().for_each(|block| content.picker.block_failed(BlockRef { piece, block: *block }));
+        }
     }
 
     /// A block that came from somebody else is not needed from `id` any more (endgame).
@@ -279,7 +285,7 @@ impl Torrent {
         }
         conn.requests.remove(at);
         conn.requested_bytes -= u64::from(range.len);
-        conn.pipeline.on_returned(u64::from(range.len));
+        conn.pipeline.on_returned(range.len);
         if conn.late.len() >= LATE_MAX {
             conn.late.pop_front();
         }
@@ -316,7 +322,7 @@ fn send_request(conn: &mut super::Conn, range: BlockRange, now: Instant) -> u64 
     Message::Request(range).encode(&mut conn.out);
     conn.requests.push_back(Outstanding { range, arriving: false });
     conn.requested_bytes += u64::from(range.len);
-    conn.pipeline.on_request(u64::from(range.len), now);
+    conn.pipeline.on_request(range.len, now);
     u64::from(range.len)
 }
 

@@ -84,7 +84,7 @@ impl Torrent {
                     peer: *key,
                     conns: conns().map(|(id, _)| id).collect(),
                     interested: conns().any(|(_, conn)| conn.interested_in_us && !conn.closing),
-                    snubbed: conns().all(|(_, conn)| conn.snubbed),
+                    snubbed: conns().all(|(_, conn)| conn.pipeline.is_stalled()),
                     downloaded_bytes: peer.downloaded_bytes,
                     uploaded_bytes: peer.uploaded_bytes,
                     connected: conns().map(|(_, conn)| conn.opened).min().unwrap_or(now),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{ConnId, Event, ExpectedHash, Torrent, Verdict};
+use super::{ConnId, ExpectedHash, Torrent, Verdict};
 use crate::PeerKey;
 use crate::wire::Message;
 
@@ -73,9 +73,9 @@ impl Torrent {
     fn senders(&self, piece: u32) -> Vec<Option<PeerKey>> {
         let Some(content) = &self.content else { return Vec::new() };
         let mut senders = vec![None; content.info.geometry.block_count(piece) as usize];
-        for (block, peer) in content.picker.contributors(piece) {
+        for (block, conn) in content.picker.contributors(piece) {
             if let Some(sender) = senders.get_mut(block as usize) {
-                *sender = Some(peer);
+                *sender = self.origins.get(&conn).copied();
             }
         }
         senders
@@ -118,10 +118,5 @@ impl Torrent {
             }
             self.update_interest(id, now);
         }
-    }
-
-    /// What a disk found when asked for a block digest: nothing is queued behind.
-    pub(super) fn push(&mut self, event: Event) {
-        self.events.push_back(event);
     }
 }

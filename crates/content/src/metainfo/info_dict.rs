@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::digest::{sha1, sha256};
+use crate::hash::{sha1, sha256};
 use super::draft::{Draft, DraftKind, DraftList};
 use super::error::MetainfoError;
 use super::limits::{METAINFO_BYTES_MAX, PIECE_LENGTH_MAX, PIECES_MAX};

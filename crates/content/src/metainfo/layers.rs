@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::digest::root_from_layer;
+use crate::merkle::root_from_layer;
 use super::error::MetainfoError;
 use super::info_dict::hex;
 use crate::bencode::Value;

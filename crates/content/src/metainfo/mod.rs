@@ -25,7 +25,6 @@ use crate::info::Info;
 use crate::magnet::Magnet;
 
 mod collisions;
-mod digest;
 mod draft;
 mod error;
 mod file_tree;
