@@ -107,6 +107,11 @@ impl TrackerUrl {
         }
     }
 
+    /// Scheme, host and port: names the tracker without the keys that a path or query may hold.
+    pub fn origin(&self) -> String {
+        format!("{}://{}", self.scheme.as_str(), self.authority())
+    }
+
     /// Where scrapes go, if the URL tells (BEP 48: the last path component begins with `announce`).
     pub fn scrape(&self) -> Option<TrackerUrl> {
         if self.scheme == Scheme::Udp {

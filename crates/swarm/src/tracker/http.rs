@@ -1,0 +1,164 @@
+//! One GET to a tracker: connect, TLS, redirects, a body of bounded size (BEP 3 over RFC 9112).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_bittorrent::tracker::http::BODY_BYTES_MAX;
+use anabranch_bittorrent::tracker::{Scheme, TrackerUrl};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{self, pki_types::ServerName};
+
+use super::{Cause, resolve};
+
+/// Redirects followed in one announce. Honest trackers use one, for a move.
+pub const REDIRECTS_MAX: u32 = 5;
+/// Longest head of an answer.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// One address gets this long to accept a connection, so that a dead one leaves time for the next.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Addresses of one name that are tried.
+const ADDRESSES_TRIED_MAX: usize = 3;
+const USER_AGENT: &str = concat!("anabranch/", env!("CARGO_PKG_VERSION"));
+
+/// What came back, whatever the status.
+pub(super) struct HttpReply {
+    pub status: StatusCode,
+    pub body: Vec<u8>,
+}
+
+/// GETs `target` from `url`'s host at one of `addrs`, which are of one family; redirects stay in it.
+pub(super) async fn get(
+    url: &TrackerUrl,
+    target: &str,
+    addrs: &[SocketAddr],
+    tls: impl Fn() -> Result<Arc<rustls::ClientConfig>, Cause>,
+) -> Result<HttpReply, Cause> {
+    let (mut url, mut target, mut addrs) = (url.clone(), target.to_owned(), addrs.to_vec());
+    for _ in 0..=REDIRECTS_MAX {
+        let (stream, addr) = connect(&addrs).await?;
+        let (reply, location) = match url.scheme() {
+            Scheme::Https => {
+                let name = ServerName::try_from(url.host().to_owned()).map_err(|_| Cause::RedirectUnfit)?;
+                let stream = TlsConnector::from(tls()?).connect(name, stream).await.map_err(Cause::Tls)?;
+                exchange(stream, &url, &target).await?
+            }
+            Scheme::Http => exchange(stream, &url, &target).await?,
+            Scheme::Udp => return Err(Cause::RedirectUnfit),
+        };
+        let Some(location) = location else { return Ok(reply) };
+        let next = url.join(&location).map_err(|_| Cause::RedirectUnfit)?;
+        // A passkey that was sent encrypted is not to be sent in the clear.
+        if next.scheme() == Scheme::Udp || (url.scheme() == Scheme::Https && next.scheme() == Scheme::Http) {
+            return Err(Cause::RedirectUnfit);
+        }
+        let mut next_addrs = resolve(&next).await?;
+        next_addrs.retain(|next| next.is_ipv6() == addr.is_ipv6());
+        // A tracker in the Internet has no business in this machine's or this site's network.
+        if is_global(addr.ip()) && next_addrs.iter().any(|next| !is_global(next.ip())) {
+            return Err(Cause::RedirectUnfit);
+        }
+        (target, url, addrs) = (next.target(), next, next_addrs);
+    }
+    Err(Cause::Redirects)
+}
+
+async fn connect(addrs: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), Cause> {
+    let mut last = Cause::NoAddress;
+    for addr in addrs.iter().take(ADDRESSES_TRIED_MAX) {
+        match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(addr)).await {
+            Ok(Ok(stream)) => return Ok((stream, *addr)),
+            Ok(Err(error)) => last = Cause::from_connect(error),
+            Err(_) => last = Cause::Timeout(CONNECT_TIMEOUT),
+        }
+    }
+    Err(last)
+}
+
+/// One request over a fresh connection; the reply, and where it redirects to, if it does.
+async fn exchange<S>(stream: S, url: &TrackerUrl, target: &str) -> Result<(HttpReply, Option<String>), Cause>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut builder = hyper::client::conn::http1::Builder::new();
+    builder.max_buf_size(HEAD_BYTES_MAX);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    let request = Request::get(target)
+        .header(header::HOST, url.authority())
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| Cause::Connect(io::Error::other(error)))?;
+    let mut connection = std::pin::pin!(connection);
+    let mut answer = std::pin::pin!(async {
+        let response = sender.send_request(request).await?;
+        let location = redirect_location(&response);
+        let status = response.status();
+        // A redirect's body is not for us.
+        let body = if location.is_some() { Vec::new() } else { read_body(response).await? };
+        Ok((HttpReply { status, body }, location))
+    });
+    tokio::select! {
+        biased;
+        answer = &mut answer => return answer,
+        // Finished or broken: what it read before that is still to be taken.
+        _ = &mut connection => {}
+    }
+    answer.await
+}
+
+async fn read_body(response: Response<hyper::body::Incoming>) -> Result<Vec<u8>, Cause> {
+    let mut body = response.into_body();
+    let mut out = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Some(data) = frame?.data_ref() {
+            if out.len() + data.len() > BODY_BYTES_MAX {
+                return Err(Cause::TooLarge);
+            }
+            out.extend_from_slice(data);
+        }
+    }
+    Ok(out)
+}
+
+fn redirect_location(response: &Response<hyper::body::Incoming>) -> Option<String> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let location = response.headers().get(header::LOCATION).filter(|_| is_redirect)?;
+    Some(location.to_str().ok()?.to_owned())
+}
+
+/// Whether an address can be one of the public Internet.
+fn is_global(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || ip.is_broadcast())
+        }
+        IpAddr::V6(ip) => {
+            !(ip.is_loopback() || ip.is_unspecified() || ip.is_unique_local() || ip.is_unicast_link_local())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inward_addresses_are_known() {
+        for inward in
+            ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.1.1", "::1", "fd00::1", "fe80::1", "::ffff:10.0.0.1"]
+        {
+            assert!(!is_global(inward.parse().unwrap()), "{inward}");
+        }
+        for outward in ["1.1.1.1", "2606:4700::1"] {
+            assert!(is_global(outward.parse().unwrap()), "{outward}");
+        }
+    }
+}

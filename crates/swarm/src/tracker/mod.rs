@@ -1,0 +1,381 @@
+//! Trackers over real sockets: a client for HTTP(S) and UDP, and a server.
+//!
+//! What is said and when is decided in `anabranch_bittorrent::tracker`; here it is carried. A [`Client`] is shared by
+//! all contents: it bounds how much goes on at once and shares UDP sockets and connection ids. It starts no thread but
+//! the runtime's own for name look-ups. A tracker that has addresses of both families hears from us over both, since
+//! only so does it learn both of ours (BEP 7).
+//!
+//! ```no_run
+//! use anabranch_bittorrent::tracker::{AnnounceRequest, Event};
+//! use anabranch_swarm::tracker::{Client, ClientConfig};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::new(ClientConfig::default());
+//! let request = AnnounceRequest::new([0; 20], *b"-AN0100-abcdefghijkl", 6881, Event::Started);
+//! let reply = client.announce(&"udp://127.0.0.1:6969/announce".parse()?, &request).await?;
+//! println!("{} peers", reply.peers.len());
+//! # Ok(())
+//! # }
+//! ```
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anabranch_bittorrent::tracker::http as http_form;
+use anabranch_bittorrent::tracker::udp as udp_form;
+use anabranch_bittorrent::tracker::{
+    AnnounceReply, AnnounceRequest, InfoHash, REPLY_PEERS_MAX, ReplyError, Retry, Scheme, ScrapeEntry, TrackerUrl,
+};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_rustls::rustls;
+
+mod http;
+mod server;
+#[cfg(test)]
+mod tests;
+mod udp;
+
+pub use http::REDIRECTS_MAX;
+pub use server::{ServerOptions, TrackerServer};
+
+/// Name look-ups at once: each holds one of the runtime's threads while a name server is slow.
+pub const LOOKUPS_MAX: usize = 16;
+/// HTTP announces at once, a socket each: well below the usual limit of 1024 descriptors, which peers need more.
+pub const HTTP_ANNOUNCES_MAX: usize = 64;
+/// UDP announces at once: they share sockets by tracker, so they cost memory only.
+pub const UDP_ANNOUNCES_MAX: usize = 512;
+/// Addresses of one name that are kept, each family's in the resolver's order.
+pub const ADDRESSES_MAX: usize = 16;
+/// An HTTP announce has this long in all.
+pub const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
+/// A UDP announce has this long in all: three sendings (0, 15 and 45 s), as much as BEP 15 allows before the list's
+/// next tracker should get its chance.
+pub const UDP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Once one family has answered, the other has this long: IPv6 that leads nowhere must not withhold IPv4's peers.
+pub const OTHER_FAMILY_GRACE: Duration = Duration::from_secs(3);
+
+/// How trackers are spoken to. The defaults are this module's constants.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// See [`HTTP_TIMEOUT`].
+    pub http_timeout: Duration,
+    /// See [`UDP_TIMEOUT`].
+    pub udp_timeout: Duration,
+    /// First wait for a UDP answer; doubles with each sending (BEP 15).
+    pub udp_retransmit_first: Duration,
+    /// Whom to trust over HTTPS; `None` for the platform's certificates.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        ClientConfig {
+            http_timeout: HTTP_TIMEOUT,
+            udp_timeout: UDP_TIMEOUT,
+            udp_retransmit_first: udp_form::RETRANSMIT_FIRST,
+            tls: None,
+        }
+    }
+}
+
+/// A tracker did not do what was asked of it.
+#[derive(Debug, thiserror::Error)]
+#[error("tracker {tracker}: {cause}")]
+pub struct TrackerError {
+    /// Scheme, host and port: the rest of the URL may be secret.
+    pub tracker: String,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl TrackerError {
+    /// What the tracker said about asking again, for the announcer.
+    pub fn retry(&self) -> Retry {
+        match &self.cause {
+            Cause::Reply(ReplyError::Refused(refusal)) => refusal.retry,
+            _ => Retry::Unsaid,
+        }
+    }
+}
+
+/// Why a tracker could not be used. All of these may pass by themselves; the announcer returns later.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The name server did not know the name, or did not answer. The URL or the network is to blame.
+    #[error("its name cannot be looked up: {0}")]
+    Dns(io::Error),
+    /// The name has no address, or none of the family that a redirect needs.
+    #[error("its name has no address")]
+    NoAddress,
+    /// Nothing listens there.
+    #[error("it refuses connections: nothing listens on that port")]
+    Refused,
+    /// The way there is broken: no route, reset, no descriptors left.
+    #[error("it cannot be reached: {0}")]
+    Connect(io::Error),
+    /// No TLS connection: a wrong or expired certificate, or no TLS there at all.
+    #[error("no secure connection: {0}")]
+    Tls(io::Error),
+    /// This machine has no certificates to check the tracker's with.
+    #[error("this machine has no CA certificates (install ca-certificates or set SSL_CERT_FILE)")]
+    NoCertificates,
+    /// Too slow.
+    #[error("no answer within {} s", .0.as_secs_f32())]
+    Timeout(Duration),
+    /// Not one datagram came back.
+    #[error("it does not answer")]
+    Silent,
+    /// The answer is not HTTP, or broke off.
+    #[error("the answer is no whole HTTP response: {0}")]
+    Http(#[from] hyper::Error),
+    /// An HTTP error without a reason in the body.
+    #[error("it answers with HTTP status {0}")]
+    Status(u16),
+    /// More than [`REDIRECTS_MAX`].
+    #[error("it redirects more than {REDIRECTS_MAX} times")]
+    Redirects,
+    /// To no tracker URL, from HTTPS to HTTP, or from the Internet into a private network.
+    #[error("it redirects to where we do not follow")]
+    RedirectUnfit,
+    /// A body that no tracker needs.
+    #[error("its answer has more than {} bytes", http_form::BODY_BYTES_MAX)]
+    TooLarge,
+    /// The answer is a refusal, or no tracker's answer.
+    #[error(transparent)]
+    Reply(#[from] ReplyError),
+    /// The URL has no place for scrapes (BEP 48).
+    #[error("its URL has no scrape form")]
+    NoScrape,
+}
+
+impl Cause {
+    fn from_connect(error: io::Error) -> Cause {
+        if error.kind() == io::ErrorKind::ConnectionRefused { Cause::Refused } else { Cause::Connect(error) }
+    }
+}
+
+/// Announces and scrapes. Cheap to clone; clones share everything. Needs a tokio runtime with I/O and time.
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+struct Shared {
+    config: ClientConfig,
+    platform_tls: OnceLock<Option<Arc<rustls::ClientConfig>>>,
+    lookups: Semaphore,
+    http_announces: Semaphore,
+    udp_announces: Semaphore,
+    sessions: udp::Sessions,
+}
+
+impl Client {
+    /// Does nothing yet.
+    pub fn new(config: ClientConfig) -> Client {
+        Client(Arc::new(Shared {
+            config,
+            platform_tls: OnceLock::new(),
+            lookups: Semaphore::new(LOOKUPS_MAX),
+            http_announces: Semaphore::new(HTTP_ANNOUNCES_MAX),
+            udp_announces: Semaphore::new(UDP_ANNOUNCES_MAX),
+            sessions: udp::Sessions::default(),
+        }))
+    }
+
+    /// Announces over every family that the tracker has addresses of, and joins the answers.
+    ///
+    /// # Errors
+    /// When no family worked: what the tracker itself said, if it said anything, else what happened over IPv4.
+    pub async fn announce(&self, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, TrackerError> {
+        self.0.announce(url, request).await.map_err(|cause| TrackerError { tracker: url.origin(), cause })
+    }
+
+    /// Asks for the numbers of up to 74 contents; those that the tracker leaves out are missing from the answer.
+    ///
+    /// # Errors
+    /// As for announces; also when the URL has no scrape form.
+    pub async fn scrape(
+        &self,
+        url: &TrackerUrl,
+        hashes: &[InfoHash],
+    ) -> Result<Vec<(InfoHash, ScrapeEntry)>, TrackerError> {
+        self.0.scrape(url, hashes).await.map_err(|cause| TrackerError { tracker: url.origin(), cause })
+    }
+}
+
+impl Shared {
+    async fn announce(&self, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, Cause> {
+        let (addrs, _permit) = self.begin(url).await?;
+        let (v4, v6): (Vec<_>, Vec<_>) = addrs.into_iter().partition(SocketAddr::is_ipv4);
+        if v4.is_empty() || v6.is_empty() {
+            return self.announce_to(url, request, if v4.is_empty() { &v6 } else { &v4 }).await;
+        }
+        let (v4, v6) = both(self.announce_to(url, request, &v4), self.announce_to(url, request, &v6)).await;
+        match (v4, v6) {
+            (Some(Ok(v4)), Some(Ok(v6))) => Ok(join(v4, v6)),
+            (Some(Ok(reply)), _) | (_, Some(Ok(reply))) => Ok(reply),
+            (Some(Err(_)), Some(Err(said @ Cause::Reply(_)))) => Err(said),
+            (Some(Err(error)), _) | (None, Some(Err(error))) => Err(error),
+            (None, None) => Err(Cause::Silent),
+        }
+    }
+
+    /// Announces over one family.
+    async fn announce_to(
+        &self,
+        url: &TrackerUrl,
+        request: &AnnounceRequest,
+        addrs: &[SocketAddr],
+    ) -> Result<AnnounceReply, Cause> {
+        if url.scheme() == Scheme::Udp {
+            let target = url.target();
+            return self
+                .udp(
+                    addrs,
+                    |id, transaction| udp_form::announce_request(id, transaction, request, &target),
+                    udp_form::parse_announce_reply,
+                )
+                .await;
+        }
+        self.http(url, &http_form::announce_target(url, request), addrs, http_form::parse_announce_reply).await
+    }
+
+    async fn scrape(&self, url: &TrackerUrl, hashes: &[InfoHash]) -> Result<Vec<(InfoHash, ScrapeEntry)>, Cause> {
+        let url = &url.scrape().ok_or(Cause::NoScrape)?;
+        let (mut addrs, _permit) = self.begin(url).await?;
+        if addrs.iter().any(SocketAddr::is_ipv4) {
+            addrs.retain(SocketAddr::is_ipv4); // The numbers are the same over both.
+        }
+        if url.scheme() != Scheme::Udp {
+            return self.http(url, &http_form::scrape_target(url, hashes), &addrs, http_form::parse_scrape_reply).await;
+        }
+        let build = |id, transaction| udp_form::scrape_request(id, transaction, hashes);
+        let read = |bytes: &[u8], transaction, _| udp_form::parse_scrape_reply(bytes, transaction);
+        let entries = self.udp(&addrs, build, read).await?;
+        Ok(hashes.iter().copied().zip(entries).collect())
+    }
+
+    /// Waits for a turn, then looks up the tracker's addresses. The turn lasts as long as the permit.
+    async fn begin(&self, url: &TrackerUrl) -> Result<(Vec<SocketAddr>, SemaphorePermit<'_>), Cause> {
+        let turns = if url.scheme() == Scheme::Udp { &self.udp_announces } else { &self.http_announces };
+        let closed = |_| Cause::Silent; // The semaphores live as long as we do and are never closed.
+        let permit = turns.acquire().await.map_err(closed)?;
+        let _lookup = self.lookups.acquire().await.map_err(closed)?;
+        let limit = self.config.http_timeout;
+        let addrs = tokio::time::timeout(limit, resolve(url)).await.map_err(|_| Cause::Timeout(limit))??;
+        Ok((addrs, permit))
+    }
+
+    async fn http<T>(
+        &self,
+        url: &TrackerUrl,
+        target: &str,
+        addrs: &[SocketAddr],
+        read: impl Fn(&[u8]) -> Result<T, ReplyError>,
+    ) -> Result<T, Cause> {
+        let limit = self.config.http_timeout;
+        let reply = tokio::time::timeout(limit, http::get(url, target, addrs, || self.tls())).await;
+        let reply = reply.map_err(|_| Cause::Timeout(limit))??;
+        match read(&reply.body) {
+            // Some trackers put the reason for a refusal under an HTTP error.
+            Err(refused @ ReplyError::Refused(_)) => Err(refused.into()),
+            _ if !reply.status.is_success() => Err(Cause::Status(reply.status.as_u16())),
+            result => Ok(result?),
+        }
+    }
+
+    /// Tries the addresses one after the other; one that is silent takes all the time there is.
+    async fn udp<T>(
+        &self,
+        addrs: &[SocketAddr],
+        build: impl Fn(u64, u32) -> Vec<u8>,
+        read: impl Fn(&[u8], u32, bool) -> Result<T, ReplyError>,
+    ) -> Result<T, Cause> {
+        let attempts = async {
+            let mut last = Cause::NoAddress;
+            for addr in addrs {
+                let session = match self.sessions.get(*addr).await {
+                    Ok(session) => session,
+                    Err(cause) => {
+                        last = cause;
+                        continue;
+                    }
+                };
+                let is_ipv6 = session.is_ipv6();
+                let read = |bytes: &[u8], transaction| read(bytes, transaction, is_ipv6);
+                match session.request(self.config.udp_retransmit_first, &build, read).await {
+                    Err(cause @ (Cause::Refused | Cause::Connect(_))) => last = cause,
+                    result => return result,
+                }
+            }
+            Err(last)
+        };
+        let limit = self.config.udp_timeout;
+        tokio::time::timeout(limit, attempts).await.map_err(|_| Cause::Timeout(limit))?
+    }
+
+    fn tls(&self) -> Result<Arc<rustls::ClientConfig>, Cause> {
+        if let Some(tls) = &self.config.tls {
+            return Ok(tls.clone());
+        }
+        self.platform_tls.get_or_init(platform_tls).clone().ok_or(Cause::NoCertificates)
+    }
+}
+
+/// Trust in the platform's certificates; those that cannot be read are passed over, as every TLS client does.
+fn platform_tls() -> Option<Arc<rustls::ClientConfig>> {
+    let mut roots = rustls::RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if added == 0 {
+        return None;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
+    Some(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}
+
+async fn resolve(url: &TrackerUrl) -> Result<Vec<SocketAddr>, Cause> {
+    let addrs = tokio::net::lookup_host((url.host(), url.port())).await.map_err(Cause::Dns)?;
+    let addrs: Vec<SocketAddr> = addrs.take(ADDRESSES_MAX).collect();
+    if addrs.is_empty() { Err(Cause::NoAddress) } else { Ok(addrs) }
+}
+
+/// Runs both; once one has worked, the other has [`OTHER_FAMILY_GRACE`] left. `None` is for one that ran out of it.
+async fn both<T, E>(
+    first: impl Future<Output = Result<T, E>>,
+    second: impl Future<Output = Result<T, E>>,
+) -> (Option<Result<T, E>>, Option<Result<T, E>>) {
+    let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+    let (mut one, mut two) = (None, None);
+    tokio::select! {
+        result = &mut first => one = Some(result),
+        result = &mut second => two = Some(result),
+    }
+    let has_worked = matches!((&one, &two), (Some(Ok(_)), _) | (_, Some(Ok(_))));
+    let grace = if has_worked { OTHER_FAMILY_GRACE } else { Duration::MAX };
+    match one {
+        Some(_) => two = tokio::time::timeout(grace, second).await.ok(),
+        None => one = tokio::time::timeout(grace, first).await.ok(),
+    }
+    (one, two)
+}
+
+/// One reply of two families' replies.
+fn join(v4: AnnounceReply, v6: AnnounceReply) -> AnnounceReply {
+    let mut joined = v4;
+    for peer in v6.peers {
+        if joined.peers.len() < REPLY_PEERS_MAX && !joined.peers.contains(&peer) {
+            joined.peers.push(peer);
+        }
+    }
+    // The longer wait satisfies both; the numbers are of one swarm, seen in parts where the tracker keeps two.
+    joined.interval = joined.interval.max(v6.interval);
+    joined.interval_min = joined.interval_min.max(v6.interval_min);
+    joined.complete = joined.complete.max(v6.complete);
+    joined.incomplete = joined.incomplete.max(v6.incomplete);
+    joined.downloaded = joined.downloaded.max(v6.downloaded);
+    joined.warning = joined.warning.or(v6.warning);
+    joined.tracker_id = joined.tracker_id.or(v6.tracker_id);
+    joined.external_ip = joined.external_ip.or(v6.external_ip);
+    joined
+}

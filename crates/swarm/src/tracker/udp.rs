@@ -1,0 +1,217 @@
+//! Announces over UDP: retransmission and connection ids (BEP 15).
+//!
+//! All announces to one tracker address share one connected socket, so a tracker that binds connection ids to our port
+//! is content, a thousand torrents cost one descriptor, and "connection refused" reaches us. A reader task per socket
+//! hands datagrams to whoever waits for their transaction.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anabranch_bittorrent::tracker::ReplyError;
+use anabranch_bittorrent::tracker::udp::{
+    self, CONNECTION_ID_USED, DATAGRAM_BYTES_MAX, RETRANSMIT_EXPONENT_MAX, reply_transaction,
+};
+use tokio::net::UdpSocket;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::Cause;
+
+/// Sockets kept open, one a tracker address. As many as announces that may be under way at once, so that an idle one
+/// can always be found to close.
+pub(super) const SESSIONS_MAX: usize = super::UDP_ANNOUNCES_MAX;
+/// Pause after a socket error, so that one that persists does not spin.
+const ERROR_PAUSE: Duration = Duration::from_millis(50);
+
+/// The sockets that are open.
+#[derive(Default)]
+pub(super) struct Sessions {
+    by_addr: Mutex<HashMap<SocketAddr, Arc<Session>>>,
+}
+
+impl Sessions {
+    /// The socket for `addr`, a new one if there is none. Idle ones whose connection id has run out are closed.
+    pub(super) async fn get(&self, addr: SocketAddr) -> Result<Arc<Session>, Cause> {
+        {
+            let mut sessions = self.by_addr.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(session) = sessions.get(&addr) {
+                return Ok(session.clone());
+            }
+            let is_idle = |session: &Arc<Session>| Arc::strong_count(session) == 1;
+            sessions.retain(|_, session| !is_idle(session) || session.opened_at.elapsed() < CONNECTION_ID_USED);
+            if sessions.len() >= SESSIONS_MAX {
+                let idle = sessions.iter().find(|(_, session)| is_idle(session)).map(|(addr, _)| *addr);
+                idle.and_then(|idle| sessions.remove(&idle));
+            }
+        }
+        let session = Arc::new(Session::open(addr).await.map_err(Cause::from_connect)?);
+        let mut sessions = self.by_addr.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(sessions.entry(addr).or_insert(session).clone())
+    }
+}
+
+#[cfg(test)]
+impl Sessions {
+    /// Sockets open.
+    pub(super) fn len(&self) -> usize {
+        self.by_addr.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+type Answer = Result<Vec<u8>, io::ErrorKind>;
+type Waiting = Mutex<HashMap<u32, oneshot::Sender<Answer>>>;
+
+/// A socket to one tracker address.
+pub(super) struct Session {
+    socket: Arc<UdpSocket>,
+    waiting: Arc<Waiting>,
+    reader: AbortHandle,
+    connection: tokio::sync::Mutex<Connection>,
+    opened_at: Instant,
+    is_ipv6: bool,
+}
+
+#[derive(Default)]
+struct Connection {
+    id: Option<(u64, Instant)>,
+    /// Connects in a row without an answer: n of BEP 15.
+    silences: u32,
+}
+
+impl Session {
+    async fn open(addr: SocketAddr) -> io::Result<Session> {
+        let any: SocketAddr = match addr {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = Arc::new(UdpSocket::bind(any).await?);
+        socket.connect(addr).await?;
+        let waiting = Arc::new(Waiting::default());
+        let reader = tokio::spawn(read(socket.clone(), waiting.clone())).abort_handle();
+        let (connection, opened_at) = (tokio::sync::Mutex::default(), Instant::now());
+        Ok(Session { socket, waiting, reader, connection, opened_at, is_ipv6: addr.is_ipv6() })
+    }
+
+    /// Whether the tracker's address, and so the form of its peers, is IPv6.
+    pub(super) fn is_ipv6(&self) -> bool {
+        self.is_ipv6
+    }
+
+    /// Sends what `build` makes of a connection id and a transaction until `read` accepts an answer. Waits 15·2^n s
+    /// for each (BEP 15, "Time outs"), `first` being the 15 s; the caller bounds the whole.
+    pub(super) async fn request<T>(
+        &self,
+        first: Duration,
+        build: impl Fn(u64, u32) -> Vec<u8>,
+        read: impl Fn(&[u8], u32) -> Result<T, ReplyError>,
+    ) -> Result<T, Cause> {
+        let mut has_renewed = false;
+        for silences in 0..=RETRANSMIT_EXPONENT_MAX {
+            let (id, is_fresh) = self.connection_id(first).await?;
+            let transaction = fastrand::u32(..);
+            let wait = first.saturating_mul(1 << silences);
+            let Some(answer) = self.exchange(build(id, transaction), transaction, wait).await? else {
+                // A tracker that was restarted is silent to ids from before.
+                self.forget(id).await;
+                continue;
+            };
+            match read(&answer, transaction) {
+                Ok(value) => return Ok(value),
+                // Maybe our address changed or the tracker was restarted: an id from before is worth a second try.
+                Err(ReplyError::Refused(_)) if !is_fresh && !has_renewed => {
+                    has_renewed = true;
+                    self.forget(id).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Cause::Silent)
+    }
+
+    async fn forget(&self, id: u64) {
+        self.connection.lock().await.id.take_if(|(known, _)| *known == id);
+    }
+
+    /// A connection id that may be used, and whether it was obtained just now. One asks for all.
+    async fn connection_id(&self, first: Duration) -> Result<(u64, bool), Cause> {
+        let mut connection = self.connection.lock().await;
+        if let Some((id, received_at)) = connection.id
+            && received_at.elapsed() < CONNECTION_ID_USED
+        {
+            return Ok((id, false));
+        }
+        while connection.silences <= RETRANSMIT_EXPONENT_MAX {
+            let transaction = fastrand::u32(..);
+            let wait = first.saturating_mul(1 << connection.silences);
+            match self.exchange(udp::connect_request(transaction), transaction, wait).await? {
+                Some(answer) => {
+                    let id = udp::parse_connect_reply(&answer, transaction)?;
+                    *connection = Connection { id: Some((id, Instant::now())), silences: 0 };
+                    return Ok((id, true));
+                }
+                None => connection.silences += 1,
+            }
+        }
+        connection.silences = 0;
+        Err(Cause::Silent)
+    }
+
+    /// Sends one datagram and waits for its answer; `None` when there was none in time.
+    async fn exchange(&self, datagram: Vec<u8>, transaction: u32, wait: Duration) -> Result<Option<Vec<u8>>, Cause> {
+        let (sender, receiver) = oneshot::channel();
+        let _guard = Registered { waiting: &self.waiting, transaction };
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(transaction, sender);
+        self.socket.send(&datagram).await.map_err(Cause::from_connect)?;
+        match tokio::time::timeout(wait, receiver).await {
+            Ok(Ok(Ok(answer))) => Ok(Some(answer)),
+            Ok(Ok(Err(kind))) => Err(Cause::from_connect(kind.into())),
+            // Displaced by another request with the same number, which is one in four billion: as if it were lost.
+            Ok(Err(_)) | Err(_) => Ok(None),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Takes the transaction off the list when its request ends, however it ends.
+struct Registered<'a> {
+    waiting: &'a Waiting,
+    transaction: u32,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.transaction);
+    }
+}
+
+async fn read(socket: Arc<UdpSocket>, waiting: Arc<Waiting>) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        match socket.recv(&mut buffer).await {
+            Ok(length) => {
+                let answer = &buffer[..length];
+                let waiting = &mut waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(sender) = reply_transaction(answer).and_then(|number| waiting.remove(&number)) {
+                    // Whoever waited may have given up this instant.
+                    let _ = sender.send(Ok(answer.to_vec()));
+                }
+            }
+            Err(error) => {
+                let all: Vec<_> = waiting.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+                for (_, sender) in all {
+                    let _ = sender.send(Err(error.kind()));
+                }
+                tokio::time::sleep(ERROR_PAUSE).await;
+            }
+        }
+    }
+}
