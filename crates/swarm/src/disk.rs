@@ -16,12 +16,11 @@ use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 use anabranch_content::hash::{self, Sha1};
 use anabranch_content::merkle;
 use anabranch_content::info::Sha256Digest;
-use anabranch_content::storage::{Storage, StorageError};
+use anabranch_content::storage::{ResumeStore, StorageError};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::buffers::{CHUNK_LEN, WholePiece};
 use crate::events::TorrentId;
-use crate::journal::Journal;
 
 /// Pieces verified side by side: the lanes of the widest hash function.
 const BATCH_MAX: usize = 16;
@@ -42,10 +41,8 @@ pub struct VerifyJob {
     pub expected: ExpectedHash,
     /// Whether the digests of its blocks are wanted even when it is good.
     pub digests: bool,
-    /// Where it is written.
-    pub storage: Arc<Storage>,
-    /// Where it is recorded once it is written.
-    pub journal: Arc<Journal>,
+    /// Where it is written, and recorded once it is.
+    pub resume: Arc<ResumeStore>,
     /// Sizes.
     pub geometry: Geometry,
     /// Where the answer goes.
@@ -378,7 +375,7 @@ impl VerifyJob {
         let spilled = |block: &&u32| (first..first + per_chunk).contains(block);
         let Some(buffer) = &self.whole.chunks[chunk] else {
             scratch.resize(len, 0);
-            self.storage.read_at(self.chunk_offset(chunk), scratch)?;
+            self.resume.storage().read_at(self.chunk_offset(chunk), scratch)?;
             return Ok(scratch);
         };
         if self.whole.on_disk.iter().all(|block| !spilled(&block)) {
@@ -389,7 +386,7 @@ impl VerifyJob {
         for block in self.whole.on_disk.iter().filter(spilled) {
             let begin = ((block - first) * BLOCK_LEN) as usize;
             let end = (begin + BLOCK_LEN as usize).min(len);
-            self.storage.read_at(self.chunk_offset(chunk) + begin as u64, &mut scratch[begin..end])?;
+            self.resume.storage().read_at(self.chunk_offset(chunk) + begin as u64, &mut scratch[begin..end])?;
         }
         Ok(scratch)
     }
@@ -398,16 +395,15 @@ impl VerifyJob {
     fn write(&self) -> Result<(), StorageError> {
         if self.whole.on_disk.is_empty() {
             let slices: Vec<IoSlice<'_>> = self.memory().map(IoSlice::new).collect();
-            self.storage.write_at(self.geometry.piece_offset(self.piece), &slices)?;
+            self.resume.write_at(self.geometry.piece_offset(self.piece), &slices)?;
         } else {
             let mut scratch = Vec::new();
             for chunk in (0..self.whole.chunks.len()).filter(|at| self.whole.chunks[*at].is_some()) {
                 let bytes = self.chunk(chunk, &mut scratch)?;
-                self.storage.write_at(self.chunk_offset(chunk), &[IoSlice::new(bytes)])?;
+                self.resume.write_at(self.chunk_offset(chunk), &[IoSlice::new(bytes)])?;
             }
         }
-        self.journal.record(self.piece, &self.storage);
-        Ok(())
+        self.resume.verified(self.piece)
     }
 
     fn fail(self, error: StorageError) {

@@ -5,19 +5,19 @@ use std::io::IoSlice;
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 use anabranch_content::hash;
 use anabranch_content::info::Sha256Digest;
-use anabranch_content::storage::{Storage, StorageError};
+use anabranch_content::storage::{ResumeStore, Storage, StorageError};
 
 use crate::buffers::{CHUNK_LEN, Spill};
 
 /// Writes the valid blocks of a chunk to their place, run by run.
-pub fn write(storage: &Storage, geometry: &Geometry, spill: &Spill) -> Result<(), StorageError> {
+pub fn write(resume: &ResumeStore, geometry: &Geometry, spill: &Spill) -> Result<(), StorageError> {
     let chunk_begin = spill.chunk * geometry.piece_length().min(CHUNK_LEN);
     for run in spill.blocks.chunk_by(|one, next| one + 1 == *next) {
         let begin = run[0] * BLOCK_LEN;
         let last = run[run.len() - 1];
         let end = last * BLOCK_LEN + geometry.block_len(spill.piece, last);
         let bytes = &spill.buffer[(begin - chunk_begin) as usize..(end - chunk_begin) as usize];
-        storage.write_at(geometry.piece_offset(spill.piece) + u64::from(begin), &[IoSlice::new(bytes)])?;
+        resume.write_at(geometry.piece_offset(spill.piece) + u64::from(begin), &[IoSlice::new(bytes)])?;
     }
     Ok(())
 }

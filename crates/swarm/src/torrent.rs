@@ -11,13 +11,12 @@ use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::peerbook::{PeerBook, Source};
 use anabranch_bittorrent::torrent::{Event as CoreEvent, Torrent, Verdict};
 use anabranch_content::info::InfoHashes;
-use anabranch_content::storage::Storage;
+use anabranch_content::storage::{ResumeStore, Storage};
 use tokio::sync::Notify;
 
 use crate::buffers::PieceBuffers;
 use crate::disk::{Outcome, Reply, Verified, VerifyJob};
 use crate::events::{Event, EventKind, TorrentId};
-use crate::journal::Journal;
 use crate::limits::{Limiter, Limits};
 use crate::session::Shared;
 use crate::spill;
@@ -81,14 +80,6 @@ impl ConnHandle {
     }
 }
 
-/// The files of a content and what is recorded of them.
-pub struct Files {
-    /// The files.
-    pub storage: Arc<Storage>,
-    /// The record of verified pieces.
-    pub journal: Arc<Journal>,
-}
-
 /// Everything about one content.
 pub struct State {
     /// Its number.
@@ -101,8 +92,8 @@ pub struct State {
     pub buffers: Option<PieceBuffers>,
     /// Its files, once open.
     pub storage: Option<Arc<Storage>>,
-    /// The record of verified pieces, once open.
-    pub journal: Option<Arc<Journal>>,
+    /// The record of verified pieces, once open; none where files are only read.
+    pub resume: Option<Arc<ResumeStore>>,
     /// Where it is stored.
     pub dir: PathBuf,
     /// Who may be dialled.
@@ -153,7 +144,7 @@ impl State {
             core: new.core,
             buffers: None,
             storage: None,
-            journal: None,
+            resume: None,
             dir: new.dir,
             book: PeerBook::new(),
             dial: Rc::default(),
@@ -242,14 +233,14 @@ impl State {
 
     /// Memory is short: blocks that wait for the rest of their piece move to disk.
     pub fn relieve_memory(&mut self) {
-        let (Some(buffers), Some(storage)) = (&mut self.buffers, &self.storage) else { return };
+        let (Some(buffers), Some(resume)) = (&mut self.buffers, &self.resume) else { return };
         for spill in buffers.spill_oldest() {
-            let storage = Arc::clone(storage);
-            let geometry = storage.info().geometry.clone();
+            let resume = Arc::clone(resume);
+            let geometry = resume.storage().info().geometry.clone();
             let replies = self.session.replies.clone();
             let torrent = self.id;
             self.session.disk.run(move || {
-                let written = spill::write(&storage, &geometry, &spill).map_err(|error| error.to_string());
+                let written = spill::write(&resume, &geometry, &spill).map_err(|error| error.to_string());
                 // The session may be gone already: then nobody asks.
                 let _ = replies.send(Reply::Spilled { torrent, piece: spill.piece, blocks: spill.blocks, written });
             });
@@ -277,9 +268,7 @@ impl State {
 
     /// Hands a complete piece to the disk threads.
     fn verify(&mut self, piece: u32) {
-        let (Some(buffers), Some(storage), Some(journal)) = (&mut self.buffers, &self.storage, &self.journal) else {
-            return;
-        };
+        let (Some(buffers), Some(resume)) = (&mut self.buffers, &self.resume) else { return };
         let Some(expected) = self.core.expected_hash(piece) else { return };
         let Some(whole) = buffers.take(piece) else {
             self.waiting.push(piece);
@@ -292,9 +281,8 @@ impl State {
             whole,
             expected,
             digests: self.core.wants_digests(piece),
-            storage: Arc::clone(storage),
-            journal: Arc::clone(journal),
-            geometry: storage.info().geometry.clone(),
+            resume: Arc::clone(resume),
+            geometry: resume.storage().info().geometry.clone(),
             replies: self.session.replies.clone(),
         });
     }
@@ -376,8 +364,9 @@ impl State {
         let before = self.core.have().map_or(0, |have| have.count());
         self.core.pieces_lost(pieces, now);
         if self.core.have().map_or(0, |have| have.count()) < before {
-            if let Some(journal) = &self.journal {
-                journal.forget(pieces);
+            if let Some(resume) = &self.resume {
+                // Should this not reach the disk, the pieces are found bad at the next check.
+                pieces.iter().for_each(|piece| drop(resume.failed(*piece)));
             }
             self.tell(EventKind::Failed { reason });
         }

@@ -1,0 +1,115 @@
+//! Talks to a content's trackers for as long as the content is in the session.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use anabranch_bittorrent::peerbook::Source;
+use anabranch_bittorrent::tracker::announcer::{Action, Announcer, AnnouncerConfig, Outcome, Progress};
+use anabranch_bittorrent::tracker::{AnnounceReply, TrackerUrl};
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::events::EventKind;
+use crate::torrent::TorrentRef;
+use crate::tracker::TrackerError;
+
+/// Bytes that are told to be missing while the size is unknown: not 0, which would say that we are a seed.
+const LEFT_UNKNOWN: u64 = 1 << 30;
+
+/// Announces to `tiers` until the content leaves, and then says so.
+pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
+    let (session, wake) = {
+        let torrent = torrent.borrow();
+        (torrent.session(), Rc::clone(&torrent.announce))
+    };
+    // Without a listener port 1 is told: BEP 3 wants one, and nobody is there to be reached.
+    let port = session.listening.first().map_or(1, |address| address.port());
+    let seed = session.config.seed ^ torrent.borrow().id.0;
+    let hashes = torrent.borrow().hashes;
+    let config = AnnouncerConfig { hashes, peer_id: session.peer_id, port, key: seed as u32, seed };
+    let mut announcer = Announcer::new(config, &tiers, Instant::now());
+    // At most one announce an info-hash is under way.
+    let (outcomes, mut outcome) = unbounded_channel::<(Action, Result<AnnounceReply, TrackerError>)>();
+    let mut complete_at_start = None;
+    let mut completion_told = false;
+    loop {
+        let now = Instant::now();
+        let (progress, stopping, known, finished) = look(&torrent, now);
+        if known && complete_at_start.is_none() {
+            complete_at_start = Some(finished);
+        }
+        if finished && complete_at_start == Some(false) && !completion_told {
+            completion_told = true;
+            announcer.on_complete(now);
+        }
+        if stopping {
+            announcer.stop();
+        }
+        while let Some(action) = announcer.poll(&progress, now) {
+            let (client, outcomes) = (session.trackers.clone(), outcomes.clone());
+            tokio::task::spawn_local(async move {
+                let reply = client.announce(&action.tracker, &action.request).await;
+                // When the content is gone nobody waits for the answer.
+                let _ = outcomes.send((action, reply));
+            });
+        }
+        if announcer.is_stopped() {
+            break;
+        }
+        let deadline = announcer.deadline();
+        let due = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some((action, reply)) = outcome.recv() => take_in(&torrent, &mut announcer, &action, reply),
+            () = wake.notified() => {}
+            () = due => {}
+        }
+    }
+    session.announce_done();
+}
+
+/// Numbers for the next announce; whether the content leaves, is known, and is finished.
+fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
+    let mut torrent = torrent.borrow_mut();
+    let stats = torrent.core.stats(now);
+    let left_bytes = torrent.core.wanted_bytes().map_or(LEFT_UNKNOWN, |(done, total)| total - done);
+    let room = torrent.session().config.torrent_connections_max.saturating_sub(torrent.conn_count());
+    let progress = Progress {
+        uploaded_bytes: stats.uploaded_bytes,
+        downloaded_bytes: stats.downloaded_bytes,
+        left_bytes,
+        peers_wanted: if torrent.wants_peers() { room as u32 } else { 0 },
+    };
+    // Without storage, "finished" would be said of a content whose files nobody looked at yet.
+    let known = torrent.storage.is_some();
+    (progress, torrent.stopping, known, torrent.core.is_finished())
+}
+
+fn take_in(
+    torrent: &TorrentRef,
+    announcer: &mut Announcer,
+    action: &Action,
+    reply: Result<AnnounceReply, TrackerError>,
+) {
+    let now = Instant::now();
+    let url = action.tracker.origin();
+    match reply {
+        Ok(reply) => {
+            announcer.on_outcome(action.id, Outcome::Reply(&reply), now);
+            let mut torrent = torrent.borrow_mut();
+            for peer in &reply.peers {
+                torrent.book.add(*peer, Source::Tracker);
+            }
+            torrent.tell(EventKind::Tracker { url, peers: reply.peers.len() });
+            torrent.dial.notify_one();
+        }
+        Err(error) => {
+            let (reason, retry) = (error.to_string(), error.retry());
+            announcer.on_outcome(action.id, Outcome::Failed { reason: &reason, retry }, now);
+            torrent.borrow().tell(EventKind::TrackerFailed { url, reason: error.cause.to_string() });
+        }
+    }
+}

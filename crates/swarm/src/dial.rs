@@ -1,0 +1,232 @@
+//! Connections come about: dialling, accepting, and the handshake of both.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
+use anabranch_paths::Endpoint;
+use anabranch_transport::{TcpListener, TcpStream};
+
+use crate::conn::{Conn, ConnError};
+use crate::events::EventKind;
+use crate::session::Shared;
+use crate::torrent::TorrentRef;
+
+/// How long a peer has for its handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections of one content being dialled at once.
+const DIALLING_MAX: usize = 16;
+/// A connection that carried this much payload was worth having: its address is tried again soon.
+const USEFUL_BYTES: u64 = 16 * 1024;
+/// Wait after `accept` failed for want of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// Accepted connections that have not said yet what they want.
+const STRANGERS_MAX: usize = 256;
+
+/// Dials peers of a content until it leaves the session.
+pub async fn dial(torrent: TorrentRef) {
+    let (wake, session) = {
+        let torrent = torrent.borrow();
+        (Rc::clone(&torrent.dial), torrent.session())
+    };
+    let dialling = Rc::new(std::cell::Cell::new(0));
+    loop {
+        let next = {
+            let mut torrent = torrent.borrow_mut();
+            if torrent.stopping {
+                return;
+            }
+            let room = torrent.conn_count() + dialling.get() < session.config.torrent_connections_max
+                && session.connections.get() < session.config.connections_max
+                && dialling.get() < DIALLING_MAX
+                && torrent.wants_peers();
+            if room { torrent.book.next(Instant::now()) } else { None }
+        };
+        if let Some(address) = next {
+            dialling.set(dialling.get() + 1);
+            let (torrent, dialling, wake) = (torrent.clone(), Rc::clone(&dialling), Rc::clone(&wake));
+            tokio::task::spawn_local(async move {
+                outgoing(&torrent, address, &dialling).await;
+                wake.notify_one();
+            });
+            continue;
+        }
+        let deadline = torrent.borrow().book.next_deadline();
+        match deadline {
+            Some(deadline) if deadline > Instant::now() => {
+                tokio::select! {
+                    () = tokio::time::sleep_until(deadline.into()) => {}
+                    () = wake.notified() => {}
+                }
+            }
+            _ => wake.notified().await,
+        }
+    }
+}
+
+async fn outgoing(torrent: &TorrentRef, address: SocketAddr, dialling: &std::cell::Cell<usize>) {
+    let connected = reach(torrent, address).await;
+    dialling.set(dialling.get().saturating_sub(1));
+    let useful = match connected {
+        Ok((stream, theirs, early)) => {
+            torrent.borrow_mut().book.connected(address);
+            run(torrent, stream, true, &theirs, early).await
+        }
+        Err(error) => {
+            torrent.borrow().tell(EventKind::PeerDisconnected { address, reason: error.to_string() });
+            false
+        }
+    };
+    torrent.borrow_mut().book.lost(address, useful, Instant::now());
+}
+
+/// Connects and exchanges handshakes.
+async fn reach(torrent: &TorrentRef, address: SocketAddr) -> Result<(TcpStream, Handshake, Vec<u8>), ConnError> {
+    let stream = TcpStream::connect(Endpoint::from(address), None).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+    let hello = async {
+        let ours = {
+            let torrent = torrent.borrow();
+            // A hybrid is asked for by its v1 hash, which every client knows (BEP 52, "upgrade path").
+            let info_hash = torrent.hashes.wire_hashes().next().unwrap_or_default();
+            handshake(&torrent.session(), &torrent, info_hash)
+        };
+        send_all(&stream, &ours.encode()).await?;
+        let (theirs, early) = receive_handshake(&stream).await?;
+        let asked_for = torrent.borrow().hashes.wire_hashes().any(|hash| hash == theirs.info_hash);
+        if !asked_for {
+            return Err(ConnError::Misbehaved("it answered for another content".to_owned()));
+        }
+        Ok((theirs, early))
+    };
+    let (theirs, early) = tokio::time::timeout(HANDSHAKE_TIMEOUT, hello)
+        .await
+        .map_err(|_| ConnError::Misbehaved(format!("it sent no handshake within {HANDSHAKE_TIMEOUT:?}")))??;
+    Ok((stream, theirs, early))
+}
+
+/// Accepts peers until the session ends.
+pub async fn accept(session: Rc<Shared>, listener: TcpListener) {
+    let strangers = Rc::new(std::cell::Cell::new(0usize));
+    while !session.is_stopping() {
+        match listener.accept().await {
+            Ok(stream) => {
+                let full = session.connections.get() >= session.config.connections_max;
+                if full || strangers.get() >= STRANGERS_MAX {
+                    continue;
+                }
+                strangers.set(strangers.get() + 1);
+                let (session, strangers) = (Rc::clone(&session), Rc::clone(&strangers));
+                tokio::task::spawn_local(async move {
+                    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&session, &stream)).await;
+                    strangers.set(strangers.get().saturating_sub(1));
+                    if let Ok(Ok((torrent, theirs, early))) = hello {
+                        run(&torrent, stream, false, &theirs, early).await;
+                    }
+                });
+            }
+            // The connection died in the queue, or we are out of descriptors: neither ends the listening.
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
+        }
+    }
+}
+
+/// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
+async fn welcome(session: &Rc<Shared>, stream: &TcpStream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
+    let (theirs, early) = receive_handshake(stream).await?;
+    let torrent = session
+        .by_hash(&theirs.info_hash)
+        .ok_or_else(|| ConnError::Misbehaved("it asked for a content that is not here".to_owned()))?;
+    let ours = handshake(session, &torrent.borrow(), theirs.info_hash);
+    send_all(stream, &ours.encode()).await?;
+    Ok((torrent, theirs, early))
+}
+
+fn handshake(session: &Shared, torrent: &crate::torrent::State, info_hash: [u8; 20]) -> Handshake {
+    let reserved = if torrent.hashes.v2.is_some() { Reserved::OURS.with_v2() } else { Reserved::OURS };
+    Handshake { reserved, info_hash, peer_id: session.peer_id }
+}
+
+/// Runs a connection to its end; answers whether it was worth having.
+async fn run(torrent: &TorrentRef, stream: TcpStream, outgoing: bool, theirs: &Handshake, early: Vec<u8>) -> bool {
+    let address = stream.peer().endpoint.socket_addr();
+    let session = torrent.borrow().session();
+    let joined = {
+        let mut state = torrent.borrow_mut();
+        if state.stopping || state.conn_count() >= session.config.torrent_connections_max {
+            return false;
+        }
+        match state.core.connected(address, outgoing, theirs, Instant::now()) {
+            Ok(id) => {
+                let handle = state.attach(id);
+                state.tell(EventKind::PeerConnected { address, outgoing });
+                Ok((id, handle))
+            }
+            Err(refused) => Err(refused),
+        }
+    };
+    let (id, handle) = match joined {
+        Ok(joined) => joined,
+        Err(refused) => {
+            let mut state = torrent.borrow_mut();
+            if outgoing && refused == anabranch_bittorrent::torrent::Refused::Ourselves {
+                state.book.forget(address);
+            }
+            state.pump(Instant::now());
+            return false;
+        }
+    };
+    session.connections.set(session.connections.get() + 1);
+    let error = Conn::new(torrent.clone(), id, stream, handle).run(early).await;
+    session.connections.set(session.connections.get().saturating_sub(1));
+    let mut state = torrent.borrow_mut();
+    let moved = state.core.conn_bytes(id);
+    let reason = error.to_string();
+    if let ConnError::Misbehaved(fault) = &error {
+        state.core.misbehaved(id, fault);
+    }
+    state.detach(id, Instant::now());
+    state.tell(EventKind::PeerDisconnected { address, reason });
+    moved >= USEFUL_BYTES
+}
+
+/// Reads a handshake; answers it and what came behind it.
+async fn receive_handshake(stream: &TcpStream) -> Result<(Handshake, Vec<u8>), ConnError> {
+    let mut received = Vec::with_capacity(HANDSHAKE_LEN);
+    loop {
+        if let Some(theirs) =
+            Handshake::parse(&received).map_err(|error| ConnError::Misbehaved(error.to_string()))?
+        {
+            let early = received.split_off(HANDSHAKE_LEN);
+            return Ok((theirs, early));
+        }
+        poll_fn(|cx| stream.poll_recv_ready(cx)).await?;
+        let mut chunk = [0u8; 1024];
+        let mut iovec = [libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: chunk.len() }];
+        // SAFETY: the entry describes `chunk`, which outlives the call and is ours alone.
+        match unsafe { stream.try_recv(&mut iovec) } {
+            Ok(0) => return Err(ConnError::Closed),
+            Ok(len) => received.extend_from_slice(&chunk[..len]),
+            Err(error) if is_retry(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn send_all(stream: &TcpStream, mut bytes: &[u8]) -> Result<(), ConnError> {
+    while !bytes.is_empty() {
+        poll_fn(|cx| stream.poll_send_ready(cx)).await?;
+        match stream.try_send(&[IoSlice::new(bytes)], false) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(error) if is_retry(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn is_retry(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

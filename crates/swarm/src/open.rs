@@ -1,0 +1,248 @@
+//! A content's files are opened, and what is on disk already is found out.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::picker::Priority;
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::info::{Info, Sha256Digest};
+use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, StorageError, StorageOptions};
+use anabranch_content::verify;
+
+use crate::buffers::PieceBuffers;
+use crate::events::{Event, EventKind};
+use crate::session::AddOptions;
+use crate::torrent::TorrentRef;
+
+/// How often a check tells how far it got.
+const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
+/// How often opening is tried again while storage is out of order.
+const OPEN_RETRY: Duration = Duration::from_secs(2);
+
+/// Merkle layers by the root of their file (BEP 52).
+pub type Layers = HashMap<Sha256Digest, Box<[Sha256Digest]>>;
+
+/// What opening needs, in a form that may go to another thread.
+struct Request {
+    info: Arc<Info>,
+    dir: PathBuf,
+    wanted: Vec<bool>,
+    read_only: bool,
+    trusted: bool,
+    recheck: bool,
+    preallocate: Preallocate,
+    state_dir: Option<PathBuf>,
+}
+
+/// Files that are open, before a check.
+struct Opened {
+    storage: Arc<Storage>,
+    resume: Option<Arc<ResumeStore>>,
+    have: Bitfield,
+    /// Pieces on disk that have to be verified.
+    recheck: Vec<u32>,
+    changed: Vec<String>,
+}
+
+/// Opens the files of `torrent`, verifies what has to be, and starts the transfer. While storage is out of order it is
+/// tried again and again.
+pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
+    let (session, id, dir) = {
+        let torrent = torrent.borrow();
+        torrent.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
+        (torrent.session(), torrent.id, torrent.dir.clone())
+    };
+    let options = session.options.borrow_mut().remove(&id).unwrap_or_default();
+    let request = Arc::new(request(&session.config, &options, &info, dir));
+    let mut told = false;
+    let opened = loop {
+        let request = Arc::clone(&request);
+        match blocking(move || open_files(&request)).await {
+            Ok(opened) => break opened,
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
+                }
+                tokio::time::sleep(OPEN_RETRY).await;
+            }
+        }
+        if torrent.borrow().stopping {
+            return;
+        }
+    };
+    if told {
+        torrent.borrow().tell(EventKind::Resumed);
+    }
+    let changed_files = opened.changed.clone();
+    let (storage, resume) = (Arc::clone(&opened.storage), opened.resume.clone());
+    let have = check(&torrent, opened, &info, &layers).await;
+    start(&torrent, &info, layers, have, storage, resume, &request.wanted, changed_files);
+}
+
+fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>, dir: PathBuf) -> Request {
+    let wanted = |file| options.files.as_ref().is_none_or(|filter| filter(file));
+    Request {
+        wanted: info.files.iter().map(wanted).collect(),
+        info: Arc::clone(info),
+        dir,
+        read_only: options.read_only,
+        trusted: options.trusted,
+        recheck: options.recheck,
+        preallocate: config.preallocate,
+        state_dir: config.state_dir.clone(),
+    }
+}
+
+fn open_files(request: &Request) -> Result<Opened, StorageError> {
+    let options = StorageOptions {
+        preallocate: request.preallocate,
+        read_only: request.read_only,
+        ..StorageOptions::default()
+    };
+    let storage = Arc::new(Storage::open(Arc::clone(&request.info), &request.dir, options)?);
+    let pieces = request.info.geometry.piece_count();
+    if request.read_only {
+        let (have, recheck) = if request.trusted {
+            (Bitfield::full(pieces), Vec::new())
+        } else {
+            (Bitfield::new(pieces), (0..pieces).collect())
+        };
+        return Ok(Opened { storage, resume: None, have, recheck, changed: Vec::new() });
+    }
+    for (file, wanted) in request.wanted.iter().enumerate() {
+        storage.set_wanted(file, *wanted)?;
+    }
+    let (resume, loaded) = ResumeStore::open(Arc::clone(&storage), request.state_dir.as_deref())?;
+    let (have, recheck, changed) = match loaded {
+        _ if request.recheck => {
+            resume.recheck_all()?;
+            (Bitfield::new(pieces), (0..pieces).collect(), Vec::new())
+        }
+        Loaded::Resumed(found) => (found.have, found.recheck, changed_names(&request.info, &found.changed)),
+        Loaded::Fresh | Loaded::Damaged(_) => (Bitfield::new(pieces), pieces_on_disk(&storage), Vec::new()),
+    };
+    storage.preallocate()?;
+    storage.create_empty_files_and_links()?;
+    Ok(Opened { storage, resume: Some(Arc::new(resume)), have, recheck, changed })
+}
+
+fn changed_names(info: &Info, changed: &[(usize, anabranch_content::storage::Change)]) -> Vec<String> {
+    changed.iter().filter_map(|(file, _)| Some(info.files.get(*file)?.path.display().to_string())).collect()
+}
+
+/// Pieces that a file on disk reaches into: somebody put content there, or a resume file was lost.
+fn pieces_on_disk(storage: &Storage) -> Vec<u32> {
+    let info = storage.info();
+    let mut found = Bitfield::new(info.geometry.piece_count());
+    for (index, _) in info.regular_files() {
+        if storage.stamp(index).is_some_and(|stamp| stamp.size > 0) {
+            info.pieces_of_file(index).for_each(|piece| {
+                found.set(piece);
+            });
+        }
+    }
+    found.iter_ones().collect()
+}
+
+/// Verifies the pieces that have to be; answers all that are good.
+async fn check(torrent: &TorrentRef, opened: Opened, info: &Arc<Info>, layers: &Layers) -> Bitfield {
+    let Opened { storage, resume, mut have, recheck, .. } = opened;
+    if recheck.is_empty() {
+        return have;
+    }
+    let (session, id) = {
+        let torrent = torrent.borrow();
+        (torrent.session(), torrent.id)
+    };
+    let (progress, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (info, layers) = (Arc::clone(info), layers.clone());
+    let pieces = recheck.clone();
+    let work = blocking(move || {
+        let mut last = Instant::now();
+        let root = storage.root().to_owned();
+        verify::verify_pieces(&info, &layers, &root, &pieces, &AtomicBool::new(false), |done, total| {
+            if last.elapsed() >= CHECK_PROGRESS_EVERY {
+                last = Instant::now();
+                let _ = progress.send((done, total));
+            }
+        })
+    });
+    tokio::pin!(work);
+    let good = loop {
+        tokio::select! {
+            good = &mut work => break good,
+            Some((bytes_done, bytes_total)) = told.recv() => {
+                session.tell(Event { torrent: id, kind: EventKind::Checking { bytes_done, bytes_total } });
+            }
+        }
+    };
+    // Pieces whose hashes are not known yet cannot be checked: they are fetched again.
+    let good = good.unwrap_or_else(|_| Bitfield::new(have.len()));
+    let verified: Vec<u32> = recheck.into_iter().filter(|piece| good.get(*piece)).collect();
+    for piece in &verified {
+        have.set(*piece);
+    }
+    if let Some(resume) = resume {
+        let recorded = blocking(move || verified.iter().try_for_each(|piece| resume.verified(*piece))).await;
+        if let Err(error) = recorded {
+            // They are good all the same; the next start checks them again.
+            torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
+        }
+    }
+    have
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call site, at the seam between opening and running")]
+fn start(
+    torrent: &TorrentRef,
+    info: &Arc<Info>,
+    layers: Layers,
+    have: Bitfield,
+    storage: Arc<Storage>,
+    resume: Option<Arc<ResumeStore>>,
+    wanted: &[bool],
+    changed_files: Vec<String>,
+) {
+    let now = Instant::now();
+    let mut state = torrent.borrow_mut();
+    let session = state.session();
+    state.hashes = info.hashes;
+    state.buffers = Some(PieceBuffers::new(Rc::clone(&session.pools), info.geometry.clone()));
+    state.storage = Some(storage);
+    state.resume = resume;
+    let (pieces_have, pieces_total) = (have.count(), have.len());
+    state.core.set_content(Arc::clone(info), layers, have, unwanted_pieces(info, wanted), now);
+    let (bytes_done, bytes_total) = state.core.wanted_bytes().unwrap_or_default();
+    state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
+    state.update_room();
+    state.pump(now);
+    state.dial.notify_one();
+    state.announce.notify_one();
+    state.clock.notify_one();
+}
+
+/// Pieces that no wanted file reaches into.
+fn unwanted_pieces(info: &Info, wanted: &[bool]) -> Vec<(u32, Priority)> {
+    if wanted.iter().all(|wanted| *wanted) {
+        return Vec::new();
+    }
+    let mut needed = Bitfield::new(info.geometry.piece_count());
+    for (index, _) in info.regular_files().filter(|(index, _)| wanted[*index]) {
+        info.pieces_of_file(index).for_each(|piece| {
+            needed.set(piece);
+        });
+    }
+    needed.iter_zeros().map(|piece| (piece, Priority::SKIP)).collect()
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
+}

@@ -1,0 +1,603 @@
+//! A session: many contents, one set of listeners, buffers, disk threads and limits.
+//!
+//! Everything but the disk threads runs on the thread that calls [`Session::start`], inside a tokio `LocalSet`: one thread
+//! moves gigabytes per second, and nothing needs a lock.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::choker::ChokerConfig;
+use anabranch_bittorrent::handshake::peer_id;
+use anabranch_bittorrent::peerbook::Source as PeerSource;
+use anabranch_bittorrent::picker::{Order, RequestStrategy};
+use anabranch_bittorrent::torrent::{PeerStats, Torrent, TorrentConfig, TorrentStats};
+use anabranch_bittorrent::tracker::TrackerUrl;
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::info::{FileEntry, Info, InfoHashes};
+use anabranch_content::magnet::Magnet;
+use anabranch_content::metainfo::Metainfo;
+use anabranch_content::storage::Preallocate;
+use anabranch_transport::TcpListener;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::buffers::Pools;
+use crate::conn::Scratch;
+use crate::disk::{Disk, Reply};
+use crate::events::{Event, EventKind, TorrentId};
+use crate::limits::Limiter;
+use crate::torrent::{NewState, State, TorrentRef};
+use crate::tracker::{Client, ClientConfig};
+use crate::{announce, dial, open};
+
+/// How long leaving may take: trackers are told, files are synced.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+/// How often storage that is out of order is tried again.
+const STORAGE_RETRY: Duration = Duration::from_secs(2);
+/// How often running downloads look whether their state should be synced.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
+
+/// Choices that hold for all contents of a session.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// Where to listen; port 0 lets the system choose. Empty: peers cannot reach us.
+    pub listen: Vec<SocketAddr>,
+    /// Connections of all contents together.
+    pub connections_max: usize,
+    /// Connections of one content.
+    pub torrent_connections_max: usize,
+    /// Bytes per second, all contents together.
+    pub limit_down: Option<u64>,
+    /// Bytes per second, all contents together.
+    pub limit_up: Option<u64>,
+    /// Bytes per second, each connection.
+    pub peer_limit_down: Option<u64>,
+    /// Bytes per second, each connection.
+    pub peer_limit_up: Option<u64>,
+    /// Memory for pieces under way.
+    pub buffer_bytes: u64,
+    /// Threads that hash and write.
+    pub disk_threads: usize,
+    /// How requests are spread over connections.
+    pub strategy: RequestStrategy,
+    /// Upload slots.
+    pub choker: ChokerConfig,
+    /// Whether peers may be exchanged with peers (BEP 11).
+    pub pex: bool,
+    /// How files get their space.
+    pub preallocate: Preallocate,
+    /// Folder for resume files; `None` keeps each beside its content.
+    pub state_dir: Option<PathBuf>,
+    /// Decides every random choice.
+    pub seed: u64,
+}
+
+/// Memory for pieces under way: two windows of 1 Gbit/s at 100 ms, and as much again being hashed.
+pub const BUFFER_BYTES_DEFAULT: u64 = 48 * 1024 * 1024;
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            connections_max: 1000,
+            torrent_connections_max: 400,
+            limit_down: None,
+            limit_up: None,
+            peer_limit_down: None,
+            peer_limit_up: None,
+            buffer_bytes: BUFFER_BYTES_DEFAULT,
+            disk_threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).clamp(1, 4)),
+            strategy: RequestStrategy::default(),
+            choker: ChokerConfig::default(),
+            pex: true,
+            preallocate: Preallocate::default(),
+            state_dir: None,
+            seed: fastrand::u64(..),
+        }
+    }
+}
+
+/// What to add.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A torrent file.
+    Metainfo(Box<Metainfo>),
+    /// A magnet link; the metadata comes from peers.
+    Magnet(Box<Magnet>),
+}
+
+/// Which files of a content are wanted.
+pub type FileFilter = Box<dyn Fn(&FileEntry) -> bool>;
+
+/// How to treat one content.
+#[derive(Default)]
+pub struct AddOptions {
+    /// The folder below which its files are.
+    pub dir: PathBuf,
+    /// Peers to dial.
+    pub peers: Vec<SocketAddr>,
+    /// Trackers beside the content's own.
+    pub trackers: Vec<String>,
+    /// Which files to fetch; all where `None`.
+    pub files: Option<FileFilter>,
+    /// Fetch pieces in order.
+    pub sequential: bool,
+    /// Bytes per second.
+    pub limit_down: Option<u64>,
+    /// Bytes per second.
+    pub limit_up: Option<u64>,
+    /// Files are only read: for sharing what is there.
+    pub read_only: bool,
+    /// All pieces are known to be good, from having just been hashed: no check.
+    pub trusted: bool,
+    /// Verify everything on disk, whatever the resume file says.
+    pub recheck: bool,
+}
+
+/// Why a content cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// It is there already.
+    #[error("{0} is in this session already")]
+    Duplicate(String),
+}
+
+/// Why a session cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The disk threads cannot be started.
+    #[error("cannot start the disk threads: {0}")]
+    Threads(io::Error),
+}
+
+/// A content's state, for progress.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Name, once known.
+    pub name: Option<String>,
+    /// Bytes of wanted pieces that are verified.
+    pub bytes_done: u64,
+    /// Bytes of wanted pieces; `None` until the metadata is known.
+    pub bytes_total: Option<u64>,
+    /// Verified pieces.
+    pub pieces_have: u32,
+    /// All pieces.
+    pub pieces_total: u32,
+    /// Traffic.
+    pub stats: TorrentStats,
+    /// Everything wanted is there.
+    pub finished: bool,
+    /// Waiting for storage to work again.
+    pub paused: bool,
+}
+
+/// What all tasks of a session share.
+pub struct Shared {
+    /// The choices.
+    pub config: SessionConfig,
+    /// Where we listen.
+    pub listening: Vec<SocketAddr>,
+    /// Our name.
+    pub peer_id: [u8; 20],
+    /// Receive memory.
+    pub scratch: RefCell<Scratch>,
+    /// Piece memory.
+    pub pools: Rc<Pools>,
+    /// Bytes asked for by all contents and not here yet.
+    pub requested_bytes: Cell<u64>,
+    /// The disk threads.
+    pub disk: Disk,
+    /// Their answers.
+    pub replies: UnboundedSender<Reply>,
+    /// Limit over all downloads.
+    pub down: Rc<Limiter>,
+    /// Limit over all uploads.
+    pub up: Rc<Limiter>,
+    /// Open connections, all contents.
+    pub connections: Cell<usize>,
+    /// Speaks to trackers.
+    pub trackers: Client,
+    /// The owner's choices per content, until its files are open.
+    pub options: RefCell<BTreeMap<TorrentId, AddOptions>>,
+    torrents: RefCell<BTreeMap<TorrentId, TorrentRef>>,
+    by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
+    next_id: Cell<u64>,
+    events: UnboundedSender<Event>,
+    stopping: Cell<bool>,
+    announced: Rc<Notify>,
+    announcing: Cell<usize>,
+}
+
+/// A running session. Dropping it abandons transfers; [`Session::shutdown`] leaves politely.
+pub struct Session {
+    shared: Rc<Shared>,
+}
+
+impl Session {
+    /// Starts listening and the disk threads. Must run inside a tokio `LocalSet`.
+    ///
+    /// Events queue without limit: each is small, and their number is bounded by what really happened; read them.
+    pub fn start(config: SessionConfig) -> Result<(Self, UnboundedReceiver<Event>), SessionError> {
+        let now = Instant::now();
+        let mut listeners = Vec::new();
+        let mut listening = Vec::new();
+        for address in &config.listen {
+            let failed = |source| SessionError::Listen { address: *address, source };
+            let listener = TcpListener::bind(*address).map_err(failed)?;
+            listening.push(listener.local_addr().map_err(failed)?);
+            listeners.push(listener);
+        }
+        let (replies, replied) = unbounded_channel();
+        let (events, events_out) = unbounded_channel();
+        let shared = Rc::new(Shared {
+            listening,
+            peer_id: peer_id(config.seed),
+            scratch: RefCell::new(Scratch::new()),
+            pools: Pools::new(config.buffer_bytes),
+            requested_bytes: Cell::new(0),
+            disk: Disk::new(config.disk_threads).map_err(SessionError::Threads)?,
+            replies,
+            down: Limiter::new(config.limit_down, now),
+            up: Limiter::new(config.limit_up, now),
+            connections: Cell::new(0),
+            trackers: Client::new(ClientConfig::default()),
+            options: RefCell::default(),
+            torrents: RefCell::default(),
+            by_hash: RefCell::default(),
+            next_id: Cell::new(0),
+            events,
+            stopping: Cell::new(false),
+            announced: Rc::default(),
+            announcing: Cell::new(0),
+            config,
+        });
+        for listener in listeners {
+            tokio::task::spawn_local(dial::accept(Rc::clone(&shared), listener));
+        }
+        tokio::task::spawn_local(serve_disk(Rc::clone(&shared), replied));
+        tokio::task::spawn_local(housekeeping(Rc::clone(&shared)));
+        Ok((Self { shared }, events_out))
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    pub fn listening(&self) -> &[SocketAddr] {
+        &self.shared.listening
+    }
+
+    /// Adds a content and begins with it.
+    pub fn add(&self, source: Source, options: AddOptions) -> Result<TorrentId, AddError> {
+        let now = Instant::now();
+        let shared = &self.shared;
+        let (hashes, mut tiers, mut peers) = match &source {
+            Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Vec::new()),
+            Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet)),
+        };
+        let known = |hash: &[u8; 20]| shared.by_hash.borrow().contains_key(hash);
+        if hashes.wire_hashes().any(|hash| known(&hash)) {
+            return Err(AddError::Duplicate(source.name()));
+        }
+        let id = TorrentId(shared.next_id.get());
+        shared.next_id.set(id.0 + 1);
+        if !options.trackers.is_empty() {
+            tiers.push(options.trackers.clone());
+        }
+        peers.extend(&options.peers);
+        let state = State::new(
+            Rc::clone(shared),
+            NewState {
+                id,
+                hashes,
+                core: Torrent::new(hashes, shared.torrent_config(&options, id), now),
+                dir: options.dir.clone(),
+                down: Limiter::new(options.limit_down, now),
+                up: Limiter::new(options.limit_up, now),
+            },
+        );
+        let torrent = TorrentRef::new(state);
+        for peer in peers {
+            torrent.borrow_mut().book.add(peer, PeerSource::User);
+        }
+        shared.torrents.borrow_mut().insert(id, torrent.clone());
+        for hash in hashes.wire_hashes() {
+            shared.by_hash.borrow_mut().insert(hash, id);
+        }
+        shared.options.borrow_mut().insert(id, options);
+        tokio::task::spawn_local(keep_time(torrent.clone()));
+        tokio::task::spawn_local(dial::dial(torrent.clone()));
+        if let Source::Metainfo(metainfo) = source {
+            let layers = metainfo.piece_layers.clone();
+            tokio::task::spawn_local(open::open(torrent.clone(), metainfo.info.clone(), layers));
+        }
+        let urls = parse_trackers(&torrent, &tiers);
+        if urls.iter().any(|tier| !tier.is_empty()) {
+            shared.announcing.set(shared.announcing.get() + 1);
+            tokio::task::spawn_local(announce::announce(torrent, urls));
+        }
+        Ok(id)
+    }
+
+    /// How a content fares; `None` when there is none of this number.
+    pub fn progress(&self, id: TorrentId) -> Option<Progress> {
+        let torrent = self.shared.torrent(id)?;
+        let mut torrent = torrent.borrow_mut();
+        Some(torrent.progress(Instant::now()))
+    }
+
+    /// Its connections.
+    pub fn peers(&self, id: TorrentId) -> Vec<PeerStats> {
+        let torrent = self.shared.torrent(id);
+        torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().core.peer_stats(Instant::now()))
+    }
+
+    /// What a content is, once known.
+    pub fn info(&self, id: TorrentId) -> Option<std::sync::Arc<Info>> {
+        self.shared.torrent(id)?.borrow().core.info().cloned()
+    }
+
+    /// Dials a peer for a content.
+    pub fn add_peer(&self, id: TorrentId, address: SocketAddr) {
+        if let Some(torrent) = self.shared.torrent(id) {
+            torrent.borrow_mut().book.add(address, PeerSource::User);
+            torrent.borrow().dial.notify_one();
+        }
+    }
+
+    /// Leaves: connections are closed, trackers told, and what was received is on disk and recorded when this returns.
+    pub async fn shutdown(self) {
+        self.shared.stopping.set(true);
+        let torrents: Vec<TorrentRef> = self.shared.torrents.borrow().values().cloned().collect();
+        for torrent in &torrents {
+            let mut torrent = torrent.borrow_mut();
+            torrent.stopping = true;
+            torrent.close_all("we are leaving");
+            torrent.announce.notify_one();
+            torrent.dial.notify_one();
+            torrent.clock.notify_one();
+        }
+        let told = async {
+            while self.shared.announcing.get() > 0 {
+                self.shared.announced.notified().await;
+            }
+        };
+        // A tracker that does not answer is not waited for.
+        let _ = tokio::time::timeout(SHUTDOWN_MAX, told).await;
+        for torrent in torrents {
+            let resume = torrent.borrow().resume.clone();
+            if let Some(resume) = resume {
+                let _ = self.shared.disk.ask(move || resume.close(false)).await;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Tells the owner.
+    pub fn tell(&self, event: Event) {
+        // An owner that stopped listening does not want to know.
+        let _ = self.events.send(event);
+    }
+
+    /// The content of this number.
+    pub fn torrent(&self, id: TorrentId) -> Option<TorrentRef> {
+        self.torrents.borrow().get(&id).cloned()
+    }
+
+    /// The content that a peer asks for.
+    pub fn by_hash(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
+        let id = *self.by_hash.borrow().get(hash)?;
+        self.torrent(id)
+    }
+
+    /// Whether the session is being left.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// A task that talked to trackers is done.
+    pub fn announce_done(&self) {
+        self.announcing.set(self.announcing.get().saturating_sub(1));
+        self.announced.notify_one();
+    }
+
+    /// Peers sent the metadata of a magnet link.
+    pub fn metadata_arrived(self: &Rc<Self>, id: TorrentId, bytes: Vec<u8>) {
+        let Some(torrent) = self.torrent(id) else { return };
+        match Info::parse(&bytes) {
+            Ok(info) => {
+                // A magnet link may have named one of two hashes: peers may ask for the other.
+                for hash in info.hashes.wire_hashes() {
+                    self.by_hash.borrow_mut().entry(hash).or_insert(id);
+                }
+                tokio::task::spawn_local(open::open(torrent, std::sync::Arc::new(info), HashMap::new()));
+            }
+            Err(error) => {
+                let reason = format!("the metadata that peers sent is right by its hash but unusable: {error}");
+                self.tell(Event { torrent: id, kind: EventKind::Failed { reason } });
+            }
+        }
+    }
+
+    /// Everything wanted is there: recorded first, told then.
+    pub fn finished(self: &Rc<Self>, id: TorrentId) {
+        let Some(torrent) = self.torrent(id) else { return };
+        let shared = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let resume = torrent.borrow().resume.clone();
+            if let Some(resume) = resume {
+                let closed = shared.disk.ask(move || {
+                    resume.storage().create_empty_files_and_links()?;
+                    resume.close(false)
+                });
+                if let Some(Err(error)) = closed.await {
+                    torrent.borrow().tell(EventKind::Failed { reason: error.to_string() });
+                    return;
+                }
+            }
+            torrent.borrow().tell(EventKind::Finished);
+        });
+    }
+
+    fn torrent_config(&self, options: &AddOptions, id: TorrentId) -> TorrentConfig {
+        TorrentConfig {
+            peer_id: self.peer_id,
+            listen_port: self.listening.first().map(SocketAddr::port),
+            client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
+            order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
+            strategy: self.config.strategy,
+            open_bytes_max: self.config.buffer_bytes,
+            choker: self.config.choker.clone(),
+            pex: self.config.pex,
+            seed: self.config.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        }
+    }
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Self::Metainfo(metainfo) => metainfo.info.name.clone(),
+            Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| "this content".to_owned()),
+        }
+    }
+
+    /// Its identity.
+    pub fn hashes(&self) -> InfoHashes {
+        match self {
+            Self::Metainfo(metainfo) => metainfo.info.hashes,
+            Self::Magnet(magnet) => magnet.hashes,
+        }
+    }
+}
+
+fn magnet_tiers(magnet: &Magnet) -> Vec<Vec<String>> {
+    magnet.trackers.iter().map(|url| vec![url.clone()]).collect()
+}
+
+fn magnet_peers(magnet: &Magnet) -> Vec<SocketAddr> {
+    // Host names in x.pe would make a link that one opens look names up; addresses only.
+    magnet.peers.iter().filter_map(|peer| peer.parse().ok()).collect()
+}
+
+/// Tracker URLs that can be used; the others are told of.
+fn parse_trackers(torrent: &TorrentRef, tiers: &[Vec<String>]) -> Vec<Vec<TrackerUrl>> {
+    let parse = |url: &String| match url.parse() {
+        Ok(parsed) => Some(parsed),
+        Err(error) => {
+            let error: anabranch_bittorrent::tracker::UrlError = error;
+            torrent.borrow().tell(EventKind::TrackerFailed { url: url.clone(), reason: error.to_string() });
+            None
+        }
+    };
+    tiers.iter().map(|tier| tier.iter().filter_map(parse).collect()).collect()
+}
+
+/// Passes the disk threads' answers on.
+async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
+    while let Some(reply) = replies.recv().await {
+        let now = Instant::now();
+        let id = match &reply {
+            Reply::Verified(verified) => verified.torrent,
+            Reply::Spilled { torrent, .. } | Reply::Leaves { torrent, .. } => *torrent,
+        };
+        let Some(torrent) = shared.torrent(id) else { continue };
+        let mut torrent = torrent.borrow_mut();
+        match reply {
+            Reply::Verified(verified) => torrent.verified(verified, now),
+            Reply::Spilled { piece, blocks, written, .. } => torrent.spill_done(piece, &blocks, written, now),
+            Reply::Leaves { piece, hashes, .. } => {
+                torrent.core.leaves_ready(piece, &hashes);
+                torrent.pump(now);
+            }
+        }
+    }
+}
+
+/// Keeps the core's time. A content without connections sleeps until it has one.
+async fn keep_time(torrent: TorrentRef) {
+    let clock = Rc::clone(&torrent.borrow().clock);
+    loop {
+        let deadline = {
+            let mut torrent = torrent.borrow_mut();
+            if torrent.stopping {
+                return;
+            }
+            let now = Instant::now();
+            torrent.update_room();
+            torrent.core.on_time(now);
+            torrent.pump(now);
+            torrent.core.next_deadline()
+        };
+        match deadline {
+            Some(deadline) => {
+                tokio::select! {
+                    () = tokio::time::sleep_until(deadline.into()) => {}
+                    () = clock.notified() => {}
+                }
+            }
+            None => clock.notified().await,
+        }
+    }
+}
+
+/// What is done now and then: storage that was out of order is tried again, progress is made durable.
+async fn housekeeping(shared: Rc<Shared>) {
+    let mut checkpoint_at = Instant::now() + CHECKPOINT_EVERY;
+    while !shared.is_stopping() {
+        tokio::time::sleep(STORAGE_RETRY).await;
+        let torrents: Vec<TorrentRef> = shared.torrents.borrow().values().cloned().collect();
+        let now = Instant::now();
+        for torrent in &torrents {
+            torrent.borrow_mut().retry_storage(now);
+        }
+        if now < checkpoint_at {
+            continue;
+        }
+        checkpoint_at = now + CHECKPOINT_EVERY;
+        for torrent in torrents {
+            let (resume, stats) = {
+                let mut torrent = torrent.borrow_mut();
+                (torrent.resume.clone(), torrent.core.stats(now))
+            };
+            let Some(resume) = resume else { continue };
+            resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
+            if resume.checkpoint_due(now) {
+                // A failure here shows again at the next write, which reports it.
+                let _ = shared.disk.ask(move || resume.checkpoint()).await;
+            }
+        }
+    }
+}
+
+impl State {
+    /// How it fares.
+    pub fn progress(&mut self, now: Instant) -> Progress {
+        let stats = self.core.stats(now);
+        let finished = self.core.is_finished();
+        let paused = self.core.is_paused();
+        let (done, total) = self.core.wanted_bytes().unzip();
+        let info = self.core.info();
+        Progress {
+            name: info.map(|info| info.name.clone()),
+            bytes_done: done.unwrap_or(0),
+            bytes_total: total,
+            pieces_have: self.core.have().map_or(0, Bitfield::count),
+            pieces_total: info.map_or(0, |info| info.geometry.piece_count()),
+            stats,
+            finished,
+            paused,
+        }
+    }
+}
