@@ -1,1 +1,233 @@
-//! (to be written)
+//! Says which pieces and files of a content are good where it lies on disk.
+//!
+//! Nothing is written, nothing that is missing is an error, and padding is not read. For hybrid torrents a piece is good when
+//! both of its hashes agree (BEP 52, "upgrade path").
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thiserror::Error;
+
+use crate::bitfield::Bitfield;
+use crate::create::scan::{Event, Extent, PieceHashes, Plan, scan};
+use crate::info::{FileEntry, FileKind, Info, Sha256Digest, Version};
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The pieces whose hashes agree.
+    pub pieces: Bitfield,
+    /// One for each of [`Info::files`], in the same order; padding is always complete.
+    pub files: Vec<FileReport>,
+}
+
+impl Report {
+    /// Whether every piece is good and every file is as the torrent says.
+    pub fn is_complete(&self) -> bool {
+        self.pieces.is_full() && self.files.iter().all(|file| file.state == FileState::Complete)
+    }
+}
+
+/// What was found of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileReport {
+    /// How it differs, if it does.
+    pub state: FileState,
+    /// Bytes of it that lie in good pieces.
+    pub bytes_good: u64,
+}
+
+/// How a file on disk compares with the torrent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileState {
+    /// As it should be.
+    Complete,
+    /// It has the right length, but some of it, or of a neighbour in the same piece, is wrong.
+    Damaged,
+    /// Nothing there.
+    Missing,
+    /// It ends early.
+    Short {
+        /// Bytes on disk.
+        actual: u64,
+    },
+    /// Something follows what the torrent knows.
+    Long {
+        /// Bytes on disk.
+        actual: u64,
+    },
+    /// Something else is in its place: a folder, a device, a link elsewhere.
+    WrongKind,
+    /// The system does not let us read it.
+    Unreadable(io::ErrorKind),
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum VerifyError {
+    /// The piece layer of a v2 file is not known (yet): a magnet link's come from peers.
+    #[error("the torrent has no piece layer for {path}; get the full .torrent file, or verify while connected to peers", path = path.display())]
+    LayerMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The caller asked to stop.
+    #[error("canceled")]
+    Canceled,
+}
+
+/// Compares the files below `root` with `info`. `layers` are the piece layers by "pieces root" (BEP 52), already checked against
+/// it; unused for v1. `progress` is told bytes done and bytes in all; setting `cancel` ends it early.
+pub fn verify(
+    info: &Info,
+    layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
+    root: &Path,
+    cancel: &AtomicBool,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Report, VerifyError> {
+    let nodes = expected_nodes(info, layers)?;
+    let (mut states, on_disk): (Vec<FileState>, Vec<u64>) =
+        info.files.iter().map(|file| look(file, &root.join(&file.path))).unzip();
+    let geometry = &info.geometry;
+    let mut unreadable = Bitfield::new(geometry.piece_count());
+    for (file, on_disk) in info.files.iter().zip(&on_disk) {
+        for piece in pieces_of(info, file.offset + on_disk, file.length - on_disk) {
+            unreadable.set(piece);
+        }
+    }
+    let (extent_files, extents): (Vec<usize>, Vec<Extent>) = info
+        .files
+        .iter()
+        .enumerate()
+        .filter(|(_, file)| file.kind == FileKind::Regular && file.length > 0)
+        .map(|(index, file)| (index, Extent { offset: file.offset, length: file.length, path: root.join(&file.path) }))
+        .unzip();
+    let plan = Plan {
+        extents,
+        piece_length: geometry.piece_length(),
+        total: geometry.total(),
+        pieces: unreadable.iter_zeros().collect(),
+        sha1: info.version != Version::V2,
+        sha256: info.version != Version::V1,
+    };
+    let mut done: u64 = unreadable.iter_ones().map(|piece| u64::from(geometry.piece_len(piece))).sum();
+    let (mut good, mut missing) = (Bitfield::new(geometry.piece_count()), plan.pieces.len());
+    scan(&plan, cancel, |event| {
+        match event {
+            Event::Progress(bytes) => {
+                done += bytes;
+                progress(done.min(geometry.total()), geometry.total());
+            }
+            Event::Piece(piece, Ok(hashes)) => {
+                missing -= 1;
+                if agree(info, &nodes, piece, &hashes) {
+                    good.set(piece);
+                }
+            }
+            Event::Piece(_, Err(fault)) => {
+                missing -= 1;
+                if fault.error.kind() != io::ErrorKind::UnexpectedEof {
+                    states[extent_files[fault.extent]] = FileState::Unreadable(fault.error.kind());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    if missing > 0 || cancel.load(Ordering::Relaxed) {
+        return Err(VerifyError::Canceled);
+    }
+    progress(geometry.total(), geometry.total());
+    let files = info.files.iter().zip(states).map(|(file, state)| file_report(info, file, state, &good)).collect();
+    Ok(Report { pieces: good, files })
+}
+
+/// The hash that each piece must have in its file's tree; empty for v1.
+fn expected_nodes(
+    info: &Info,
+    layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
+) -> Result<Vec<Option<Sha256Digest>>, VerifyError> {
+    if info.version == Version::V1 {
+        return Ok(Vec::new());
+    }
+    let mut nodes = vec![None; info.geometry.piece_count() as usize];
+    for file in info.files.iter().filter(|file| file.length > 0 && file.kind == FileKind::Regular) {
+        let pieces = pieces_of(info, file.offset, file.length);
+        let layer = match (&file.root, pieces.len()) {
+            (Some(root), 1) => Some(std::slice::from_ref(root)),
+            (Some(root), count) => layers.get(root).map(|layer| &layer[..]).filter(|layer| layer.len() == count),
+            (None, _) => None,
+        };
+        let layer = layer.ok_or_else(|| VerifyError::LayerMissing { path: file.path.clone() })?;
+        pieces.zip(layer).for_each(|(piece, node)| nodes[piece as usize] = Some(*node));
+    }
+    Ok(nodes)
+}
+
+fn agree(info: &Info, nodes: &[Option<Sha256Digest>], piece: u32, hashes: &PieceHashes) -> bool {
+    let sha1 = hashes.sha1.is_none_or(|hash| info.piece_hashes.get(piece as usize) == Some(&hash));
+    let sha256 = hashes.sha256.is_none_or(|hash| nodes.get(piece as usize) == Some(&Some(hash)));
+    sha1 && sha256
+}
+
+/// The pieces that `length` bytes of piece space from `offset` on touch.
+fn pieces_of(info: &Info, offset: u64, length: u64) -> std::ops::Range<u32> {
+    if length == 0 {
+        return 0..0;
+    }
+    info.geometry.piece_at(offset)..info.geometry.piece_at(offset + length - 1) + 1
+}
+
+/// How a file looks from outside, and how many bytes of it can be read.
+fn look(file: &FileEntry, path: &Path) -> (FileState, u64) {
+    match &file.kind {
+        FileKind::Pad => (FileState::Complete, file.length),
+        FileKind::Symlink { target } => match fs::read_link(path) {
+            Ok(text) if text == *target => (FileState::Complete, 0),
+            Ok(_) => (FileState::WrongKind, 0),
+            Err(error) => (absent(&error), 0),
+        },
+        FileKind::Regular => match fs::metadata(path) {
+            Ok(metadata) if !metadata.is_file() => (FileState::WrongKind, 0),
+            Ok(metadata) => {
+                let actual = metadata.len();
+                let state = match actual.cmp(&file.length) {
+                    std::cmp::Ordering::Less => FileState::Short { actual },
+                    std::cmp::Ordering::Equal => FileState::Damaged,
+                    std::cmp::Ordering::Greater => FileState::Long { actual },
+                };
+                (state, actual.min(file.length))
+            }
+            Err(error) => (absent(&error), 0),
+        },
+    }
+}
+
+fn absent(error: &io::Error) -> FileState {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FileState::Missing,
+        // Not a link at all.
+        io::ErrorKind::InvalidInput => FileState::WrongKind,
+        kind => FileState::Unreadable(kind),
+    }
+}
+
+fn file_report(info: &Info, file: &FileEntry, state: FileState, good: &Bitfield) -> FileReport {
+    let end = file.offset + file.length;
+    let bytes_good = pieces_of(info, file.offset, file.length)
+        .filter(|piece| good.get(*piece))
+        .map(|piece| {
+            let start = info.geometry.piece_offset(piece);
+            end.min(start + u64::from(info.geometry.piece_len(piece))) - start.max(file.offset)
+        })
+        .sum();
+    // The right length was all that could be said of it before.
+    let whole = state == FileState::Damaged && bytes_good == file.length;
+    FileReport { state: if whole { FileState::Complete } else { state }, bytes_good }
+}

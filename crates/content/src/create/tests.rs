@@ -1,0 +1,313 @@
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
+
+use sha1::Digest as _;
+
+use super::*;
+use crate::geometry::Geometry;
+use crate::info::{FileEntry, FileKind, Info};
+
+const PIECE: u32 = 32 * 1024;
+
+/// A tree with files around every edge: empty, shorter and longer than a block and a piece, nested, executable.
+pub(crate) fn tree() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("tree");
+    let lengths = [0, 1, 100, 16384, 16385, 32768, 32769, 65536, 100_000, 1_000_000];
+    for (i, length) in lengths.into_iter().enumerate() {
+        let path = root.join(["", "b", "b/inner", "z"][i % 4]).join(format!("file{i}"));
+        fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
+        let mut rng = fastrand::Rng::with_seed(i as u64);
+        let bytes: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(length).collect();
+        fs::File::create(&path).and_then(|mut file| file.write_all(&bytes)).expect("a file");
+        if i == 4 {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("an own file");
+        }
+    }
+    fs::create_dir(root.join("nothing in here")).expect("a folder");
+    folder
+}
+
+fn options(version: Version) -> CreateOptions {
+    CreateOptions { version, piece_length: Some(PIECE), ..CreateOptions::default() }
+}
+
+fn make(path: &Path, options: &CreateOptions) -> Result<Created, CreateError> {
+    create(path, options, &AtomicBool::new(false), |_, _| {})
+}
+
+/// What a parser would make of the torrent of `path`.
+pub(crate) fn parsed(path: &Path, version: Version) -> (Info, HashMap<Sha256Digest, Box<[Sha256Digest]>>) {
+    let (entries, multi_file) = walk::walk(path, walk::ENTRIES_MAX).expect("readable");
+    let layout = Layout::new(entries, multi_file, version, PIECE).expect("few pieces");
+    let hashes = hash_all(&layout, &AtomicBool::new(false), &mut |_, _| {}).expect("readable");
+    let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let (mut files, mut layers, mut trimmed, mut offset) = (Vec::new(), HashMap::new(), Vec::new(), 0);
+    for ((entry, pad), layer) in layout.entries.iter().zip(&layout.pads).zip(&hashes.layers) {
+        let below: PathBuf = entry.components.iter().collect();
+        let kind = match &entry.kind {
+            EntryKind::File { .. } => FileKind::Regular,
+            EntryKind::Symlink { .. } => FileKind::Symlink { target: fs::read_link(&entry.path).expect("a link") },
+        };
+        let mut file = FileEntry {
+            path: if multi_file { Path::new(&name).join(below) } else { below },
+            length: entry.length(),
+            offset,
+            kind,
+            executable: false,
+            hidden: false,
+            mtime: None,
+            root: (!layer.is_empty()).then(|| layout.root(layer)),
+        };
+        layers.extend(file.root.map(|root| (root, layer.clone().into())));
+        offset += file.length;
+        files.push(file.clone());
+        if *pad > 0 {
+            trimmed.push(((offset / u64::from(PIECE)) as u32, (offset % u64::from(PIECE)) as u32));
+            file = FileEntry { length: *pad, offset, kind: FileKind::Pad, root: None, ..file };
+            file.path = format!(".pad/{pad}").into();
+            files.push(file);
+            offset += pad;
+        }
+    }
+    let info = Info {
+        source: Box::default(),
+        hashes: InfoHashes { v1: None, v2: None },
+        version,
+        name,
+        multi_file,
+        files,
+        geometry: Geometry::new(PIECE, offset, trimmed),
+        piece_hashes: hashes.pieces.into(),
+        private: false,
+    };
+    (info, layers)
+}
+
+#[test]
+fn pieces_equal_a_plain_reading_of_the_files() {
+    let folder = tree();
+    for version in [Version::V1, Version::Hybrid] {
+        let (info, _) = parsed(&folder.path().join("tree"), version);
+        let mut content = Vec::new();
+        for file in &info.files {
+            match file.kind {
+                FileKind::Pad => content.resize(content.len() + file.length as usize, 0),
+                _ => content.extend(fs::read(folder.path().join(&file.path)).expect("readable")),
+            }
+        }
+        let expected: Vec<Sha1Digest> =
+            content.chunks(PIECE as usize).map(|piece| sha1::Sha1::digest(piece).into()).collect();
+        assert_eq!(*info.piece_hashes, *expected);
+    }
+}
+
+#[test]
+fn roots_equal_a_plain_reading_of_the_files() {
+    let folder = tree();
+    for version in [Version::V2, Version::Hybrid] {
+        let (info, _) = parsed(&folder.path().join("tree"), version);
+        for file in info.files.iter().filter(|file| file.kind == FileKind::Regular && file.length > 0) {
+            let bytes = fs::read(folder.path().join(&file.path)).expect("readable");
+            assert_eq!(file.root, Some(merkle::root_from_leaves(&merkle::leaves(&bytes))), "{:?}", file.path);
+            assert_eq!(file.offset % u64::from(PIECE), 0);
+        }
+    }
+}
+
+#[test]
+fn the_metainfo_of_a_small_file_is_as_written_by_hand() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("x");
+    fs::write(&path, "abc").expect("a file");
+    let options = CreateOptions {
+        trackers: vec![vec!["http://a/".into(), "http://b/".into()], vec![], vec!["http://c/".into()]],
+        private: true,
+        comment: Some("hi".into()),
+        created_by: Some("me".into()),
+        creation_date: UNIX_EPOCH.checked_add(std::time::Duration::from_secs(7)),
+        ..options(Version::V1)
+    };
+    let created = make(&path, &options).expect("a torrent");
+    let mut expected = b"d8:announce9:http://a/13:announce-listll9:http://a/9:http://b/el9:http://c/ee7:comment2:hi\
+        10:created by2:me13:creation datei7e4:infod6:lengthi3e4:name1:x12:piece lengthi32768e6:pieces20:"
+        .to_vec();
+    expected.extend(sha1(b"abc"));
+    expected.extend(b"7:privatei1eee");
+    assert_eq!(created.metainfo, expected);
+    assert_eq!((created.length, created.piece_count, created.entry_count), (3, 1, 1));
+}
+
+#[test]
+fn what_cannot_be_shared_is_named() {
+    let folder = tree();
+    let root = folder.path().join("tree");
+    let hybrid = options(Version::Hybrid);
+    let refused = |bad: &Path| {
+        let error = make(&root, &hybrid).expect_err("refused");
+        assert!(error.to_string().contains(&bad.display().to_string()), "{error}");
+        fs::remove_file(bad).expect("removable");
+        error
+    };
+
+    let path = root.join("outside");
+    symlink("../../etc", &path).expect("a link");
+    assert!(matches!(refused(&path), CreateError::LinkDangling { .. }));
+    symlink("/", &path).expect("a link");
+    assert!(matches!(refused(&path), CreateError::LinkOutside { .. }));
+    symlink(".", &path).expect("a link");
+    assert!(matches!(refused(&path), CreateError::LinkOutside { .. }));
+    let path = root.join("socket");
+    let socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    assert!(matches!(refused(&path), CreateError::Special { what: "a socket", .. }));
+    drop(socket);
+    let path = root.join("back\\slash");
+    fs::write(&path, "").expect("a file");
+    assert!(matches!(refused(&path), CreateError::NameUnsafe { .. }));
+    let path = root.join(std::ffi::OsStr::from_bytes(b"\xff"));
+    fs::write(&path, "").expect("a file");
+    assert!(matches!(refused(&path), CreateError::NameNotUtf8 { .. }));
+
+    assert!(matches!(make(&root.join("file0"), &hybrid), Err(CreateError::Empty { .. })));
+    assert!(matches!(make(&root.join("absent"), &hybrid), Err(CreateError::Unreadable { .. })));
+    for given in [0, 8192, 16385, 1 << 28] {
+        let options = CreateOptions { piece_length: Some(given), ..hybrid.clone() };
+        assert!(matches!(make(&root, &options), Err(CreateError::BadPieceLength { .. })));
+    }
+    for name in ["", "..", "a/b"] {
+        let options = CreateOptions { name: Some(name.into()), ..hybrid.clone() };
+        assert!(matches!(make(&root, &options), Err(CreateError::BadName { .. })));
+    }
+    assert!(walk::walk(&root, 10).is_ok());
+    assert!(matches!(walk::walk(&root, 9), Err(CreateError::TooManyFiles { max: 9, .. })));
+}
+
+#[test]
+fn a_folder_of_one_file_of_the_same_name_is_no_v2_torrent() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("same");
+    fs::create_dir(&root).expect("a folder");
+    fs::write(root.join("same"), "x").expect("a file");
+    assert!(matches!(make(&root, &options(Version::V2)), Err(CreateError::Ambiguous { .. })));
+    assert!(make(&root, &options(Version::V1)).is_ok());
+}
+
+#[test]
+fn links_inside_are_kept_relative_to_the_root() {
+    let folder = tree();
+    let root = folder.path().join("tree");
+    symlink("../file4", root.join("b/link")).expect("a link");
+    let (entries, _) = walk::walk(&root, walk::ENTRIES_MAX).expect("readable");
+    let link = entries.iter().find(|entry| entry.components == ["b", "link"]).expect("the link");
+    assert!(matches!(&link.kind, EntryKind::Symlink { target } if *target == ["file4"]));
+    let created = make(&root, &options(Version::V1)).expect("a torrent");
+    let text = String::from_utf8_lossy(&created.metainfo);
+    assert!(text.contains("d4:attr1:l6:lengthi0e4:pathl1:b4:linke12:symlink pathl5:file4ee"));
+}
+
+#[test]
+fn pieces_are_between_one_and_two_thousand() {
+    let auto = CreateOptions::default();
+    for (length, expected) in [
+        (1, BLOCK_LEN),
+        (2000 * 16384, BLOCK_LEN),
+        (2000 * 16384 + 1, 2 * BLOCK_LEN),
+        (1 << 31, 2 * 1024 * 1024),
+        (1 << 40, PIECE_LENGTH_AUTO_MAX),
+    ] {
+        assert_eq!(piece_length(&auto, length).expect("within limits"), expected, "{length} bytes");
+    }
+    let huge = |length| {
+        let mut stamp = Stamp::of(&fs::metadata("/").expect("there"));
+        stamp.length = length;
+        let kind = EntryKind::File { stamp, executable: false };
+        let entry = Entry { components: vec!["x".into()], path: "x".into(), kind };
+        Layout::new(vec![entry], false, Version::V2, BLOCK_LEN)
+    };
+    assert!(huge(PIECES_MAX * u64::from(BLOCK_LEN)).is_ok());
+    assert!(matches!(huge(PIECES_MAX * u64::from(BLOCK_LEN) + 1), Err(CreateError::TooManyPieces { .. })));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_hashed_is_named() {
+    for change in [0, 500_000, 2_000_000] {
+        let folder = tree();
+        let root = folder.path().join("tree");
+        let mut changed = false;
+        let result = create(&root, &options(Version::Hybrid), &AtomicBool::new(false), |_, _| {
+            if !std::mem::replace(&mut changed, true) {
+                let file = fs::OpenOptions::new().write(true).open(root.join("b/file9")).expect("there");
+                file.set_len(change).expect("own file");
+            }
+        });
+        let path = root.join("b/file9").canonicalize().expect("there");
+        assert!(matches!(result, Err(CreateError::Changed { path: named }) if named == path));
+    }
+}
+
+#[test]
+fn cancel_ends_it_and_progress_reaches_the_end() {
+    let folder = tree();
+    let root = folder.path().join("tree");
+    let result = create(&root, &options(Version::V2), &AtomicBool::new(true), |_, _| {});
+    assert!(matches!(result, Err(CreateError::Canceled)));
+    for version in [Version::V1, Version::V2, Version::Hybrid] {
+        let mut last = (0, 1);
+        create(&root, &options(version), &AtomicBool::new(false), |done, total| last = (done, total))
+            .expect("a torrent");
+        assert_eq!(last.0, last.1);
+    }
+}
+
+/// Where Python has libtorrent (`ANABRANCH_PYTHON` names another interpreter), it must make the very same info dictionaries.
+#[test]
+fn libtorrent_makes_the_same_torrents() {
+    let python = std::env::var("ANABRANCH_PYTHON").unwrap_or_else(|_| "python3".into());
+    let there = Command::new(&python).args(["-c", "import libtorrent"]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: {python} has no libtorrent");
+        return;
+    }
+    let script = "
+import sys, os, libtorrent as lt
+path, flags, piece, ours = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+found, fs = lt.file_storage(), lt.file_storage()
+lt.add_files(found, path)
+files = [(found.file_path(i), found.file_size(i), found.file_flags(i)) for i in range(found.num_files())]
+for file in sorted(files, key=lambda file: file[0].split('/')): fs.add_file(*file)
+flags = {'V1': lt.create_torrent.v1_only, 'V2': lt.create_torrent.v2_only, 'Hybrid': 0}[flags]
+t = lt.create_torrent(fs, piece, flags)
+lt.set_piece_hashes(t, os.path.dirname(path))
+theirs = lt.torrent_info(lt.bdecode(lt.bencode(t.generate())))
+ours = lt.torrent_info(ours)
+print(theirs.info_hashes().v1, theirs.info_hashes().v2)
+print(ours.info_hashes().v1, ours.info_hashes().v2)
+";
+    let folder = tree();
+    let single = folder.path().join("tree/b/file9");
+    for path in [folder.path().join("tree"), single, folder.path().join("tree/z")] {
+        for version in [Version::V1, Version::V2, Version::Hybrid] {
+            let torrent = folder.path().join("ours.torrent");
+            let created = make(&path, &options(version)).expect("a torrent");
+            fs::write(&torrent, &created.metainfo).expect("writable");
+            let output = Command::new(&python)
+                .args(["-c", script, &path.display().to_string(), &format!("{version:?}"), &PIECE.to_string()])
+                .arg(&torrent)
+                .output()
+                .expect("runs");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(lines.len() == 2, "{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(lines[0], lines[1], "{version:?} of {}", path.display());
+            for hash in
+                created.hashes.v1.iter().map(|hash| &hash[..]).chain(created.hashes.v2.iter().map(|hash| &hash[..]))
+            {
+                let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+                assert!(lines[1].contains(&hex));
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, symlink};
+
+use super::*;
+use crate::create::tests::{parsed, tree};
+
+const VERSIONS: [Version; 3] = [Version::V1, Version::V2, Version::Hybrid];
+
+fn run(info: &Info, layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>, root: &Path) -> Report {
+    verify(info, layers, root, &AtomicBool::new(false), |_, _| {}).expect("layers are there")
+}
+
+fn state(info: &Info, report: &Report, name: &str) -> FileState {
+    let index = info.files.iter().position(|file| file.path.ends_with(name)).expect("a file of the tree");
+    report.files[index].state
+}
+
+#[test]
+fn an_untouched_tree_is_complete() {
+    let folder = tree();
+    symlink("b/file1", folder.path().join("tree/link")).expect("a link");
+    for version in VERSIONS {
+        let (info, layers) = parsed(&folder.path().join("tree"), version);
+        let mut last = (0, 1);
+        let report = verify(&info, &layers, folder.path(), &AtomicBool::new(false), |done, total| last = (done, total));
+        let report = report.expect("layers are there");
+        assert!(report.is_complete(), "{version:?}: {report:?}");
+        assert_eq!(last, (info.geometry.total(), info.geometry.total()));
+        let bytes: u64 = report.files.iter().map(|file| file.bytes_good).sum();
+        assert_eq!(bytes, info.geometry.total());
+    }
+}
+
+#[test]
+fn nothing_there_is_no_error() {
+    let folder = tree();
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    for version in VERSIONS {
+        let (info, layers) = parsed(&folder.path().join("tree"), version);
+        let report = run(&info, &layers, empty.path());
+        // A piece of nothing but padding does not exist.
+        assert_eq!(report.pieces.count(), 0);
+        assert_eq!(state(&info, &report, "file9"), FileState::Missing);
+        assert_eq!(state(&info, &report, "file0"), FileState::Missing);
+    }
+}
+
+#[test]
+fn every_kind_of_damage_is_told_apart() {
+    for version in VERSIONS {
+        let folder = tree();
+        let root = folder.path().join("tree");
+        symlink("file4", root.join("link")).expect("a link");
+        let (info, layers) = parsed(&root, version);
+        let open = |name: &str| OpenOptions::new().write(true).open(root.join(name)).expect("there");
+        // One bit in the fourth piece of the longest file.
+        open("b/file9").write_all_at(b"?", 100_000).expect("writable");
+        open("file8").set_len(70_000).expect("writable");
+        open("file4").set_len(16386).expect("writable");
+        fs::remove_file(root.join("b/inner/file6")).expect("removable");
+        fs::create_dir(root.join("b/inner/file6")).expect("a folder");
+        fs::remove_file(root.join("link")).expect("removable");
+        symlink("file8", root.join("link")).expect("a link");
+
+        let report = run(&info, &layers, folder.path());
+        assert!(!report.is_complete());
+        assert_eq!(state(&info, &report, "b/file9"), FileState::Damaged);
+        assert_eq!(state(&info, &report, "file8"), FileState::Short { actual: 70_000 });
+        assert_eq!(state(&info, &report, "file4"), FileState::Long { actual: 16386 });
+        assert_eq!(state(&info, &report, "b/inner/file6"), FileState::WrongKind);
+        assert_eq!(state(&info, &report, "link"), FileState::WrongKind);
+        assert_eq!(state(&info, &report, "file0"), FileState::Complete);
+        let good = |name: &str| {
+            let index = info.files.iter().position(|file| file.path.ends_with(name)).expect("a file of the tree");
+            report.files[index].bytes_good
+        };
+        if version != Version::V1 {
+            // Files are aligned: only their own damage counts.
+            assert_eq!(good("b/file9"), 1_000_000 - 32768);
+            assert_eq!(good("file8"), 65536);
+            assert_eq!(good("file4"), 16385);
+            assert_eq!(state(&info, &report, "b/file5"), FileState::Complete);
+        } else {
+            assert!(good("b/file9") < 1_000_000 && good("b/file9") >= 1_000_000 - 3 * 32768);
+        }
+    }
+}
+
+#[test]
+fn both_hashes_of_a_hybrid_must_agree() {
+    let folder = tree();
+    let (info, layers) = parsed(&folder.path().join("tree"), Version::Hybrid);
+    let mut wrong = info.clone();
+    wrong.piece_hashes[3][0] ^= 1;
+    assert_eq!(run(&wrong, &layers, folder.path()).pieces.iter_zeros().collect::<Vec<_>>(), [3]);
+    let mut wrong = layers.clone();
+    wrong.values_mut().find(|layer| layer.len() > 10).expect("the longest file")[5][0] ^= 1;
+    assert_eq!(run(&info, &wrong, folder.path()).pieces.iter_zeros().count(), 1);
+}
+
+#[test]
+fn a_missing_layer_and_a_cancel_are_told() {
+    let folder = tree();
+    let (info, layers) = parsed(&folder.path().join("tree"), Version::V2);
+    let result = verify(&info, &HashMap::new(), folder.path(), &AtomicBool::new(false), |_, _| {});
+    assert!(matches!(result, Err(VerifyError::LayerMissing { .. })));
+    let result = verify(&info, &layers, folder.path(), &AtomicBool::new(true), |_, _| {});
+    assert_eq!(result, Err(VerifyError::Canceled));
+}
