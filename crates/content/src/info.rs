@@ -1,6 +1,7 @@
 //! The info dictionary, parsed: what a torrent's content is, apart from where to find it.
 
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::geometry::Geometry;
@@ -21,8 +22,20 @@ pub enum Version {
     Hybrid,
 }
 
+impl Version {
+    /// Whether there are SHA-1 piece hashes: v1 and hybrid.
+    pub fn is_v1(self) -> bool {
+        self != Self::V2
+    }
+
+    /// Whether there are Merkle roots: v2 and hybrid.
+    pub fn is_v2(self) -> bool {
+        self != Self::V1
+    }
+}
+
 /// The identity of a content: one or both info-hashes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InfoHashes {
     /// SHA-1 of the info dictionary's original bytes.
     pub v1: Option<Sha1Digest>,
@@ -81,6 +94,18 @@ pub struct FileEntry {
     pub root: Option<Sha256Digest>,
 }
 
+impl FileEntry {
+    /// Whether it is a file with content of its own, neither pad nor link.
+    pub fn is_regular(&self) -> bool {
+        self.kind == FileKind::Regular
+    }
+
+    /// Where the file stands in piece space, in bytes.
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.length
+    }
+}
+
 /// The info dictionary of a torrent, parsed and made safe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
@@ -102,4 +127,45 @@ pub struct Info {
     pub piece_hashes: Box<[Sha1Digest]>,
     /// BEP 27: only the torrent's own trackers may be used to find peers.
     pub private: bool,
+}
+
+impl Info {
+    /// The files that hold content, with their index in the file list; empty ones too.
+    pub fn regular_files(&self) -> impl Iterator<Item = (usize, &FileEntry)> {
+        self.files.iter().enumerate().filter(|(_, file)| file.is_regular())
+    }
+
+    /// Bytes in all regular files: the content without pads.
+    pub fn content_size(&self) -> u64 {
+        self.regular_files().map(|(_, file)| file.length).sum()
+    }
+
+    /// The entry with this path, with its index. Reads the list from its front.
+    pub fn find(&self, path: &Path) -> Option<(usize, &FileEntry)> {
+        self.files.iter().enumerate().find(|(_, file)| file.path == path)
+    }
+
+    /// The non-empty entries with bytes in `range` of piece space, pads too, with their index.
+    pub fn files_in(&self, range: Range<u64>) -> impl Iterator<Item = (usize, &FileEntry)> {
+        let first = self.files.partition_point(|file| file.range().end <= range.start);
+        let entries = self.files[first..].iter().enumerate();
+        let touched = entries.take_while(move |(_, file)| file.offset < range.end).filter(|(_, file)| file.length > 0);
+        touched.map(move |(at, file)| (first + at, file))
+    }
+
+    /// The non-empty entries that `piece` touches, pads too, with their index.
+    pub fn files_of_piece(&self, piece: u32) -> impl Iterator<Item = (usize, &FileEntry)> {
+        let start = self.geometry.piece_offset(piece);
+        self.files_in(start..start + u64::from(self.geometry.piece_len(piece)))
+    }
+
+    /// The pieces that hold bytes of entry `index`; none for empty files, links, and indices past the end.
+    pub fn pieces_of_file(&self, index: usize) -> Range<u32> {
+        match self.files.get(index) {
+            Some(file) if file.length > 0 => {
+                self.geometry.piece_at(file.offset)..self.geometry.piece_at(file.range().end - 1) + 1
+            }
+            _ => 0..0,
+        }
+    }
 }
