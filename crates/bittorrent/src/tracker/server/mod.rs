@@ -1,0 +1,255 @@
+//! A tracker's core: a table of swarms in memory, and answers to requests of both wire forms.
+//!
+//! [`Tracker::on_http`] takes a request line's target, [`Tracker::on_datagram`] a UDP payload; both return the bytes to
+//! send. Nothing is kept per client but its peer entry: UDP connection ids are recomputed, not remembered (BEP 15).
+//!
+//! A peer is where its packets come from. Keys in a query that are not known are ignored, so that clients may say more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+mod http;
+mod swarm;
+#[cfg(test)]
+mod tests;
+mod udp;
+
+pub use http::HttpAnswer;
+pub use swarm::KnownPeer;
+use swarm::Swarm;
+
+use super::{AnnounceRequest, Event, InfoHash, ScrapeEntry};
+
+/// Wait that clients are told (BEP 3's usual half hour).
+pub const INTERVAL_DEFAULT: Duration = Duration::from_secs(30 * 60);
+/// Clients short of peers may come this often.
+pub const INTERVAL_MIN_DEFAULT: Duration = Duration::from_secs(60);
+/// Contents tracked at once; a table entry without peers takes some 300 bytes.
+pub const CONTENTS_MAX: usize = 100_000;
+/// Peers of one content: a client is told of 200 at most, so more only cost memory.
+pub const PEERS_PER_CONTENT_MAX: usize = 20_000;
+/// Peers of all contents together: at some 250 bytes each this is 250 MB.
+pub const PEERS_MAX: usize = 1_000_000;
+/// Peers told to a client that names no number.
+pub const NUMWANT_DEFAULT: usize = 50;
+/// Peers told to any client.
+pub const NUMWANT_CAP: usize = 200;
+
+/// How a tracker behaves. The defaults are this module's constants.
+#[derive(Clone, Debug)]
+pub struct TrackerConfig {
+    /// Told to clients; a peer silent for twice as long is forgotten.
+    pub interval: Duration,
+    /// Told to clients as `min interval`.
+    pub interval_min: Duration,
+    /// See [`CONTENTS_MAX`]; past it the content that was announced longest ago goes.
+    pub contents_max: usize,
+    /// See [`PEERS_PER_CONTENT_MAX`]; past it the peer that was silent longest goes.
+    pub peers_per_content_max: usize,
+    /// See [`PEERS_MAX`]; past it the content that was announced longest ago goes.
+    pub peers_max: usize,
+    /// Believe an `ip=` that a client gives. Otherwise only loopback clients are believed: anyone else could have
+    /// strangers flooded with connections.
+    pub is_claimed_ip_believed: bool,
+    /// Decides which peers are told to whom.
+    pub seed: u64,
+    /// Key of the UDP connection ids; random, told to nobody.
+    pub secret: [u8; 16],
+}
+
+impl TrackerConfig {
+    /// The defaults. `seed` and `secret` are to be random.
+    pub fn new(seed: u64, secret: [u8; 16]) -> Self {
+        TrackerConfig {
+            interval: INTERVAL_DEFAULT,
+            interval_min: INTERVAL_MIN_DEFAULT,
+            contents_max: CONTENTS_MAX,
+            peers_per_content_max: PEERS_PER_CONTENT_MAX,
+            peers_max: PEERS_MAX,
+            is_claimed_ip_believed: false,
+            seed,
+            secret,
+        }
+    }
+}
+
+/// What a tracker has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Contents in the table.
+    pub contents: usize,
+    /// Peer entries in the table. A peer that announces over both families has two.
+    pub peers: usize,
+    /// Announces answered.
+    pub announces: u64,
+    /// Scrapes answered.
+    pub scrapes: u64,
+    /// Requests refused with a reason.
+    pub refused: u64,
+    /// Datagrams dropped without an answer.
+    pub dropped: u64,
+    /// Contents and peers removed because a limit was reached.
+    pub evicted: u64,
+}
+
+/// A tracker.
+#[derive(Debug)]
+pub struct Tracker {
+    config: TrackerConfig,
+    /// Connection ids count time from here.
+    started_at: Instant,
+    swarms: HashMap<InfoHash, Swarm>,
+    /// By stamp, so by when they were last announced.
+    by_age: BTreeMap<u64, InfoHash>,
+    stamp_next: u64,
+    stats: Stats,
+    rng: fastrand::Rng,
+}
+
+/// Which peers an answer may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Families {
+    /// One reply form, one family (BEP 15).
+    Only { is_ipv6: bool },
+    /// The asker's own first (BEP 7).
+    Both,
+}
+
+/// An announce's answer, before it has a wire form.
+struct Answer {
+    complete: u32,
+    incomplete: u32,
+    downloaded: u32,
+    peers: Vec<KnownPeer>,
+}
+
+impl Tracker {
+    /// An empty tracker.
+    pub fn new(config: TrackerConfig, now: Instant) -> Self {
+        let rng = fastrand::Rng::with_seed(config.seed);
+        let (swarms, by_age) = (HashMap::new(), BTreeMap::new());
+        Tracker { config, started_at: now, swarms, by_age, stamp_next: 0, stats: Stats::default(), rng }
+    }
+
+    /// Numbers for people and tests.
+    pub fn stats(&self) -> Stats {
+        Stats { contents: self.swarms.len(), ..self.stats }
+    }
+
+    /// Takes an announce from `source` and chooses up to `count_max` peers for it.
+    fn announce(
+        &mut self,
+        request: &AnnounceRequest,
+        source: IpAddr,
+        claimed_ip: Option<IpAddr>,
+        families: Families,
+        count_max: usize,
+        now: Instant,
+    ) -> Answer {
+        self.stats.announces += 1;
+        self.expire(now);
+        let is_believed = self.config.is_claimed_ip_believed || source.is_loopback();
+        let ip = claimed_ip.filter(|_| is_believed).unwrap_or(source);
+        let addr = SocketAddr::new(ip, request.port);
+        let is_seed = request.left_bytes == 0;
+        let stamp = self.stamp(request.info_hash);
+
+        let Tracker { config, swarms, stats, rng, .. } = self;
+        let swarm = swarms.entry(request.info_hash).or_insert_with(|| Swarm::new(now));
+        (swarm.stamp, swarm.seen_at) = (stamp, now);
+        stats.peers -= expire_peers(swarm, config.interval, now);
+        let before = swarm.len();
+        let was_seed = swarm.is_seed(addr);
+        if request.event == Event::Completed && was_seed == Some(false) {
+            swarm.downloaded = swarm.downloaded.saturating_add(1);
+        }
+        // Port 0 cannot be dialled: such a peer is told of others but others are not told of it.
+        if request.event == Event::Stopped || request.port == 0 {
+            swarm.remove(addr);
+        } else {
+            if was_seed.is_none() && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
+                stats.evicted += 1;
+            }
+            swarm.put(KnownPeer { addr, peer_id: request.peer_id }, is_seed, stamp, now);
+        }
+        stats.peers = stats.peers + swarm.len() - before;
+
+        let (complete, incomplete) = swarm.counts();
+        let mut answer = Answer { complete, incomplete, downloaded: swarm.downloaded, peers: Vec::new() };
+        let wanted = request.numwant.map_or(NUMWANT_DEFAULT, |want| want as usize).min(NUMWANT_CAP).min(count_max);
+        if request.event != Event::Stopped {
+            let (own, other) = match families {
+                Families::Only { is_ipv6 } => (is_ipv6, None),
+                Families::Both => (source.is_ipv6(), Some(!source.is_ipv6())),
+            };
+            for is_ipv6 in [Some(own), other].into_iter().flatten() {
+                let count = wanted - answer.peers.len();
+                swarm.sample(is_ipv6, !is_seed, addr, count, rng, &mut answer.peers);
+            }
+        }
+        if swarm.len() == 0 && swarm.downloaded == 0 {
+            self.forget(request.info_hash);
+        }
+        self.keep_limits(request.info_hash);
+        answer
+    }
+
+    /// One content's numbers; zeros for one that is not known (BEP 15 has no other way to say it).
+    fn scrape(&mut self, info_hash: &InfoHash, now: Instant) -> ScrapeEntry {
+        let Some(swarm) = self.swarms.get_mut(info_hash) else { return ScrapeEntry::default() };
+        self.stats.peers -= expire_peers(swarm, self.config.interval, now);
+        let (complete, incomplete) = swarm.counts();
+        ScrapeEntry { complete, downloaded: swarm.downloaded, incomplete }
+    }
+
+    /// A fresh stamp, which makes this content the youngest.
+    fn stamp(&mut self, info_hash: InfoHash) -> u64 {
+        let stamp = self.stamp_next;
+        self.stamp_next += 1;
+        if let Some(swarm) = self.swarms.get(&info_hash) {
+            self.by_age.remove(&swarm.stamp);
+        }
+        self.by_age.insert(stamp, info_hash);
+        stamp
+    }
+
+    /// Removes contents that nobody has announced lately, beginning with the one silent longest.
+    fn expire(&mut self, now: Instant) {
+        let Some(limit) = now.checked_sub(self.config.interval.saturating_mul(2)) else { return };
+        while let Some((_, info_hash)) = self.by_age.first_key_value() {
+            let info_hash = *info_hash;
+            if self.swarms.get(&info_hash).is_none_or(|swarm| swarm.seen_at >= limit) {
+                return;
+            }
+            self.forget(info_hash);
+        }
+    }
+
+    fn forget(&mut self, info_hash: InfoHash) {
+        if let Some(swarm) = self.swarms.remove(&info_hash) {
+            self.by_age.remove(&swarm.stamp);
+            self.stats.peers -= swarm.len();
+        }
+    }
+
+    /// Evicts until the limits hold again; `announced` is the content that may have broken them.
+    fn keep_limits(&mut self, announced: InfoHash) {
+        while self.swarms.len() > self.config.contents_max || self.stats.peers > self.config.peers_max {
+            let Some(oldest) = self.by_age.first_key_value().map(|(_, info_hash)| *info_hash) else { return };
+            self.stats.evicted += 1;
+            if oldest != announced {
+                self.forget(oldest);
+            } else if self.swarms.get_mut(&announced).is_some_and(Swarm::remove_oldest) {
+                self.stats.peers -= 1;
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// A peer is forgotten after two intervals: one announce may get lost.
+fn expire_peers(swarm: &mut Swarm, interval: Duration, now: Instant) -> usize {
+    now.checked_sub(interval.saturating_mul(2)).map_or(0, |limit| swarm.expire(limit))
+}

@@ -1,0 +1,261 @@
+//! The tracker through its two doors, in virtual time.
+
+use super::*;
+use crate::tracker::udp::{self, CONNECTION_ID_ACCEPTED};
+use crate::tracker::{AnnounceReply, ReplyError, http as client};
+
+const HASH: InfoHash = [7; 20];
+
+fn tracker(now: Instant) -> Tracker {
+    Tracker::new(TrackerConfig::new(1, [9; 16]), now)
+}
+
+fn request(port: u16, left_bytes: u64, event: Event) -> AnnounceRequest {
+    AnnounceRequest { left_bytes, ..AnnounceRequest::new(HASH, [port as u8; 20], port, event) }
+}
+
+fn http(tracker: &mut Tracker, ip: &str, request: &AnnounceRequest, more: &str, now: Instant) -> AnnounceReply {
+    let target = client::announce_target(&"http://t/announce".parse().unwrap(), request) + more;
+    let answer = tracker.on_http(&target, ip.parse().unwrap(), now);
+    assert_eq!(answer.status, 200);
+    client::parse_announce_reply(&answer.body).unwrap()
+}
+
+fn ports(reply: &AnnounceReply) -> Vec<u16> {
+    let mut ports: Vec<u16> = reply.peers.iter().map(SocketAddr::port).collect();
+    ports.sort();
+    ports
+}
+
+#[test]
+fn peers_learn_of_each_other_and_leave() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now)), []);
+    let reply = http(&mut t, "10.0.0.2", &request(2, 5, Event::Started), "", now);
+    assert_eq!(reply.peers, ["10.0.0.1:1".parse().unwrap()]);
+    assert_eq!((reply.complete, reply.incomplete), (Some(1), Some(1)));
+    assert_eq!(reply.interval, Some(INTERVAL_DEFAULT));
+    assert_eq!(reply.external_ip, Some("10.0.0.2".parse().unwrap()));
+    http(&mut t, "10.0.0.1", &request(1, 0, Event::Stopped), "", now);
+    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", now)), []);
+    assert_eq!(t.stats().peers, 1);
+}
+
+#[test]
+fn seeds_are_not_told_of_seeds() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now);
+    http(&mut t, "10.0.0.1", &request(2, 5, Event::Started), "", now);
+    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(3, 0, Event::Started), "", now)), [2]);
+    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(4, 5, Event::Started), "", now)), [1, 2, 3]);
+}
+
+#[test]
+fn the_long_form_says_the_same() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now);
+    http(&mut t, "2001:db8::1", &request(2, 0, Event::Started), "", now);
+    for more in ["", "&compact=0", "&compact=0&no_peer_id=1"] {
+        let reply = http(&mut t, "10.0.0.3", &request(3, 1, Event::None), more, now);
+        assert_eq!(reply.peers, ["10.0.0.1:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap()], "{more}");
+    }
+}
+
+#[test]
+fn completions_are_counted_once() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    http(&mut t, "10.0.0.1", &request(1, 5, Event::Started), "", now);
+    for _ in 0..3 {
+        http(&mut t, "10.0.0.1", &request(1, 0, Event::Completed), "", now);
+    }
+    http(&mut t, "10.0.0.9", &request(9, 0, Event::Completed), "", now);
+    let answer = t.on_http(
+        &client::scrape_target(&"http://t/scrape".parse().unwrap(), &[HASH, [0; 20]]),
+        "10.0.0.1".parse().unwrap(),
+        now,
+    );
+    let known = ScrapeEntry { complete: 2, downloaded: 1, incomplete: 0 };
+    let expected = [([0; 20], ScrapeEntry::default()), (HASH, known)];
+    assert_eq!(client::parse_scrape_reply(&answer.body).unwrap(), expected);
+}
+
+#[test]
+fn silent_peers_expire_after_two_intervals() {
+    let start = Instant::now();
+    let mut t = tracker(start);
+    http(&mut t, "10.0.0.1", &request(1, 5, Event::Started), "", start);
+    let edge = start + INTERVAL_DEFAULT * 2;
+    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::Started), "", edge)), [1]);
+    let past = edge + Duration::from_nanos(1);
+    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", past)), []);
+    // A content that nobody announces goes as a whole once anything else is announced.
+    let other = AnnounceRequest { info_hash: [8; 20], ..request(3, 5, Event::Started) };
+    http(&mut t, "10.0.0.3", &other, "", past + INTERVAL_DEFAULT * 2 + Duration::from_nanos(1));
+    assert_eq!((t.stats().contents, t.stats().peers), (1, 1));
+}
+
+#[test]
+fn a_claimed_address_counts_only_where_it_is_believed() {
+    let now = Instant::now();
+    let seen = |is_believed: bool, source: &str| {
+        let config = TrackerConfig { is_claimed_ip_believed: is_believed, ..TrackerConfig::new(1, [9; 16]) };
+        let mut t = Tracker::new(config, now);
+        http(&mut t, source, &request(1, 0, Event::Started), "&ip=10.9.9.9", now);
+        http(&mut t, "10.0.0.2", &request(2, 1, Event::Started), "", now).peers[0].ip().to_string()
+    };
+    assert_eq!(seen(false, "10.0.0.1"), "10.0.0.1");
+    assert_eq!(seen(true, "10.0.0.1"), "10.9.9.9");
+    assert_eq!(seen(false, "127.0.0.1"), "10.9.9.9");
+}
+
+#[test]
+fn mapped_addresses_are_ipv4() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    http(&mut t, "::ffff:10.0.0.1", &request(1, 0, Event::Started), "", now);
+    let reply = http(&mut t, "10.0.0.2", &request(2, 1, Event::Started), "", now);
+    assert_eq!(reply.peers, ["10.0.0.1:1".parse().unwrap()]);
+}
+
+#[test]
+fn peers_that_cannot_be_dialled_are_not_named() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    http(&mut t, "10.0.0.1", &request(0, 5, Event::Started), "", now);
+    let reply = http(&mut t, "10.0.0.2", &request(2, 5, Event::Started), "", now);
+    assert_eq!((reply.peers.len(), reply.incomplete), (0, Some(1)));
+}
+
+#[test]
+fn limits_evict_the_oldest() {
+    let now = Instant::now();
+    let mut config = TrackerConfig::new(1, [9; 16]);
+    (config.contents_max, config.peers_per_content_max, config.peers_max) = (2, 3, 4);
+    let mut t = Tracker::new(config, now);
+    let mut put = |content: u8, port: u16| {
+        let request = AnnounceRequest { info_hash: [content; 20], ..request(port, 5, Event::Started) };
+        let reply = http(&mut t, "10.0.0.1", &request, "", now);
+        (ports(&reply), t.stats().contents, t.stats().peers)
+    };
+    put(1, 1);
+    put(1, 2);
+    assert_eq!(put(1, 3), (vec![1, 2], 1, 3));
+    // One peer too many for the content: the first goes.
+    assert_eq!(put(1, 4), (vec![2, 3], 1, 3));
+    assert_eq!(put(2, 1), (vec![], 2, 4));
+    // One peer too many in all: content 1, announced longest ago, goes.
+    assert_eq!(put(2, 2), (vec![1], 1, 2));
+    put(3, 1);
+    // One content too many: content 2 goes.
+    assert_eq!(put(4, 1), (vec![], 2, 2));
+    assert_eq!(t.stats().evicted, 3);
+}
+
+#[test]
+fn one_content_alone_stays_within_the_limit_of_all_peers() {
+    let now = Instant::now();
+    let mut t = Tracker::new(TrackerConfig { peers_max: 2, ..TrackerConfig::new(1, [9; 16]) }, now);
+    for port in 1..=3 {
+        http(&mut t, "10.0.0.1", &request(port, 5, Event::Started), "", now);
+    }
+    assert_eq!(t.stats().peers, 2);
+    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(3, 5, Event::None), "", now)), [2]);
+}
+
+#[test]
+fn the_number_of_peers_told_is_bounded() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    for port in 1..=NUMWANT_CAP as u16 + 50 {
+        http(&mut t, "10.0.0.1", &request(port, 5, Event::Started), "", now);
+    }
+    let mut count = |numwant| {
+        http(&mut t, "10.0.0.1", &AnnounceRequest { numwant, ..request(1, 5, Event::None) }, "", now).peers.len()
+    };
+    assert_eq!((count(None), count(Some(0)), count(Some(7))), (NUMWANT_DEFAULT, 0, 7));
+    assert_eq!(count(Some(u32::MAX)), NUMWANT_CAP);
+}
+
+#[test]
+fn bad_requests_are_told_why() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let mut reason = |target: &str| {
+        let answer = t.on_http(target, "10.0.0.1".parse().unwrap(), now);
+        match client::parse_announce_reply(&answer.body) {
+            Err(ReplyError::Refused(refusal)) => refusal.reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(reason("/announce"), "the request lacks `info_hash`");
+    assert_eq!(reason("/announce?info_hash=abc"), "the request's `info_hash` cannot be read");
+    assert_eq!(reason("/announce?port=70000"), "the request's `port` cannot be read");
+    assert_eq!(reason("/scrape"), "name the contents to scrape with info_hash");
+    assert!(reason(&format!("/announce?{}", "x".repeat(8 << 10))).contains("more than 8192 bytes"));
+    assert_eq!(t.stats().refused, 5);
+    assert_eq!(t.on_http("/", "10.0.0.1".parse().unwrap(), now).status, 404);
+    let stats = t.on_http("/stats", "10.0.0.1".parse().unwrap(), now).body;
+    assert!(String::from_utf8(stats).unwrap().contains("\"refused\":5"));
+}
+
+fn connect(t: &mut Tracker, source: SocketAddr, now: Instant) -> u64 {
+    udp::parse_connect_reply(&t.on_datagram(&udp::connect_request(1), source, now).unwrap(), 1).unwrap()
+}
+
+#[test]
+fn udp_peers_learn_of_their_own_family() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now);
+    http(&mut t, "2001:db8::1", &request(2, 0, Event::Started), "", now);
+    for (source, expected) in [("10.0.0.3:999", "10.0.0.1:1"), ("[2001:db8::3]:999", "[2001:db8::1]:2")] {
+        let source: SocketAddr = source.parse().unwrap();
+        let id = connect(&mut t, source, now);
+        let bytes = udp::announce_request(id, 2, &request(3, 5, Event::Started), "/announce");
+        let answer = t.on_datagram(&bytes, source, now).unwrap();
+        let reply = udp::parse_announce_reply(&answer, 2, source.is_ipv6()).unwrap();
+        assert_eq!(reply.peers, [expected.parse().unwrap()]);
+        let answer = t.on_datagram(&udp::scrape_request(id, 3, &[HASH]), source, now).unwrap();
+        assert_eq!(udp::parse_scrape_reply(&answer, 3).unwrap()[0].complete, 2);
+    }
+}
+
+#[test]
+fn udp_answers_fit_a_packet() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    for port in 1..=300 {
+        http(&mut t, "2001:db8::1", &request(port, 5, Event::Started), "", now);
+        http(&mut t, "10.0.0.1", &request(port, 5, Event::Started), "", now);
+    }
+    for (source, count) in [("[2001:db8::3]:999", 76), ("10.0.0.3:999", NUMWANT_CAP)] {
+        let source: SocketAddr = source.parse().unwrap();
+        let id = connect(&mut t, source, now);
+        let wish = AnnounceRequest { numwant: Some(1000), ..request(3, 5, Event::Started) };
+        let answer = t.on_datagram(&udp::announce_request(id, 2, &wish, ""), source, now).unwrap();
+        assert_eq!(udp::parse_announce_reply(&answer, 2, source.is_ipv6()).unwrap().peers.len(), count);
+        assert!(answer.len() <= 1400);
+    }
+}
+
+#[test]
+fn connection_ids_are_good_for_two_minutes_and_one_address() {
+    let start = Instant::now();
+    let mut t = tracker(start);
+    let source: SocketAddr = "10.0.0.1:999".parse().unwrap();
+    let given = start + Duration::from_secs(29);
+    let id = connect(&mut t, source, given);
+    let mut is_answered =
+        |source: SocketAddr, id: u64, now| t.on_datagram(&udp::scrape_request(id, 1, &[HASH]), source, now).is_some();
+    assert!(is_answered(source, id, given));
+    assert!(is_answered("10.0.0.1:1000".parse().unwrap(), id, given), "another port");
+    assert!(is_answered(source, id, given + CONNECTION_ID_ACCEPTED));
+    assert!(!is_answered(source, id, given + CONNECTION_ID_ACCEPTED + Duration::from_secs(30)));
+    assert!(!is_answered("10.0.0.2:999".parse().unwrap(), id, given), "another address");
+    assert!(!is_answered(source, id ^ 1, given));
+    assert_eq!(t.stats().dropped, 3);
+}

@@ -1,0 +1,70 @@
+//! The UDP side: connection ids and datagrams (BEP 15).
+
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use siphasher::sip::SipHasher24;
+
+use super::{Families, Tracker};
+use crate::tracker::ScrapeEntry;
+use crate::tracker::udp::{self, CONNECTION_ID_ACCEPTED, Request};
+
+/// A connection id's time is cut into steps of this length.
+const STEP: Duration = Duration::from_secs(30);
+/// An id is good during its own step and this many after it, so for at least [`CONNECTION_ID_ACCEPTED`].
+const STEPS_ACCEPTED: u64 = CONNECTION_ID_ACCEPTED.as_secs() / STEP.as_secs();
+/// Largest answer: within the IPv6 minimum MTU's usual 1500-byte neighbours, so that no reply is fragmented.
+const ANSWER_BYTES_MAX: usize = 1400;
+
+impl Tracker {
+    /// Answers a datagram. `None`: nothing is to be sent, which is what everything deserves that cannot prove that it
+    /// comes from where it claims to come from.
+    pub fn on_datagram(&mut self, bytes: &[u8], source: SocketAddr, now: Instant) -> Option<Vec<u8>> {
+        let ip = source.ip().to_canonical();
+        let Ok(request) = udp::parse_request(bytes) else {
+            self.stats.dropped += 1;
+            return None;
+        };
+        match request {
+            Request::Connect { transaction } => Some(udp::connect_reply(transaction, self.connection_id(ip, 0, now))),
+            Request::Announce { connection, .. } | Request::Scrape { connection, .. }
+                if !self.is_accepted(connection, ip, now) =>
+            {
+                self.stats.dropped += 1;
+                None
+            }
+            Request::Announce { transaction, request, claimed_ip, .. } => {
+                let families = Families::Only { is_ipv6: ip.is_ipv6() };
+                let unit = if ip.is_ipv6() { 18 } else { 6 };
+                let count_max = (ANSWER_BYTES_MAX - 20) / unit;
+                let answer = self.announce(&request, ip, claimed_ip.map(IpAddr::V4), families, count_max, now);
+                let peers: Vec<SocketAddr> = answer.peers.iter().map(|peer| peer.addr).collect();
+                let interval = self.config.interval;
+                Some(udp::announce_reply(transaction, interval, answer.complete, answer.incomplete, &peers))
+            }
+            Request::Scrape { transaction, hashes, .. } => {
+                self.stats.scrapes += 1;
+                let entries: Vec<ScrapeEntry> = hashes.iter().map(|hash| self.scrape(hash, now)).collect();
+                Some(udp::scrape_reply(transaction, &entries))
+            }
+        }
+    }
+
+    /// The id of an address at a time: nobody can make one up without the secret, and nothing has to be remembered.
+    /// Not bound to the port, since clients behind NAT may send from another one a moment later.
+    fn connection_id(&self, ip: IpAddr, steps_ago: u64, now: Instant) -> u64 {
+        let step = now.saturating_duration_since(self.started_at).as_secs() / STEP.as_secs();
+        let mut hasher = SipHasher24::new_with_key(&self.config.secret);
+        hasher.write_u64(step.wrapping_sub(steps_ago));
+        match ip {
+            IpAddr::V4(ip) => hasher.write(&ip.octets()),
+            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+        }
+        hasher.finish()
+    }
+
+    fn is_accepted(&self, connection: u64, ip: IpAddr, now: Instant) -> bool {
+        (0..=STEPS_ACCEPTED).any(|steps_ago| self.connection_id(ip, steps_ago, now) == connection)
+    }
+}
