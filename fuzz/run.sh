@@ -10,8 +10,12 @@ seconds=${1:-60}
 [ $# -gt 0 ] || set -- $(sed -n 's|^path = "fuzz_targets/\(.*\)\.rs"|\1|p' Cargo.toml)
 
 # The samples come from an ordinary build; naming the target below keeps the two builds apart.
-cargo build --quiet --release --locked --no-default-features --bin seeds
+cargo build --quiet --release --no-default-features --bin seeds
 target/release/seeds corpus
+fixtures=${ANABRANCH_FIXTURES:-../../shared/fixtures}/torrents
+if [ -d "$fixtures" ]; then
+    find "$fixtures" -name '*.torrent' -size -64k -exec cp -n {} corpus/metainfo/ \;
+fi
 
 # What cargo-fuzz passes, without a sanitizer: coverage counters on every edge and the operands of comparisons.
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -19,7 +23,7 @@ bins=$(printf -- '--bin %s ' "$@")
 RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1" \
-    cargo build --quiet --release --locked --target "$host" $bins
+    cargo build --quiet --release --target "$host" $bins
 
 for target in "$@"; do
     mkdir -p "corpus/$target" "artifacts/$target"
