@@ -1,1 +1,727 @@
-//! (to be written)
+//! Files: where pieces are kept, and how we remember which of them are good.
+//!
+//! [`Storage`] maps piece space to files. It is used by a network thread, which sends straight from the descriptors that
+//! [`Storage::segments`] hands out, and by disk threads, which call [`Storage::write_at`] and [`Storage::read_at`]. Both work on
+//! `&self`; the only lock on the common path is the one of the handle cache, held for a look-up. [`BufferPool`] lends the memory
+//! that pieces are received into. [`ResumeStore`] keeps the state that survives the process.
+//!
+//! # What is promised
+//!
+//! - No byte is written outside the download folder: links below it are never followed, and what stands in a file's place and is
+//!   something else (a link, a folder, a longer file) is an error, not overwritten.
+//! - A file that was there and is gone, or became shorter, is an error ([`ErrorKind::Vanished`]), not made anew in silence;
+//!   [`Storage::forget_file`] says that the loss is accepted.
+//! - `kill -9` at any instant loses at most the pieces in flight: bytes handed to the kernel survive the process, and a piece is
+//!   recorded only after its write returned and its hash was right.
+//! - A power cut never makes a bad piece count as good. Pieces recorded since the last [`ResumeStore::checkpoint`], which syncs
+//!   the data before the file that vouches for it, are hashed again after a reboot, not fetched again unless they are bad.
+//!
+//! Files are extended to their full length when first written to, so their size does not depend on the order of pieces.
+//!
+//! What is *not* here: hashing (the caller verifies), and choosing what to do about an error (the driver pauses and retries
+//! where [`StorageError::is_transient`]).
+
+mod beneath;
+mod crc;
+mod error;
+mod files;
+mod layout;
+mod parts;
+mod pool;
+mod resume;
+mod resume_store;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod vectored;
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use error::{ErrorKind, Op, StorageError};
+pub use files::{Handles, OPEN_FILES_LIMIT};
+pub use layout::{Layout, Segment, SegmentKind, Segments};
+pub use pool::{BUFFER_ALIGN, Buffer, BufferPool, IDLE_RESERVE_BYTES, PoolStats};
+pub use resume::{Change, FileRecord, Lease, Reconciled, Resume, ResumeError, Stamp};
+pub use resume_store::{CHECKPOINT_INTERVAL, JOURNAL_LIMIT_BYTES, Loaded, ResumeStore};
+
+use crate::info::{FileEntry, FileKind, Info};
+use parts::Parts;
+
+/// What `hidden_name` appends ends in one of these; a torrent's own files must not.
+const HIDDEN_SUFFIX: &str = "anabranch-";
+/// Bytes of the torrent's name in hidden names: the rest must fit into the 255 bytes of a file name, too.
+const HIDDEN_NAME_LEN: usize = 180;
+
+/// The file is on disk, in its place.
+const PRESENT: u8 = 1;
+/// The file was brought to its full length.
+const SIZED: u8 = 2;
+/// Perhaps written to since the last sync.
+const DIRTY: u8 = 4;
+/// The user does not want it.
+const UNWANTED: u8 = 8;
+
+/// How files get their space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preallocate {
+    /// Blocks are taken as they are written.
+    #[default]
+    Sparse,
+    /// Blocks are reserved at first, so that a full disk shows before the transfer, and files are not scattered. File systems that
+    /// cannot reserve get sparse files.
+    Full,
+}
+
+/// Choices for [`Storage::open`].
+#[derive(Clone, Debug)]
+pub struct StorageOptions {
+    /// Sparse or full.
+    pub preallocate: Preallocate,
+    /// Nothing on disk is changed; every write fails.
+    pub read_only: bool,
+    /// The cache of open files to take part in.
+    pub handles: Arc<Handles>,
+}
+
+impl Default for StorageOptions {
+    fn default() -> Self {
+        Self { preallocate: Preallocate::default(), read_only: false, handles: Handles::shared() }
+    }
+}
+
+/// A run of bytes to send: from a descriptor, or zeros.
+#[derive(Clone, Debug)]
+pub enum SendSegment {
+    /// Bytes of a file; stays readable as long as the handle is held.
+    File {
+        /// Open for reading.
+        file: Arc<File>,
+        /// Index in [`Info::files`], for [`Storage::check_file`] when a send comes up short.
+        index: usize,
+        /// Where in the descriptor the run starts, in bytes.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// This many zeros.
+    Pad(u64),
+}
+
+/// The files of one content below one folder.
+#[derive(Debug)]
+pub struct Storage {
+    /// Tells contents apart in the handle cache.
+    id: u64,
+    info: Arc<Info>,
+    layout: Layout,
+    root: PathBuf,
+    /// The file system that `root` was on; `None` where it was not there.
+    root_device: Option<u64>,
+    options: StorageOptions,
+    states: Box<[AtomicU8]>,
+    /// Held while a file comes into being and for the bytes of files that are not on disk; never on the common path.
+    parts: Mutex<Parts>,
+    /// Held while syncing: a second caller must not take a sync that still runs for one that is done.
+    syncing: Mutex<()>,
+}
+
+impl Storage {
+    /// Looks at what is in `root`, which is made where it is missing (unless read-only). No file is opened or changed.
+    pub fn open(info: Arc<Info>, root: &Path, options: StorageOptions) -> Result<Self, StorageError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let root = std::path::absolute(root).map_err(|source| StorageError::new(Op::Look, root, source))?;
+        if !options.read_only {
+            std::fs::create_dir_all(&root).map_err(|source| StorageError::new(Op::Create, &root, source))?;
+        }
+        let root_device = std::fs::metadata(&root).ok().map(|meta| meta.dev());
+        let clash = info.files.iter().find(|entry| is_hidden_name(&entry.path));
+        if let Some(entry) = clash {
+            let what = "the name is kept for this program's own files";
+            return Err(StorageError::found(Op::Create, root.join(&entry.path), ErrorKind::InTheWay, what));
+        }
+        let layout = Layout::new(&info);
+        let states = info.files.iter().map(|entry| AtomicU8::new(first_look(&root, entry))).collect();
+        let parts = Parts::new(&info, layout.shared_pieces(info.geometry.piece_length()), &root);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            id,
+            info,
+            layout,
+            root,
+            root_device,
+            options,
+            states,
+            parts: Mutex::new(parts),
+            syncing: Mutex::new(()),
+        })
+    }
+
+    /// The content's description.
+    pub fn info(&self) -> &Arc<Info> {
+        &self.info
+    }
+
+    /// The download folder, absolute.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where piece space lies in files.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether nothing may be written.
+    pub fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    /// Where `file` is or will be.
+    pub fn file_path(&self, file: usize) -> PathBuf {
+        self.root.join(&self.info.files[file].path)
+    }
+
+    /// Writes the bytes of `slices`, one after the other, to piece space from `offset`. Bytes that fall on pads are skipped.
+    /// A range within one file takes one `pwritev` (with up to 256 slices). After an error any part of the range may be written.
+    pub fn write_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
+        self.check_range(Op::Write, offset, len)?;
+        let mut cursor = vectored::Cursor::new(slices);
+        for segment in self.layout.segments(offset, len) {
+            if segment.kind == SegmentKind::Pad {
+                cursor.advance(segment.len);
+            } else if self.make_present(&segment)? {
+                let file = self.writable(segment.file)?;
+                let written = cursor.write_to(&file, segment.file_offset, segment.len);
+                self.states[segment.file].fetch_or(DIRTY, Ordering::Relaxed);
+                written.map_err(|source| self.error(Op::Write, segment.file, source))?;
+            } else {
+                self.write_parts(&segment, &mut cursor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `buffer` with piece space from `offset`; pads read as zeros.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), StorageError> {
+        self.check_range(Op::Read, offset, buffer.len() as u64)?;
+        let mut rest = buffer;
+        for segment in self.segments(offset, rest.len() as u64) {
+            match segment? {
+                SendSegment::Pad(len) => {
+                    let (zeros, after) = rest.split_at_mut(len as usize);
+                    zeros.fill(0);
+                    rest = after;
+                }
+                SendSegment::File { file, index, offset, len } => {
+                    let (bytes, after) = rest.split_at_mut(len as usize);
+                    file.read_exact_at(bytes, offset).map_err(|source| match source.kind() {
+                        io::ErrorKind::UnexpectedEof => StorageError::found(
+                            Op::Read,
+                            self.file_path(index),
+                            ErrorKind::Vanished,
+                            "the file ends early",
+                        ),
+                        _ => self.error(Op::Read, index, source),
+                    })?;
+                    rest = after;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What to send for `len` bytes of piece space from `offset`, cut at its end. Does not allocate, save to open a file.
+    pub fn segments(&self, offset: u64, len: u64) -> SendSegments<'_> {
+        SendSegments { storage: self, segments: self.layout.segments(offset, len), parts_left: None }
+    }
+
+    /// Whether `file` is on disk, reachable and not shorter than it was: to be asked after a send came up short.
+    /// A file that was never begun is fine.
+    pub fn check_file(&self, file: usize) -> Result<(), StorageError> {
+        let state = self.states[file].load(Ordering::Acquire);
+        if state & PRESENT == 0 {
+            return Ok(());
+        }
+        let handle = self.readable(file)?;
+        self.check_handle(Op::Read, file, &handle, state & SIZED != 0)
+    }
+
+    /// Accepts that `file` is lost: the next write makes it anew. Its pieces have to be checked again.
+    pub fn forget_file(&self, file: usize) {
+        let _parts = self.lock_parts();
+        self.handles().remove((self.id, file as u32));
+        let state = &self.states[file];
+        state.fetch_and(!(PRESENT | SIZED | DIRTY), Ordering::AcqRel);
+        state.fetch_or(first_look(&self.root, &self.info.files[file]), Ordering::AcqRel);
+    }
+
+    /// Selects `file` or not. Bytes of it that were kept aside move to their place; an unwanted file that is on disk stays.
+    pub fn set_wanted(&self, file: usize, wanted: bool) -> Result<(), StorageError> {
+        let mut parts = self.lock_parts();
+        if !wanted {
+            self.states[file].fetch_or(UNWANTED, Ordering::AcqRel);
+            return Ok(());
+        }
+        self.states[file].fetch_and(!UNWANTED, Ordering::AcqRel);
+        let takes_space = self.info.files[file].length > 0 && self.info.files[file].kind == FileKind::Regular;
+        let absent = self.states[file].load(Ordering::Acquire) & PRESENT == 0;
+        if takes_space && absent && !self.options.read_only && parts.exists() && parts.touch(&self.file_range(file)) {
+            self.move_out(&mut parts, file)?;
+        }
+        Ok(())
+    }
+
+    /// Whether `file` is selected.
+    pub fn is_wanted(&self, file: usize) -> bool {
+        self.states[file].load(Ordering::Acquire) & UNWANTED == 0
+    }
+
+    /// With [`Preallocate::Full`]: makes all wanted files and reserves their space. Where the free space cannot hold them that
+    /// is the error before anything is made.
+    pub fn preallocate(&self) -> Result<(), StorageError> {
+        if self.options.preallocate == Preallocate::Sparse {
+            return Ok(());
+        }
+        let needed: u64 = self.wanted_files().map(|file| self.missing_bytes(file)).sum();
+        let free = free_bytes(&self.root).map_err(|source| StorageError::new(Op::Look, &self.root, source))?;
+        if needed > free {
+            let source = io::Error::from_raw_os_error(libc::ENOSPC);
+            return Err(StorageError::new(Op::Allocate, &self.root, source));
+        }
+        for file in self.wanted_files() {
+            let range = self.file_range(file);
+            for segment in self.layout.segments(range.start, 1) {
+                self.make_present(&segment)?;
+            }
+            // A file from before may be full of holes.
+            let handle = self.writable(file)?;
+            self.set_length(file, &handle)?;
+        }
+        Ok(())
+    }
+
+    /// The finish of a download: makes empty files and symbolic links, and sets executable bits (BEP 47). Wanted entries only.
+    pub fn create_empty_files_and_links(&self) -> Result<(), StorageError> {
+        for (index, entry) in self.info.files.iter().enumerate().filter(|(index, _)| self.is_wanted(*index)) {
+            match &entry.kind {
+                FileKind::Pad => {}
+                FileKind::Symlink { target } => beneath::symlink(&self.root, &entry.path, target)
+                    .map_err(|source| self.error(Op::Create, index, source))?,
+                FileKind::Regular => {
+                    if entry.length == 0 {
+                        self.create(index)?;
+                    }
+                    if entry.executable {
+                        self.make_executable(index)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forces `file`'s bytes to the disk where it was written to since the last time, or perhaps before we came.
+    pub fn flush(&self, file: usize) -> Result<(), StorageError> {
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.states[file].fetch_and(!DIRTY, Ordering::AcqRel) & DIRTY == 0 {
+            return Ok(());
+        }
+        // The pages are the inode's, not the descriptor's: a file that was closed meanwhile is synced all the same.
+        let synced = self
+            .open_present(file, false)
+            .and_then(|handle| handle.sync_data().map_err(|source| self.error(Op::Sync, file, source)));
+        if synced.is_err() {
+            self.states[file].fetch_or(DIRTY, Ordering::AcqRel);
+        }
+        synced
+    }
+
+    /// Forces all bytes written so far to the disk. May take as long as the disk takes; does not hold up writers.
+    pub fn flush_all(&self) -> Result<(), StorageError> {
+        for file in 0..self.info.files.len() {
+            self.flush(file)?;
+        }
+        let (path, file) = {
+            let mut parts = self.lock_parts();
+            if !parts.exists() || self.options.read_only {
+                return Ok(());
+            }
+            let path = self.root.join(&parts.path);
+            let file =
+                parts.file(&self.root, false, false).map_err(|source| StorageError::new(Op::Open, &path, source))?;
+            (path, file)
+        };
+        file.sync_data().map_err(|source| StorageError::new(Op::Sync, path, source))
+    }
+
+    /// How `file` looks on disk now; `None` where it is not there.
+    pub fn stamp(&self, file: usize) -> Option<Stamp> {
+        stamp_of(&self.file_path(file))
+    }
+
+    /// How the file of unwanted bytes looks on disk now; `None` where there is none.
+    pub(crate) fn parts_stamp(&self) -> Option<Stamp> {
+        let path = self.lock_parts().path.clone();
+        stamp_of(&self.root.join(path))
+    }
+
+    /// Whether bytes of `file` that are written next may be kept aside.
+    pub(crate) fn may_go_aside(&self, file: usize) -> bool {
+        self.states[file].load(Ordering::Acquire) & (PRESENT | UNWANTED) == UNWANTED
+    }
+
+    /// All that is on disk was synced by those before us.
+    pub(crate) fn assume_synced(&self) {
+        self.states.iter().for_each(|state| {
+            state.fetch_and(!DIRTY, Ordering::AcqRel);
+        });
+    }
+
+    fn handles(&self) -> &Handles {
+        &self.options.handles
+    }
+
+    fn lock_parts(&self) -> MutexGuard<'_, Parts> {
+        // What is under this lock is checked against the disk at each use.
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, op: Op, file: usize, source: io::Error) -> StorageError {
+        StorageError::new(op, self.file_path(file), source)
+    }
+
+    fn file_range(&self, file: usize) -> Range<u64> {
+        let entry = &self.info.files[file];
+        entry.offset..entry.offset + entry.length
+    }
+
+    fn wanted_files(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.info.files.len()).filter(|file| {
+            let entry = &self.info.files[*file];
+            entry.kind == FileKind::Regular && entry.length > 0 && self.is_wanted(*file)
+        })
+    }
+
+    fn check_range(&self, op: Op, offset: u64, len: u64) -> Result<(), StorageError> {
+        let fits = offset.checked_add(len).is_some_and(|end| end <= self.layout.total());
+        if fits && !(op == Op::Write && self.options.read_only) {
+            return Ok(());
+        }
+        let (kind, what) =
+            if fits { (ErrorKind::ReadOnly, "opened for reading only") } else { (ErrorKind::Other, "past the end") };
+        Err(StorageError::found(op, self.root.join(&self.info.name), kind, what))
+    }
+
+    /// Makes sure that the file of `segment` is on disk and answers `true`; `false` where its bytes are to be kept aside.
+    fn make_present(&self, segment: &Segment) -> Result<bool, StorageError> {
+        let state = &self.states[segment.file];
+        if state.load(Ordering::Acquire) & (PRESENT | SIZED) == PRESENT | SIZED {
+            return Ok(true);
+        }
+        let mut parts = self.lock_parts();
+        let now = state.load(Ordering::Acquire);
+        if now & (PRESENT | SIZED) == PRESENT | SIZED {
+            return Ok(true);
+        }
+        if now & PRESENT != 0 {
+            // Left by somebody else, or by us before the disk was full.
+            let handle = self.open_present(segment.file, true)?;
+            self.set_length(segment.file, &handle)?;
+            state.fetch_or(SIZED, Ordering::AcqRel);
+            return Ok(true);
+        }
+        let whole_range_has_slots = || {
+            let mut at = segment.offset;
+            while at < segment.offset + segment.len {
+                let Some((_, left)) = parts.locate(at) else { return false };
+                at += left;
+            }
+            true
+        };
+        if now & UNWANTED != 0 && whole_range_has_slots() {
+            return Ok(false);
+        }
+        // Wanted; or unwanted, but a piece of it alone was in flight when it was deselected.
+        if parts.exists() && parts.touch(&self.file_range(segment.file)) {
+            self.move_out(&mut parts, segment.file)?;
+        } else {
+            self.create(segment.file)?;
+        }
+        Ok(true)
+    }
+
+    /// When a disk is unmounted its folder is still there, and empty: nothing new must be begun in it.
+    fn check_root(&self, file: usize) -> Result<(), StorageError> {
+        if std::fs::metadata(&self.root).ok().map(|meta| meta.dev()) == self.root_device {
+            return Ok(());
+        }
+        let what = "the disk of the download folder is gone";
+        Err(StorageError::found(Op::Create, self.file_path(file), ErrorKind::Vanished, what))
+    }
+
+    /// Makes a file that was not there at our first look.
+    fn create(&self, file: usize) -> Result<(), StorageError> {
+        self.check_root(file)?;
+        let entry = &self.info.files[file];
+        let handle = beneath::open(&self.root, &entry.path, libc::O_RDWR | libc::O_CREAT)
+            .map_err(|source| self.error(Op::Create, file, source))?;
+        // From here on it is there, even where the disk is too full for its length.
+        self.states[file].fetch_or(PRESENT, Ordering::AcqRel);
+        self.set_length(file, &handle)?;
+        self.handles().insert((self.id, file as u32), handle, true);
+        self.states[file].fetch_or(SIZED, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Brings a file to its full length; the caller notes that it is.
+    fn set_length(&self, file: usize, handle: &File) -> Result<(), StorageError> {
+        let length = self.info.files[file].length;
+        let size = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?.len();
+        if size > length {
+            let what = "a longer file is there";
+            return Err(StorageError::found(Op::Create, self.file_path(file), ErrorKind::InTheWay, what));
+        }
+        if self.options.preallocate == Preallocate::Full && length > 0 {
+            reserve(handle, length).map_err(|source| self.error(Op::Allocate, file, source))?;
+        }
+        if size < length {
+            handle.set_len(length).map_err(|source| self.error(Op::Allocate, file, source))?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file its place, with the bytes of it that were kept aside.
+    fn move_out(&self, parts: &mut Parts, file: usize) -> Result<(), StorageError> {
+        self.check_root(file)?;
+        let moving = parts.moving_path.clone();
+        let temporary = beneath::open(&self.root, &moving, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC)
+            .map_err(|source| StorageError::new(Op::Create, self.root.join(&moving), source))?;
+        self.set_length(file, &temporary)?;
+        let moved = parts
+            .copy_out(&self.root, self.file_range(file), &temporary)
+            .and_then(|()| temporary.sync_all())
+            .and_then(|()| beneath::rename_new(&self.root, &moving, &self.info.files[file].path))
+            .and_then(|()| beneath::sync_folder(&self.root, &self.info.files[file].path));
+        moved.map_err(|source| self.error(Op::Move, file, source))?;
+        self.handles().insert((self.id, file as u32), temporary, true);
+        self.states[file].fetch_or(PRESENT | SIZED, Ordering::AcqRel);
+
+        let all_out = (0..self.info.files.len()).all(|other| {
+            let entry = &self.info.files[other];
+            let nothing_aside = entry.kind != FileKind::Regular || entry.length == 0;
+            nothing_aside
+                || self.states[other].load(Ordering::Acquire) & PRESENT != 0
+                || !parts.touch(&self.file_range(other))
+        });
+        if all_out {
+            let path = self.root.join(&parts.path);
+            parts.delete(&self.root).map_err(|source| StorageError::new(Op::Delete, path, source))?;
+        }
+        Ok(())
+    }
+
+    fn write_parts(&self, segment: &Segment, cursor: &mut vectored::Cursor<'_>) -> Result<(), StorageError> {
+        // Under the lock, so that no byte lands here after the file moved out.
+        let mut parts = self.lock_parts();
+        if self.states[segment.file].load(Ordering::Acquire) & PRESENT != 0 {
+            drop(parts);
+            let file = self.writable(segment.file)?;
+            self.states[segment.file].fetch_or(DIRTY, Ordering::Relaxed);
+            return (cursor.write_to(&file, segment.file_offset, segment.len))
+                .map_err(|source| self.error(Op::Write, segment.file, source));
+        }
+        let path = self.root.join(&parts.path);
+        let file =
+            (parts.file(&self.root, true, false)).map_err(|source| StorageError::new(Op::Create, &path, source))?;
+        let mut at = segment.offset;
+        let end = segment.offset + segment.len;
+        // Every piece of the segment has a slot: `make_present` saw to it, and slots do not change.
+        while let Some((offset, left)) = parts.locate(at).filter(|_| at < end) {
+            let len = left.min(end - at);
+            cursor.write_to(&file, offset, len).map_err(|source| StorageError::new(Op::Write, &path, source))?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// A file to write to, after a look that it is still the one in its place.
+    fn writable(&self, file: usize) -> Result<Arc<File>, StorageError> {
+        let handle = self.open_present(file, true)?;
+        self.check_handle(Op::Write, file, &handle, true)?;
+        Ok(handle)
+    }
+
+    fn readable(&self, file: usize) -> Result<Arc<File>, StorageError> {
+        self.open_present(file, false)
+    }
+
+    fn open_present(&self, file: usize, write: bool) -> Result<Arc<File>, StorageError> {
+        let key = (self.id, file as u32);
+        if let Some(open) = self.handles().get(key, write) {
+            return Ok(open);
+        }
+        let flags = if write { libc::O_RDWR } else { libc::O_RDONLY };
+        let handle = beneath::open(&self.root, &self.info.files[file].path, flags)
+            .map_err(|source| self.error(Op::Open, file, source))?;
+        Ok(self.handles().insert(key, handle, write))
+    }
+
+    /// One fstat: a deleted file has no links any more, a truncated one is shorter than we made it.
+    fn check_handle(&self, op: Op, file: usize, handle: &File, sized: bool) -> Result<(), StorageError> {
+        let meta = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?;
+        let what = match () {
+            () if meta.nlink() == 0 => "it was deleted",
+            () if sized && meta.len() < self.info.files[file].length => "it was cut short",
+            () => return Ok(()),
+        };
+        self.handles().remove((self.id, file as u32)); // the next try looks at the path afresh
+        Err(StorageError::found(op, self.file_path(file), ErrorKind::Vanished, what))
+    }
+
+    /// Whoever may read may execute.
+    fn make_executable(&self, file: usize) -> Result<(), StorageError> {
+        let handle = self.readable(file)?;
+        let mut permissions = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?.permissions();
+        let mode = permissions.mode();
+        permissions.set_mode(mode | (mode & 0o444) >> 2);
+        handle.set_permissions(permissions).map_err(|source| self.error(Op::Create, file, source))
+    }
+
+    fn missing_bytes(&self, file: usize) -> u64 {
+        let taken = std::fs::symlink_metadata(self.file_path(file)).map_or(0, |meta| meta.blocks() * 512);
+        self.info.files[file].length.saturating_sub(taken)
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        self.handles().remove_storage(self.id);
+    }
+}
+
+/// See [`Storage::segments`]. Ends after an error.
+#[derive(Debug)]
+pub struct SendSegments<'a> {
+    storage: &'a Storage,
+    segments: Segments<'a>,
+    /// The rest of a segment whose bytes are kept aside, one slot at a time.
+    parts_left: Option<Segment>,
+}
+
+impl Iterator for SendSegments<'_> {
+    type Item = Result<SendSegment, StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let segment = self.parts_left.take().or_else(|| self.segments.next())?;
+        if segment.kind == SegmentKind::Pad {
+            return Some(Ok(SendSegment::Pad(segment.len)));
+        }
+        let present = self.storage.states[segment.file].load(Ordering::Acquire) & PRESENT != 0;
+        let found = if present {
+            self.storage.readable(segment.file).map(|file| SendSegment::File {
+                file,
+                index: segment.file,
+                offset: segment.file_offset,
+                len: segment.len,
+            })
+        } else {
+            self.next_aside(segment)
+        };
+        if found.is_err() {
+            self.segments = self.storage.layout.segments(0, 0);
+        }
+        Some(found)
+    }
+}
+
+impl SendSegments<'_> {
+    fn next_aside(&mut self, segment: Segment) -> Result<SendSegment, StorageError> {
+        let storage = self.storage;
+        let mut parts = storage.lock_parts();
+        let Some((offset, left)) = parts.locate(segment.offset).filter(|_| parts.exists()) else {
+            let source = io::Error::from_raw_os_error(libc::ENOENT);
+            return Err(storage.error(Op::Read, segment.file, source));
+        };
+        let file = parts
+            .file(&storage.root, false, storage.options.read_only)
+            .map_err(|source| StorageError::new(Op::Open, storage.root.join(&parts.path), source))?;
+        let len = left.min(segment.len);
+        if len < segment.len {
+            self.parts_left = Some(Segment {
+                file_offset: segment.file_offset + len,
+                offset: segment.offset + len,
+                len: segment.len - len,
+                ..segment
+            });
+        }
+        Ok(SendSegment::File { file, index: segment.file, offset, len })
+    }
+}
+
+/// `.<name>-<first 8 hex digits of the info-hash>.anabranch-<what>`: hidden, and told apart from other contents' of that name.
+pub(crate) fn hidden_name(info: &Info, what: &str) -> String {
+    let cut = (0..=HIDDEN_NAME_LEN.min(info.name.len())).rev().find(|at| info.name.is_char_boundary(*at)).unwrap_or(0);
+    let hash = info.hashes.wire_hashes().next().unwrap_or_default();
+    let [a, b, c, d, ..] = hash;
+    format!(".{}-{a:02x}{b:02x}{c:02x}{d:02x}.{HIDDEN_SUFFIX}{what}", &info.name[..cut])
+}
+
+/// Whether a torrent's path could be one of our own files, of this content or of another: nobody may forge our records.
+fn is_hidden_name(path: &Path) -> bool {
+    let first = path.iter().next().unwrap_or_default().to_string_lossy();
+    let extension = first.rsplit('.').next().unwrap_or_default();
+    first.starts_with('.') && extension.to_ascii_lowercase().starts_with(HIDDEN_SUFFIX)
+}
+
+/// The state of a file before we touched anything.
+fn first_look(root: &Path, entry: &FileEntry) -> u8 {
+    match std::fs::symlink_metadata(root.join(&entry.path)) {
+        Ok(_) if entry.kind != FileKind::Regular => 0,
+        // Who wrote it last may have left it to the kernel.
+        Ok(meta) if meta.len() == entry.length => PRESENT | SIZED | DIRTY,
+        Ok(_) => PRESENT | DIRTY,
+        Err(_) => 0,
+    }
+}
+
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    let meta = std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file())?;
+    let mtime_ns = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
+    Some(Stamp { size: meta.len(), mtime_ns, inode: meta.ino() })
+}
+
+fn free_bytes(path: &Path) -> io::Result<u64> {
+    let folder = File::open(path)?;
+    // SAFETY: all-zero is a valid statvfs, and the call fills it.
+    let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and the structure is ours.
+    if unsafe { libc::fstatvfs(folder.as_raw_fd(), &raw mut stats) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
+}
+
+/// Reserves blocks for the first `length` bytes; file systems that cannot are fine.
+fn reserve(file: &File, length: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: the descriptor is open; no memory is involved.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length as libc::off_t) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),
+            _ => return Err(error),
+        }
+    }
+}

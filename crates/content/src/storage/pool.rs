@@ -1,0 +1,254 @@
+//! A bounded pool of page-aligned buffers.
+//!
+//! Pieces are received into these buffers, hashed in them and written from them. The pool is the bound on a transfer's
+//! memory: every buffer is a mapping of its own, so the resident size is at most the limit and a trimmed buffer is truly gone.
+//! The last buffer returned is the first handed out, for its pages are the ones still in the cache. Content is left as it was.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Buffers start at multiples of this many bytes.
+pub const BUFFER_ALIGN: usize = 4096;
+
+/// Idle bytes that [`BufferPool::trim`] keeps, so that a transfer which trickles does not map and unmap for every piece.
+pub const IDLE_RESERVE_BYTES: usize = 1024 * 1024;
+
+/// A shared pool of buffers of one length. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct BufferPool {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    buffer_len: usize,
+    mapped_len: usize,
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Mapping>,
+    in_use: usize,
+    in_use_peak: usize,
+}
+
+/// How full a pool is, in buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Handed out now.
+    pub in_use: usize,
+    /// The most that were handed out at once.
+    pub in_use_peak: usize,
+    /// Mapped, but not handed out.
+    pub idle: usize,
+    /// The most that can be handed out at once.
+    pub limit: usize,
+}
+
+impl BufferPool {
+    /// Buffers of `buffer_len` bytes, together at most `limit_bytes` of memory, but always one buffer. Nothing is allocated yet.
+    ///
+    /// # Panics
+    /// When `buffer_len` is 0.
+    pub fn new(buffer_len: usize, limit_bytes: usize) -> Self {
+        assert!(buffer_len > 0);
+        let mapped_len = buffer_len.next_multiple_of(BUFFER_ALIGN);
+        let limit = (limit_bytes / mapped_len).max(1);
+        Self { shared: Arc::new(Shared { buffer_len, mapped_len, limit, state: Mutex::default() }) }
+    }
+
+    /// A buffer, or `None` where the limit is reached or the system has no memory. Its content is left over from its last use.
+    pub fn try_get(&self) -> Option<Buffer> {
+        let mut state = self.shared.lock();
+        if state.in_use == self.shared.limit {
+            return None;
+        }
+        let mapping = match state.idle.pop() {
+            Some(warm) => warm,
+            None => Mapping::new(self.shared.mapped_len)?,
+        };
+        state.in_use += 1;
+        state.in_use_peak = state.in_use_peak.max(state.in_use);
+        Some(Buffer { mapping: Some(mapping), shared: Arc::clone(&self.shared) })
+    }
+
+    /// Gives idle memory above [`IDLE_RESERVE_BYTES`] back to the system. Call when a transfer rests.
+    pub fn trim(&self) {
+        let keep = IDLE_RESERVE_BYTES / self.shared.mapped_len;
+        let cold: Vec<Mapping> = {
+            let mut state = self.shared.lock();
+            // The front of the stack holds the buffers that rested longest.
+            let surplus = state.idle.len().saturating_sub(keep);
+            state.idle.drain(..surplus).collect()
+        };
+        drop(cold); // unmapped outside the lock
+    }
+
+    /// Bytes in each buffer.
+    pub fn buffer_len(&self) -> usize {
+        self.shared.buffer_len
+    }
+
+    /// How full the pool is.
+    pub fn stats(&self) -> PoolStats {
+        let state = self.shared.lock();
+        PoolStats {
+            in_use: state.in_use,
+            in_use_peak: state.in_use_peak,
+            idle: state.idle.len(),
+            limit: self.shared.limit,
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock can leave the state half-changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A buffer on loan; goes back to its pool when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    /// `None` only inside `drop`.
+    mapping: Option<Mapping>,
+    shared: Arc<Shared>,
+}
+
+impl Buffer {
+    /// Where the bytes start, aligned to [`BUFFER_ALIGN`].
+    pub fn as_ptr(&self) -> *const u8 {
+        self.mapping.as_ref().map_or(std::ptr::null(), |mapping| mapping.start.as_ptr())
+    }
+
+    /// Where the bytes start, for a system call to write to.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.as_ptr().cast_mut()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping is at least buffer_len bytes, readable, zeroed by the kernel at first, and lent only to us.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.shared.buffer_len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the loan exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.shared.buffer_len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.in_use -= 1;
+        state.idle.extend(self.mapping.take());
+    }
+}
+
+/// One anonymous private mapping.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is plain memory with one owner; no thread has a special tie to it.
+unsafe impl Send for Mapping {}
+// SAFETY: shared access only reads the address and the length.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(len: usize) -> Option<Self> {
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        // Neighbouring mappings merge; a huge page over them would make untouched buffers resident. Advice: failure is harmless.
+        // SAFETY: the range was mapped just above.
+        unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
+        Some(Self { start: NonNull::new(start.cast())?, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: we own the mapping and nobody else holds its address.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_holds_and_buffers_come_back_warm() {
+        let pool = BufferPool::new(5000, 3 * 8192);
+        let mut all: Vec<Buffer> = (0..3).map_while(|_| pool.try_get()).collect();
+        assert_eq!((all.len(), pool.try_get().is_none()), (3, true));
+        assert!(all.iter().all(|buffer| buffer.as_ptr().addr().is_multiple_of(BUFFER_ALIGN) && buffer.len() == 5000));
+        all[1].fill(7);
+        let address = all[1].as_ptr();
+        drop(all.remove(1));
+        let again = pool.try_get().unwrap();
+        assert_eq!((again.as_ptr(), again[4999]), (address, 7));
+        assert_eq!(pool.stats(), PoolStats { in_use: 3, in_use_peak: 3, idle: 0, limit: 3 });
+    }
+
+    #[test]
+    fn a_limit_below_one_buffer_still_gives_one() {
+        let pool = BufferPool::new(8192, 100);
+        let one = pool.try_get();
+        assert!(one.is_some() && pool.try_get().is_none());
+    }
+
+    #[test]
+    fn trim_keeps_only_the_reserve() {
+        let pool = BufferPool::new(256 * 1024, 16 * 1024 * 1024);
+        let all: Vec<Buffer> = std::iter::from_fn(|| pool.try_get()).collect();
+        assert_eq!(all.len(), 64);
+        drop(all);
+        assert_eq!(pool.stats().idle, 64);
+        pool.trim();
+        assert_eq!(pool.stats(), PoolStats { in_use: 0, in_use_peak: 64, idle: 4, limit: 64 });
+    }
+
+    #[test]
+    fn threads_share_a_pool() {
+        let pool = BufferPool::new(4096, 4 * 4096);
+        std::thread::scope(|scope| {
+            for mark in 0..4 {
+                let pool = pool.clone();
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        if let Some(mut buffer) = pool.try_get() {
+                            buffer.fill(mark);
+                            assert!(buffer.iter().all(|byte| *byte == mark));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.stats().in_use, 0);
+    }
+}

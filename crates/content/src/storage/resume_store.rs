@@ -1,0 +1,413 @@
+//! The resume file on disk: a snapshot rewritten now and then, and a journal that grows with every piece.
+//!
+//! Order is all. A write: lease, bytes, hash, then [`ResumeStore::verified`]. A checkpoint: note the pieces, sync the data, then
+//! replace the snapshot (temporary file, sync, rename, sync of the folder). Records that arrive meanwhile go to the old
+//! file and, before the rename, to the new one as well; so there is no instant at which a recorded piece is in neither.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::resume::{HEADER_LEN, Record, snapshot_crc, snapshot_len};
+use super::{Lease, Op, Reconciled, Resume, ResumeError, SegmentKind, Storage, StorageError};
+use crate::bitfield::Bitfield;
+
+/// Past this many bytes of journal a checkpoint is due: it keeps loading quick. 9 bytes a piece.
+pub const JOURNAL_LIMIT_BYTES: u64 = 256 * 1024;
+
+/// How often data in progress should be synced, so that a power cut costs little re-hashing.
+pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long a lease lasts. Long enough that leases cost nothing beside the data, short enough that few changes by others hide in it.
+const LEASE_NS: i64 = 10_000_000_000;
+
+/// The largest resume file that is read: the state of 2^27 pieces, or of some 1.6 million files.
+const RESUME_LEN_MAX: u64 = 64 * 1024 * 1024;
+
+/// What [`ResumeStore::open`] found.
+#[derive(Debug)]
+pub enum Loaded {
+    /// No resume file: a new download, or data that nobody checked yet.
+    Fresh,
+    /// A resume file, compared with the disk.
+    Resumed(Reconciled),
+    /// A resume file that cannot be used; data on disk has to be checked.
+    Damaged(ResumeError),
+}
+
+/// Keeps the resume file of one content.
+#[derive(Debug)]
+pub struct ResumeStore {
+    storage: Arc<Storage>,
+    path: PathBuf,
+    state: Mutex<State>,
+    /// Held through a whole save: two at once would write the same temporary file.
+    saving: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    resume: Resume,
+    journal: Option<Journal>,
+    /// Records since a save began; they belong into the new file as well.
+    since_save: Option<Vec<Record>>,
+    /// Totals or priorities changed.
+    dirty: bool,
+    saved_at: Option<Instant>,
+}
+
+/// The resume file, open for more records.
+#[derive(Debug)]
+struct Journal {
+    file: File,
+    /// Where the next record goes: after a failed append the next one overwrites its remains.
+    end: u64,
+    start: u64,
+    crc: u32,
+}
+
+impl ResumeStore {
+    /// Reads `storage`'s resume file, in `state_dir` or else beside the content, and compares it with the disk.
+    /// What the file says besides is at [`ResumeStore::with`].
+    pub fn open(storage: Arc<Storage>, state_dir: Option<&Path>) -> Result<(Self, Loaded), StorageError> {
+        let folder = state_dir.unwrap_or(storage.root());
+        if state_dir.is_some() {
+            std::fs::create_dir_all(folder).map_err(|source| StorageError::new(Op::Create, folder, source))?;
+        }
+        let path = folder.join(super::hidden_name(storage.info(), "resume"));
+        let mut resume = Resume::empty(&storage);
+        restamp_all(&mut resume, &storage);
+        let boot = boot_id();
+        let mut unchanged = None;
+        let loaded = match read_bounded(&path).map_err(|source| StorageError::new(Op::Read, &path, source))? {
+            None => Loaded::Fresh,
+            Some(bytes) => match Resume::decode_with_end(&bytes) {
+                Err(error) => Loaded::Damaged(error),
+                Ok((found, _)) if !found.fits(&storage) => Loaded::Damaged(ResumeError::Foreign),
+                Ok((found, end)) => {
+                    let reconciled = found.reconcile(&storage, boot);
+                    let at_rest = found.files.iter().all(|record| record.lease.is_none());
+                    unchanged = Some(end).filter(|_| at_rest && found.boot == boot && found.have == reconciled.have);
+                    resume = found;
+                    adopt(&mut resume, &reconciled, &storage);
+                    if resume.have == resume.durable && reconciled.recheck.is_empty() {
+                        storage.assume_synced();
+                    }
+                    Loaded::Resumed(reconciled)
+                }
+            },
+        };
+        resume.boot = boot;
+        let state = State { resume, journal: None, since_save: None, dirty: false, saved_at: None };
+        let store = Self { storage, path, state: Mutex::new(state), saving: Mutex::new(()) };
+        match (&loaded, unchanged) {
+            (Loaded::Resumed(_), _) if store.storage.is_read_only() => {}
+            (Loaded::Resumed(_), Some(end)) => store.reopen(end)?,
+            // New stamps must be in the file before the first lease, or a crash would make the lease vouch for what changed.
+            (Loaded::Resumed(_), None) => store.save_snapshot(None, false)?,
+            (Loaded::Fresh | Loaded::Damaged(_), _) => {}
+        }
+        Ok((store, loaded))
+    }
+
+    /// Looks at the state.
+    pub fn with<T>(&self, look: impl FnOnce(&Resume) -> T) -> T {
+        look(&self.lock().resume)
+    }
+
+    /// The content's files.
+    pub fn storage(&self) -> &Arc<Storage> {
+        &self.storage
+    }
+
+    /// Where the resume file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes to the content under a lease: the way for all writes of pieces.
+    pub fn write_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        let len = slices.iter().map(|slice| slice.len() as u64).sum();
+        for segment in self.storage.layout().segments(offset, len).filter(|segment| segment.kind == SegmentKind::File) {
+            let parts = self.storage.info().files.len();
+            self.lease(if self.storage.may_go_aside(segment.file) { parts } else { segment.file })?;
+        }
+        self.storage.write_at(offset, slices)
+    }
+
+    /// Records that `piece` was written and its hash is right. After an error it does not count; try again.
+    pub fn verified(&self, piece: u32) -> Result<(), StorageError> {
+        self.append(Record::Verified(piece))
+    }
+
+    /// Records that `piece` turned out bad when it was hashed again.
+    pub fn failed(&self, piece: u32) -> Result<(), StorageError> {
+        self.append(Record::Failed(piece))
+    }
+
+    /// Marks all pieces to be hashed again, and takes the files as they are now.
+    pub fn recheck_all(&self) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        let pieces = state.resume.have.len();
+        let all = Reconciled { have: Bitfield::new(pieces), recheck: (0..pieces).collect(), changed: Vec::new() };
+        adopt(&mut state.resume, &all, &self.storage);
+        drop(state);
+        self.save_snapshot(None, false)
+    }
+
+    /// Sets the totals of payload bytes; they reach the disk with the next save.
+    pub fn set_totals(&self, downloaded: u64, uploaded: u64) {
+        let mut state = self.lock();
+        state.dirty |= (state.resume.downloaded, state.resume.uploaded) != (downloaded, uploaded);
+        (state.resume.downloaded, state.resume.uploaded) = (downloaded, uploaded);
+    }
+
+    /// Sets a file's priority, 0 for unwanted; it reaches the disk with the next save. No such file: nothing happens.
+    pub fn set_priority(&self, file: usize, priority: u8) {
+        let mut state = self.lock();
+        if let Some(slot) = state.resume.priorities.get_mut(file) {
+            *slot = priority;
+            state.dirty = true;
+        }
+    }
+
+    /// Whether a checkpoint would be worth its cost at `now`.
+    pub fn checkpoint_due(&self, now: Instant) -> bool {
+        let state = self.lock();
+        let grown = state.journal.as_ref().map_or(0, |journal| journal.end - journal.start);
+        let rested = state.saved_at.is_none_or(|at| now.saturating_duration_since(at) >= CHECKPOINT_INTERVAL);
+        grown >= JOURNAL_LIMIT_BYTES || rested && (grown > 0 || state.dirty)
+    }
+
+    /// Syncs the data and then the state that vouches for it. Takes as long as the disk takes: call it from a thread that
+    /// can wait. Writers and [`ResumeStore::verified`] go on meanwhile.
+    pub fn checkpoint(&self) -> Result<(), StorageError> {
+        let synced = self.lock().resume.have.clone();
+        self.storage.flush_all()?;
+        self.save_snapshot(Some(synced), false)
+    }
+
+    /// The last save, when no write is under way any more: files are stamped and leases end. Without `sync` the data is left to
+    /// the kernel: quick, and only a reboot without it being written would cost a re-hash.
+    pub fn close(&self, sync: bool) -> Result<(), StorageError> {
+        if self.is_settled(sync) {
+            return Ok(());
+        }
+        let synced = if sync {
+            let have = self.lock().resume.have.clone();
+            self.storage.flush_all()?;
+            Some(have)
+        } else {
+            None
+        };
+        self.save_snapshot(synced, true)
+    }
+
+    /// Deletes the resume file: the content is no longer ours.
+    pub fn delete(&self) -> Result<(), StorageError> {
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lock().journal = None;
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StorageError::new(Op::Delete, &self.path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A record is on disk before it is in memory, so at worst one that was recorded is forgotten here until the next start.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the file on disk says all there is to say.
+    fn is_settled(&self, sync: bool) -> bool {
+        let state = self.lock();
+        let journal_empty = state.journal.as_ref().is_none_or(|journal| journal.end == journal.start);
+        let at_rest = state.resume.files.iter().all(|record| record.lease.is_none());
+        let synced = !sync || state.resume.have == state.resume.durable;
+        journal_empty && at_rest && synced && !state.dirty
+    }
+
+    /// Sees to it that the file's record allows a write now.
+    fn lease(&self, file: usize) -> Result<(), StorageError> {
+        let now_ns = now_ns();
+        let held = self.lock().resume.files.get(file).and_then(|record| record.lease);
+        if held.is_some_and(|lease| {
+            // More than a whole lease left: the clock was set back.
+            (LEASE_NS / 2..=LEASE_NS).contains(&lease.until_ns.saturating_sub(now_ns))
+        }) {
+            return Ok(());
+        }
+        self.append(Record::Lease(file as u32, Lease { from_ns: now_ns, until_ns: now_ns.saturating_add(LEASE_NS) }))
+    }
+
+    /// On disk first, then in memory.
+    fn append(&self, record: Record) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        if state.journal.is_none() {
+            drop(state);
+            self.save_snapshot(None, false)?;
+            state = self.lock();
+        }
+        let Some(journal) = &mut state.journal else {
+            let source = io::Error::from_raw_os_error(libc::ENOENT);
+            return Err(StorageError::new(Op::Write, &self.path, source));
+        };
+        journal.append(record).map_err(|source| StorageError::new(Op::Write, &self.path, source))?;
+        match record {
+            Record::Verified(piece) => state.resume.note_verified(piece),
+            Record::Failed(piece) => state.resume.note_failed(piece),
+            Record::Lease(file, lease) => state.resume.note_lease(file, lease),
+        }
+        if let Some(since) = &mut state.since_save {
+            since.push(record);
+        }
+        Ok(())
+    }
+
+    /// Goes on with the journal of the file that was just read, whose good part ends at `end`.
+    fn reopen(&self, end: usize) -> Result<(), StorageError> {
+        let open = || -> io::Result<Journal> {
+            let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?;
+            file.set_len(end as u64)?;
+            let mut header = [0; HEADER_LEN];
+            file.read_exact_at(&mut header, 0)?;
+            let start = snapshot_len(&header);
+            let mut crc = [0; 4];
+            file.read_exact_at(&mut crc, start - 4)?;
+            Ok(Journal { file, end: end as u64, start, crc: snapshot_crc(&crc) })
+        };
+        let journal = open().map_err(|source| StorageError::new(Op::Open, &self.path, source))?;
+        self.lock().journal = Some(journal);
+        Ok(())
+    }
+
+    /// Replaces the file. `synced`: pieces whose bytes are on disk by now. `at_rest`: no write is under way.
+    fn save_snapshot(&self, synced: Option<Bitfield>, at_rest: bool) -> Result<(), StorageError> {
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = {
+            let mut state = self.lock();
+            self.restamp(&mut state.resume, at_rest);
+            if let Some(synced) = synced {
+                // A piece may have failed meanwhile.
+                for piece in synced.iter_ones().filter(|piece| state.resume.have.get(*piece)).collect::<Vec<_>>() {
+                    state.resume.durable.set(piece);
+                }
+            }
+            state.dirty = false;
+            state.since_save = Some(Vec::new());
+            state.resume.encode()
+        };
+        let saved = self.replace(&snapshot);
+        if let Err(source) = saved {
+            let mut state = self.lock();
+            state.since_save = None;
+            state.dirty = true;
+            return Err(StorageError::new(Op::Write, &self.path, source));
+        }
+        Ok(())
+    }
+
+    fn replace(&self, snapshot: &[u8]) -> io::Result<()> {
+        let temporary = self.path.with_extension("anabranch-resume-new");
+        let _ = std::fs::remove_file(&temporary);
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        file.write_all_at(snapshot, 0)?;
+        file.sync_data()?;
+        let start = snapshot.len() as u64;
+        let mut journal = Journal { file, end: start, start, crc: snapshot_crc(snapshot) };
+        {
+            let mut state = self.lock();
+            for record in state.since_save.iter().flatten() {
+                journal.append(*record)?;
+            }
+            std::fs::rename(&temporary, &self.path)?;
+            state.since_save = None;
+            state.journal = Some(journal);
+            state.saved_at = Some(Instant::now());
+        }
+        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    }
+
+    /// Takes new stamps of files that were written to; leases that ran out, or all when at rest, have done their work.
+    fn restamp(&self, resume: &mut Resume, at_rest: bool) {
+        let now_ns = now_ns();
+        let parts = resume.files.len() - 1;
+        for (file, record) in resume.files.iter_mut().enumerate() {
+            let Some(lease) = record.lease else { continue };
+            let stamp = if file == parts { self.storage.parts_stamp() } else { self.storage.stamp(file) };
+            // What our lease does not explain keeps its old stamp, and is noticed at the next start.
+            let length = self.storage.info().files.get(file).map(|entry| entry.length);
+            match stamp {
+                Some(stamp) if !record.explains(stamp, length) => continue,
+                stamp => record.stamp = stamp,
+            }
+            // Under a lease that goes on, later writes have later times.
+            let goes_on = !at_rest && lease.until_ns >= now_ns;
+            record.lease = goes_on.then_some(Lease { from_ns: now_ns, ..lease });
+        }
+    }
+}
+
+impl Journal {
+    fn append(&mut self, record: Record) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(32);
+        record.encode(self.crc, &mut bytes);
+        self.file.write_all_at(&bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// Takes over what a comparison with the disk left, and how changed files look now, before they are hashed: if they change
+/// again, that is noticed, too.
+fn adopt(resume: &mut Resume, reconciled: &Reconciled, storage: &Storage) {
+    for piece in resume.durable.clone().iter_ones().filter(|piece| !reconciled.have.get(*piece)) {
+        resume.durable.clear(piece);
+    }
+    resume.have = reconciled.have.clone();
+    resume.recheck = Bitfield::new(resume.have.len());
+    reconciled.recheck.iter().for_each(|piece| {
+        resume.recheck.set(*piece);
+    });
+    restamp_all(resume, storage);
+}
+
+fn restamp_all(resume: &mut Resume, storage: &Storage) {
+    let parts = resume.files.len() - 1;
+    for (file, record) in resume.files.iter_mut().enumerate() {
+        let stamp = if file == parts { storage.parts_stamp() } else { storage.stamp(file) };
+        *record = super::FileRecord { stamp, lease: None };
+    }
+}
+
+/// The file's bytes; `None` where there is no file.
+fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let len = file.metadata()?.len();
+    if len > RESUME_LEN_MAX {
+        return Ok(Some(Vec::new())); // no resume file of ours: refused as such
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(Some(bytes))
+}
+
+/// Identifies this run of the machine; zeros where it does not say.
+fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).map_or([0; 16], u128::to_be_bytes)
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
