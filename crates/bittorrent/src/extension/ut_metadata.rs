@@ -1,6 +1,7 @@
 //! Messages that carry the info dictionary (BEP 9, "ut_metadata").
 
 use anabranch_content::bencode::{self, DictBuilder, Limits};
+use anabranch_content::metainfo::limits::METAINFO_BYTES_MAX;
 
 use super::ExtensionError;
 
@@ -8,7 +9,7 @@ use super::ExtensionError;
 pub const METADATA_PIECE_LEN: u32 = 16 * 1024;
 
 /// Bytes of metadata fetched at most: no more than the metainfo parser takes.
-pub const METADATA_LEN_MAX: u32 = bencode::BYTES_MAX as u32;
+pub const METADATA_LEN_MAX: u32 = METAINFO_BYTES_MAX as u32;
 
 /// The name in errors.
 const MESSAGE: &str = "ut_metadata";

@@ -41,12 +41,14 @@ pub use hashes::{HASH_COUNT_MAX, HashRequest, HashRequestError, Hashes};
 pub use message::{BlockRange, Message, PIECE_HEADER_LEN, piece_header};
 pub use receiver::{Event, Limits, Receiver};
 
+use anabranch_content::metainfo::limits::PIECES_MAX;
+
 /// Bytes of a block that a peer may ask for or send in one message. 16 KiB is the custom and what others get (BEP 3 as
 /// practised); our own kind agrees on up to this by its extension handshake, for fewer messages a byte.
 pub const BLOCK_LEN_MAX: u32 = 128 * 1024;
 
-/// Bytes of a bitfield taken before the number of pieces is known: 2 Mi pieces, as many as libtorrent loads.
-pub const BITFIELD_LEN_MAX: u32 = 256 * 1024;
+/// Bytes of a bitfield taken before the number of pieces is known: as many pieces as a torrent may have.
+pub const BITFIELD_LEN_MAX: u32 = (PIECES_MAX / 8) as u32;
 
 /// Bytes of an extended message after its number. The longest that peers send in earnest is a block of metadata: 16 KiB
 /// and a small dictionary (BEP 9); peer exchange of old clients, uncut, stays below as well.

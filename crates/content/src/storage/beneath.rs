@@ -143,14 +143,11 @@ fn parent(root: &Path, path: &Path, make: bool) -> io::Result<(OwnedFd, CString)
         if make {
             // SAFETY: the string is NUL-terminated, the descriptor is open.
             let made = check(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), FOLDER_MODE) });
-            match made {
-                Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
-                    // A read-only file system says so even where the folder is there.
-                    if error.raw_os_error() != Some(libc::EROFS) {
-                        return Err(error);
-                    }
+            if let Err(error) = made {
+                // A read-only file system says EROFS even where the folder is there; if it is not, opening it says so.
+                if !matches!(error.raw_os_error(), Some(libc::EEXIST | libc::EROFS)) {
+                    return Err(error);
                 }
-                _ => {}
             }
         }
         folder = open_at(&folder, &name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC)?;

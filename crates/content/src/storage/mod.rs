@@ -123,6 +123,8 @@ pub struct Storage {
     info: Arc<Info>,
     layout: Layout,
     root: PathBuf,
+    /// The file system that `root` was on; `None` where it was not there.
+    root_device: Option<u64>,
     options: StorageOptions,
     states: Box<[AtomicU8]>,
     /// Held while a file comes into being and for the bytes of files that are not on disk; never on the common path.
@@ -139,6 +141,7 @@ impl Storage {
         if !options.read_only {
             std::fs::create_dir_all(&root).map_err(|source| StorageError::new(Op::Create, &root, source))?;
         }
+        let root_device = std::fs::metadata(&root).ok().map(|meta| meta.dev());
         let clash = info.files.iter().find(|entry| is_hidden_name(&entry.path));
         if let Some(entry) = clash {
             let what = "the name is kept for this program's own files";
@@ -148,7 +151,17 @@ impl Storage {
         let states = info.files.iter().map(|entry| AtomicU8::new(first_look(&root, entry))).collect();
         let parts = Parts::new(&info, layout.shared_pieces(info.geometry.piece_length()), &root);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, info, layout, root, options, states, parts: Mutex::new(parts), syncing: Mutex::new(()) })
+        Ok(Self {
+            id,
+            info,
+            layout,
+            root,
+            root_device,
+            options,
+            states,
+            parts: Mutex::new(parts),
+            syncing: Mutex::new(()),
+        })
     }
 
     /// The content's description.
@@ -239,7 +252,7 @@ impl Storage {
             return Ok(());
         }
         let handle = self.readable(file)?;
-        self.check_handle(file, &handle, state & SIZED != 0)
+        self.check_handle(Op::Read, file, &handle, state & SIZED != 0)
     }
 
     /// Accepts that `file` is lost: the next write makes it anew. Its pieces have to be checked again.
@@ -446,8 +459,18 @@ impl Storage {
         Ok(true)
     }
 
+    /// When a disk is unmounted its folder is still there, and empty: nothing new must be begun in it.
+    fn check_root(&self, file: usize) -> Result<(), StorageError> {
+        if std::fs::metadata(&self.root).ok().map(|meta| meta.dev()) == self.root_device {
+            return Ok(());
+        }
+        let what = "the disk of the download folder is gone";
+        Err(StorageError::found(Op::Create, self.file_path(file), ErrorKind::Vanished, what))
+    }
+
     /// Makes a file that was not there at our first look.
     fn create(&self, file: usize) -> Result<(), StorageError> {
+        self.check_root(file)?;
         let entry = &self.info.files[file];
         let handle = beneath::open(&self.root, &entry.path, libc::O_RDWR | libc::O_CREAT)
             .map_err(|source| self.error(Op::Create, file, source))?;
@@ -478,6 +501,7 @@ impl Storage {
 
     /// Gives a file its place, with the bytes of it that were kept aside.
     fn move_out(&self, parts: &mut Parts, file: usize) -> Result<(), StorageError> {
+        self.check_root(file)?;
         let moving = parts.moving_path.clone();
         let temporary = beneath::open(&self.root, &moving, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC)
             .map_err(|source| StorageError::new(Op::Create, self.root.join(&moving), source))?;
@@ -532,7 +556,7 @@ impl Storage {
     /// A file to write to, after a look that it is still the one in its place.
     fn writable(&self, file: usize) -> Result<Arc<File>, StorageError> {
         let handle = self.open_present(file, true)?;
-        self.check_handle(file, &handle, true)?;
+        self.check_handle(Op::Write, file, &handle, true)?;
         Ok(handle)
     }
 
@@ -552,7 +576,7 @@ impl Storage {
     }
 
     /// One fstat: a deleted file has no links any more, a truncated one is shorter than we made it.
-    fn check_handle(&self, file: usize, handle: &File, sized: bool) -> Result<(), StorageError> {
+    fn check_handle(&self, op: Op, file: usize, handle: &File, sized: bool) -> Result<(), StorageError> {
         let meta = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?;
         let what = match () {
             () if meta.nlink() == 0 => "it was deleted",
@@ -560,7 +584,7 @@ impl Storage {
             () => return Ok(()),
         };
         self.handles().remove((self.id, file as u32)); // the next try looks at the path afresh
-        Err(StorageError::found(Op::Write, self.file_path(file), ErrorKind::Vanished, what))
+        Err(StorageError::found(op, self.file_path(file), ErrorKind::Vanished, what))
     }
 
     /// Whoever may read may execute.

@@ -206,7 +206,7 @@ mod tests {
         let pool = BufferPool::new(5000, 3 * 8192);
         let mut all: Vec<Buffer> = (0..3).map_while(|_| pool.try_get()).collect();
         assert_eq!((all.len(), pool.try_get().is_none()), (3, true));
-        assert!(all.iter().all(|buffer| buffer.as_ptr() as usize % BUFFER_ALIGN == 0 && buffer.len() == 5000));
+        assert!(all.iter().all(|buffer| buffer.as_ptr().addr().is_multiple_of(BUFFER_ALIGN) && buffer.len() == 5000));
         all[1].fill(7);
         let address = all[1].as_ptr();
         drop(all.remove(1));

@@ -38,6 +38,9 @@ const CRC_LEN: usize = 4;
 /// The kernel stamps files by a clock of its ticks, which lags behind the one we read; 4 to 10 ms as a rule.
 const CLOCK_LAG_NS: i64 = 1_000_000_000;
 
+/// More files than any content has; bounds the memory that a forged file list takes (100 MB).
+const FILES_LIMIT: usize = 1 << 21;
+
 const RECORD_VERIFIED: u8 = 1;
 const RECORD_FAILED: u8 = 2;
 const RECORD_LEASE: u8 = 3;
@@ -173,7 +176,8 @@ impl Resume {
         out.extend((self.priorities.len() as u32).to_le_bytes());
         out.extend(&self.priorities);
         for file in &self.files {
-            out.push(u8::from(file.stamp.is_some()) * HAS_STAMP | u8::from(file.lease.is_some()) * HAS_LEASE);
+            let (stamp, lease) = (file.stamp.map_or(0, |_| HAS_STAMP), file.lease.map_or(0, |_| HAS_LEASE));
+            out.push(stamp | lease);
             if let Some(stamp) = file.stamp {
                 out.extend(stamp.size.to_le_bytes());
                 out.extend(stamp.mtime_ns.to_le_bytes());
@@ -284,6 +288,9 @@ impl Resume {
             return Err(ResumeError::Damaged);
         }
         let file_count = body.u32()? as usize;
+        if file_count > FILES_LIMIT {
+            return Err(ResumeError::Damaged);
+        }
         let priorities = body.take(file_count)?.to_vec();
         let mut files = Vec::new();
         for _ in 0..=file_count {
@@ -557,6 +564,23 @@ mod tests {
         let mut newer = resume.encode();
         newer[8] = 2;
         assert_eq!(Resume::decode(&newer), Err(ResumeError::Version(2)));
+    }
+
+    #[test]
+    fn the_file_list_has_a_limit() {
+        let with_files = |count: usize| Resume {
+            hashes: InfoHashes { v1: None, v2: None },
+            boot: [0; 16],
+            have: Bitfield::new(0),
+            durable: Bitfield::new(0),
+            recheck: Bitfield::new(0),
+            files: vec![FileRecord::default(); count + 1],
+            priorities: vec![1; count],
+            downloaded: 0,
+            uploaded: 0,
+        };
+        assert!(Resume::decode(&with_files(FILES_LIMIT).encode()).is_ok());
+        assert_eq!(Resume::decode(&with_files(FILES_LIMIT + 1).encode()), Err(ResumeError::Damaged));
     }
 
     #[test]

@@ -236,7 +236,10 @@ impl ResumeStore {
     fn lease(&self, file: usize) -> Result<(), StorageError> {
         let now_ns = now_ns();
         let held = self.lock().resume.files.get(file).and_then(|record| record.lease);
-        if held.is_some_and(|lease| lease.until_ns.saturating_sub(now_ns) > LEASE_NS / 2) {
+        if held.is_some_and(|lease| {
+            // More than a whole lease left: the clock was set back.
+            (LEASE_NS / 2..=LEASE_NS).contains(&lease.until_ns.saturating_sub(now_ns))
+        }) {
             return Ok(());
         }
         self.append(Record::Lease(file as u32, Lease { from_ns: now_ns, until_ns: now_ns.saturating_add(LEASE_NS) }))

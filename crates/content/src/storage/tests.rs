@@ -354,7 +354,9 @@ fn a_full_disk_pauses_and_goes_on() {
             }
         }
         let failed_at = failed_at.expect("1 MiB does not hold it");
-        assert!(store.checkpoint().is_err_and(|error| error.kind == ErrorKind::DiskFull) || failed_at > 0);
+        if let Err(error) = store.checkpoint() {
+            assert_eq!(error.kind, ErrorKind::DiskFull);
+        }
         fs::remove_file(ballast).unwrap();
         for piece in failed_at..800 {
             let (offset, bytes) = piece_of(&content, piece);
@@ -398,6 +400,24 @@ fn a_read_only_folder_is_an_error_until_it_is_not() {
         storage.read_at(0, &mut back).unwrap();
         assert_eq!(back, content[..1024]);
         mount("none", root, "", libc::MS_REMOUNT, "");
+        write_all(&storage, &content);
+        assert_eq!(read_all(&storage).unwrap(), content);
+    });
+}
+
+#[test]
+fn a_disk_that_goes_and_comes_back_is_not_replaced_by_its_mount_point() {
+    on_small_tmpfs(|root| {
+        let entries = [(1024, 0), (1024, 0)];
+        let content = content_of(&entries);
+        let storage = storage_of(root, &entries);
+        storage.write_at(0, &[IoSlice::new(&content[..1024])]).unwrap();
+        mount("tmpfs", root, "tmpfs", 0, "size=1m");
+        let error = storage.write_at(1024, &[IoSlice::new(&content[1024..])]).unwrap_err();
+        assert!(error.kind == ErrorKind::Vanished && fs::read_dir(root).unwrap().count() == 0, "{error}");
+        let target = CString::new(root.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the string is NUL-terminated.
+        assert_eq!(unsafe { libc::umount(target.as_ptr()) }, 0);
         write_all(&storage, &content);
         assert_eq!(read_all(&storage).unwrap(), content);
     });
@@ -667,4 +687,89 @@ fn foreign_and_damaged_files_are_told() {
     symlink("elsewhere", &path).unwrap();
     let storage = Arc::new(storage_of(download.root.path(), &download.entries));
     assert_eq!(ResumeStore::open(storage, None).unwrap_err().kind, ErrorKind::InTheWay);
+}
+
+#[test]
+fn what_an_earlier_process_left_unsynced_is_synced_before_it_is_vouched_for() {
+    let download = Download::new();
+    let is_dirty = |store: &ResumeStore| store.storage().states[0].load(Ordering::Relaxed) & DIRTY != 0;
+    let (store, _) = download.open();
+    download.fetch(&store, 0..6);
+    drop(store);
+    let (store, _) = download.open();
+    assert!(is_dirty(&store));
+    store.close(true).unwrap();
+    drop(store);
+    assert!(!is_dirty(&download.open().0));
+}
+
+/// Pieces of the content that is written by a process which gets killed.
+const KILLED_PIECES: u32 = 8000;
+const KILLS: u32 = 30;
+const KILLED_ROOT: &str = "ANABRANCH_TEST_KILLED_ROOT";
+const KILLED_ENTRIES: [(u64, u8); 4] =
+    [(1_000_000, 0), (777, 1), (2_000_000, 0), (KILLED_PIECES as u64 * 1024 - 3_000_777, 0)];
+
+/// Not a test by itself: the process that [`killed_at_any_moment_recorded_pieces_are_whole`] starts and kills.
+#[test]
+fn writes_until_killed() {
+    let Some(root) = std::env::var_os(KILLED_ROOT) else { return };
+    let content = content_of(&KILLED_ENTRIES);
+    let storage = Arc::new(storage_of(Path::new(&root), &KILLED_ENTRIES));
+    let (store, _) = ResumeStore::open(storage, None).unwrap();
+    let missing: Vec<u32> = store.with(|resume| resume.have.iter_zeros().collect());
+    std::thread::scope(|scope| {
+        for part in 0..2 {
+            let (store, content, missing) = (&store, &content, &missing);
+            scope.spawn(move || {
+                for piece in missing.iter().filter(|piece| **piece % 2 == part) {
+                    let (offset, bytes) = piece_of(content, *piece);
+                    store.write_at(offset, &[IoSlice::new(bytes)]).unwrap();
+                    store.verified(*piece).unwrap();
+                }
+            });
+        }
+        (0..100).for_each(|_| store.checkpoint().unwrap());
+    });
+}
+
+#[test]
+fn killed_at_any_moment_recorded_pieces_are_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let content = content_of(&KILLED_ENTRIES);
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut have_before = 0;
+    for round in 0..=KILLS {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "storage::tests::writes_until_killed"])
+            .env(KILLED_ROOT, root.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        if round < KILLS {
+            std::thread::sleep(Duration::from_micros(random.u64(1000..30_000)));
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+        let storage = Arc::new(storage_of(root.path(), &KILLED_ENTRIES));
+        let (_, loaded) = ResumeStore::open(Arc::clone(&storage), None).unwrap();
+        let found = match loaded {
+            Loaded::Resumed(found) => found,
+            Loaded::Fresh if have_before == 0 => continue,
+            other => panic!("round {round}: {other:?}"),
+        };
+        assert_eq!((found.recheck, found.changed), (vec![], vec![]), "round {round}");
+        assert!(found.have.count() >= have_before, "round {round}");
+        have_before = found.have.count();
+        println!("round {round}: {have_before}");
+        for piece in found.have.iter_ones() {
+            let (offset, bytes) = piece_of(&content, piece);
+            let mut back = vec![0; bytes.len()];
+            storage.read_at(offset, &mut back).unwrap();
+            assert!(back == bytes, "round {round}, piece {piece}");
+        }
+    }
+    assert_eq!(have_before, KILLED_PIECES, "the last one was left to finish");
 }

@@ -1,0 +1,231 @@
+//! Writes valid samples for every target to `CORPUS/TARGET/seed-N`: fuzzing starts from them instead of from nothing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anabranch_bittorrent::extension::{ExtensionHandshake, ExtensionIds, MetadataMessage, PexFlags, PexMessage};
+use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
+use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
+use anabranch_bittorrent::wire::{BlockRange, HashRequest, Hashes, Message, piece_header};
+use anabranch_content::bencode::{DictBuilder, ListBuilder};
+use anabranch_content::hash::sha256;
+
+fn main() -> io::Result<()> {
+    let corpus = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| "corpus".into()));
+    write(&corpus, "bencode", &bencode())?;
+    write(&corpus, "metainfo", &metainfo())?;
+    write(&corpus, "magnet", &magnet())?;
+    write(&corpus, "tracker", &tracker())?;
+    write(&corpus, "wire", &wire())?;
+    write(&corpus, "extension", &extension())
+}
+
+fn write(corpus: &Path, target: &str, samples: &[Vec<u8>]) -> io::Result<()> {
+    let folder = corpus.join(target);
+    fs::create_dir_all(&folder)?;
+    for (number, sample) in samples.iter().enumerate() {
+        fs::write(folder.join(format!("seed-{number:02}")), sample)?;
+    }
+    Ok(())
+}
+
+fn bencode() -> Vec<Vec<u8>> {
+    ["d1:ad1:bi-7ee4:listli1e2:xxlee3:zzz0:e", "i0e", "le", "d2:bbi1e2:aai2ee", "i-0e", "01:a", "d1:a1:x1:a1:ye"]
+        .map(|text| text.as_bytes().to_vec())
+        .into()
+}
+
+/// The entry of a file in a v1 file list.
+fn file(path: &[&str], length: i64, attr: &str) -> DictBuilder {
+    let mut names = ListBuilder::new();
+    for name in path {
+        names.bytes(name);
+    }
+    let mut file = DictBuilder::new();
+    file.int("length", length).list("path", &names);
+    if !attr.is_empty() {
+        file.bytes("attr", attr);
+    }
+    file
+}
+
+fn metainfo() -> Vec<Vec<u8>> {
+    const PIECE_LENGTH: i64 = 16384;
+    let info = || {
+        let mut info = DictBuilder::new();
+        info.bytes("name", "name").int("piece length", PIECE_LENGTH);
+        info
+    };
+    let single = info().int("length", 40000).bytes("pieces", [7; 60]).int("private", 1).clone();
+
+    let mut link = file(&["d", "link"], 0, "l");
+    link.list("symlink path", ListBuilder::new().bytes("d").bytes("a"));
+    let mut files = ListBuilder::new();
+    files.dict(&file(&["d", "a"], 5, "xh")).dict(&file(&[".pad", "16379"], PIECE_LENGTH - 5, "p"));
+    files.dict(&file(&["b"], 9, "")).dict(&link).dict(&file(&["..", "B"], 0, ""));
+    let multi = info().list("files", &files).bytes("pieces", [7; 40]).clone();
+
+    let leaves = [[1; 32], [2; 32]];
+    let root = sha256(leaves.as_flattened());
+    let mut leaf = DictBuilder::new();
+    leaf.dict("", DictBuilder::new().int("length", 2 * PIECE_LENGTH).bytes("pieces root", root));
+    let mut tree = DictBuilder::new();
+    tree.dict("a", &leaf);
+    let v2 = info().int("meta version", 2).dict("file tree", &tree).clone();
+    let mut files = ListBuilder::new();
+    files.dict(&file(&["a"], 2 * PIECE_LENGTH, ""));
+    let hybrid = v2.clone().list("files", &files).bytes("pieces", [7; 40]).clone();
+
+    let layers = DictBuilder::new().bytes(root, leaves.as_flattened()).clone();
+    let tier = |url: &str| ListBuilder::new().bytes(url).clone();
+    let tiers = ListBuilder::new().list(&tier("http://a.example/announce")).list(&tier("udp://b.example:80")).clone();
+    let torrent = |info: &DictBuilder| {
+        let mut torrent = DictBuilder::new();
+        torrent.dict("info", info).bytes("announce", "http://a.example/announce").list("announce-list", &tiers);
+        torrent.int("creation date", 1_700_000_000).bytes("comment", "text").bytes("created by", "seeds");
+        torrent.bytes("url-list", "http://c.example/").dict("piece layers", &layers);
+        torrent.list("nodes", ListBuilder::new().list(ListBuilder::new().bytes("d.example").int(6881)));
+        torrent.encode()
+    };
+    let mut samples: Vec<_> = [&single, &multi, &v2, &hybrid].map(torrent).into();
+    samples.extend([single, multi, v2, hybrid].map(|info| info.encode()));
+    samples
+}
+
+fn magnet() -> Vec<Vec<u8>> {
+    let v1 = "xt=urn:btih:c12fe1c06bba254a9dc9f519b335aa7c1367a88a";
+    let v2 = format!("xt=urn:btmh:1220{}", "ab".repeat(32));
+    [
+        format!("magnet:?{v1}&dn=a%20name&tr=udp%3A%2F%2Ft.example%3A80&x.pe=10.0.0.1:6881&so=0,2,4-6"),
+        format!("magnet:?{v1}&{v2}&ws=http%3A%2F%2Fw.example%2F"),
+        format!("magnet:?{v2}"),
+        "magnet:?xt=urn:btih:YEX6DQDLXISUVHOJ6UM3GNNKPQJWPKEK&tr.1=http://t.example/".into(),
+    ]
+    .map(String::into_bytes)
+    .into()
+}
+
+fn tracker() -> Vec<Vec<u8>> {
+    let with_choice = |choice: u8, message: &[u8]| [&[choice], message].concat();
+    let reply = DictBuilder::new()
+        .int("interval", 1800)
+        .int("min interval", 60)
+        .int("complete", 3)
+        .int("incomplete", 4)
+        .int("downloaded", 5)
+        .bytes("peers", [10, 0, 0, 1, 26, 225])
+        .bytes("peers6", [1; 18])
+        .bytes("external ip", [10, 0, 0, 2])
+        .bytes("tracker id", "id")
+        .bytes("warning message", "text")
+        .encode();
+    let peer = DictBuilder::new().bytes("ip", "10.0.0.1").int("port", 6881).bytes("peer id", [1; 20]).clone();
+    let long = DictBuilder::new().int("interval", 60).list("peers", ListBuilder::new().dict(&peer)).encode();
+    let refusal = DictBuilder::new().bytes("failure reason", "no").bytes("retry in", "never").encode();
+    let entry = DictBuilder::new().int("complete", 1).int("downloaded", 2).int("incomplete", 3).clone();
+    let scrape = DictBuilder::new().dict("files", DictBuilder::new().dict([7; 20], &entry)).encode();
+
+    let request = AnnounceRequest::new([7; 20], handshake::peer_id(1), 6881, Event::Started);
+    let url: TrackerUrl = "http://t.example/announce".parse().expect("a good URL");
+    let entries = [ScrapeEntry { complete: 1, downloaded: 2, incomplete: 3 }];
+    let announce = udp::announce_request(0, 7, &request, "");
+    let scrape_request = udp::scrape_request(0, 7, &[[7; 20]]);
+    // After a length: what follows the connection id, which the target puts in.
+    let asked = [&announce[8..], &scrape_request[8..]].map(|part| [&[part.len() as u8], part].concat()).concat();
+    let mut udp_announced = [[0, 0, 0, 1], [0, 0, 0, 7], [0, 0, 7, 8], [0, 0, 0, 3], [0, 0, 0, 4]].concat();
+    udp_announced.extend([10, 0, 0, 1, 26, 225]);
+    vec![
+        with_choice(0, &reply),
+        with_choice(0, &long),
+        with_choice(0, &refusal),
+        with_choice(1, &scrape),
+        with_choice(2, &udp::connect_reply(7, 9)),
+        with_choice(2, &udp_announced),
+        with_choice(2, &udp::scrape_reply(7, &entries)),
+        with_choice(2, &udp::error_reply(7, "no")),
+        with_choice(3, b"http://t.example:80/announce?key=1 ../other"),
+        with_choice(3, b"udp://[::1]:6969/announce //b.example/x"),
+        with_choice(4, &asked),
+        with_choice(5, &[b"\0", http::announce_target(&url, &request).as_bytes()].concat()),
+        with_choice(5, &[b"\x01", http::scrape_target(&url, &[[7; 20]]).as_bytes()].concat()),
+    ]
+}
+
+fn wire() -> Vec<Vec<u8>> {
+    let range = BlockRange { piece: 1, begin: 16384, len: 16384 };
+    let request = HashRequest { pieces_root: [7; 32], base_layer: 0, index: 2, length: 2, proof_layers: 2 };
+    let hashes = Hashes::new(request, &[[9; 32]; 4]).expect("two hashes and two uncles");
+    let messages = [
+        Message::KeepAlive,
+        Message::Choke,
+        Message::Unchoke,
+        Message::Interested,
+        Message::NotInterested,
+        Message::Have(3),
+        Message::Bitfield(&[0xf0, 0x80]),
+        Message::Request(range),
+        Message::Cancel(range),
+        Message::Port(6881),
+        Message::Suggest(4),
+        Message::HaveAll,
+        Message::HaveNone,
+        Message::Reject(range),
+        Message::AllowedFast(5),
+        Message::Extended { id: 0, payload: b"de" },
+        Message::HashRequest(request),
+        Message::Hashes(hashes),
+        Message::HashReject(request),
+    ];
+    // The options and lengths of parts that the target reads first.
+    let front = [0, 3, 5, 1, 2, 8, 13, 21, 34];
+    let mut all = front.to_vec();
+    let mut samples: Vec<_> = messages
+        .iter()
+        .map(|message| {
+            message.encode(&mut all);
+            let mut sample = front.to_vec();
+            message.encode(&mut sample);
+            sample
+        })
+        .collect();
+    all.extend(piece_header(1, 0, 40));
+    all.extend([b'x'; 40]);
+    all.extend([0, 0, 0, 3, 99, 1, 2]);
+    samples.push(all);
+    let ours = Handshake { reserved: Reserved::OURS, info_hash: [1; 20], peer_id: handshake::peer_id(1) };
+    samples.push([&front[..], &ours.encode()].concat());
+    samples
+}
+
+fn extension() -> Vec<Vec<u8>> {
+    let handshake = ExtensionHandshake {
+        ids: ExtensionIds::OURS,
+        client: Some("Anabranch 0.1".into()),
+        listen_port: Some(6881),
+        request_queue_len: Some(500),
+        your_ip: Some([127, 0, 0, 1].into()),
+        ipv4: Some([10, 0, 0, 1].into()),
+        ipv6: Some([0, 0, 0, 0, 0, 0, 0, 1].into()),
+        metadata_size: Some(31235),
+        upload_only: Some(true),
+        complete_ago_secs: Some(9),
+        block_len_max: Some(65536),
+    };
+    let peers = [([10, 0, 0, 1], 6881).into(), ([0, 0, 0, 0, 0, 0, 0, 1], 6881).into()];
+    let pex = PexMessage { added: peers.map(|peer| (peer, PexFlags::UPLOAD_ONLY)).to_vec(), dropped: peers.to_vec() };
+    let data = MetadataMessage::Data { piece: 1, total_size: Some(16389), data: b"bytes" };
+    let honest = [0, 0, 0, 2, 0, 0, 2, 0, 0, 5, 0, 0, 5, 0, 1];
+    let liar = [0, 1, 0, 0, 0, 0, 5, 1, 0, 5, 0, 1, 2, 1, 0, 4, 0, 11, 5, 1, 0, 5, 1, 1, 5, 0, 0, 5, 0, 1];
+    let with_choice = |choice: u8, payload: &[u8]| [&[choice], payload].concat();
+    vec![
+        with_choice(0, &handshake.encode()),
+        with_choice(1, &MetadataMessage::Request { piece: 0 }.encode()),
+        with_choice(1, &data.encode()),
+        with_choice(1, &MetadataMessage::Reject { piece: 0 }.encode()),
+        with_choice(2, &pex.encode()),
+        with_choice(3, &[0, 0, 0, 1]),
+        with_choice(4, &honest),
+        with_choice(4, &liar),
+    ]
+}
