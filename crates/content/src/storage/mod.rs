@@ -27,9 +27,11 @@ mod error;
 mod files;
 mod layout;
 mod parts;
+mod placement;
 mod pool;
 mod resume;
 mod resume_store;
+mod send;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -40,7 +42,7 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +53,7 @@ pub use layout::{Layout, Segment, SegmentKind, Segments};
 pub use pool::{BUFFER_ALIGN, Buffer, BufferPool, IDLE_RESERVE_BYTES, PoolStats};
 pub use resume::{Change, FileRecord, Lease, Reconciled, Resume, ResumeError, Stamp};
 pub use resume_store::{CHECKPOINT_INTERVAL, JOURNAL_LIMIT_BYTES, Loaded, ResumeStore};
+pub use send::{SendSegment, SendSegments};
 
 use crate::info::{FileEntry, FileKind, Info};
 use parts::Parts;
@@ -95,24 +98,6 @@ impl Default for StorageOptions {
     fn default() -> Self {
         Self { preallocate: Preallocate::default(), read_only: false, handles: Handles::shared() }
     }
-}
-
-/// A run of bytes to send: from a descriptor, or zeros.
-#[derive(Clone, Debug)]
-pub enum SendSegment {
-    /// Bytes of a file; stays readable as long as the handle is held.
-    File {
-        /// Open for reading.
-        file: Arc<File>,
-        /// Index in [`Info::files`], for [`Storage::check_file`] when a send comes up short.
-        index: usize,
-        /// Where in the descriptor the run starts, in bytes.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// This many zeros.
-    Pad(u64),
 }
 
 /// The files of one content below one folder.
@@ -241,7 +226,7 @@ impl Storage {
 
     /// What to send for `len` bytes of piece space from `offset`, cut at its end. Does not allocate, save to open a file.
     pub fn segments(&self, offset: u64, len: u64) -> SendSegments<'_> {
-        SendSegments { storage: self, segments: self.layout.segments(offset, len), parts_left: None }
+        SendSegments::new(self, offset, len)
     }
 
     /// Whether `file` is on disk, reachable and not shorter than it was: to be asked after a send came up short.
@@ -420,250 +405,11 @@ impl Storage {
             if fits { (ErrorKind::ReadOnly, "opened for reading only") } else { (ErrorKind::Other, "past the end") };
         Err(StorageError::found(op, self.root.join(&self.info.name), kind, what))
     }
-
-    /// Makes sure that the file of `segment` is on disk and answers `true`; `false` where its bytes are to be kept aside.
-    fn make_present(&self, segment: &Segment) -> Result<bool, StorageError> {
-        let state = &self.states[segment.file];
-        if state.load(Ordering::Acquire) & (PRESENT | SIZED) == PRESENT | SIZED {
-            return Ok(true);
-        }
-        let mut parts = self.lock_parts();
-        let now = state.load(Ordering::Acquire);
-        if now & (PRESENT | SIZED) == PRESENT | SIZED {
-            return Ok(true);
-        }
-        if now & PRESENT != 0 {
-            // Left by somebody else, or by us before the disk was full.
-            let handle = self.open_present(segment.file, true)?;
-            self.set_length(segment.file, &handle)?;
-            state.fetch_or(SIZED, Ordering::AcqRel);
-            return Ok(true);
-        }
-        let whole_range_has_slots = || {
-            let mut at = segment.offset;
-            while at < segment.offset + segment.len {
-                let Some((_, left)) = parts.locate(at) else { return false };
-                at += left;
-            }
-            true
-        };
-        if now & UNWANTED != 0 && whole_range_has_slots() {
-            return Ok(false);
-        }
-        // Wanted; or unwanted, but a piece of it alone was in flight when it was deselected.
-        if parts.exists() && parts.touch(&self.file_range(segment.file)) {
-            self.move_out(&mut parts, segment.file)?;
-        } else {
-            self.create(segment.file)?;
-        }
-        Ok(true)
-    }
-
-    /// When a disk is unmounted its folder is still there, and empty: nothing new must be begun in it.
-    fn check_root(&self, file: usize) -> Result<(), StorageError> {
-        if std::fs::metadata(&self.root).ok().map(|meta| meta.dev()) == self.root_device {
-            return Ok(());
-        }
-        let what = "the disk of the download folder is gone";
-        Err(StorageError::found(Op::Create, self.file_path(file), ErrorKind::Vanished, what))
-    }
-
-    /// Makes a file that was not there at our first look.
-    fn create(&self, file: usize) -> Result<(), StorageError> {
-        self.check_root(file)?;
-        let entry = &self.info.files[file];
-        let handle = beneath::open(&self.root, &entry.path, libc::O_RDWR | libc::O_CREAT)
-            .map_err(|source| self.error(Op::Create, file, source))?;
-        // From here on it is there, even where the disk is too full for its length.
-        self.states[file].fetch_or(PRESENT, Ordering::AcqRel);
-        self.set_length(file, &handle)?;
-        self.handles().insert((self.id, file as u32), handle, true);
-        self.states[file].fetch_or(SIZED, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// Brings a file to its full length; the caller notes that it is.
-    fn set_length(&self, file: usize, handle: &File) -> Result<(), StorageError> {
-        let length = self.info.files[file].length;
-        let size = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?.len();
-        if size > length {
-            let what = "a longer file is there";
-            return Err(StorageError::found(Op::Create, self.file_path(file), ErrorKind::InTheWay, what));
-        }
-        if self.options.preallocate == Preallocate::Full && length > 0 {
-            reserve(handle, length).map_err(|source| self.error(Op::Allocate, file, source))?;
-        }
-        if size < length {
-            handle.set_len(length).map_err(|source| self.error(Op::Allocate, file, source))?;
-        }
-        Ok(())
-    }
-
-    /// Gives a file its place, with the bytes of it that were kept aside.
-    fn move_out(&self, parts: &mut Parts, file: usize) -> Result<(), StorageError> {
-        self.check_root(file)?;
-        let moving = parts.moving_path.clone();
-        let temporary = beneath::open(&self.root, &moving, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC)
-            .map_err(|source| StorageError::new(Op::Create, self.root.join(&moving), source))?;
-        self.set_length(file, &temporary)?;
-        let moved = parts
-            .copy_out(&self.root, self.file_range(file), &temporary)
-            .and_then(|()| temporary.sync_all())
-            .and_then(|()| beneath::rename_new(&self.root, &moving, &self.info.files[file].path))
-            .and_then(|()| beneath::sync_folder(&self.root, &self.info.files[file].path));
-        moved.map_err(|source| self.error(Op::Move, file, source))?;
-        self.handles().insert((self.id, file as u32), temporary, true);
-        self.states[file].fetch_or(PRESENT | SIZED, Ordering::AcqRel);
-
-        let all_out = (0..self.info.files.len()).all(|other| {
-            let entry = &self.info.files[other];
-            let nothing_aside = entry.kind != FileKind::Regular || entry.length == 0;
-            nothing_aside
-                || self.states[other].load(Ordering::Acquire) & PRESENT != 0
-                || !parts.touch(&self.file_range(other))
-        });
-        if all_out {
-            let path = self.root.join(&parts.path);
-            parts.delete(&self.root).map_err(|source| StorageError::new(Op::Delete, path, source))?;
-        }
-        Ok(())
-    }
-
-    fn write_parts(&self, segment: &Segment, cursor: &mut vectored::Cursor<'_>) -> Result<(), StorageError> {
-        // Under the lock, so that no byte lands here after the file moved out.
-        let mut parts = self.lock_parts();
-        if self.states[segment.file].load(Ordering::Acquire) & PRESENT != 0 {
-            drop(parts);
-            let file = self.writable(segment.file)?;
-            self.states[segment.file].fetch_or(DIRTY, Ordering::Relaxed);
-            return (cursor.write_to(&file, segment.file_offset, segment.len))
-                .map_err(|source| self.error(Op::Write, segment.file, source));
-        }
-        let path = self.root.join(&parts.path);
-        let file =
-            (parts.file(&self.root, true, false)).map_err(|source| StorageError::new(Op::Create, &path, source))?;
-        let mut at = segment.offset;
-        let end = segment.offset + segment.len;
-        // Every piece of the segment has a slot: `make_present` saw to it, and slots do not change.
-        while let Some((offset, left)) = parts.locate(at).filter(|_| at < end) {
-            let len = left.min(end - at);
-            cursor.write_to(&file, offset, len).map_err(|source| StorageError::new(Op::Write, &path, source))?;
-            at += len;
-        }
-        Ok(())
-    }
-
-    /// A file to write to, after a look that it is still the one in its place.
-    fn writable(&self, file: usize) -> Result<Arc<File>, StorageError> {
-        let handle = self.open_present(file, true)?;
-        self.check_handle(Op::Write, file, &handle, true)?;
-        Ok(handle)
-    }
-
-    fn readable(&self, file: usize) -> Result<Arc<File>, StorageError> {
-        self.open_present(file, false)
-    }
-
-    fn open_present(&self, file: usize, write: bool) -> Result<Arc<File>, StorageError> {
-        let key = (self.id, file as u32);
-        if let Some(open) = self.handles().get(key, write) {
-            return Ok(open);
-        }
-        let flags = if write { libc::O_RDWR } else { libc::O_RDONLY };
-        let handle = beneath::open(&self.root, &self.info.files[file].path, flags)
-            .map_err(|source| self.error(Op::Open, file, source))?;
-        Ok(self.handles().insert(key, handle, write))
-    }
-
-    /// One fstat: a deleted file has no links any more, a truncated one is shorter than we made it.
-    fn check_handle(&self, op: Op, file: usize, handle: &File, sized: bool) -> Result<(), StorageError> {
-        let meta = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?;
-        let what = match () {
-            () if meta.nlink() == 0 => "it was deleted",
-            () if sized && meta.len() < self.info.files[file].length => "it was cut short",
-            () => return Ok(()),
-        };
-        self.handles().remove((self.id, file as u32)); // the next try looks at the path afresh
-        Err(StorageError::found(op, self.file_path(file), ErrorKind::Vanished, what))
-    }
-
-    /// Whoever may read may execute.
-    fn make_executable(&self, file: usize) -> Result<(), StorageError> {
-        let handle = self.readable(file)?;
-        let mut permissions = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?.permissions();
-        let mode = permissions.mode();
-        permissions.set_mode(mode | (mode & 0o444) >> 2);
-        handle.set_permissions(permissions).map_err(|source| self.error(Op::Create, file, source))
-    }
-
-    fn missing_bytes(&self, file: usize) -> u64 {
-        let taken = std::fs::symlink_metadata(self.file_path(file)).map_or(0, |meta| meta.blocks() * 512);
-        self.info.files[file].length.saturating_sub(taken)
-    }
 }
 
 impl Drop for Storage {
     fn drop(&mut self) {
         self.handles().remove_storage(self.id);
-    }
-}
-
-/// See [`Storage::segments`]. Ends after an error.
-#[derive(Debug)]
-pub struct SendSegments<'a> {
-    storage: &'a Storage,
-    segments: Segments<'a>,
-    /// The rest of a segment whose bytes are kept aside, one slot at a time.
-    parts_left: Option<Segment>,
-}
-
-impl Iterator for SendSegments<'_> {
-    type Item = Result<SendSegment, StorageError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let segment = self.parts_left.take().or_else(|| self.segments.next())?;
-        if segment.kind == SegmentKind::Pad {
-            return Some(Ok(SendSegment::Pad(segment.len)));
-        }
-        let present = self.storage.states[segment.file].load(Ordering::Acquire) & PRESENT != 0;
-        let found = if present {
-            self.storage.readable(segment.file).map(|file| SendSegment::File {
-                file,
-                index: segment.file,
-                offset: segment.file_offset,
-                len: segment.len,
-            })
-        } else {
-            self.next_aside(segment)
-        };
-        if found.is_err() {
-            self.segments = self.storage.layout.segments(0, 0);
-        }
-        Some(found)
-    }
-}
-
-impl SendSegments<'_> {
-    fn next_aside(&mut self, segment: Segment) -> Result<SendSegment, StorageError> {
-        let storage = self.storage;
-        let mut parts = storage.lock_parts();
-        let Some((offset, left)) = parts.locate(segment.offset).filter(|_| parts.exists()) else {
-            let source = io::Error::from_raw_os_error(libc::ENOENT);
-            return Err(storage.error(Op::Read, segment.file, source));
-        };
-        let file = parts
-            .file(&storage.root, false, storage.options.read_only)
-            .map_err(|source| StorageError::new(Op::Open, storage.root.join(&parts.path), source))?;
-        let len = left.min(segment.len);
-        if len < segment.len {
-            self.parts_left = Some(Segment {
-                file_offset: segment.file_offset + len,
-                offset: segment.offset + len,
-                len: segment.len - len,
-                ..segment
-            });
-        }
-        Ok(SendSegment::File { file, index: segment.file, offset, len })
     }
 }
 
@@ -708,20 +454,4 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
-}
-
-/// Reserves blocks for the first `length` bytes; file systems that cannot are fine.
-fn reserve(file: &File, length: u64) -> io::Result<()> {
-    loop {
-        // SAFETY: the descriptor is open; no memory is involved.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length as libc::off_t) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),
-            _ => return Err(error),
-        }
-    }
 }

@@ -273,7 +273,6 @@ impl ResumeStore {
     fn reopen(&self, end: usize) -> Result<(), StorageError> {
         let open = || -> io::Result<Journal> {
             let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?;
-            file.set_len(end as u64)?;
             let mut header = [0; HEADER_LEN];
             file.read_exact_at(&mut header, 0)?;
             let start = snapshot_len(&header);

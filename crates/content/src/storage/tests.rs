@@ -740,7 +740,7 @@ fn killed_at_any_moment_recorded_pieces_are_whole() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut have_before = 0;
+    let (mut have_before, mut finished) = (0, 0);
     for round in 0..=KILLS {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "storage::tests::writes_until_killed"])
@@ -763,13 +763,16 @@ fn killed_at_any_moment_recorded_pieces_are_whole() {
         assert_eq!((found.recheck, found.changed), (vec![], vec![]), "round {round}");
         assert!(found.have.count() >= have_before, "round {round}");
         have_before = found.have.count();
-        println!("round {round}: {have_before}");
         for piece in found.have.iter_ones() {
             let (offset, bytes) = piece_of(&content, piece);
             let mut back = vec![0; bytes.len()];
             storage.read_at(offset, &mut back).unwrap();
             assert!(back == bytes, "round {round}, piece {piece}");
         }
+        if found.have.is_full() {
+            fs::remove_dir_all(root.path()).unwrap();
+            (have_before, finished) = (0, finished + 1);
+        }
     }
-    assert_eq!(have_before, KILLED_PIECES, "the last one was left to finish");
+    assert!(finished > 0, "the last one was left to finish");
 }
