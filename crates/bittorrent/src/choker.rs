@@ -185,7 +185,14 @@ impl Choker {
 
     /// Decides anew. `peers` are all that are interested, `seeding` says that we want nothing ourselves,
     /// `upload_rate_bytes` is what we send in all.
-    pub fn round(&mut self, peers: &[Peer], seeding: bool, upload_rate_bytes: u64, now: Instant, out: &mut Vec<Change>) {
+    pub fn round(
+        &mut self,
+        peers: &[Peer],
+        seeding: bool,
+        upload_rate_bytes: u64,
+        now: Instant,
+        out: &mut Vec<Change>,
+    ) {
         self.slots = self.slots_at(upload_rate_bytes);
         self.round_last = Some(now);
         self.round_next = (!peers.is_empty()).then_some(now + ROUND);
@@ -210,7 +217,8 @@ impl Choker {
 
     /// Who gets a slot, and until when if it is an optimistic one.
     fn choose_earned(&mut self, peers: &[Peer], now: Instant) -> BTreeMap<PeerKey, Option<Instant>> {
-        let mut earners: Vec<&Peer> = peers.iter().filter(|peer| peer.download_rate_bytes > 0 && !peer.snubbed).collect();
+        let mut earners: Vec<&Peer> =
+            peers.iter().filter(|peer| peer.download_rate_bytes > 0 && !peer.snubbed).collect();
         self.rng.shuffle(&mut earners);
         earners.sort_by_key(|peer| std::cmp::Reverse(peer.download_rate_bytes));
         // One in five is optimistic, and one even of two. With a single slot, it is the one in turn every other time.
@@ -237,17 +245,18 @@ impl Choker {
         for peer in peers {
             let known = self.known.get(&peer.key);
             let slot = known.and_then(|known| Some((known.slot_since?, known.sent_at_slot_start)));
-            let rank = match slot {
+            let (rank, wait) = match slot {
                 Some((since, sent_before)) => {
                     let held = now.saturating_duration_since(since);
                     let sated = peer.sent_bytes.saturating_sub(sent_before) >= self.config.seed_quantum_bytes;
-                    if held >= SEED_SLOT_MAX || (sated && held >= SEED_SLOT_MIN) { 2 } else { 0 }
+                    let over = held >= SEED_SLOT_MAX || (sated && held >= SEED_SLOT_MIN);
+                    if over { (2, Duration::ZERO) } else { (0, Duration::ZERO) }
                 }
-                None => 1,
+                None => (1, wait_of(peer, known, now)),
             };
             // Half as long again for those that just began or are nearly done.
             let from_middle = u32::from(peer.progress_permille.min(1000).abs_diff(500));
-            let wait = wait_of(peer, known, now) * (1000 + from_middle) / 1000;
+            let wait = wait * (1000 + from_middle) / 1000;
             order.push((rank, std::cmp::Reverse(wait), self.rng.u32(..), peer.key));
         }
         order.sort();
@@ -271,7 +280,9 @@ impl Choker {
             progress_permille: 0,
         };
         let present: BTreeMap<PeerKey, &Peer> = peers.iter().map(|peer| (peer.key, peer)).collect();
-        peers.iter().for_each(|peer| drop(self.known.entry(peer.key).or_default()));
+        for peer in peers {
+            self.known.entry(peer.key).or_default();
+        }
         let mut unchokes = Vec::new();
         for (key, known) in &mut self.known {
             let peer = present.get(key).copied().unwrap_or(&empty);
@@ -308,9 +319,10 @@ impl Known {
 
 /// How long a peer has waited for a slot. Coming again gains nothing: its wait starts anew.
 fn wait_of(peer: &Peer, known: Option<&Known>, now: Instant) -> Duration {
-    match known.and_then(|known| known.slot_end.or(known.slot_since)) {
-        Some(end) => now.saturating_duration_since(end),
-        None => now.saturating_duration_since(peer.connected_at) * NEW_WEIGHT,
+    match known.map(|known| (known.slot_since, known.slot_end)) {
+        Some((Some(_), _)) => Duration::ZERO,
+        Some((None, Some(end))) => now.saturating_duration_since(end),
+        Some((None, None)) | None => now.saturating_duration_since(peer.connected_at) * NEW_WEIGHT,
     }
 }
 
@@ -345,7 +357,15 @@ mod tests {
             let peers: Vec<Peer> = rates.iter().enumerate().map(peer).collect();
             let zeros = vec![0; peers.len()];
             let choker = Choker::new(config, 7);
-            Self { choker, now, peers, served: zeros.clone(), dry_max: zeros.clone(), dry: zeros, unchoked: BTreeSet::new() }
+            Self {
+                choker,
+                now,
+                peers,
+                served: zeros.clone(),
+                dry_max: zeros.clone(),
+                dry: zeros,
+                unchoked: BTreeSet::new(),
+            }
         }
 
         fn round(&mut self, seeding: bool) {

@@ -108,9 +108,13 @@ impl Epoch {
 
 #[derive(Clone, Copy, Debug)]
 enum Probe {
-    Off { next: Option<Instant> },
+    Off {
+        next: Option<Instant>,
+    },
     /// Running down, then (once `drained_at` is set) waiting for the answer to a request made after that.
-    On { drained_at: Option<Instant> },
+    On {
+        drained_at: Option<Instant>,
+    },
 }
 
 impl Pipeline {
@@ -337,7 +341,17 @@ mod tests {
             let mut pipeline = Pipeline::new(64 << 20);
             pipeline.set_reqq(REQUESTS_MAX);
             let arrivals = VecDeque::new();
-            Self { now, rate_bytes, rtt, free_at: now, arrivals, pipeline, delivered: 0, outstanding_max: 0, requests_max: 0 }
+            Self {
+                now,
+                rate_bytes,
+                rtt,
+                free_at: now,
+                arrivals,
+                pipeline,
+                delivered: 0,
+                outstanding_max: 0,
+                requests_max: 0,
+            }
         }
 
         fn request(&mut self, limit: usize) {
