@@ -55,7 +55,10 @@ impl Picker {
     /// Appends up to `blocks` blocks to ask of `conn`, whose peer has `has`, and marks them requested. `only` limits
     /// the choice to the allowed-fast set while choked (BEP 6). `peer_rate_bytes` is what the peer delivers per
     /// second, 0 if unknown. Appending none means: nothing for this peer now; ask again after a block came back or failed.
-    #[allow(clippy::too_many_arguments, reason = "one call per top-up on the hot path; each argument has its own type or name")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call per top-up on the hot path; each argument has its own type or name"
+    )]
     pub fn pick(
         &mut self,
         conn: ConnId,
@@ -206,7 +209,8 @@ impl Picker {
             let at = self.pieces.open_at(*piece);
             has.get(*piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, false))
         });
-        let suspected = || self.suspects.keys().copied().find(|piece| has.get(*piece) && self.pieces.idle().get(*piece));
+        let suspected =
+            || self.suspects.keys().copied().find(|piece| has.get(*piece) && self.pieces.idle().get(*piece));
         begun.or_else(|| suspected().filter(|_| self.may_open()))
     }
 
@@ -249,13 +253,17 @@ impl Picker {
         let usable = |piece: &u32| has.get(*piece) && !self.is_suspect(conn, *piece);
         let fuzzy = self.config.strategy == RequestStrategy::FuzzyPrioritized;
         let shelves = self.pieces.by_rarity().take(SHELF_SCAN_MAX).filter(usable);
-        let found = self.inclined(conn, shelves, |first, piece| fuzzy || self.pieces.key(first) == self.pieces.key(piece));
+        let found =
+            self.inclined(conn, shelves, |first, piece| fuzzy || self.pieces.key(first) == self.pieces.key(piece));
         if found.is_some() || self.pieces.idle().count() as usize <= SHELF_SCAN_MAX {
             return found;
         }
         let from = self.pieces.random_below(self.pieces.count());
-        let ring = common(self.pieces.idle(), has, from).chain(common(self.pieces.idle(), has, 0).take_while(|p| *p < from));
-        ring.filter(|piece| !self.is_suspect(conn, *piece)).take(BIT_SCAN_MAX).min_by_key(|piece| self.pieces.key(*piece))
+        let ring =
+            common(self.pieces.idle(), has, from).chain(common(self.pieces.idle(), has, 0).take_while(|p| *p < from));
+        ring.filter(|piece| !self.is_suspect(conn, *piece))
+            .take(BIT_SCAN_MAX)
+            .min_by_key(|piece| self.pieces.key(*piece))
     }
 
     /// Of `pieces`, best first, the one `conn` begins: the first, or by its inclination one of the best that are
@@ -367,7 +375,10 @@ impl Picker {
             let Block::Requested(holder) = self.open[at].blocks[block as usize] else { continue };
             let slow_enough = rate.saturating_mul(ratio.1) >= self.rate_of(holder).saturating_mul(ratio.0);
             let holders = self.open[at].holders(block);
-            if !slow_enough || holders.fold(0usize, |n, by| if by == conn { usize::MAX } else { n.saturating_add(1) }) > DUPLICATES_MAX {
+            if !slow_enough
+                || holders.fold(0usize, |n, by| if by == conn { usize::MAX } else { n.saturating_add(1) })
+                    > DUPLICATES_MAX
+            {
                 continue;
             }
             self.open[at].duplicate(block, conn);

@@ -55,8 +55,9 @@ fn swarms() -> impl Strategy<Value = Swarm> {
         Just(RequestStrategy::FuzzyPrioritized),
         Just(RequestStrategy::StrictlyPrioritized)
     ];
-    (any::<u64>(), 1..40u32, 1..9u32, 1..8u32, order, strategy)
-        .prop_map(|(seed, pieces, blocks, peers, order, strategy)| Swarm { seed, pieces, blocks, peers, order, strategy })
+    (any::<u64>(), 1..40u32, 1..9u32, 1..8u32, order, strategy).prop_map(
+        |(seed, pieces, blocks, peers, order, strategy)| Swarm { seed, pieces, blocks, peers, order, strategy },
+    )
 }
 
 /// Runs a swarm whose peers answer in random order, fail now and then, choke, leave and lie; answers the picks.
@@ -98,7 +99,10 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                     assert!(flying.insert((conn, *block)), "{block:?} twice to one peer");
                     let holders = others.iter().filter(|(_, other)| other == block).count();
                     assert!(holders <= DUPLICATES_MAX);
-                    assert!(holders == 0 || picker.endgame(), "{block:?} (pick {at}) assigned twice outside the endgame");
+                    assert!(
+                        holders == 0 || picker.endgame(),
+                        "{block:?} (pick {at}) assigned twice outside the endgame"
+                    );
                     log.push((conn, *block));
                 }
             }
@@ -114,14 +118,22 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                         let mut holders = also_requested_from.clone();
                         holders.push(from);
                         holders.sort();
-                        let expected: Vec<ConnId> = flying.iter().filter(|(_, b)| *b == block).map(|(c, _)| *c).collect();
+                        let expected: Vec<ConnId> =
+                            flying.iter().filter(|(_, b)| *b == block).map(|(c, _)| *c).collect();
                         assert_eq!(holders, expected);
                         flying.retain(|(_, other)| *other != block);
-                        assert_eq!(piece_complete, (0..swarm.blocks.min(99)).all(|b| {
-                            b >= picker.geometry.block_count(block.piece) || got.contains(&BlockRef { piece: block.piece, block: b })
-                        }));
+                        assert_eq!(
+                            piece_complete,
+                            (0..swarm.blocks.min(99)).all(|b| {
+                                b >= picker.geometry.block_count(block.piece)
+                                    || got.contains(&BlockRef { piece: block.piece, block: b })
+                            })
+                        );
                         if piece_complete {
-                            assert_eq!(picker.contributors(block.piece).count() as u32, picker.geometry.block_count(block.piece));
+                            assert_eq!(
+                                picker.contributors(block.piece).count() as u32,
+                                picker.geometry.block_count(block.piece)
+                            );
                             if failures < failures_max && rng.u32(..4) == 0 {
                                 failures += 1;
                                 let suspects = picker.contributors(block.piece).map(|(_, conn)| conn).collect();
@@ -453,7 +465,8 @@ fn the_fastest_goes_in_order_and_the_others_where_they_are_inclined() {
     let config = PickerConfig { order: Order::Sequential, ..Default::default() };
     let (mut picker, has) = (picker(64, 1, config), Bitfield::full(64));
     assert_eq!(pick(&mut picker, A, &has, 2, 10 * MB).iter().map(|b| b.piece).collect::<Vec<_>>(), [0, 1]);
-    let others: Vec<u32> = (1..9).flat_map(|conn| pick(&mut picker, ConnId(conn), &has, 1, MB)).map(|b| b.piece).collect();
+    let others: Vec<u32> =
+        (1..9).flat_map(|conn| pick(&mut picker, ConnId(conn), &has, 1, MB)).map(|b| b.piece).collect();
     assert_eq!(pick(&mut picker, A, &has, 1, 10 * MB)[0].piece, (2..64).find(|piece| !others.contains(piece)).unwrap());
     assert!(!others.is_sorted() && others.iter().all(|piece| *piece < 2 + 8 + WINDOW as u32), "{others:?}");
 }
