@@ -55,7 +55,7 @@ impl Walk {
         if !file.is_dict() {
             return Err(MetainfoError::FileTree { path, problem: "whose properties are not a dictionary" });
         }
-        let attributes = Attributes::of(file)?;
+        let attributes = Attributes::of(file, &path)?;
         if attributes.pad {
             // Files are aligned as they are, so a pad here would be content that nobody has.
             return Err(MetainfoError::FileTree { path, problem: "that is a pad file" });
