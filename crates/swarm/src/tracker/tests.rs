@@ -151,6 +151,38 @@ async fn many_announces_share_one_socket_and_one_connection_id() {
 }
 
 #[tokio::test]
+async fn http_announces_at_once_are_bounded() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = url(&format!("http://{}/announce", listener.local_addr().unwrap()));
+    let client = patient();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..HTTP_ANNOUNCES_MAX + 10 {
+        let (client, url) = (client.clone(), url.clone());
+        tasks.spawn(async move { client.announce(&url, &request(9, 1)).await });
+    }
+    let mut held = Vec::new();
+    while held.len() < HTTP_ANNOUNCES_MAX {
+        held.push(listener.accept().await.unwrap().0);
+    }
+    // The rest come only when places are free.
+    assert!(tokio::time::timeout(Duration::from_millis(100), listener.accept()).await.is_err());
+    held.clear();
+    for _ in 0..10 {
+        drop(listener.accept().await.unwrap());
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_err));
+}
+
+#[tokio::test]
+async fn udp_sockets_are_bounded() {
+    let sessions = udp::Sessions::default();
+    for port in 1..=udp::SESSIONS_MAX as u16 + 10 {
+        sessions.get((Ipv4Addr::LOCALHOST, port).into()).await.map(drop).unwrap();
+    }
+    assert_eq!(sessions.len(), udp::SESSIONS_MAX);
+}
+
+#[tokio::test]
 async fn nothing_listening_is_told_at_once() {
     let port = {
         let tcp = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
