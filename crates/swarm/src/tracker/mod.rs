@@ -38,7 +38,7 @@ mod tests;
 mod udp;
 
 pub use http::REDIRECTS_MAX;
-pub use server::{ServerOptions, TrackerServer};
+pub use server::{CONNECTION_TIMEOUT, CONNECTIONS_MAX, ServerOptions, TrackerServer};
 
 /// Name look-ups at once: each holds one of the runtime's threads while a name server is slow.
 pub const LOOKUPS_MAX: usize = 16;
