@@ -26,7 +26,7 @@ pub mod udp;
 mod url;
 
 pub use announcer::Announcer;
-pub use url::{Scheme, TrackerUrl, UrlError};
+pub use url::{Scheme, TrackerUrl, URL_BYTES_MAX, UrlError};
 
 /// A 20-byte info-hash as trackers know it: SHA-1 for v1, SHA-256 cut short for v2 (BEP 52).
 pub type InfoHash = [u8; 20];

@@ -28,7 +28,7 @@ pub const CONNECTION_ID_ACCEPTED: Duration = Duration::from_secs(120);
 /// Largest datagram read: [`REPLY_PEERS_MAX`] IPv4 peers fit; IP itself stops at 65,507 bytes.
 pub const DATAGRAM_BYTES_MAX: usize = ANNOUNCE_REPLY_HEAD + REPLY_PEERS_MAX * compact::V4_BYTES;
 /// Bytes of URL data taken from one announce (BEP 41). As long as our longest URL.
-pub const URL_DATA_BYTES_MAX: usize = super::url::URL_BYTES_MAX;
+pub const URL_DATA_BYTES_MAX: usize = super::URL_BYTES_MAX;
 
 /// BEP 15, "protocol_id".
 const MAGIC: u64 = 0x0417_2710_1980;

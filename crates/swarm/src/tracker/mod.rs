@@ -38,7 +38,7 @@ mod tests;
 mod udp;
 
 pub use http::REDIRECTS_MAX;
-pub use server::{ServerOptions, TrackerServer};
+pub use server::{CONNECTION_TIMEOUT, CONNECTIONS_MAX, ServerOptions, TrackerServer};
 
 /// Name look-ups at once: each holds one of the runtime's threads while a name server is slow.
 pub const LOOKUPS_MAX: usize = 16;
@@ -206,6 +206,16 @@ impl Client {
 impl Shared {
     async fn announce(&self, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, Cause> {
         let (addrs, _permit) = self.begin(url).await?;
+        self.announce_over(url, request, addrs).await
+    }
+
+    /// Announces over each family among `addrs` (BEP 7).
+    async fn announce_over(
+        &self,
+        url: &TrackerUrl,
+        request: &AnnounceRequest,
+        addrs: Vec<SocketAddr>,
+    ) -> Result<AnnounceReply, Cause> {
         let (v4, v6): (Vec<_>, Vec<_>) = addrs.into_iter().partition(SocketAddr::is_ipv4);
         if v4.is_empty() || v6.is_empty() {
             return self.announce_to(url, request, if v4.is_empty() { &v6 } else { &v4 }).await;

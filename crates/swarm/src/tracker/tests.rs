@@ -107,21 +107,27 @@ async fn peers_find_each_other_over_both_forms_and_families() {
 }
 
 #[tokio::test]
-async fn a_name_with_both_families_announces_over_both() {
-    let addrs: Vec<_> = tokio::net::lookup_host(("localhost", 1)).await.unwrap().collect();
-    if !has_ipv6() || !addrs.iter().any(SocketAddr::is_ipv6) || !addrs.iter().any(SocketAddr::is_ipv4) {
-        eprintln!("skipped: localhost has not both families here");
+async fn a_tracker_with_addresses_of_both_families_hears_from_us_over_both() {
+    if !has_ipv6() {
+        eprintln!("skipped: no IPv6 here");
         return;
     }
     let server = Running::start(Ipv6Addr::UNSPECIFIED.into(), ServerOptions::default()).await;
     let client = patient();
+    let addrs: Vec<SocketAddr> =
+        vec![(Ipv6Addr::LOCALHOST, server.port).into(), (Ipv4Addr::LOCALHOST, server.port).into()];
     for scheme in ["http", "udp"] {
-        let url = url(&format!("{scheme}://localhost:{}/announce", server.port));
-        client.announce(&url, &request(1001, 0)).await.unwrap();
-        let mut peers = client.announce(&url, &request(1002, 5)).await.unwrap().peers;
+        let url = url(&format!("{scheme}://tracker.example:{}/announce", server.port));
+        client.0.announce_over(&url, &request(1001, 0), addrs.clone()).await.unwrap();
+        let mut peers = client.0.announce_over(&url, &request(1002, 5), addrs.clone()).await.unwrap().peers;
+        peers.retain(|peer| peer.port() == 1001); // HTTP names our other half too.
         peers.sort();
         assert_eq!(peers, ["127.0.0.1:1001".parse().unwrap(), "[::1]:1001".parse().unwrap()], "{scheme}");
     }
+    // One family's failure is not the tracker's.
+    let addrs = vec![(Ipv6Addr::LOCALHOST, 1).into(), addrs[1]];
+    client.0.announce_over(&url("udp://tracker.example:1"), &request(1003, 5), addrs).await.unwrap();
+    server.stop().await;
 }
 
 #[tokio::test]
@@ -142,6 +148,38 @@ async fn many_announces_share_one_socket_and_one_connection_id() {
     assert!(results.iter().all(Result::is_ok));
     assert_eq!(client.0.sessions.len(), 1);
     server.stop().await;
+}
+
+#[tokio::test]
+async fn http_announces_at_once_are_bounded() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = url(&format!("http://{}/announce", listener.local_addr().unwrap()));
+    let client = patient();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..HTTP_ANNOUNCES_MAX + 10 {
+        let (client, url) = (client.clone(), url.clone());
+        tasks.spawn(async move { client.announce(&url, &request(9, 1)).await });
+    }
+    let mut held = Vec::new();
+    while held.len() < HTTP_ANNOUNCES_MAX {
+        held.push(listener.accept().await.unwrap().0);
+    }
+    // The rest come only when places are free.
+    assert!(tokio::time::timeout(Duration::from_millis(100), listener.accept()).await.is_err());
+    held.clear();
+    for _ in 0..10 {
+        drop(listener.accept().await.unwrap());
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_err));
+}
+
+#[tokio::test]
+async fn udp_sockets_are_bounded() {
+    let sessions = udp::Sessions::default();
+    for port in 1..=udp::SESSIONS_MAX as u16 + 10 {
+        sessions.get((Ipv4Addr::LOCALHOST, port).into()).await.map(drop).unwrap();
+    }
+    assert_eq!(sessions.len(), udp::SESSIONS_MAX);
 }
 
 #[tokio::test]

@@ -254,3 +254,39 @@ fn without_trackers_nothing_happens() {
     a.stop();
     assert!(a.is_stopped());
 }
+
+/// A day with trackers that answer anything: time always goes on, and nobody is asked more often than the floor allows.
+#[test]
+fn a_day_of_random_trackers_never_spins() {
+    for seed in 0..50 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let start = Instant::now();
+        let hashes = InfoHashes { v1: Some([1; 20]), v2: Some([2; 32]) };
+        let config = AnnouncerConfig { hashes, peer_id: [0; 20], port: 1, key: 0, seed };
+        let mut a = Announcer::new(config, &[urls(&["a", "b"]), urls(&["c"])], start);
+        let (mut now, mut asked) = (start, [0u32; 3]);
+        while let Some(at) = a.deadline() {
+            if at > start + Duration::from_secs(86_400) {
+                break;
+            }
+            now = now.max(at);
+            while let Some(action) = a.poll(&NONE, now) {
+                asked[usize::from(action.tracker.host().as_bytes()[0] - b'a')] += 1;
+                let reply =
+                    AnnounceReply { interval_min: rng.bool().then_some(Duration::ZERO), ..reply(rng.u64(0..100)) };
+                let retry = [Retry::Unsaid, Retry::After(Duration::ZERO)][rng.usize(0..2)];
+                let outcome = if rng.bool() { Outcome::Reply(&reply) } else { Outcome::Failed { reason: "", retry } };
+                a.on_outcome(action.id, outcome, now);
+                match rng.u8(0..20) {
+                    0 => a.on_complete(now),
+                    1 => a.hurry(now),
+                    _ => {}
+                }
+            }
+            assert!(a.deadline().is_none_or(|next| next > now), "seed {seed}: no progress");
+        }
+        // Two hashes, each at most once in INTERVAL_FLOOR, and one `completed` in twenty besides.
+        let bound = 2 * 86_400 / INTERVAL_FLOOR.as_secs() as u32 * 11 / 10;
+        assert!(asked.iter().all(|count| *count < bound), "seed {seed}: {asked:?}");
+    }
+}

@@ -1,5 +1,7 @@
 //! The tracker through its two doors, in virtual time.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::tracker::udp::{self, CONNECTION_ID_ACCEPTED};
 use crate::tracker::{AnnounceReply, ReplyError, http as client};
@@ -258,4 +260,28 @@ fn connection_ids_are_good_for_two_minutes_and_one_address() {
     assert!(!is_answered("10.0.0.2:999".parse().unwrap(), id, given), "another address");
     assert!(!is_answered(source, id ^ 1, given));
     assert_eq!(t.stats().dropped, 3);
+}
+
+proptest! {
+    /// The count of all peers is the sum of the swarms', and the limits hold, whatever is announced and however time goes.
+    #[test]
+    fn counts_and_limits_hold(
+        steps in proptest::collection::vec((0u8..6, 1u16..12, 0u64..2, 0usize..4, 0u64..1500), 0..150),
+    ) {
+        let mut now = Instant::now();
+        let mut config = TrackerConfig::new(1, [9; 16]);
+        (config.contents_max, config.peers_per_content_max, config.peers_max) = (4, 5, 12);
+        let mut t = Tracker::new(config, now);
+        for (content, port, left, event, wait_s) in steps {
+            now += Duration::from_secs(wait_s);
+            let event = [Event::None, Event::Started, Event::Completed, Event::Stopped][event];
+            let request = AnnounceRequest { info_hash: [content; 20], ..request(port, left, event) };
+            let ip = if port % 2 == 0 { "10.0.0.1" } else { "2001:db8::1" };
+            http(&mut t, ip, &request, "", now);
+            let sum: usize = t.swarms.values().map(Swarm::len).sum();
+            prop_assert_eq!(t.stats().peers, sum);
+            prop_assert!(sum <= 12 && t.swarms.len() <= 4 && t.by_age.len() == t.swarms.len());
+            prop_assert!(t.swarms.values().all(|swarm| swarm.len() <= 5));
+        }
+    }
 }
