@@ -90,16 +90,46 @@ pub fn verify(
     layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
     root: &Path,
     cancel: &AtomicBool,
-    mut progress: impl FnMut(u64, u64),
+    progress: impl FnMut(u64, u64),
 ) -> Result<Report, VerifyError> {
-    let nodes = expected_nodes(info, layers)?;
     let (mut states, on_disk): (Vec<FileState>, Vec<u64>) =
         info.files.iter().map(|file| look(file, &root.join(&file.path))).unzip();
+    let all: Vec<u32> = (0..info.geometry.piece_count()).collect();
+    let unreadable = |file, kind| states[file] = FileState::Unreadable(kind);
+    let good = check(info, layers, root, (&all, &on_disk), cancel, progress, unreadable)?;
+    let files = info.files.iter().zip(states).map(|(file, state)| file_report(info, file, state, &good)).collect();
+    Ok(Report { pieces: good, files })
+}
+
+/// Which of `pieces` are good: [`verify`] for some of a content.
+pub fn verify_pieces(
+    info: &Info,
+    layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
+    root: &Path,
+    pieces: &[u32],
+    cancel: &AtomicBool,
+    progress: impl FnMut(u64, u64),
+) -> Result<Bitfield, VerifyError> {
+    let on_disk: Vec<u64> = info.files.iter().map(|file| look(file, &root.join(&file.path)).1).collect();
+    check(info, layers, root, (pieces, &on_disk), cancel, progress, |_, _| {})
+}
+
+/// Hashes the pieces that can be read whole. `unreadable` is told of files that could not be after all.
+fn check(
+    info: &Info,
+    layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
+    root: &Path,
+    (pieces, on_disk): (&[u32], &[u64]),
+    cancel: &AtomicBool,
+    mut progress: impl FnMut(u64, u64),
+    mut unreadable: impl FnMut(usize, io::ErrorKind),
+) -> Result<Bitfield, VerifyError> {
+    let nodes = expected_nodes(info, layers)?;
     let geometry = &info.geometry;
-    let mut unreadable = Bitfield::new(geometry.piece_count());
-    for (file, on_disk) in info.files.iter().zip(&on_disk) {
+    let mut cut = Bitfield::new(geometry.piece_count());
+    for (file, on_disk) in info.files.iter().zip(on_disk) {
         for piece in pieces_of(info, file.offset + on_disk, file.length - on_disk) {
-            unreadable.set(piece);
+            cut.set(piece);
         }
     }
     let (extent_files, extents): (Vec<usize>, Vec<Extent>) = info
@@ -113,17 +143,19 @@ pub fn verify(
         extents,
         piece_length: geometry.piece_length(),
         total: geometry.total(),
-        pieces: unreadable.iter_zeros().collect(),
+        pieces: pieces.iter().copied().filter(|piece| !cut.get(*piece)).collect(),
         sha1: info.version != Version::V2,
         sha256: info.version != Version::V1,
     };
-    let mut done: u64 = unreadable.iter_ones().map(|piece| u64::from(geometry.piece_len(piece))).sum();
+    let total: u64 = pieces.iter().map(|piece| u64::from(geometry.piece_len(*piece))).sum();
+    let readable: u64 = plan.pieces.iter().map(|piece| u64::from(geometry.piece_len(*piece))).sum();
+    let mut done = total - readable;
     let (mut good, mut missing) = (Bitfield::new(geometry.piece_count()), plan.pieces.len());
     scan(&plan, cancel, |event| {
         match event {
             Event::Progress(bytes) => {
                 done += bytes;
-                progress(done.min(geometry.total()), geometry.total());
+                progress(done.min(total), total);
             }
             Event::Piece(piece, Ok(hashes)) => {
                 missing -= 1;
@@ -134,7 +166,7 @@ pub fn verify(
             Event::Piece(_, Err(fault)) => {
                 missing -= 1;
                 if fault.error.kind() != io::ErrorKind::UnexpectedEof {
-                    states[extent_files[fault.extent]] = FileState::Unreadable(fault.error.kind());
+                    unreadable(extent_files[fault.extent], fault.error.kind());
                 }
             }
         }
@@ -143,9 +175,8 @@ pub fn verify(
     if missing > 0 || cancel.load(Ordering::Relaxed) {
         return Err(VerifyError::Canceled);
     }
-    progress(geometry.total(), geometry.total());
-    let files = info.files.iter().zip(states).map(|(file, state)| file_report(info, file, state, &good)).collect();
-    Ok(Report { pieces: good, files })
+    progress(total, total);
+    Ok(good)
 }
 
 /// The hash that each piece must have in its file's tree; empty for v1.

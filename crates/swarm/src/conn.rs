@@ -289,7 +289,7 @@ impl Conn {
         };
         // Bytes of the next header that the framer holds already.
         let mut gathered = self.receiver.gathered_len();
-        let crate::torrent::State { core, buffers, .. } = torrent;
+        let crate::torrent::State { core, buffers: Some(buffers), .. } = torrent else { return };
         for (index, range) in core.expected(self.id).filter(|range| Some(*range) != arriving).enumerate() {
             if ahead < range.len as usize || index >= scratch.headers.len() || scratch.iovecs.len() + 3 > SEGMENTS_MAX {
                 break;

@@ -164,15 +164,6 @@ impl Disk {
         self.shared.lock().tasks.push_back(Box::new(task));
         self.shared.wake.notify_one();
     }
-
-    /// Runs `task` on a disk thread and waits for its answer; `None` when the threads are gone.
-    pub async fn ask<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let (answer, wait) = tokio::sync::oneshot::channel();
-        self.run(move || {
-            let _ = answer.send(task());
-        });
-        wait.await.ok()
-    }
 }
 
 impl Drop for Disk {

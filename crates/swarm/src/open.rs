@@ -240,7 +240,7 @@ fn unwanted_pieces(info: &Info, wanted: &[bool]) -> Vec<(u32, Priority)> {
 }
 
 /// Runs `work` where it may block.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(failed) => std::panic::resume_unwind(failed.into_panic()),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anabranch_bittorrent::choker::ChokerConfig;
+use anabranch_bittorrent::choker;
 use anabranch_bittorrent::handshake::peer_id;
 use anabranch_bittorrent::peerbook::Source as PeerSource;
 use anabranch_bittorrent::picker::{Order, RequestStrategy};
@@ -66,7 +66,7 @@ pub struct SessionConfig {
     /// How requests are spread over connections.
     pub strategy: RequestStrategy,
     /// Upload slots.
-    pub choker: ChokerConfig,
+    pub choker: choker::Config,
     /// Whether peers may be exchanged with peers (BEP 11).
     pub pex: bool,
     /// How files get their space.
@@ -93,7 +93,7 @@ impl Default for SessionConfig {
             buffer_bytes: BUFFER_BYTES_DEFAULT,
             disk_threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).clamp(1, 4)),
             strategy: RequestStrategy::default(),
-            choker: ChokerConfig::default(),
+            choker: choker::Config::default(),
             pex: true,
             preallocate: Preallocate::default(),
             state_dir: None,
@@ -377,7 +377,7 @@ impl Session {
         for torrent in torrents {
             let resume = torrent.borrow().resume.clone();
             if let Some(resume) = resume {
-                let _ = self.shared.disk.ask(move || resume.close(false)).await;
+                let _ = open::blocking(move || resume.close(false)).await;
             }
         }
     }
@@ -433,15 +433,14 @@ impl Shared {
     /// Everything wanted is there: recorded first, told then.
     pub fn finished(self: &Rc<Self>, id: TorrentId) {
         let Some(torrent) = self.torrent(id) else { return };
-        let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let resume = torrent.borrow().resume.clone();
             if let Some(resume) = resume {
-                let closed = shared.disk.ask(move || {
+                let closed = open::blocking(move || {
                     resume.storage().create_empty_files_and_links()?;
                     resume.close(false)
                 });
-                if let Some(Err(error)) = closed.await {
+                if let Err(error) = closed.await {
                     torrent.borrow().tell(EventKind::Failed { reason: error.to_string() });
                     return;
                 }
@@ -458,7 +457,7 @@ impl Shared {
             order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
             strategy: self.config.strategy,
             open_bytes_max: self.config.buffer_bytes,
-            choker: self.config.choker.clone(),
+            choker: self.config.choker,
             pex: self.config.pex,
             seed: self.config.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         }
@@ -575,7 +574,7 @@ async fn housekeeping(shared: Rc<Shared>) {
             resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
             if resume.checkpoint_due(now) {
                 // A failure here shows again at the next write, which reports it.
-                let _ = shared.disk.ask(move || resume.checkpoint()).await;
+                let _ = open::blocking(move || resume.checkpoint()).await;
             }
         }
     }

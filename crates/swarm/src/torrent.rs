@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::peerbook::{PeerBook, Source};
-use anabranch_bittorrent::torrent::{Event as CoreEvent, Torrent, Verdict};
+use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
 use anabranch_content::storage::{ResumeStore, Storage};
 use tokio::sync::Notify;
@@ -216,6 +216,11 @@ impl State {
         self.conns.values().for_each(|handle| handle.close(reason.to_owned()));
     }
 
+    /// Whether more peers would be of use.
+    pub fn wants_peers(&self) -> bool {
+        !self.core.is_finished() || self.core.info().is_none()
+    }
+
     // ---- memory ----
 
     /// Tells the core how much more may be asked for.
@@ -294,11 +299,11 @@ impl State {
         match verified.outcome {
             Outcome::Good { digests } => {
                 self.tell(EventKind::Piece { index: verified.piece });
-                self.core.piece_verified(verified.piece, Verdict::Good { digests }, now);
+                self.core.piece_verified(verified.piece, PieceOutcome::Good { digests }, now);
             }
             Outcome::Bad { digests } => {
                 self.tell(EventKind::PieceFailed { index: verified.piece });
-                self.core.piece_verified(verified.piece, Verdict::Bad { digests }, now);
+                self.core.piece_verified(verified.piece, PieceOutcome::Bad { digests }, now);
             }
             Outcome::Failed { error, job } => {
                 self.stalled.push(*job);

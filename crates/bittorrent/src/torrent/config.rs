@@ -1,6 +1,6 @@
 //! What a torrent is told by its owner.
 
-use crate::choker::ChokerConfig;
+use crate::choker;
 use crate::picker::{Order, RequestStrategy};
 
 /// Most bytes under way over one connection: 1 Gbit/s at 250 ms. The driver's memory bounds the sum.
@@ -40,7 +40,7 @@ pub struct TorrentConfig {
     /// Bytes of unverified pieces above which no further piece is begun.
     pub open_bytes_max: u64,
     /// Upload slots and their timing.
-    pub choker: ChokerConfig,
+    pub choker: choker::Config,
     /// Whether peers may be exchanged (BEP 11); a private torrent never does (BEP 27).
     pub pex: bool,
     /// Where all random choices come from.

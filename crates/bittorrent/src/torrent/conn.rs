@@ -8,6 +8,7 @@ use anabranch_content::bitfield::Bitfield;
 
 use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX};
 use crate::PeerKey;
+use crate::choker::SNUBBED_AFTER;
 use crate::extension::{ExtensionIds, PexState};
 use crate::pipeline::{Pipeline, REQQ_DEFAULT};
 use crate::rate::Rate;
@@ -39,7 +40,6 @@ pub(super) struct Conn {
     pub address: SocketAddr,
     pub outgoing: bool,
     pub fast: bool,
-    pub extended: bool,
     pub v2: bool,
 
     /// Control messages waiting to be sent.
@@ -112,7 +112,6 @@ impl Conn {
             address,
             outgoing,
             fast: negotiated.fast,
-            extended: negotiated.extended,
             v2: negotiated.v2,
             out: Vec::new(),
             dirty: false,
@@ -164,6 +163,11 @@ impl Conn {
     /// Whether the peer has everything.
     pub fn is_seed(&self) -> bool {
         self.bits().is_some_and(|bits| bits.is_full() && !bits.is_empty())
+    }
+
+    /// Whether the peer leaves our requests unanswered for long (BEP 3, "anti-snubbing").
+    pub fn is_snubbing(&self, now: Instant) -> bool {
+        !self.requests.is_empty() && now.saturating_duration_since(self.last_progress) >= SNUBBED_AFTER
     }
 
     /// Keeps a have message for the day when the piece count is known.

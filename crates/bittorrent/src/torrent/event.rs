@@ -50,8 +50,8 @@ pub enum Event {
 
 /// The outcome of verifying a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The hash is right and the bytes are written. `digests` (one a block) only where [`super::Torrent::wants_digests`] said so.
+pub enum PieceOutcome {
+    /// The hash is right and the bytes are written. `digests` (one a block) only where `wants_digests` said so.
     Good {
         /// One digest a block.
         digests: Vec<u64>,
@@ -61,8 +61,6 @@ pub enum Verdict {
         /// One digest a block.
         digests: Vec<u64>,
     },
-    /// It could not be written or read; it is fetched again when storage works.
-    Lost,
 }
 
 /// What a piece has to hash to.

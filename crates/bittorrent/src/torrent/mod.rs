@@ -35,7 +35,7 @@ use anabranch_content::info::{Info, InfoHashes, Sha256Digest};
 
 pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
 pub use conn::Negotiated;
-pub use event::{Event, ExpectedHash, Placement, Verdict};
+pub use event::{Event, ExpectedHash, PieceOutcome, Placement};
 
 use crate::blame::Blame;
 use crate::choker::Choker;
@@ -203,7 +203,6 @@ pub struct Torrent {
     next_conn: u32,
     next_peer: u32,
     choker: Choker,
-    choke_deadline: Option<Instant>,
     next_tick: Instant,
     paused: bool,
     room_bytes: u64,
@@ -217,7 +216,7 @@ pub struct Torrent {
 impl Torrent {
     /// A torrent whose metadata is not known yet; it is fetched from peers (BEP 9) unless `set_content` comes first.
     pub fn new(hashes: InfoHashes, config: TorrentConfig, now: Instant) -> Self {
-        let choker = Choker::new(config.choker.clone(), config.seed, now);
+        let choker = Choker::new(config.choker, config.seed);
         Self {
             hashes,
             content: None,
@@ -228,7 +227,6 @@ impl Torrent {
             next_conn: 0,
             next_peer: 0,
             choker,
-            choke_deadline: None,
             next_tick: now,
             paused: false,
             room_bytes: u64::MAX,
@@ -240,12 +238,14 @@ impl Torrent {
         }
     }
 
-    /// Gives the torrent its content: what it is, the Merkle layers at hand, and the pieces that are verified already.
+    /// Gives the torrent its content: what it is, the Merkle layers at hand, the pieces that are verified already, and how
+    /// much pieces are wanted where that is not [`Priority::NORMAL`].
     pub fn set_content(
         &mut self,
         info: Arc<Info>,
         layers: HashMap<Sha256Digest, Box<[Sha256Digest]>>,
         have: Bitfield,
+        priorities: Vec<(u32, Priority)>,
         now: Instant,
     ) {
         debug_assert_eq!(info.geometry.piece_count(), have.len());
@@ -264,6 +264,9 @@ impl Torrent {
         let hashes = HashStore::new(&info, layers);
         for piece in hashes.unknown_pieces(&info) {
             picker.set_fetchable(piece, false);
+        }
+        for (piece, priority) in priorities {
+            picker.set_priority(piece, priority);
         }
         if info.private {
             self.config.pex = false;
@@ -366,7 +369,7 @@ impl Torrent {
         if let Some(peer) = self.peers.get_mut(&conn.peer) {
             peer.conns.retain(|other| *other != id);
         }
-        self.rechoke_soon(now);
+        self.choker.on_gone(conn.peer, id, now);
         self.fill_all_requests(now);
     }
 
@@ -390,11 +393,11 @@ impl Torrent {
             }
             Message::Interested => {
                 conn.interested_in_us = true;
-                self.rechoke_now(now);
+                self.on_interested(id, now);
             }
             Message::NotInterested => {
                 conn.interested_in_us = false;
-                self.rechoke_soon(now);
+                self.on_uninterested(id, now);
             }
             Message::Have(piece) => self.on_have(id, piece, now)?,
             Message::Bitfield(bytes) => self.on_bitfield(id, bytes, now)?,
@@ -536,8 +539,8 @@ impl Torrent {
 
     /// Does what time asks for.
     pub fn on_time(&mut self, now: Instant) {
-        if self.choke_deadline.is_some_and(|deadline| deadline <= now) {
-            self.rechoke_now(now);
+        if self.choker.deadline().is_some_and(|deadline| deadline <= now) {
+            self.rechoke(now);
         }
         if now < self.next_tick {
             return;
@@ -555,7 +558,7 @@ impl Torrent {
 
     /// When [`Torrent::on_time`] wants to be called next, if at all.
     pub fn next_deadline(&self) -> Option<Instant> {
-        (!self.conns.is_empty()).then(|| self.choke_deadline.map_or(self.next_tick, |at| at.min(self.next_tick)))
+        (!self.conns.is_empty()).then(|| self.choker.deadline().map_or(self.next_tick, |at| at.min(self.next_tick)))
     }
 
     fn check_silence(&mut self, id: ConnId, now: Instant) {
@@ -615,12 +618,33 @@ impl Torrent {
 
     /// Whether every wanted piece is verified.
     pub fn is_finished(&self) -> bool {
-        self.content.as_ref().is_some_and(|content| (content.picker.wanted_missing_count() == 0))
+        self.content.as_ref().is_some_and(|content| content.picker.wanted_missing_count() == 0)
     }
 
     /// Piece layers known so far (BEP 52), to be kept with the metainfo.
     pub fn piece_layers(&self) -> impl Iterator<Item = (&Sha256Digest, &[Sha256Digest])> {
         self.content.iter().flat_map(|content| content.hashes.layers())
+    }
+
+    /// Bytes of wanted pieces: verified, and all. `None` while the content is unknown.
+    pub fn wanted_bytes(&self) -> Option<(u64, u64)> {
+        let content = self.content.as_ref()?;
+        let geometry = &content.info.geometry;
+        // Wanted pieces are either verified or missing; both kinds are rarely all but a few of the same length.
+        let mut done = 0;
+        let mut total = 0;
+        for piece in 0..geometry.piece_count() {
+            let (have, wanted) = (content.have.get(piece), content.picker.wants(piece));
+            let len = u64::from(geometry.data_len(piece));
+            done += if have { len } else { 0 };
+            total += if have || wanted { len } else { 0 };
+        }
+        Some((done, total))
+    }
+
+    /// Payload that a connection moved, both ways.
+    pub fn conn_bytes(&self, id: ConnId) -> u64 {
+        self.conns.get(&id).map_or(0, |conn| conn.downloaded_bytes + conn.uploaded_bytes)
     }
 
     /// Totals and rates.
@@ -659,7 +683,7 @@ impl Torrent {
     pub fn set_priority(&mut self, piece: u32, priority: Priority, now: Instant) {
         if let Some(content) = &mut self.content {
             content.picker.set_priority(piece, priority);
-            content.finished &= (content.picker.wanted_missing_count() == 0);
+            content.finished &= content.picker.wanted_missing_count() == 0;
         }
         let ids: Vec<ConnId> = self.conns.keys().copied().collect();
         ids.into_iter().for_each(|id| self.update_interest(id, now));
@@ -705,7 +729,7 @@ impl Torrent {
     fn check_finished(&mut self) {
         if let Some(content) = &mut self.content
             && !content.finished
-            && (content.picker.wanted_missing_count() == 0)
+            && content.picker.wanted_missing_count() == 0
         {
             content.finished = true;
             self.events.push_back(Event::Finished);
@@ -727,6 +751,13 @@ impl Torrent {
         self.next_peer += 1;
         self.peers.insert(key, Peer { peer_id, address, conns: Vec::new(), downloaded_bytes: 0, uploaded_bytes: 0 });
         key
+    }
+
+    /// A connection ended because its peer broke the protocol: the peer is not dealt with again.
+    pub fn misbehaved(&mut self, id: ConnId, fault: &str) {
+        if let Some(peer) = self.conns.get(&id).map(|conn| conn.peer) {
+            self.ban(peer, fault);
+        }
     }
 
     fn ban(&mut self, key: PeerKey, reason: &str) {

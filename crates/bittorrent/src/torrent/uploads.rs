@@ -1,15 +1,13 @@
 //! What is asked of us, and whom we serve.
 
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::config::{UPLOAD_OVERFLOW_MAX, UPLOAD_QUEUE_MAX};
 use super::{PeerMisbehaved, REQUEST_LEN_MAX, Torrent};
-use crate::ConnId;
-use crate::choker::{ChokePeer, Mode};
+use crate::choker;
+use crate::{ConnId, PeerKey};
 use crate::wire::{BlockRange, Message};
-
-/// A change in who is interested is acted on within this time where it is not urgent.
-const RECHOKE_SOON: Duration = Duration::from_millis(500);
 
 impl Torrent {
     /// The next block to send over `id`, if any. The caller sends it or closes the connection.
@@ -71,37 +69,55 @@ impl Torrent {
         }
     }
 
-    /// Decides anew whom to serve, now.
-    pub(super) fn rechoke_now(&mut self, now: Instant) {
-        let mode = if self.is_complete() { Mode::Seed } else { Mode::Leech };
-        let peers: Vec<ChokePeer> = self
-            .peers
-            .iter()
-            .filter(|(_, peer)| !peer.conns.is_empty())
-            .map(|(key, peer)| {
-                let conns = || peer.conns.iter().filter_map(|id| self.conns.get(id).map(|conn| (*id, conn)));
-                ChokePeer {
-                    peer: *key,
-                    conns: conns().map(|(id, _)| id).collect(),
-                    interested: conns().any(|(_, conn)| conn.interested_in_us && !conn.closing),
-                    snubbed: conns().all(|(_, conn)| conn.pipeline.is_stalled()),
-                    downloaded_bytes: peer.downloaded_bytes,
-                    uploaded_bytes: peer.uploaded_bytes,
-                    connected: conns().map(|(_, conn)| conn.opened).min().unwrap_or(now),
-                }
-            })
-            .collect();
-        let round = self.choker.round(&peers, mode, now);
-        self.choke_deadline = Some(round.next);
-        for (id, choke) in round.changes {
-            self.set_choking(id, choke);
+    pub(super) fn on_interested(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        let sent_bytes = self.peers.get(&conn.peer).map_or(0, |peer| peer.uploaded_bytes);
+        if self.choker.on_interested(conn.peer, id, sent_bytes, now) {
+            self.set_choking(id, false);
         }
     }
 
-    /// Decides anew shortly: several changes at once cost one round.
-    pub(super) fn rechoke_soon(&mut self, now: Instant) {
-        let soon = now + RECHOKE_SOON;
-        self.choke_deadline = Some(self.choke_deadline.map_or(soon, |at| at.min(soon)));
+    pub(super) fn on_uninterested(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        if self.choker.on_gone(conn.peer, id, now) {
+            self.set_choking(id, true);
+        }
+        self.close_if_useless(id);
+    }
+
+    /// Decides anew whom to serve.
+    pub(super) fn rechoke(&mut self, now: Instant) {
+        let pieces = u64::from(self.piece_count().max(1));
+        let mut peers: BTreeMap<PeerKey, choker::Peer> = BTreeMap::new();
+        let mut upload_rate_bytes = 0;
+        for (id, conn) in &mut self.conns {
+            upload_rate_bytes += conn.up.bytes_per_sec(now);
+            if !conn.interested_in_us || conn.closing {
+                continue;
+            }
+            let entry = peers.entry(conn.peer).or_insert_with(|| choker::Peer {
+                key: conn.peer,
+                conns: Vec::new(),
+                download_rate_bytes: 0,
+                sent_bytes: self.peers.get(&conn.peer).map_or(0, |peer| peer.uploaded_bytes),
+                snubbed: true,
+                connected_at: conn.opened,
+                progress_permille: 0,
+            });
+            entry.conns.push(*id);
+            entry.download_rate_bytes += conn.down.bytes_per_sec(now);
+            entry.snubbed &= conn.is_snubbing(now);
+            entry.connected_at = entry.connected_at.min(conn.opened);
+            let permille = conn.bits().map_or(0, |bits| u64::from(bits.count()) * 1000 / pieces) as u16;
+            entry.progress_permille = entry.progress_permille.max(permille);
+        }
+        let peers: Vec<choker::Peer> = peers.into_values().collect();
+        let mut changes = Vec::new();
+        let seeding = self.is_finished();
+        self.choker.round(&peers, seeding, upload_rate_bytes, now, &mut changes);
+        for change in changes {
+            self.set_choking(change.conn, change.choke);
+        }
     }
 
     fn set_choking(&mut self, id: ConnId, choke: bool) {

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use super::{ConnId, ExpectedHash, Torrent, Verdict};
+use super::{ConnId, ExpectedHash, PieceOutcome, Torrent};
 use crate::PeerKey;
+use crate::blame::{Cleared, Sent, Verdict};
 use crate::wire::Message;
 
 impl Torrent {
@@ -19,35 +20,32 @@ impl Torrent {
 
     /// Whether `piece` failed before, so that the verdict on it needs the digests of its blocks.
     pub fn wants_digests(&self, piece: u32) -> bool {
-        self.content.as_ref().is_some_and(|content| content.blame.is_suspect(piece))
+        self.content.as_ref().is_some_and(|content| content.blame.is_suspected(piece))
     }
 
     /// A piece that was complete has been verified and, when good, written.
-    pub fn piece_verified(&mut self, piece: u32, verdict: Verdict, now: Instant) {
-        match verdict {
-            Verdict::Good { digests } => self.piece_good(piece, &digests, now),
-            Verdict::Bad { digests } => self.piece_bad(piece, &digests),
-            Verdict::Lost => {
-                if let Some(content) = &mut self.content {
-                    content.picker.piece_failed(piece);
-                }
-            }
+    pub fn piece_verified(&mut self, piece: u32, outcome: PieceOutcome, now: Instant) {
+        match outcome {
+            PieceOutcome::Good { digests } => self.piece_good(piece, &digests, now),
+            PieceOutcome::Bad { digests } => self.piece_bad(piece, &digests),
         }
         self.fill_starved(now);
     }
 
     fn piece_good(&mut self, piece: u32, digests: &[u64], now: Instant) {
-        let senders = self.senders(piece);
         let Some(content) = &mut self.content else { return };
         content.picker.piece_passed(piece);
         let first_time = content.have.set(piece);
-        let guilty = content.blame.piece_passed(piece, digests, &senders);
+        let digest = |block: u32| digests.get(block as usize).copied().map_or(0, u128::from);
+        let Cleared { guilty, cleared } = match content.blame.is_suspected(piece) {
+            true => content.blame.piece_passed(piece, digest),
+            false => Cleared::default(),
+        };
         if first_time {
             let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-            for id in ids {
-                self.send_have(id, piece);
-            }
+            ids.into_iter().for_each(|id| self.send_have(id, piece));
         }
+        self.set_parole(&cleared, false);
         for peer in guilty {
             self.ban(peer, &format!("it sent wrong data for piece {piece}"));
         }
@@ -58,27 +56,30 @@ impl Torrent {
     }
 
     fn piece_bad(&mut self, piece: u32, digests: &[u64]) {
-        let senders = self.senders(piece);
         let Some(content) = &mut self.content else { return };
         self.stats.wasted_bytes += u64::from(content.info.geometry.data_len(piece));
-        let guilty = content.blame.piece_failed(piece, digests, &senders);
+        let sent = content.picker.contributors(piece).filter_map(|(block, conn)| {
+            // Who is too long gone to be remembered cannot be blamed.
+            let peer = *self.origins.get(&conn)?;
+            Some(Sent { block, peer, digest: u128::from(*digests.get(block as usize)?) })
+        });
+        let Verdict { guilty, suspects, parole } = content.blame.piece_failed(piece, sent.collect());
         content.picker.piece_failed(piece);
-        content.picker.prefer_single_source(piece);
+        let of_suspects = self.origins.iter().filter(|(_, peer)| suspects.contains(peer)).map(|(conn, _)| *conn);
+        content.picker.prefer_single_source(piece, of_suspects.collect());
+        self.set_parole(&parole, true);
         for peer in guilty {
             self.ban(peer, &format!("it sent wrong data for piece {piece}"));
         }
     }
 
-    /// Who sent each block of a complete piece. Connections that are gone since keep their peer.
-    fn senders(&self, piece: u32) -> Vec<Option<PeerKey>> {
-        let Some(content) = &self.content else { return Vec::new() };
-        let mut senders = vec![None; content.info.geometry.block_count(piece) as usize];
-        for (block, conn) in content.picker.contributors(piece) {
-            if let Some(sender) = senders.get_mut(block as usize) {
-                *sender = self.origins.get(&conn).copied();
-            }
+    /// A peer on parole gets pieces of its own, so that its next failure is its alone.
+    fn set_parole(&mut self, peers: &[PeerKey], parole: bool) {
+        let Some(content) = &mut self.content else { return };
+        for peer in peers {
+            let conns = self.peers.get(peer).map_or(&[][..], |peer| &peer.conns);
+            conns.iter().for_each(|conn| content.picker.set_parole(*conn, parole));
         }
-        senders
     }
 
     fn send_have(&mut self, id: ConnId, piece: u32) {
@@ -99,7 +100,6 @@ impl Torrent {
             self.send_upload_only(id);
             self.close_if_useless(id);
         }
-        self.rechoke_soon(now);
     }
 
     /// Verified pieces turned out to be damaged or gone on disk: they are fetched again.

@@ -151,6 +151,11 @@ impl Receiver {
         end
     }
 
+    /// Bytes of the next message's front that are held already, its length prefix included; 0 between messages.
+    pub fn gathered_len(&self) -> usize {
+        if self.scratch_done { 0 } else { self.scratch.len() }
+    }
+
     /// Messages that were skipped because their number means nothing to us.
     pub fn unknown_count(&self) -> u32 {
         self.unknown_count
