@@ -34,7 +34,7 @@ use crate::hash::{sha1, sha256};
 use crate::info::{InfoHashes, Sha1Digest, Sha256Digest, Version};
 use crate::merkle;
 use encode::{Dict, Value};
-use scan::{Event, Extent, Plan, scan};
+use scan::{Extent, Plan, scan};
 use walk::{Entry, EntryKind, Stamp};
 
 /// Longest piece chosen unasked: longer ones take long to get and so to pass on.
@@ -455,21 +455,20 @@ fn hash_all(layout: &Layout, cancel: &AtomicBool, progress: &mut impl FnMut(u64,
     let (mut done, mut missing, mut fault) = (0, plan.pieces.len(), None);
     // Padding is hashed for v1, and not touched for v2.
     let total = if plan.sha1 { plan.total } else { plan.extents.iter().map(|extent| extent.length).sum() };
-    scan(plan, cancel, |event| {
-        match event {
-            Event::Progress(bytes) => {
-                done += bytes;
-                progress(done, total);
-            }
-            Event::Piece(piece, Ok(hashes)) => {
-                missing -= 1;
-                pieces.get_mut(piece as usize).zip(hashes.sha1).into_iter().for_each(|(place, hash)| *place = hash);
-                nodes.get_mut(piece as usize).zip(hashes.sha256).into_iter().for_each(|(place, hash)| *place = hash);
-            }
-            Event::Piece(_, Err(error)) => {
-                fault = Some(error);
-                return ControlFlow::Break(());
-            }
+    scan(plan, cancel, |report| {
+        done += report.bytes;
+        progress(done, total);
+        for (piece, result) in report.pieces {
+            let hashes = match result {
+                Ok(hashes) => hashes,
+                Err(error) => {
+                    fault = Some(error);
+                    return ControlFlow::Break(());
+                }
+            };
+            missing -= 1;
+            pieces.get_mut(piece as usize).zip(hashes.sha1).into_iter().for_each(|(place, hash)| *place = hash);
+            nodes.get_mut(piece as usize).zip(hashes.sha256).into_iter().for_each(|(place, hash)| *place = hash);
         }
         ControlFlow::Continue(())
     });
