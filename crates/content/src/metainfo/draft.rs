@@ -102,11 +102,12 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    pub fn of(file: Value<'_>) -> Result<Self, MetainfoError> {
+    /// `path` is for errors.
+    pub fn of(file: Value<'_>, path: &str) -> Result<Self, MetainfoError> {
         let attr = file.get("attr").and_then(|attr| attr.as_bytes()).unwrap_or_default();
         let has = |flag| attr.contains(&flag);
         let is_link = has(b'l');
-        let link = if is_link { link_target(file)? } else { None };
+        let link = if is_link { link_target(file, path)? } else { None };
         let mtime = file.get("mtime").and_then(|mtime| mtime.as_uint()).filter(|&seconds| seconds > 0);
         let mtime = mtime.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
         Ok(Self { executable: has(b'x'), hidden: has(b'h'), pad: has(b'p'), mtime, is_link, link })
@@ -117,8 +118,8 @@ impl Attributes {
         if self.is_link {
             return Ok(0);
         }
-        let value = file.get("length").ok_or(MetainfoError::Missing("length"))?;
-        let value = value.as_int().ok_or(MetainfoError::Invalid("length", "an integer"))?;
+        let value = file.get("length").and_then(|length| length.as_int());
+        let value = value.ok_or_else(|| MetainfoError::NoLength { path: path.to_owned() })?;
         u64::try_from(value).ok().filter(|&length| length <= FILE_LENGTH_MAX).ok_or_else(|| MetainfoError::OutOfRange {
             key: "length",
             path: path.to_owned(),
@@ -140,13 +141,14 @@ impl Attributes {
 }
 
 /// BEP 47, "symlink path". `..` stays, to be judged when the whole file list is known.
-fn link_target(file: Value<'_>) -> Result<Option<String>, MetainfoError> {
+fn link_target(file: Value<'_>, path: &str) -> Result<Option<String>, MetainfoError> {
     let Some(components) = file.get("symlink path").and_then(|target| target.as_list()) else { return Ok(None) };
+    let error = |problem| MetainfoError::SymlinkTarget { path: path.to_owned(), problem };
     let mut target = String::new();
     for (depth, component) in components.enumerate() {
-        let raw = component.as_bytes().ok_or(MetainfoError::Invalid("symlink path", "a list of strings"))?;
+        let raw = component.as_bytes().ok_or_else(|| error("is not a list of strings"))?;
         if depth >= PATH_DEPTH_MAX || target.len() > PATH_BYTES_MAX {
-            return Err(MetainfoError::TooMany { what: "components in `symlink path`", max: PATH_DEPTH_MAX as u64 });
+            return Err(error("is too long"));
         }
         match raw {
             b"." => {}

@@ -64,6 +64,12 @@ pub enum MetainfoError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// A file without a length.
+    #[error("`length` of `{path}` is missing, or not an integer")]
+    NoLength {
+        /// The file.
+        path: String,
+    },
     /// An entry of the v2 file tree that cannot be read.
     #[error("`file tree` has an entry {problem}{}", At(.path))]
     FileTree {
@@ -79,6 +85,14 @@ pub enum MetainfoError {
         path: String,
         /// Its length.
         bytes: usize,
+    },
+    /// A link whose target cannot be read.
+    #[error("`symlink path` of `{path}` {problem}")]
+    SymlinkTarget {
+        /// The link.
+        path: String,
+        /// What is wrong with it.
+        problem: &'static str,
     },
     /// A link out of the torrent's folder.
     #[error("the symbolic link `{path}` leaves the torrent's folder")]

@@ -17,45 +17,52 @@ pub fn file_tree(
 ) -> Result<(DraftList, bool), MetainfoError> {
     let entries: Vec<_> = tree.as_dict().ok_or(MetainfoError::Invalid("file tree", "a dictionary"))?.take(2).collect();
     let rooted = rooted || !matches!(entries[..], [(_, value)] if leaf(value).is_some());
-    let mut walk = Walk { list: DraftList::default(), pad_root: root.to_owned(), piece_length };
-    walk.folder(tree, if rooted { root } else { "" }, 1)?;
+    let path = if rooted { root.to_owned() } else { String::new() };
+    let mut walk = Walk { list: DraftList::default(), path, pad_root: root, piece_length };
+    walk.folder(tree, 1)?;
     Ok((walk.list, rooted))
 }
 
-struct Walk {
+struct Walk<'r> {
     list: DraftList,
-    pad_root: String,
+    /// Where the walk is. Only files get a copy, so that folders without files cost no more than their names.
+    path: String,
+    pad_root: &'r str,
     piece_length: u64,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Recurses at most [`PATH_DEPTH_MAX`] deep.
-    fn folder(&mut self, folder: Value<'_>, parent: &str, depth: usize) -> Result<(), MetainfoError> {
-        let problem = |problem| Err(MetainfoError::FileTree { path: parent.to_owned(), problem });
+    fn folder(&mut self, folder: Value<'_>, depth: usize) -> Result<(), MetainfoError> {
         if depth > PATH_DEPTH_MAX {
-            return problem("too deep");
+            return Err(self.problem("too deep"));
         }
-        let Some(entries) = folder.as_dict() else { return problem("that is neither a file nor a folder") };
+        let entries = folder.as_dict().ok_or_else(|| self.problem("that is neither a file nor a folder"))?;
         for (name, entry) in entries {
             // A file's properties stand under an empty name, alone (BEP 52, "length").
             if name.is_empty() {
-                return problem("with an empty name");
+                return Err(self.problem("with an empty name"));
             }
-            let mut path = parent.to_owned();
-            append(&mut path, &sanitize_or_underscore(name));
+            let parent = self.path.len();
+            append(&mut self.path, &sanitize_or_underscore(name));
             match leaf(entry) {
-                Some(file) => self.file(file, path)?,
-                None => self.folder(entry, &path, depth + 1)?,
+                Some(file) => self.file(file, self.path.clone())?,
+                None => self.folder(entry, depth + 1)?,
             }
+            self.path.truncate(parent);
         }
         Ok(())
+    }
+
+    fn problem(&self, problem: &'static str) -> MetainfoError {
+        MetainfoError::FileTree { path: self.path.clone(), problem }
     }
 
     fn file(&mut self, file: Value<'_>, path: String) -> Result<(), MetainfoError> {
         if !file.is_dict() {
             return Err(MetainfoError::FileTree { path, problem: "whose properties are not a dictionary" });
         }
-        let attributes = Attributes::of(file)?;
+        let attributes = Attributes::of(file, &path)?;
         if attributes.pad {
             // Files are aligned as they are, so a pad here would be content that nobody has.
             return Err(MetainfoError::FileTree { path, problem: "that is a pad file" });

@@ -6,13 +6,16 @@ use super::limits::PATH_DEPTH_MAX;
 use super::names::{sanitize, sanitize_or_underscore};
 use crate::bencode::Value;
 
+/// Folder of pads without a path.
+const PATHLESS_PAD: &str = ".pad";
+
 /// BitComet marks its pad files by name only.
 const BITCOMET_PAD: &str = "_____padding_file_";
 
 /// The one file of a torrent without `files`; `name` is its raw name.
 pub fn single_file(info: Value<'_>, name: &[u8]) -> Result<DraftList, MetainfoError> {
     let path = sanitize(name).ok_or(MetainfoError::Invalid("name", "usable as a file name"))?;
-    let attributes = Attributes::of(info)?;
+    let attributes = Attributes::of(info, &path)?;
     let length = attributes.length(info, &path)?;
     let mut list = DraftList::default();
     list.push(attributes.into_draft(path, length, None))?;
@@ -27,11 +30,12 @@ pub fn file_list(files: Value<'_>, root: &str) -> Result<DraftList, MetainfoErro
         if !file.is_dict() {
             return Err(MetainfoError::File { index, key: "files", problem: "not a dictionary" });
         }
-        let mut attributes = Attributes::of(file)?;
-        let path = match file_path(file, root, index)? {
+        let path = file_path(file, root, index)?;
+        let mut attributes = Attributes::of(file, path.as_deref().unwrap_or(PATHLESS_PAD))?;
+        let path = match path {
             Some(path) => path,
             // Pads need no path; libtorrent names them so.
-            None if attributes.pad => format!(".pad/{}", attributes.length(file, ".pad")?),
+            None if attributes.pad => format!("{PATHLESS_PAD}/{}", attributes.length(file, PATHLESS_PAD)?),
             None => return Err(MetainfoError::File { index, key: "path", problem: "missing" }),
         };
         attributes.pad |= path.contains(BITCOMET_PAD);

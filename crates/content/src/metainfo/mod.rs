@@ -1,7 +1,7 @@
 //! Torrent files (BEP 3, BEP 12, BEP 47, BEP 52): read without trust, written back with the info dictionary as it was.
 //!
 //! [`Metainfo::parse`] reads a `.torrent` file, [`Info::parse`] an info dictionary alone, as peers send it. Both make
-//! names safe ([`names`]), unique ([`collisions`]) and links harmless ([`symlinks`]), or refuse with an error that says
+//! names safe (`names`), unique (`collisions`) and links harmless (`symlinks`), or refuse with an error that says
 //! what and where. What is accepted, renamed and refused is in `docs/metainfo.md`; the limits are in [`limits`].
 //!
 //! ```
@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bencode::{self, DictBuilder, FindingKind, Limits, ListBuilder, Value};
 use crate::info::Info;
-use crate::magnet::Magnet;
+use crate::magnet::{MAGNET_BYTES_MAX, Magnet};
 
 mod collisions;
 mod digest;
@@ -154,13 +154,22 @@ impl Metainfo {
         out.encode()
     }
 
-    /// The magnet link: info-hashes, name, trackers and web seeds.
+    /// The magnet link: info-hashes, name, and as many trackers and web seeds as fit.
     pub fn magnet(&self) -> Magnet {
+        // Percent-encoding can triple what it encodes.
+        let mut room = MAGNET_BYTES_MAX / 4;
+        let mut fits = |url: &&String| {
+            let left = room.checked_sub(url.len());
+            room = left.unwrap_or(room);
+            left.is_some()
+        };
+        let trackers = self.trackers.iter().flatten().filter(&mut fits).cloned().collect();
+        let web_seeds = self.web_seeds.iter().filter(&mut fits).cloned().collect();
         Magnet {
             hashes: self.info.hashes,
             name: Some(self.info.name.clone()),
-            trackers: self.trackers.iter().flatten().cloned().collect(),
-            web_seeds: self.web_seeds.clone(),
+            trackers,
+            web_seeds,
             peers: Vec::new(),
             select_only: Vec::new(),
         }
