@@ -11,10 +11,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let metainfo = Metainfo::parse(&std::fs::read(torrent)?)?;
     tokio::task::LocalSet::new()
         .run_until(async move {
-            let config = SessionConfig { listen: if share { vec![address.parse()?] } else { Vec::new() }, ..SessionConfig::default() };
+            let config = SessionConfig {
+                listen: if share { vec![address.parse()?] } else { Vec::new() },
+                ..SessionConfig::default()
+            };
             let (session, mut events) = Session::start(config)?;
             let peers = if share { Vec::new() } else { vec![address.parse()?] };
-            let options = AddOptions { dir: dir.into(), peers, read_only: share, trusted: share, ..AddOptions::default() };
+            let options =
+                AddOptions { dir: dir.into(), peers, read_only: share, trusted: share, ..AddOptions::default() };
             let id = session.add(Source::Metainfo(Box::new(metainfo)), options)?;
             let began = std::time::Instant::now();
             while let Some(event) = events.recv().await {

@@ -98,11 +98,8 @@ fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>
 }
 
 fn open_files(request: &Request) -> Result<Opened, StorageError> {
-    let options = StorageOptions {
-        preallocate: request.preallocate,
-        read_only: request.read_only,
-        ..StorageOptions::default()
-    };
+    let options =
+        StorageOptions { preallocate: request.preallocate, read_only: request.read_only, ..StorageOptions::default() };
     let storage = Arc::new(Storage::open(Arc::clone(&request.info), &request.dir, options)?);
     let pieces = request.info.geometry.piece_count();
     if request.read_only {

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::hash::{sha1, sha256};
 use super::draft::{Draft, DraftKind, DraftList};
 use super::error::MetainfoError;
 use super::limits::{METAINFO_BYTES_MAX, PIECE_LENGTH_MAX, PIECES_MAX};
 use super::{collisions, file_tree, files_v1, names, symlinks};
 use crate::bencode::{self, Finding, FindingKind, Limits, Value};
 use crate::geometry::{BLOCK_LEN, Geometry};
+use crate::hash::{sha1, sha256};
 use crate::info::{FileEntry, FileKind, Info, InfoHashes, Sha1Digest, Version};
 
 impl Info {

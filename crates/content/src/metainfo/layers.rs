@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::merkle::root_from_layer;
 use super::error::MetainfoError;
 use super::info_dict::hex;
 use crate::bencode::Value;
 use crate::geometry::BLOCK_LEN;
 use crate::info::{Info, Sha256Digest};
+use crate::merkle::root_from_layer;
 
 /// A file's hashes, one a piece, by its pieces root; only files longer than a piece have any.
 pub type PieceLayers = HashMap<Sha256Digest, Box<[Sha256Digest]>>;
