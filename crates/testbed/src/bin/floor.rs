@@ -1,0 +1,52 @@
+//! The naive floor, and bare TCP, as processes of their own: see `anabranch_testbed::raw`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anabranch_testbed::{Error, Result, raw};
+use serde_json::json;
+
+const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | tcp-send BYTES LISTEN | tcp-recv PEER";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    match words {
+        ["send", file, listen] => {
+            let (listener, address) = raw::listen(parse(listen)?)?;
+            println!("{}", json!({ "event": "listening", "address": address.to_string() }));
+            raw::send_file(&listener, Path::new(file))
+        }
+        ["recv", file, peer, piece_length] => {
+            let (bytes, hash) = raw::receive_file(parse(peer)?, Path::new(file), parse(piece_length)?)?;
+            println!("{}", json!({ "event": "finished", "downloaded": bytes, "hash": format!("{hash:02x?}") }));
+            Ok(())
+        }
+        ["tcp-send", bytes, listen] => {
+            let (listener, address) = raw::listen(parse(listen)?)?;
+            println!("{}", json!({ "event": "listening", "address": address.to_string() }));
+            raw::send_raw(&listener, parse(bytes)?)
+        }
+        ["tcp-recv", peer] => {
+            let report = raw::receive_raw(parse(peer)?)?;
+            let (seconds, best) = (report.wall.as_secs_f64(), report.rate_bytes_max);
+            println!("{}", json!({ "event": "finished", "downloaded": report.bytes, "seconds": seconds, "rate_bytes_max": best }));
+            Ok(())
+        }
+        _ => Err(Error::Nonsense { name: "the command line".into(), what: USAGE.into() }),
+    }
+}
+
+fn parse<T: std::str::FromStr>(text: &str) -> Result<T> {
+    text.parse().map_err(|_| Error::Nonsense { name: "the command line".into(), what: format!("{text}; {USAGE}") })
+}
