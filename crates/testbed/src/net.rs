@@ -1,7 +1,8 @@
 //! Networks on one machine: namespaces, alone with their loopback or two of them at the ends of a [`crate::wire`].
 //!
 //! All of them pin TCP to cubic, whatever the machine's default is, and let its windows grow past the delay-bandwidth
-//! product of the wires used here. Root is needed; [`available`] says whether it is worth trying.
+//! product of the wires used here. The pin is on the routes: a namespace may not choose an algorithm that the machine's
+//! owner did not allow to everybody, but a route may. Root is needed; [`available`] says whether it is worth trying.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -41,10 +42,14 @@ impl Namespace {
         run(Command::new("ip").args(["netns", "add", &name]))?;
         let made = Self { name };
         run(made.command("ip").args(["link", "set", "lo", "up"]))?;
+        for network in ["127.0.0.0/8", "127.0.0.1"] {
+            let route = ["route", "replace", "local", network, "dev", "lo", "table", "local"];
+            let metrics = ["proto", "kernel", "scope", "host", "src", "127.0.0.1", "congctl", "cubic"];
+            run(made.command("ip").args(route).args(metrics))?;
+        }
         let window = format!("4096 1048576 {TCP_WINDOW_BYTES_MAX}");
         run(made.command("sysctl").args([
             "-qw",
-            "net.ipv4.tcp_congestion_control=cubic",
             &format!("net.ipv4.tcp_rmem={window}"),
             &format!("net.ipv4.tcp_wmem={window}"),
             "net.ipv4.tcp_no_metrics_save=1",
@@ -64,13 +69,14 @@ impl Namespace {
         command
     }
 
-    /// Gives device `name` an address (with prefix length) and MTU and turns it on.
+    /// Gives device `name` an address and MTU, turns it on, and routes `network` to it.
     ///
     /// # Errors
     /// When `ip` fails.
-    pub fn device_up(&self, name: &str, address: &str, mtu: u32) -> Result<()> {
+    pub fn device_up(&self, name: &str, address: &str, network: &str, mtu: u32) -> Result<()> {
         run(self.command("ip").args(["addr", "add", address, "dev", name]))?;
-        run(self.command("ip").args(["link", "set", name, "mtu", &mtu.to_string(), "txqueuelen", "4096", "up"]))
+        run(self.command("ip").args(["link", "set", name, "mtu", &mtu.to_string(), "txqueuelen", "4096", "up"]))?;
+        run(self.command("ip").args(["route", "replace", network, "dev", name, "congctl", "cubic"]))
     }
 
     /// Runs `work` on a thread of its own that is inside the namespace.

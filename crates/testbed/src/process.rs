@@ -326,7 +326,8 @@ mod tests {
 
     #[test]
     fn lines_status_and_cost_are_seen() {
-        let mut shell = Process::spawn("sh", Command::new("sh").args(["-c", "echo '{\"event\":\"a\",\"n\":3}'; exit 4"])).unwrap();
+        let mut shell =
+            Process::spawn("sh", Command::new("sh").args(["-c", "echo '{\"event\":\"a\",\"n\":3}'; exit 4"])).unwrap();
         assert_eq!(shell.wait_event("a", LIMIT).unwrap().0["n"], 3);
         let usage = shell.wait(LIMIT).unwrap();
         assert_eq!(usage.status.code(), Some(4));
@@ -339,10 +340,7 @@ mod tests {
         let mut sleeper = Process::spawn("sleep", Command::new("sleep").arg("100")).unwrap();
         let pid = sleeper.pid();
         assert!(matches!(sleeper.wait(Duration::from_millis(30)), Err(Error::Timeout { .. })));
-        assert!(matches!(
-            sleeper.wait_line("a line", Duration::from_millis(30), |_| true),
-            Err(Error::Timeout { .. })
-        ));
+        assert!(matches!(sleeper.wait_line("a line", Duration::from_millis(30), |_| true), Err(Error::Timeout { .. })));
         drop(sleeper);
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }

@@ -108,36 +108,33 @@ pub struct RawReport {
     pub bytes: u64,
     /// From the connection's start to its end.
     pub wall: Duration,
-    /// Best rate over a whole second, bytes a second: what the wire gives once the window is open.
-    pub rate_bytes_max: f64,
+    /// Rate over the second half of the bytes, bytes a second: what the wire gives once the window is open.
+    pub rate_bytes_late: f64,
 }
 
-/// Receives from `peer` until it closes.
+/// Receives `len` bytes from `peer`, which then closes.
 ///
 /// # Errors
 /// When the connection fails.
-pub fn receive_raw(peer: SocketAddr) -> Result<RawReport> {
+pub fn receive_raw(peer: SocketAddr, len: u64) -> Result<RawReport> {
     let started = Instant::now();
     let mut stream = connect(peer)?;
     let mut buffer = vec![0; RECV_LEN];
-    let (mut bytes, mut rate_bytes_max) = (0u64, 0f64);
-    let (mut second, mut second_bytes) = (started, 0u64);
+    let (mut bytes, mut half) = (0u64, None);
     loop {
-        let len = match stream.read(&mut buffer) {
+        let taken = match stream.read(&mut buffer) {
             Ok(0) => break,
-            Ok(len) => len as u64,
+            Ok(taken) => taken as u64,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(Error::system("receiving")(error)),
         };
-        bytes += len;
-        second_bytes += len;
-        let lasted = second.elapsed();
-        if lasted >= Duration::from_secs(1) {
-            rate_bytes_max = rate_bytes_max.max(second_bytes as f64 / lasted.as_secs_f64());
-            (second, second_bytes) = (Instant::now(), 0);
+        bytes += taken;
+        if bytes >= len / 2 {
+            half.get_or_insert((Instant::now(), bytes));
         }
     }
-    Ok(RawReport { bytes, wall: started.elapsed(), rate_bytes_max })
+    let rate_bytes_late = half.map_or(0.0, |(since, before)| (bytes - before) as f64 / since.elapsed().as_secs_f64());
+    Ok(RawReport { bytes, wall: started.elapsed(), rate_bytes_late })
 }
 
 fn connect(peer: SocketAddr) -> Result<TcpStream> {
@@ -203,7 +200,7 @@ mod tests {
         let (listener, address) = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let report = std::thread::scope(|scope| {
             scope.spawn(|| send_raw(&listener, 3_000_000).unwrap());
-            receive_raw(address).unwrap()
+            receive_raw(address, 3_000_000).unwrap()
         });
         assert_eq!(report.bytes, 3_000_000);
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anabranch_testbed::{Error, Result, raw};
 use serde_json::json;
 
-const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | tcp-send BYTES LISTEN | tcp-recv PEER";
+const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | tcp-send BYTES LISTEN | tcp-recv BYTES PEER";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,10 +37,13 @@ fn run(words: &[&str]) -> Result<()> {
             println!("{}", json!({ "event": "listening", "address": address.to_string() }));
             raw::send_raw(&listener, parse(bytes)?)
         }
-        ["tcp-recv", peer] => {
-            let report = raw::receive_raw(parse(peer)?)?;
-            let (seconds, best) = (report.wall.as_secs_f64(), report.rate_bytes_max);
-            println!("{}", json!({ "event": "finished", "downloaded": report.bytes, "seconds": seconds, "rate_bytes_max": best }));
+        ["tcp-recv", bytes, peer] => {
+            let report = raw::receive_raw(parse(peer)?, parse(bytes)?)?;
+            let (seconds, late) = (report.wall.as_secs_f64(), report.rate_bytes_late);
+            println!(
+                "{}",
+                json!({ "event": "finished", "downloaded": report.bytes, "seconds": seconds, "rate_bytes_late": late })
+            );
             Ok(())
         }
         _ => Err(Error::Nonsense { name: "the command line".into(), what: USAGE.into() }),

@@ -85,6 +85,8 @@ impl Wire {
     /// Address of the right end.
     pub const RIGHT: &str = "10.99.0.2";
 
+    const NETWORK: &str = "10.99.0.0/24";
+
     /// Makes both namespaces and the wire, and starts to carry.
     ///
     /// # Errors
@@ -95,7 +97,7 @@ impl Wire {
         let mut ends = Vec::new();
         for (namespace, address) in [(&left, Self::LEFT), (&right, Self::RIGHT)] {
             ends.push(namespace.enter(|| Tun::open("wire0", offload))?);
-            namespace.device_up("wire0", &format!("{address}/24"), shape.mtu)?;
+            namespace.device_up("wire0", address, Self::NETWORK, shape.mtu)?;
         }
         // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
         let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -171,7 +173,8 @@ fn carry(ends: &[Tun], shape: Shape, shared: &Shared, wake: i32) -> Result<()> {
                 }
             }
             let counts = links[way].counts();
-            for (to, from) in shared.counts[way].iter().zip([counts.bytes, counts.bursts, counts.dropped, counts.lost]) {
+            for (to, from) in shared.counts[way].iter().zip([counts.bytes, counts.bursts, counts.dropped, counts.lost])
+            {
                 to.store(from, Ordering::Relaxed);
             }
         }
@@ -187,10 +190,8 @@ fn carry(ends: &[Tun], shape: Shape, shared: &Shared, wake: i32) -> Result<()> {
 fn wait(fds: [i32; 3], deadline: Option<Instant>) {
     let mut entries = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    let left = left.map(|left| libc::timespec {
-        tv_sec: left.as_secs() as libc::time_t,
-        tv_nsec: i64::from(left.subsec_nanos()),
-    });
+    let left = left
+        .map(|left| libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: i64::from(left.subsec_nanos()) });
     let left = left.as_ref().map_or(std::ptr::null(), |left| left as *const _);
     // SAFETY: three pollfds and a timespec (or null) that live across the call; no signal mask.
     unsafe { libc::ppoll(entries.as_mut_ptr(), 3, left, std::ptr::null()) };

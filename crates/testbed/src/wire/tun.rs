@@ -83,7 +83,9 @@ impl Tun {
     pub fn write(&self, burst: &[u8]) -> Result<()> {
         use io::Write;
         match (&self.file).write(burst) {
-            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(Error::system("writing to a TUN device")(error)),
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                Err(Error::system("writing to a TUN device")(error))
+            }
             _ => Ok(()),
         }
     }
@@ -91,7 +93,8 @@ impl Tun {
 
 /// Bytes of the packets that `burst` will become: every packet but the first adds its headers again.
 fn wire_bytes(burst: &[u8]) -> u64 {
-    let field = |at: usize| burst.get(at..at + 2).map_or(0, |bytes| u64::from(u16::from_ne_bytes([bytes[0], bytes[1]])));
+    let field =
+        |at: usize| burst.get(at..at + 2).map_or(0, |bytes| u64::from(u16::from_ne_bytes([bytes[0], bytes[1]])));
     let len = burst.len().saturating_sub(HEADER_LEN) as u64;
     let (headers, segment) = (field(HDR_LEN), field(GSO_SIZE));
     if segment == 0 || len <= headers {
