@@ -85,6 +85,23 @@ pub fn receive_file(peer: SocketAddr, path: &Path, piece_length: usize) -> Resul
     Ok((total, all.finalize().into()))
 }
 
+/// Reads all of the file at `path` and does nothing with it but a sum over a byte of each chunk: the limit that memory
+/// or disk set to creating and verifying.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_file(path: &Path) -> Result<u64> {
+    let mut file = File::open(path).map_err(Error::file(path))?;
+    let mut buffer = vec![0; RECV_LEN];
+    let mut sum = 0;
+    loop {
+        match file.read(&mut buffer).map_err(Error::file(path))? {
+            0 => return Ok(sum),
+            len => sum += u64::from(buffer[len - 1]),
+        }
+    }
+}
+
 /// Sends `len` bytes of nothing to the first who connects.
 ///
 /// # Errors

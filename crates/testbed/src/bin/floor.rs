@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anabranch_testbed::{Error, Result, raw};
 use serde_json::json;
 
-const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | tcp-send BYTES LISTEN | tcp-recv BYTES PEER";
+const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | read FILE | tcp-send BYTES LISTEN | tcp-recv BYTES PEER";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +30,10 @@ fn run(words: &[&str]) -> Result<()> {
         ["recv", file, peer, piece_length] => {
             let (bytes, hash) = raw::receive_file(parse(peer)?, Path::new(file), parse(piece_length)?)?;
             println!("{}", json!({ "event": "finished", "downloaded": bytes, "hash": format!("{hash:02x?}") }));
+            Ok(())
+        }
+        ["read", file] => {
+            println!("{}", json!({ "event": "finished", "sum": raw::read_file(Path::new(file))? }));
             Ok(())
         }
         ["tcp-send", bytes, listen] => {
