@@ -1,6 +1,6 @@
 """A libtorrent peer for tests and benches: one process, one torrent, one JSON object a line on stdout.
 
-Modes: create, info, seed, leech, verify. Settings are those under which libtorrent is fastest on loopback; nothing
+Modes: create, create-each, info, seed, leech, verify, idle. Settings are those under which libtorrent is fastest on loopback; nothing
 leaves the machine (no DHT, LSD, UPnP, NAT-PMP, uTP; encryption off).
 """
 
@@ -96,6 +96,16 @@ def create(args):
     say("created", seconds=seconds, cpu_seconds=cpu, pieces=info.num_pieces(), magnet=magnet, **hashes(info))
 
 
+def create_each(args):
+    """Makes one v1 torrent of every file in a folder, in one process."""
+    for name in sorted(os.listdir(args.path)):
+        torrent = lt.create_torrent(lt.list_files(os.path.join(args.path, name)), args.piece_length, *VERSIONS["1"])
+        lt.set_piece_hashes(torrent, args.path)
+        with open(os.path.join(args.out, name + ".torrent"), "wb") as out:
+            out.write(lt.bencode(torrent.generate()))
+    say("created")
+
+
 def show(args):
     info = lt.torrent_info(args.source)
     say("info", name=info.name(), total=info.total_size(), piece_length=info.piece_length(), pieces=info.num_pieces(),
@@ -185,6 +195,29 @@ def run(args, seed):
     fail(f"not done after {args.timeout} s")
 
 
+def idle(args):
+    """Shares every torrent of a folder, unchecked, and stays: what many idle torrents cost."""
+    opened = session(args)
+    say("listening", address=f"{address(args.listen)[0]}:{opened.listen_port()}",
+        startup_cpu_seconds=time.process_time())
+    handles = []
+    for name in sorted(os.listdir(args.source)):
+        params = lt.add_torrent_params()
+        params.ti = lt.torrent_info(os.path.join(args.source, name))
+        params.save_path = args.data
+        params.flags &= ~(lt.torrent_flags.paused | lt.torrent_flags.auto_managed)
+        params.flags |= lt.torrent_flags.seed_mode
+        handles.append(opened.add_torrent(params))
+    deadline = time.monotonic() + args.timeout
+    while not all(handle.status().is_seeding for handle in handles) and time.monotonic() < deadline:
+        opened.wait_for_alert(50)
+        opened.pop_alerts()
+    say("ready", torrents=len(handles))
+    while time.monotonic() < deadline:
+        opened.wait_for_alert(500)
+        opened.pop_alerts()
+
+
 def verify(args):
     """Times a full check of data on disk: adding a torrent without resume data checks every piece."""
     opened = session(args)
@@ -214,9 +247,13 @@ def main():
     one.add_argument("--version", choices=VERSIONS, default="1")
     one.add_argument("--piece-length", type=int, default=0)
     one.add_argument("--tracker", action="append", default=[])
+    one = modes.add_parser("create-each")
+    one.add_argument("path")
+    one.add_argument("--out", required=True)
+    one.add_argument("--piece-length", type=int, default=0)
     one = modes.add_parser("info")
     one.add_argument("source")
-    for name in ("seed", "leech", "verify"):
+    for name in ("seed", "leech", "verify", "idle"):
         one = modes.add_parser(name)
         one.add_argument("source")
         one.add_argument("--data", required=True)
@@ -231,10 +268,14 @@ def main():
     args = parser.parse_args()
     if args.mode == "create":
         create(args)
+    elif args.mode == "create-each":
+        create_each(args)
     elif args.mode == "info":
         show(args)
     elif args.mode == "verify":
         verify(args)
+    elif args.mode == "idle":
+        idle(args)
     else:
         run(args, args.mode == "seed")
 

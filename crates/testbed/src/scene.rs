@@ -103,14 +103,7 @@ impl Scene {
     /// # Errors
     /// When the torrent has none.
     pub fn info_hash(&self) -> Result<[u8; 20]> {
-        let hex = self.hash_v1.as_deref().unwrap_or_default();
-        let mut bytes = [0; 20];
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            let digits = hex.get(2 * at..2 * at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-            *byte =
-                digits.ok_or_else(|| Error::Nonsense { name: "libtorrent".into(), what: format!("hash {hex:?}") })?;
-        }
-        Ok(bytes)
+        digest_from_hex(self.hash_v1.as_deref().unwrap_or_default())
     }
 
     /// Compares what arrived in `out` with the content, byte for byte.
@@ -140,4 +133,17 @@ impl Scene {
             Some(what) => Err(Error::Nonsense { name: "the transfer".into(), what }),
         }
     }
+}
+
+/// A SHA-1 digest from its forty digits.
+///
+/// # Errors
+/// When they are not forty hexadecimal digits.
+pub fn digest_from_hex(hex: &str) -> Result<[u8; 20]> {
+    let mut bytes = [0; 20];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        let digits = hex.get(2 * at..2 * at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        *byte = digits.ok_or_else(|| Error::Nonsense { name: "a digest".into(), what: format!("{hex:?}") })?;
+    }
+    Ok(bytes)
 }

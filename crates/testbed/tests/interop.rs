@@ -3,15 +3,13 @@
 //! A peer that is not installed fails its cells. Those of rqbit are ignored by default, because it takes minutes to
 //! build: `make interop` does so and runs them.
 
-use std::time::Duration;
-
+use anabranch_testbed::Result;
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::peers::aria2::Aria2;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::peers::rqbit::Rqbit;
 use anabranch_testbed::peers::transmission::Transmission;
 use anabranch_testbed::scene::{Content, Maker, Scene, TRANSFER_LIMIT};
-use anabranch_testbed::{Result, process::Process};
 
 const ANY: &str = "127.0.0.1:0";
 
@@ -48,9 +46,15 @@ fn fetch_from(client: Client, content: Content, version: &str, by_magnet: bool) 
             get(seeder.address.into())
         }
         Client::Rqbit => {
-            let mut seeder =
-                Rqbit::start(&scene.source(), &rqbit_folder(&scene, &scene.data, content), &[], false, None)?;
-            rqbit_ready(&mut seeder.process)?;
+            let mut seeder = Rqbit::start(
+                &scene.source(),
+                &rqbit_folder(&scene, &scene.data, content),
+                &[],
+                false,
+                None,
+                "127.0.0.1",
+            )?;
+            seeder.wait_checked(TRANSFER_LIMIT)?;
             get(seeder.address.into())
         }
     }
@@ -84,7 +88,8 @@ fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) ->
         Client::Rqbit => {
             let (_ours, address) = share()?;
             let std::net::SocketAddr::V4(address) = address else { unreachable!("asked for IPv4") };
-            let mut leecher = Rqbit::start(&source, &rqbit_folder(&scene, &out, content), &[address], true, None)?;
+            let mut leecher =
+                Rqbit::start(&source, &rqbit_folder(&scene, &out, content), &[address], true, None, "127.0.0.1")?;
             leecher.process.wait_success(TRANSFER_LIMIT)?;
         }
     }
@@ -97,13 +102,6 @@ fn rqbit_folder(scene: &Scene, parent: &std::path::Path, content: Content) -> st
         Content::Tree => parent.join(scene.content.file_name().unwrap_or_default()),
         _ => parent.to_path_buf(),
     }
-}
-
-/// rqbit says so once it has checked what is there.
-fn rqbit_ready(process: &mut Process) -> Result<()> {
-    let done =
-        |line: &anabranch_testbed::process::Line| line.text.contains("100.00%") || line.text.contains("completed");
-    process.wait_line("a complete check", Duration::from_secs(30), done).map(|_| ())
 }
 
 /// One test a cell: `name: direction(client, content, version, magnet)`.

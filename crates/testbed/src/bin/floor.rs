@@ -2,11 +2,14 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anabranch_testbed::{Error, Result, raw};
+use anabranch_testbed::scene::digest_from_hex as digest;
+use anabranch_testbed::{Error, Result, drain, raw};
 use serde_json::json;
 
-const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | read FILE | tcp-send BYTES LISTEN | tcp-recv BYTES PEER";
+const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | read FILE | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
+     | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -47,6 +50,22 @@ fn run(words: &[&str]) -> Result<()> {
             println!(
                 "{}",
                 json!({ "event": "finished", "downloaded": report.bytes, "seconds": seconds, "rate_bytes_late": late })
+            );
+            Ok(())
+        }
+        ["drain", seeder, info_hash, pieces, piece_length, leechers, seconds] => {
+            let target = drain::Target {
+                seeder: parse(seeder)?,
+                info_hash: digest(info_hash)?,
+                pieces: parse(pieces)?,
+                piece_length: parse(piece_length)?,
+            };
+            let measured = Duration::from_secs_f64(parse(seconds)?);
+            let drained = drain::drain(target, parse(leechers)?, measured / 2, measured)?;
+            let (connected, served, rate) = (drained.connected, drained.served, drained.rate_bytes);
+            println!(
+                "{}",
+                json!({ "event": "finished", "connected": connected, "served": served, "rate_bytes": rate })
             );
             Ok(())
         }

@@ -69,6 +69,16 @@ pub fn create(path: &Path, out: &Path, version: &str, piece_length: u32, tracker
     Ok(event)
 }
 
+/// Makes a v1 torrent of each file in the folder `path`, into the folder `out`.
+///
+/// # Errors
+/// When libtorrent is missing or refuses.
+pub fn create_each(path: &Path, out: &Path, piece_length: u32) -> Result<()> {
+    let mut command = command(None)?;
+    command.arg("create-each").arg(path).arg("--out").arg(out).args(["--piece-length", &piece_length.to_string()]);
+    Process::run("libtorrent create-each", &mut command, Duration::from_secs(300)).map(|_| ())
+}
+
 /// What libtorrent reads out of a torrent: hashes, sizes.
 ///
 /// # Errors
@@ -119,6 +129,17 @@ impl Libtorrent {
             command.args(["--peer", &peer.to_string()]);
         }
         Self::start("libtorrent leecher", &mut command)
+    }
+
+    /// Shares all torrents in the folder `torrents`, their content in `data`, and does nothing.
+    ///
+    /// # Errors
+    /// When it is missing or does not come up.
+    pub fn idle(torrents: &Path, data: &Path) -> Result<Self> {
+        let mut command = command(None)?;
+        let mut peer = Self::start("libtorrent", command.arg("idle").arg(torrents).arg("--data").arg(data))?;
+        peer.process.wait_event("ready", START_LIMIT)?;
+        Ok(peer)
     }
 
     /// Waits for a leech to be complete and its process to end.

@@ -3,11 +3,16 @@
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::{checkout, free_address};
 use crate::net::Namespace;
 use crate::process::Process;
 use crate::{Error, Result};
+
+/// What it logs once all that was there before is checked and good, and once all has been fetched.
+const CHECKED: &str = "needed 0,";
+const FINISHED: &str = "torrent finished downloading";
 
 /// An rqbit process with one torrent.
 pub struct Rqbit {
@@ -41,12 +46,14 @@ impl Rqbit {
         peers: &[SocketAddrV4],
         exit: bool,
         inside: Option<&Namespace>,
+        listen: &str,
     ) -> Result<Self> {
-        let address = free_address()?;
+        let nonsense = |_| Error::Nonsense { name: "the test".into(), what: format!("address {listen}") };
+        let address = SocketAddrV4::new(listen.parse().map_err(nonsense)?, free_address()?.port());
         let program = program()?;
         let mut command = inside.map_or_else(|| Command::new(&program), |inside| inside.command(&program));
         command.args(["-v", "info", "--disable-dht", "--disable-lsd", "--disable-upnp-port-forward", "--ipv4-only"]);
-        command.args(["--listen-ip", "127.0.0.1", "--listen-port", &address.port().to_string()]);
+        command.args(["--listen-ip", listen, "--listen-port", &address.port().to_string()]);
         command.args(["download", "--disable-http-api", "--overwrite", "-o"]).arg(data);
         if !peers.is_empty() {
             let list: Vec<String> = peers.iter().map(ToString::to_string).collect();
@@ -57,5 +64,25 @@ impl Rqbit {
         }
         let process = Process::spawn("rqbit", command.arg(source))?;
         Ok(Self { process, address })
+    }
+
+    /// Waits until it has checked what was there before, all of it good; answers when.
+    ///
+    /// # Errors
+    /// When it does not say so in time.
+    pub fn wait_checked(&mut self, limit: Duration) -> Result<Instant> {
+        self.wait_words("a complete check", CHECKED, limit)
+    }
+
+    /// Waits until it has all; answers when.
+    ///
+    /// # Errors
+    /// When it does not say so in time.
+    pub fn wait_finished(&mut self, limit: Duration) -> Result<Instant> {
+        self.wait_words("the end of the download", FINISHED, limit)
+    }
+
+    fn wait_words(&mut self, what: &str, words: &str, limit: Duration) -> Result<Instant> {
+        self.process.wait_line(what, limit, |line| line.text.contains(words)).map(|line| line.at)
     }
 }
