@@ -204,7 +204,7 @@ impl Torrent {
         };
         conn.take_request(at);
         self.requested_bytes -= u64::from(range.len);
-        conn.pipeline.on_returned(range.len);
+        conn.pipeline.on_returned();
         conn.allowed_fast.retain(|piece| *piece != range.piece);
         if !conn.choking_us {
             // Without this, a peer that rejects all it is asked would be asked again at once, for ever.
@@ -261,7 +261,7 @@ impl Torrent {
     pub(super) fn give_up_requests(&mut self, id: ConnId) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
         while let Some(request) = conn.requests.pop_front() {
-            conn.pipeline.on_returned(request.range.len);
+            conn.pipeline.on_returned();
             conn.remember_late(request.range);
         }
         self.requested_bytes -= std::mem::take(&mut conn.requested_bytes);
@@ -294,7 +294,7 @@ impl Torrent {
         }
         conn.take_request(at);
         self.requested_bytes -= u64::from(range.len);
-        conn.pipeline.on_returned(range.len);
+        conn.pipeline.on_returned();
         conn.remember_late(range);
         blocks_of(range).for_each(|other| picker.returned(id, other));
         Message::Cancel(range).encode(&mut conn.out);
