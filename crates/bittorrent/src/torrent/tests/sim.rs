@@ -44,7 +44,9 @@ impl Content {
         let metainfo = Metainfo::parse(&created.metainfo).unwrap();
         let mut data = vec![0; metainfo.info.geometry.total() as usize];
         for file in metainfo.info.files.iter().filter(|file| file.is_regular()) {
-            let bytes = std::fs::read(parent.join(&file.path)).unwrap();
+            // A folder of one file is a torrent of one file for some formats.
+            let bytes = std::fs::read(parent.join(&file.path)).or_else(|_| std::fs::read(root.join(&file.path)));
+            let bytes = bytes.unwrap();
             data[file.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
         }
         std::fs::remove_dir_all(&parent).unwrap();
