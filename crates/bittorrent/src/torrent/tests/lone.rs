@@ -15,7 +15,6 @@ use crate::wire::{self, BlockRange, Limits, Message, Receiver};
 
 pub struct Lone {
     pub torrent: Torrent,
-    pub content: Arc<Content>,
     pub now: Instant,
     peers: u8,
 }
@@ -25,7 +24,7 @@ impl Lone {
         let now = Instant::now();
         let config = TorrentConfig { peer_id: [0; 20], listen_port: Some(6881), ..TorrentConfig::default() };
         let torrent = Torrent::new(content.info.hashes, config, now);
-        Self { torrent, content: Arc::clone(content), now, peers: 0 }
+        Self { torrent, now, peers: 0 }
     }
 
     pub fn with(content: &Arc<Content>, have: Bitfield) -> Self {

@@ -61,11 +61,6 @@ impl Content {
     pub fn pieces(&self) -> u32 {
         self.info.geometry.piece_count()
     }
-
-    pub fn bytes(&self, range: BlockRange) -> &[u8] {
-        let start = self.info.geometry.piece_offset(range.piece) as usize + range.begin as usize;
-        &self.data[start..start + range.len as usize]
-    }
 }
 
 /// What a node gets wrong on purpose.

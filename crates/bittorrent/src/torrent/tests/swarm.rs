@@ -41,8 +41,8 @@ fn nothing_is_asked_twice_of_one_seed() {
     assert!(sim.elapsed() < MS * 1500, "{:?}", sim.elapsed());
 }
 
-fn swarm_of_twenty(seed: u64, leecher_rate: u64) {
-    let content = Content::v1(64 * 1024, 12_000_000);
+fn swarm_of_twenty(seed: u64, leecher_rate: u64, piece_length: u32) {
+    let content = Content::v1(piece_length, 12_000_000);
     let mut sim = Sim::new(&content, seed);
     sim.seed(MB);
     (0..20).for_each(|_| {
@@ -61,12 +61,17 @@ fn swarm_of_twenty(seed: u64, leecher_rate: u64) {
 
 #[test]
 fn twenty_leechers_share_the_work_of_a_slow_seed() {
-    (1..=3).for_each(|seed| swarm_of_twenty(seed, MB));
+    (1..=3).for_each(|seed| swarm_of_twenty(seed, MB, 64 * 1024));
 }
 
 #[test]
 fn twenty_fast_leechers_share_the_work_of_a_slow_seed() {
-    swarm_of_twenty(4, 20 * MB);
+    swarm_of_twenty(4, 20 * MB, 64 * 1024);
+}
+
+#[test]
+fn twenty_leechers_share_few_long_pieces() {
+    swarm_of_twenty(5, MB, 256 * 1024);
 }
 
 #[test]
