@@ -170,17 +170,20 @@ impl Torrent {
     }
 
     pub(super) fn fill_all_requests(&mut self, now: Instant) {
-        let ids: Vec<ConnId> =
-            self.conns.iter().filter(|(_, conn)| conn.may_request(now)).map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.fill_requests(id, now));
+        self.fill_where(now, |_| true);
     }
 
     /// Room came free: connections that ran dry for lack of it ask again.
     pub fn fill_starved(&mut self, now: Instant) {
-        let dry = |conn: &Conn| {
-            conn.may_request(now) && conn.requested_bytes < conn.pipeline.target_bytes() / 2
-        };
-        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| dry(conn)).map(|(id, _)| *id).collect();
+        self.fill_where(now, |conn| conn.requested_bytes < conn.pipeline.target_bytes() / 2);
+    }
+
+    /// Whoever is asked first gets what is to be had, so the first is another one every time: otherwise all of a swarm would
+    /// ask the peers that came first, and leave the others idle.
+    fn fill_where(&mut self, now: Instant, which: impl Fn(&Conn) -> bool) {
+        let able = |conn: &Conn| conn.may_request(now) && which(conn);
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| able(conn)).map(|(id, _)| *id).collect();
+        self.rng.shuffle(&mut ids);
         ids.into_iter().for_each(|id| self.fill_requests(id, now));
     }
 
