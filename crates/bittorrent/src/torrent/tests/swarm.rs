@@ -70,11 +70,6 @@ fn twenty_fast_leechers_share_the_work_of_a_slow_seed() {
 }
 
 #[test]
-fn twenty_leechers_share_few_long_pieces() {
-    swarm_of_twenty(5, MB, 256 * 1024);
-}
-
-#[test]
 fn peers_without_extensions_are_served_and_fetched_from() {
     let content = Content::v1(64 * 1024, 1_000_000);
     let mut sim = Sim::new(&content, 5);
