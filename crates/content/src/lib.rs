@@ -7,6 +7,7 @@ pub mod bitfield;
 pub mod create;
 pub mod geometry;
 pub mod hash;
+pub mod hex;
 pub mod info;
 pub mod magnet;
 pub mod merkle;
