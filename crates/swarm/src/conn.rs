@@ -272,7 +272,9 @@ impl Conn {
             }
         }
         let ahead = self.window.min(left);
-        if ahead >= WINDOW_MIN && self.receiver.payload_left().is_some() | (self.receiver.gathered_len() < PIECE_HEADER_LEN) {
+        if ahead >= WINDOW_MIN
+            && self.receiver.payload_left().is_some() | (self.receiver.gathered_len() < PIECE_HEADER_LEN)
+        {
             self.plan_ahead(scratch, &mut torrent, ahead, now);
         }
         let tail = left.min(SCRATCH_LEN);
@@ -314,7 +316,8 @@ impl Conn {
         match &mut self.current {
             Some(Current::InPlace(range)) => {
                 let range = *range;
-                let place = buffers.as_mut().and_then(|buffers| buffers.resume(range, self.id, range.len - payload_left));
+                let place =
+                    buffers.as_mut().and_then(|buffers| buffers.resume(range, self.id, range.len - payload_left));
                 match place {
                     Some(place) => (place, room),
                     None => {
@@ -400,7 +403,10 @@ impl Conn {
                 Ok(Some(Event::Message(message))) => {
                     let now = Instant::now();
                     let mut torrent = self.torrent.borrow_mut();
-                    torrent.core.on_message(self.id, message, now).map_err(|fault| ConnError::Misbehaved(fault.to_string()))
+                    torrent
+                        .core
+                        .on_message(self.id, message, now)
+                        .map_err(|fault| ConnError::Misbehaved(fault.to_string()))
                 }
                 Ok(Some(Event::BlockStart(range))) => self.block_start(range),
                 Ok(Some(Event::BlockData(data))) => {
@@ -553,7 +559,8 @@ impl Conn {
         let torrent = self.torrent.clone();
         let Some(storage) = torrent.borrow().storage.clone() else { return Err(ConnError::Closed) };
         let left = upload.range.len - upload.sent;
-        let offset = storage.info().geometry.piece_offset(upload.range.piece) + u64::from(upload.range.begin + upload.sent);
+        let offset =
+            storage.info().geometry.piece_offset(upload.range.piece) + u64::from(upload.range.begin + upload.sent);
         let sent = match storage.segments(offset, u64::from(left)).next() {
             None => 0,
             Some(Ok(SendSegment::Pad(len))) => {

@@ -85,7 +85,8 @@ async fn outgoing(torrent: &TorrentRef, address: SocketAddr, dialling: &std::cel
 
 /// Connects and exchanges handshakes.
 async fn reach(torrent: &TorrentRef, address: SocketAddr) -> Result<(TcpStream, Handshake, Vec<u8>), ConnError> {
-    let stream = TcpStream::connect(Endpoint::from(address), None).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+    let stream =
+        TcpStream::connect(Endpoint::from(address), None).await.map_err(|error| ConnError::Ended(error.to_string()))?;
     let hello = async {
         let ours = {
             let torrent = torrent.borrow();
@@ -196,9 +197,7 @@ async fn run(torrent: &TorrentRef, stream: TcpStream, outgoing: bool, theirs: &H
 async fn receive_handshake(stream: &TcpStream) -> Result<(Handshake, Vec<u8>), ConnError> {
     let mut received = Vec::with_capacity(HANDSHAKE_LEN);
     loop {
-        if let Some(theirs) =
-            Handshake::parse(&received).map_err(|error| ConnError::Misbehaved(error.to_string()))?
-        {
+        if let Some(theirs) = Handshake::parse(&received).map_err(|error| ConnError::Misbehaved(error.to_string()))? {
             let early = received.split_off(HANDSHAKE_LEN);
             return Ok((theirs, early));
         }

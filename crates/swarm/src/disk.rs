@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::torrent::ExpectedHash;
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 use anabranch_content::hash::{self, Sha1};
-use anabranch_content::merkle;
 use anabranch_content::info::Sha256Digest;
+use anabranch_content::merkle;
 use anabranch_content::storage::{ResumeStore, StorageError};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -133,11 +133,7 @@ pub struct Disk {
 impl Disk {
     /// Starts `threads` of them.
     pub fn new(threads: usize) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
-            queue: Mutex::default(),
-            wake: Condvar::new(),
-            digest_key: RandomState::new(),
-        });
+        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), digest_key: RandomState::new() });
         let spawn = |index: usize| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("disk-{index}")).spawn(move || shared.run())
@@ -298,9 +294,8 @@ fn check_v1(jobs: &[VerifyJob], good: &mut [bool]) {
 /// Verifies the Merkle roots of all pieces, all leaves side by side (BEP 52).
 fn check_v2(jobs: &[VerifyJob], good: &mut [bool]) {
     let with_v2 = || jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job, job.expected.v2?)));
-    let blocks: Vec<&[u8]> = with_v2()
-        .flat_map(|(_, job, _)| job.memory().flat_map(|chunk| chunk.chunks(BLOCK_LEN as usize)))
-        .collect();
+    let blocks: Vec<&[u8]> =
+        with_v2().flat_map(|(_, job, _)| job.memory().flat_map(|chunk| chunk.chunks(BLOCK_LEN as usize))).collect();
     if blocks.is_empty() {
         return;
     }

@@ -26,10 +26,7 @@ struct Bucket {
 impl Limiter {
     /// A limit of `rate_bytes` per second.
     pub fn new(rate_bytes: Option<u64>, now: Instant) -> Rc<Self> {
-        Rc::new(Self {
-            rate_bytes: Cell::new(rate_bytes),
-            bucket: RefCell::new(Bucket { tokens: 0.0, filled: now }),
-        })
+        Rc::new(Self { rate_bytes: Cell::new(rate_bytes), bucket: RefCell::new(Bucket { tokens: 0.0, filled: now }) })
     }
 
     /// Bytes that may move now.

@@ -84,9 +84,9 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
 }
 
 fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>, dir: PathBuf) -> Request {
-    let wanted = |file| options.files.as_ref().is_none_or(|filter| filter(file));
+    let wanted = |(index, file)| options.files.as_ref().is_none_or(|filter| filter(index, file));
     Request {
-        wanted: info.files.iter().map(wanted).collect(),
+        wanted: info.files.iter().enumerate().map(wanted).collect(),
         info: Arc::clone(info),
         dir,
         read_only: options.read_only,
@@ -98,11 +98,8 @@ fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>
 }
 
 fn open_files(request: &Request) -> Result<Opened, StorageError> {
-    let options = StorageOptions {
-        preallocate: request.preallocate,
-        read_only: request.read_only,
-        ..StorageOptions::default()
-    };
+    let options =
+        StorageOptions { preallocate: request.preallocate, read_only: request.read_only, ..StorageOptions::default() };
     let storage = Arc::new(Storage::open(Arc::clone(&request.info), &request.dir, options)?);
     let pieces = request.info.geometry.piece_count();
     if request.read_only {

@@ -91,7 +91,8 @@ impl Default for SessionConfig {
             peer_limit_down: None,
             peer_limit_up: None,
             buffer_bytes: BUFFER_BYTES_DEFAULT,
-            disk_threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).clamp(1, 4)),
+            disk_threads: std::thread::available_parallelism()
+                .map_or(1, |cores| cores.get().saturating_sub(1).clamp(1, 4)),
             strategy: RequestStrategy::default(),
             choker: choker::Config::default(),
             pex: true,
@@ -111,8 +112,8 @@ pub enum Source {
     Magnet(Box<Magnet>),
 }
 
-/// Which files of a content are wanted.
-pub type FileFilter = Box<dyn Fn(&FileEntry) -> bool>;
+/// Which files of a content are wanted, by their index in the file list (BEP 53) or what they are.
+pub type FileFilter = Box<dyn Fn(usize, &FileEntry) -> bool>;
 
 /// How to treat one content.
 #[derive(Default)]
