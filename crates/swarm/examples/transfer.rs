@@ -1,4 +1,4 @@
-//! Shares or fetches one torrent: `transfer share|get TORRENT DIR ADDRESS`.
+//! Shares or fetches one torrent: `transfer share|get TORRENT|MAGNET DIR ADDRESS`.
 
 use anabranch_content::metainfo::Metainfo;
 use anabranch_swarm::{AddOptions, EventKind, Session, SessionConfig, Source};
@@ -8,7 +8,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, mode, torrent, dir, address] = arguments.as_slice() else { return Err("see the head of this file".into()) };
     let share = mode == "share";
-    let metainfo = Metainfo::parse(&std::fs::read(torrent)?)?;
+    let source = if torrent.starts_with("magnet:") {
+        Source::Magnet(Box::new(torrent.parse()?))
+    } else {
+        Source::Metainfo(Box::new(Metainfo::parse(&std::fs::read(torrent)?)?))
+    };
     tokio::task::LocalSet::new()
         .run_until(async move {
             let config = SessionConfig {
@@ -19,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let peers = if share { Vec::new() } else { vec![address.parse()?] };
             let options =
                 AddOptions { dir: dir.into(), peers, read_only: share, trusted: share, ..AddOptions::default() };
-            let id = session.add(Source::Metainfo(Box::new(metainfo)), options)?;
+            let id = session.add(source, options)?;
             let began = std::time::Instant::now();
             while let Some(event) = events.recv().await {
                 match event.kind {
