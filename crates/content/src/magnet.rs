@@ -46,16 +46,16 @@ pub struct Magnet {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MagnetError {
     /// Something else.
-    #[error("not a magnet link: it does not begin with `magnet:?`")]
+    #[error("not a magnet link: it does not begin with `magnet:?`; copy the whole link")]
     NotMagnet,
     /// Longer than [`MAGNET_BYTES_MAX`].
-    #[error("the magnet link has {0} bytes, at most {MAGNET_BYTES_MAX} are allowed")]
+    #[error("the magnet link has {0} bytes, at most {MAGNET_BYTES_MAX} are allowed; leave trackers out")]
     TooLong(usize),
     /// No `xt` that this program knows.
-    #[error("the magnet link has no info-hash: `xt=urn:btih:...` or `xt=urn:btmh:...` is missing")]
+    #[error("the magnet link has no info-hash: `xt=urn:btih:...` or `xt=urn:btmh:...` is missing; copy the whole link")]
     NoHash,
     /// A parameter with a value that means nothing.
-    #[error("the magnet link's `{parameter}` is {problem}: `{value}`")]
+    #[error("the magnet link's `{parameter}` is {problem}: `{value}`; copy the link again from where it came")]
     Invalid {
         /// Which parameter.
         parameter: &'static str,
@@ -65,7 +65,7 @@ pub enum MagnetError {
         value: String,
     },
     /// More of something than is reasonable.
-    #[error("the magnet link has more than {URLS_MAX} of `{0}`")]
+    #[error("the magnet link has more than {URLS_MAX} of `{0}`; leave some out")]
     TooMany(&'static str),
 }
 
