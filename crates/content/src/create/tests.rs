@@ -164,6 +164,20 @@ fn folders_are_as_deep_as_readers_follow() {
 }
 
 #[test]
+fn another_name_goes_for_the_whole_torrent() {
+    let folder = tree();
+    for path in ["tree", "tree/b/file9"] {
+        for version in [Version::V1, Version::V2, Version::Hybrid] {
+            let options = CreateOptions { name: Some("other".into()), ..options(version) };
+            let created = make(&folder.path().join(path), &options).expect("a torrent");
+            let info = Metainfo::parse(&created.metainfo).expect("readable").info;
+            assert_eq!((created.name.as_str(), info.name.as_str()), ("other", "other"));
+            assert!(info.regular_files().all(|(_, file)| file.path.starts_with("other")));
+        }
+    }
+}
+
+#[test]
 fn a_folder_of_one_file_of_the_same_name_is_no_v2_torrent() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let root = folder.path().join("same");
