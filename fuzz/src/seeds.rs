@@ -9,7 +9,10 @@ use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
 use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
 use anabranch_bittorrent::wire::{BlockRange, HashRequest, Hashes, Message, piece_header};
 use anabranch_content::bencode::{DictBuilder, ListBuilder};
+use anabranch_content::bitfield::Bitfield;
 use anabranch_content::hash::sha256;
+use anabranch_content::info::InfoHashes;
+use anabranch_content::storage::{FileRecord, Lease, Resume, Stamp};
 
 fn main() -> io::Result<()> {
     let corpus = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| "corpus".into()));
@@ -17,6 +20,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "metainfo", &metainfo())?;
     write(&corpus, "magnet", &magnet())?;
     write(&corpus, "tracker", &tracker())?;
+    write(&corpus, "resume", &resume())?;
     write(&corpus, "wire", &wire())?;
     write(&corpus, "extension", &extension())
 }
@@ -150,6 +154,39 @@ fn tracker() -> Vec<Vec<u8>> {
         with_choice(5, &[b"\0", http::announce_target(&url, &request).as_bytes()].concat()),
         with_choice(5, &[b"\x01", http::scrape_target(&url, &[[7; 20]]).as_bytes()].concat()),
     ]
+}
+
+fn resume() -> Vec<Vec<u8>> {
+    let stamp = Stamp { size: 5, mtime_ns: 1_700_000_000_000_000_000, inode: 7 };
+    let lease = Lease { from_ns: 1_700_000_000_000_000_000, until_ns: 1_700_000_001_000_000_000 };
+    let field = |ones: &[u32]| {
+        let mut field = Bitfield::new(11);
+        ones.iter().for_each(|piece| assert!(field.set(*piece)));
+        field
+    };
+    let resume = Resume {
+        hashes: InfoHashes { v1: Some([1; 20]), v2: Some([2; 32]) },
+        boot: [3; 16],
+        have: field(&[0, 1, 10]),
+        durable: field(&[0]),
+        recheck: field(&[5]),
+        files: vec![
+            FileRecord { stamp: Some(stamp), lease: Some(lease) },
+            FileRecord { stamp: None, lease: None },
+            FileRecord { stamp: Some(stamp), lease: None },
+        ],
+        priorities: vec![1, 0],
+        downloaded: 99,
+        uploaded: 98,
+    };
+    let file = resume.encode();
+    let body = &file[16..file.len() - 4];
+    let len = (body.len() as u16).to_le_bytes();
+    // Piece 4 was verified, piece 0 failed, file 1 may be written to.
+    let mut journal = vec![1, 4, 0, 0, 0, 2, 0, 0, 0, 0, 3, 1, 0, 0, 0];
+    journal.extend(lease.from_ns.to_le_bytes());
+    journal.extend(lease.until_ns.to_le_bytes());
+    vec![[&[0], &file[..]].concat(), [&[1], &len[..], body, &journal].concat()]
 }
 
 fn wire() -> Vec<Vec<u8>> {

@@ -2,12 +2,12 @@
 //!
 //! A request costs a round trip, so a connection is only busy while a bandwidth-delay product of requests is under
 //! way. The model is that of BBR, one layer up: a maximum filter on the delivery rate, a minimum filter on the time
-//! from request to block, and a target of rate x ([`GAIN`] x round trip + [`MARGIN`]). Because the target exceeds what
+//! from request to block, and a target of rate x (`GAIN` x round trip + `MARGIN`). Because the target exceeds what
 //! is measured, it doubles about every round trip until the link, and not the target, sets the rate. The margin keeps
 //! the sender busy while either program waits for a processor.
 //!
 //! Samples taken while the connection was not kept full (rate limit, nothing to pick, choke) only ever raise the
-//! estimate, so a pause costs nothing. Every [`PROBE_EVERY`] the queue is let run down, for one round trip, to half of
+//! estimate, so a pause costs nothing. Every `PROBE_EVERY` the queue is let run down, for one round trip, to half of
 //! what fills the link: what a block takes then is the round trip, grown or shrunk.
 
 use std::collections::VecDeque;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
 use crate::bitfield::Bitfield;
-use crate::create::scan::{Event, Extent, PieceHashes, Plan, scan};
+use crate::create::scan::{Extent, PieceHashes, Plan, scan};
 use crate::info::{FileEntry, FileKind, Info, Sha256Digest, Version};
 
 /// What was found.
@@ -151,23 +151,17 @@ fn check(
     let readable: u64 = plan.pieces.iter().map(|piece| u64::from(geometry.piece_len(*piece))).sum();
     let mut done = total - readable;
     let (mut good, mut missing) = (Bitfield::new(geometry.piece_count()), plan.pieces.len());
-    scan(&plan, cancel, |event| {
-        match event {
-            Event::Progress(bytes) => {
-                done += bytes;
-                progress(done.min(total), total);
-            }
-            Event::Piece(piece, Ok(hashes)) => {
-                missing -= 1;
-                if agree(info, &nodes, piece, &hashes) {
-                    good.set(piece);
-                }
-            }
-            Event::Piece(_, Err(fault)) => {
-                missing -= 1;
-                if fault.error.kind() != io::ErrorKind::UnexpectedEof {
+    scan(&plan, cancel, |report| {
+        done += report.bytes;
+        progress(done.min(total), total);
+        missing -= report.pieces.len();
+        for (piece, result) in report.pieces {
+            match result {
+                Ok(hashes) if agree(info, &nodes, piece, &hashes) => _ = good.set(piece),
+                Err(fault) if fault.error.kind() != io::ErrorKind::UnexpectedEof => {
                     unreadable(extent_files[fault.extent], fault.error.kind());
                 }
+                Ok(_) | Err(_) => {}
             }
         }
         ControlFlow::Continue(())

@@ -1,1 +1,31 @@
-//! (to be written)
+//! What tests and benches of the whole program share: real peers, real networks, and a floor to measure against.
+//!
+//! - [`process`]: a child process with a deadline on everything, its CPU time and its peak memory.
+//! - [`peers`]: libtorrent, aria2, transmission, rqbit and ours behind the same few verbs.
+//! - [`data`]: file trees that look random and are the same on every run, and digests to compare them by.
+//! - [`scene`]: a content, its torrent and a tracker, ready for a transfer.
+//! - [`tracker`]: a tracker that answers what a test tells it to.
+//! - [`drain`]: hundreds of leechers in one process, as load.
+//! - [`hostile`]: peers that lie, stay mute, flood or send absurd lengths.
+//! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
+//! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
+//! - [`raw`]: what bare TCP reaches, and the naive floor: receive, hash, write in one thread.
+//!
+//! Nothing here is part of the product, and the product knows nothing of it: it is driven through its command line.
+//! Everything stays on loopback or in namespaces made here, every wait has a deadline, and a dropped handle kills
+//! its process by pid.
+
+pub mod data;
+pub mod drain;
+pub mod error;
+pub mod hostile;
+pub mod meter;
+pub mod net;
+pub mod peers;
+pub mod process;
+pub mod raw;
+pub mod scene;
+pub mod tracker;
+pub mod wire;
+
+pub use error::{Error, Result};

@@ -47,6 +47,8 @@ pub(super) struct Pieces {
     /// By priority; level 0 stays empty.
     levels: [Level; PRIORITY_MAX as usize + 1],
     idle: Bitfield,
+    /// No piece before this one is idle.
+    idle_from: u32,
     /// Not verified and of a priority above 0, begun or not.
     wanted: Bitfield,
     have_count: u32,
@@ -62,6 +64,7 @@ impl Pieces {
             seeds: 0,
             levels: Default::default(),
             idle: Bitfield::new(count),
+            idle_from: 0,
             wanted: Bitfield::new(count),
             have_count: 0,
             rng: fastrand::Rng::with_seed(seed),
@@ -106,6 +109,17 @@ impl Pieces {
 
     pub(super) fn idle(&self) -> &Bitfield {
         &self.idle
+    }
+
+    /// A place before which no piece is idle, near the first that is. Constant time on average: it moves on for good,
+    /// and back only to a piece that came back.
+    pub(super) fn idle_from(&mut self) -> u32 {
+        let bytes = self.idle.as_bytes().iter().skip(self.idle_from as usize / 8);
+        let skipped = bytes.take_while(|byte| **byte == 0).count() as u32;
+        if skipped > 0 {
+            self.idle_from = (self.idle_from / 8 + skipped) * 8;
+        }
+        self.idle_from
     }
 
     pub(super) fn wanted(&self) -> &Bitfield {
@@ -237,6 +251,7 @@ impl Pieces {
         self.entries[piece as usize].state = State::Idle;
         level.count += 1;
         self.idle.set(piece);
+        self.idle_from = self.idle_from.min(piece);
     }
 
     fn unshelve(&mut self, piece: u32) {
@@ -271,6 +286,7 @@ impl Pieces {
             }
         }
         assert_eq!(on_shelves, self.idle.count());
+        assert!(self.idle.iter_ones().next().is_none_or(|first| first >= self.idle_from));
     }
 }
 

@@ -239,7 +239,8 @@ impl Picker {
             return None;
         }
         if self.config.order == Order::Sequential {
-            let window = common(self.pieces.idle(), has, 0).filter(|piece| !self.is_suspect(conn, *piece));
+            let from = self.pieces.idle_from();
+            let window = common(self.pieces.idle(), has, from).filter(|piece| !self.is_suspect(conn, *piece));
             return self.inclined(conn, window, |_, _| true);
         }
         if self.pieces.have_count() == 0 {

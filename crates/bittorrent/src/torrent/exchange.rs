@@ -188,7 +188,8 @@ impl Torrent {
             .iter()
             .filter(|(other, _)| **other != id)
             .filter_map(|(_, conn)| {
-                let flags = if conn.is_seed() || conn.upload_only { PexFlags::UPLOAD_ONLY } else { PexFlags::default() };
+                let flags =
+                    if conn.is_seed() || conn.upload_only { PexFlags::UPLOAD_ONLY } else { PexFlags::default() };
                 let reachable = if conn.outgoing { PexFlags::REACHABLE } else { PexFlags::default() };
                 Some((conn.listen_address()?, flags.with(reachable)))
             })

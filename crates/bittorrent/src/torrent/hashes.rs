@@ -117,15 +117,14 @@ impl HashStore {
         if own >= REQUESTS_PER_PEER_MAX || refused {
             return None;
         }
-        let (file, request) = self.files.iter().enumerate().filter(|(_, file)| file.layer.is_none()).find_map(
-            |(index, file)| {
+        let (file, request) =
+            self.files.iter().enumerate().filter(|(_, file)| file.layer.is_none()).find_map(|(index, file)| {
                 let open = |request: &merkle::HashRequest| {
                     file.partial.get(request.index as usize).is_some_and(Option::is_none)
                         && self.under_way.iter().all(|other| other.file != index || other.request != *request)
                 };
                 file.shape.piece_layer_requests().find(open).map(|request| (index, request))
-            },
-        )?;
+            })?;
         self.under_way.push(UnderWay { file, request, conn, since: now });
         Some(to_wire(self.files[file].root, request))
     }

@@ -7,9 +7,9 @@ use anabranch_content::geometry::BLOCK_LEN;
 use super::config::{ALLOWED_FAST_MAX, LATE_MAX, UNSOLICITED_MAX};
 use super::conn::Outstanding;
 use super::{Event, PeerMisbehaved, Placement, REQUEST_BOUNDARY, Torrent};
+use crate::ConnId;
 use crate::picker::{BlockRef, Received};
 use crate::wire::{BlockRange, Message};
-use crate::ConnId;
 
 /// Requests are topped up once this part of the target is free, so that picking happens in runs, not block by block.
 const TOP_UP_DIVISOR: u64 = 8;
@@ -33,12 +33,7 @@ impl Torrent {
     }
 
     /// The header of a block arrived: says where its payload goes.
-    pub fn block_started(
-        &mut self,
-        id: ConnId,
-        range: BlockRange,
-        now: Instant,
-    ) -> Result<Placement, PeerMisbehaved> {
+    pub fn block_started(&mut self, id: ConnId, range: BlockRange, now: Instant) -> Result<Placement, PeerMisbehaved> {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else {
             return Ok(Placement::Unwanted);
         };

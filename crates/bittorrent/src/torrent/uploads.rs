@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::config::{UPLOAD_OVERFLOW_MAX, UPLOAD_QUEUE_MAX};
 use super::{PeerMisbehaved, REQUEST_LEN_MAX, Torrent};
 use crate::choker;
-use crate::{ConnId, PeerKey};
 use crate::wire::{BlockRange, Message};
+use crate::{ConnId, PeerKey};
 
 impl Torrent {
     /// The next block to send over `id`, if any. The caller sends it or closes the connection.

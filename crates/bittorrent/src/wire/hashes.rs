@@ -1,12 +1,13 @@
 //! The messages that carry parts of a file's Merkle tree (BEP 52, "hash request", "hashes", "hash reject").
 
 use anabranch_content::info::Sha256Digest;
+use anabranch_content::merkle;
 use thiserror::Error;
 
 use super::WireError;
 
-/// Base hashes in one request: as many as libtorrent answers; the leaves of a 128 MiB piece.
-pub const HASH_COUNT_MAX: u32 = 8192;
+/// Base hashes in one request: as many as are served.
+pub const HASH_COUNT_MAX: u32 = merkle::ANSWER_LENGTH_MAX;
 
 /// Layers in the tallest tree: 2^64 bytes in blocks of 16 KiB have 50 above the leaves.
 const LAYERS_MAX: u32 = 50;

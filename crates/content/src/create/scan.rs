@@ -26,8 +26,8 @@ const STRIPE_BYTES: usize = 64 * 1024;
 const OPEN_FILES_MAX: usize = 8;
 /// Threads: past this, storage is the limit everywhere.
 const THREADS_MAX: usize = 64;
-/// Events on their way to the caller; a thread waits when they are not taken.
-const EVENTS_MAX: usize = 1024;
+/// Reports on their way to the caller; a thread waits when they are not taken.
+const REPORTS_MAX: usize = 256;
 /// Bytes between two reports of progress by one thread.
 const PROGRESS_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -71,15 +71,15 @@ pub(crate) struct Fault {
 
 /// What a scan tells its caller, in no particular order.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) struct Progress {
     /// So many more bytes of piece space are done.
-    Progress(u64),
-    /// A piece's hashes, or why there are none.
-    Piece(u32, Result<PieceHashes, Fault>),
+    pub bytes: u64,
+    /// Pieces that ended: their hashes, or why there are none.
+    pub pieces: Vec<(u32, Result<PieceHashes, Fault>)>,
 }
 
 /// Runs `plan`, with a thread a core, until done, until `on` breaks or `cancel` is set.
-pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Event) -> ControlFlow<()>) {
+pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress) -> ControlFlow<()>) {
     let stripe = match plan.sha1 {
         true => STRIPE_BYTES.min(plan.piece_length as usize),
         // Leaves do not wait for each other: long stripes of few pieces read more sequentially.
@@ -90,7 +90,7 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Event) -
     let groups: Vec<&[u32]> = plan.pieces.chunks(group).collect();
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (sender, events) = sync_channel(EVENTS_MAX);
+        let (sender, reports) = sync_channel(REPORTS_MAX);
         for _ in 0..threads.min(groups.len()) {
             let (sender, next, stop, groups) = (sender.clone(), &next, &stop, &groups);
             let halt = move || stop.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
@@ -105,8 +105,8 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Event) -
             });
         }
         drop(sender);
-        for event in events {
-            if !stop.load(Ordering::Relaxed) && on(event).is_break() {
+        for report in reports {
+            if !stop.load(Ordering::Relaxed) && on(report).is_break() {
                 stop.store(true, Ordering::Relaxed);
             }
         }
@@ -134,7 +134,7 @@ struct Lane {
 
 impl Worker<'_> {
     /// Hashes a group of pieces; `None` where it was halted.
-    fn group(&mut self, pieces: &[u32], halt: &impl Fn() -> bool, sender: &SyncSender<Event>) -> Option<()> {
+    fn group(&mut self, pieces: &[u32], halt: &impl Fn() -> bool, sender: &SyncSender<Progress>) -> Option<()> {
         let mut lanes: Vec<Lane> = pieces.iter().map(|piece| self.lane(*piece)).collect();
         let mut states = vec![Sha1::new(); if self.plan.sha1 { lanes.len() } else { 0 }];
         let mut unreported = 0;
@@ -165,18 +165,18 @@ impl Worker<'_> {
                 hash_leaves(&mut lanes, &parts, from);
             }
             if unreported >= PROGRESS_BYTES {
-                sender.send(Event::Progress(std::mem::take(&mut unreported))).ok()?;
+                sender.send(Progress { bytes: std::mem::take(&mut unreported), pieces: Vec::new() }).ok()?;
             }
         }
-        sender.send(Event::Progress(unreported)).ok()?;
         let mut states = states.into_iter();
-        for (piece, lane) in pieces.iter().zip(lanes) {
+        let finish = |(piece, lane): (&u32, Lane)| {
             let sha1 = states.next().map(Sha1::finish);
             let node = || merkle::subtree_root(&lane.leaves, 0, lane.node_height);
             let sha256 = (self.plan.sha256 && lane.fault.is_none()).then(node);
-            sender.send(Event::Piece(*piece, lane.fault.map_or(Ok(PieceHashes { sha1, sha256 }), Err))).ok()?;
-        }
-        Some(())
+            (*piece, lane.fault.map_or(Ok(PieceHashes { sha1, sha256 }), Err))
+        };
+        let pieces = pieces.iter().zip(lanes).map(finish).collect();
+        sender.send(Progress { bytes: unreported, pieces }).ok()
     }
 
     fn lane(&self, piece: u32) -> Lane {
@@ -194,19 +194,20 @@ impl Worker<'_> {
     }
 }
 
+impl Lane {
+    /// What of `part`, which starts `from` bytes into the piece, belongs to the file.
+    fn file_part<'a>(&self, part: &'a [u8], from: usize) -> &'a [u8] {
+        &part[..part.len().min(self.file_len.saturating_sub(from))]
+    }
+}
+
 /// Leaves of all lanes at once; `parts` are the bytes of each from `from` on.
 fn hash_leaves(lanes: &mut [Lane], parts: &[&[u8]], from: usize) {
-    let blocks =
-        |lane: &Lane, part: &'_ [u8]| part.len().min(lane.file_len.saturating_sub(from)).div_ceil(BLOCK_LEN as usize);
-    let messages: Vec<&[u8]> = lanes
-        .iter()
-        .zip(parts)
-        .flat_map(|(lane, part)| part[..part.len().min(lane.file_len.saturating_sub(from))].chunks(BLOCK_LEN as usize))
-        .collect();
-    let mut leaves = sha256_many(&messages).into_iter();
+    let parts: Vec<&[u8]> = lanes.iter().zip(parts).map(|(lane, part)| lane.file_part(part, from)).collect();
+    let blocks: Vec<&[u8]> = parts.iter().flat_map(|part| part.chunks(BLOCK_LEN as usize)).collect();
+    let mut leaves = sha256_many(&blocks).into_iter();
     for (lane, part) in lanes.iter_mut().zip(parts) {
-        let count = blocks(lane, part);
-        lane.leaves.extend(leaves.by_ref().take(count));
+        lane.leaves.extend(leaves.by_ref().take(part.len().div_ceil(BLOCK_LEN as usize)));
     }
 }
 

@@ -31,7 +31,7 @@ impl Backend {
             [(avx512 && sha, &AVX512), (avx2 && sha, &AVX2_WITH_SHA), (avx2, &AVX2), (sha, &SHA)]
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let special: [(bool, &Self); 0] = [];
+        let special: [(bool, &'static Self); 0] = [];
         special.into_iter().filter(|(here, _)| *here).map(|(_, backend)| backend).chain([&SCALAR])
     }
 

@@ -43,7 +43,7 @@ pub fn web_seeds(metainfo: Value<'_>, key: &str) -> Vec<String> {
     urls
 }
 
-/// A web seed's URL, with what may not stand in an URL percent-encoded.
+/// A web seed's URL, with what may not stand in an URL percent-encoded; the limit counts that.
 pub fn web_seed_url(raw: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(raw).ok()?.trim();
     if text.len() > URL_BYTES_MAX || !has_scheme(text, &["http://", "https://"]) {
@@ -56,7 +56,7 @@ pub fn web_seed_url(raw: &[u8]) -> Option<String> {
             _ => url.push_str(&format!("%{byte:02X}")),
         }
     }
-    Some(url)
+    (url.len() <= URL_BYTES_MAX).then_some(url)
 }
 
 /// DHT nodes (BEP 5, "nodes"): pairs of host and port.
@@ -79,4 +79,19 @@ fn has_scheme(url: &str, schemes: &[&str]) -> bool {
             && !url[scheme.len()..].starts_with(['/', '?', '#'])
             && url.len() > scheme.len()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn web_seeds_are_measured_as_they_are_kept() {
+        let base = "http://w.example/";
+        let plain = "x".repeat(URL_BYTES_MAX - base.len());
+        assert!(web_seed_url(format!("{base}{plain}").as_bytes()).is_some());
+        assert!(web_seed_url(format!("{base}{plain}x").as_bytes()).is_none());
+        assert!(web_seed_url(format!("{base}{}\"", &plain[3..]).as_bytes()).is_some());
+        assert!(web_seed_url(format!("{base}{}\"", &plain[2..]).as_bytes()).is_none());
+    }
 }

@@ -1,0 +1,45 @@
+# Nothing else has to be done by hand: each target installs and builds what it needs.
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+INSTALL := crates/testbed/peers/install.sh
+# The program under test is always the optimised one.
+export ANABRANCH_BIN := $(TARGET)/release/anabranch
+# bench: rows to run (all when empty) and further flags, such as `make bench ROWS="loopback-v1 create" FLAGS=--quick`.
+ROWS ?=
+FLAGS ?=
+# fuzz: seconds for each target.
+SECONDS_EACH ?= 60
+
+.PHONY: help build deps demo test interop bench fuzz lint rqbit
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## Build the program, optimised: target/release/anabranch
+	$(CARGO) build --release -p anabranch
+
+demo: build ## Share a 1 GiB file between two processes on loopback, and show the rate
+	./demo.sh
+
+deps: ## Install the other clients that the tests talk to (Debian packages, and libtorrent into .deps/)
+	$(INSTALL)
+
+test: deps build ## Run all tests, the matrix of clients included (but for rqbit)
+	$(CARGO) test --workspace
+
+rqbit: ## Build rqbit into .deps/ (minutes)
+	$(INSTALL) rqbit
+
+interop: deps rqbit build ## Run the whole matrix of clients, rqbit included
+	$(CARGO) test -p anabranch-testbed --test peers --test interop -- --include-ignored
+
+bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
+	$(CARGO) build --release -p anabranch-testbed
+	$(TARGET)/release/anabranch-bench $(FLAGS) $(ROWS)
+
+fuzz: ## Fuzz every parser for SECONDS_EACH seconds
+	fuzz/run.sh $(SECONDS_EACH)
+
+lint: ## What CI asks of the code's form
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings

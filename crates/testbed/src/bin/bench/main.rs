@@ -1,0 +1,94 @@
+//! `make bench`: ours against libtorrent, rqbit and the naive floor, in turn in one run.
+//!
+//! A row is one thing measured, such as a download over loopback; its contenders run one after the other, then all
+//! again, so that a machine that drifts drifts for all. Medians with the range, and ratios to ours. Nothing here
+//! passes or fails by a time: it exits with an error only where a contender could not do its work.
+
+mod report;
+mod rows;
+mod stage;
+
+use std::process::ExitCode;
+
+use anabranch_testbed::{Error, Result};
+use report::{Outcome, Row};
+use stage::Stage;
+
+const USAGE: &str = "usage: anabranch-bench [--list] [--quick] [--size-mib N] [--repeat N] [--only CONTENDER] [ROW]...";
+
+/// What to run.
+struct Options {
+    size_mib: u64,
+    repeat: u32,
+    only: Option<String>,
+    rows: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Answers whether every contender that is installed did its work.
+fn run() -> Result<bool> {
+    let known = rows::all();
+    let Some(options) = options(&known)? else { return Ok(true) };
+    let mut stage = Stage::new(options.size_mib << 20)?;
+    let mut done = Vec::new();
+    for spec in known.iter().filter(|spec| options.rows.is_empty() || options.rows.iter().any(|row| row == spec.name)) {
+        let mut row = Row::new(spec);
+        for repetition in 1..=options.repeat {
+            for (index, contender) in spec.contenders.iter().enumerate() {
+                if options.only.as_deref().is_some_and(|only| only != contender.name) {
+                    continue;
+                }
+                if matches!(row.outcomes[index], Outcome::Missing(_) | Outcome::Failed(_)) {
+                    continue;
+                }
+                eprintln!("{} {repetition}/{} {} ...", spec.name, options.repeat, contender.name);
+                row.add(index, (contender.run)(&mut stage));
+                stage.sweep()?;
+            }
+        }
+        print!("{}", row.markdown());
+        done.push(row);
+    }
+    report::save(&done, &options_line(&options))?;
+    Ok(!done.iter().any(Row::has_failed))
+}
+
+fn options_line(options: &Options) -> String {
+    format!("{} MiB, {} repetitions", options.size_mib, options.repeat)
+}
+
+fn options(known: &[rows::Spec]) -> Result<Option<Options>> {
+    let mut options = Options { size_mib: 2048, repeat: 3, only: None, rows: Vec::new() };
+    let mut words = std::env::args().skip(1);
+    let usage = || Error::Nonsense { name: "the command line".into(), what: USAGE.into() };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--list" => {
+                for spec in known {
+                    println!("{:<18}{}", spec.name, spec.title);
+                }
+                return Ok(None);
+            }
+            "--quick" => (options.size_mib, options.repeat) = (256, 1),
+            "--size-mib" => options.size_mib = words.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?,
+            "--repeat" => options.repeat = words.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?,
+            "--only" => options.only = Some(words.next().ok_or_else(usage)?),
+            name if known.iter().any(|spec| spec.name == name) => options.rows.push(word),
+            _ => return Err(usage()),
+        }
+    }
+    if options.size_mib == 0 || options.repeat == 0 {
+        return Err(usage());
+    }
+    Ok(Some(options))
+}

@@ -1,0 +1,175 @@
+//! The rows and their contenders.
+
+mod disk;
+mod many;
+mod transfer;
+
+use anabranch_testbed::Result;
+
+use crate::report::Sample;
+use crate::stage::Stage;
+
+/// What a row's figure is in.
+#[derive(Clone, Copy)]
+pub enum Unit {
+    /// Wall time; less is better.
+    Seconds,
+    /// Resident memory, MiB; less is better.
+    Mebibytes,
+    /// Payload rate; more is better.
+    MegabitsPerSecond,
+}
+
+impl Unit {
+    /// For the head of the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seconds => "seconds",
+            Self::Mebibytes => "MiB",
+            Self::MegabitsPerSecond => "Mbit/s",
+        }
+    }
+}
+
+/// One way to do what a row measures.
+pub struct Contender {
+    /// In the table; ours is called `ours`.
+    pub name: &'static str,
+    /// Does it once.
+    pub run: fn(&mut Stage) -> Result<Sample>,
+}
+
+/// One thing measured.
+pub struct Spec {
+    /// On the command line.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// Of the figure.
+    pub unit: Unit,
+    /// Name of the second figure, if any.
+    pub extra: Option<&'static str>,
+    /// In the order in which they run.
+    pub contenders: Vec<Contender>,
+}
+
+fn contender(name: &'static str, run: fn(&mut Stage) -> Result<Sample>) -> Contender {
+    Contender { name, run }
+}
+
+/// All rows, in the order in which they run.
+pub fn all() -> Vec<Spec> {
+    use Unit::{Mebibytes, MegabitsPerSecond, Seconds};
+    let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
+    vec![
+        spec(
+            "loopback-v1",
+            "one seeder to one leecher, v1, 1 MiB pieces, loopback, in memory",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent", |stage| transfer::libtorrent_to_itself(stage, "1")),
+                contender("rqbit", transfer::rqbit_to_itself),
+                contender("floor", transfer::floor),
+                contender("ours", |stage| transfer::ours_to_itself(stage, "1")),
+            ],
+        ),
+        spec(
+            "loopback-v2",
+            "the same, v2",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent", |stage| transfer::libtorrent_to_itself(stage, "2")),
+                contender("ours", |stage| transfer::ours_to_itself(stage, "2")),
+            ],
+        ),
+        spec(
+            "interop",
+            "the same, v1, between libtorrent and ours",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent to itself", |stage| transfer::libtorrent_to_itself(stage, "1")),
+                contender("libtorrent to ours", |stage| transfer::libtorrent_to_ours(stage, "1")),
+                contender("ours to libtorrent", |stage| transfer::ours_to_libtorrent(stage, "1")),
+                contender("ours", |stage| transfer::ours_to_itself(stage, "1")),
+            ],
+        ),
+        spec(
+            "long-wire",
+            "one connection over 1 Gbit/s at 100 ms round trip, v1: payload rate once the window is open",
+            MegabitsPerSecond,
+            Some("seconds in all"),
+            vec![
+                contender("bare TCP", transfer::bare_over_wire),
+                contender("libtorrent", transfer::libtorrent_over_wire),
+                contender("rqbit", transfer::rqbit_over_wire),
+                contender("ours", transfer::ours_over_wire),
+            ],
+        ),
+        spec(
+            "create-v1",
+            "create a v1 torrent, 1 MiB pieces, file in memory",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1")),
+                contender("transmission-create", disk::transmission_create),
+                contender("read only", disk::read_only),
+                contender("ours", |stage| disk::ours_create(stage, "1")),
+            ],
+        ),
+        spec(
+            "create-v2",
+            "the same, v2",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_create(stage, "2")),
+                contender("ours", |stage| disk::ours_create(stage, "2")),
+            ],
+        ),
+        spec(
+            "verify-v1",
+            "verify a file in memory against its v1 torrent",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1")),
+                contender("rqbit", disk::rqbit_verify),
+                contender("read only", disk::read_only),
+                contender("ours", |stage| disk::ours_verify(stage, "1")),
+            ],
+        ),
+        spec(
+            "verify-v2",
+            "the same, v2",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "2")),
+                contender("ours", |stage| disk::ours_verify(stage, "2")),
+            ],
+        ),
+        spec(
+            "idle",
+            "1,000 idle torrents shared by one process: resident memory",
+            Mebibytes,
+            None,
+            vec![contender("libtorrent", many::libtorrent_idle), contender("ours", many::ours_idle)],
+        ),
+        spec(
+            "crowd",
+            "one seeder, 10 or 300 leechers that fetch and forget: rate of all",
+            MegabitsPerSecond,
+            Some("leechers served"),
+            vec![
+                contender("libtorrent, 10", |stage| many::libtorrent_crowd(stage, 10)),
+                contender("libtorrent, 300", |stage| many::libtorrent_crowd(stage, 300)),
+                contender("ours, 10", |stage| many::ours_crowd(stage, 10)),
+                contender("ours, 300", |stage| many::ours_crowd(stage, 300)),
+            ],
+        ),
+    ]
+}

@@ -1,0 +1,124 @@
+//! Where the benches happen: content and torrents in memory, a namespace whose loopback is pinned to cubic.
+
+use std::path::{Path, PathBuf};
+
+use anabranch_testbed::net::{self, Namespace};
+use anabranch_testbed::peers::{checkout, libtorrent};
+use anabranch_testbed::scene::digest_from_hex;
+use anabranch_testbed::{Error, Result, data};
+use tempfile::TempDir;
+
+/// Bytes a piece in every row.
+pub const PIECE_LENGTH: u32 = 1 << 20;
+
+/// Made once, used by all rows.
+pub struct Stage {
+    folder: TempDir,
+    /// Bytes of the content.
+    pub len: u64,
+    /// The folder with the content.
+    pub data: PathBuf,
+    /// The content.
+    pub content: PathBuf,
+    /// The loopback with cubic; none where this process may not make namespaces.
+    pub inside: Option<Namespace>,
+    serial: u32,
+}
+
+impl Stage {
+    /// Makes the content in `/dev/shm` (or where there is none, in the folder for temporary files).
+    ///
+    /// # Errors
+    /// When there is no room for twice the content and more.
+    pub fn new(len: u64) -> Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let root = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
+        let folder =
+            tempfile::Builder::new().prefix("anabranch-bench-").tempdir_in(&root).map_err(Error::file(&root))?;
+        let data = folder.path().join("have");
+        let content = data.join("content.bin");
+        eprintln!("making {} MiB in {} ...", len >> 20, folder.path().display());
+        data::make_file(&content, len, 1)?;
+        let inside = net::available().then(Namespace::new).transpose()?;
+        if inside.is_none() {
+            eprintln!("not root: TCP uses the machine's default congestion control, and the long wire is left out");
+        }
+        Ok(Self { folder, len, data, content, inside, serial: 0 })
+    }
+
+    /// The torrent of the content in `version`, made by libtorrent when first asked for.
+    ///
+    /// # Errors
+    /// When libtorrent is missing.
+    pub fn torrent(&self, version: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(format!("v{version}.torrent"));
+        if !path.exists() {
+            libtorrent::create(&self.content, &path, version, PIECE_LENGTH, &[])?;
+        }
+        Ok(path)
+    }
+
+    /// The v1 info-hash of the content.
+    ///
+    /// # Errors
+    /// When libtorrent is missing.
+    pub fn info_hash(&self) -> Result<[u8; 20]> {
+        digest_from_hex(libtorrent::info(&self.torrent("1")?)?["v1"].as_str().unwrap_or_default())
+    }
+
+    /// An empty folder for who fetches, gone at the next [`Self::sweep`].
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn out(&mut self) -> Result<PathBuf> {
+        self.serial += 1;
+        let path = self.folder.path().join("out").join(self.serial.to_string());
+        std::fs::create_dir_all(&path).map_err(Error::file(&path))?;
+        Ok(path)
+    }
+
+    /// A folder of this name that stays.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn keep(&self, name: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(&path).map_err(Error::file(&path))?;
+        Ok(path)
+    }
+
+    /// Frees what was fetched.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn sweep(&self) -> Result<()> {
+        let out = self.folder.path().join("out");
+        if out.exists() {
+            std::fs::remove_dir_all(&out).map_err(Error::file(out))?;
+        }
+        Ok(())
+    }
+
+    /// Compares what was fetched with the content.
+    ///
+    /// # Errors
+    /// When it differs.
+    pub fn check(&self, got: &Path) -> Result<()> {
+        if data::same_file(&self.content, got)? {
+            return Ok(());
+        }
+        Err(Error::Nonsense { name: "the transfer".into(), what: format!("{} differs", got.display()) })
+    }
+
+    /// The floor program, which is built beside this one.
+    pub fn floor(&self) -> PathBuf {
+        let here = std::env::current_exe().unwrap_or_else(|_| checkout().join("target/release/anabranch-bench"));
+        here.with_file_name("anabranch-floor")
+    }
+
+    /// A command of the floor program, in the namespace.
+    pub fn floor_command(&self) -> std::process::Command {
+        let floor = self.floor();
+        self.inside.as_ref().map_or_else(|| std::process::Command::new(&floor), |inside| inside.command(&floor))
+    }
+}

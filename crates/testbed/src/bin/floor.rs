@@ -1,0 +1,78 @@
+//! The naive floor, and bare TCP, as processes of their own: see `anabranch_testbed::raw`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anabranch_testbed::scene::digest_from_hex as digest;
+use anabranch_testbed::{Error, Result, drain, raw};
+use serde_json::json;
+
+const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | read FILE | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
+     | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    match words {
+        ["send", file, listen] => {
+            let (listener, address) = raw::listen(parse(listen)?)?;
+            println!("{}", json!({ "event": "listening", "address": address.to_string() }));
+            raw::send_file(&listener, Path::new(file))
+        }
+        ["recv", file, peer, piece_length] => {
+            let (bytes, hash) = raw::receive_file(parse(peer)?, Path::new(file), parse(piece_length)?)?;
+            println!("{}", json!({ "event": "finished", "downloaded": bytes, "hash": format!("{hash:02x?}") }));
+            Ok(())
+        }
+        ["read", file] => {
+            println!("{}", json!({ "event": "finished", "sum": raw::read_file(Path::new(file))? }));
+            Ok(())
+        }
+        ["tcp-send", bytes, listen] => {
+            let (listener, address) = raw::listen(parse(listen)?)?;
+            println!("{}", json!({ "event": "listening", "address": address.to_string() }));
+            raw::send_raw(&listener, parse(bytes)?)
+        }
+        ["tcp-recv", bytes, peer] => {
+            let report = raw::receive_raw(parse(peer)?, parse(bytes)?)?;
+            let (seconds, late) = (report.wall.as_secs_f64(), report.rate_bytes_late);
+            println!(
+                "{}",
+                json!({ "event": "finished", "downloaded": report.bytes, "seconds": seconds, "rate_bytes_late": late })
+            );
+            Ok(())
+        }
+        ["drain", seeder, info_hash, pieces, piece_length, leechers, seconds] => {
+            let target = drain::Target {
+                seeder: parse(seeder)?,
+                info_hash: digest(info_hash)?,
+                pieces: parse(pieces)?,
+                piece_length: parse(piece_length)?,
+            };
+            let measured = Duration::from_secs_f64(parse(seconds)?);
+            let drained = drain::drain(target, parse(leechers)?, measured / 2, measured)?;
+            let (connected, served, rate) = (drained.connected, drained.served, drained.rate_bytes);
+            println!(
+                "{}",
+                json!({ "event": "finished", "connected": connected, "served": served, "rate_bytes": rate })
+            );
+            Ok(())
+        }
+        _ => Err(Error::Nonsense { name: "the command line".into(), what: USAGE.into() }),
+    }
+}
+
+fn parse<T: std::str::FromStr>(text: &str) -> Result<T> {
+    text.parse().map_err(|_| Error::Nonsense { name: "the command line".into(), what: format!("{text}; {USAGE}") })
+}

@@ -1,0 +1,198 @@
+//! A wire between two namespaces with a rate, a delay, loss and a queue, made in user space.
+//!
+//! The kernels this has to run on lack `netem`. Each end is a TUN device; one thread moves packets from either end to
+//! the other through a [`link::Link`] per direction. The devices carry `virtio_net_hdr` and accept TCP and UDP
+//! segmentation offload, so that a 64 KiB burst passes in one read and one write, checksums left undone: a gigabit
+//! costs a few percent of one core. With loss, offload is off, so that single packets get lost and not bursts.
+
+pub mod link;
+mod tun;
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::net::Namespace;
+use crate::{Error, Result};
+use link::Link;
+use tun::Tun;
+
+/// Packets read from one end before the other gets its turn and due packets are sent.
+const BATCH_MAX: usize = 64;
+/// Buffers kept for reuse: 1 MiB of queue a direction at the largest packet.
+const SPARE_MAX: usize = 512;
+
+/// What a wire is like; the same both ways.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Bits a second, IP headers included.
+    pub rate_bits: u64,
+    /// From one end to the other; a round trip takes twice this.
+    pub delay: Duration,
+    /// Fraction of packets lost, 0 to 1.
+    pub loss: f64,
+    /// Bytes that wait for the wire before the next packet is dropped.
+    pub queue_bytes: u64,
+    /// Largest IP packet, bytes.
+    pub mtu: u32,
+    /// Seeds the loss.
+    pub seed: u64,
+}
+
+impl Shape {
+    /// `rate_bits` at `rtt`, no loss, a queue of one delay-bandwidth product (64 KiB at least), MTU 1500.
+    pub fn new(rate_bits: u64, rtt: Duration) -> Self {
+        let product = (rate_bits as f64 / 8.0 * rtt.as_secs_f64()) as u64;
+        Self { rate_bits, delay: rtt / 2, loss: 0.0, queue_bytes: product.max(64 * 1024), mtu: 1500, seed: 1 }
+    }
+}
+
+/// What passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bytes of IP packets that left the wire.
+    pub bytes: u64,
+    /// Reads that carried them (bursts, where offload is on).
+    pub bursts: u64,
+    /// Bursts dropped because the queue was full.
+    pub dropped: u64,
+    /// Packets lost by chance.
+    pub lost: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    counts: [[AtomicU64; 4]; 2],
+}
+
+/// Two namespaces and the wire between them.
+pub struct Wire {
+    /// One end, [`Self::LEFT`].
+    pub left: Namespace,
+    /// The other, [`Self::RIGHT`].
+    pub right: Namespace,
+    shared: Arc<Shared>,
+    wake: OwnedFd,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Wire {
+    /// Address of the left end.
+    pub const LEFT: &str = "10.99.0.1";
+    /// Address of the right end.
+    pub const RIGHT: &str = "10.99.0.2";
+
+    const NETWORK: &str = "10.99.0.0/24";
+
+    /// Makes both namespaces and the wire, and starts to carry.
+    ///
+    /// # Errors
+    /// When this process may not make namespaces or TUN devices.
+    pub fn new(shape: Shape) -> Result<Self> {
+        let (left, right) = (Namespace::new()?, Namespace::new()?);
+        let offload = shape.loss == 0.0;
+        let mut ends = Vec::new();
+        for (namespace, address) in [(&left, Self::LEFT), (&right, Self::RIGHT)] {
+            ends.push(namespace.enter(|| Tun::open("wire0", offload))?);
+            namespace.device_up("wire0", address, Self::NETWORK, shape.mtu)?;
+        }
+        // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake < 0 {
+            return Err(Error::last_os("eventfd"));
+        }
+        // SAFETY: as above.
+        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
+        let shared = Arc::new(Shared::default());
+        let thread = std::thread::spawn({
+            let shared = shared.clone();
+            let wake = wake.as_raw_fd();
+            move || carry(&ends, shape, &shared, wake)
+        });
+        Ok(Self { left, right, shared, wake, thread: Some(thread) })
+    }
+
+    /// What passed so far, left to right and right to left.
+    pub fn counts(&self) -> [Counts; 2] {
+        [0, 1].map(|way: usize| {
+            let [bytes, bursts, dropped, lost] =
+                [0, 1, 2, 3].map(|at: usize| self.shared.counts[way][at].load(Ordering::Relaxed));
+            Counts { bytes, bursts, dropped, lost }
+        })
+    }
+
+    /// Whether it still carries (it stops only when a device fails).
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        // SAFETY: eight readable bytes, a descriptor we own.
+        unsafe { libc::write(self.wake.as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// Moves packets until told to stop.
+fn carry(ends: &[Tun], shape: Shape, shared: &Shared, wake: i32) -> Result<()> {
+    // SAFETY: changes how late this thread's timers may fire (nanoseconds), nothing else.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+    let mut links = [Link::new(shape, 0), Link::new(shape, 1)];
+    let mut spare: Vec<Vec<u8>> = Vec::new();
+    while !shared.stop.load(Ordering::Relaxed) {
+        let mut busy = false;
+        for way in 0..2 {
+            for _ in 0..BATCH_MAX {
+                let mut buffer = spare.pop().unwrap_or_else(|| vec![0; tun::BURST_LEN_MAX]);
+                match ends[way].read(&mut buffer)? {
+                    Some(burst) => {
+                        if let Err(buffer) = links[way].push(Instant::now(), buffer, burst) {
+                            spare.push(buffer);
+                        }
+                    }
+                    None => {
+                        spare.push(buffer);
+                        break;
+                    }
+                }
+            }
+            for _ in 0..BATCH_MAX {
+                let Some((buffer, burst)) = links[way].pop(Instant::now()) else { break };
+                ends[1 - way].write(&buffer[..burst.len])?;
+                busy = true;
+                if spare.len() < SPARE_MAX {
+                    spare.push(buffer);
+                }
+            }
+            let counts = links[way].counts();
+            for (to, from) in shared.counts[way].iter().zip([counts.bytes, counts.bursts, counts.dropped, counts.lost])
+            {
+                to.store(from, Ordering::Relaxed);
+            }
+        }
+        if !busy {
+            let next = links.iter().filter_map(Link::deadline).min();
+            wait([ends[0].fd(), ends[1].fd(), wake], next);
+        }
+    }
+    Ok(())
+}
+
+/// Sleeps until one of `fds` can be read or `deadline` comes.
+fn wait(fds: [i32; 3], deadline: Option<Instant>) {
+    let mut entries = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    let left = left
+        .map(|left| libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: i64::from(left.subsec_nanos()) });
+    let left = left.as_ref().map_or(std::ptr::null(), |left| left as *const _);
+    // SAFETY: three pollfds and a timespec (or null) that live across the call; no signal mask.
+    unsafe { libc::ppoll(entries.as_mut_ptr(), 3, left, std::ptr::null()) };
+}

@@ -1,0 +1,157 @@
+//! The matrix: every other client both ways, single files and odd trees, compared byte for byte.
+//!
+//! A peer that is not installed fails its cells. Those of rqbit are ignored by default, because it takes minutes to
+//! build: `make interop` does so and runs them.
+
+use anabranch_testbed::Result;
+use anabranch_testbed::peers::anabranch::Anabranch;
+use anabranch_testbed::peers::aria2::Aria2;
+use anabranch_testbed::peers::libtorrent::Libtorrent;
+use anabranch_testbed::peers::rqbit::Rqbit;
+use anabranch_testbed::peers::transmission::Transmission;
+use anabranch_testbed::scene::{Content, Maker, Scene, TRANSFER_LIMIT};
+
+const ANY: &str = "127.0.0.1:0";
+
+/// Who is at the other end.
+#[derive(Clone, Copy)]
+enum Client {
+    Libtorrent,
+    Aria2,
+    Transmission,
+    Rqbit,
+}
+
+/// The other client shares a torrent that libtorrent made; ours fetches it.
+fn fetch_from(client: Client, content: Content, version: &str, by_magnet: bool) -> Result<()> {
+    let scene = Scene::new(content, version, Maker::Libtorrent, None)?;
+    let (source, out) = (if by_magnet { scene.magnet.clone() } else { scene.source() }, scene.folder("out")?);
+    let get = |peer| -> Result<()> {
+        Anabranch::get(&source, &out, &[peer], None, &[])?.wait_finished(TRANSFER_LIMIT)?;
+        scene.check(&out)
+    };
+    match client {
+        Client::Libtorrent => {
+            let seeder = Libtorrent::seed(&scene.torrent, &scene.data, None, ANY)?;
+            get(seeder.address)
+        }
+        Client::Aria2 => {
+            let seeder = Aria2::seed(&scene.torrent, &scene.data)?;
+            scene.tracker.wait_for(seeder.address, TRANSFER_LIMIT)?;
+            get(seeder.address.into())
+        }
+        Client::Transmission => {
+            let mut seeder = Transmission::start(&scene.folder("state")?, &scene.torrent, &scene.data)?;
+            seeder.wait_complete(TRANSFER_LIMIT)?;
+            get(seeder.address.into())
+        }
+        Client::Rqbit => {
+            let mut seeder = Rqbit::start(
+                &scene.source(),
+                &rqbit_folder(&scene, &scene.data, content),
+                &[],
+                false,
+                None,
+                "127.0.0.1",
+            )?;
+            seeder.wait_checked(TRANSFER_LIMIT)?;
+            get(seeder.address.into())
+        }
+    }
+}
+
+/// Ours shares a torrent that it made; the other client fetches it.
+fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) -> Result<()> {
+    let scene = Scene::new(content, version, Maker::Ours, None)?;
+    let (source, out) = (if by_magnet { scene.magnet.clone() } else { scene.source() }, scene.folder("out")?);
+    let share = || Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]);
+    match client {
+        Client::Libtorrent => {
+            let (_ours, address) = share()?;
+            Libtorrent::leech(&source, &out, &[address], None, ANY)?.wait_finished(TRANSFER_LIMIT)?;
+        }
+        Client::Aria2 => {
+            let (_ours, address) = share()?;
+            if let std::net::SocketAddr::V4(address) = address {
+                scene.tracker.add_peer(address);
+            }
+            Aria2::leech(&scene.torrent, &out)?.process.wait_success(TRANSFER_LIMIT)?;
+        }
+        Client::Transmission => {
+            // It does not connect to loopback addresses itself: ours has to learn of it from the tracker.
+            let mut leecher = Transmission::start(&scene.folder("state")?, &scene.torrent, &out)?;
+            scene.tracker.wait_for(leecher.address, TRANSFER_LIMIT)?;
+            let _ours = share()?;
+            leecher.wait_complete(TRANSFER_LIMIT)?;
+            return scene.check_but_empty(&out);
+        }
+        Client::Rqbit => {
+            let (_ours, address) = share()?;
+            let std::net::SocketAddr::V4(address) = address else { unreachable!("asked for IPv4") };
+            let mut leecher =
+                Rqbit::start(&source, &rqbit_folder(&scene, &out, content), &[address], true, None, "127.0.0.1")?;
+            leecher.process.wait_success(TRANSFER_LIMIT)?;
+        }
+    }
+    scene.check(&out)
+}
+
+/// rqbit's output folder is the torrent's own folder where there is one.
+fn rqbit_folder(scene: &Scene, parent: &std::path::Path, content: Content) -> std::path::PathBuf {
+    match content {
+        Content::Tree => parent.join(scene.content.file_name().unwrap_or_default()),
+        _ => parent.to_path_buf(),
+    }
+}
+
+/// One test a cell: `name: direction(client, content, version, magnet)`.
+macro_rules! cells {
+    ($($(#[$attribute:meta])* $name:ident: $direction:ident($client:ident, $content:ident, $version:literal, $magnet:literal);)*) => {
+        $($(#[$attribute])* #[test] fn $name() {
+            if let Err(error) = $direction(Client::$client, Content::$content, $version, $magnet) {
+                panic!("{error}");
+            }
+        })*
+    };
+}
+
+cells! {
+    fetch_from_libtorrent_single: fetch_from(Libtorrent, Single, "1", false);
+    fetch_from_libtorrent_tree: fetch_from(Libtorrent, Tree, "1", false);
+    fetch_from_libtorrent_v2_single: fetch_from(Libtorrent, Single, "2", false);
+    fetch_from_libtorrent_v2_tree: fetch_from(Libtorrent, Tree, "2", false);
+    fetch_from_libtorrent_hybrid_single: fetch_from(Libtorrent, Single, "hybrid", false);
+    fetch_from_libtorrent_hybrid_tree: fetch_from(Libtorrent, Tree, "hybrid", false);
+    fetch_from_libtorrent_by_magnet: fetch_from(Libtorrent, Tree, "1", true);
+    fetch_from_libtorrent_by_magnet_v2: fetch_from(Libtorrent, Tree, "2", true);
+    fetch_from_libtorrent_by_magnet_hybrid: fetch_from(Libtorrent, Tree, "hybrid", true);
+    share_to_libtorrent_single: share_to(Libtorrent, Single, "1", false);
+    share_to_libtorrent_tree: share_to(Libtorrent, Tree, "1", false);
+    share_to_libtorrent_v2_single: share_to(Libtorrent, Single, "2", false);
+    share_to_libtorrent_v2_tree: share_to(Libtorrent, Tree, "2", false);
+    share_to_libtorrent_hybrid_single: share_to(Libtorrent, Single, "hybrid", false);
+    share_to_libtorrent_hybrid_tree: share_to(Libtorrent, Tree, "hybrid", false);
+    share_to_libtorrent_by_magnet: share_to(Libtorrent, Tree, "1", true);
+    share_to_libtorrent_by_magnet_v2: share_to(Libtorrent, Tree, "2", true);
+    share_to_libtorrent_by_magnet_hybrid: share_to(Libtorrent, Tree, "hybrid", true);
+    fetch_from_aria2_single: fetch_from(Aria2, Single, "1", false);
+    fetch_from_aria2_tree: fetch_from(Aria2, Tree, "1", false);
+    share_to_aria2_single: share_to(Aria2, Single, "1", false);
+    share_to_aria2_tree: share_to(Aria2, Tree, "1", false);
+    fetch_from_transmission_single: fetch_from(Transmission, Single, "1", false);
+    fetch_from_transmission_tree: fetch_from(Transmission, Tree, "1", false);
+    share_to_transmission_single: share_to(Transmission, Single, "1", false);
+    share_to_transmission_tree: share_to(Transmission, Tree, "1", false);
+    #[ignore = "needs rqbit: make interop"]
+    fetch_from_rqbit_single: fetch_from(Rqbit, Single, "1", false);
+    #[ignore = "needs rqbit: make interop"]
+    fetch_from_rqbit_tree: fetch_from(Rqbit, Tree, "1", false);
+    #[ignore = "needs rqbit: make interop"]
+    share_to_rqbit_single: share_to(Rqbit, Single, "1", false);
+    #[ignore = "needs rqbit: make interop"]
+    share_to_rqbit_tree: share_to(Rqbit, Tree, "1", false);
+    #[ignore = "needs rqbit: make interop"]
+    share_to_rqbit_by_magnet: share_to(Rqbit, Tree, "1", true);
+    #[ignore = "needs rqbit: make interop"]
+    fetch_from_rqbit_by_magnet: fetch_from(Rqbit, Tree, "1", true);
+}
