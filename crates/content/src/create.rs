@@ -231,13 +231,17 @@ pub fn create(
     cancel: &AtomicBool,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Created, CreateError> {
-    let (entries, multi_file) = walk::walk(path, walk::ENTRIES_MAX)?;
+    let (mut entries, multi_file) = walk::walk(path, walk::ENTRIES_MAX)?;
     // Sparse files can claim more than 64 bits together; the layout refuses them then.
     let length = entries.iter().map(Entry::length).fold(0, u64::saturating_add);
     if length == 0 {
         return Err(CreateError::Empty { path: path.into() });
     }
     let name = name_of(path, options, &entries, multi_file)?;
+    if let ([only], false) = (&mut entries[..], multi_file) {
+        // BEP 52, "file tree": the one entry of a single-file torrent is named like the torrent.
+        only.components = vec![name.clone()];
+    }
     let piece_length = piece_length(options, length)?;
     let layout = Layout::new(entries, multi_file, options.version, piece_length)?;
     let hashes = hash_all(&layout, cancel, &mut progress)?;
