@@ -88,9 +88,12 @@ fn create_does_not_overwrite_unasked_and_repeats_itself() {
     assert_eq!(create(&["-o", "again.torrent"]).0, 0);
     let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
     assert_eq!(read("one.bin.torrent"), read("again.torrent"));
-    assert_eq!(create(&["-o", "named.torrent", "--name", "other"]).0, 0);
-    let (_, text, _) = run(dir.path(), &["show", "named.torrent"]);
-    assert!(text.contains("other"), "{text}");
+    for version in ["1", "2", "hybrid"] {
+        let (code, _, stderr) = create(&["-o", "named.torrent", "-f", "--name", "other", "--version", version]);
+        assert_eq!(code, 0, "{stderr}");
+        let (_, text, _) = run(dir.path(), &["show", "named.torrent"]);
+        assert!(text.contains("other") && !text.contains("one.bin"), "{text}");
+    }
 }
 
 #[test]

@@ -207,11 +207,14 @@ fn a_full_disk_pauses_and_goes_on_when_there_is_room() {
     let (_sharer, address, magnet) = share(dir.path(), &["one.bin"]);
     let script = r#"
         cd "$2" || exit 90
+        trap 'kill $! 2>/dev/null' EXIT
         mount -t tmpfs -o size=2m none small || exit 91
-        "$1" get "$4" --peer "$3" --listen 127.0.0.1:0 -o small --json > events &
+        "$1" get "$4" --peer "$3" --listen 127.0.0.1:0 -o small --json > events 2>/dev/null &
         for i in $(seq 300); do grep -q '"event":"paused"' events && break; sleep 0.1; done
         grep '"event":"paused"' events || exit 92
         mount -o remount,size=32m small || exit 93
+        for i in $(seq 300); do kill -0 $! 2>/dev/null || break; sleep 0.1; done
+        kill -0 $! 2>/dev/null && exit 96
         wait $! || exit 94
         grep -q '"event":"resumed"' events || exit 95
         cmp one.bin small/one.bin
@@ -232,11 +235,14 @@ fn a_folder_that_cannot_be_written_pauses_and_goes_on_when_it_can() {
     let (_sharer, address, magnet) = share(dir.path(), &["one.bin"]);
     let script = r#"
         cd "$2" || exit 90
+        trap 'kill $! 2>/dev/null' EXIT
         mount -t tmpfs -o ro none locked || exit 91
         "$1" get "$4" --peer "$3" --listen 127.0.0.1:0 -o locked > said 2>&1 &
         for i in $(seq 300); do grep -q 'paused: ' said && break; sleep 0.1; done
         grep 'paused: ' said || exit 92
         mount -o remount,rw locked || exit 93
+        for i in $(seq 300); do kill -0 $! 2>/dev/null || break; sleep 0.1; done
+        kill -0 $! 2>/dev/null && exit 96
         wait $! || exit 94
         cmp one.bin locked/one.bin
     "#;

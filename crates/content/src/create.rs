@@ -238,9 +238,9 @@ pub fn create(
         return Err(CreateError::Empty { path: path.into() });
     }
     let name = name_of(path, options, &entries, multi_file)?;
-    if !multi_file {
-        // BEP 52, "interpreting paths": a single file has the torrent's name in the file tree too.
-        entries[0].components = vec![name.clone()];
+    if let ([only], false) = (&mut entries[..], multi_file) {
+        // BEP 52, "file tree": the one entry of a single-file torrent is named like the torrent.
+        only.components = vec![name.clone()];
     }
     let piece_length = piece_length(options, length)?;
     let layout = Layout::new(entries, multi_file, options.version, piece_length)?;

@@ -68,6 +68,7 @@ fn add_all(
     peers: &[SocketAddr],
     watch: &mut Watch,
 ) -> Result<(), Failure> {
+    let mut alone = Vec::new();
     for source in sources {
         let (source, name, lonely, select) = match source {
             Source::Torrent(metainfo) => {
@@ -81,10 +82,7 @@ fn add_all(
                 (SwarmSource::Magnet(magnet), name, lonely, select)
             }
         };
-        if lonely && peers.is_empty() && flags.tracker.is_empty() {
-            watch.note(format_args!("{name}: no tracker and no --peer is known: waiting for peers that connect to us"));
-        }
-        let content = Content::new(name, source::hash_name(&source.hashes()), folder(flags));
+        let content = Content::new(name.clone(), source::hash_name(&source.hashes()), folder(flags));
         let options = AddOptions {
             dir: flags.dir.clone(),
             peers: peers.to_vec(),
@@ -99,6 +97,12 @@ fn add_all(
         let id =
             session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
         watch.contents.insert(id, content);
+        if lonely && peers.is_empty() && flags.tracker.is_empty() {
+            alone.push(name);
+        }
+    }
+    for name in alone {
+        watch.note(format_args!("{name}: no tracker and no --peer is known: waiting for peers that connect to us"));
     }
     Ok(())
 }

@@ -80,6 +80,12 @@ impl ExtensionIds {
         self
     }
 
+    /// The same with `extension` switched off, also where an earlier handshake named it (BEP 10: "set to zero").
+    pub fn switched_off(mut self, extension: Extension) -> Self {
+        self.ids[extension as usize] = Some(0);
+        self
+    }
+
     /// Takes in a later handshake: what it leaves out stays (BEP 10: "handshakes ... are additive").
     pub fn update(&mut self, later: &Self) {
         for (id, later) in self.ids.iter_mut().zip(later.ids) {
