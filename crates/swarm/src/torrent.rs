@@ -300,6 +300,7 @@ impl State {
             Outcome::Good { digests } => {
                 self.tell(EventKind::Piece { index: verified.piece });
                 self.core.piece_verified(verified.piece, PieceOutcome::Good { digests }, now);
+                self.storage_worked(now);
             }
             Outcome::Bad { digests } => {
                 self.tell(EventKind::PieceFailed { index: verified.piece });
@@ -338,12 +339,30 @@ impl State {
                 true
             }
             None => {
-                self.core.set_paused(false, now);
-                self.tell(EventKind::Resumed);
+                self.resume(now);
                 self.pump(now);
                 false
             }
         }
+    }
+
+    /// A piece was written: what storage refused goes to it at once, and when all is through, the transfer goes on.
+    fn storage_worked(&mut self, now: Instant) {
+        if !self.core.is_paused() {
+            return;
+        }
+        for job in std::mem::take(&mut self.stalled) {
+            self.verifying += 1;
+            self.session.disk.verify(job);
+        }
+        if self.verifying == 0 {
+            self.resume(now);
+        }
+    }
+
+    fn resume(&mut self, now: Instant) {
+        self.core.set_paused(false, now);
+        self.tell(EventKind::Resumed);
     }
 
     /// A shared file ended before its time: the pieces in it are not ours any more until they are checked.

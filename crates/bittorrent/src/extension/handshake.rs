@@ -6,7 +6,7 @@ use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
 use anabranch_content::geometry::BLOCK_LEN;
 
 use super::ExtensionError;
-use super::addresses::unpack_ip;
+use crate::compact::unpack_ip;
 use crate::handshake::display_name;
 use crate::wire::BLOCK_LEN_MAX;
 

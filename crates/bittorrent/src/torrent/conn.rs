@@ -49,8 +49,6 @@ pub(super) struct Conn {
     pub closing: bool,
 
     pub has: Has,
-    /// A bitfield, have-all or have-none came: none may come again.
-    pub bitfield_seen: bool,
     pub upload_only: bool,
     pub choking_us: bool,
     pub interested_in_us: bool,
@@ -135,7 +133,6 @@ impl Conn {
                 Some(count) => Has::Known(Bitfield::new(count)),
                 None => Has::Pending { all: false, bitfield: None, haves: Vec::new() },
             },
-            bitfield_seen: false,
             upload_only: false,
             choking_us: true,
             interested_in_us: false,

@@ -8,9 +8,6 @@ pub enum PeerMisbehaved {
     /// Bytes that are no message.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A second bitfield.
-    #[error("it sent a bitfield twice")]
-    BitfieldTwice,
     /// Wrong length or spare bits set.
     #[error("its bitfield does not fit {pieces} pieces")]
     BadBitfield {
@@ -60,8 +57,8 @@ impl PeerMisbehaved {
             Self::RequestFlood => true,
             // A hash tree is wrong only on purpose.
             Self::BadHashes => true,
-            // Clients that set spare bits, count pieces differently after a re-hash, or greet twice after a restart.
-            Self::BitfieldTwice | Self::BadBitfield { .. } | Self::NoSuchPiece { .. } | Self::FastNotNegotiated => false,
+            // Clients that set spare bits, count pieces differently after a re-hash.
+            Self::BadBitfield { .. } | Self::NoSuchPiece { .. } | Self::FastNotNegotiated => false,
             // Answers to cancels and timeouts long forgotten.
             Self::Unsolicited => false,
             // A dialect of an extension; the protocol itself is in order.

@@ -269,7 +269,7 @@ impl Torrent {
             return Err(PeerMisbehaved::FastNotNegotiated);
         }
         match message {
-            Message::KeepAlive | Message::Port(_) | Message::Suggest(_) => {}
+            Message::KeepAlive | Message::Port(_) | Message::Suggest(_) | Message::HaveNone => {}
             Message::Choke => self.on_choke(id, now),
             Message::Unchoke => {
                 conn.choking_us = false;
@@ -286,7 +286,6 @@ impl Torrent {
             Message::Have(piece) => self.on_have(id, piece, now)?,
             Message::Bitfield(bytes) => self.on_bitfield(id, bytes, now)?,
             Message::HaveAll => self.on_has_all(id, now)?,
-            Message::HaveNone => self.on_has_none(id)?,
             Message::Request(range) => self.on_request(id, range)?,
             Message::Cancel(range) => self.on_cancel(id, range),
             Message::Reject(range) => self.on_reject(id, range, now),

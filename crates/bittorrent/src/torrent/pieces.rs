@@ -12,12 +12,11 @@ impl Torrent {
     pub(super) fn on_bitfield(&mut self, id: ConnId, bytes: &[u8], now: Instant) -> Result<(), PeerMisbehaved> {
         let pieces = self.piece_count();
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        // BEP 3 wants it first, but some clients send haves before it: late is fine, twice is not.
-        if std::mem::replace(&mut conn.bitfield_seen, true) {
-            return Err(PeerMisbehaved::BitfieldTwice);
-        }
-        if let Has::Pending { bitfield, .. } = &mut conn.has {
+        // BEP 3 wants it first and once. Some clients send haves before it, and aria2 says what it has gained with another one.
+        if let Has::Pending { all, bitfield, haves } = &mut conn.has {
+            *all = false;
             *bitfield = Some(bytes.to_vec());
+            haves.clear();
             return Ok(());
         }
         let bits = Bitfield::from_bytes(bytes, pieces).ok_or(PeerMisbehaved::BadBitfield { pieces })?;
@@ -29,21 +28,12 @@ impl Torrent {
     pub(super) fn on_has_all(&mut self, id: ConnId, now: Instant) -> Result<(), PeerMisbehaved> {
         let pieces = self.piece_count();
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        if std::mem::replace(&mut conn.bitfield_seen, true) {
-            return Err(PeerMisbehaved::BitfieldTwice);
-        }
         if let Has::Pending { all, .. } = &mut conn.has {
             *all = true;
             return Ok(());
         }
         self.set_peer_pieces(id, Bitfield::full(pieces), now);
         Ok(())
-    }
-
-    /// BEP 6, "have none".
-    pub(super) fn on_has_none(&mut self, id: ConnId) -> Result<(), PeerMisbehaved> {
-        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        if std::mem::replace(&mut conn.bitfield_seen, true) { Err(PeerMisbehaved::BitfieldTwice) } else { Ok(()) }
     }
 
     pub(super) fn set_peer_pieces(&mut self, id: ConnId, bits: Bitfield, now: Instant) {
