@@ -10,8 +10,8 @@ use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
 use crate::ConnId;
 use crate::extension::{
-    Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress, MetadataServe,
-    PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
+    Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
+    MetadataServe, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
 };
 use crate::wire::Message;
 

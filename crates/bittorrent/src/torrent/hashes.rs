@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anabranch_content::info::{FileKind, Info, Sha256Digest};
 use anabranch_content::merkle::{self, HashRequest, PieceTree, Shape};
 
-use super::{ConnId, Event, PeerMisbehaved, Torrent};
 use super::config::ANSWERS_BYTES_MAX;
+use super::{ConnId, Event, PeerMisbehaved, Torrent};
 use crate::wire::{Hashes, Message, TreeRequest};
 
 /// Hash requests under way at one peer.

@@ -219,9 +219,10 @@ impl Torrent {
     /// A connection of `peer` that is not about to end, and whether we opened it.
     fn live_connection(&self, peer: PeerKey) -> Option<(ConnId, bool)> {
         let conns = self.peers.get(&peer)?.conns.iter();
-        conns.filter_map(|id| Some((*id, self.conns.get(id)?))).find(|(_, conn)| !conn.closing).map(|(id, conn)| {
-            (id, conn.outgoing)
-        })
+        conns
+            .filter_map(|id| Some((*id, self.conns.get(id)?)))
+            .find(|(_, conn)| !conn.closing)
+            .map(|(id, conn)| (id, conn.outgoing))
     }
 
     /// The connection is gone, whoever ended it.

@@ -346,7 +346,7 @@ fn merge(blocks: &[BlockRef], geometry: &Geometry, longest: u32) -> Vec<BlockRan
                 if run.piece == next.piece
                     && run.end() == u64::from(next.begin)
                     && run.len + next.len <= longest
-                    && next.begin % REQUEST_BOUNDARY != 0 =>
+                    && !next.begin.is_multiple_of(REQUEST_BOUNDARY) =>
             {
                 run.len += next.len;
             }

@@ -54,8 +54,9 @@ fn range() -> impl Strategy<Value = BlockRange> {
 }
 
 fn hash_request() -> impl Strategy<Value = TreeRequest> {
-    any::<([u8; 32], u32, u32, u32, u32)>().prop_map(|(root, base, index, length, proof_layers)| {
-        TreeRequest { root, part: merkle::HashRequest { base, index, length, proof_layers } }
+    any::<([u8; 32], u32, u32, u32, u32)>().prop_map(|(root, base, index, length, proof_layers)| TreeRequest {
+        root,
+        part: merkle::HashRequest { base, index, length, proof_layers },
     })
 }
 
@@ -63,7 +64,8 @@ fn hashes() -> impl Strategy<Value = Sent> {
     (any::<[u8; 32]>(), 0..20u32, 0..100u32, 0..6u32, 0..20u32, any::<u8>()).prop_map(
         |(root, base, run, log2, proof_layers, fill)| {
             let length = 1 << log2;
-            let request = TreeRequest { root, part: merkle::HashRequest { base, index: run * length, length, proof_layers } };
+            let request =
+                TreeRequest { root, part: merkle::HashRequest { base, index: run * length, length, proof_layers } };
             Sent::Hashes(request, vec![[fill; 32]; (length + request.part.uncle_count()) as usize])
         },
     )

@@ -58,7 +58,11 @@ fn a_liar_about_metadata_is_banned_and_a_refusal_passed_on() {
     let lie = MetadataMessage::Data { piece: 0, total_size: Some(size), data: &data }.encode();
     lone.extended(liar, Extension::Metadata, &lie).unwrap();
     let events = lone.events();
-    assert!(events.iter().any(|event| matches!(event, Event::Banned { address, .. } if address.ip().to_string() == "10.0.1.1")));
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Banned { address, .. } if address.ip().to_string() == "10.0.1.1"))
+    );
     let reject = MetadataMessage::Reject { piece: 0 }.encode();
     lone.extended(shy, Extension::Metadata, &reject).unwrap();
     lone.pass(METADATA_REQUEST_TIMEOUT);
@@ -105,7 +109,10 @@ fn private_torrents_exchange_neither_peers_nor_metadata() {
     let mut lone = Lone::seed(&content);
     let (id, other) = (lone.join(), lone.join());
     let hello = ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap();
-    assert_eq!((hello.metadata_size, hello.ids.get(Extension::Pex), hello.ids.get(Extension::Metadata)), (None, None, None));
+    assert_eq!(
+        (hello.metadata_size, hello.ids.get(Extension::Pex), hello.ids.get(Extension::Metadata)),
+        (None, None, None)
+    );
     lone.greet(id, |_| {});
     lone.greet(other, |_| {});
     let peers = PexMessage { added: vec![("192.0.2.1:1".parse().unwrap(), PexFlags::default())], dropped: vec![] };
@@ -154,7 +161,8 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
     lone.pass(Duration::from_secs(2));
     assert_eq!(lone.sent_extended(id, Extension::Pex.our_id()).len(), 1);
 
-    let news = |port: u16| PexMessage { added: vec![(([192, 0, 2, 1], port).into(), PexFlags::default())], dropped: vec![] };
+    let news =
+        |port: u16| PexMessage { added: vec![(([192, 0, 2, 1], port).into(), PexFlags::default())], dropped: vec![] };
     lone.events();
     lone.extended(id, Extension::Pex, &news(1).encode()).unwrap();
     lone.extended(id, Extension::Pex, &news(2).encode()).unwrap();

@@ -267,7 +267,13 @@ impl Sim {
         let done = self.run(limit, |sim| sim.nodes.iter().all(|node| node.manner != Manner::Honest || node.finished));
         let have = |node: &Node| node.torrent.have().map_or(0, Bitfield::count);
         let state: Vec<u32> = self.nodes.iter().map(have).collect();
-        assert!(done, "seed {}: after {:?} pieces are {state:?} of {}", self.seed, self.elapsed(), self.content.pieces());
+        assert!(
+            done,
+            "seed {}: after {:?} pieces are {state:?} of {}",
+            self.seed,
+            self.elapsed(),
+            self.content.pieces()
+        );
         for node in self.nodes.iter().filter(|node| node.manner == Manner::Honest) {
             assert!(node.data == self.content.data, "seed {}: bytes differ", self.seed);
         }
@@ -474,7 +480,9 @@ impl Sim {
         };
         let digests: Vec<u64> = data.chunks(BLOCK_LEN as usize).map(digest).collect();
         let outcome = match v1 && v2 {
-            true => PieceOutcome::Good { digests: if node.torrent.wants_digests(piece) { digests } else { Vec::new() } },
+            true => {
+                PieceOutcome::Good { digests: if node.torrent.wants_digests(piece) { digests } else { Vec::new() } }
+            }
             false => PieceOutcome::Bad { digests },
         };
         node.torrent.piece_verified(piece, outcome, self.now);
