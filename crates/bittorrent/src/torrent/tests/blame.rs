@@ -69,7 +69,7 @@ fn an_oddity_costs_the_connection_and_not_the_future() {
     let content = Content::v1(64 * 1024, 1_000_000);
     let mut lone = Lone::leecher(&content);
     let id = lone.try_join("192.0.2.1:1", 1, Reserved::OURS).unwrap();
-    lone.torrent.misbehaved(id, &PeerMisbehaved::BitfieldTwice);
+    lone.torrent.misbehaved(id, &PeerMisbehaved::FastNotNegotiated);
     lone.torrent.disconnected(id, lone.now);
     assert!(lone.events().is_empty());
     assert!(lone.try_join("192.0.2.1:1", 1, Reserved::OURS).is_ok());

@@ -34,14 +34,21 @@ fn interest_follows_have_bitfield_and_what_comes() {
 }
 
 #[test]
-fn a_late_bitfield_is_taken_and_a_second_is_not() {
+fn a_bitfield_is_taken_late_and_again() {
     let content = Content::v1(16 * 1024, 20 * 16 * 1024);
     let mut lone = Lone::leecher(&content);
     let id = lone.join();
     lone.say(id, Message::Have(1));
     lone.say(id, Message::Bitfield(Bitfield::full(20).as_bytes()));
     assert_eq!(lone.torrent.stats(lone.now).seeds, 1);
-    assert_eq!(lone.hear(id, Message::HaveNone), Err(PeerMisbehaved::BitfieldTwice));
+    // As aria2 does: the last word counts.
+    lone.say(id, Message::Bitfield(Bitfield::new(20).as_bytes()));
+    assert!(lone.sent(id).contains(&"NotInterested".to_owned()));
+    lone.say(id, Message::HaveAll);
+    assert_eq!(
+        (lone.torrent.stats(lone.now).seeds, lone.torrent.content.as_ref().unwrap().wanted_count(&Bitfield::full(20))),
+        (1, 20)
+    );
     lone.torrent.disconnected(id, lone.now);
     assert_eq!(lone.torrent.stats(lone.now).seeds, 0);
 }
