@@ -650,7 +650,11 @@ impl Conn {
             // That passes: this connection ends, but nothing is lost.
             Some(Err(error)) if error.kind == ErrorKind::TooManyOpenFiles => return Err(error.into()),
             Some(Err(error)) => {
-                torrent.borrow_mut().content_unreadable(upload.range.piece);
+                let file = (0..storage.info().files.len()).find(|file| storage.file_path(*file) == error.path);
+                match file.filter(|_| error.kind == ErrorKind::Vanished) {
+                    Some(file) => torrent.borrow_mut().content_vanished(file),
+                    None => torrent.borrow_mut().content_unreadable(upload.range.piece),
+                }
                 return Err(error.into());
             }
         };

@@ -40,6 +40,7 @@ pub(super) struct Conn {
     pub address: SocketAddr,
     pub outgoing: bool,
     pub fast: bool,
+    pub extended: bool,
     pub v2: bool,
 
     /// Control messages waiting to be sent.
@@ -112,6 +113,7 @@ impl Conn {
             address,
             outgoing,
             fast: negotiated.fast,
+            extended: negotiated.extended,
             v2: negotiated.v2,
             out: Vec::new(),
             dirty: false,

@@ -293,6 +293,10 @@ impl Torrent {
             return Ok(());
         };
         conn.bitfield_seen = false;
+        if conn.extended {
+            // The first one could not say how long the metadata is, which others may be waiting for (BEP 9).
+            self.send_extended_handshake(id);
+        }
         self.announce_pieces(id);
         if all {
             self.on_has_all(id, now)?;

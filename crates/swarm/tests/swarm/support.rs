@@ -327,13 +327,6 @@ impl Raw {
     pub async fn until_closed(&mut self) {
         while self.next().await != Got::Closed {}
     }
-
-    /// Answers requests rightly until the end.
-    pub async fn serve(&mut self, content: &Content) {
-        while let Some(range) = self.until_request().await {
-            self.send_block(range, content.block(range)).await;
-        }
-    }
 }
 
 pub fn block_message(range: BlockRange, data: &[u8]) -> Vec<u8> {

@@ -44,7 +44,10 @@ fn long_pieces() {
 #[test]
 fn pieces_longer_than_all_buffers() {
     for version in [Version::V1, Version::V2] {
-        transfer(&Content::new(&[("data", 80 * MIB + 7)], version, Some(64 * MIB as u32)), 4 * MIB as u64);
+        transfer(
+            &Content::new(&[("data", 80 * MIB + 7), ("small", 10)], version, Some(64 * MIB as u32)),
+            4 * MIB as u64,
+        );
     }
 }
 
@@ -118,11 +121,14 @@ fn many_seeds_share_the_work() {
         // Slow enough that one seed cannot be done before the others are there.
         let mut node = Node::start(SessionConfig { peer_limit_down: Some(8 * MIB as u64), ..config(9) });
         let id = node.get(&content, &out, &peers);
+        for _ in 0..24 {
+            node.until(|kind| matches!(kind, EventKind::Piece { .. })).await;
+        }
+        assert!(node.session.peers(id).iter().filter(|peer| peer.downloaded_bytes > 0).count() >= 3);
         node.finished().await;
         content.assert_in(&out, |_| true);
         let stats = node.progress(id).stats;
         assert!(stats.downloaded_bytes < content.len() * 11 / 10, "{stats:?}");
-        assert!(node.session.peers(id).iter().filter(|peer| peer.downloaded_bytes > 0).count() >= 3);
     });
 }
 
