@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use anabranch_bittorrent::extension::{ExtensionHandshake, ExtensionIds, MetadataMessage, PexFlags, PexMessage};
 use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
 use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
-use anabranch_bittorrent::wire::{BlockRange, HashRequest, Hashes, Message, piece_header};
+use anabranch_bittorrent::wire::{BlockRange, Hashes, Message, TreeRequest, piece_header};
 use anabranch_content::bencode::{DictBuilder, ListBuilder};
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::hash::sha256;
 use anabranch_content::info::InfoHashes;
+use anabranch_content::merkle::HashRequest;
 use anabranch_content::storage::{FileRecord, Lease, Resume, Stamp};
 
 fn main() -> io::Result<()> {
@@ -191,7 +192,7 @@ fn resume() -> Vec<Vec<u8>> {
 
 fn wire() -> Vec<Vec<u8>> {
     let range = BlockRange { piece: 1, begin: 16384, len: 16384 };
-    let request = HashRequest { pieces_root: [7; 32], base_layer: 0, index: 2, length: 2, proof_layers: 2 };
+    let request = TreeRequest { root: [7; 32], part: HashRequest { base: 0, index: 2, length: 2, proof_layers: 2 } };
     let hashes = Hashes::new(request, &[[9; 32]; 4]).expect("two hashes and two uncles");
     let messages = [
         Message::KeepAlive,

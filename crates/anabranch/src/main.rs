@@ -1,2 +1,69 @@
-//! The command line.
-fn main() {}
+//! The program: reads the command line, the environment and the configuration file, and drives sessions.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `cli` | every command and flag; help, man pages and completions come from these definitions |
+//! | `settings` | flags that are not given come from the environment, then from the configuration file |
+//! | `units`, `address`, `source`, `patterns` | what users write: rates and sizes, addresses, torrents and links, file patterns |
+//! | `commands` | one file a command |
+//! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
+//! | `events`, `status` | events as JSON or as notes; the progress lines of a terminal |
+//! | `output`, `exit` | standard output that may be closed; errors and their exit codes |
+//!
+//! Nothing here knows the protocol: that is the session's.
+
+mod address;
+mod cli;
+mod commands;
+mod events;
+mod exit;
+mod output;
+mod patterns;
+mod run;
+mod settings;
+mod source;
+mod status;
+mod system;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+
+use cli::{Cli, Command};
+use exit::{Code, Failure};
+
+fn main() -> ExitCode {
+    let code = match execute() {
+        Ok(code) => code,
+        Err(failure) => {
+            output::complain(&failure);
+            failure.code
+        }
+    };
+    code.into()
+}
+
+fn execute() -> Result<Code, Failure> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let matches = match settings::layered(cli::command(), &arguments)? {
+        Ok(matches) => matches,
+        Err(shown) => {
+            // Help and version are what was asked for, on standard output; everything else is a usage error.
+            let code = if shown.use_stderr() { Code::Usage } else { Code::Success };
+            return shown.print().map(|()| code).map_err(|error| Failure::stdout(&error));
+        }
+    };
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::usage(error.to_string().trim_end()))?;
+    let chatter = output::Chatter { quiet: cli.quiet, verbose: cli.verbose };
+    match cli.command {
+        Command::Create(flags) => commands::create::run(&flags, chatter),
+        Command::Show(flags) => commands::show::run(&flags, chatter),
+        Command::Get(flags) => commands::get::run(flags, chatter),
+        Command::Share(flags) => commands::share::run(flags, chatter),
+        Command::Verify(flags) => commands::verify::run(&flags, chatter),
+        Command::Tracker(flags) => commands::tracker::run(&flags, chatter),
+        Command::Completions(flags) => commands::generate::completions(&flags),
+        Command::Man(flags) => commands::generate::man(&flags),
+    }
+}

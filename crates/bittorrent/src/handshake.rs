@@ -11,11 +11,12 @@
 
 use thiserror::Error;
 
+use crate::{InfoHash, text};
+
 /// Bytes in a handshake.
 pub const HANDSHAKE_LEN: usize = 68;
 
-/// Twenty bytes by which a peer names itself; the first eight tell its program by custom (BEP 20).
-pub type PeerId = [u8; 20];
+pub use crate::PeerId;
 
 /// Characters of a client's name that are shown at most: what a peer sends may be long and is no more than decoration.
 pub const CLIENT_NAME_CHARS_MAX: usize = 48;
@@ -75,7 +76,7 @@ pub struct Handshake {
     /// What the sender can do.
     pub reserved: Reserved,
     /// The content that it wants to speak of: SHA-1, or SHA-256 cut to 20 bytes (BEP 52).
-    pub info_hash: [u8; 20],
+    pub info_hash: InfoHash,
     /// The sender's name.
     pub peer_id: PeerId,
 }
@@ -164,12 +165,10 @@ pub fn client_name(id: &PeerId) -> Option<String> {
     Some(text)
 }
 
-/// What a peer says of itself (BEP 10, `v`), made fit for a terminal or a page: no control or direction characters,
+/// What a peer says of itself (BEP 10, `v`), made fit for display,
 /// at most [`CLIENT_NAME_CHARS_MAX`] characters.
 pub fn display_name(raw: &[u8]) -> String {
-    // Four bytes a character at most; the rest need not be looked at.
-    let raw = &raw[..raw.len().min(4 * CLIENT_NAME_CHARS_MAX)];
-    String::from_utf8_lossy(raw).chars().filter(|c| !is_invisible(*c)).take(CLIENT_NAME_CHARS_MAX).collect()
+    text::displayable(raw, CLIENT_NAME_CHARS_MAX)
 }
 
 /// Digits as they are, letters from 10 up: how Azureus-style ids write versions past 9.
@@ -179,11 +178,6 @@ fn version_part(digit: u8) -> u32 {
         b'a'..=b'z' => u32::from(digit - b'a') + 36,
         _ => u32::from(digit.saturating_sub(b'0')),
     }
-}
-
-fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -248,7 +242,7 @@ mod tests {
         #[test]
         fn any_id_and_any_name_can_be_shown(id: [u8; 20], raw: Vec<u8>) {
             for text in [client_name(&id).unwrap_or_default(), display_name(&raw)] {
-                prop_assert!(text.chars().count() <= CLIENT_NAME_CHARS_MAX && !text.chars().any(is_invisible));
+                prop_assert!(text.chars().count() <= CLIENT_NAME_CHARS_MAX && !text.chars().any(text::is_invisible));
             }
         }
     }

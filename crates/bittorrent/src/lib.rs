@@ -1,18 +1,56 @@
 //! The BitTorrent protocol core: bytes and time in; bytes, events and the next deadline out.
 //!
-//! No socket, clock, randomness of its own or async is in here, so every behaviour can be replayed from a seed.
+//! No socket, clock, randomness of its own or async is in here, so every behaviour can be replayed from a seed. Each layer
+//! stands alone and is put together with the others by [`torrent`], one content's whole behaviour:
+//!
+//! | module | what it decides |
+//! | --- | --- |
+//! | [`handshake`], [`wire`] | what the bytes of a connection mean, and what may be sent (BEP 3, 6, 52) |
+//! | [`extension`] | extended messages: metadata, peer exchange, upload-only (BEP 9, 10, 11, 21) |
+//! | [`picker`] | which block to ask for next, of whom |
+//! | [`pipeline`] | how much to ask of a connection at once |
+//! | [`choker`] | who may download from us |
+//! | [`blame`] | who sent the wrong block of a bad piece |
+//! | [`peerbook`] | which address to dial, and when again |
+//! | [`tracker`] | when to ask which tracker for what; being one (BEP 3, 7, 12, 15, 23) |
+//! | [`rate`] | how fast something has been lately |
+//!
+//! Left to the driver: sockets, files, hashing, name look-ups, memory for payload. It feeds bytes and the time in, and
+//! carries out what comes back:
+//!
+//! ```
+//! use std::time::Instant;
+//! use anabranch_bittorrent::peerbook::{PeerBook, Source};
+//!
+//! let (mut book, now) = (PeerBook::new(), Instant::now());
+//! let address = "192.0.2.7:6881".parse()?;
+//! book.add(address, Source::User);
+//! assert_eq!(book.next(now), Some(address)); // the driver dials it
+//! book.lost(address, false, now); // in vain
+//! assert_eq!(book.next(now), None);
+//! let again = book.next_deadline().expect("a user's peer is never given up");
+//! assert_eq!(book.next(again), Some(address));
+//! # Ok::<(), std::net::AddrParseError>(())
+//! ```
 
 pub mod blame;
 pub mod choker;
+mod compact;
 pub mod extension;
 pub mod handshake;
 pub mod peerbook;
 pub mod picker;
 pub mod pipeline;
 pub mod rate;
+mod text;
 pub mod torrent;
 pub mod tracker;
 pub mod wire;
+
+/// A 20-byte info-hash as handshakes and trackers know it: SHA-1 for v1, SHA-256 cut short for v2 (BEP 52).
+pub type InfoHash = [u8; 20];
+/// Twenty bytes by which a peer names itself; the first eight tell its program by custom (BEP 20).
+pub type PeerId = [u8; 20];
 
 /// A connection's number within one content. It belongs to one path for its whole life; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

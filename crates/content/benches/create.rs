@@ -4,7 +4,6 @@
 //! libtorrent in the Python that `ANABRANCH_PYTHON` names (default `python3`). `ANABRANCH_BENCH_DIR` (default /dev/shm) gets a
 //! file of `ANABRANCH_BENCH_BYTES` (default 2 GiB), which is removed in the end. Rates are the best of three rounds, in GB/s.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,8 +12,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anabranch_content::create::{CreateOptions, Created, create};
-use anabranch_content::geometry::Geometry;
-use anabranch_content::info::{FileEntry, FileKind, Info, Sha256Digest, Version};
+use anabranch_content::info::Version;
+use anabranch_content::metainfo::Metainfo;
 use anabranch_content::verify::verify;
 use sha1::Digest as _;
 
@@ -53,9 +52,10 @@ fn main() {
         for version in VERSIONS {
             let (created, seconds) = timed(|| ours(&path, version));
             note(format!("anabranch create {version:?}"), Some(seconds));
-            let (info, layers) = parse(&created, version, length);
+            let Metainfo { info, piece_layers, .. } = Metainfo::parse(&created.metainfo).expect("our own");
+            let cancel = AtomicBool::new(false);
             let (report, seconds) =
-                timed(|| verify(&info, &layers, folder.path(), &AtomicBool::new(false), |_, _| {}).expect("layers"));
+                timed(|| verify(&info, &piece_layers, folder.path(), &cancel, |_, _| {}).expect("layers"));
             assert!(report.is_complete());
             note(format!("anabranch verify {version:?}"), Some(seconds));
             note(format!("libtorrent create {version:?}"), libtorrent(&path, version));
@@ -125,42 +125,4 @@ fn read_only(path: &Path) {
     while file.read(&mut chunk).expect("readable") > 0 {
         std::hint::black_box(&chunk);
     }
-}
-
-/// What a parser would find in the metainfo of one file: enough of it to verify by.
-fn parse(created: &Created, version: Version, length: u64) -> (Info, HashMap<Sha256Digest, Box<[Sha256Digest]>>) {
-    let bytes = &created.metainfo;
-    let after = |key: &[u8]| {
-        let at = bytes.windows(key.len()).position(|window| window == key)? + key.len();
-        let colon = at + bytes[at..].iter().position(|byte| *byte == b':')?;
-        let count: usize = std::str::from_utf8(&bytes[at..colon]).ok()?.parse().ok()?;
-        Some(&bytes[colon + 1..colon + 1 + count])
-    };
-    let root: Option<Sha256Digest> = after(b"11:pieces root").and_then(|root| root.try_into().ok());
-    let layers = root.and_then(|root| {
-        let layer = after(&[b"12:piece layersd32:", &root[..]].concat())?;
-        Some((root, layer.as_chunks().0.into()))
-    });
-    let file = FileEntry {
-        path: "content".into(),
-        length,
-        offset: 0,
-        kind: FileKind::Regular,
-        executable: false,
-        hidden: false,
-        mtime: None,
-        root,
-    };
-    let info = Info {
-        source: Box::default(),
-        hashes: created.hashes,
-        version,
-        name: "content".into(),
-        multi_file: false,
-        files: vec![file],
-        geometry: Geometry::new(PIECE_BYTES, length, Vec::new()),
-        piece_hashes: after(b"6:pieces").map(|pieces| pieces.as_chunks().0.into()).unwrap_or_default(),
-        private: false,
-    };
-    (info, layers.into_iter().collect())
 }

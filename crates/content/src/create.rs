@@ -14,7 +14,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod encode;
+mod layout;
 pub(crate) mod scan;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -25,16 +25,16 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use thiserror::Error;
 
 use crate::geometry::BLOCK_LEN;
-use crate::hash::{sha1, sha256};
-use crate::info::{InfoHashes, Sha1Digest, Sha256Digest, Version};
-use crate::merkle;
-use encode::{Dict, Value};
-use scan::{Extent, Plan, scan};
+use crate::info::{InfoHashes, Version};
+use crate::metainfo::limits::FILE_LENGTH_MAX;
+use crate::metainfo::{Metainfo, MetainfoError};
+use layout::{Hashes, Layout};
+use scan::scan;
 use walk::{Entry, EntryKind, Stamp};
 
 /// Longest piece chosen unasked: longer ones take long to get and so to pass on.
@@ -43,8 +43,9 @@ const PIECE_LENGTH_AUTO_MAX: u32 = 16 * 1024 * 1024;
 const PIECE_LENGTH_MAX: u32 = 128 * 1024 * 1024;
 /// With the piece length chosen unasked there are at most so many pieces, and more than half of that.
 const PIECES_AUTO_MAX: u64 = 2000;
-/// Pieces at all: 20 bytes a piece must fit what peers accept as metadata (BEP 9), and libtorrent takes no more.
-const PIECES_MAX: u64 = 1 << 21;
+/// Pieces at all: in a hybrid torrent each has 52 bytes of hashes, which with the names have to fit in
+/// [`METAINFO_BYTES_MAX`](crate::metainfo::limits::METAINFO_BYTES_MAX).
+const PIECES_MAX: u64 = 1 << 20;
 
 /// What goes into a torrent beside the files.
 #[derive(Clone, Debug)]
@@ -148,8 +149,22 @@ pub enum CreateError {
         /// Its text.
         target: PathBuf,
     },
+    /// A file longer than a Merkle tree may be.
+    #[error("{path} has {length} bytes, at most {max} are possible; split it or leave it out", path = path.display(), max = FILE_LENGTH_MAX)]
+    FileTooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        length: u64,
+    },
+    /// Folders nested deeper than readers follow.
+    #[error("{path} lies too deep, at most {max} names are possible in a path; move it up or pack it", path = path.display(), max = walk::DEPTH_MAX)]
+    TooDeep {
+        /// The first folder that is too deep.
+        path: PathBuf,
+    },
     /// More files than a torrent may hold.
-    #[error("{path} holds more than {max} files; share its folders apart or pack them", path = path.display())]
+    #[error("{path} holds more than {max} files and folders; share its folders apart or pack them", path = path.display())]
     TooManyFiles {
         /// The folder.
         path: PathBuf,
@@ -157,13 +172,13 @@ pub enum CreateError {
         max: usize,
     },
     /// Nothing to hash.
-    #[error("{path} holds no bytes to share", path = path.display())]
+    #[error("{path} holds no bytes to share; put a file with content there", path = path.display())]
     Empty {
         /// Which.
         path: PathBuf,
     },
     /// Not a name for a file.
-    #[error("{name:?} cannot be a torrent's name: it must be a single file name")]
+    #[error("{name:?} cannot be a torrent's name; choose a single file name, without slashes")]
     BadName {
         /// The name given.
         name: String,
@@ -175,16 +190,28 @@ pub enum CreateError {
         path: PathBuf,
     },
     /// Outside of the limits, or not a power of two.
-    #[error("piece length {given} is not a power of two from 16384 to 134217728")]
+    #[error(
+        "piece length {given} is not a power of two from {BLOCK_LEN} to {PIECE_LENGTH_MAX}; choose one, or let it be chosen"
+    )]
     BadPieceLength {
         /// The length given.
         given: u32,
     },
     /// The piece length is too short for so much content.
-    #[error("{count} pieces are more than {PIECES_MAX}; choose a longer piece length")]
+    #[error(
+        "with pieces of {piece_length} bytes there are more than {PIECES_MAX} pieces; choose a longer piece length"
+    )]
     TooManyPieces {
-        /// Pieces there would be.
-        count: u64,
+        /// Bytes in a piece.
+        piece_length: u32,
+    },
+    /// The torrent would be one that no reader takes, ours first.
+    #[error("no torrent can hold {path}: {source}; share its parts apart", path = path.display())]
+    Unusable {
+        /// What was to be shared.
+        path: PathBuf,
+        /// What a reader would say.
+        source: MetainfoError,
     },
     /// Somebody wrote to a file meanwhile.
     #[error("{path} changed while it was hashed; try again when nothing writes to it", path = path.display())]
@@ -204,28 +231,32 @@ pub fn create(
     cancel: &AtomicBool,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Created, CreateError> {
-    let (entries, multi_file) = walk::walk(path, walk::ENTRIES_MAX)?;
-    let length = entries.iter().map(Entry::length).sum();
+    let (mut entries, multi_file) = walk::walk(path, walk::ENTRIES_MAX)?;
+    // Sparse files can claim more than 64 bits together; the layout refuses them then.
+    let length = entries.iter().map(Entry::length).fold(0, u64::saturating_add);
     if length == 0 {
         return Err(CreateError::Empty { path: path.into() });
     }
     let name = name_of(path, options, &entries, multi_file)?;
+    if let ([only], false) = (&mut entries[..], multi_file) {
+        // BEP 52, "file tree": the one entry of a single-file torrent is named like the torrent.
+        only.components = vec![name.clone()];
+    }
     let piece_length = piece_length(options, length)?;
     let layout = Layout::new(entries, multi_file, options.version, piece_length)?;
     let hashes = hash_all(&layout, cancel, &mut progress)?;
-    let mut info = layout.info(&hashes, options.private);
-    info.insert(b"name".to_vec(), Value::text(&name));
-    let info = Value::Dict(info).encode();
-    let hashes_of_info =
-        InfoHashes { v1: layout.plan.sha1.then(|| sha1(&info)), v2: layout.plan.sha256.then(|| sha256(&info)) };
+    let info = layout.info(&name, &hashes, options.private);
+    let metainfo = layout.metainfo(&info, &hashes, options);
+    // What nobody can read back is not given out: names that are too long together, too many links.
+    let parsed = Metainfo::parse(&metainfo).map_err(|source| CreateError::Unusable { path: path.into(), source })?;
     Ok(Created {
-        hashes: hashes_of_info,
+        hashes: parsed.info.hashes,
         name,
         length,
         entry_count: layout.entries.len(),
         piece_length,
         piece_count: layout.plan.pieces.len() as u32,
-        metainfo: layout.metainfo(info, &hashes, options),
+        metainfo,
     })
 }
 
@@ -263,189 +294,6 @@ fn piece_length(options: &CreateOptions, length: u64) -> Result<u32, CreateError
         }
     };
     Ok(chosen)
-}
-
-/// Where every file lies in piece space.
-struct Layout {
-    entries: Vec<Entry>,
-    multi_file: bool,
-    /// Zeros after the file of the same position (BEP 47).
-    pads: Vec<u64>,
-    plan: Plan,
-    /// The entry of each extent of the plan.
-    extent_entries: Vec<usize>,
-}
-
-/// Everything that was hashed.
-struct Hashes {
-    pieces: Vec<Sha1Digest>,
-    /// Of every entry: its piece layer; empty for links and empty files.
-    layers: Vec<Vec<Sha256Digest>>,
-}
-
-impl Layout {
-    fn new(entries: Vec<Entry>, multi_file: bool, version: Version, piece_length: u32) -> Result<Self, CreateError> {
-        let align = version != Version::V1;
-        let (mut pads, mut extents, mut extent_entries) = (Vec::new(), Vec::new(), Vec::new());
-        let mut offset = 0;
-        for (index, entry) in entries.iter().enumerate() {
-            let length = entry.length();
-            if length > 0 {
-                extents.push(Extent { offset, length, path: entry.path.clone() });
-                extent_entries.push(index);
-            }
-            offset += length;
-            // The last file is padded too, as BEP 52's reference creator and libtorrent do, unless it is the only one.
-            let pad = offset.next_multiple_of(u64::from(piece_length)) - offset;
-            pads.push(if align && entries.len() > 1 { pad } else { 0 });
-            offset += pads[index];
-        }
-        let count = offset.div_ceil(u64::from(piece_length));
-        if count > PIECES_MAX {
-            return Err(CreateError::TooManyPieces { count });
-        }
-        let plan = Plan {
-            extents,
-            piece_length,
-            total: offset,
-            pieces: (0..count as u32).collect(),
-            sha1: version != Version::V2,
-            sha256: version != Version::V1,
-        };
-        Ok(Self { entries, multi_file, pads, plan, extent_entries })
-    }
-
-    /// The info dictionary without its name.
-    fn info(&self, hashes: &Hashes, private: bool) -> Dict {
-        let mut info = Dict::new();
-        let mut put = |key: &str, value| info.insert(key.into(), value);
-        put("piece length", Value::Integer(self.plan.piece_length.into()));
-        if private {
-            put("private", Value::Integer(1));
-        }
-        if self.plan.sha256 {
-            put("meta version", Value::Integer(2));
-            put("file tree", self.file_tree(hashes));
-        }
-        if self.plan.sha1 {
-            put("pieces", Value::Bytes(hashes.pieces.as_flattened().to_vec()));
-            if self.multi_file {
-                put("files", self.file_list());
-            } else {
-                put("length", Value::Integer(self.entries[0].length()));
-                if let Some(attr) = attributes(&self.entries[0]) {
-                    put("attr", attr);
-                }
-            }
-        }
-        info
-    }
-
-    /// BEP 3 "files", with BEP 47 padding.
-    fn file_list(&self) -> Value {
-        let mut files = Vec::new();
-        for (entry, pad) in self.entries.iter().zip(&self.pads) {
-            let mut file = Dict::from([
-                (b"length".to_vec(), Value::Integer(entry.length())),
-                (b"path".to_vec(), texts(&entry.components)),
-            ]);
-            file.extend(attributes(entry).map(|attr| (b"attr".to_vec(), attr)));
-            file.extend(link_target(entry));
-            files.push(Value::Dict(file));
-            if *pad > 0 {
-                files.push(Value::Dict(Dict::from([
-                    (b"attr".to_vec(), Value::text("p")),
-                    (b"length".to_vec(), Value::Integer(*pad)),
-                    // BEP 47: "The recommended path is [".pad", "N"]".
-                    (b"path".to_vec(), Value::List(vec![Value::text(".pad"), Value::text(&pad.to_string())])),
-                ])));
-            }
-        }
-        Value::List(files)
-    }
-
-    /// BEP 52 "file tree".
-    fn file_tree(&self, hashes: &Hashes) -> Value {
-        let mut tree = Dict::new();
-        for (entry, layer) in self.entries.iter().zip(&hashes.layers) {
-            let mut file = Dict::new();
-            file.extend(attributes(entry).map(|attr| (b"attr".to_vec(), attr)));
-            match link_target(entry) {
-                Some(target) => file.extend([target]),
-                None => file.extend([(b"length".to_vec(), Value::Integer(entry.length()))]),
-            }
-            if !layer.is_empty() {
-                file.insert(b"pieces root".to_vec(), Value::Bytes(self.root(layer).to_vec()));
-            }
-            let mut folder = &mut tree;
-            for component in &entry.components {
-                let slot = folder.entry(component.clone().into_bytes()).or_insert_with(|| Value::Dict(Dict::new()));
-                let Value::Dict(below) = slot else { unreachable!("only dictionaries were put in above") };
-                folder = below;
-            }
-            folder.insert(Vec::new(), Value::Dict(file));
-        }
-        Value::Dict(tree)
-    }
-
-    fn root(&self, layer: &[Sha256Digest]) -> Sha256Digest {
-        match layer {
-            [root] => *root,
-            _ => merkle::root_from_layer(layer, self.plan.piece_length / BLOCK_LEN),
-        }
-    }
-
-    /// The whole file around the encoded info dictionary.
-    fn metainfo(&self, info: Vec<u8>, hashes: &Hashes, options: &CreateOptions) -> Vec<u8> {
-        let mut dict = Dict::new();
-        let mut put = |key: &str, value| dict.insert(key.into(), value);
-        put("info", Value::Raw(info));
-        let tiers: Vec<&Vec<String>> = options.trackers.iter().filter(|tier| !tier.is_empty()).collect();
-        if let Some(first) = tiers.first() {
-            put("announce", Value::text(&first[0]));
-        }
-        if tiers.iter().map(|tier| tier.len()).sum::<usize>() > 1 {
-            // BEP 12
-            put("announce-list", Value::List(tiers.iter().map(|tier| texts(tier)).collect()));
-        }
-        if let Some(comment) = &options.comment {
-            put("comment", Value::text(comment));
-        }
-        if let Some(created_by) = &options.created_by {
-            put("created by", Value::text(created_by));
-        }
-        if let Some(since) = options.creation_date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()) {
-            put("creation date", Value::Integer(since.as_secs()));
-        }
-        if self.plan.sha256 {
-            // BEP 52: one string "for each file in the file tree that is larger than the piece size".
-            let layers = hashes.layers.iter().filter(|layer| layer.len() > 1);
-            let layers = layers.map(|layer| (self.root(layer).to_vec(), Value::Bytes(layer.as_flattened().to_vec())));
-            put("piece layers", Value::Dict(layers.collect()));
-        }
-        Value::Dict(dict).encode()
-    }
-}
-
-fn texts(texts: &[String]) -> Value {
-    Value::List(texts.iter().map(|text| Value::text(text)).collect())
-}
-
-/// BEP 47 "attr".
-fn attributes(entry: &Entry) -> Option<Value> {
-    match entry.kind {
-        EntryKind::File { executable: true, .. } => Some(Value::text("x")),
-        EntryKind::File { .. } => None,
-        EntryKind::Symlink { .. } => Some(Value::text("l")),
-    }
-}
-
-/// BEP 47 "symlink path".
-fn link_target(entry: &Entry) -> Option<(Vec<u8>, Value)> {
-    match &entry.kind {
-        EntryKind::File { .. } => None,
-        EntryKind::Symlink { target } => Some((b"symlink path".to_vec(), texts(target))),
-    }
 }
 
 fn hash_all(layout: &Layout, cancel: &AtomicBool, progress: &mut impl FnMut(u64, u64)) -> Result<Hashes, CreateError> {

@@ -14,6 +14,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use crate::hex;
 use crate::info::{InfoHashes, Sha1Digest, Sha256Digest};
 use crate::metainfo::limits::URLS_MAX;
 use crate::metainfo::urls::{tracker_url, web_seed_url};
@@ -45,16 +46,16 @@ pub struct Magnet {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MagnetError {
     /// Something else.
-    #[error("not a magnet link: it does not begin with `magnet:?`")]
+    #[error("not a magnet link: it does not begin with `magnet:?`; copy the whole link")]
     NotMagnet,
     /// Longer than [`MAGNET_BYTES_MAX`].
-    #[error("the magnet link has {0} bytes, at most {MAGNET_BYTES_MAX} are allowed")]
+    #[error("the magnet link has {0} bytes, at most {MAGNET_BYTES_MAX} are allowed; leave trackers out")]
     TooLong(usize),
     /// No `xt` that this program knows.
-    #[error("the magnet link has no info-hash: `xt=urn:btih:...` or `xt=urn:btmh:...` is missing")]
+    #[error("the magnet link has no info-hash: `xt=urn:btih:...` or `xt=urn:btmh:...` is missing; copy the whole link")]
     NoHash,
     /// A parameter with a value that means nothing.
-    #[error("the magnet link's `{parameter}` is {problem}: `{value}`")]
+    #[error("the magnet link's `{parameter}` is {problem}: `{value}`; copy the link again from where it came")]
     Invalid {
         /// Which parameter.
         parameter: &'static str,
@@ -64,7 +65,7 @@ pub enum MagnetError {
         value: String,
     },
     /// More of something than is reasonable.
-    #[error("the magnet link has more than {URLS_MAX} of `{0}`")]
+    #[error("the magnet link has more than {URLS_MAX} of `{0}`; leave some out")]
     TooMany(&'static str),
 }
 
@@ -120,7 +121,7 @@ impl Magnet {
         } else if is("urn:btmh:") {
             let digits = &topic["urn:btmh:".len()..];
             let digest = digits.strip_prefix(MULTIHASH_SHA256).ok_or_else(|| bad("no SHA-256 multihash"))?;
-            let hash: Sha256Digest = hex_decode(digest).ok_or_else(|| bad("not 64 hex digits after `1220`"))?;
+            let hash: Sha256Digest = hex::decode(digest).ok_or_else(|| bad("not 64 hex digits after `1220`"))?;
             if self.hashes.v2.replace(hash).is_some_and(|other| other != hash) {
                 return Err(conflict());
             }
@@ -144,8 +145,8 @@ impl Magnet {
 impl fmt::Display for Magnet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parameters = Vec::new();
-        parameters.extend(self.hashes.v1.map(|hash| format!("xt=urn:btih:{}", hex_encode(&hash))));
-        parameters.extend(self.hashes.v2.map(|hash| format!("xt=urn:btmh:{MULTIHASH_SHA256}{}", hex_encode(&hash))));
+        parameters.extend(self.hashes.v1.map(|hash| format!("xt=urn:btih:{}", hex::encode(&hash))));
+        parameters.extend(self.hashes.v2.map(|hash| format!("xt=urn:btmh:{MULTIHASH_SHA256}{}", hex::encode(&hash))));
         parameters.extend(self.name.iter().map(|name| format!("dn={}", percent_encode(name))));
         parameters.extend(self.trackers.iter().map(|url| format!("tr={}", percent_encode(url))));
         parameters.extend(self.web_seeds.iter().map(|url| format!("ws={}", percent_encode(url))));
@@ -180,24 +181,7 @@ fn number(digits: &str) -> Option<u32> {
 
 /// BEP 9: hex, or base32 in old links.
 fn btih(digits: &str) -> Option<Sha1Digest> {
-    if digits.len() == 32 { base32_decode(digits) } else { hex_decode(digits) }
-}
-
-fn hex_decode<const N: usize>(digits: &str) -> Option<[u8; N]> {
-    let nibble = |digit: u8| char::from(digit).to_digit(16).map(|nibble| nibble as u8);
-    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
-    if pairs.len() != N || !rest.is_empty() {
-        return None;
-    }
-    let mut out = [0; N];
-    for (byte, [high, low]) in out.iter_mut().zip(pairs) {
-        *byte = nibble(*high)? << 4 | nibble(*low)?;
-    }
-    Some(out)
-}
-
-fn hex_encode(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    if digits.len() == 32 { base32_decode(digits) } else { hex::decode(digits) }
 }
 
 /// RFC 4648 §6: 32 digits of five bits are 20 bytes.
@@ -227,7 +211,7 @@ fn percent_decode(parameter: &'static str, value: &str) -> Result<Vec<u8>, Magne
     let mut rest = value;
     while let Some((plain, tail)) = rest.split_once('%') {
         out.extend_from_slice(plain.as_bytes());
-        let digits = tail.get(..2).and_then(hex_decode::<1>);
+        let digits = tail.get(..2).and_then(hex::decode::<1>);
         out.extend(digits.ok_or_else(|| invalid(parameter, "badly percent-encoded", value))?);
         rest = &tail[2..];
     }
@@ -270,8 +254,8 @@ mod tests {
     #[test]
     fn both_hashes_are_read() {
         let magnet = read(&format!("xt=urn:btih:{V1}&xt=urn:btmh:1220{V2}")).unwrap();
-        assert_eq!(magnet.hashes.v1, hex_decode(V1));
-        assert_eq!(magnet.hashes.v2, hex_decode(V2));
+        assert_eq!(magnet.hashes.v1, hex::decode(V1));
+        assert_eq!(magnet.hashes.v2, hex::decode(V2));
         let numbered = read(&format!("XT.1=URN:BTIH:{}&xt.2=urn:btmh:1220{V2}", V1.to_uppercase())).unwrap();
         assert_eq!(numbered, magnet);
     }
@@ -279,7 +263,7 @@ mod tests {
     #[test]
     fn base32_is_read() {
         let magnet = read("xt=urn:btih:YEX6DQDLXISUVHOJ6UM3GNNKPQJWPKEK").unwrap();
-        assert_eq!(magnet.hashes.v1, hex_decode(V1));
+        assert_eq!(magnet.hashes.v1, hex::decode(V1));
         assert_eq!(read("xt=urn:btih:yex6dqdlxisuvhoj6um3gnnkpqjwpkek").unwrap(), magnet);
         assert_eq!(problem("xt=urn:btih:YEX6DQDLXISUVHOJ6UM3GNNKPQJWPKE1").0, "xt");
     }

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::bitfield::Bitfield;
 use crate::create::scan::{Extent, PieceHashes, Plan, scan};
-use crate::info::{FileEntry, FileKind, Info, Sha256Digest, Version};
+use crate::info::{FileEntry, FileKind, Info, Sha256Digest};
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,27 +126,7 @@ fn check(
 ) -> Result<Bitfield, VerifyError> {
     let nodes = expected_nodes(info, layers)?;
     let geometry = &info.geometry;
-    let mut cut = Bitfield::new(geometry.piece_count());
-    for (file, on_disk) in info.files.iter().zip(on_disk) {
-        for piece in pieces_of(info, file.offset + on_disk, file.length - on_disk) {
-            cut.set(piece);
-        }
-    }
-    let (extent_files, extents): (Vec<usize>, Vec<Extent>) = info
-        .files
-        .iter()
-        .enumerate()
-        .filter(|(_, file)| file.kind == FileKind::Regular && file.length > 0)
-        .map(|(index, file)| (index, Extent { offset: file.offset, length: file.length, path: root.join(&file.path) }))
-        .unzip();
-    let plan = Plan {
-        extents,
-        piece_length: geometry.piece_length(),
-        total: geometry.total(),
-        pieces: pieces.iter().copied().filter(|piece| !cut.get(*piece)).collect(),
-        sha1: info.version != Version::V2,
-        sha256: info.version != Version::V1,
-    };
+    let (plan, extent_files) = plan(info, root, pieces, on_disk);
     let total: u64 = pieces.iter().map(|piece| u64::from(geometry.piece_len(*piece))).sum();
     let readable: u64 = plan.pieces.iter().map(|piece| u64::from(geometry.piece_len(*piece))).sum();
     let mut done = total - readable;
@@ -173,16 +153,40 @@ fn check(
     Ok(good)
 }
 
+/// Reads those of `pieces` that are on disk as a whole. Answers the file of each extent, too.
+fn plan(info: &Info, root: &Path, pieces: &[u32], on_disk: &[u64]) -> (Plan, Vec<usize>) {
+    let mut cut = Bitfield::new(info.geometry.piece_count());
+    for (file, on_disk) in info.files.iter().zip(on_disk) {
+        for piece in pieces_of(info, file.offset + on_disk, file.length - on_disk) {
+            cut.set(piece);
+        }
+    }
+    let (extent_files, extents) = info
+        .regular_files()
+        .filter(|(_, file)| file.length > 0)
+        .map(|(index, file)| (index, Extent { offset: file.offset, length: file.length, path: root.join(&file.path) }))
+        .unzip();
+    let plan = Plan {
+        extents,
+        piece_length: info.geometry.piece_length(),
+        total: info.geometry.total(),
+        pieces: pieces.iter().copied().filter(|piece| !cut.get(*piece)).collect(),
+        sha1: info.version.is_v1(),
+        sha256: info.version.is_v2(),
+    };
+    (plan, extent_files)
+}
+
 /// The hash that each piece must have in its file's tree; empty for v1.
 fn expected_nodes(
     info: &Info,
     layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
 ) -> Result<Vec<Option<Sha256Digest>>, VerifyError> {
-    if info.version == Version::V1 {
+    if !info.version.is_v2() {
         return Ok(Vec::new());
     }
     let mut nodes = vec![None; info.geometry.piece_count() as usize];
-    for file in info.files.iter().filter(|file| file.length > 0 && file.kind == FileKind::Regular) {
+    for (_, file) in info.regular_files().filter(|(_, file)| file.length > 0) {
         let pieces = pieces_of(info, file.offset, file.length);
         let layer = match (&file.root, pieces.len()) {
             (Some(root), 1) => Some(std::slice::from_ref(root)),

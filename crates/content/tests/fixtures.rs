@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anabranch_content::hex;
 use anabranch_content::info::FileKind;
 use anabranch_content::metainfo::Metainfo;
 use serde_json::{Value, json};
@@ -26,7 +27,6 @@ const LISTED_MAX: usize = 50;
 /// What was read, in the form of `expected.json`.
 fn describe(metainfo: &Metainfo) -> Value {
     let info = &metainfo.info;
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let files: Vec<Value> = info
         .files
         .iter()
@@ -41,8 +41,8 @@ fn describe(metainfo: &Metainfo) -> Value {
         "private": info.private,
         "size": info.geometry.total(),
         "trackers": metainfo.trackers.concat(),
-        "v1": info.hashes.v1.map(|hash| hex(&hash)),
-        "v2": info.hashes.v2.map(|hash| hex(&hash)),
+        "v1": info.hashes.v1.map(|hash| hex::encode(&hash)),
+        "v2": info.hashes.v2.map(|hash| hex::encode(&hash)),
     })
 }
 

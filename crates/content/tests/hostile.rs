@@ -3,6 +3,7 @@
 use std::path::{Component, Path};
 
 use anabranch_content::bencode::{DictBuilder, ListBuilder};
+use anabranch_content::hex;
 use anabranch_content::info::{FileKind, Info, Version};
 use anabranch_content::metainfo::limits::*;
 use anabranch_content::metainfo::{Metainfo, MetainfoError};
@@ -185,7 +186,7 @@ fn invalid_utf8_is_replaced() {
 fn a_torrent_without_a_usable_name_is_named_by_its_hash_or_refused() {
     let mut info = v1_dict(&[file(&["a"], 1)]);
     let info = Info::parse(&info.bytes("name", "..").encode()).unwrap();
-    let hash: String = info.hashes.v1.unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(&info.hashes.v1.unwrap());
     assert_eq!(info.name, hash);
     for name in ["", ".", "..", "/"] {
         assert_eq!(single(name).unwrap_err(), MetainfoError::Invalid("name", "usable as a file name"));

@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
-use anabranch_bittorrent::torrent::{Placement, REQUEST_LEN_MAX};
+use anabranch_bittorrent::torrent::{PeerMisbehaved, Placement, REQUEST_LEN_MAX};
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver, piece_header};
 use anabranch_content::storage::{ErrorKind, SendSegment, StorageError};
 use anabranch_transport::TcpStream;
@@ -54,9 +54,12 @@ pub enum ConnError {
     /// The network failed it.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The peer did not get as far as the protocol.
+    #[error("{0}")]
+    Stranger(String),
     /// The peer broke the protocol.
     #[error("{0}")]
-    Misbehaved(String),
+    Misbehaved(#[from] PeerMisbehaved),
     /// We ended it.
     #[error("{0}")]
     Ended(String),
@@ -421,15 +424,12 @@ impl Conn {
         let result = loop {
             let left = receiver.payload_left();
             let step = match receiver.next(&mut input, &limits) {
-                Err(error) => Err(ConnError::Misbehaved(error.to_string())),
+                Err(error) => Err(PeerMisbehaved::from(error).into()),
                 Ok(None) => break Ok(()),
                 Ok(Some(Event::Message(message))) => {
                     let now = Instant::now();
                     let mut torrent = self.torrent.borrow_mut();
-                    torrent
-                        .core
-                        .on_message(self.id, message, now)
-                        .map_err(|fault| ConnError::Misbehaved(fault.to_string()))
+                    torrent.core.on_message(self.id, message, now).map_err(ConnError::from)
                 }
                 Ok(Some(Event::BlockStart(range))) => self.block_start(range),
                 Ok(Some(Event::BlockData(data))) => {
@@ -449,8 +449,7 @@ impl Conn {
     fn block_start(&mut self, range: BlockRange) -> Result<(), ConnError> {
         let now = Instant::now();
         let mut torrent = self.torrent.borrow_mut();
-        let placement = torrent.core.block_started(self.id, range, now);
-        let placement = placement.map_err(|fault| ConnError::Misbehaved(fault.to_string()))?;
+        let placement = torrent.core.block_started(self.id, range, now)?;
         self.current = Some(match placement {
             Placement::Unwanted => Current::Discard(range),
             Placement::Wanted => {
@@ -496,6 +495,12 @@ impl Conn {
         let now = Instant::now();
         let mut torrent = self.torrent.borrow_mut();
         let crate::torrent::State { core, buffers, .. } = &mut *torrent;
+        if let Some(Current::InPlace(range) | Current::Aside(range, _)) = &self.current
+            && !core.block_wanted(self.id, *range)
+        {
+            buffers.iter_mut().for_each(|buffers| buffers.disconnected(self.id));
+            self.current = Some(Current::Discard(*range));
+        }
         let (range, kept) = match self.current.take() {
             Some(Current::InPlace(range)) => {
                 (range, buffers.as_mut().is_some_and(|buffers| buffers.finish(range, self.id, now)))

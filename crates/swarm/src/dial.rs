@@ -107,13 +107,13 @@ async fn reach(torrent: &TorrentRef, address: SocketAddr) -> Result<(TcpStream, 
         let (theirs, early) = receive_handshake(&stream).await?;
         let asked_for = torrent.borrow().hashes.wire_hashes().any(|hash| hash == theirs.info_hash);
         if !asked_for {
-            return Err(ConnError::Misbehaved("it answered for another content".to_owned()));
+            return Err(ConnError::Stranger("it answered for another content".to_owned()));
         }
         Ok((theirs, early))
     };
     let (theirs, early) = tokio::time::timeout(HANDSHAKE_TIMEOUT, hello)
         .await
-        .map_err(|_| ConnError::Misbehaved(format!("it sent no handshake within {HANDSHAKE_TIMEOUT:?}")))??;
+        .map_err(|_| ConnError::Stranger(format!("it sent no handshake within {HANDSHAKE_TIMEOUT:?}")))??;
     Ok((stream, theirs, early))
 }
 
@@ -147,7 +147,7 @@ async fn welcome(session: &Rc<Shared>, stream: &TcpStream) -> Result<(TorrentRef
     let (theirs, early) = receive_handshake(stream).await?;
     let torrent = session
         .by_hash(&theirs.info_hash)
-        .ok_or_else(|| ConnError::Misbehaved("it asked for a content that is not here".to_owned()))?;
+        .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;
     let ours = handshake(session, &torrent.borrow(), theirs.info_hash);
     send_all(stream, &ours.encode()).await?;
     Ok((torrent, theirs, early))
@@ -208,7 +208,7 @@ async fn run(torrent: &TorrentRef, stream: TcpStream, outgoing: bool, theirs: &H
 async fn receive_handshake(stream: &TcpStream) -> Result<(Handshake, Vec<u8>), ConnError> {
     let mut received = Vec::with_capacity(HANDSHAKE_LEN);
     loop {
-        if let Some(theirs) = Handshake::parse(&received).map_err(|error| ConnError::Misbehaved(error.to_string()))? {
+        if let Some(theirs) = Handshake::parse(&received).map_err(|error| ConnError::Stranger(error.to_string()))? {
             let early = received.split_off(HANDSHAKE_LEN);
             return Ok((theirs, early));
         }

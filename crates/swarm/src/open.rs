@@ -87,9 +87,9 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
 }
 
 fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>, dir: PathBuf) -> Request {
-    let wanted = |file| options.files.as_ref().is_none_or(|filter| filter(file));
+    let wanted = |(index, file)| options.files.as_ref().is_none_or(|filter| filter(index, file));
     Request {
-        wanted: info.files.iter().map(wanted).collect(),
+        wanted: info.files.iter().enumerate().map(wanted).collect(),
         info: Arc::clone(info),
         dir,
         read_only: options.read_only,

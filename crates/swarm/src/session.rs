@@ -119,8 +119,8 @@ pub enum Source {
     Magnet(Box<Magnet>),
 }
 
-/// Which files of a content are wanted.
-pub type FileFilter = Box<dyn Fn(&FileEntry) -> bool>;
+/// Which files of a content are wanted, by their index in the file list (BEP 53) or what they are.
+pub type FileFilter = Box<dyn Fn(usize, &FileEntry) -> bool>;
 
 /// How to treat one content.
 #[derive(Default)]

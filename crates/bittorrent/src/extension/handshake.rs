@@ -6,7 +6,7 @@ use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
 use anabranch_content::geometry::BLOCK_LEN;
 
 use super::ExtensionError;
-use super::addresses::unpack_ip;
+use crate::compact::unpack_ip;
 use crate::handshake::display_name;
 use crate::wire::BLOCK_LEN_MAX;
 
@@ -77,6 +77,12 @@ impl ExtensionIds {
     /// The same without `extension`: private contents exchange no peers (BEP 27).
     pub fn without(mut self, extension: Extension) -> Self {
         self.ids[extension as usize] = None;
+        self
+    }
+
+    /// The same with `extension` switched off, also where an earlier handshake named it (BEP 10: "set to zero").
+    pub fn switched_off(mut self, extension: Extension) -> Self {
+        self.ids[extension as usize] = Some(0);
         self
     }
 

@@ -19,7 +19,6 @@
 //! assert_eq!(theirs.request_queue_len, Some(500));
 //! ```
 
-mod addresses;
 mod handshake;
 mod metadata_fetch;
 mod pex;

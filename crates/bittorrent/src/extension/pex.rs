@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
 
 use super::ExtensionError;
-use super::addresses::{pack, unpack_v4, unpack_v6};
+use crate::compact::{pack, unpack_v4, unpack_v6};
 
 /// Peers in one message, for those that came and those that went each, both families together (BEP 11).
 pub const PEX_PEERS_MAX: usize = 50;
@@ -70,12 +70,12 @@ impl PexMessage {
     pub fn encode(&self) -> Vec<u8> {
         let (mut added, mut added6, mut flags, mut flags6) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (address, peer_flags) in &self.added {
-            pack(*address, &mut added, &mut added6);
+            pack(*address, if address.is_ipv6() { &mut added6 } else { &mut added });
             if address.is_ipv4() { flags.push(peer_flags.0) } else { flags6.push(peer_flags.0) }
         }
         let (mut dropped, mut dropped6) = (Vec::new(), Vec::new());
         for address in &self.dropped {
-            pack(*address, &mut dropped, &mut dropped6);
+            pack(*address, if address.is_ipv6() { &mut dropped6 } else { &mut dropped });
         }
         let mut dict = DictBuilder::new();
         dict.bytes("added", added).bytes("added.f", flags).bytes("dropped", dropped);

@@ -300,6 +300,13 @@ impl Picker {
 
     /// `block` arrived from `conn`. One that came after its request was returned is kept where it is still missing.
     pub fn received(&mut self, conn: ConnId, block: BlockRef) -> Received {
+        if self.pieces.state(block.piece) == Some(State::Idle) && self.accepts(conn, block) {
+            // All its requests were returned, and one is answered after all. Whoever is asked next goes on with it.
+            self.open_piece(conn, block.piece);
+            if let Some(open) = self.open.last_mut() {
+                open.owner = open.owner.filter(|_| open.single_source);
+            }
+        }
         let Some(at) = self.pieces.open_at(block.piece) else {
             let have = self.pieces.state(block.piece) == Some(State::Have);
             let known = have && block.block < self.geometry.block_count(block.piece);

@@ -299,20 +299,22 @@ impl Picker {
             Some(at) => {
                 self.open[at].owner.get_or_insert(conn);
             }
-            None => {
-                let blocks = self.geometry.block_count(piece);
-                let single = self.suspects.contains_key(&piece) || self.conn_mut(conn).parole;
-                self.open.push(OpenPiece::new(piece, blocks, conn, single));
-                self.pieces.set_open(piece, self.open.len() - 1);
-                self.partials.insert(piece);
-                self.free += u64::from(blocks);
-            }
+            None => self.open_piece(conn, piece),
         }
         let old = self.conn_mut(conn).current.replace(piece).filter(|old| *old != piece);
         if let Some(at) = old.and_then(|old| self.pieces.open_at(old)) {
             let open = &mut self.open[at];
             open.owner = open.owner.filter(|owner| *owner != conn);
         }
+    }
+
+    pub(super) fn open_piece(&mut self, conn: ConnId, piece: u32) {
+        let blocks = self.geometry.block_count(piece);
+        let single = self.suspects.contains_key(&piece) || self.conn_mut(conn).parole;
+        self.open.push(OpenPiece::new(piece, blocks, conn, single));
+        self.pieces.set_open(piece, self.open.len() - 1);
+        self.partials.insert(piece);
+        self.free += u64::from(blocks);
     }
 
     fn take_blocks(&mut self, conn: ConnId, piece: u32, end: usize, out: &mut Vec<BlockRef>) {

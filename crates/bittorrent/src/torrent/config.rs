@@ -1,5 +1,7 @@
 //! What a torrent is told by its owner.
 
+use std::time::Duration;
+
 use crate::choker;
 use crate::picker::{Order, RequestStrategy};
 
@@ -7,8 +9,11 @@ use crate::picker::{Order, RequestStrategy};
 pub(super) const PIPELINE_BYTES_MAX: u64 = 32 << 20;
 /// Requests that a peer may have waiting at ours (our "reqq"): 32 MiB of blocks, enough for 1 Gbit/s at 250 ms.
 pub const UPLOAD_QUEUE_MAX: usize = 2048;
-/// Requests beyond [`UPLOAD_QUEUE_MAX`] that a peer may waste before it is taken for hostile.
+/// Requests that cannot be served (choked, lacking, impossible, too many) before a peer is taken for hostile. A full pipeline
+/// may cross every choke of ours, so several times [`UPLOAD_QUEUE_MAX`].
 pub(super) const UPLOAD_OVERFLOW_MAX: u32 = 16 * 1024;
+/// Of these, forgiven every tick: a full queue every eight seconds, less than a round of choking.
+pub(super) const UPLOAD_OVERFLOW_LEAK: u32 = 64;
 /// Longest request that we serve and, between ourselves, send: fewer messages per byte than the customary 16 KiB.
 pub const REQUEST_LEN_MAX: u32 = 128 * 1024;
 /// Requests never cross a multiple of this offset in their piece, so that every block lies in one receive buffer.
@@ -21,8 +26,19 @@ pub(super) const UNSOLICITED_MAX: u32 = 64;
 pub(super) const PENDING_HAVES_MAX: usize = 16 * 1024;
 /// Connections per torrent, whatever the driver allows: bounds every loop over peers.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// Pieces that a peer may be served while choked (BEP 6 suggests 10).
+/// Pieces that a peer may name as allowed while it chokes us; BEP 6 suggests 10.
 pub(super) const ALLOWED_FAST_MAX: usize = 32;
+/// Pieces that a peer may reject in a row while it does not choke us, before it is left alone for [`REJECTED_PAUSE`].
+pub(super) const REJECTED_MAX: u32 = 64;
+/// See [`REJECTED_MAX`].
+pub(super) const REJECTED_PAUSE: Duration = Duration::from_secs(5);
+/// Bytes of control messages waiting for a peer above which its questions are answered with a refusal, where that is shorter.
+pub(super) const ANSWERS_BYTES_MAX: usize = 1 << 20;
+/// Bytes of control messages waiting for a peer above which its next message ends the connection: it does not read. More
+/// than a bitfield and haves for a million pieces in a burst.
+pub(super) const OUT_BYTES_MAX: usize = 16 << 20;
+/// Extension messages of one connection that may be unreadable: they are left out, as the stream is still in step.
+pub(super) const BAD_EXTENSIONS_MAX: u32 = 16;
 
 /// Choices and identity of one torrent.
 #[derive(Clone, Debug)]
@@ -45,4 +61,21 @@ pub struct TorrentConfig {
     pub pex: bool,
     /// Where all random choices come from.
     pub seed: u64,
+}
+
+impl Default for TorrentConfig {
+    /// Nobody in particular, who does not listen.
+    fn default() -> Self {
+        Self {
+            peer_id: [0; 20],
+            listen_port: None,
+            client: String::new(),
+            order: Order::default(),
+            strategy: RequestStrategy::default(),
+            open_bytes_max: crate::picker::PickerConfig::default().open_bytes_max,
+            choker: choker::Config::default(),
+            pex: true,
+            seed: 0,
+        }
+    }
 }

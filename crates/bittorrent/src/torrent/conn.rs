@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
 
-use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX};
+use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
 use crate::PeerKey;
 use crate::choker::SNUBBED_AFTER;
 use crate::extension::{ExtensionIds, PexState};
@@ -15,7 +15,7 @@ use crate::rate::Rate;
 use crate::wire::BlockRange;
 
 /// What rates are averaged over: short enough to follow, long enough to be calm.
-const RATE_WINDOW: Duration = Duration::from_secs(4);
+pub(super) const RATE_WINDOW: Duration = Duration::from_secs(4);
 
 /// A request of ours that is on its way.
 #[derive(Clone, Copy, Debug)]
@@ -49,25 +49,30 @@ pub(super) struct Conn {
     pub closing: bool,
 
     pub has: Has,
-    /// A bitfield, have-all or have-none came: none may come again.
-    pub bitfield_seen: bool,
     pub upload_only: bool,
     pub choking_us: bool,
     pub interested_in_us: bool,
     pub allowed_fast: Vec<u32>,
 
     pub choking: bool,
+    /// Pieces that the peer has and we want: interest lasts while there are any.
+    pub wanted: u32,
     pub interested: bool,
     pub requests: VecDeque<Outstanding>,
     pub requested_bytes: u64,
     pub late: VecDeque<BlockRange>,
     pub unsolicited: u32,
+    /// Requests that the peer rejected in a row while it was not choking us.
+    pub rejected: u32,
+    /// Until then nothing is asked of it.
+    pub resting_until: Option<Instant>,
     pub pipeline: Pipeline,
 
     pub uploads: VecDeque<BlockRange>,
     pub upload_overflow: u32,
-    /// Pieces we grant the peer while it is choked (BEP 6).
+    /// Pieces we grant the peer while it is choked, and the bytes of them that are left to grant (BEP 6).
     pub granted_fast: Vec<u32>,
+    pub granted_left_bytes: u64,
 
     pub down: Rate,
     pub up: Rate,
@@ -76,8 +81,10 @@ pub(super) struct Conn {
     pub opened: Instant,
     pub last_received: Instant,
     pub last_sent: Instant,
-    /// Payload or a request of ours moved last: what snubbing is measured from.
+    /// Payload or a first request moved last, or requests timed out: what the next timeout is measured from.
     pub last_progress: Instant,
+    /// Since when the peer, unchoking us, owes us an answer: what snubbing is measured from.
+    pub waiting_since: Option<Instant>,
 
     pub reqq: u32,
     pub request_len_max: u32,
@@ -86,6 +93,10 @@ pub(super) struct Conn {
     /// Numbers under which the peer takes extended messages (BEP 10).
     pub extensions: ExtensionIds,
     pub pex: PexState,
+    /// When to look again whether there are peers to tell of.
+    pub pex_next: Instant,
+    /// Extension messages that could not be read.
+    pub bad_extensions: u32,
 }
 
 /// What the two handshakes agreed on.
@@ -122,21 +133,24 @@ impl Conn {
                 Some(count) => Has::Known(Bitfield::new(count)),
                 None => Has::Pending { all: false, bitfield: None, haves: Vec::new() },
             },
-            bitfield_seen: false,
             upload_only: false,
             choking_us: true,
             interested_in_us: false,
             allowed_fast: Vec::new(),
             choking: true,
+            wanted: 0,
             interested: false,
             requests: VecDeque::new(),
             requested_bytes: 0,
             late: VecDeque::new(),
             unsolicited: 0,
+            rejected: 0,
+            resting_until: None,
             pipeline: Pipeline::new(PIPELINE_BYTES_MAX),
             uploads: VecDeque::new(),
             upload_overflow: 0,
             granted_fast: Vec::new(),
+            granted_left_bytes: 0,
             down: Rate::new(RATE_WINDOW),
             up: Rate::new(RATE_WINDOW),
             downloaded_bytes: 0,
@@ -145,12 +159,15 @@ impl Conn {
             last_received: now,
             last_sent: now,
             last_progress: now,
+            waiting_since: None,
             reqq: REQQ_DEFAULT,
             request_len_max: anabranch_content::geometry::BLOCK_LEN,
             client: None,
             listen_port: None,
             extensions: ExtensionIds::default(),
             pex: PexState::default(),
+            pex_next: now,
+            bad_extensions: 0,
         }
     }
 
@@ -169,7 +186,12 @@ impl Conn {
 
     /// Whether the peer leaves our requests unanswered for long (BEP 3, "anti-snubbing").
     pub fn is_snubbing(&self, now: Instant) -> bool {
-        !self.requests.is_empty() && now.saturating_duration_since(self.last_progress) >= SNUBBED_AFTER
+        self.waiting_since.is_some_and(|since| now.saturating_duration_since(since) >= SNUBBED_AFTER)
+    }
+
+    /// Once a tick: requests that could not be served are forgiven at a steady pace.
+    pub fn leak_overflow(&mut self) {
+        self.upload_overflow = self.upload_overflow.saturating_sub(UPLOAD_OVERFLOW_LEAK);
     }
 
     /// Keeps a have message for the day when the piece count is known.

@@ -1,30 +1,40 @@
 //! Extension messages: greetings, metadata, peers, and who only uploads.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::BLOCK_LEN;
 
+use super::config::{ANSWERS_BYTES_MAX, BAD_EXTENSIONS_MAX};
+use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
 use crate::ConnId;
 use crate::extension::{
-    Extension, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress, MetadataServe,
-    PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
+    Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
+    MetadataServe, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
 };
 use crate::wire::Message;
 
-/// Metadata pieces waiting to be sent to one peer; a fetcher asks for a few at a time.
-const METADATA_OUT_MAX: usize = 4 * 1024 * 1024;
+/// How often a connection is looked at that there was no news for.
+const PEX_RETRY: Duration = Duration::from_secs(5);
 
 impl Torrent {
     pub(super) fn send_extended_handshake(&mut self, id: ConnId) {
-        let complete = self.is_complete();
-        let metadata_size = self.content.as_ref().map(|content| content.info.source.len() as u64);
-        let pex = self.config.pex;
+        let finished = self.is_finished();
+        let info = self.content.as_ref().map(|content| &content.info);
+        // BEP 27: what is private comes from its tracker: no peers are exchanged, and no metadata for strangers.
+        let private = info.is_some_and(|info| info.private);
+        let metadata_size = info.filter(|info| !info.private).map(|info| info.source.len() as u64);
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        if !conn.extended {
+            return;
+        }
         let mut ids = ExtensionIds::OURS;
-        if !pex {
+        if !self.config.pex {
             ids = ids.without(Extension::Pex);
+        }
+        if private {
+            ids = ids.switched_off(Extension::Pex).switched_off(Extension::Metadata);
         }
         let handshake = ExtensionHandshake {
             ids,
@@ -33,7 +43,7 @@ impl Torrent {
             request_queue_len: Some(UPLOAD_QUEUE_MAX as u32),
             your_ip: Some(conn.address.ip()),
             metadata_size,
-            upload_only: complete.then_some(true),
+            upload_only: finished.then_some(true),
             block_len_max: Some(REQUEST_LEN_MAX),
             ..ExtensionHandshake::default()
         };
@@ -48,38 +58,50 @@ impl Torrent {
         payload: &[u8],
         now: Instant,
     ) -> Result<(), PeerMisbehaved> {
-        let bad = |error: crate::extension::ExtensionError| PeerMisbehaved::BadExtension(error.to_string());
+        match self.take_extended(id, extension, payload, now) {
+            Ok(result) => result,
+            // The stream is still in step: one bad message is left out, only a habit ends the connection.
+            Err(error) => {
+                let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+                conn.bad_extensions += 1;
+                match conn.bad_extensions > BAD_EXTENSIONS_MAX {
+                    true => Err(PeerMisbehaved::BadExtension(error.to_string())),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn take_extended(
+        &mut self,
+        id: ConnId,
+        extension: u8,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<Result<(), PeerMisbehaved>, ExtensionError> {
         if extension == HANDSHAKE_ID {
-            let handshake = ExtensionHandshake::parse(payload).map_err(bad)?;
-            self.on_extended_handshake(id, &handshake, now);
-            return Ok(());
+            self.on_extended_handshake(id, &ExtensionHandshake::parse(payload)?, now);
+            return Ok(Ok(()));
         }
         match Extension::from_our_id(extension) {
-            Some(Extension::Metadata) => match MetadataMessage::parse(payload).map_err(bad)? {
-                Some(message) => self.on_metadata(id, message, now),
-                None => Ok(()),
-            },
-            Some(Extension::Pex) => {
-                let message = PexMessage::parse(payload).map_err(bad)?;
-                self.on_peers(id, &message, now);
-                Ok(())
+            Some(Extension::Metadata) => {
+                if let Some(message) = MetadataMessage::parse(payload)? {
+                    return Ok(self.on_metadata(id, message, now));
+                }
             }
+            Some(Extension::Pex) => self.on_peers(id, &PexMessage::parse(payload)?, now),
             Some(Extension::UploadOnly) => {
-                let upload_only = parse_upload_only(payload).map_err(bad)?;
+                let upload_only = parse_upload_only(payload)?;
                 if let Some(conn) = self.conns.get_mut(&id) {
                     conn.upload_only = upload_only;
                 }
                 self.close_if_useless(id);
-                Ok(())
             }
-            Some(Extension::DontHave) => {
-                let piece = parse_dont_have(payload).map_err(bad)?;
-                self.on_dont_have(id, piece, now);
-                Ok(())
-            }
+            Some(Extension::DontHave) => self.on_dont_have(id, parse_dont_have(payload)?, now),
             // BEP 10: messages that were not agreed on are ignored.
-            None => Ok(()),
+            None => {}
         }
+        Ok(Ok(()))
     }
 
     fn on_extended_handshake(&mut self, id: ConnId, handshake: &ExtensionHandshake, now: Instant) {
@@ -112,8 +134,7 @@ impl Torrent {
 
     pub(super) fn fetch_metadata(&mut self, now: Instant) {
         if self.metadata.is_some() {
-            let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.ask_for_metadata(id, now));
+            self.conn_ids().into_iter().for_each(|id| self.ask_for_metadata(id, now));
         }
     }
 
@@ -142,7 +163,7 @@ impl Torrent {
                 let Some(metadata) = &mut self.metadata else { return Ok(()) };
                 let progress = metadata
                     .received(id, piece, total_size, data)
-                    .map_err(|fault| PeerMisbehaved::BadExtension(fault.to_string()))?;
+                    .map_err(|fault| PeerMisbehaved::BadMetadata(fault.to_string()))?;
                 match progress {
                     MetadataProgress::Going => self.ask_for_metadata(id, now),
                     MetadataProgress::Complete(bytes) => {
@@ -165,7 +186,9 @@ impl Torrent {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(extension) = conn.extensions.get(Extension::Metadata) else { return };
         let answer = match &self.content {
-            Some(content) if conn.out.len() < METADATA_OUT_MAX => MetadataServe(&content.info.source).piece(piece),
+            Some(content) if conn.out.len() < ANSWERS_BYTES_MAX && !content.info.private => {
+                MetadataServe(&content.info.source).piece(piece)
+            }
             _ => MetadataMessage::Reject { piece },
         };
         Message::Extended { id: extension, payload: &answer.encode() }.encode(&mut conn.out);
@@ -174,28 +197,30 @@ impl Torrent {
 
     // ---- peers (BEP 11) ----
 
-    pub(super) fn send_peers(&mut self, id: ConnId, now: Instant) {
+    pub(super) fn exchange_peers(&mut self, now: Instant) {
         if !self.config.pex {
             return;
         }
-        let Some(conn) = self.conns.get(&id) else { return };
-        let Some(extension) = conn.extensions.get(Extension::Pex) else { return };
-        if conn.pex.deadline().is_some_and(|due| now < due) {
+        let due = |conn: &Conn| now >= conn.pex_next && conn.extensions.get(Extension::Pex).is_some();
+        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| due(conn)).map(|(id, _)| *id).collect();
+        if ids.is_empty() {
             return;
         }
-        let others: Vec<(SocketAddr, PexFlags)> = self
-            .conns
-            .iter()
-            .filter(|(other, _)| **other != id)
-            .filter_map(|(_, conn)| {
-                let flags =
-                    if conn.is_seed() || conn.upload_only { PexFlags::UPLOAD_ONLY } else { PexFlags::default() };
-                let reachable = if conn.outgoing { PexFlags::REACHABLE } else { PexFlags::default() };
-                Some((conn.listen_address()?, flags.with(reachable)))
-            })
-            .collect();
+        let all: Vec<(ConnId, SocketAddr, PexFlags)> =
+            self.conns.iter().filter_map(|(id, conn)| Some((*id, conn.listen_address()?, flags_of(conn)))).collect();
+        for id in ids {
+            let others: Vec<(SocketAddr, PexFlags)> =
+                all.iter().filter(|(other, ..)| *other != id).map(|(_, address, flags)| (*address, *flags)).collect();
+            self.send_peers(id, &others, now);
+        }
+    }
+
+    fn send_peers(&mut self, id: ConnId, others: &[(SocketAddr, PexFlags)], now: Instant) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if let Some(message) = conn.pex.next(&others, now) {
+        let Some(extension) = conn.extensions.get(Extension::Pex) else { return };
+        let message = conn.pex.next(others, now);
+        conn.pex_next = conn.pex.deadline().map_or(now, |due| due.max(now)).max(now + PEX_RETRY);
+        if let Some(message) = message {
             Message::Extended { id: extension, payload: &message.encode() }.encode(&mut conn.out);
             self.touch(id);
         }
@@ -210,13 +235,16 @@ impl Torrent {
         // Two peers that only upload have nothing to say to each other (BEP 21).
         let useful = |flags: &PexFlags| !(complete && flags.contains(PexFlags::UPLOAD_ONLY));
         let added = message.added.iter().filter(|(_, flags)| useful(flags)).map(|(address, _)| *address);
-        self.events.push_back(Event::Peers(added.collect()));
+        let added: Vec<SocketAddr> = added.collect();
+        if !added.is_empty() {
+            self.events.push_back(Event::Peers(added));
+        }
     }
 
     // ---- who only uploads (BEP 21), who lost a piece (BEP 54) ----
 
-    pub(super) fn send_upload_only(&mut self, id: ConnId) {
-        self.send_extension(id, Extension::UploadOnly, &encode_upload_only(true));
+    pub(super) fn send_upload_only(&mut self, id: ConnId, upload_only: bool) {
+        self.send_extension(id, Extension::UploadOnly, &encode_upload_only(upload_only));
     }
 
     pub(super) fn send_dont_have(&mut self, id: ConnId, piece: u32) {
@@ -230,13 +258,10 @@ impl Torrent {
             self.touch(id);
         }
     }
+}
 
-    fn on_dont_have(&mut self, id: ConnId, piece: u32, now: Instant) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        let super::Has::Known(bits) = &mut conn.has else { return };
-        if bits.clear(piece) {
-            content.picker.peer_lost_piece(piece, bits);
-            self.update_interest(id, now);
-        }
-    }
+/// What others are told of a peer (BEP 11, "added.f").
+fn flags_of(conn: &Conn) -> PexFlags {
+    let flags = if conn.is_seed() || conn.upload_only { PexFlags::UPLOAD_ONLY } else { PexFlags::default() };
+    if conn.outgoing { flags.with(PexFlags::REACHABLE) } else { flags }
 }

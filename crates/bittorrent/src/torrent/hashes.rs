@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anabranch_content::info::{FileKind, Info, Sha256Digest};
-use anabranch_content::merkle::{self, PieceTree, Shape};
+use anabranch_content::merkle::{self, HashRequest, PieceTree, Shape};
 
+use super::config::ANSWERS_BYTES_MAX;
 use super::{ConnId, Event, PeerMisbehaved, Torrent};
-use crate::wire::{HashRequest, Hashes, Message};
+use crate::wire::{Hashes, Message, TreeRequest};
 
 /// Hash requests under way at one peer.
 const REQUESTS_PER_PEER_MAX: u32 = 4;
@@ -27,7 +28,11 @@ pub(super) struct HashStore {
     by_root: HashMap<Sha256Digest, usize>,
     under_way: Vec<UnderWay>,
     refused: HashMap<ConnId, Instant>,
-    waiters: Vec<(ConnId, HashRequest, u32)>,
+    waiters: Vec<(ConnId, TreeRequest, u32)>,
+    /// Files whose layer is not known yet.
+    incomplete: usize,
+    /// The tree that was asked about last: it costs a hash a piece to make, and is asked about in runs.
+    tree: Option<(usize, PieceTree)>,
 }
 
 struct FileHashes {
@@ -42,13 +47,13 @@ struct FileHashes {
 
 struct UnderWay {
     file: usize,
-    request: merkle::HashRequest,
+    request: HashRequest,
     conn: ConnId,
     since: Instant,
 }
 
 impl HashStore {
-    pub fn new(info: &Info, mut layers: HashMap<Sha256Digest, Box<[Sha256Digest]>>) -> Self {
+    pub fn new(info: &Info, layers: HashMap<Sha256Digest, Box<[Sha256Digest]>>) -> Self {
         let mut files = Vec::new();
         for file in &info.files {
             let (FileKind::Regular, Some(root)) = (&file.kind, file.root) else { continue };
@@ -70,9 +75,17 @@ impl HashStore {
                 partial: vec![None; missing],
             });
         }
-        layers.clear();
         let by_root = files.iter().enumerate().map(|(index, file)| (file.root, index)).collect();
-        Self { files, by_root, under_way: Vec::new(), refused: HashMap::new(), waiters: Vec::new() }
+        let incomplete = files.iter().filter(|file| file.layer.is_none()).count();
+        Self {
+            files,
+            by_root,
+            under_way: Vec::new(),
+            refused: HashMap::new(),
+            waiters: Vec::new(),
+            incomplete,
+            tree: None,
+        }
     }
 
     /// Pieces that cannot be verified yet.
@@ -103,37 +116,42 @@ impl HashStore {
         self.under_way.retain(|request| request.conn != conn);
         self.refused.remove(&conn);
         self.waiters.retain(|(waiter, ..)| *waiter != conn);
+        self.tree = None;
     }
 
     fn is_complete(&self) -> bool {
-        self.files.iter().all(|file| file.layer.is_some())
+        self.incomplete == 0
     }
 
     /// The next run of hashes to ask `conn` for, noted as asked.
-    fn next_request(&mut self, conn: ConnId, now: Instant) -> Option<HashRequest> {
-        self.under_way.retain(|request| now.duration_since(request.since) < REQUEST_TIMEOUT);
+    fn next_request(&mut self, conn: ConnId, now: Instant) -> Option<TreeRequest> {
+        let expired = |request: &UnderWay| now.saturating_duration_since(request.since) >= REQUEST_TIMEOUT;
+        // Who did not answer lets others go first.
+        let mute = self.under_way.iter().filter(|request| expired(request)).map(|request| (request.conn, now));
+        self.refused.extend(mute);
+        self.under_way.retain(|request| !expired(request));
         let own = self.under_way.iter().filter(|request| request.conn == conn).count() as u32;
-        let refused = self.refused.get(&conn).is_some_and(|at| now.duration_since(*at) < REQUEST_TIMEOUT);
+        let refused = self.refused.get(&conn).is_some_and(|at| now.saturating_duration_since(*at) < REQUEST_TIMEOUT);
         if own >= REQUESTS_PER_PEER_MAX || refused {
             return None;
         }
         let (file, request) =
             self.files.iter().enumerate().filter(|(_, file)| file.layer.is_none()).find_map(|(index, file)| {
-                let open = |request: &merkle::HashRequest| {
+                let open = |request: &HashRequest| {
                     file.partial.get(request.index as usize).is_some_and(Option::is_none)
                         && self.under_way.iter().all(|other| other.file != index || other.request != *request)
                 };
                 file.shape.piece_layer_requests().find(open).map(|request| (index, request))
             })?;
         self.under_way.push(UnderWay { file, request, conn, since: now });
-        Some(to_wire(self.files[file].root, request))
+        Some(TreeRequest { root: self.files[file].root, part: request })
     }
 
     /// Takes in an answer. `Ok(Some(pieces))` when that made the layer of a file whole.
     fn received(&mut self, conn: ConnId, hashes: &Hashes<'_>) -> Result<Option<std::ops::Range<u32>>, PeerMisbehaved> {
         let asked = hashes.request();
         let same = |request: &UnderWay, files: &[FileHashes]| {
-            request.conn == conn && to_wire(files[request.file].root, request.request) == *asked
+            request.conn == conn && files[request.file].root == asked.root && request.request == asked.part
         };
         let Some(at) = self.under_way.iter().position(|request| same(request, &self.files)) else {
             return Ok(None);
@@ -153,14 +171,23 @@ impl HashStore {
             return Ok(None);
         }
         file.layer = Some(std::mem::take(&mut file.partial).into_iter().flatten().collect());
+        self.incomplete -= 1;
         Ok(Some(file.first_piece..file.first_piece + file.shape.piece_count() as u32))
     }
 
     /// The answer to a peer's request, or the piece whose leaves it needs; `None` where it is to be rejected.
-    fn answer(&self, request: &HashRequest, leaves: Option<&[Sha256Digest]>) -> Option<Result<Vec<Sha256Digest>, u32>> {
-        let file = &self.files[*self.by_root.get(&request.pieces_root)?];
-        let tree = PieceTree::new(file.shape, file.layer.as_deref()?)?;
-        let request = from_wire(request);
+    fn answer(
+        &mut self,
+        request: &TreeRequest,
+        leaves: Option<&[Sha256Digest]>,
+    ) -> Option<Result<Vec<Sha256Digest>, u32>> {
+        let at = *self.by_root.get(&request.root)?;
+        let file = &self.files[at];
+        if self.tree.as_ref().is_none_or(|(of, _)| *of != at) {
+            self.tree = Some((at, PieceTree::new(file.shape, file.layer.as_deref()?)?));
+        }
+        let (_, tree) = self.tree.as_ref()?;
+        let request = request.part;
         let needed = tree.leaves_needed(&request).ok()?;
         if needed.is_empty() {
             return tree.answer(&request, &[]).ok().map(Ok);
@@ -204,36 +231,46 @@ impl Torrent {
     pub(super) fn on_hashes(&mut self, id: ConnId, hashes: &Hashes<'_>, now: Instant) -> Result<(), PeerMisbehaved> {
         let Some(content) = &mut self.content else { return Ok(()) };
         if let Some(pieces) = content.hashes.received(id, hashes)? {
-            let root = hashes.request().pieces_root;
-            pieces.for_each(|piece| content.picker.set_fetchable(piece, true));
+            let root = hashes.request().root;
+            if let Some(picker) = &mut content.picker {
+                pieces.for_each(|piece| picker.set_fetchable(piece, true));
+            }
             self.events.push_back(Event::PieceLayer { root });
-            let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.update_interest(id, now));
+            self.fill_all_requests(now);
         }
         self.ask_for_hashes(id, now);
         Ok(())
     }
 
-    pub(super) fn on_hash_reject(&mut self, id: ConnId, now: Instant) {
-        if let Some(content) = &mut self.content {
-            content.hashes.under_way.retain(|request| request.conn != id);
-            content.hashes.refused.insert(id, now);
+    pub(super) fn on_hash_reject(&mut self, id: ConnId, request: &TreeRequest, now: Instant) {
+        let Some(content) = &mut self.content else { return };
+        let HashStore { under_way, files, refused, .. } = &mut content.hashes;
+        let before = under_way.len();
+        under_way.retain(|asked| {
+            asked.conn != id || asked.request != request.part || files[asked.file].root != request.root
+        });
+        if under_way.len() < before {
+            refused.insert(id, now);
+            self.fetch_hashes(now);
         }
-        self.fetch_hashes(now);
     }
 
-    pub(super) fn on_hash_request(&mut self, id: ConnId, request: HashRequest) {
-        let answer = self.content.as_ref().and_then(|content| content.hashes.answer(&request, None));
-        match answer {
+    pub(super) fn on_hash_request(&mut self, id: ConnId, request: TreeRequest) {
+        let busy = self.conns.get(&id).is_none_or(|conn| conn.out.len() >= ANSWERS_BYTES_MAX);
+        let content = self.content.as_mut().filter(|_| !busy);
+        let Some(content) = content else { return self.send_hashes(id, request, None) };
+        match content.hashes.answer(&request, None) {
             Some(Ok(hashes)) => self.send_hashes(id, request, Some(&hashes)),
             Some(Err(piece)) => {
-                let Some(content) = &mut self.content else { return };
-                if content.have.get(piece) && content.hashes.waiters.len() < LEAF_WAITERS_MAX {
-                    content.hashes.waiters.push((id, request, piece));
-                    self.events.push_back(Event::LeavesWanted { piece });
-                } else {
-                    self.send_hashes(id, request, None);
+                let waiters = &mut content.hashes.waiters;
+                if !content.have.get(piece) || waiters.len() >= LEAF_WAITERS_MAX {
+                    return self.send_hashes(id, request, None);
                 }
+                // One reading of a piece is enough for all who wait for it.
+                if waiters.iter().all(|(.., wanted)| *wanted != piece) {
+                    self.events.push_back(Event::LeavesWanted { piece });
+                }
+                waiters.push((id, request, piece));
             }
             None => self.send_hashes(id, request, None),
         }
@@ -256,31 +293,12 @@ impl Torrent {
     }
 
     /// BEP 52: "hashes", or "hash reject".
-    fn send_hashes(&mut self, id: ConnId, request: HashRequest, hashes: Option<&[Sha256Digest]>) {
+    fn send_hashes(&mut self, id: ConnId, request: TreeRequest, hashes: Option<&[Sha256Digest]>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         match hashes.and_then(|hashes| Hashes::new(request, hashes).ok()) {
             Some(answer) => Message::Hashes(answer).encode(&mut conn.out),
             None => Message::HashReject(request).encode(&mut conn.out),
         }
         self.touch(id);
-    }
-}
-
-fn to_wire(root: Sha256Digest, request: merkle::HashRequest) -> HashRequest {
-    HashRequest {
-        pieces_root: root,
-        base_layer: request.base,
-        index: request.index,
-        length: request.length,
-        proof_layers: request.proof_layers,
-    }
-}
-
-fn from_wire(request: &HashRequest) -> merkle::HashRequest {
-    merkle::HashRequest {
-        base: request.base_layer,
-        index: request.index,
-        length: request.length,
-        proof_layers: request.proof_layers,
     }
 }

@@ -7,45 +7,84 @@
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `mod.rs` | connections come and go, messages are dispatched |
+//! | `mod.rs` | connections come and go, messages are dispatched, time passes |
+//! | `content.rs` | pieces had and wanted, once the metadata is known |
+//! | `pieces.rs` | what peers have, and whether that interests us |
 //! | `requests.rs` | what we ask for, and what becomes of it |
 //! | `uploads.rs` | what is asked of us; choking |
 //! | `verify.rs` | pieces that pass or fail, and whose fault that is |
 //! | `exchange.rs` | extension messages: metadata, peers |
 //! | `hashes.rs` | Merkle layers, fetched and served (BEP 52) |
+//! | `peers.rs` | address-level peers: credit and bans |
+//! | `fault.rs` | what a peer can do wrong, and what it costs it |
+//! | `look.rs` | totals and lists |
+//!
+//! # What the driver does
+//! - After the handshakes: [`Torrent::connected`]; in the end, whoever ended it: [`Torrent::disconnected`], after
+//!   [`Torrent::misbehaved`] where the peer was at fault.
+//! - For bytes that arrive: a [`Receiver`](crate::wire::Receiver) cuts them. Messages go to [`Torrent::on_message`]; a block goes
+//!   through [`Torrent::block_started`] (where to?), [`Torrent::block_wanted`] (still?) and [`Torrent::block_finished`]. After
+//!   a run of bytes: [`Torrent::payload_received`], [`Torrent::set_room`], [`Torrent::fill_requests`].
+//! - Then, and after [`Torrent::on_time`], which wants to be called at [`Torrent::next_deadline`]: [`Torrent::poll_event`]
+//!   until there is none, and for every connection of [`Torrent::take_dirty`]: send what [`Torrent::take_output`] has, then the
+//!   blocks of [`Torrent::next_upload`], with [`Torrent::payload_sent`].
+//!
+//! ```
+//! use std::time::Instant;
+//! use anabranch_bittorrent::{handshake::{Handshake, Reserved}, torrent::{Torrent, TorrentConfig}};
+//! use anabranch_content::info::InfoHashes;
+//!
+//! let (now, hashes) = (Instant::now(), InfoHashes { v1: Some([7; 20]), v2: None });
+//! let mut torrent = Torrent::new(hashes, TorrentConfig { peer_id: [1; 20], ..TorrentConfig::default() }, now);
+//! let theirs = Handshake { reserved: Reserved::OURS, info_hash: [7; 20], peer_id: [2; 20] };
+//! let conn = torrent.connected("192.0.2.1:6881".parse().unwrap(), true, &theirs, now).unwrap();
+//!
+//! let (mut dirty, mut bytes) = (Vec::new(), Vec::new());
+//! torrent.take_dirty(&mut dirty);
+//! assert_eq!(dirty, [conn]);
+//! torrent.take_output(conn, &mut bytes, now);
+//! assert_eq!(bytes[4], 20, "an extension handshake: the metadata is not known yet");
+//! assert!(torrent.next_deadline().is_some());
+//! ```
 
 mod config;
 mod conn;
+mod content;
 mod event;
 mod exchange;
+mod fault;
 mod hashes;
+mod look;
+mod peers;
+mod pieces;
 mod requests;
 #[cfg(test)]
 mod tests;
 mod uploads;
 mod verify;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anabranch_content::bitfield::Bitfield;
-use anabranch_content::info::{Info, InfoHashes, Sha256Digest};
+use anabranch_content::info::InfoHashes;
 
 pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
 pub use conn::Negotiated;
 pub use event::{Event, ExpectedHash, PieceOutcome, Placement};
+pub use fault::PeerMisbehaved;
+pub use look::{PeerStats, TorrentStats};
 
-use crate::blame::Blame;
 use crate::choker::Choker;
 use crate::extension::MetadataFetch;
 use crate::handshake::Handshake;
-use crate::picker::{Picker, PickerConfig, Priority};
+use crate::rate::Rate;
 use crate::wire::{Limits, Message};
 use crate::{ConnId, PeerKey};
-use conn::{Conn, Has};
-use hashes::HashStore;
+use config::OUT_BYTES_MAX;
+use conn::{Conn, RATE_WINDOW};
+use content::Content;
+use peers::{Ban, Peer};
 
 /// Silence after which we send a keep-alive (BEP 3: two minutes), with a margin for the way.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(100);
@@ -53,12 +92,6 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(100);
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 /// How often time-driven duties of a torrent with connections run: the resolution of request timeouts.
 const TICK: Duration = Duration::from_millis(250);
-/// Banned peers from one address after which the address itself is refused. Loopback is exempt: it is one host's many programs.
-const BANS_PER_ADDRESS: u32 = 3;
-/// Bans remembered; the oldest are forgotten first.
-const BANS_MAX: usize = 4096;
-/// Address-level peers remembered for their credit; those without connections are forgotten first.
-const PEERS_MAX: usize = 8192;
 
 /// Why a connection is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,120 +110,6 @@ pub enum Refused {
     Full,
 }
 
-/// What a peer did that ends its connection.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PeerMisbehaved {
-    /// A second bitfield, or one after other messages.
-    #[error("it sent a bitfield twice")]
-    BitfieldTwice,
-    /// Wrong length or spare bits set.
-    #[error("its bitfield does not fit {pieces} pieces")]
-    BadBitfield {
-        /// The torrent's piece count.
-        pieces: u32,
-    },
-    /// An index past the end.
-    #[error("it named piece {piece} of {pieces}")]
-    NoSuchPiece {
-        /// What it named.
-        piece: u32,
-        /// The torrent's piece count.
-        pieces: u32,
-    },
-    /// A message that needs BEP 6, without having negotiated it.
-    #[error("it used the fast extension without offering it")]
-    FastNotNegotiated,
-    /// A request that does not lie inside a piece, or is too long.
-    #[error("it asked for bytes {begin}+{len} of piece {piece}")]
-    BadRequest {
-        /// Piece index.
-        piece: u32,
-        /// First byte.
-        begin: u32,
-        /// Length in bytes.
-        len: u32,
-    },
-    /// More requests than its queue could ever hold.
-    #[error("it flooded us with requests")]
-    RequestFlood,
-    /// Blocks nobody asked for.
-    #[error("it sent blocks that were not asked for")]
-    Unsolicited,
-    /// An extension payload that cannot be read.
-    #[error("it sent a malformed extension message: {0}")]
-    BadExtension(String),
-    /// Hashes that do not lead to the root.
-    #[error("it sent Merkle hashes that do not lead to the root")]
-    BadHashes,
-}
-
-/// An address-level peer: what credit and bans belong to.
-struct Peer {
-    peer_id: [u8; 20],
-    address: SocketAddr,
-    conns: Vec<ConnId>,
-    /// Verified or not, bytes of content from and to this peer over all its connections.
-    downloaded_bytes: u64,
-    uploaded_bytes: u64,
-}
-
-/// What is known once the info dictionary is.
-struct Content {
-    info: Arc<Info>,
-    have: Bitfield,
-    picker: Picker,
-    hashes: HashStore,
-    blame: Blame,
-    /// Whether [`Event::Finished`] was given for the current selection.
-    finished: bool,
-}
-
-/// Totals and rates for progress.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TorrentStats {
-    /// Payload received, wasted or not.
-    pub downloaded_bytes: u64,
-    /// Payload sent.
-    pub uploaded_bytes: u64,
-    /// Payload received twice, unasked, or failing its hash.
-    pub wasted_bytes: u64,
-    /// Bytes per second, now.
-    pub download_rate_bytes: u64,
-    /// Bytes per second, now.
-    pub upload_rate_bytes: u64,
-    /// Open connections.
-    pub peers: u32,
-    /// Of these, peers that have everything.
-    pub seeds: u32,
-}
-
-/// One line of a peer list.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PeerStats {
-    /// The connection.
-    pub conn: ConnId,
-    /// Address of the other end.
-    pub address: SocketAddr,
-    /// What the peer calls itself, made safe for display.
-    pub client: Option<String>,
-    /// Bytes per second from the peer.
-    pub download_rate_bytes: u64,
-    /// Bytes per second to the peer.
-    pub upload_rate_bytes: u64,
-    /// Payload from the peer.
-    pub downloaded_bytes: u64,
-    /// Payload to the peer.
-    pub uploaded_bytes: u64,
-    /// Pieces the peer has.
-    pub pieces: u32,
-    /// The peer does not serve us now.
-    pub choking_us: bool,
-    /// We do not serve the peer now.
-    pub choking: bool,
-    /// Bytes requested and not yet here.
-    pub requested_bytes: u64,
-}
-
 /// One content and all its connections.
 pub struct Torrent {
     hashes: InfoHashes,
@@ -199,16 +118,22 @@ pub struct Torrent {
     metadata: Option<MetadataFetch>,
     conns: BTreeMap<ConnId, Conn>,
     peers: BTreeMap<PeerKey, Peer>,
-    bans: VecDeque<(SocketAddr, [u8; 20], String)>,
+    bans: VecDeque<Ban>,
     next_conn: u32,
     next_peer: u32,
     choker: Choker,
     next_tick: Instant,
     paused: bool,
     room_bytes: u64,
+    /// Sum of what all connections have requested.
+    requested_bytes: u64,
+    /// Connections whose peer has everything.
+    seeds: u32,
     dirty: Vec<ConnId>,
     events: VecDeque<Event>,
     stats: TorrentStats,
+    down: Rate,
+    up: Rate,
     /// Whose connection was which, for blame: outlives the connection.
     origins: BTreeMap<ConnId, PeerKey>,
 }
@@ -230,80 +155,16 @@ impl Torrent {
             next_tick: now,
             paused: false,
             room_bytes: u64::MAX,
+            requested_bytes: 0,
+            seeds: 0,
             dirty: Vec::new(),
             events: VecDeque::new(),
             stats: TorrentStats::default(),
+            down: Rate::new(RATE_WINDOW),
+            up: Rate::new(RATE_WINDOW),
             origins: BTreeMap::new(),
             config,
         }
-    }
-
-    /// Gives the torrent its content: what it is, the Merkle layers at hand, the pieces that are verified already, and how
-    /// much pieces are wanted where that is not [`Priority::NORMAL`].
-    pub fn set_content(
-        &mut self,
-        info: Arc<Info>,
-        layers: HashMap<Sha256Digest, Box<[Sha256Digest]>>,
-        have: Bitfield,
-        priorities: Vec<(u32, Priority)>,
-        now: Instant,
-    ) {
-        debug_assert_eq!(info.geometry.piece_count(), have.len());
-        let mut have = have;
-        // Pieces of nothing but padding are zeros: there is nothing to fetch.
-        (0..have.len()).filter(|piece| info.geometry.block_count(*piece) == 0).for_each(|piece| {
-            have.set(piece);
-        });
-        let picker_config = PickerConfig {
-            order: self.config.order,
-            strategy: self.config.strategy,
-            seed: self.config.seed,
-            open_bytes_max: self.config.open_bytes_max,
-        };
-        let mut picker = Picker::new(info.geometry.clone(), &have, picker_config);
-        let hashes = HashStore::new(&info, layers);
-        for piece in hashes.unknown_pieces(&info) {
-            picker.set_fetchable(piece, false);
-        }
-        for (piece, priority) in priorities {
-            picker.set_priority(piece, priority);
-        }
-        if info.private {
-            self.config.pex = false;
-        }
-        let blame = Blame::new();
-        self.content = Some(Content { info, have, picker, hashes, blame, finished: false });
-        self.metadata = None;
-        let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-        for id in ids {
-            if let Err(fault) = self.replay_pending(id, now) {
-                self.close(id, &fault.to_string());
-            }
-        }
-        self.check_finished();
-    }
-
-    /// What a peer said before the piece count was known is said again.
-    fn replay_pending(&mut self, id: ConnId, now: Instant) -> Result<(), PeerMisbehaved> {
-        let count = self.piece_count();
-        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        let pending = std::mem::replace(&mut conn.has, Has::Known(Bitfield::new(count)));
-        let Has::Pending { all, bitfield, haves } = pending else {
-            conn.has = pending;
-            return Ok(());
-        };
-        conn.bitfield_seen = false;
-        if conn.extended {
-            // The first one could not say how long the metadata is, which others may be waiting for (BEP 9).
-            self.send_extended_handshake(id);
-        }
-        self.announce_pieces(id);
-        if all {
-            self.on_has_all(id, now)?;
-        } else if let Some(bytes) = bitfield {
-            self.on_bitfield(id, &bytes, now)?;
-        }
-        haves.into_iter().try_for_each(|piece| self.on_have(id, piece, now))
     }
 
     /// Adds a connection whose handshakes were exchanged. Greetings are queued for it at once.
@@ -324,10 +185,10 @@ impl Torrent {
             return Err(Refused::Full);
         }
         let peer = self.peer_key(address, theirs.peer_id);
-        if let Some(&existing) = self.peers[&peer].conns.first() {
+        if let Some((existing, opened_by_us)) = self.live_connection(peer) {
             // Both dialled each other: both sides keep the connection that the greater peer id opened.
             let keep_outgoing = self.config.peer_id > theirs.peer_id;
-            if self.conns[&existing].outgoing == outgoing || outgoing != keep_outgoing {
+            if opened_by_us == outgoing || outgoing != keep_outgoing {
                 return Err(Refused::Duplicate);
             }
             self.close(existing, "replaced by the other connection to the same peer");
@@ -335,9 +196,7 @@ impl Torrent {
         let negotiated = Negotiated {
             fast: theirs.reserved.fast(),
             extended: theirs.reserved.extension_protocol(),
-            // BEP 52: the bit offers v2 to who was asked for the v1 hash; asking for the v2 hash says it by itself.
-            v2: self.hashes.v2.is_some()
-                && (theirs.reserved.v2() || Some(theirs.info_hash) == self.hashes.v2_truncated()),
+            v2: theirs.reserved.v2() && self.hashes.v2.is_some(),
         };
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
@@ -346,26 +205,35 @@ impl Torrent {
         if let Some(entry) = self.peers.get_mut(&peer) {
             entry.conns.push(id);
         }
-        self.origins.insert(id, peer);
-        if self.origins.len() > PEERS_MAX {
-            self.origins.pop_first();
-        }
-        if negotiated.extended {
-            self.send_extended_handshake(id);
-        }
+        self.note_origin(id, peer);
+        self.send_extended_handshake(id);
         if self.content.is_some() {
             self.announce_pieces(id);
+            self.grant_fast(id);
         }
         Ok(id)
+    }
+
+    /// A connection of `peer` that is not about to end, and whether we opened it.
+    fn live_connection(&self, peer: PeerKey) -> Option<(ConnId, bool)> {
+        let conns = self.peers.get(&peer)?.conns.iter();
+        conns
+            .filter_map(|id| Some((*id, self.conns.get(id)?)))
+            .find(|(_, conn)| !conn.closing)
+            .map(|(id, conn)| (id, conn.outgoing))
     }
 
     /// The connection is gone, whoever ended it.
     pub fn disconnected(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
+        self.requested_bytes -= conn.requested_bytes;
+        self.seeds -= u32::from(conn.is_seed());
         if let Some(content) = &mut self.content {
-            content.picker.forget(id);
-            if let Some(bits) = conn.bits() {
-                content.picker.peer_left(bits);
+            if let Some(picker) = &mut content.picker {
+                picker.forget(id);
+                if let Some(bits) = conn.bits() {
+                    picker.peer_left(bits);
+                }
             }
             content.hashes.connection_lost(id);
         }
@@ -376,13 +244,22 @@ impl Torrent {
             peer.conns.retain(|other| *other != id);
         }
         self.choker.on_gone(conn.peer, id, now);
-        self.fill_all_requests(now);
+        if conn.requested_bytes > 0 {
+            self.fill_all_requests(now);
+        }
     }
 
     /// A message other than a block arrived.
     pub fn on_message(&mut self, id: ConnId, message: Message<'_>, now: Instant) -> Result<(), PeerMisbehaved> {
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         conn.last_received = now;
+        if conn.closing {
+            return Ok(());
+        }
+        if conn.out.len() > OUT_BYTES_MAX {
+            self.close(id, "it asks without reading the answers");
+            return Ok(());
+        }
         let needs_fast = matches!(
             message,
             Message::HaveAll | Message::HaveNone | Message::Suggest(_) | Message::Reject(_) | Message::AllowedFast(_)
@@ -391,7 +268,7 @@ impl Torrent {
             return Err(PeerMisbehaved::FastNotNegotiated);
         }
         match message {
-            Message::KeepAlive | Message::Port(_) | Message::Suggest(_) => {}
+            Message::KeepAlive | Message::Port(_) | Message::Suggest(_) | Message::HaveNone => {}
             Message::Choke => self.on_choke(id, now),
             Message::Unchoke => {
                 conn.choking_us = false;
@@ -408,7 +285,6 @@ impl Torrent {
             Message::Have(piece) => self.on_have(id, piece, now)?,
             Message::Bitfield(bytes) => self.on_bitfield(id, bytes, now)?,
             Message::HaveAll => self.on_has_all(id, now)?,
-            Message::HaveNone => self.on_has_none(id)?,
             Message::Request(range) => self.on_request(id, range)?,
             Message::Cancel(range) => self.on_cancel(id, range),
             Message::Reject(range) => self.on_reject(id, range, now),
@@ -416,7 +292,7 @@ impl Torrent {
             Message::Extended { id: extension, payload } => self.on_extended(id, extension, payload, now)?,
             Message::HashRequest(request) => self.on_hash_request(id, request),
             Message::Hashes(hashes) => self.on_hashes(id, &hashes, now)?,
-            Message::HashReject(_) => self.on_hash_reject(id, now),
+            Message::HashReject(request) => self.on_hash_reject(id, &request, now),
         }
         Ok(())
     }
@@ -429,121 +305,9 @@ impl Torrent {
         }
     }
 
-    fn on_bitfield(&mut self, id: ConnId, bytes: &[u8], now: Instant) -> Result<(), PeerMisbehaved> {
-        let pieces = self.piece_count();
-        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        if std::mem::replace(&mut conn.bitfield_seen, true) {
-            return Err(PeerMisbehaved::BitfieldTwice);
-        }
-        if let Has::Pending { bitfield, .. } = &mut conn.has {
-            *bitfield = Some(bytes.to_vec());
-            return Ok(());
-        }
-        let bits = Bitfield::from_bytes(bytes, pieces).ok_or(PeerMisbehaved::BadBitfield { pieces })?;
-        self.set_peer_pieces(id, bits, now);
-        Ok(())
-    }
-
-    fn on_has_all(&mut self, id: ConnId, now: Instant) -> Result<(), PeerMisbehaved> {
-        let pieces = self.piece_count();
-        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        if std::mem::replace(&mut conn.bitfield_seen, true) {
-            return Err(PeerMisbehaved::BitfieldTwice);
-        }
-        if let Has::Pending { all, .. } = &mut conn.has {
-            *all = true;
-            return Ok(());
-        }
-        self.set_peer_pieces(id, Bitfield::full(pieces), now);
-        Ok(())
-    }
-
-    fn on_has_none(&mut self, id: ConnId) -> Result<(), PeerMisbehaved> {
-        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        if std::mem::replace(&mut conn.bitfield_seen, true) { Err(PeerMisbehaved::BitfieldTwice) } else { Ok(()) }
-    }
-
-    fn set_peer_pieces(&mut self, id: ConnId, bits: Bitfield, now: Instant) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        if let Has::Known(old) = &conn.has {
-            content.picker.peer_left(old);
-        }
-        content.picker.peer_joined(&bits);
-        conn.has = Has::Known(bits);
-        self.update_interest(id, now);
-        self.ask_for_hashes(id, now);
-        self.close_if_useless(id);
-    }
-
-    fn on_have(&mut self, id: ConnId, piece: u32, now: Instant) -> Result<(), PeerMisbehaved> {
-        let pieces = self.piece_count();
-        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        let Has::Known(bits) = &mut conn.has else {
-            conn.pend_have(piece);
-            return Ok(());
-        };
-        if piece >= pieces {
-            return Err(PeerMisbehaved::NoSuchPiece { piece, pieces });
-        }
-        if bits.set(piece)
-            && let Some(content) = &mut self.content
-        {
-            content.picker.peer_has(piece, bits);
-            if !conn.interested && content.picker.wants(piece) {
-                self.update_interest(id, now);
-            } else if conn.interested && conn.requests.is_empty() {
-                self.fill_requests(id, now);
-            }
-            self.close_if_useless(id);
-        }
-        Ok(())
-    }
-
-    /// Two peers that both only upload have nothing to say to each other (BEP 21).
-    fn close_if_useless(&mut self, id: ConnId) {
-        let complete = self.is_complete();
-        if let Some(conn) = self.conns.get(&id)
-            && complete
-            && (conn.is_seed() || conn.upload_only)
-            && !conn.interested_in_us
-        {
-            self.close(id, "both of us only upload");
-        }
-    }
-
-    /// Greets a connection with the pieces that we have (BEP 3 and BEP 6).
-    fn announce_pieces(&mut self, id: ConnId) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
-        let message = match (content.have.is_full(), content.have.count()) {
-            (true, 1..) if conn.fast => Message::HaveAll,
-            (_, 0) if conn.fast => Message::HaveNone,
-            (_, 0) => return,
-            _ => Message::Bitfield(content.have.as_bytes()),
-        };
-        message.encode(&mut conn.out);
-        self.touch(id);
-    }
-
-    fn update_interest(&mut self, id: ConnId, now: Instant) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
-        let interesting = conn.bits().is_some_and(|bits| content.picker.is_interesting(bits));
-        if interesting == conn.interested {
-            return;
-        }
-        conn.interested = interesting;
-        let message = if interesting { Message::Interested } else { Message::NotInterested };
-        message.encode(&mut conn.out);
-        self.touch(id);
-        if interesting {
-            self.fill_requests(id, now);
-        } else {
-            self.close_if_useless(id);
-        }
-    }
-
     // ---- time ----
 
-    /// Does what time asks for.
+    /// Does what time asks for. May be called at any time, any number of times.
     pub fn on_time(&mut self, now: Instant) {
         if self.choker.deadline().is_some_and(|deadline| deadline <= now) {
             self.rechoke(now);
@@ -552,12 +316,11 @@ impl Torrent {
             return;
         }
         self.next_tick = now + TICK;
-        let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-        for id in ids {
+        for id in self.conn_ids() {
             self.check_silence(id, now);
             self.check_requests(id, now);
-            self.send_peers(id, now);
         }
+        self.exchange_peers(now);
         self.fetch_metadata(now);
         self.fetch_hashes(now);
     }
@@ -569,12 +332,21 @@ impl Torrent {
 
     fn check_silence(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        if now.duration_since(conn.last_received) > SILENCE_MAX {
+        conn.leak_overflow();
+        if now.saturating_duration_since(conn.last_received) > SILENCE_MAX {
             self.close(id, "it was silent for too long");
-        } else if now.duration_since(conn.last_sent) > KEEP_ALIVE_EVERY {
+        } else if now.saturating_duration_since(conn.last_sent) > KEEP_ALIVE_EVERY {
             conn.last_sent = now;
             Message::KeepAlive.encode(&mut conn.out);
             self.touch(id);
+        }
+    }
+
+    /// Stops or restarts asking for blocks: while storage is out of order, say. Uploading goes on.
+    pub fn set_paused(&mut self, paused: bool, now: Instant) {
+        self.paused = paused;
+        if !paused {
+            self.fill_all_requests(now);
         }
     }
 
@@ -610,111 +382,11 @@ impl Torrent {
         self.events.pop_front()
     }
 
-    // ---- looking in ----
-
-    /// What is downloaded, once known.
-    pub fn info(&self) -> Option<&Arc<Info>> {
-        self.content.as_ref().map(|content| &content.info)
-    }
-
-    /// The verified pieces, once the content is known.
-    pub fn have(&self) -> Option<&Bitfield> {
-        self.content.as_ref().map(|content| &content.have)
-    }
-
-    /// Whether every piece is verified.
-    pub fn is_complete(&self) -> bool {
-        self.content.as_ref().is_some_and(|content| content.have.is_full())
-    }
-
-    /// Whether every wanted piece is verified.
-    pub fn is_finished(&self) -> bool {
-        self.content.as_ref().is_some_and(|content| content.picker.wanted_missing_count() == 0)
-    }
-
-    /// Piece layers known so far (BEP 52), to be kept with the metainfo.
-    pub fn piece_layers(&self) -> impl Iterator<Item = (&Sha256Digest, &[Sha256Digest])> {
-        self.content.iter().flat_map(|content| content.hashes.layers())
-    }
-
-    /// Bytes of wanted pieces: verified, and all. `None` while the content is unknown.
-    pub fn wanted_bytes(&self) -> Option<(u64, u64)> {
-        let content = self.content.as_ref()?;
-        let geometry = &content.info.geometry;
-        // Wanted pieces are either verified or missing; both kinds are rarely all but a few of the same length.
-        let mut done = 0;
-        let mut total = 0;
-        for piece in 0..geometry.piece_count() {
-            let (have, wanted) = (content.have.get(piece), content.picker.wants(piece));
-            let len = u64::from(geometry.data_len(piece));
-            done += if have { len } else { 0 };
-            total += if have || wanted { len } else { 0 };
-        }
-        Some((done, total))
-    }
-
-    /// Payload that a connection moved, both ways.
-    pub fn conn_bytes(&self, id: ConnId) -> u64 {
-        self.conns.get(&id).map_or(0, |conn| conn.downloaded_bytes + conn.uploaded_bytes)
-    }
-
-    /// Totals and rates.
-    pub fn stats(&mut self, now: Instant) -> TorrentStats {
-        let mut stats = self.stats;
-        for conn in self.conns.values_mut() {
-            stats.download_rate_bytes += conn.down.bytes_per_sec(now);
-            stats.upload_rate_bytes += conn.up.bytes_per_sec(now);
-            stats.peers += 1;
-            stats.seeds += u32::from(conn.is_seed());
-        }
-        stats
-    }
-
-    /// One entry a connection.
-    pub fn peer_stats(&mut self, now: Instant) -> Vec<PeerStats> {
-        let line = |(id, conn): (&ConnId, &mut Conn)| PeerStats {
-            conn: *id,
-            address: conn.address,
-            client: conn.client.clone(),
-            download_rate_bytes: conn.down.bytes_per_sec(now),
-            upload_rate_bytes: conn.up.bytes_per_sec(now),
-            downloaded_bytes: conn.downloaded_bytes,
-            uploaded_bytes: conn.uploaded_bytes,
-            pieces: conn.bits().map_or(0, Bitfield::count),
-            choking_us: conn.choking_us,
-            choking: conn.choking,
-            requested_bytes: conn.requested_bytes,
-        };
-        self.conns.iter_mut().map(line).collect()
-    }
-
-    // ---- choices of the owner ----
-
-    /// Sets how much a piece is wanted; [`Priority`] 0 leaves it out.
-    pub fn set_priority(&mut self, piece: u32, priority: Priority, now: Instant) {
-        if let Some(content) = &mut self.content {
-            content.picker.set_priority(piece, priority);
-            content.finished &= content.picker.wanted_missing_count() == 0;
-        }
-        let ids: Vec<ConnId> = self.conns.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.update_interest(id, now));
-        self.check_finished();
-    }
-
-    /// Whether asking for blocks is stopped.
-    pub fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// Stops or restarts asking for blocks: while storage is out of order, say. Uploading goes on.
-    pub fn set_paused(&mut self, paused: bool, now: Instant) {
-        self.paused = paused;
-        if !paused {
-            self.fill_all_requests(now);
-        }
-    }
-
     // ---- helpers ----
+
+    fn conn_ids(&self) -> Vec<ConnId> {
+        self.conns.keys().copied().collect()
+    }
 
     fn piece_count(&self) -> u32 {
         self.content.as_ref().map_or(0, |content| content.info.geometry.piece_count())
@@ -729,68 +401,13 @@ impl Torrent {
         }
     }
 
+    /// Asks the driver to end a connection; nothing more is asked of it.
     fn close(&mut self, id: ConnId, reason: &str) {
         if let Some(conn) = self.conns.get_mut(&id)
             && !std::mem::replace(&mut conn.closing, true)
         {
             self.events.push_back(Event::Close { conn: id, reason: reason.to_owned() });
+            self.give_up_requests(id);
         }
-    }
-
-    fn check_finished(&mut self) {
-        if let Some(content) = &mut self.content
-            && !content.finished
-            && content.picker.wanted_missing_count() == 0
-        {
-            content.finished = true;
-            self.events.push_back(Event::Finished);
-        }
-    }
-
-    /// The address-level peer behind an address and id: the same for all its connections.
-    fn peer_key(&mut self, address: SocketAddr, peer_id: [u8; 20]) -> PeerKey {
-        let known = self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && peer.address.ip() == address.ip());
-        if let Some((key, _)) = known {
-            return *key;
-        }
-        if self.peers.len() >= PEERS_MAX
-            && let Some(idle) = self.peers.iter().find(|(_, peer)| peer.conns.is_empty()).map(|(key, _)| *key)
-        {
-            self.peers.remove(&idle);
-        }
-        let key = PeerKey(self.next_peer);
-        self.next_peer += 1;
-        self.peers.insert(key, Peer { peer_id, address, conns: Vec::new(), downloaded_bytes: 0, uploaded_bytes: 0 });
-        key
-    }
-
-    /// A connection ended because its peer broke the protocol: the peer is not dealt with again.
-    pub fn misbehaved(&mut self, id: ConnId, fault: &str) {
-        if let Some(peer) = self.conns.get(&id).map(|conn| conn.peer) {
-            self.ban(peer, fault);
-        }
-    }
-
-    fn ban(&mut self, key: PeerKey, reason: &str) {
-        let Some(peer) = self.peers.get(&key) else { return };
-        let (address, conns) = (peer.address, peer.conns.clone());
-        if self.bans.len() >= BANS_MAX {
-            self.bans.pop_front();
-        }
-        self.bans.push_back((address, peer.peer_id, reason.to_owned()));
-        self.events.push_back(Event::Banned { peer: key, address, reason: reason.to_owned() });
-        conns.into_iter().for_each(|id| self.close(id, reason));
-    }
-
-    fn ban_reason(&self, address: SocketAddr, peer_id: &[u8; 20]) -> Option<String> {
-        let mut from_address = 0;
-        for (banned, banned_id, reason) in &self.bans {
-            if banned == &address || (banned.ip() == address.ip() && banned_id == peer_id) {
-                return Some(reason.clone());
-            }
-            from_address += u32::from(banned.ip() == address.ip());
-        }
-        (from_address >= BANS_PER_ADDRESS && !address.ip().is_loopback())
-            .then(|| format!("{from_address} peers at its address were banned"))
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use anabranch_content::geometry::BLOCK_LEN;
+use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
-use super::config::{ALLOWED_FAST_MAX, LATE_MAX, UNSOLICITED_MAX};
-use super::conn::Outstanding;
+use super::config::{ALLOWED_FAST_MAX, LATE_MAX, REJECTED_MAX, REJECTED_PAUSE, UNSOLICITED_MAX};
+use super::conn::{Conn, Outstanding};
 use super::{Event, PeerMisbehaved, Placement, REQUEST_BOUNDARY, Torrent};
 use crate::ConnId;
-use crate::picker::{BlockRef, Received};
+use crate::picker::{BlockRef, Picker, Received};
 use crate::wire::{BlockRange, Message};
 
 /// Requests are topped up once this part of the target is free, so that picking happens in runs, not block by block.
@@ -22,11 +22,6 @@ impl Torrent {
         self.room_bytes = bytes;
     }
 
-    /// Bytes that we have asked for and that are not here yet.
-    pub fn requested_bytes(&self) -> u64 {
-        self.conns.values().map(|conn| conn.requested_bytes).sum()
-    }
-
     /// The requests on their way over `id`, in the order in which they were sent: where its next bytes likely belong.
     pub fn expected(&self, id: ConnId) -> impl Iterator<Item = BlockRange> + '_ {
         self.conns.get(&id).into_iter().flat_map(|conn| conn.requests.iter().map(|request| request.range))
@@ -37,6 +32,9 @@ impl Torrent {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else {
             return Ok(Placement::Unwanted);
         };
+        if conn.closing {
+            return Ok(Placement::Unwanted);
+        }
         conn.last_received = now;
         conn.last_progress = now;
         let asked = match conn.requests.iter_mut().find(|request| request.range == range) {
@@ -53,8 +51,17 @@ impl Torrent {
             }
             return Ok(Placement::Unwanted);
         }
-        let wanted = blocks_of(range).all(|block| content.picker.is_missing(block));
+        let wanted = content.picker.as_ref().is_some_and(|picker| accepts(picker, id, range));
         Ok(if wanted { Placement::Wanted } else { Placement::Unwanted })
+    }
+
+    /// Whether the payload of a block that [`Torrent::block_started`] found wanted still is, now that it is whole. To be
+    /// asked before it is made part of its piece: meanwhile it may have come from somebody else, or the piece may have been
+    /// given to another connection alone. Where it is not, it counts as thrown away.
+    pub fn block_wanted(&self, id: ConnId, range: BlockRange) -> bool {
+        let picker = self.content.as_ref().and_then(|content| content.picker.as_ref());
+        let open = self.conns.get(&id).is_some_and(|conn| !conn.closing);
+        open && picker.is_some_and(|picker| accepts(picker, id, range))
     }
 
     /// Payload arrived, of a block that is not whole yet or just became so.
@@ -63,21 +70,22 @@ impl Torrent {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.last_received = now;
         conn.last_progress = now;
+        conn.waiting_since = conn.waiting_since.map(|_| now);
         conn.downloaded_bytes += bytes;
         conn.down.add(bytes, now);
-        if let Some(peer) = self.peers.get_mut(&conn.peer) {
-            peer.downloaded_bytes += bytes;
-        }
+        self.down.add(bytes, now);
     }
 
     /// The payload of a block is whole. With `kept`, it is in the piece's buffer; otherwise it was thrown away.
     pub fn block_finished(&mut self, id: ConnId, range: BlockRange, kept: bool, now: Instant) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
+        conn.rejected = 0;
         let was_requested = match conn.requests.iter().position(|request| request.range == range) {
             Some(at) => {
-                conn.requests.remove(at);
-                conn.requested_bytes -= u64::from(range.len);
+                conn.take_request(at);
+                self.requested_bytes -= u64::from(range.len);
                 conn.pipeline.on_block(range.len, now);
+                conn.waiting_since = (!conn.requests.is_empty()).then_some(now);
                 true
             }
             None => {
@@ -87,22 +95,22 @@ impl Torrent {
                 false
             }
         };
-        if !kept {
+        let Some(picker) = content.picker.as_mut().filter(|_| kept) else {
             self.stats.wasted_bytes += u64::from(range.len);
-            if was_requested {
-                blocks_of(range).for_each(|block| content.picker.returned(id, block));
+            if let (true, Some(picker)) = (was_requested, &mut content.picker) {
+                blocks_of(range).for_each(|block| picker.returned(id, block));
             }
             return;
-        }
+        };
         let mut cancels: Vec<(ConnId, BlockRef)> = Vec::new();
         let mut complete = false;
         for block in blocks_of(range) {
-            match content.picker.received(id, block) {
+            match picker.received(id, block) {
                 Received::First { also_requested_from, piece_complete } => {
                     cancels.extend(also_requested_from.iter().map(|other| (*other, block)));
                     complete |= piece_complete;
                 }
-                Received::Duplicate | Received::NotRequested => self.stats.wasted_bytes += u64::from(BLOCK_LEN),
+                Received::Duplicate | Received::NotRequested => debug_assert!(false, "block_wanted was not asked"),
             }
         }
         if complete {
@@ -116,18 +124,22 @@ impl Torrent {
     /// Asks for more where there is room: to be called when a run of received bytes was dealt with.
     pub fn fill_requests(&mut self, id: ConnId, now: Instant) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        if self.paused || !conn.interested || conn.closing || (conn.choking_us && conn.allowed_fast.is_empty()) {
+        let Some(picker) = &mut content.picker else { return };
+        if self.paused || !conn.may_request(now) {
             return;
         }
         let target = conn.pipeline.target_bytes();
         let free = target.saturating_sub(conn.requested_bytes);
-        if free < (target / TOP_UP_DIVISOR).max(1) || conn.requests.len() >= conn.reqq as usize {
+        let slots = (conn.reqq as usize).saturating_sub(conn.requests.len());
+        if free < (target / TOP_UP_DIVISOR).max(1) || slots == 0 {
             return;
         }
-        let wanted_bytes = free.min(self.room_bytes);
-        let slots = (conn.reqq as usize - conn.requests.len()) as u64;
-        let blocks = wanted_bytes.div_ceil(u64::from(BLOCK_LEN)).min(self.room_bytes / u64::from(BLOCK_LEN));
-        let blocks = blocks.min(slots * u64::from(conn.request_len_max / BLOCK_LEN)).min(PICK_MAX as u64) as usize;
+        // In the endgame blocks are asked for one by one: a long request is lost whole when another peer is first with a
+        // part of it.
+        let longest = if picker.endgame() { BLOCK_LEN } else { conn.request_len_max };
+        let block_len = u64::from(BLOCK_LEN);
+        let blocks = free.div_ceil(block_len).min(self.room_bytes / block_len);
+        let blocks = blocks.min(slots as u64 * u64::from(longest / BLOCK_LEN)).min(PICK_MAX as u64) as usize;
         if blocks == 0 {
             return;
         }
@@ -135,52 +147,36 @@ impl Torrent {
         let Some(bits) = conn.bits() else { return };
         let only = conn.choking_us.then_some(conn.allowed_fast.as_slice());
         let mut picked = Vec::with_capacity(blocks.min(256));
-        content.picker.pick(id, bits, only, blocks, rate, now, &mut picked);
-        if picked.is_empty() {
-            if conn.requests.is_empty() {
-                self.update_interest(id, now);
-            }
+        picker.pick(id, bits, only, blocks, rate, now, &mut picked);
+        let mut runs = merge(&picked, &content.info.geometry, longest);
+        for unsent in runs.split_off(slots.min(runs.len())) {
+            blocks_of(unsent).for_each(|block| picker.returned(id, block));
+        }
+        if runs.is_empty() {
             return;
         }
         if conn.requests.is_empty() {
             conn.last_progress = now;
+            conn.waiting_since.get_or_insert(now);
         }
-        let mut merged = Merged { longest: conn.request_len_max, current: None };
         let mut spent = 0;
-        let mut unsent = Vec::new();
-        for block in picked {
-            let range = BlockRange {
-                piece: block.piece,
-                begin: block.block * BLOCK_LEN,
-                len: content.info.geometry.block_len(block.piece, block.block),
-            };
-            if conn.requests.len() >= conn.reqq as usize {
-                unsent.push(block);
-                continue;
-            }
-            if let Some(whole) = merged.push(range) {
-                spent += send_request(conn, whole, now);
-            }
+        for run in runs {
+            conn.send_request(run, now);
+            spent += u64::from(run.len);
         }
-        if let Some(whole) = merged.current {
-            spent += send_request(conn, whole, now);
-        }
-        unsent.into_iter().for_each(|block| content.picker.returned(id, block));
+        self.requested_bytes += spent;
         self.room_bytes = self.room_bytes.saturating_sub(spent);
         self.touch(id);
     }
 
     pub(super) fn fill_all_requests(&mut self, now: Instant) {
-        let ids: Vec<ConnId> =
-            self.conns.iter().filter(|(_, conn)| conn.interested && !conn.choking_us).map(|(id, _)| *id).collect();
+        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.may_request(now)).map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.fill_requests(id, now));
     }
 
     /// Room came free: connections that ran dry for lack of it ask again.
     pub fn fill_starved(&mut self, now: Instant) {
-        let dry = |conn: &super::Conn| {
-            conn.interested && !conn.choking_us && conn.requested_bytes < conn.pipeline.target_bytes() / 2
-        };
+        let dry = |conn: &Conn| conn.may_request(now) && conn.requested_bytes < conn.pipeline.target_bytes() / 2;
         let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| dry(conn)).map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.fill_requests(id, now));
     }
@@ -189,6 +185,7 @@ impl Torrent {
     pub(super) fn on_choke(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.choking_us = true;
+        conn.waiting_since = None;
         if !conn.fast {
             self.give_up_requests(id);
             self.fill_all_requests(now);
@@ -198,15 +195,29 @@ impl Torrent {
     /// BEP 6, "reject request".
     pub(super) fn on_reject(&mut self, id: ConnId, range: BlockRange, now: Instant) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        if let Some(at) = conn.requests.iter().position(|request| request.range == range) {
-            conn.requests.remove(at);
-            conn.requested_bytes -= u64::from(range.len);
-            conn.pipeline.on_returned(range.len);
-            blocks_of(range).for_each(|block| content.picker.returned(id, block));
-            conn.allowed_fast.retain(|piece| *piece != range.piece);
-            self.fill_all_requests(now);
-        } else {
+        let Some(at) = conn.requests.iter().position(|request| request.range == range) else {
             conn.late.retain(|late| *late != range);
+            return;
+        };
+        conn.take_request(at);
+        self.requested_bytes -= u64::from(range.len);
+        conn.pipeline.on_returned(range.len);
+        conn.allowed_fast.retain(|piece| *piece != range.piece);
+        if !conn.choking_us {
+            // Without this, a peer that rejects all it is asked would be asked again at once, for ever.
+            conn.rejected += 1;
+            if conn.rejected >= REJECTED_MAX {
+                conn.rejected = 0;
+                conn.resting_until = Some(now + REJECTED_PAUSE);
+            }
+        }
+        if let Some(picker) = &mut content.picker {
+            blocks_of(range).for_each(|block| picker.returned(id, block));
+        }
+        // After the last one of a run, that is; should it stay away, the next tick does the same.
+        if conn.requests.is_empty() {
+            conn.waiting_since = None;
+            self.fill_all_requests(now);
         }
     }
 
@@ -233,7 +244,7 @@ impl Torrent {
             self.fill_requests(id, now);
             return;
         }
-        if now.duration_since(conn.last_progress) < conn.pipeline.timeout() {
+        if now.saturating_duration_since(conn.last_progress) < conn.pipeline.timeout() {
             self.fill_requests(id, now);
             return;
         }
@@ -244,29 +255,29 @@ impl Torrent {
     }
 
     /// All requests of `id` go back to the picker; should they be answered after all, the blocks are still welcome.
-    fn give_up_requests(&mut self, id: ConnId) {
+    pub(super) fn give_up_requests(&mut self, id: ConnId) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        for request in conn.requests.drain(..) {
+        while let Some(request) = conn.requests.pop_front() {
             conn.pipeline.on_returned(request.range.len);
-            if conn.late.len() >= LATE_MAX {
-                conn.late.pop_front();
-            }
-            conn.late.push_back(request.range);
+            conn.remember_late(request.range);
         }
-        conn.requested_bytes = 0;
-        content.picker.returned_all(id);
+        self.requested_bytes -= std::mem::take(&mut conn.requested_bytes);
+        if let Some(picker) = &mut content.picker {
+            picker.returned_all(id);
+        }
     }
 
     /// Blocks that were here could not be kept: they are fetched again.
     pub fn blocks_lost(&mut self, piece: u32, blocks: &[u32]) {
-        if let Some(content) = &mut self.content {
-            blocks.iter().for_each(|block| content.picker.block_failed(BlockRef { piece, block: *block }));
+        if let Some(picker) = self.content.as_mut().and_then(|content| content.picker.as_mut()) {
+            blocks.iter().for_each(|block| picker.block_failed(BlockRef { piece, block: *block }));
         }
     }
 
     /// A block that came from somebody else is not needed from `id` any more (endgame).
     fn cancel(&mut self, id: ConnId, block: BlockRef) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
+        let Some(picker) = &mut content.picker else { return };
         let begin = block.block * BLOCK_LEN;
         let covers = |request: &Outstanding| {
             request.range.piece == block.piece
@@ -275,54 +286,76 @@ impl Torrent {
         let Some(at) = conn.requests.iter().position(|request| covers(request) && !request.arriving) else { return };
         let range = conn.requests[at].range;
         // A longer request may hold blocks that are still missing: it runs its course.
-        if blocks_of(range).any(|other| content.picker.is_missing(other)) {
+        if blocks_of(range).any(|other| picker.is_missing(other)) {
             return;
         }
-        conn.requests.remove(at);
-        conn.requested_bytes -= u64::from(range.len);
+        conn.take_request(at);
+        self.requested_bytes -= u64::from(range.len);
         conn.pipeline.on_returned(range.len);
-        if conn.late.len() >= LATE_MAX {
-            conn.late.pop_front();
-        }
-        conn.late.push_back(range);
-        blocks_of(range).for_each(|other| content.picker.returned(id, other));
+        conn.remember_late(range);
+        blocks_of(range).for_each(|other| picker.returned(id, other));
         Message::Cancel(range).encode(&mut conn.out);
         self.touch(id);
     }
 }
 
-/// Joins picked blocks that lie side by side into longer requests.
-struct Merged {
-    longest: u32,
-    current: Option<BlockRange>,
-}
+impl Conn {
+    /// Whether anything can be asked of the peer at all.
+    fn may_request(&self, now: Instant) -> bool {
+        let open = !self.choking_us || !self.allowed_fast.is_empty();
+        self.interested && !self.closing && open && self.resting_until.is_none_or(|until| now >= until)
+    }
 
-impl Merged {
-    /// Takes `next`; answers with the run before it where `next` does not continue it.
-    fn push(&mut self, next: BlockRange) -> Option<BlockRange> {
-        if let Some(run) = &mut self.current
-            && run.piece == next.piece
-            && run.begin + run.len == next.begin
-            && run.len + next.len <= self.longest
-            && next.begin % REQUEST_BOUNDARY != 0
-        {
-            run.len += next.len;
-            return None;
+    fn send_request(&mut self, range: BlockRange, now: Instant) {
+        Message::Request(range).encode(&mut self.out);
+        self.requests.push_back(Outstanding { range, arriving: false });
+        self.requested_bytes += u64::from(range.len);
+        self.pipeline.on_request(range.len, now);
+    }
+
+    fn take_request(&mut self, at: usize) {
+        if let Some(request) = self.requests.remove(at) {
+            self.requested_bytes -= u64::from(request.range.len);
         }
-        self.current.replace(next)
+    }
+
+    /// What was given up may still be answered.
+    fn remember_late(&mut self, range: BlockRange) {
+        if self.late.len() >= LATE_MAX {
+            self.late.pop_front();
+        }
+        self.late.push_back(range);
     }
 }
 
-fn send_request(conn: &mut super::Conn, range: BlockRange, now: Instant) -> u64 {
-    Message::Request(range).encode(&mut conn.out);
-    conn.requests.push_back(Outstanding { range, arriving: false });
-    conn.requested_bytes += u64::from(range.len);
-    conn.pipeline.on_request(range.len, now);
-    u64::from(range.len)
+/// Joins picked blocks that lie side by side into requests of `longest` bytes at most, none of them across a
+/// [`REQUEST_BOUNDARY`].
+fn merge(blocks: &[BlockRef], geometry: &Geometry, longest: u32) -> Vec<BlockRange> {
+    let mut runs: Vec<BlockRange> = Vec::new();
+    for block in blocks {
+        let len = geometry.block_len(block.piece, block.block);
+        let next = BlockRange { piece: block.piece, begin: block.block * BLOCK_LEN, len };
+        match runs.last_mut() {
+            Some(run)
+                if run.piece == next.piece
+                    && run.end() == u64::from(next.begin)
+                    && run.len + next.len <= longest
+                    && next.begin % REQUEST_BOUNDARY != 0 =>
+            {
+                run.len += next.len;
+            }
+            _ => runs.push(next),
+        }
+    }
+    runs
+}
+
+fn accepts(picker: &Picker, id: ConnId, range: BlockRange) -> bool {
+    blocks_of(range).all(|block| picker.accepts(id, block))
 }
 
 /// The blocks that a range covers.
-pub(super) fn blocks_of(range: BlockRange) -> impl Iterator<Item = BlockRef> {
+fn blocks_of(range: BlockRange) -> impl Iterator<Item = BlockRef> {
     let first = range.begin / BLOCK_LEN;
     let end = (range.begin + range.len).div_ceil(BLOCK_LEN);
     (first..end).map(move |block| BlockRef { piece: range.piece, block })

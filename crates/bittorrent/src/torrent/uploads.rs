@@ -1,13 +1,18 @@
 //! What is asked of us, and whom we serve.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use super::config::{UPLOAD_OVERFLOW_MAX, UPLOAD_QUEUE_MAX};
+use super::conn::Conn;
 use super::{PeerMisbehaved, REQUEST_LEN_MAX, Torrent};
 use crate::choker;
-use crate::wire::{BlockRange, Message};
+use crate::wire::{self, BlockRange, Message};
 use crate::{ConnId, PeerKey};
+
+/// At most one piece in so many is granted, or choking would mean nothing for small contents.
+const GRANT_DIVISOR: usize = 4;
 
 impl Torrent {
     /// The next block to send over `id`, if any. The caller sends it or closes the connection.
@@ -27,26 +32,26 @@ impl Torrent {
         conn.uploaded_bytes += bytes;
         conn.last_sent = now;
         conn.up.add(bytes, now);
+        self.up.add(bytes, now);
         if let Some(peer) = self.peers.get_mut(&conn.peer) {
             peer.uploaded_bytes += bytes;
         }
     }
 
     pub(super) fn on_request(&mut self, id: ConnId, range: BlockRange) -> Result<(), PeerMisbehaved> {
-        let Some(content) = &self.content else { return Ok(()) };
-        let piece_len = content.info.geometry.piece_len(range.piece);
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
-        let inside = range.end() <= u64::from(piece_len);
-        if range.len == 0 || range.len > REQUEST_LEN_MAX || !inside {
-            return Err(PeerMisbehaved::BadRequest { piece: range.piece, begin: range.begin, len: range.len });
-        }
-        let granted = !conn.choking || conn.granted_fast.contains(&range.piece);
-        if granted && content.have.get(range.piece) && conn.uploads.len() < UPLOAD_QUEUE_MAX {
+        let content = self.content.as_ref();
+        let piece_len = content.map_or(0, |content| content.info.geometry.piece_len(range.piece));
+        let possible = (1..=REQUEST_LEN_MAX).contains(&range.len) && range.end() <= u64::from(piece_len);
+        let have = content.is_some_and(|content| content.have.get(range.piece));
+        let room = conn.uploads.len() < UPLOAD_QUEUE_MAX;
+        if possible && have && room && (!conn.choking || conn.take_grant(range)) {
             conn.uploads.push_back(range);
             self.touch(id);
             return Ok(());
         }
-        // BEP 3: requests while choked are dropped; a few always cross our choke on the way.
+        // BEP 3: requests while choked are dropped, as a few always cross our choke on the way. Some clients ask past the
+        // end of a piece, or for what we no longer have: refused all the same, and nothing worse unless it never ends.
         conn.upload_overflow += 1;
         if conn.upload_overflow > UPLOAD_OVERFLOW_MAX {
             return Err(PeerMisbehaved::RequestFlood);
@@ -56,6 +61,34 @@ impl Torrent {
             self.touch(id);
         }
         Ok(())
+    }
+
+    /// Names the pieces that the peer may have while it is choked, so that it soon has something to trade with (BEP 6,
+    /// "allowed fast").
+    ///
+    /// A seed names none: it does not trade, its slots go round among all, and to a swarm in one network, which gets one
+    /// set, it would send the same pieces over and over.
+    pub(super) fn grant_fast(&mut self, id: ConnId) {
+        let complete = self.is_complete();
+        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
+        let IpAddr::V4(ip) = conn.address.ip().to_canonical() else { return };
+        let Some(info_hash) = self.hashes.wire_hashes().next() else { return };
+        if !conn.fast || complete {
+            return;
+        }
+        let geometry = &content.info.geometry;
+        let count = wire::ALLOWED_FAST_MAX.min(geometry.piece_count() as usize / GRANT_DIVISOR);
+        conn.granted_fast = wire::allowed_fast(ip, &info_hash, geometry.piece_count(), count);
+        conn.granted_left_bytes = conn.granted_fast.iter().map(|piece| u64::from(geometry.piece_len(*piece))).sum();
+        conn.granted_fast.iter().for_each(|piece| Message::AllowedFast(*piece).encode(&mut conn.out));
+        self.touch(id);
+    }
+
+    /// What waits to be sent of pieces that are gone will not be sent.
+    pub(super) fn drop_uploads(&mut self, id: ConnId, pieces: &[u32]) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.drop_uploads(|range| pieces.contains(&range.piece));
+        self.touch(id);
     }
 
     pub(super) fn on_cancel(&mut self, id: ConnId, range: BlockRange) {
@@ -129,17 +162,41 @@ impl Torrent {
         if choke {
             Message::Choke.encode(&mut conn.out);
             let granted = std::mem::take(&mut conn.granted_fast);
-            let dropped: Vec<BlockRange> =
-                conn.uploads.iter().filter(|range| !granted.contains(&range.piece)).copied().collect();
-            conn.uploads.retain(|range| granted.contains(&range.piece));
+            conn.drop_uploads(|range| !granted.contains(&range.piece));
             conn.granted_fast = granted;
-            if conn.fast {
-                // BEP 6: a choke rejects nothing by itself.
-                dropped.into_iter().for_each(|range| Message::Reject(range).encode(&mut conn.out));
-            }
         } else {
             Message::Unchoke.encode(&mut conn.out);
         }
         self.touch(id);
+    }
+}
+
+impl Conn {
+    /// Whether a block is granted to the choked peer. A grant is good for one copy of its pieces, and for a peer that has
+    /// little (BEP 6: "reject ... if the peer already has more than k pieces").
+    fn take_grant(&mut self, range: BlockRange) -> bool {
+        let newcomer = self.bits().is_none_or(|bits| (bits.count() as usize) < wire::ALLOWED_FAST_MAX);
+        if !newcomer || !self.granted_fast.contains(&range.piece) {
+            return false;
+        }
+        match self.granted_left_bytes.checked_sub(u64::from(range.len)) {
+            Some(left) => {
+                self.granted_left_bytes = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes requests out of the queue; BEP 6: each is rejected by name, a choke rejects nothing by itself.
+    fn drop_uploads(&mut self, which: impl Fn(&BlockRange) -> bool) {
+        let (fast, out) = (self.fast, &mut self.out);
+        self.uploads.retain(|range| {
+            let drop = which(range);
+            if drop && fast {
+                Message::Reject(*range).encode(out);
+            }
+            !drop
+        });
     }
 }

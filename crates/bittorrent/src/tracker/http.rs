@@ -1,7 +1,7 @@
 //! The HTTP form of the tracker protocol, the client's side: what to ask for and how to read the answer
 //! (BEP 3, 7, 23, 24, 31, 48).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_content::bencode::{self, Limits, Value};
@@ -9,7 +9,7 @@ use anabranch_content::bencode::{self, Limits, Value};
 use super::url::push_percent;
 use super::{
     AnnounceReply, AnnounceRequest, Event, InfoHash, Refusal, ReplyError, Retry, SCRAPE_HASHES_MAX, ScrapeEntry,
-    TRACKER_ID_BYTES_MAX, TrackerUrl, clean_text, compact,
+    TRACKER_ID_BYTES_MAX, TrackerUrl, clean_text, peers,
 };
 
 /// Largest body read. [`super::REPLY_PEERS_MAX`] peers in the long form of BEP 3 take about 180 KB.
@@ -71,7 +71,7 @@ pub fn parse_announce_reply(body: &[u8]) -> Result<AnnounceReply, ReplyError> {
         reply.tracker_id.take_if(|id| id.len() > TRACKER_ID_BYTES_MAX);
         match root.get("peers") {
             Some(peers) => match (peers.as_bytes(), peers.as_list()) {
-                (Some(bytes), _) => compact::read_v4(bytes, "peers", &mut reply.peers)?, // BEP 23
+                (Some(bytes), _) => peers::read_v4(bytes, "peers", &mut reply.peers)?, // BEP 23
                 (None, Some(list)) => list.for_each(|peer| read_long_peer(peer, &mut reply)), // BEP 3
                 (None, None) => return Err(ReplyError::Field("peers")),
             },
@@ -83,7 +83,7 @@ pub fn parse_announce_reply(body: &[u8]) -> Result<AnnounceReply, ReplyError> {
         }
         if let Some(peers6) = root.get("peers6") {
             let bytes = peers6.as_bytes().ok_or(ReplyError::Field("peers6"))?;
-            compact::read_v6(bytes, "peers6", &mut reply.peers)?; // BEP 7
+            peers::read_v6(bytes, "peers6", &mut reply.peers)?; // BEP 7
         }
         Ok(reply)
     })
@@ -136,7 +136,7 @@ fn read_long_peer(peer: Value<'_>, reply: &mut AnnounceReply) {
     let ip = peer.get("ip").and_then(|ip| ip.as_str()?.parse().ok());
     let port = peer.get("port").and_then(|port| u16::try_from(port.as_uint()?).ok());
     if let (Some(ip), Some(port)) = (ip, port) {
-        compact::add(&mut reply.peers, ip, port);
+        peers::add(&mut reply.peers, SocketAddr::new(ip, port));
     }
 }
 

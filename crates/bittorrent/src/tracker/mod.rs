@@ -18,20 +18,18 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::text;
+
 pub mod announcer;
-mod compact;
 pub mod http;
+mod peers;
 pub mod server;
 pub mod udp;
 mod url;
 
+pub use crate::{InfoHash, PeerId};
 pub use announcer::Announcer;
 pub use url::{Scheme, TrackerUrl, URL_BYTES_MAX, UrlError};
-
-/// A 20-byte info-hash as trackers know it: SHA-1 for v1, SHA-256 cut short for v2 (BEP 52).
-pub type InfoHash = [u8; 20];
-/// A peer id (BEP 3, "peer_id").
-pub type PeerId = [u8; 20];
 
 /// Peers taken from one reply. Trackers send 50 to 200; more than this would only crowd out other sources.
 pub const REPLY_PEERS_MAX: usize = 2000;
@@ -197,9 +195,7 @@ pub enum ReplyError {
     Transaction,
 }
 
-/// A tracker's text made fit to print: lossy UTF-8, no control characters, at most [`TEXT_CHARS_MAX`] characters.
+/// A tracker's text made fit for display, at most [`TEXT_CHARS_MAX`] characters.
 fn clean_text(bytes: &[u8]) -> String {
-    // One character has at most four bytes, so nothing past this can be among those kept.
-    let bytes = &bytes[..bytes.len().min(TEXT_CHARS_MAX * 4)];
-    String::from_utf8_lossy(bytes).chars().filter(|c| !c.is_control()).take(TEXT_CHARS_MAX).collect()
+    text::displayable(bytes, TEXT_CHARS_MAX)
 }

@@ -12,9 +12,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::compact;
+
 use super::{
     AnnounceReply, AnnounceRequest, Event, InfoHash, REPLY_PEERS_MAX, Refusal, ReplyError, Retry, SCRAPE_HASHES_MAX,
-    ScrapeEntry, clean_text, compact,
+    ScrapeEntry, clean_text, peers,
 };
 
 /// First wait for an answer; the n-th is 2^n times as long (BEP 15, "Time outs").
@@ -26,7 +28,7 @@ pub const CONNECTION_ID_USED: Duration = Duration::from_secs(60);
 /// How long a tracker accepts one (BEP 15: "until two minutes after it has been sent").
 pub const CONNECTION_ID_ACCEPTED: Duration = Duration::from_secs(120);
 /// Largest datagram read: [`REPLY_PEERS_MAX`] IPv4 peers fit; IP itself stops at 65,507 bytes.
-pub const DATAGRAM_BYTES_MAX: usize = ANNOUNCE_REPLY_HEAD + REPLY_PEERS_MAX * compact::V4_BYTES;
+pub const DATAGRAM_BYTES_MAX: usize = ANNOUNCE_REPLY_HEAD + REPLY_PEERS_MAX * compact::V4_LEN;
 /// Bytes of URL data taken from one announce (BEP 41). As long as our longest URL.
 pub const URL_DATA_BYTES_MAX: usize = super::URL_BYTES_MAX;
 
@@ -113,8 +115,8 @@ pub fn parse_announce_reply(bytes: &[u8], transaction: u32, is_ipv6: bool) -> Re
     };
     let list = &bytes[ANNOUNCE_REPLY_HEAD..];
     match is_ipv6 {
-        true => compact::read_v6(list, "peers", &mut reply.peers)?,
-        false => compact::read_v4(list, "peers", &mut reply.peers)?,
+        true => peers::read_v6(list, "peers", &mut reply.peers)?,
+        false => peers::read_v4(list, "peers", &mut reply.peers)?,
     }
     Ok(reply)
 }
@@ -236,7 +238,7 @@ pub fn announce_reply(
     push_u32(&mut out, u32::try_from(interval.as_secs()).unwrap_or(u32::MAX));
     push_u32(&mut out, incomplete);
     push_u32(&mut out, complete);
-    peers.iter().for_each(|peer| compact::push(&mut out, *peer));
+    peers.iter().for_each(|peer| compact::pack(*peer, &mut out));
     out
 }
 

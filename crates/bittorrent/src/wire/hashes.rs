@@ -1,29 +1,24 @@
 //! The messages that carry parts of a file's Merkle tree (BEP 52, "hash request", "hashes", "hash reject").
 
 use anabranch_content::info::Sha256Digest;
+use anabranch_content::merkle::{ANSWER_LENGTH_MAX, HashRequest};
 use thiserror::Error;
 
 use super::WireError;
 
 /// Base hashes in one request: as many as libtorrent answers; the leaves of a 128 MiB piece.
-pub const HASH_COUNT_MAX: u32 = 8192;
+pub const HASH_COUNT_MAX: u32 = ANSWER_LENGTH_MAX;
 
 /// Layers in the tallest tree: 2^64 bytes in blocks of 16 KiB have 50 above the leaves.
 const LAYERS_MAX: u32 = 50;
 
-/// Asks for a run of hashes of one layer of a file's tree, with the uncles that prove them.
+/// Asks for a run of hashes of one layer of a file's tree, with the uncles that prove them (BEP 52, "hash request").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HashRequest {
-    /// Which file.
-    pub pieces_root: Sha256Digest,
-    /// The layer, counted from the leaves (0).
-    pub base_layer: u32,
-    /// The first hash in that layer.
-    pub index: u32,
-    /// How many hashes of that layer.
-    pub length: u32,
-    /// How many layers above the base to prove up to.
-    pub proof_layers: u32,
+pub struct TreeRequest {
+    /// Which file: its "pieces root".
+    pub root: Sha256Digest,
+    /// Which part of its tree.
+    pub part: HashRequest,
 }
 
 /// Why a hash request cannot be answered, whatever the file.
@@ -50,7 +45,7 @@ pub enum HashRequestError {
     },
 }
 
-impl HashRequest {
+impl TreeRequest {
     /// Bytes on the wire after the message's number.
     pub(super) const LEN: usize = 48;
 
@@ -59,7 +54,7 @@ impl HashRequest {
     /// # Errors
     /// The first rule of BEP 52 that it breaks. A request is answered with "hash reject" then.
     pub fn check(&self) -> Result<(), HashRequestError> {
-        let Self { base_layer, index, length, proof_layers, .. } = *self;
+        let HashRequest { base: base_layer, index, length, proof_layers } = self.part;
         // BEP 52, "hash request": two at least. libtorrent asks for one where a run's last hash stands alone (piece 513), so do we answer.
         if !length.is_power_of_two() || length > HASH_COUNT_MAX {
             return Err(HashRequestError::Length(length));
@@ -74,45 +69,41 @@ impl HashRequest {
         Ok(())
     }
 
-    /// Uncles that follow the base hashes in the answer to a request that holds to [`HashRequest::check`]: one for every
-    /// proof layer that cannot be computed from the base hashes (BEP 52, "proof layers").
-    pub fn uncle_count(&self) -> u32 {
-        (self.proof_layers + 1).saturating_sub(self.length.ilog2())
-    }
-
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.pieces_root);
-        for field in [self.base_layer, self.index, self.length, self.proof_layers] {
+        out.extend_from_slice(&self.root);
+        let HashRequest { base, index, length, proof_layers } = self.part;
+        for field in [base, index, length, proof_layers] {
             out.extend_from_slice(&field.to_be_bytes());
         }
     }
 
     pub(super) fn parse(bytes: &[u8; Self::LEN]) -> Self {
-        let mut pieces_root = [0; 32];
-        pieces_root.copy_from_slice(&bytes[..32]);
+        let mut root = [0; 32];
+        root.copy_from_slice(&bytes[..32]);
         let field = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        Self { pieces_root, base_layer: field(32), index: field(36), length: field(40), proof_layers: field(44) }
+        let part = HashRequest { base: field(32), index: field(36), length: field(40), proof_layers: field(44) };
+        Self { root, part }
     }
 }
 
-/// The answer to a [`HashRequest`]: as many hashes as it says, checked.
+/// The answer to a [`TreeRequest`]: as many hashes as it says, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashes<'a> {
-    request: HashRequest,
+    request: TreeRequest,
     hashes: &'a [Sha256Digest],
 }
 
 impl<'a> Hashes<'a> {
     /// The most bytes on the wire after the message's number.
-    pub(super) const LEN_MAX: u32 = HashRequest::LEN as u32 + 32 * (HASH_COUNT_MAX + LAYERS_MAX + 1);
+    pub(super) const LEN_MAX: u32 = TreeRequest::LEN as u32 + 32 * (HASH_COUNT_MAX + LAYERS_MAX + 1);
 
     /// Base hashes, then uncles from the lowest layer up.
     ///
     /// # Errors
     /// Where the request is against its rules or the number of hashes is not what it asks for.
-    pub fn new(request: HashRequest, hashes: &'a [Sha256Digest]) -> Result<Self, WireError> {
+    pub fn new(request: TreeRequest, hashes: &'a [Sha256Digest]) -> Result<Self, WireError> {
         request.check()?;
-        let expected = request.length + request.uncle_count();
+        let expected = request.part.length + request.part.uncle_count();
         if hashes.len() != expected as usize {
             return Err(WireError::HashCount { found: hashes.len() as u32, expected });
         }
@@ -120,18 +111,18 @@ impl<'a> Hashes<'a> {
     }
 
     /// What was asked for.
-    pub fn request(&self) -> &HashRequest {
+    pub fn request(&self) -> &TreeRequest {
         &self.request
     }
 
     /// The hashes of the base layer.
     pub fn base(&self) -> &'a [Sha256Digest] {
-        &self.hashes[..self.request.length as usize]
+        &self.hashes[..self.request.part.length as usize]
     }
 
     /// The uncles, from the lowest layer up.
     pub fn uncles(&self) -> &'a [Sha256Digest] {
-        &self.hashes[self.request.length as usize..]
+        &self.hashes[self.request.part.length as usize..]
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -146,12 +137,12 @@ impl<'a> Hashes<'a> {
             len: bytes.len() as u32 + 1,
             expected: expected as u32 + 1,
         };
-        let (header, rest) = bytes.split_first_chunk().ok_or_else(|| wrong_length(HashRequest::LEN))?;
+        let (header, rest) = bytes.split_first_chunk().ok_or_else(|| wrong_length(TreeRequest::LEN))?;
         let (hashes, ragged) = rest.as_chunks();
         if !ragged.is_empty() {
             return Err(wrong_length(bytes.len() - ragged.len()));
         }
-        Self::new(HashRequest::parse(header), hashes)
+        Self::new(TreeRequest::parse(header), hashes)
     }
 }
 
@@ -159,8 +150,8 @@ impl<'a> Hashes<'a> {
 mod tests {
     use super::*;
 
-    fn request(length: u32, index: u32, proof_layers: u32) -> HashRequest {
-        HashRequest { pieces_root: [1; 32], base_layer: 0, index, length, proof_layers }
+    fn request(length: u32, index: u32, proof_layers: u32) -> TreeRequest {
+        TreeRequest { root: [1; 32], part: HashRequest { base: 0, index, length, proof_layers } }
     }
 
     #[test]
@@ -177,11 +168,11 @@ mod tests {
     #[test]
     fn uncles_are_those_that_the_base_cannot_tell() {
         // Two leaves give their parent; its sibling is the one proof that layer 1 needs.
-        assert_eq!(request(2, 0, 1).uncle_count(), 1);
-        assert_eq!(request(2, 0, 0).uncle_count(), 0);
-        assert_eq!(request(512, 0, 8).uncle_count(), 0);
-        assert_eq!(request(512, 0, 9).uncle_count(), 1);
-        assert_eq!(request(1, 512, 9).uncle_count(), 10);
+        assert_eq!(request(2, 0, 1).part.uncle_count(), 1);
+        assert_eq!(request(2, 0, 0).part.uncle_count(), 0);
+        assert_eq!(request(512, 0, 8).part.uncle_count(), 0);
+        assert_eq!(request(512, 0, 9).part.uncle_count(), 1);
+        assert_eq!(request(1, 512, 9).part.uncle_count(), 10);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Messages as values, and their bytes.
 
-use super::{HashRequest, Hashes, WireError, id};
+use super::{Hashes, TreeRequest, WireError, id};
 
 /// Bytes of a "piece" message before its block: length prefix, number, piece, begin.
 pub const PIECE_HEADER_LEN: usize = 13;
@@ -64,12 +64,12 @@ pub enum Message<'a> {
         /// What follows.
         payload: &'a [u8],
     },
-    /// BEP 52: asks for hashes. Not checked here: what breaks the rules is to be rejected, see [`HashRequest::check`].
-    HashRequest(HashRequest),
+    /// BEP 52: asks for hashes. Not checked here: what breaks the rules is to be rejected, see [`TreeRequest::check`].
+    HashRequest(TreeRequest),
     /// BEP 52: the answer.
     Hashes(Hashes<'a>),
     /// BEP 52: this hash request will not be answered.
-    HashReject(HashRequest),
+    HashReject(TreeRequest),
 }
 
 impl<'a> Message<'a> {
@@ -146,9 +146,9 @@ impl<'a> Message<'a> {
                 Some((&id, payload)) => Self::Extended { id, payload },
                 None => return Err(WireError::WrongLength { message: name, len: 1, expected: 2 }),
             },
-            id::HASH_REQUEST => Self::HashRequest(HashRequest::parse(fixed(name, body)?)),
+            id::HASH_REQUEST => Self::HashRequest(TreeRequest::parse(fixed(name, body)?)),
             id::HASHES => Self::Hashes(Hashes::parse(body)?),
-            id::HASH_REJECT => Self::HashReject(HashRequest::parse(fixed(name, body)?)),
+            id::HASH_REJECT => Self::HashReject(TreeRequest::parse(fixed(name, body)?)),
             _ => return Ok(None),
         }))
     }

@@ -37,7 +37,7 @@ mod tests;
 
 pub use allowed_fast::{ALLOWED_FAST_MAX, allowed_fast};
 pub use error::WireError;
-pub use hashes::{HASH_COUNT_MAX, HashRequest, HashRequestError, Hashes};
+pub use hashes::{HASH_COUNT_MAX, HashRequestError, Hashes, TreeRequest};
 pub use message::{BlockRange, Message, PIECE_HEADER_LEN, piece_header};
 pub use receiver::{Event, Limits, Receiver};
 

@@ -2,7 +2,7 @@
 
 use super::message::PIECE_HEADER_LEN;
 use super::{
-    BITFIELD_LEN_MAX, BLOCK_LEN_MAX, BlockRange, EXTENDED_LEN_MAX, HashRequest, Hashes, Message, UNKNOWN_LEN_MAX,
+    BITFIELD_LEN_MAX, BLOCK_LEN_MAX, BlockRange, EXTENDED_LEN_MAX, Hashes, Message, TreeRequest, UNKNOWN_LEN_MAX,
     WireError, id,
 };
 
@@ -259,8 +259,8 @@ fn lengths(number: u8, limits: &Limits) -> (u32, u32) {
         id::PIECE => (8, 8 + limits.block_len_max.min(BLOCK_LEN_MAX)),
         id::PORT => (2, 2),
         id::EXTENDED => (1, 1 + EXTENDED_LEN_MAX),
-        id::HASH_REQUEST | id::HASH_REJECT => (HashRequest::LEN as u32, HashRequest::LEN as u32),
-        id::HASHES => (HashRequest::LEN as u32, Hashes::LEN_MAX),
+        id::HASH_REQUEST | id::HASH_REJECT => (TreeRequest::LEN as u32, TreeRequest::LEN as u32),
+        id::HASHES => (TreeRequest::LEN as u32, Hashes::LEN_MAX),
         _ => (0, UNKNOWN_LEN_MAX),
     };
     (1 + min, 1 + max)

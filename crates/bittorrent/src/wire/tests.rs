@@ -1,5 +1,6 @@
 //! The codec as a whole: everything that can be written is read back, however the stream is cut, and limits hold.
 
+use anabranch_content::merkle;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ enum Sent {
     Simple(Message<'static>),
     Bitfield(Vec<u8>),
     Extended(u8, Vec<u8>),
-    Hashes(HashRequest, Vec<[u8; 32]>),
+    Hashes(TreeRequest, Vec<[u8; 32]>),
     Block(BlockRange, Vec<u8>),
     Unknown(u8, Vec<u8>),
 }
@@ -52,18 +53,20 @@ fn range() -> impl Strategy<Value = BlockRange> {
     any::<(u32, u32, u32)>().prop_map(|(piece, begin, len)| BlockRange { piece, begin, len })
 }
 
-fn hash_request() -> impl Strategy<Value = HashRequest> {
-    any::<([u8; 32], u32, u32, u32, u32)>().prop_map(|(pieces_root, base_layer, index, length, proof_layers)| {
-        HashRequest { pieces_root, base_layer, index, length, proof_layers }
+fn hash_request() -> impl Strategy<Value = TreeRequest> {
+    any::<([u8; 32], u32, u32, u32, u32)>().prop_map(|(root, base, index, length, proof_layers)| TreeRequest {
+        root,
+        part: merkle::HashRequest { base, index, length, proof_layers },
     })
 }
 
 fn hashes() -> impl Strategy<Value = Sent> {
     (any::<[u8; 32]>(), 0..20u32, 0..100u32, 0..6u32, 0..20u32, any::<u8>()).prop_map(
-        |(pieces_root, base_layer, run, log2, proof_layers, fill)| {
+        |(root, base, run, log2, proof_layers, fill)| {
             let length = 1 << log2;
-            let request = HashRequest { pieces_root, base_layer, index: run * length, length, proof_layers };
-            Sent::Hashes(request, vec![[fill; 32]; (length + request.uncle_count()) as usize])
+            let request =
+                TreeRequest { root, part: merkle::HashRequest { base, index: run * length, length, proof_layers } };
+            Sent::Hashes(request, vec![[fill; 32]; (length + request.part.uncle_count()) as usize])
         },
     )
 }

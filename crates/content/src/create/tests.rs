@@ -1,14 +1,18 @@
-use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use sha1::Digest as _;
 
 use super::*;
-use crate::geometry::Geometry;
-use crate::info::{FileEntry, FileKind, Info};
+use crate::hash::sha1;
+use crate::hex;
+use crate::info::{FileKind, Info, Sha1Digest};
+use crate::merkle;
+use crate::metainfo::PieceLayers;
 
 const PIECE: u32 = 32 * 1024;
 
@@ -39,52 +43,11 @@ fn make(path: &Path, options: &CreateOptions) -> Result<Created, CreateError> {
     create(path, options, &AtomicBool::new(false), |_, _| {})
 }
 
-/// What a parser would make of the torrent of `path`.
-pub(crate) fn parsed(path: &Path, version: Version) -> (Info, HashMap<Sha256Digest, Box<[Sha256Digest]>>) {
-    let (entries, multi_file) = walk::walk(path, walk::ENTRIES_MAX).expect("readable");
-    let layout = Layout::new(entries, multi_file, version, PIECE).expect("few pieces");
-    let hashes = hash_all(&layout, &AtomicBool::new(false), &mut |_, _| {}).expect("readable");
-    let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
-    let (mut files, mut layers, mut trimmed, mut offset) = (Vec::new(), HashMap::new(), Vec::new(), 0);
-    for ((entry, pad), layer) in layout.entries.iter().zip(&layout.pads).zip(&hashes.layers) {
-        let below: PathBuf = entry.components.iter().collect();
-        let kind = match &entry.kind {
-            EntryKind::File { .. } => FileKind::Regular,
-            EntryKind::Symlink { .. } => FileKind::Symlink { target: fs::read_link(&entry.path).expect("a link") },
-        };
-        let mut file = FileEntry {
-            path: if multi_file { Path::new(&name).join(below) } else { below },
-            length: entry.length(),
-            offset,
-            kind,
-            executable: false,
-            hidden: false,
-            mtime: None,
-            root: (!layer.is_empty()).then(|| layout.root(layer)),
-        };
-        layers.extend(file.root.map(|root| (root, layer.clone().into())));
-        offset += file.length;
-        files.push(file.clone());
-        if *pad > 0 {
-            trimmed.push(((offset / u64::from(PIECE)) as u32, (offset % u64::from(PIECE)) as u32));
-            file = FileEntry { length: *pad, offset, kind: FileKind::Pad, root: None, ..file };
-            file.path = format!(".pad/{pad}").into();
-            files.push(file);
-            offset += pad;
-        }
-    }
-    let info = Info {
-        source: Box::default(),
-        hashes: InfoHashes { v1: None, v2: None },
-        version,
-        name,
-        multi_file,
-        files,
-        geometry: Geometry::new(PIECE, offset, trimmed),
-        piece_hashes: hashes.pieces.into(),
-        private: false,
-    };
-    (info, layers)
+/// What a parser makes of the torrent of `path`.
+pub(crate) fn parsed(path: &Path, version: Version) -> (Info, PieceLayers) {
+    let created = make(path, &options(version)).expect("a torrent");
+    let metainfo = Metainfo::parse(&created.metainfo).expect("readable");
+    (Arc::unwrap_or_clone(metainfo.info), metainfo.piece_layers)
 }
 
 #[test]
@@ -181,8 +144,37 @@ fn what_cannot_be_shared_is_named() {
         let options = CreateOptions { name: Some(name.into()), ..hybrid.clone() };
         assert!(matches!(make(&root, &options), Err(CreateError::BadName { .. })));
     }
-    assert!(walk::walk(&root, 10).is_ok());
-    assert!(matches!(walk::walk(&root, 9), Err(CreateError::TooManyFiles { max: 9, .. })));
+    // Ten files and four folders.
+    assert!(walk::walk(&root, 14).is_ok());
+    assert!(matches!(walk::walk(&root, 13), Err(CreateError::TooManyFiles { max: 13, .. })));
+}
+
+#[test]
+fn folders_are_as_deep_as_readers_follow() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let deepest: PathBuf = std::iter::repeat_n("d", walk::DEPTH_MAX - 1).collect();
+    fs::create_dir_all(folder.path().join(&deepest)).expect("folders");
+    fs::write(folder.path().join(&deepest).join("x"), "x").expect("a file");
+    for version in [Version::V1, Version::V2, Version::Hybrid] {
+        assert!(make(folder.path(), &options(version)).is_ok());
+    }
+    let deeper = folder.path().join(&deepest).join("d");
+    fs::create_dir(&deeper).expect("a folder");
+    assert!(matches!(make(folder.path(), &options(Version::V2)), Err(CreateError::TooDeep { path }) if path == deeper));
+}
+
+#[test]
+fn another_name_goes_for_the_whole_torrent() {
+    let folder = tree();
+    for path in ["tree", "tree/b/file9"] {
+        for version in [Version::V1, Version::V2, Version::Hybrid] {
+            let options = CreateOptions { name: Some("other".into()), ..options(version) };
+            let created = make(&folder.path().join(path), &options).expect("a torrent");
+            let info = Metainfo::parse(&created.metainfo).expect("readable").info;
+            assert_eq!((created.name.as_str(), info.name.as_str()), ("other", "other"));
+            assert!(info.regular_files().all(|(_, file)| file.path.starts_with("other")));
+        }
+    }
 }
 
 #[test]
@@ -220,15 +212,27 @@ fn pieces_are_between_one_and_two_thousand() {
     ] {
         assert_eq!(piece_length(&auto, length).expect("within limits"), expected, "{length} bytes");
     }
-    let huge = |length| {
-        let mut stamp = Stamp::of(&fs::metadata("/").expect("there"));
-        stamp.length = length;
-        let kind = EntryKind::File { stamp, executable: false };
-        let entry = Entry { components: vec!["x".into()], path: "x".into(), kind };
-        Layout::new(vec![entry], false, Version::V2, BLOCK_LEN)
+}
+
+#[test]
+fn sizes_beyond_what_readers_take_are_refused_before_hashing() {
+    let layout = |lengths: &[u64], piece_length| {
+        let entry = |length: &u64| {
+            let mut stamp = Stamp::of(&fs::metadata("/").expect("there"));
+            stamp.length = *length;
+            let kind = EntryKind::File { stamp, executable: false };
+            Entry { components: vec!["x".into()], path: "x".into(), kind }
+        };
+        Layout::new(lengths.iter().map(entry).collect(), lengths.len() > 1, Version::V2, piece_length)
     };
-    assert!(huge(PIECES_MAX * u64::from(BLOCK_LEN)).is_ok());
-    assert!(matches!(huge(PIECES_MAX * u64::from(BLOCK_LEN) + 1), Err(CreateError::TooManyPieces { .. })));
+    let most = PIECES_MAX * u64::from(BLOCK_LEN);
+    assert!(layout(&[most], BLOCK_LEN).is_ok());
+    for lengths in [&[most + 1][..], &[most, 1]] {
+        assert!(matches!(layout(lengths, BLOCK_LEN), Err(CreateError::TooManyPieces { piece_length: BLOCK_LEN })));
+    }
+    assert!(layout(&[FILE_LENGTH_MAX; 7], PIECE_LENGTH_MAX).is_ok());
+    assert!(matches!(layout(&[1, FILE_LENGTH_MAX + 1], PIECE_LENGTH_MAX), Err(CreateError::FileTooLong { .. })));
+    assert!(matches!(layout(&[u64::MAX; 3], PIECE_LENGTH_MAX), Err(CreateError::FileTooLong { .. })));
 }
 
 #[test]
@@ -305,8 +309,7 @@ print(ours.info_hashes().v1, ours.info_hashes().v2)
             for hash in
                 created.hashes.v1.iter().map(|hash| &hash[..]).chain(created.hashes.v2.iter().map(|hash| &hash[..]))
             {
-                let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-                assert!(lines[1].contains(&hex));
+                assert!(lines[1].contains(&hex::encode(hash)));
             }
         }
     }

@@ -6,9 +6,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use super::CreateError;
+use crate::bencode;
+use crate::metainfo::limits::FILES_MAX;
 
-/// Entries of one torrent: far more than any client opens at once; a wrong PATH should not walk a whole system.
-pub(super) const ENTRIES_MAX: usize = 1 << 20;
+/// Files, links and folders of one torrent: what readers take; and a wrong PATH should not walk a whole system.
+pub(super) const ENTRIES_MAX: usize = FILES_MAX;
+/// Components of a path: each is a dictionary in the v2 file tree, with four around it (torrent, info, tree, file).
+pub(super) const DEPTH_MAX: usize = bencode::DEPTH_MAX - 4;
 
 /// A file or link that the torrent names.
 #[derive(Clone, Debug)]
@@ -66,9 +70,17 @@ pub(super) fn walk(path: &Path, entries_max: usize) -> Result<(Vec<Entry>, bool)
     }
     let mut entries = Vec::new();
     let mut folders = vec![(Vec::new(), root.clone())];
+    let mut seen = 0;
     while let Some((above, folder)) = folders.pop() {
+        if above.len() >= DEPTH_MAX {
+            return Err(CreateError::TooDeep { path: folder });
+        }
         for item in fs::read_dir(&folder).map_err(|error| unreadable(&folder, error))? {
             let item = item.map_err(|error| unreadable(&folder, error))?;
+            seen += 1;
+            if seen > entries_max {
+                return Err(CreateError::TooManyFiles { path: root, max: entries_max });
+            }
             let path = item.path();
             let mut components: Vec<String> = above.clone();
             components.push(checked_name(&item.file_name(), &path)?);
@@ -76,9 +88,6 @@ pub(super) fn walk(path: &Path, entries_max: usize) -> Result<(Vec<Entry>, bool)
             if metadata.is_dir() {
                 folders.push((components, path));
                 continue;
-            }
-            if entries.len() >= entries_max {
-                return Err(CreateError::TooManyFiles { path: root, max: entries_max });
             }
             entries.push(if metadata.is_symlink() {
                 link(components, path, &root)?

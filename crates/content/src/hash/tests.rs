@@ -2,10 +2,7 @@ use proptest::prelude::*;
 use sha1::Digest as _;
 
 use super::*;
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+use crate::hex;
 
 fn reference_sha1(message: &[u8]) -> Sha1Digest {
     sha1::Sha1::digest(message).into()
@@ -77,16 +74,16 @@ fn known_answers() {
         ),
     ];
     for (message, short, long) in vectors {
-        assert_eq!(hex(&sha1(message)), short);
-        assert_eq!(hex(&sha256(message)), long);
+        assert_eq!(hex::encode(&sha1(message)), short);
+        assert_eq!(hex::encode(&sha256(message)), long);
         for backend in Backend::supported() {
             for copies in [1, 2, 3, 16, 17] {
                 let mut digests = vec![[0; 20]; copies];
                 backend.sha1_many_into(&vec![message; copies], &mut digests);
-                assert!(digests.iter().all(|digest| hex(digest) == short), "{backend:?}");
+                assert!(digests.iter().all(|digest| hex::encode(digest) == short), "{backend:?}");
                 let mut digests = vec![[0; 32]; copies];
                 backend.sha256_many_into(&vec![message; copies], &mut digests);
-                assert!(digests.iter().all(|digest| hex(digest) == long), "{backend:?}");
+                assert!(digests.iter().all(|digest| hex::encode(digest) == long), "{backend:?}");
             }
         }
     }

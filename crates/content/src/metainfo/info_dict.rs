@@ -9,6 +9,7 @@ use super::{collisions, file_tree, files_v1, names, symlinks};
 use crate::bencode::{self, Finding, FindingKind, Limits, Value};
 use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::hash::{sha1, sha256};
+use crate::hex;
 use crate::info::{FileEntry, FileKind, Info, InfoHashes, Sha1Digest, Version};
 
 impl Info {
@@ -96,8 +97,8 @@ fn raw_name<'t>(info: Value<'t>) -> Result<&'t [u8], MetainfoError> {
 /// A folder's name; the info-hash where the torrent names none that is safe.
 fn folder_name(info: Value<'_>, hashes: &InfoHashes) -> Result<String, MetainfoError> {
     let fallback = || match (hashes.v1, hashes.v2) {
-        (Some(v1), _) => hex(&v1),
-        (None, v2) => hex(&v2.unwrap_or_default()),
+        (Some(v1), _) => hex::encode(&v1),
+        (None, v2) => hex::encode(&v2.unwrap_or_default()),
     };
     Ok(names::sanitize(raw_name(info)?).unwrap_or_else(fallback))
 }
@@ -240,9 +241,4 @@ fn finish(mut drafts: Vec<Draft>, root: &str) -> Result<Vec<FileEntry>, Metainfo
         root: draft.root,
     };
     Ok(drafts.into_iter().enumerate().map(entry).collect())
-}
-
-/// Lower-case hex.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::error::MetainfoError;
-use super::info_dict::hex;
 use crate::bencode::Value;
 use crate::geometry::BLOCK_LEN;
+use crate::hex;
 use crate::info::{Info, Sha256Digest};
 use crate::merkle::root_from_layer;
 
@@ -24,7 +24,7 @@ pub fn parse(layers: Value<'_>, info: &Info) -> Result<PieceLayers, MetainfoErro
     let mut found = PieceLayers::new();
     let entries = layers.as_dict().ok_or(MetainfoError::Invalid("piece layers", "a dictionary"))?;
     for (root, layer) in entries {
-        let bad = |problem| MetainfoError::PieceLayer { root: hex(&root[..root.len().min(32)]), problem };
+        let bad = |problem| MetainfoError::PieceLayer { root: hex::encode(&root[..root.len().min(32)]), problem };
         let (Ok(key), Some(length)) = (Sha256Digest::try_from(root), lengths.get(root)) else {
             return Err(bad("belongs to no file"));
         };

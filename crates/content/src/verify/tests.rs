@@ -3,6 +3,7 @@ use std::os::unix::fs::{FileExt, symlink};
 
 use super::*;
 use crate::create::tests::{parsed, tree};
+use crate::info::Version;
 
 const VERSIONS: [Version; 3] = [Version::V1, Version::V2, Version::Hybrid];
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 use anabranch_content::bencode::{DictBuilder, ListBuilder};
 
 use super::{Answer, Families, NUMWANT_CAP, Stats, Tracker};
-use crate::tracker::{AnnounceRequest, Event, InfoHash, SCRAPE_HASHES_MAX, compact};
+use crate::compact;
+use crate::tracker::{AnnounceRequest, Event, InfoHash, SCRAPE_HASHES_MAX};
 
 /// Longest request target read. A scrape of [`SCRAPE_HASHES_MAX`] contents takes 5.3 KB.
 pub const TARGET_BYTES_MAX: usize = 8 << 10;
@@ -178,7 +179,7 @@ fn decode(value: &str) -> Option<Vec<u8>> {
 fn put_compact(dict: &mut DictBuilder, answer: &Answer) {
     let (mut peers, mut peers6) = (Vec::new(), Vec::new());
     for peer in &answer.peers {
-        compact::push(if peer.addr.is_ipv6() { &mut peers6 } else { &mut peers }, peer.addr);
+        compact::pack(peer.addr, if peer.addr.is_ipv6() { &mut peers6 } else { &mut peers });
     }
     dict.bytes("peers", peers);
     if !peers6.is_empty() {

@@ -1,0 +1,108 @@
+//! ADDR as users write it: where other kinds of addresses will go.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::str::FromStr;
+
+use anabranch_paths::{Endpoint, EndpointError};
+
+use crate::exit::{Code, Failure};
+
+/// A host's name has at most so many bytes (RFC 1035 §2.3.4).
+const HOST_NAME_BYTES_MAX: usize = 253;
+
+/// A peer to dial: an address, or a name that is looked up when the program starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// As it is.
+    Endpoint(Endpoint),
+    /// Host name and port.
+    Name(String, u16),
+}
+
+impl FromStr for PeerAddress {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        match text.parse() {
+            Ok(endpoint) => Ok(Self::Endpoint(endpoint)),
+            Err(error @ EndpointError::NotAnAddress(_)) => {
+                let name = text.rsplit_once(':').filter(|(host, _)| is_host_name(host));
+                let name = name.and_then(|(host, port)| Some(Self::Name(host.to_owned(), port.parse().ok()?)));
+                name.ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Letters, digits, dots and hyphens, and not digits and dots alone: that is a mistyped IPv4 address.
+fn is_host_name(host: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    (1..=HOST_NAME_BYTES_MAX).contains(&host.len())
+        && host.chars().all(allowed)
+        && host.contains(|c: char| c.is_ascii_alphabetic())
+}
+
+impl PeerAddress {
+    /// All addresses it stands for.
+    pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
+        match self {
+            Self::Endpoint(endpoint) => Ok(vec![endpoint.socket_addr()]),
+            Self::Name(host, port) => {
+                (host.as_str(), *port).to_socket_addrs().map(Iterator::collect).map_err(|error| {
+                    let message =
+                        format!("cannot look up `{host}`: {error}; check the name, or give the peer's address");
+                    Failure::new(Code::Network, message)
+                })
+            }
+        }
+    }
+}
+
+/// Where others on the network reach `listening`: the same, or this host's addresses where it listens on all of them.
+pub fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
+    if !listening.ip().is_unspecified() {
+        return vec![listening];
+    }
+    // Connecting a UDP socket sends nothing; it only says which of our addresses would be used (RFC 5737, RFC 3849).
+    let local = |bind: SocketAddr, towards: &str| {
+        let socket = UdpSocket::bind(bind).ok()?;
+        socket.connect(towards).ok()?;
+        socket.local_addr().ok().map(|local| SocketAddr::new(local.ip(), listening.port()))
+    };
+    let v4 = local((Ipv4Addr::UNSPECIFIED, 0).into(), "192.0.2.1:9");
+    let v6 = listening.is_ipv6().then(|| local((Ipv6Addr::UNSPECIFIED, 0).into(), "[2001:db8::1]:9")).flatten();
+    let found: Vec<SocketAddr> = v4.into_iter().chain(v6).collect();
+    if found.is_empty() { vec![(Ipv4Addr::LOCALHOST, listening.port()).into()] } else { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_addresses_or_names() {
+        assert!(matches!("192.0.2.7:6881".parse(), Ok(PeerAddress::Endpoint(_))));
+        assert!(matches!("[2001:db8::7]:6881".parse(), Ok(PeerAddress::Endpoint(_))));
+        assert_eq!("seed.example:1".parse(), Ok(PeerAddress::Name("seed.example".into(), 1)));
+        let longest = format!("{}:1", "a".repeat(HOST_NAME_BYTES_MAX));
+        assert!(longest.parse::<PeerAddress>().is_ok());
+        assert!(format!("a{longest}").parse::<PeerAddress>().is_err());
+    }
+
+    #[test]
+    fn mistakes_are_no_names() {
+        for text in ["192.0.2.777:1", "seed.example", "seed.example:99999", ":1", "a b:1", "http://x:1", "2001:db8::7"]
+        {
+            assert!(text.parse::<PeerAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_given_address_is_reachable_as_it_is() {
+        let given: SocketAddr = "192.0.2.7:5".parse().unwrap();
+        assert_eq!(reachable(given), [given]);
+        let all = reachable("0.0.0.0:5".parse().unwrap());
+        assert!(all.iter().all(|address| !address.ip().is_unspecified() && address.port() == 5) && !all.is_empty());
+    }
+}

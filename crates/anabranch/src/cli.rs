@@ -1,0 +1,345 @@
+//! Every command and flag. Help, man pages and completions come from here, and so do the names of environment variables
+//! and keys of the configuration file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anabranch_bittorrent::picker::RequestStrategy;
+use anabranch_content::info::Version;
+use anabranch_content::storage::Preallocate;
+use anabranch_paths::Endpoint;
+use clap::builder::{BoolishValueParser, PossibleValue};
+use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+
+use crate::address::PeerAddress;
+use crate::patterns::FilePattern;
+use crate::units::{Rate, Size};
+
+const AFTER_HELP: &str = "\
+Every flag can also be set by an environment variable (--limit-up: ANABRANCH_LIMIT_UP) or in the configuration file \
+(limit-up = \"1M\", for one command in a table of its name); the command line goes before the environment, and that before the file.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad input, 4 incomplete or damaged, 5 storage, 6 network, 130 interrupted.";
+
+/// Shares, fetches and verifies content over BitTorrent v1, v2 and hybrid.
+#[derive(Debug, Parser)]
+#[command(name = "anabranch", version, after_help = AFTER_HELP, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Configuration file (TOML) instead of $XDG_CONFIG_HOME/anabranch/config.toml
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Say nothing but errors
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// Tell of peers and trackers too; list padding
+    #[arg(long, short, global = true)]
+    pub verbose: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a torrent of a file or folder
+    Create(CreateFlags),
+    /// Show what a torrent or magnet link holds
+    Show(ShowFlags),
+    /// Fetch content
+    Get(Box<GetFlags>),
+    /// Share files, folders and torrents until interrupted
+    Share(Box<ShareFlags>),
+    /// Check files against a torrent
+    Verify(VerifyFlags),
+    /// Run a tracker (HTTP and UDP) until interrupted
+    Tracker(TrackerFlags),
+    /// Print completions for a shell
+    Completions(CompletionsFlags),
+    /// Print the manual, or write it as man pages
+    Man(ManFlags),
+}
+
+/// Flags about how a torrent is made.
+#[derive(Debug, Args)]
+pub struct MakeFlags {
+    /// Generation of the format: 1 for old clients, 2 for Merkle trees, hybrid for both
+    #[arg(long, value_name = "VERSION", default_value = "hybrid", value_parser = clap::value_parser!(FormatVersion))]
+    pub version: FormatVersion,
+    /// Bytes in a piece, a power of two: 16KiB to 128MiB [default: for 1000 to 2000 pieces]
+    #[arg(long, value_name = "N")]
+    pub piece_length: Option<Size>,
+    /// Announce URL of a tracker; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
+    /// Peers may come from the trackers only
+    #[arg(long)]
+    pub private: bool,
+    /// A remark for people
+    #[arg(long, value_name = "TEXT")]
+    pub comment: Option<String>,
+}
+
+/// `create`
+#[derive(Debug, Args)]
+pub struct CreateFlags {
+    /// File or folder
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub path: PathBuf,
+    /// Where the torrent goes [default: NAME.torrent in this folder]
+    #[arg(long, short, value_name = "OUT.torrent", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub make: MakeFlags,
+    /// Name of the content instead of the path's
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Leave the creation date out: equal files make equal torrents
+    #[arg(long)]
+    pub no_date: bool,
+    /// Overwrite OUT.torrent
+    #[arg(long, short)]
+    pub force: bool,
+}
+
+/// `show`
+#[derive(Debug, Args)]
+pub struct ShowFlags {
+    /// A .torrent file or magnet link
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
+    pub source: OsString,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of everything that runs a session.
+#[derive(Debug, Args)]
+pub struct SessionFlags {
+    /// Peer to dial, address or name with port; may be given several times
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
+    pub peer: Vec<PeerAddress>,
+    /// Address to listen on, port 0 for any; may be given several times [default: [::]:6881, or any port when that is taken]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Vec<Endpoint>,
+    /// Most bytes per second to receive, such as 500K, 10M or 1.5MiB (K is 1000, KiB 1024)
+    #[arg(long, value_name = "RATE")]
+    pub limit_down: Option<Rate>,
+    /// Most bytes per second to send
+    #[arg(long, value_name = "RATE")]
+    pub limit_up: Option<Rate>,
+    /// Most bytes per second to receive, for each content
+    #[arg(long, value_name = "RATE")]
+    pub torrent_limit_down: Option<Rate>,
+    /// Most bytes per second to send, for each content
+    #[arg(long, value_name = "RATE")]
+    pub torrent_limit_up: Option<Rate>,
+    /// Most bytes per second to receive, for each connection
+    #[arg(long, value_name = "RATE")]
+    pub peer_limit_down: Option<Rate>,
+    /// Most bytes per second to send, for each connection
+    #[arg(long, value_name = "RATE")]
+    pub peer_limit_up: Option<Rate>,
+    /// Most connections, all contents together
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_connections: u32,
+    /// Peers served at once, for each content [default: by the upload rate]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub upload_slots: Option<u32>,
+    /// Memory for pieces under way, such as 48MiB
+    #[arg(long, value_name = "SIZE", default_value = "48MiB")]
+    pub memory: Size,
+    /// Do not exchange peers with peers
+    #[arg(long)]
+    pub no_pex: bool,
+    /// Print one JSON event a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `get`
+#[derive(Debug, Args)]
+pub struct GetFlags {
+    /// .torrent files and magnet links
+    #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::FilePath)]
+    pub sources: Vec<OsString>,
+    /// Folder to put content in
+    #[arg(long, short = 'o', value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Go on sharing when complete, until interrupted
+    #[arg(long)]
+    pub seed: bool,
+    /// Fetch pieces in order
+    #[arg(long)]
+    pub sequential: bool,
+    /// Fetch only files that match, such as '*.mkv', 'extras/' or 'disc 1/**/*.flac'; may be given several times
+    #[arg(long, value_name = "GLOB", num_args = 1..)]
+    pub files: Vec<FilePattern>,
+    /// Tracker beside the content's own; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
+    /// Verify everything that is on disk, whatever was recorded
+    #[arg(long)]
+    pub recheck: bool,
+    /// How files get their space: sparse as they fill, full at first
+    #[arg(long, value_name = "HOW", default_value = "sparse")]
+    pub preallocate: Space,
+    /// How requests are spread over connections
+    #[arg(long, value_name = "HOW", default_value = "fastest")]
+    pub strategy: Strategy,
+    /// Folder for the records of what is verified [default: beside the content]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}
+
+/// `share`
+#[derive(Debug, Args)]
+pub struct ShareFlags {
+    /// Files and folders, which are hashed first; or .torrent files, whose content is verified first
+    #[arg(value_name = "PATH|TORRENT", required = true, value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Folder that holds the content of torrents [default: the torrent's own, or else this folder]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: Option<PathBuf>,
+    /// Trust that the files of torrents are right when their sizes are
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Save the torrent made of PATH
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub torrent_out: Option<PathBuf>,
+    #[command(flatten)]
+    pub make: MakeFlags,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}
+
+/// `verify`
+#[derive(Debug, Args)]
+pub struct VerifyFlags {
+    /// A .torrent file
+    #[arg(value_name = "TORRENT", value_hint = ValueHint::FilePath)]
+    pub torrent: PathBuf,
+    /// The folder that the content is in
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tracker`
+#[derive(Debug, Args)]
+pub struct TrackerFlags {
+    /// Address to listen on, for TCP and UDP; port 0 for any
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:6969")]
+    pub listen: Endpoint,
+    /// Print the address as a JSON event
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct CompletionsFlags {
+    /// Which shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`
+#[derive(Debug, Args)]
+pub struct ManFlags {
+    /// Folder for the pages, one a command [default: all on standard output]
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+}
+
+/// All commands and flags.
+pub fn command() -> clap::Command {
+    Cli::command().mut_args(answerable).mut_subcommands(|command| command.mut_args(answerable))
+}
+
+/// A switch takes `=no` too: what the environment or the configuration file turned on can be turned off.
+fn answerable(arg: Arg) -> Arg {
+    if !matches!(arg.get_action(), ArgAction::SetTrue) {
+        return arg;
+    }
+    arg.action(ArgAction::Set)
+        .value_parser(BoolishValueParser::new())
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("yes")
+        .default_value("no")
+        .value_name("yes|no")
+        .hide_default_value(true)
+        .hide_possible_values(true)
+}
+
+/// Values of `--version`.
+#[derive(Clone, Copy, Debug)]
+pub struct FormatVersion(pub Version);
+
+impl ValueEnum for FormatVersion {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self(Version::V1), Self(Version::V2), Self(Version::Hybrid)]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self.0 {
+            Version::V1 => PossibleValue::new("1"),
+            Version::V2 => PossibleValue::new("2"),
+            Version::Hybrid => PossibleValue::new("hybrid"),
+        })
+    }
+}
+
+/// Values of `--preallocate`.
+#[derive(Clone, Copy, Debug)]
+pub struct Space(pub Preallocate);
+
+impl ValueEnum for Space {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self(Preallocate::Sparse), Self(Preallocate::Full)]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(match self.0 {
+            Preallocate::Sparse => "sparse",
+            Preallocate::Full => "full",
+        }))
+    }
+}
+
+/// Values of `--strategy`.
+#[derive(Clone, Copy, Debug)]
+pub struct Strategy(pub RequestStrategy);
+
+impl ValueEnum for Strategy {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self(RequestStrategy::PrioritizeFastest),
+            Self(RequestStrategy::FuzzyPrioritized),
+            Self(RequestStrategy::StrictlyPrioritized),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(match self.0 {
+            RequestStrategy::PrioritizeFastest => "fastest",
+            RequestStrategy::FuzzyPrioritized => "fuzzy",
+            RequestStrategy::StrictlyPrioritized => "strict",
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_sound() {
+        command().debug_assert();
+    }
+}

@@ -1,0 +1,165 @@
+//! `get`: fetches content.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use anabranch_content::info::FileEntry;
+use anabranch_swarm::{AddOptions, Event, EventKind, FileFilter, Session, SessionConfig, Source as SwarmSource};
+use serde_json::{Map, json};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::check_trackers;
+use crate::cli::GetFlags;
+use crate::exit::{Code, Failure};
+use crate::output::Chatter;
+use crate::patterns::{self, FilePattern};
+use crate::run::{self, Content, Watch};
+use crate::source::{self, Source};
+
+/// Runs the command.
+pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    check_trackers(&flags.tracker)?;
+    let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
+    for source in &sources {
+        if let Source::Torrent(metainfo) = source {
+            patterns::check(&flags.files, &metainfo.info).map_err(Failure::input)?;
+        }
+    }
+    let mut peers = Vec::new();
+    for peer in &flags.session.peer {
+        peers.extend(peer.resolve()?);
+    }
+    run::block_on(async {
+        let interrupted = run::interrupts()?;
+        let config = SessionConfig {
+            strategy: flags.strategy.0,
+            preallocate: flags.preallocate.0,
+            state_dir: flags.state_dir.clone(),
+            ..run::session_config(&flags.session)
+        };
+        let (session, events) = run::start(&flags.session, config, chatter)?;
+        let mut watch = Watch::new(chatter, flags.session.json);
+        let ended = match add_all(&session, &flags, sources, &peers, &mut watch) {
+            Ok(()) => tokio::select! {
+                ended = follow(&session, events, &flags, &mut watch) => ended,
+                () = interrupted.notified() => Ok(interruption(&mut watch)),
+            },
+            Err(failure) => Err(failure),
+        };
+        watch.close();
+        session.shutdown().await;
+        ended
+    })
+}
+
+/// What being interrupted means: with `--seed`, that is the way to end.
+fn interruption(watch: &mut Watch) -> Code {
+    if watch.contents.values().all(|content| content.finished) {
+        return Code::Success;
+    }
+    watch.note("interrupted; the same command goes on where this one ended");
+    Code::Interrupted
+}
+
+fn add_all(
+    session: &Session,
+    flags: &GetFlags,
+    sources: Vec<Source>,
+    peers: &[SocketAddr],
+    watch: &mut Watch,
+) -> Result<(), Failure> {
+    let mut alone = Vec::new();
+    for source in sources {
+        let (source, name, lonely, select) = match source {
+            Source::Torrent(metainfo) => {
+                let (name, lonely) = (metainfo.info.name.clone(), metainfo.trackers.is_empty());
+                (SwarmSource::Metainfo(metainfo), name, lonely, Vec::new())
+            }
+            Source::Magnet(magnet) => {
+                let name = magnet.name.clone().unwrap_or_else(|| source::hash_name(&magnet.hashes));
+                let lonely = magnet.trackers.is_empty() && magnet.peers.is_empty();
+                let select = magnet.select_only.clone();
+                (SwarmSource::Magnet(magnet), name, lonely, select)
+            }
+        };
+        let content = Content::new(name.clone(), source::hash_name(&source.hashes()), folder(flags));
+        let options = AddOptions {
+            dir: flags.dir.clone(),
+            peers: peers.to_vec(),
+            trackers: flags.tracker.clone(),
+            files: file_filter(flags.files.clone(), select),
+            sequential: flags.sequential,
+            limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
+            limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
+            recheck: flags.recheck,
+            ..AddOptions::default()
+        };
+        let id =
+            session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
+        watch.contents.insert(id, content);
+        if lonely && peers.is_empty() && flags.tracker.is_empty() {
+            alone.push(name);
+        }
+    }
+    for name in alone {
+        watch.note(format_args!("{name}: no tracker and no --peer is known: waiting for peers that connect to us"));
+    }
+    Ok(())
+}
+
+fn folder(flags: &GetFlags) -> Map<String, serde_json::Value> {
+    Map::from_iter([("dir".to_owned(), json!(flags.dir.to_string_lossy()))])
+}
+
+/// What `--files` says, or else the link (BEP 53).
+fn file_filter(patterns: Vec<FilePattern>, select: Vec<RangeInclusive<u32>>) -> Option<FileFilter> {
+    if !patterns.is_empty() {
+        return Some(Box::new(move |_, file: &FileEntry| patterns::wanted(&patterns, file)));
+    }
+    if select.is_empty() {
+        return None;
+    }
+    Some(Box::new(move |index, _: &FileEntry| {
+        u32::try_from(index).is_ok_and(|index| select.iter().any(|range| range.contains(&index)))
+    }))
+}
+
+/// Until everything is there (with `--seed`: forever) or nothing more can be had.
+async fn follow(
+    session: &Session,
+    mut events: UnboundedReceiver<Event>,
+    flags: &GetFlags,
+    watch: &mut Watch,
+) -> Result<Code, Failure> {
+    let mut ticks = watch.ticks();
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.recv() => {
+                // The names in a magnet link's content are only known now.
+                if let (EventKind::Started { .. }, Some(info)) = (&event.kind, session.info(event.torrent)) {
+                    patterns::check(&flags.files, &info).map_err(Failure::input)?;
+                }
+                watch.on_event(session, &event)?;
+                if let Some(ended) = ended(watch, flags.seed) {
+                    return ended;
+                }
+            }
+            _ = ticks.tick() => watch.tick(session)?,
+        }
+    }
+}
+
+/// How it ended, if it did.
+fn ended(watch: &Watch, seed: bool) -> Option<Result<Code, Failure>> {
+    let contents = || watch.contents.values();
+    if contents().any(|content| !content.finished && content.failed.is_none()) {
+        return None;
+    }
+    let failed = contents().find_map(|content| content.failed.as_ref().map(|reason| (&content.name, reason)));
+    match failed {
+        Some((name, reason)) => Some(Err(Failure::new(Code::Failed, format!("{name}: {reason}")))),
+        None if seed => None,
+        None => Some(Ok(Code::Success)),
+    }
+}

@@ -1,0 +1,262 @@
+//! `share`: shares files, folders and torrents until interrupted.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anabranch_content::create::create;
+use anabranch_content::metainfo::Metainfo;
+use anabranch_swarm::{AddOptions, Event, EventKind, Session, Source, TorrentId};
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::create::save;
+use super::{check_trackers, create_failure, create_options, first_misfit};
+use crate::address::reachable;
+use crate::cli::ShareFlags;
+use crate::exit::{Code, Failure};
+use crate::output::{self, Chatter};
+use crate::run::{self, Content, Watch};
+use crate::source;
+use crate::status::Meter;
+use crate::units;
+
+/// Something to share, ready to be added.
+struct Shared {
+    metainfo: Metainfo,
+    /// The folder that its files are in.
+    dir: PathBuf,
+    /// Nothing has to be verified any more.
+    trusted: bool,
+    /// Where its torrent is, if it is in a file.
+    torrent_file: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    check_trackers(&flags.make.tracker)?;
+    let made = flags.paths.iter().filter(|path| !is_torrent(path)).count();
+    if flags.torrent_out.is_some() && made != 1 {
+        return Err(Failure::usage("`--torrent-out` saves the torrent of one PATH: give exactly one file or folder"));
+    }
+    let mut peers = Vec::new();
+    for peer in &flags.session.peer {
+        peers.extend(peer.resolve()?);
+    }
+    run::block_on(async {
+        let interrupted = run::interrupts()?;
+        let (session, events) = run::start(&flags.session, run::session_config(&flags.session), chatter)?;
+        let mut watch = Watch::new(chatter, flags.session.json);
+        let ended = async {
+            if !flags.session.json {
+                let addresses: Vec<String> = session
+                    .listening()
+                    .iter()
+                    .flat_map(|address| reachable(*address))
+                    .map(|address| address.to_string())
+                    .collect();
+                output::line(format_args!("listening on {}", addresses.join(" ")))?;
+            }
+            for path in &flags.paths {
+                let Some(shared) = prepare(path, &flags, chatter, &interrupted).await? else {
+                    return Ok(Code::Success);
+                };
+                add(&session, &flags, shared, &peers, &mut watch)?;
+            }
+            tokio::select! {
+                failure = follow(&session, events, &flags, &mut watch) => Err(failure),
+                () = interrupted.notified() => Ok(Code::Success),
+            }
+        };
+        let ended = ended.await;
+        watch.close();
+        session.shutdown().await;
+        ended
+    })
+}
+
+fn is_torrent(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("torrent")) && path.is_file()
+}
+
+/// Reads a torrent or makes one; `None` when interrupted meanwhile.
+async fn prepare(
+    path: &Path,
+    flags: &ShareFlags,
+    chatter: Chatter,
+    interrupted: &Notify,
+) -> Result<Option<Shared>, Failure> {
+    if path.to_str().is_some_and(|text| text.starts_with("magnet:")) {
+        return Err(Failure::input(
+            "a magnet link cannot be shared without its torrent: use `get --seed`, or give the torrent",
+        ));
+    }
+    if is_torrent(path) {
+        return torrent(path, flags).map(Some);
+    }
+    let path = path.canonicalize().map_err(|error| {
+        Failure::input(format!("cannot read {}: {error}; give a file, a folder or a .torrent file", path.display()))
+    })?;
+    let Some(dir) = path.parent().map(Path::to_path_buf) else {
+        return Err(Failure::input("the root folder has no name to be shared under: share folders in it"));
+    };
+    let options = create_options(&flags.make)?;
+    let mut meter = Meter::new(chatter, "hashing");
+    let cancel = Arc::new(AtomicBool::new(false));
+    let (canceled, hashed) = (Arc::clone(&cancel), path.clone());
+    let mut work = tokio::task::spawn_blocking(move || {
+        let created = create(&hashed, &options, &canceled, |done, total| meter.show(done, total));
+        meter.clear();
+        created
+    });
+    let created = tokio::select! {
+        created = &mut work => created.map_err(|error| Failure::new(Code::Failed, error))?.map_err(|error| create_failure(&error))?,
+        () = interrupted.notified() => {
+            cancel.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
+    };
+    let metainfo = Metainfo::parse(&created.metainfo)
+        .map_err(|error| Failure::input(format!("{} cannot be shared: {error}", path.display())))?;
+    if let Some(file) = first_misfit(&metainfo.info, &dir) {
+        let message =
+            format!("{} cannot be shared: others would get one of its files as {file}; rename it", path.display());
+        return Err(Failure::input(message));
+    }
+    if let Some(out) = &flags.torrent_out {
+        save(out, &created.metainfo)?;
+    }
+    Ok(Some(Shared { metainfo, dir, trusted: true, torrent_file: flags.torrent_out.clone() }))
+}
+
+fn torrent(path: &Path, flags: &ShareFlags) -> Result<Shared, Failure> {
+    let metainfo = source::torrent(path)?;
+    let own = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let candidates = match &flags.data {
+        Some(data) => vec![data.clone()],
+        None => vec![own.to_path_buf(), env::current_dir().unwrap_or_else(|_| PathBuf::from("."))],
+    };
+    let has_any = |dir: &&PathBuf| metainfo.info.regular_files().any(|(_, file)| dir.join(&file.path).is_file());
+    let Some(dir) = candidates.iter().find(has_any).cloned() else {
+        let tried: Vec<String> = candidates.iter().map(|dir| dir.display().to_string()).collect();
+        let message = format!(
+            "no file of {} is in {}; give the folder above it with --data",
+            metainfo.info.name,
+            tried.join(" or ")
+        );
+        return Err(Failure::new(Code::Incomplete, message));
+    };
+    if let Some(file) = first_misfit(&metainfo.info, &dir).filter(|_| flags.no_verify) {
+        let message = format!(
+            "{file} is not in {} with its right size; leave --no-verify out to share what is good",
+            dir.display()
+        );
+        return Err(Failure::new(Code::Incomplete, message));
+    }
+    Ok(Shared { metainfo, dir, trusted: flags.no_verify, torrent_file: Some(path.to_path_buf()) })
+}
+
+fn add(
+    session: &Session,
+    flags: &ShareFlags,
+    shared: Shared,
+    peers: &[std::net::SocketAddr],
+    watch: &mut Watch,
+) -> Result<(), Failure> {
+    let Shared { metainfo, dir, trusted, torrent_file } = shared;
+    let (name, hashes) = (metainfo.info.name.clone(), metainfo.info.hashes);
+    let mut magnet = metainfo.magnet();
+    // What was made here has the trackers already.
+    let extra_trackers: Vec<String> =
+        flags.make.tracker.iter().filter(|url| !magnet.trackers.contains(url)).cloned().collect();
+    magnet.trackers.extend(extra_trackers.clone());
+    let addresses = session.listening().iter().flat_map(|address| reachable(*address));
+    magnet.peers = addresses.map(|address| address.to_string()).collect();
+    let mut extra = Map::new();
+    let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
+    put("magnet", magnet.to_string().into());
+    put("info_hash", source::hash_name(&hashes).into());
+    put("info_hash_v1", json!(hashes.v1.map(|hash| source::hex(&hash))));
+    put("info_hash_v2", json!(hashes.v2.map(|hash| source::hex(&hash))));
+    put("dir", dir.to_string_lossy().into());
+    put("torrent_file", json!(torrent_file.map(|path| path.to_string_lossy().into_owned())));
+    let options = AddOptions {
+        dir,
+        peers: peers.to_vec(),
+        trackers: extra_trackers,
+        limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
+        limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
+        read_only: true,
+        trusted,
+        ..AddOptions::default()
+    };
+    let source = Source::Metainfo(Box::new(metainfo));
+    let id =
+        session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
+    let content = Content::new(name, source::hash_name(&hashes), extra);
+    watch.contents.insert(id, content);
+    Ok(())
+}
+
+/// Shares as long as there is anything to share.
+async fn follow(
+    session: &Session,
+    mut events: UnboundedReceiver<Event>,
+    flags: &ShareFlags,
+    watch: &mut Watch,
+) -> Failure {
+    let mut ticks = watch.ticks();
+    loop {
+        let step = tokio::select! {
+            biased;
+            Some(event) = events.recv() => on_event(session, &event, flags, watch),
+            _ = ticks.tick() => watch.tick(session),
+        };
+        if let Err(failure) = step {
+            return failure;
+        }
+    }
+}
+
+fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Watch) -> Result<(), Failure> {
+    match event.kind {
+        EventKind::Started { pieces_have: 0, .. } => return on_nothing_there(session, event.torrent, watch),
+        // What is shared is complete from the start, mostly: nothing to tell.
+        EventKind::Finished => {
+            if let Some(content) = watch.contents.get_mut(&event.torrent) {
+                content.finished = true;
+            }
+            return Ok(());
+        }
+        _ => {}
+    }
+    watch.on_event(session, event)?;
+    let EventKind::Started { pieces_have, pieces_total, bytes_total, .. } = event.kind else { return Ok(()) };
+    let Some(content) = watch.contents.get(&event.torrent) else { return Ok(()) };
+    if flags.session.json {
+        return Ok(());
+    }
+    let link = content.extra.get("magnet").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = content.name.clone();
+    if pieces_have < pieces_total {
+        watch.note(format_args!(
+            "{name}: only {pieces_have} of {pieces_total} pieces are good and shared; `verify` says which"
+        ));
+    } else {
+        watch.note(format_args!("sharing {name}, {}", units::bytes(bytes_total)));
+    }
+    output::line(link)
+}
+
+/// None of a content's pieces is good. The others go on; without others there is nothing to do.
+fn on_nothing_there(session: &Session, id: TorrentId, watch: &mut Watch) -> Result<(), Failure> {
+    let Some(content) = watch.contents.get(&id) else { return Ok(()) };
+    let dir = content.extra.get("dir").and_then(Value::as_str).unwrap_or_default();
+    let reason = format!("no piece of {} in {dir} is good; give the right folder with --data", content.name);
+    if watch.contents.values().all(|other| other.failed.is_some() || other.hash == content.hash) {
+        return Err(Failure::new(Code::Incomplete, reason));
+    }
+    watch.on_event(session, &Event { torrent: id, kind: EventKind::Failed { reason } })
+}

@@ -1,0 +1,184 @@
+//! `show`: what a torrent or magnet link holds.
+
+use std::fmt::Write;
+
+use anabranch_content::info::{FileKind, Version};
+use anabranch_content::magnet::Magnet;
+use anabranch_content::metainfo::Metainfo;
+use serde_json::{Value, json};
+
+use crate::cli::ShowFlags;
+use crate::exit::{Code, Failure};
+use crate::output::{self, Chatter, one_line};
+use crate::source::{self, Source, hex};
+use crate::units;
+
+/// Runs the command.
+pub fn run(flags: &ShowFlags, chatter: Chatter) -> Result<Code, Failure> {
+    let text = match (source::load(&flags.source)?, flags.json) {
+        (Source::Torrent(metainfo), true) => torrent_json(&metainfo).to_string(),
+        (Source::Torrent(metainfo), false) => torrent_text(&metainfo, chatter.verbose),
+        (Source::Magnet(magnet), true) => magnet_json(&magnet).to_string(),
+        (Source::Magnet(magnet), false) => magnet_text(&magnet),
+    };
+    output::line(text.trim_end())?;
+    Ok(Code::Success)
+}
+
+/// `1`, `2` or `hybrid`, as `create --version` takes it.
+pub fn version_name(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "1",
+        Version::V2 => "2",
+        Version::Hybrid => "hybrid",
+    }
+}
+
+fn torrent_json(metainfo: &Metainfo) -> Value {
+    let info = &metainfo.info;
+    let files: Vec<Value> = info
+        .files
+        .iter()
+        .enumerate()
+        .map(|(index, file)| {
+            let mut entry = json!({
+                "index": index,
+                "path": file.path.to_string_lossy(),
+                "length": file.length,
+                "offset": file.offset,
+                "kind": match file.kind { FileKind::Regular => "file", FileKind::Pad => "pad", FileKind::Symlink { .. } => "symlink" },
+                "executable": file.executable,
+                "hidden": file.hidden,
+            });
+            if let FileKind::Symlink { target } = &file.kind {
+                entry["target"] = target.to_string_lossy().into();
+            }
+            if let Some(root) = &file.root {
+                entry["pieces_root"] = hex(root).into();
+            }
+            entry
+        })
+        .collect();
+    json!({
+        "kind": "torrent",
+        "name": info.name,
+        "version": version_name(info.version),
+        "info_hash_v1": info.hashes.v1.map(|hash| hex(&hash)),
+        "info_hash_v2": info.hashes.v2.map(|hash| hex(&hash)),
+        "magnet": metainfo.magnet().to_string(),
+        "size": info.content_size(),
+        "piece_length": info.geometry.piece_length(),
+        "piece_count": info.geometry.piece_count(),
+        "private": info.private,
+        "files": files,
+        "trackers": metainfo.trackers,
+        "web_seeds": metainfo.web_seeds,
+        "http_seeds": metainfo.http_seeds,
+        "nodes": metainfo.nodes,
+        "comment": metainfo.comment,
+        "created_by": metainfo.created_by,
+        "creation_date": metainfo.creation_date.map(|date| output::unix_seconds(date) as u64),
+    })
+}
+
+/// One `name  value` line.
+fn field(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{name:<14}{}", one_line(&value.to_string()));
+}
+
+fn torrent_text(metainfo: &Metainfo, pads: bool) -> String {
+    let info = &metainfo.info;
+    let mut text = String::new();
+    field(&mut text, "name", &info.name);
+    field(&mut text, "size", format_args!("{} ({} bytes)", units::bytes(info.content_size()), info.content_size()));
+    let pieces = (info.geometry.piece_count(), units::bytes(info.geometry.piece_length().into()));
+    field(&mut text, "pieces", format_args!("{} of {}", pieces.0, pieces.1));
+    field(&mut text, "version", version_name(info.version));
+    hashes_text(&mut text, &info.hashes);
+    if info.private {
+        field(&mut text, "private", "yes: peers from its trackers only");
+    }
+    for (tier, urls) in metainfo.trackers.iter().enumerate() {
+        urls.iter().for_each(|url| field(&mut text, &format!("tracker {}", tier + 1), url));
+    }
+    metainfo.web_seeds.iter().chain(&metainfo.http_seeds).for_each(|url| field(&mut text, "web seed", url));
+    for (name, value) in [("comment", &metainfo.comment), ("created by", &metainfo.created_by)] {
+        value.iter().for_each(|value| field(&mut text, name, value));
+    }
+    if let Some(date) = metainfo.creation_date {
+        field(&mut text, "created", date_text(output::unix_seconds(date) as u64));
+    }
+    field(&mut text, "magnet", metainfo.magnet());
+    field(&mut text, "files", info.regular_files().count());
+    for file in info.files.iter().filter(|file| pads || file.kind != FileKind::Pad) {
+        let mut path = file.path.display().to_string();
+        match &file.kind {
+            FileKind::Symlink { target } => path.push_str(&format!(" -> {}", target.display())),
+            FileKind::Pad => path.push_str(" (padding)"),
+            FileKind::Regular => {}
+        }
+        field(&mut text, &format!("{:>12}", units::bytes(file.length)), path);
+    }
+    text
+}
+
+fn hashes_text(text: &mut String, hashes: &anabranch_content::info::InfoHashes) {
+    hashes.v1.iter().for_each(|hash| field(text, "info-hash v1", hex(hash)));
+    hashes.v2.iter().for_each(|hash| field(text, "info-hash v2", hex(hash)));
+}
+
+/// UTC, from days since 1970 by the civil calendar.
+fn date_text(seconds: u64) -> String {
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    // Days are counted from 0000-03-01, so that leap days end the years; 400 years have 146,097 days.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", time / 3600, time / 60 % 60, time % 60)
+}
+
+fn magnet_json(magnet: &Magnet) -> Value {
+    json!({
+        "kind": "magnet",
+        "name": magnet.name,
+        "info_hash_v1": magnet.hashes.v1.map(|hash| hex(&hash)),
+        "info_hash_v2": magnet.hashes.v2.map(|hash| hex(&hash)),
+        "magnet": magnet.to_string(),
+        "trackers": magnet.trackers.iter().map(|url| vec![url]).collect::<Vec<_>>(),
+        "web_seeds": magnet.web_seeds,
+        "peers": magnet.peers,
+        "select_only": magnet.select_only.iter().map(|range| [*range.start(), *range.end()]).collect::<Vec<_>>(),
+    })
+}
+
+fn magnet_text(magnet: &Magnet) -> String {
+    let mut text = String::new();
+    magnet.name.iter().for_each(|name| field(&mut text, "name", name));
+    hashes_text(&mut text, &magnet.hashes);
+    magnet.trackers.iter().for_each(|url| field(&mut text, "tracker", url));
+    magnet.web_seeds.iter().for_each(|url| field(&mut text, "web seed", url));
+    magnet.peers.iter().for_each(|peer| field(&mut text, "peer", peer));
+    for range in &magnet.select_only {
+        field(&mut text, "only files", format_args!("{} to {}", range.start(), range.end()));
+    }
+    field(&mut text, "magnet", magnet);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_follow_the_calendar() {
+        assert_eq!(date_text(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date_text(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(date_text(1_735_689_599), "2024-12-31 23:59:59 UTC");
+    }
+}

@@ -1,0 +1,150 @@
+//! `verify`: checks files against a torrent.
+
+use std::sync::atomic::AtomicBool;
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::info::FileKind;
+use anabranch_content::verify::{FileState, Report, verify};
+use serde_json::json;
+
+use crate::cli::VerifyFlags;
+use crate::exit::{Code, Failure};
+use crate::output::{self, Chatter, one_line};
+use crate::source;
+use crate::status::Meter;
+use crate::units;
+
+/// Ranges of bad pieces in the text form; the JSON form has all.
+const RANGES_SHOWN_MAX: usize = 20;
+
+/// Runs the command.
+pub fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
+    let metainfo = source::torrent(&flags.torrent)?;
+    if !flags.dir.is_dir() {
+        let message =
+            format!("{} is not a folder; give the folder that holds {}", flags.dir.display(), metainfo.info.name);
+        return Err(Failure::input(message));
+    }
+    let mut meter = Meter::new(chatter, "verifying");
+    let report = verify(&metainfo.info, &metainfo.piece_layers, &flags.dir, &AtomicBool::new(false), |done, total| {
+        meter.show(done, total);
+    });
+    meter.clear();
+    let report = report.map_err(Failure::input)?;
+    let bad = bad_ranges(&report.pieces);
+    if flags.json {
+        output::line(json(&metainfo.info, &report, &bad))?;
+    } else {
+        output::line(text(&metainfo.info, &report, &bad, chatter).trim_end())?;
+    }
+    if report.is_complete() {
+        return Ok(Code::Success);
+    }
+    if report
+        .files
+        .iter()
+        .zip(&metainfo.info.files)
+        .all(|(found, file)| !file.is_regular() || found.state == FileState::Missing)
+    {
+        chatter.note(format_args!(
+            "nothing of {} is in {}: give the folder above it",
+            metainfo.info.name,
+            flags.dir.display()
+        ));
+    }
+    Ok(Code::Incomplete)
+}
+
+/// First and last piece of each run of bad ones.
+fn bad_ranges(good: &Bitfield) -> Vec<[u32; 2]> {
+    let mut ranges: Vec<[u32; 2]> = Vec::new();
+    for piece in good.iter_zeros() {
+        match ranges.last_mut() {
+            Some([_, last]) if *last + 1 == piece => *last = piece,
+            _ => ranges.push([piece, piece]),
+        }
+    }
+    ranges
+}
+
+/// A state's name in JSON and text, and what it says beside that.
+fn state_name(state: FileState) -> (&'static str, Option<String>) {
+    let has = |actual| Some(format!("has {actual} bytes"));
+    match state {
+        FileState::Complete => ("complete", None),
+        FileState::Damaged => ("damaged", None),
+        FileState::Missing => ("missing", None),
+        FileState::Short { actual } => ("short", has(actual)),
+        FileState::Long { actual } => ("long", has(actual)),
+        FileState::WrongKind => ("wrong_kind", None),
+        FileState::Unreadable(kind) => ("unreadable", Some(kind.to_string())),
+    }
+}
+
+fn json(info: &anabranch_content::info::Info, report: &Report, bad: &[[u32; 2]]) -> serde_json::Value {
+    let files = info.files.iter().zip(&report.files).filter(|(file, _)| file.kind != FileKind::Pad);
+    let files: Vec<_> = files
+        .map(|(file, found)| {
+            let (state, detail) = state_name(found.state);
+            json!({
+                "path": file.path.to_string_lossy(),
+                "length": file.length,
+                "state": state,
+                "detail": detail,
+                "bytes_good": found.bytes_good,
+            })
+        })
+        .collect();
+    json!({
+        "name": info.name,
+        "torrent": source::hash_name(&info.hashes),
+        "complete": report.is_complete(),
+        "pieces_good": report.pieces.count(),
+        "pieces_total": report.pieces.len(),
+        "bad_pieces": bad,
+        "files": files,
+    })
+}
+
+fn text(info: &anabranch_content::info::Info, report: &Report, bad: &[[u32; 2]], chatter: Chatter) -> String {
+    let mut lines = Vec::new();
+    let files = info.files.iter().zip(&report.files);
+    for (file, found) in files.filter(|(file, _)| chatter.verbose || file.kind != FileKind::Pad) {
+        let (state, detail) = state_name(found.state);
+        let detail = detail.map_or(String::new(), |detail| format!(" ({detail} of {})", file.length));
+        let percent = units::percent(found.bytes_good, file.length);
+        let percent = if file.length == 0 && found.state != FileState::Complete { 0.0 } else { percent };
+        lines.push(format!(
+            "{:<10} {percent:>5.1} %  {}{detail}",
+            state.replace('_', " "),
+            one_line(&file.path.display().to_string())
+        ));
+    }
+    if !bad.is_empty() {
+        let shown = bad.iter().take(RANGES_SHOWN_MAX);
+        let shown =
+            shown.map(|[first, last]| if first == last { first.to_string() } else { format!("{first}-{last}") });
+        let more = bad.len().saturating_sub(RANGES_SHOWN_MAX);
+        let more = if more > 0 { format!(" and {more} ranges more") } else { String::new() };
+        lines.push(format!("bad pieces: {}{more}", shown.collect::<Vec<_>>().join(" ")));
+    }
+    let (good, total) = (report.pieces.count(), report.pieces.len());
+    let verdict = if report.is_complete() { "complete" } else { "not complete" };
+    lines.push(format!("{}: {verdict}, {good} of {total} pieces are good", one_line(&info.name)));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_bad_pieces_are_ranges() {
+        let mut good = Bitfield::full(8);
+        for piece in [0, 3, 4, 5, 7] {
+            good.clear(piece);
+        }
+        assert_eq!(bad_ranges(&good), [[0, 0], [3, 5], [7, 7]]);
+        assert!(bad_ranges(&Bitfield::full(3)).is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! Errors as users meet them: one line that names the input and the remedy, and an exit code that scripts can rely on.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// What the program ends with. The numbers are stable; `docs/cli.md` documents them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Everything that was asked for is done.
+    Success = 0,
+    /// Something failed that no other code is for.
+    Failed = 1,
+    /// The command line, an environment variable or the configuration file is wrong.
+    Usage = 2,
+    /// A torrent, magnet link or path given cannot be read, or is refused.
+    Input = 3,
+    /// The content is not complete, or does not match its hashes.
+    Incomplete = 4,
+    /// Files cannot be written.
+    Storage = 5,
+    /// An address cannot be listened on or looked up.
+    Network = 6,
+    /// Interrupted before it was complete.
+    Interrupted = 130,
+    /// Nobody reads standard output any more; the code of a program that SIGPIPE ended.
+    StdoutClosed = 141,
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        ExitCode::from(code as u8)
+    }
+}
+
+/// Why the program ends without having done what it should.
+#[derive(Debug)]
+pub struct Failure {
+    /// What to end with.
+    pub code: Code,
+    /// One line, without "error:" before it.
+    message: String,
+}
+
+impl Failure {
+    /// A failure of the kind `code`.
+    pub fn new(code: Code, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    /// Wrong usage.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Code::Usage, message)
+    }
+
+    /// Bad input.
+    pub fn input(message: impl fmt::Display) -> Self {
+        Self::new(Code::Input, message)
+    }
+
+    /// Standard output cannot be written to.
+    pub fn stdout(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::new(Code::StdoutClosed, ""),
+            _ => Self::new(Code::Failed, format!("cannot write to standard output: {error}")),
+        }
+    }
+
+    /// The runtime does not start.
+    pub fn runtime(error: io::Error) -> Self {
+        Self::new(Code::Failed, format!("cannot start: {error}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,382 @@
+//! A session with its signals, events and progress: what `get` and `share` have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::choker::{self, Slots};
+use anabranch_swarm::{Event, EventKind, Progress, Session, SessionConfig, SessionError, TorrentId};
+use serde_json::{Map, Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::LocalSet;
+
+use crate::cli::SessionFlags;
+use crate::exit::{Code, Failure};
+use crate::output::{self, Chatter};
+use crate::status::StatusLines;
+use crate::{events, system, units};
+
+/// The port that BitTorrent peers expect first.
+const LISTEN_PORT: u16 = 6881;
+/// How often progress is told in JSON.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// How often progress is drawn.
+const DRAW_EVERY: Duration = Duration::from_millis(250);
+/// Contents with a line of their own; the others share one.
+const LINES_MAX: usize = 8;
+/// Threads for what blocks: opening files, checking, looking up names. Each costs memory, and disks gain nothing from more.
+const BLOCKING_THREADS_MAX: usize = 8;
+
+/// Runs `work` on a runtime of one thread. What still blocks when it is done is not waited for.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build()
+        .map_err(Failure::runtime)?;
+    let done = LocalSet::new().block_on(&runtime, work);
+    runtime.shutdown_background();
+    done
+}
+
+/// Says when the user or the system asks to end. A second time ends the program at once.
+pub fn interrupts() -> Result<Rc<Notify>, Failure> {
+    let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+        .map(|kind| signal(kind).map_err(Failure::runtime))
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
+    let asked = Rc::new(Notify::new());
+    let told = Rc::clone(&asked);
+    tokio::task::spawn_local(async move {
+        next_signal(&mut signals).await;
+        told.notify_one();
+        next_signal(&mut signals).await;
+        std::process::exit(Code::Interrupted as i32);
+    });
+    Ok(asked)
+}
+
+async fn next_signal(signals: &mut [tokio::signal::unix::Signal]) {
+    std::future::poll_fn(|context| {
+        let any = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+        if any { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+/// The session's choices, as the flags say.
+pub fn session_config(flags: &SessionFlags) -> SessionConfig {
+    let rate = |rate: Option<units::Rate>| rate.map(|rate| rate.0);
+    let defaults = SessionConfig::default();
+    let connections_max = flags.max_connections as usize;
+    SessionConfig {
+        connections_max,
+        torrent_connections_max: defaults.torrent_connections_max.min(connections_max),
+        limit_down: rate(flags.limit_down),
+        limit_up: rate(flags.limit_up),
+        peer_limit_down: rate(flags.peer_limit_down),
+        peer_limit_up: rate(flags.peer_limit_up),
+        buffer_bytes: flags.memory.0,
+        choker: choker::Config {
+            slots: flags.upload_slots.map_or(Slots::Auto, |slots| Slots::Fixed(slots as usize)),
+            upload_limit_bytes: rate(flags.limit_up),
+            ..defaults.choker
+        },
+        pex: !flags.no_pex,
+        ..defaults
+    }
+}
+
+/// Starts a session that listens where the flags say, and tells where that is.
+pub fn start(
+    flags: &SessionFlags,
+    config: SessionConfig,
+    chatter: Chatter,
+) -> Result<(Session, UnboundedReceiver<Event>), Failure> {
+    system::raise_open_files_limit();
+    let with = |listen: Vec<SocketAddr>| Session::start(SessionConfig { listen, ..config.clone() });
+    let started = if flags.listen.is_empty() {
+        start_anywhere(&with, chatter)
+    } else {
+        with(flags.listen.iter().map(|endpoint| endpoint.socket_addr()).collect())
+    };
+    let started = started.map_err(|error| match error {
+        SessionError::Listen { address, source } => listen_failure(address, &source),
+        SessionError::Threads(error) => Failure::runtime(error),
+    })?;
+    for address in started.0.listening() {
+        if flags.json {
+            output::json_event("listening", json!({ "address": address.to_string(), "port": address.port() }))?;
+        } else if chatter.verbose {
+            chatter.note(format_args!("listening on {address}"));
+        }
+    }
+    Ok(started)
+}
+
+/// Both families on the usual port; where that is taken, on any; where there is no IPv6, on IPv4.
+fn start_anywhere<T>(
+    with: &impl Fn(Vec<SocketAddr>) -> Result<T, SessionError>,
+    chatter: Chatter,
+) -> Result<T, SessionError> {
+    let taken = |error: &SessionError| matches!(error, SessionError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse);
+    let both = |port| match with(vec![(Ipv6Addr::UNSPECIFIED, port).into()]) {
+        Err(error) if !taken(&error) => with(vec![(Ipv4Addr::UNSPECIFIED, port).into()]),
+        tried => tried,
+    };
+    match both(LISTEN_PORT) {
+        Err(error) if taken(&error) => {
+            if chatter.verbose {
+                chatter.note(format_args!("port {LISTEN_PORT} is taken: listening on another"));
+            }
+            both(0)
+        }
+        tried => tried,
+    }
+}
+
+/// An address cannot be listened on.
+pub fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure {
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => "another program has it: give another port, or 0 for any",
+        io::ErrorKind::AddrNotAvailable => "give an address of this machine",
+        io::ErrorKind::PermissionDenied => "give a port above 1023",
+        _ => "give another address with --listen",
+    };
+    Failure::new(Code::Network, format!("cannot listen on {address}: {error}; {remedy}"))
+}
+
+/// One content that is watched.
+#[derive(Debug)]
+pub struct Content {
+    /// As users know it.
+    pub name: String,
+    /// As events name it.
+    pub hash: String,
+    /// Fields that its `started` event has beside the usual ones.
+    pub extra: Map<String, Value>,
+    /// When its transfer began.
+    pub started: Option<Instant>,
+    /// Everything wanted is there.
+    pub finished: bool,
+    /// It cannot be gone on with, and why.
+    pub failed: Option<String>,
+    checking: Option<(u64, u64)>,
+    told: Option<Value>,
+}
+
+impl Content {
+    /// A content that was just added.
+    pub fn new(name: String, hash: String, extra: Map<String, Value>) -> Self {
+        Self { name, hash, extra, started: None, finished: false, failed: None, checking: None, told: None }
+    }
+}
+
+/// Turns events and progress into lines.
+pub struct Watch {
+    /// What is watched.
+    pub contents: BTreeMap<TorrentId, Content>,
+    chatter: Chatter,
+    json: bool,
+    lines: Option<StatusLines>,
+    /// Trackers that failed: told once, until they answer.
+    failing: BTreeSet<(TorrentId, String)>,
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    pub fn new(chatter: Chatter, json: bool) -> Self {
+        let lines = (chatter.draws() && !json).then(StatusLines::default);
+        Self { contents: BTreeMap::new(), chatter, json, lines, failing: BTreeSet::new() }
+    }
+
+    /// When to call [`Watch::tick`].
+    pub fn ticks(&self) -> tokio::time::Interval {
+        let mut ticks = tokio::time::interval(if self.lines.is_some() { DRAW_EVERY } else { PROGRESS_EVERY });
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        ticks
+    }
+
+    /// Says something to people.
+    pub fn note(&mut self, text: impl std::fmt::Display) {
+        if let Some(lines) = &mut self.lines {
+            lines.clear();
+        }
+        self.chatter.note(text);
+    }
+
+    /// Prints an event of a content.
+    fn tell(&self, id: TorrentId, event: &str, fields: Value) -> Result<(), Failure> {
+        if !self.json {
+            return Ok(());
+        }
+        let mut all = Map::new();
+        if let Some(content) = self.contents.get(&id) {
+            all.insert("torrent".into(), content.hash.as_str().into());
+            all.insert("name".into(), content.name.as_str().into());
+        }
+        if let Value::Object(fields) = fields {
+            all.extend(fields);
+        }
+        output::json_event(event, Value::Object(all))
+    }
+
+    /// Something happened.
+    pub fn on_event(&mut self, session: &Session, event: &Event) -> Result<(), Failure> {
+        let id = event.torrent;
+        let now = Instant::now();
+        let Some(content) = self.contents.get_mut(&id) else { return Ok(()) };
+        let (name, mut fields) = events::json(&event.kind);
+        match &event.kind {
+            EventKind::Metadata { name, .. } => content.name.clone_from(name),
+            EventKind::Checking { bytes_done, bytes_total } => content.checking = Some((*bytes_done, *bytes_total)),
+            EventKind::Started { .. } => {
+                content.started = Some(now);
+                content.checking = None;
+                if let Value::Object(fields) = &mut fields {
+                    fields.extend(content.extra.clone());
+                }
+            }
+            EventKind::Failed { reason } => content.failed = Some(reason.clone()),
+            EventKind::Tracker { url, .. } => {
+                self.failing.remove(&(id, url.clone()));
+            }
+            EventKind::Finished => return self.on_finished(session, id, now),
+            _ => {}
+        }
+        let known = match &event.kind {
+            EventKind::TrackerFailed { url, .. } => !self.failing.insert((id, url.clone())),
+            _ => false,
+        };
+        self.tell(id, name, fields)?;
+        let said = |always: bool| !self.json && (always && !known || self.chatter.verbose);
+        if let Some((_, text)) = events::note(&event.kind).filter(|(always, _)| said(*always)) {
+            let label = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
+            self.note(format_args!("{label}: {text}"));
+        }
+        Ok(())
+    }
+
+    fn on_finished(&mut self, session: &Session, id: TorrentId, now: Instant) -> Result<(), Failure> {
+        let Some(content) = self.contents.get_mut(&id) else { return Ok(()) };
+        if std::mem::replace(&mut content.finished, true) {
+            return Ok(());
+        }
+        let took = content.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started));
+        let Some(progress) = session.progress(id) else { return Ok(()) };
+        let stats = &progress.stats;
+        let text = if stats.downloaded_bytes == 0 {
+            format!("{}: complete, {}", content.name, units::bytes(progress.bytes_done))
+        } else {
+            let rate = stats.downloaded_bytes as f64 / took.as_secs_f64().max(0.001);
+            format!(
+                "{}: complete, {} received in {:.1} s, {}; {} sent",
+                content.name,
+                units::bytes(stats.downloaded_bytes),
+                took.as_secs_f64(),
+                units::rate(rate as u64),
+                units::bytes(stats.uploaded_bytes),
+            )
+        };
+        self.tell(id, "progress", events::progress(&progress))?;
+        let fields = json!({
+            "bytes_total": progress.bytes_total,
+            "downloaded": stats.downloaded_bytes,
+            "uploaded": stats.uploaded_bytes,
+            "wasted": stats.wasted_bytes,
+            "seconds": took.as_secs_f64(),
+        });
+        self.tell(id, "finished", fields)?;
+        if !self.json {
+            self.note(text);
+        }
+        Ok(())
+    }
+
+    /// Tells how things are.
+    pub fn tick(&mut self, session: &Session) -> Result<(), Failure> {
+        if self.json {
+            return self.tell_progress(session);
+        }
+        let Some(lines) = &mut self.lines else { return Ok(()) };
+        let mut shown = Vec::new();
+        let (mut others, mut down, mut up, mut peers) = (0, 0, 0, 0);
+        for (id, content) in &self.contents {
+            let Some(progress) = session.progress(*id) else { continue };
+            if shown.len() < LINES_MAX && (!content.finished || self.contents.len() <= LINES_MAX) {
+                shown.push(status(content, &progress));
+            } else {
+                others += 1;
+                down += progress.stats.download_rate_bytes;
+                up += progress.stats.upload_rate_bytes;
+                peers += progress.stats.peers;
+            }
+        }
+        if others > 0 {
+            shown.push(format!("{others} more  down {}  up {}  {peers} peers", units::rate(down), units::rate(up)));
+        }
+        lines.draw(&shown);
+        Ok(())
+    }
+
+    /// A `progress` event for each content; contents at rest are told of once.
+    fn tell_progress(&mut self, session: &Session) -> Result<(), Failure> {
+        let ids: Vec<TorrentId> = self.contents.keys().copied().collect();
+        for id in ids {
+            let Some(progress) = session.progress(id) else { continue };
+            let fields = events::progress(&progress);
+            let at_rest = self
+                .contents
+                .get(&id)
+                .is_some_and(|content| content.finished && content.told.as_ref() == Some(&fields));
+            if at_rest {
+                continue;
+            }
+            self.tell(id, "progress", fields.clone())?;
+            if let Some(content) = self.contents.get_mut(&id) {
+                content.told = Some(fields);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the progress lines away for good.
+    pub fn close(&mut self) {
+        if let Some(lines) = &mut self.lines {
+            lines.clear();
+        }
+        self.lines = None;
+    }
+}
+
+/// The progress line of one content.
+fn status(content: &Content, progress: &Progress) -> String {
+    let stats = &progress.stats;
+    let traffic = format!(
+        "down {:>11}  up {:>11}  {:>3} peers",
+        units::rate(stats.download_rate_bytes),
+        units::rate(stats.upload_rate_bytes),
+        stats.peers
+    );
+    let (name, paused) = (&content.name, if progress.paused { "  paused" } else { "" });
+    if let Some((done, total)) = content.checking {
+        return format!("verifying {:5.1} %  {name}", units::percent(done, total));
+    }
+    match progress.bytes_total {
+        None => format!("metadata  {traffic}  {name}"),
+        Some(total) => {
+            let percent = units::percent(progress.bytes_done, total);
+            let left = total.saturating_sub(progress.bytes_done);
+            let eta = match stats.download_rate_bytes {
+                _ if left == 0 => String::new(),
+                0 => "  ETA -".to_owned(),
+                rate => format!("  ETA {}", units::duration(Duration::from_secs(left / rate))),
+            };
+            format!("{percent:5.1} %  {traffic}{eta}{paused}  {name}")
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What the command line leaves open: environment, then configuration file.
+//!
+//! Both are put in as the defaults of flags before the command line is read for good, so that one set of definitions says
+//! what a value may be. Each value is tried on its flag alone first: an error then names the file and line, or the variable.
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use toml::de::{DeTable, DeValue};
+
+use crate::exit::Failure;
+use crate::units::{Rate, Size};
+
+/// Bytes in a configuration file: far above what all flags take.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Commands that make no use of settings, and must work to mend them.
+const UNSETTLED: [&str; 2] = ["completions", "man"];
+
+/// Reads `arguments`, with what the environment and the configuration file say beneath them. The inner error is clap's own, help
+/// and version among them.
+pub fn layered(command: Command, arguments: &[OsString]) -> Result<Result<ArgMatches, clap::Error>, Failure> {
+    let first = match command.clone().try_get_matches_from(arguments) {
+        Ok(first) => first,
+        Err(shown) => return Ok(Err(shown)),
+    };
+    let Some((name, _)) = first.subcommand() else { return Ok(Ok(first)) };
+    if UNSETTLED.contains(&name) {
+        return Ok(Ok(first));
+    }
+    let file = ConfigFile::load(&command, first.get_one::<PathBuf>("config").cloned())?;
+    let fill = |arg: Arg| -> Result<Arg, Failure> {
+        let Some(flag) = settable(&arg) else { return Ok(arg) };
+        let from_file =
+            || file.settings.get(&(Some(name.to_owned()), flag.clone())).or(file.settings.get(&(None, flag.clone())));
+        match environment(&arg, &flag)? {
+            Some(values) => Ok(arg.default_values(values)),
+            None => Ok(from_file().map_or(arg.clone(), |values| arg.default_values(values))),
+        }
+    };
+    let mut failed = None;
+    let mut fill = |arg: Arg| {
+        fill(arg.clone()).unwrap_or_else(|failure| {
+            failed.get_or_insert(failure);
+            arg
+        })
+    };
+    let filled = command.mut_args(&mut fill).mut_subcommand(name, |command| command.mut_args(&mut fill));
+    match failed {
+        Some(failure) => Err(failure),
+        None => Ok(filled.try_get_matches_from(arguments)),
+    }
+}
+
+/// The long name of a flag that may be set from elsewhere. Where the configuration file is cannot be.
+fn settable(arg: &Arg) -> Option<String> {
+    let flag = arg.get_long().filter(|flag| !["config", "help"].contains(flag));
+    flag.filter(|_| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)).map(str::to_owned)
+}
+
+fn variable(flag: &str) -> String {
+    format!("ANABRANCH_{}", flag.to_ascii_uppercase().replace('-', "_"))
+}
+
+/// What the environment says about a flag. An empty variable is as good as none; values of a list are separated by white space.
+fn environment(arg: &Arg, flag: &str) -> Result<Option<Vec<OsString>>, Failure> {
+    let name = variable(flag);
+    let Some(value) = std::env::var_os(&name).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let values: Vec<OsString> = match (arg.get_action(), value.to_str()) {
+        (ArgAction::Append, Some(text)) => text.split_whitespace().map(OsString::from).collect(),
+        _ => vec![value],
+    };
+    values.iter().try_for_each(|value| try_on(arg, flag, value, &name))?;
+    Ok(Some(values))
+}
+
+/// Whether a flag would take `value`.
+fn try_on(arg: &Arg, flag: &str, value: &OsStr, origin: &dyn fmt::Display) -> Result<(), Failure> {
+    let mut given = OsString::from(format!("--{flag}="));
+    given.push(value);
+    let alone = Command::new("setting").no_binary_name(true).disable_help_flag(true).arg(arg.clone());
+    alone.try_get_matches_from([given]).map(drop).map_err(|error| {
+        let shown = value.display();
+        let valid = match error.get(ContextKind::ValidValue) {
+            Some(ContextValue::Strings(valid)) if !valid.is_empty() => {
+                Some(format!("write one of {}", valid.join(", ")))
+            }
+            _ => None,
+        };
+        let why = valid.or_else(|| std::error::Error::source(&error).map(ToString::to_string));
+        Failure::usage(format!(
+            "{origin}: `{shown}` cannot be used for `{flag}`: {}",
+            why.unwrap_or("it is no value".into())
+        ))
+    })
+}
+
+/// What the configuration file says, checked: values by command (`None`: all that have the flag) and flag.
+#[derive(Debug, Default)]
+struct ConfigFile {
+    settings: BTreeMap<(Option<String>, String), Vec<OsString>>,
+}
+
+/// A place in the file, for errors.
+struct Place<'a> {
+    path: &'a PathBuf,
+    text: &'a str,
+}
+
+impl Place<'_> {
+    fn line(&self, span: Range<usize>) -> String {
+        let line = self.text.as_bytes().iter().take(span.start).filter(|byte| **byte == b'\n').count() + 1;
+        format!("{}:{line}", self.path.display())
+    }
+}
+
+impl ConfigFile {
+    fn load(command: &Command, given: Option<PathBuf>) -> Result<Self, Failure> {
+        let given =
+            given.or_else(|| std::env::var_os("ANABRANCH_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from));
+        let must_exist = given.is_some();
+        let Some(path) = given.or_else(default_path) else { return Ok(Self::default()) };
+        let mut text = String::new();
+        let read = File::open(&path).and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text));
+        match read {
+            Err(error) if error.kind() == ErrorKind::NotFound && !must_exist => return Ok(Self::default()),
+            Err(error) => {
+                let message =
+                    format!("cannot read the configuration file {}: {error}; correct or remove it", path.display());
+                return Err(Failure::usage(message));
+            }
+            Ok(length) if length as u64 > CONFIG_BYTES_MAX => {
+                let message =
+                    format!("the configuration file {} has more than {CONFIG_BYTES_MAX} bytes", path.display());
+                return Err(Failure::usage(message));
+            }
+            Ok(_) => {}
+        }
+        Self::parse(command, &Place { path: &path, text: &text })
+    }
+
+    fn parse(command: &Command, place: &Place<'_>) -> Result<Self, Failure> {
+        let table = DeTable::parse(place.text).map_err(|error| {
+            Failure::usage(format!("{}: {}", place.line(error.span().unwrap_or_default()), error.message()))
+        })?;
+        let mut file = Self::default();
+        for (key, value) in table.get_ref() {
+            let (name, line) = (key.get_ref().as_ref(), place.line(key.span()));
+            if let DeValue::Table(of_command) = value.get_ref() {
+                let Some(command) = command.find_subcommand(name) else {
+                    return Err(Failure::usage(format!(
+                        "{line}: `{name}` is no command; tables are named like commands"
+                    )));
+                };
+                for (key, value) in of_command {
+                    let (flag, line) = (key.get_ref().as_ref(), place.line(key.span()));
+                    let arg = find(command, flag).ok_or_else(|| unknown(&line, flag, &format!("`{name}`")))?;
+                    let values = values(arg, flag, value.get_ref(), &line)?;
+                    file.settings.insert((Some(name.to_owned()), flag.to_owned()), values);
+                }
+            } else {
+                let commands = std::iter::once(command).chain(command.get_subcommands());
+                let args: Vec<&Arg> = commands.filter_map(|command| find(command, name)).collect();
+                if args.is_empty() {
+                    return Err(unknown(&line, name, "any command"));
+                }
+                for arg in args {
+                    let values = values(arg, name, value.get_ref(), &line)?;
+                    file.settings.insert((None, name.to_owned()), values);
+                }
+            }
+        }
+        Ok(file)
+    }
+}
+
+fn find<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
+    command.get_arguments().find(|arg| settable(arg).is_some_and(|name| name == flag))
+}
+
+fn unknown(line: &str, key: &str, whose: &str) -> Failure {
+    Failure::usage(format!("{line}: `{key}` is not a flag of {whose}; `anabranch help` lists them"))
+}
+
+/// The values of a key, where they have the flag's type and the flag takes them.
+fn values(arg: &Arg, flag: &str, value: &DeValue<'_>, line: &str) -> Result<Vec<OsString>, Failure> {
+    let parser = arg.get_value_parser();
+    let is = |kind: TypeId| parser.type_id() == kind;
+    let (switch, number) = (is(TypeId::of::<bool>()), is(TypeId::of::<u32>()));
+    let amount = is(TypeId::of::<Rate>()) || is(TypeId::of::<Size>());
+    let list = matches!(arg.get_action(), ArgAction::Append);
+    let wanted = match () {
+        () if switch => "true or false",
+        () if number => "a whole number",
+        () if amount => "a whole number, or a text such as \"1MiB\"",
+        () if list => "a text, or a list of texts",
+        () => "a text",
+    };
+    let one = |value: &DeValue<'_>| match value {
+        DeValue::Boolean(answer) if switch => Some(OsString::from(answer.to_string())),
+        DeValue::Integer(digits) if number || amount => Some(OsString::from(digits.to_string())),
+        DeValue::String(text) if !switch && !number => Some(OsString::from(text.as_ref())),
+        _ => None,
+    };
+    let found = match value {
+        DeValue::Array(items) if list => items.iter().map(|item| one(item.get_ref())).collect(),
+        other => one(other).map(|value| vec![value]),
+    };
+    let found =
+        found.ok_or_else(|| Failure::usage(format!("{line}: `{flag}` must be {wanted}, not {}", value.type_str())))?;
+    found.iter().try_for_each(|value| try_on(arg, flag, value, &line))?;
+    Ok(found)
+}
+
+/// Where the XDG base directory specification puts it.
+fn default_path() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = folder("XDG_CONFIG_HOME").or_else(|| folder("HOME").map(|home| home.join(".config")));
+    config.map(|config| config.join("anabranch").join("config.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli;
+
+    fn parse(text: &str) -> Result<ConfigFile, String> {
+        let path = PathBuf::from("c.toml");
+        ConfigFile::parse(&cli::command(), &Place { path: &path, text }).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn keys_are_flags_at_the_top_or_in_a_commands_table() {
+        let file = parse("limit-up = \"1M\"\nquiet = true\n[get]\nlimit-up = 5\npeer = [\"192.0.2.1:1\"]\n").unwrap();
+        assert_eq!(file.settings[&(None, "limit-up".into())], ["1M"]);
+        assert_eq!(file.settings[&(None, "quiet".into())], ["true"]);
+        assert_eq!(file.settings[&(Some("get".into()), "limit-up".into())], ["5"]);
+        assert_eq!(file.settings[&(Some("get".into()), "peer".into())], ["192.0.2.1:1"]);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_file_line_and_key() {
+        for (text, line, needle) in [
+            ("\nlimitup = 1", 2, "`limitup` is not a flag of any command"),
+            ("[gett]\n", 1, "`gett` is no command"),
+            ("[verify]\nseed = true", 2, "`seed` is not a flag of `verify`"),
+            ("seed = 1", 1, "`seed` must be true or false, not integer"),
+            ("seed = \"yes\"", 1, "must be true or false, not string"),
+            ("dir = 5", 1, "`dir` must be a text, not integer"),
+            ("limit-up = [\"1M\"]", 1, "not array"),
+            ("max-connections = \"5\"", 1, "must be a whole number"),
+            ("max-connections = 0", 1, "`0` cannot be used for `max-connections`"),
+            ("\n\nlimit-up = \"fast\"", 3, "`fast` cannot be used for `limit-up`: write a number"),
+            ("strategy = \"best\"", 1, "write one of fastest, fuzzy, strict"),
+            ("peer = [1]", 1, "a text, or a list of texts"),
+            ("config = \"x\"", 1, "`config` is not a flag"),
+            ("a = = b", 1, ""),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(
+                message.starts_with(&format!("c.toml:{line}: ")) && message.contains(needle),
+                "{text:?}: {message}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_flag_that_can_be_set_has_one_variable() {
+        assert_eq!(variable("limit-up"), "ANABRANCH_LIMIT_UP");
+        for command in cli::command().get_subcommands() {
+            for arg in command.get_arguments().filter(|arg| arg.get_long().is_some()) {
+                assert!(settable(arg).is_some(), "{arg}");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! SOURCE as users write it: a .torrent file or a magnet link.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use anabranch_content::info::InfoHashes;
+use anabranch_content::magnet::Magnet;
+use anabranch_content::metainfo::{Metainfo, limits::METAINFO_BYTES_MAX};
+
+use crate::exit::Failure;
+
+/// A content as a user named it.
+#[derive(Debug)]
+pub enum Source {
+    /// A torrent file.
+    Torrent(Box<Metainfo>),
+    /// A magnet link.
+    Magnet(Box<Magnet>),
+}
+
+/// Reads what a user named.
+pub fn load(source: &OsStr) -> Result<Source, Failure> {
+    let text = source.to_str().unwrap_or_default();
+    let begins = |prefix: &str| text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
+    if begins("magnet:") {
+        let magnet = text.parse::<Magnet>().map_err(Failure::input)?;
+        return Ok(Source::Magnet(Box::new(magnet)));
+    }
+    if begins("http://") || begins("https://") {
+        return Err(Failure::input(format!(
+            "`{text}` is a web address: download the .torrent file first and give its path, or use a magnet link"
+        )));
+    }
+    torrent(Path::new(source)).map(|metainfo| Source::Torrent(Box::new(metainfo)))
+}
+
+/// Reads a torrent file.
+pub fn torrent(path: &Path) -> Result<Metainfo, Failure> {
+    let shown = path.display();
+    let unreadable = |error: std::io::Error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::NotFound => "give the path of a .torrent file or a magnet link",
+            std::io::ErrorKind::IsADirectory => "it is a folder; give a .torrent file or a magnet link",
+            _ => "make it readable",
+        };
+        Failure::input(format!("cannot read {shown}: {error}; {remedy}"))
+    };
+    let mut bytes = Vec::new();
+    let limit = METAINFO_BYTES_MAX as u64 + 1;
+    File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() > METAINFO_BYTES_MAX {
+        return Err(Failure::input(format!("{shown} is not a torrent: it has more than {METAINFO_BYTES_MAX} bytes")));
+    }
+    Metainfo::parse(&bytes).map_err(|error| {
+        Failure::input(format!(
+            "{shown} is not a torrent that can be used: {error}; get the file again from where it came"
+        ))
+    })
+}
+
+/// Hex, as everywhere.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The one hash that names a content in events: v1 where there is one.
+pub fn hash_name(hashes: &InfoHashes) -> String {
+    hashes.v1.map(|hash| hex(&hash)).or(hashes.v2.map(|hash| hex(&hash))).unwrap_or_default()
+}

@@ -1,0 +1,15 @@
+//! What std does not ask of the system.
+
+/// Lets this process open as many files and connections as it may: the soft limit of 1024 is for programs that use
+/// `select`, and a session with many contents needs more.
+pub fn raise_open_files_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls only read or fill the struct, which outlives them.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            // Where it fails the old limit stays, and opening says so when it is reached.
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Rates and sizes as users write them and as they are shown.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Bytes per second. `K`, `M`, `G` are powers of 1000, as links are measured; `KiB`, `MiB`, `GiB` powers of 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(pub u64);
+
+/// Bytes. All letters are powers of 1024, as memory and pieces are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+/// Why a text is no rate or size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// Something else.
+    #[error("write a number and a unit, such as {0}")]
+    Malformed(&'static str),
+    /// No room in 64 bits.
+    #[error("that is more than this program can count")]
+    TooLarge,
+    /// A limit of nothing moves nothing.
+    #[error("it must be more than 0; leave the limit out for none")]
+    Zero,
+}
+
+const RATE_EXAMPLES: &str = "500K, 10M or 1.5MiB (bytes per second)";
+const SIZE_EXAMPLES: &str = "16KiB, 1MiB or 65536";
+
+impl FromStr for Rate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let text = text.strip_suffix("/s").unwrap_or(text);
+        parse(text, 1000, RATE_EXAMPLES).map(Self)
+    }
+}
+
+impl FromStr for Size {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        parse(text, 1024, SIZE_EXAMPLES).map(Self)
+    }
+}
+
+/// `base` is what a bare `K` stands for.
+fn parse(text: &str, base: u64, examples: &'static str) -> Result<u64, UnitError> {
+    let text = text.trim();
+    let malformed = UnitError::Malformed(examples);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let (letter, binary) = match unit.strip_suffix("ib") {
+        Some(letter) => (letter, true),
+        None => (unit.strip_suffix('b').unwrap_or(&unit), false),
+    };
+    let power = match letter {
+        "" if !binary => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return Err(malformed),
+    };
+    let factor = if binary { 1024_u64 } else { base }.pow(power);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return Err(malformed);
+    }
+    let whole: u64 = whole.parse().map_err(|_| UnitError::TooLarge)?;
+    let fraction: f64 = format!("0.{fraction}").parse().map_err(|_| malformed)?;
+    let bytes = whole
+        .checked_mul(factor)
+        .and_then(|bytes| bytes.checked_add((fraction * factor as f64).round() as u64))
+        .ok_or(UnitError::TooLarge)?;
+    if bytes == 0 { Err(UnitError::Zero) } else { Ok(bytes) }
+}
+
+/// `1.5 GiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    // Above 999.95 of a unit there would be four digits before the point.
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `1.5 MiB/s`.
+pub fn rate(bytes_per_second: u64) -> String {
+    format!("{}/s", bytes(bytes_per_second))
+}
+
+/// `1h02m`, `3m20s`, `8s`.
+pub fn duration(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        seconds @ 3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        seconds => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// Percent, rounded down: 100 is said of what is complete only.
+pub fn percent(done: u64, total: u64) -> f64 {
+    if total == 0 {
+        return 100.0;
+    }
+    (done as f64 / total as f64 * 1000.0).floor() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_sizes_are_read() {
+        for (text, bytes) in
+            [("500K", 500_000), ("10m", 10_000_000), ("1.5MiB", 1_572_864), ("7", 7), ("2 GB/s", 2_000_000_000)]
+        {
+            assert_eq!(text.parse(), Ok(Rate(bytes)), "{text}");
+        }
+        for (text, bytes) in [("16KiB", 16384), ("16K", 16384), ("1MB", 1 << 20), ("65536", 65536)] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rate_is_refused() {
+        for text in ["", "K", "1.", ".5M", "-1", "1.2.3", "1X", "1iB", "1 0", "10 Mbit"] {
+            assert!(matches!(text.parse::<Rate>(), Err(UnitError::Malformed(_))), "{text}");
+        }
+        assert_eq!("0".parse::<Rate>(), Err(UnitError::Zero));
+        assert_eq!("99999999999999999999".parse::<Rate>(), Err(UnitError::TooLarge));
+        assert_eq!("99999999999T".parse::<Rate>(), Err(UnitError::TooLarge));
+    }
+
+    #[test]
+    fn amounts_are_short() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1 << 31), "2.0 GiB");
+        assert_eq!(bytes(1023 * 1024), "1.0 MiB");
+        assert_eq!(rate(1_572_864), "1.5 MiB/s");
+        assert_eq!(duration(Duration::from_secs(3725)), "1h02m");
+        assert_eq!(percent(999_999, 1_000_000), 99.9);
+        assert_eq!(percent(0, 0), 100.0);
+    }
+}

@@ -1,0 +1,158 @@
+//! The program as its users meet it: started with arguments, read by its output and exit code.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Longest that any run takes, with both cores busy elsewhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program, without what the environment of the tests might say to it.
+pub fn anabranch(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.current_dir(dir).env("XDG_CONFIG_HOME", dir.join("no-config"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ANABRANCH_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs it to its end: exit code, standard output, standard error.
+pub fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+    finish(anabranch(dir).args(arguments))
+}
+
+/// Runs a prepared command to its end.
+pub fn finish(command: &mut Command) -> (i32, String, String) {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let watchdog = Watchdog::new(child.id());
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    drop(watchdog);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap_or(-1), text(stdout), text(stderr))
+}
+
+/// Kills a program that hangs, so that the test fails instead of waiting.
+struct Watchdog(std::sync::mpsc::Sender<()>);
+
+impl Watchdog {
+    fn new(pid: u32) -> Self {
+        let (alive, done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            if done.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                signal(pid, "KILL");
+            }
+        });
+        Self(alive)
+    }
+}
+
+/// Sends a signal to a program that a test started.
+pub fn signal(pid: u32, name: &str) {
+    let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
+}
+
+/// A program that goes on until it is interrupted.
+pub struct Running {
+    pub child: Child,
+    out: BufReader<ChildStdout>,
+    _watchdog: Watchdog,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let watchdog = Watchdog::new(child.id());
+        Self { child, out, _watchdog: watchdog }
+    }
+
+    /// The next line.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.out.read_line(&mut line).unwrap() > 0, "the program ended");
+        line.trim_end().to_owned()
+    }
+
+    /// The next event of a kind.
+    pub fn event(&mut self, name: &str) -> Value {
+        loop {
+            let event: Value = serde_json::from_str(&self.line()).unwrap();
+            if event["event"] == name {
+                return event;
+            }
+        }
+    }
+
+    /// Ends it as Ctrl-C does: exit code and what was left to read.
+    pub fn interrupt(mut self) -> (i32, String) {
+        signal(self.child.id(), "INT");
+        let asked = Instant::now();
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        let code = self.child.wait().unwrap().code().unwrap_or(-1);
+        assert!(asked.elapsed() < PATIENCE / 2, "it took its time to end");
+        (code, rest)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Shares `path` on loopback: the program, its address and its magnet link.
+pub fn share(dir: &Path, arguments: &[&str]) -> (Running, String, String) {
+    let mut running =
+        Running::start(anabranch(dir).args(["share", "--listen", "127.0.0.1:0", "--json"]).args(arguments));
+    let address = running.event("listening")["address"].as_str().unwrap().to_owned();
+    let magnet = running.event("started")["magnet"].as_str().unwrap().to_owned();
+    (running, address, magnet)
+}
+
+/// `get` from one peer.
+pub fn get<'a>(address: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+    [&["get", "--listen", "127.0.0.1:0", "--peer", address], rest].concat()
+}
+
+/// Bytes that look random and are the same every time.
+pub fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// A folder `tree` with files of odd sizes, empty ones and a folder in a folder.
+pub fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files: Vec<(PathBuf, Vec<u8>)> =
+        [("a.bin", 300_001), ("empty", 0), ("sub/b.txt", 17), ("sub/deep/c.bin", 65_536), ("sub/none", 0)]
+            .into_iter()
+            .enumerate()
+            .map(|(seed, (path, length))| (Path::new("tree").join(path), noise(length, seed as u64)))
+            .collect();
+    for (path, bytes) in &files {
+        let path = dir.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    files
+}
+
+/// Whether `files` are below `dir`, byte for byte.
+pub fn assert_same(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
+    for (path, bytes) in files {
+        assert!(std::fs::read(dir.join(path)).unwrap() == *bytes, "{} differs", path.display());
+    }
+}

@@ -1,0 +1,135 @@
+//! Looking in: totals, rates and lists for people and for the driver.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::info::{Info, Sha256Digest};
+
+use super::conn::Conn;
+use super::{ConnId, Torrent};
+
+/// Totals and rates for progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TorrentStats {
+    /// Payload received, wasted or not.
+    pub downloaded_bytes: u64,
+    /// Payload sent.
+    pub uploaded_bytes: u64,
+    /// Payload received twice, unasked, or failing its hash.
+    pub wasted_bytes: u64,
+    /// Bytes per second, now.
+    pub download_rate_bytes: u64,
+    /// Bytes per second, now.
+    pub upload_rate_bytes: u64,
+    /// Open connections.
+    pub peers: u32,
+    /// Of these, peers that have everything.
+    pub seeds: u32,
+}
+
+/// One line of a peer list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerStats {
+    /// The connection.
+    pub conn: ConnId,
+    /// Address of the other end.
+    pub address: SocketAddr,
+    /// What the peer calls itself, made safe for display.
+    pub client: Option<String>,
+    /// Bytes per second from the peer.
+    pub download_rate_bytes: u64,
+    /// Bytes per second to the peer.
+    pub upload_rate_bytes: u64,
+    /// Payload from the peer.
+    pub downloaded_bytes: u64,
+    /// Payload to the peer.
+    pub uploaded_bytes: u64,
+    /// Pieces the peer has.
+    pub pieces: u32,
+    /// The peer does not serve us now.
+    pub choking_us: bool,
+    /// We do not serve the peer now.
+    pub choking: bool,
+    /// Bytes requested and not yet here.
+    pub requested_bytes: u64,
+}
+
+impl Torrent {
+    /// What is downloaded, once known.
+    pub fn info(&self) -> Option<&Arc<Info>> {
+        self.content.as_ref().map(|content| &content.info)
+    }
+
+    /// The verified pieces, once the content is known.
+    pub fn have(&self) -> Option<&Bitfield> {
+        self.content.as_ref().map(|content| &content.have)
+    }
+
+    /// Whether every piece is verified.
+    pub fn is_complete(&self) -> bool {
+        self.content.as_ref().is_some_and(|content| content.have.is_full())
+    }
+
+    /// Whether every wanted piece is verified.
+    pub fn is_finished(&self) -> bool {
+        self.content.as_ref().is_some_and(|content| content.is_finished())
+    }
+
+    /// Piece layers known so far (BEP 52), to be kept with the metainfo.
+    pub fn piece_layers(&self) -> impl Iterator<Item = (&Sha256Digest, &[Sha256Digest])> {
+        self.content.iter().flat_map(|content| content.hashes.layers())
+    }
+
+    /// Bytes of wanted pieces: verified, and all. Pieces that are verified though not wanted count in both. `None` while
+    /// the content is unknown.
+    pub fn wanted_bytes(&self) -> Option<(u64, u64)> {
+        let content = self.content.as_ref()?;
+        Some((content.have_bytes, content.have_bytes + content.missing_bytes))
+    }
+
+    /// Bytes that we have asked for and that are not here yet.
+    pub fn requested_bytes(&self) -> u64 {
+        self.requested_bytes
+    }
+
+    /// Payload that a connection moved, both ways.
+    pub fn conn_bytes(&self, id: ConnId) -> u64 {
+        self.conns.get(&id).map_or(0, |conn| conn.downloaded_bytes + conn.uploaded_bytes)
+    }
+
+    /// Totals and rates.
+    pub fn stats(&mut self, now: Instant) -> TorrentStats {
+        TorrentStats {
+            download_rate_bytes: self.down.bytes_per_sec(now),
+            upload_rate_bytes: self.up.bytes_per_sec(now),
+            peers: self.conns.len() as u32,
+            seeds: self.seeds,
+            ..self.stats
+        }
+    }
+
+    /// One entry a connection.
+    pub fn peer_stats(&mut self, now: Instant) -> Vec<PeerStats> {
+        let line = |(id, conn): (&ConnId, &mut Conn)| PeerStats {
+            conn: *id,
+            address: conn.address,
+            client: conn.client.clone(),
+            download_rate_bytes: conn.down.bytes_per_sec(now),
+            upload_rate_bytes: conn.up.bytes_per_sec(now),
+            downloaded_bytes: conn.downloaded_bytes,
+            uploaded_bytes: conn.uploaded_bytes,
+            pieces: conn.bits().map_or(0, Bitfield::count),
+            choking_us: conn.choking_us,
+            choking: conn.choking,
+            requested_bytes: conn.requested_bytes,
+        };
+        self.conns.iter_mut().map(line).collect()
+    }
+
+    /// Whether asking for blocks is stopped.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+}

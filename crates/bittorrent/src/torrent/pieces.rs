@@ -1,0 +1,160 @@
+//! What peers have, and whether that interests us.
+
+use std::time::Instant;
+
+use anabranch_content::bitfield::Bitfield;
+
+use super::conn::Has;
+use super::{ConnId, PeerMisbehaved, Torrent};
+use crate::wire::Message;
+
+impl Torrent {
+    pub(super) fn on_bitfield(&mut self, id: ConnId, bytes: &[u8], now: Instant) -> Result<(), PeerMisbehaved> {
+        let pieces = self.piece_count();
+        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+        // BEP 3 wants it first and once. Some clients send haves before it, and aria2 says what it has gained with another one.
+        if let Has::Pending { all, bitfield, haves } = &mut conn.has {
+            *all = false;
+            *bitfield = Some(bytes.to_vec());
+            haves.clear();
+            return Ok(());
+        }
+        let bits = Bitfield::from_bytes(bytes, pieces).ok_or(PeerMisbehaved::BadBitfield { pieces })?;
+        self.set_peer_pieces(id, bits, now);
+        Ok(())
+    }
+
+    /// BEP 6, "have all".
+    pub(super) fn on_has_all(&mut self, id: ConnId, now: Instant) -> Result<(), PeerMisbehaved> {
+        let pieces = self.piece_count();
+        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+        if let Has::Pending { all, .. } = &mut conn.has {
+            *all = true;
+            return Ok(());
+        }
+        self.set_peer_pieces(id, Bitfield::full(pieces), now);
+        Ok(())
+    }
+
+    pub(super) fn set_peer_pieces(&mut self, id: ConnId, bits: Bitfield, now: Instant) {
+        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
+        if let Some(picker) = &mut content.picker {
+            if let Has::Known(old) = &conn.has {
+                picker.peer_left(old);
+            }
+            picker.peer_joined(&bits);
+        }
+        conn.wanted = content.wanted_count(&bits);
+        self.seeds -= u32::from(conn.is_seed());
+        conn.has = Has::Known(bits);
+        self.seeds += u32::from(conn.is_seed());
+        self.update_interest(id, now);
+        self.ask_for_hashes(id, now);
+        self.close_if_useless(id);
+    }
+
+    pub(super) fn on_have(&mut self, id: ConnId, piece: u32, now: Instant) -> Result<(), PeerMisbehaved> {
+        let pieces = self.piece_count();
+        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+        let Has::Known(bits) = &mut conn.has else {
+            conn.pend_have(piece);
+            return Ok(());
+        };
+        if piece >= pieces {
+            return Err(PeerMisbehaved::NoSuchPiece { piece, pieces });
+        }
+        if !bits.set(piece) {
+            return Ok(());
+        }
+        let Some(content) = &mut self.content else { return Ok(()) };
+        if let Some(picker) = &mut content.picker {
+            picker.peer_has(piece, bits);
+        }
+        let first = bits.count() == 1;
+        self.seeds += u32::from(conn.is_seed());
+        if content.wants(piece) {
+            conn.wanted += 1;
+            let dry = conn.interested && conn.requests.is_empty();
+            self.update_interest(id, now);
+            if dry {
+                self.fill_requests(id, now);
+            }
+        }
+        if first {
+            self.ask_for_hashes(id, now);
+        }
+        self.close_if_useless(id);
+        Ok(())
+    }
+
+    /// BEP 54.
+    pub(super) fn on_dont_have(&mut self, id: ConnId, piece: u32, now: Instant) {
+        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
+        let was_seed = conn.is_seed();
+        let Has::Known(bits) = &mut conn.has else { return };
+        if !bits.clear(piece) {
+            return;
+        }
+        self.seeds -= u32::from(was_seed);
+        if let Some(picker) = &mut content.picker {
+            picker.peer_lost_piece(piece, bits);
+        }
+        if content.wants(piece) {
+            conn.wanted -= 1;
+            self.update_interest(id, now);
+        }
+    }
+
+    /// Two peers that both only upload have nothing to say to each other (BEP 21).
+    pub(super) fn close_if_useless(&mut self, id: ConnId) {
+        let complete = self.is_complete();
+        if let Some(conn) = self.conns.get(&id)
+            && complete
+            && (conn.is_seed() || conn.upload_only)
+            && !conn.interested_in_us
+        {
+            self.close(id, "both of us only upload");
+        }
+    }
+
+    /// Greets a connection with the pieces that we have (BEP 3 and BEP 6).
+    pub(super) fn announce_pieces(&mut self, id: ConnId) {
+        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
+        let message = match (content.have.is_full(), content.have.count()) {
+            (true, 1..) if conn.fast => Message::HaveAll,
+            (_, 0) if conn.fast => Message::HaveNone,
+            (_, 0) => return,
+            _ => Message::Bitfield(content.have.as_bytes()),
+        };
+        message.encode(&mut conn.out);
+        self.touch(id);
+    }
+
+    pub(super) fn send_have(&mut self, id: ConnId, piece: u32) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        // A peer that has everything does not care.
+        if conn.is_seed() || conn.upload_only {
+            return;
+        }
+        Message::Have(piece).encode(&mut conn.out);
+        self.touch(id);
+    }
+
+    /// Says so where interest began or ended (BEP 3, "interested").
+    pub(super) fn update_interest(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let interesting = conn.wanted > 0;
+        if interesting == conn.interested {
+            return;
+        }
+        conn.interested = interesting;
+        let message = if interesting { Message::Interested } else { Message::NotInterested };
+        message.encode(&mut conn.out);
+        self.touch(id);
+        if interesting {
+            self.fill_requests(id, now);
+        } else {
+            self.close_if_useless(id);
+        }
+    }
+}
