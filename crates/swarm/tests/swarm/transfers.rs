@@ -167,7 +167,7 @@ fn only_the_files_wanted() {
         let options = AddOptions {
             dir: out.clone(),
             peers: vec![seed.address()],
-            files: Some(Box::new(|file| file.path.ends_with("b"))),
+            files: Some(Box::new(|_, file| file.path.ends_with("b"))),
             ..AddOptions::default()
         };
         let id = node.session.add(content.source(), options).unwrap();
