@@ -147,9 +147,9 @@ fn unsolicited_blocks_are_not_kept() {
             raw.until_closed().await;
         })
         .await;
-        assert!(
-            node.saw(|kind| matches!(kind, EventKind::PeerBanned { reason, .. } if reason.contains("not asked for")))
-        );
+        assert!(node.saw(
+            |kind| matches!(kind, EventKind::PeerDisconnected { reason, .. } if reason.contains("not asked for"))
+        ));
         assert!(!node.saw(|kind| matches!(kind, EventKind::PieceFailed { .. })));
     });
 }
