@@ -2,8 +2,16 @@
 //!
 //! A piece under way owns chunks of [`CHUNK_LEN`] bytes out of a bounded pool, taken when the first block of a chunk
 //! arrives. Blocks are received straight into them; the whole piece then goes to a disk thread, which hashes and writes
-//! it from there. When memory runs short, blocks that wait for the rest of their piece are spilled to their place on disk
-//! and read back when the piece is verified.
+//! it from there. When memory runs short, chunks that nobody is receiving into are spilled to their place on disk and
+//! read back when the piece is verified: so a piece may be longer than all buffers together.
+//!
+//! # Pointers
+//!
+//! [`PieceBuffers::place`] and [`PieceBuffers::resume`] hand out raw pointers into chunks, for the kernel to fill. A chunk
+//! is a mapping of its own and does not move; it leaves here, and the pointer goes stale, in [`PieceBuffers::take`] and
+//! [`PieceBuffers::spill`] only. A connection calls neither between laying out a receive and dealing with what it brought,
+//! and there is one thread. No reference to a chunk's bytes is ever made here, so no two aliases are exclusive.
+//! A block has one filler at most: while it has one, its place is given to nobody else.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,6 +20,7 @@ use std::time::Instant;
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::REQUEST_BOUNDARY;
 use anabranch_bittorrent::wire::BlockRange;
+use anabranch_content::bitfield::Bitfield;
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 use anabranch_content::storage::{Buffer, BufferPool};
 
@@ -51,10 +60,24 @@ impl Pools {
 
     fn try_get(&self, len: u32) -> Option<Buffer> {
         let class = self.classes.iter().find(|pool| pool.buffer_len() >= len as usize)?;
-        if self.free_bytes() < class.buffer_len() as u64 {
+        let class_len = class.buffer_len() as u64;
+        if self.free_bytes() < class_len {
             return None;
         }
+        // Buffers of one size that rest must not add to those of another that work.
+        if class.stats().idle == 0 && self.mapped_bytes() + class_len > self.limit_bytes {
+            self.trim();
+        }
         class.try_get()
+    }
+
+    /// Bytes handed out or resting.
+    fn mapped_bytes(&self) -> u64 {
+        let mapped = |pool: &BufferPool| {
+            let stats = pool.stats();
+            (stats.in_use + stats.idle) * pool.buffer_len()
+        };
+        self.classes.iter().map(|pool| mapped(pool) as u64).sum()
     }
 }
 
@@ -86,7 +109,7 @@ pub struct WholePiece {
     pub on_disk: Vec<u32>,
 }
 
-/// Part of a piece that is to be written ahead of time.
+/// A chunk that is to be written ahead of time.
 #[derive(Debug)]
 pub struct Spill {
     /// Index of the piece.
@@ -106,33 +129,38 @@ pub struct PieceBuffers {
     geometry: Geometry,
     chunk_len: u32,
     pieces: HashMap<u32, Piece>,
+    /// Pieces that were taken for verification: what still arrives of them has no place.
+    closed: Bitfield,
 }
 
 impl PieceBuffers {
     /// Buffers for a content of this geometry, out of the session's pools.
     pub fn new(pools: Rc<Pools>, geometry: Geometry) -> Self {
         let chunk_len = geometry.piece_length().min(CHUNK_LEN);
-        Self { pools, geometry, chunk_len, pieces: HashMap::new() }
+        let closed = Bitfield::new(geometry.piece_count());
+        Self { pools, geometry, chunk_len, pieces: HashMap::new(), closed }
     }
 
-    /// Where the payload of `range` goes, for writing by the caller before it calls anything else here. `None` where no
-    /// memory is left, or where the block is here already or arriving over another connection.
+    /// Where the payload of `range` goes: memory of `range.len` bytes, see [pointers](self#pointers). `None` where no memory is
+    /// left, where the block is here already or arriving over another connection, and where its piece is being verified.
     pub fn place(&mut self, range: BlockRange, conn: ConnId, now: Instant) -> Option<*mut u8> {
-        let chunk_len = self.chunk_len;
-        let index = (range.begin / chunk_len) as usize;
-        let piece = self.piece_mut(range.piece, now);
-        let free = piece.fillers.iter().all(|(other, by)| *by == conn || !overlap(*other, range));
-        let blocks = blocks(range);
-        if !free || !piece.blocks.get(blocks)?.iter().all(|block| *block == Block::Missing) {
+        if range.piece >= self.closed.len() || self.closed.get(range.piece) {
             return None;
         }
-        if piece.chunks[index].is_none() {
-            let buffer = self.pools.try_get(chunk_len)?;
-            self.pieces.get_mut(&range.piece)?.chunks[index] = Some(buffer);
+        let chunk_len = self.chunk_len;
+        let index = (range.begin / chunk_len) as usize;
+        let pools = Rc::clone(&self.pools);
+        let piece = self.piece_mut(range.piece, now);
+        let free = piece.fillers.iter().all(|(other, by)| *by == conn || !overlap(*other, range));
+        let missing = piece.blocks.get(blocks(range))?.iter().all(|block| *block == Block::Missing);
+        if !free || !missing || range.end() > u64::from(chunk_len) * (index as u64 + 1) {
+            return None;
         }
-        let buffer = self.pieces.get_mut(&range.piece)?.chunks[index].as_mut()?;
-        let within = (range.begin % chunk_len) as usize;
-        buffer.get_mut(within..within + range.len as usize).map(<[u8]>::as_mut_ptr)
+        let chunk = piece.chunks.get_mut(index)?;
+        if chunk.is_none() {
+            *chunk = Some(pools.try_get(chunk_len)?);
+        }
+        pointer(chunk.as_mut()?, range.begin % chunk_len, range.len)
     }
 
     /// The header of `range` arrived over `conn`: its payload is received in place. `None` as for [`PieceBuffers::place`].
@@ -145,13 +173,14 @@ impl PieceBuffers {
     }
 
     /// Where byte `at` of a block goes that `conn` is receiving in place; `None` when the block was taken from it.
+    /// The rest of the block fits there.
     pub fn resume(&mut self, range: BlockRange, conn: ConnId, at: u32) -> Option<*mut u8> {
-        let within = (range.begin % self.chunk_len + at) as usize;
+        let within = range.begin % self.chunk_len + at;
         let index = (range.begin / self.chunk_len) as usize;
         let piece = self.pieces.get_mut(&range.piece)?;
         piece.fillers.contains(&(range, conn)).then_some(())?;
         let buffer = piece.chunks.get_mut(index)?.as_mut()?;
-        buffer.get_mut(within..).map(<[u8]>::as_mut_ptr)
+        pointer(buffer, within, range.len.checked_sub(at)?)
     }
 
     /// The payload of a block that was received in place is whole. Answers whether it counts.
@@ -174,6 +203,7 @@ impl PieceBuffers {
         // SAFETY: `place` answers memory of `range.len` bytes that belongs to this piece's chunk, which `payload` is no part of.
         unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), place, payload.len()) };
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
+            piece.touched = now;
             piece.blocks[blocks(range)].fill(Block::InMemory);
         }
         true
@@ -184,32 +214,51 @@ impl PieceBuffers {
         self.pieces.values_mut().for_each(|piece| piece.fillers.retain(|(_, by)| *by != conn));
     }
 
-    /// Takes a complete piece out for verification. `None` while parts of it are being spilled: try again when they are.
+    /// Takes a complete piece out for verification, and closes it: blocks of it that are still on their way are late.
+    /// `None` while parts of it are being spilled: try again when they are.
     pub fn take(&mut self, index: u32) -> Option<WholePiece> {
-        if self.pieces.get(&index)?.spilling > 0 {
+        let piece = self.pieces.get(&index)?;
+        if piece.spilling > 0 || piece.blocks.contains(&Block::Missing) {
             return None;
         }
         let piece = self.pieces.remove(&index)?;
+        self.closed.set(index);
         let on_disk = (0u32..).zip(&piece.blocks).filter(|(_, block)| **block == Block::OnDisk).map(|(at, _)| at);
         Some(WholePiece { on_disk: on_disk.collect(), chunks: piece.chunks })
     }
 
-    /// The chunks of the piece that was left alone longest, to be written ahead of time. Empty when there is nothing to win.
-    pub fn spill_oldest(&mut self) -> Vec<Spill> {
-        let spillable = |piece: &Piece| piece.fillers.is_empty() && piece.chunks.iter().any(Option::is_some);
-        let oldest = self.pieces.iter().filter(|(_, piece)| spillable(piece)).min_by_key(|(_, piece)| piece.touched);
-        let Some(index) = oldest.map(|(index, _)| *index) else { return Vec::new() };
-        let Some(piece) = self.pieces.get_mut(&index) else { return Vec::new() };
-        let per_chunk = self.chunk_len.div_ceil(BLOCK_LEN);
+    /// The piece is to be fetched again: it failed its hash, or was lost from disk.
+    pub fn reopen(&mut self, index: u32) {
+        if index < self.closed.len() {
+            self.closed.clear(index);
+        }
+    }
+
+    /// Chunks to be written ahead of time, of the piece that was left alone longest: full ones where there are any, for a
+    /// chunk that is spilled half full takes memory again with its next block. Empty when there is nothing to win.
+    pub fn spill(&mut self) -> Vec<Spill> {
+        let full = self.spill_chunks(true);
+        if full.is_empty() { self.spill_chunks(false) } else { full }
+    }
+
+    fn spill_chunks(&mut self, full_only: bool) -> Vec<Spill> {
+        let chunk_len = self.chunk_len;
+        let candidates =
+            self.pieces.iter().filter(|(_, piece)| piece.idle_chunks(chunk_len, full_only).next().is_some());
+        let oldest = candidates.min_by_key(|(_, piece)| piece.touched).map(|(index, _)| *index);
+        let Some((index, piece)) = oldest.and_then(|index| Some((index, self.pieces.get_mut(&index)?))) else {
+            return Vec::new();
+        };
+        let chunks: Vec<u32> = piece.idle_chunks(chunk_len, full_only).collect();
         let mut spills = Vec::new();
-        for chunk in 0..piece.chunks.len() as u32 {
+        for chunk in chunks {
             let Some(buffer) = piece.chunks[chunk as usize].take() else { continue };
-            let end = ((chunk + 1) * per_chunk).min(piece.blocks.len() as u32);
             let held: Vec<u32> =
-                (chunk * per_chunk..end).filter(|at| piece.blocks[*at as usize] == Block::InMemory).collect();
+                piece.blocks_of(chunk, chunk_len).filter(|at| piece.blocks[*at as usize] == Block::InMemory).collect();
             for at in &held {
                 piece.blocks[*at as usize] = Block::OnDisk;
             }
+            // A chunk that was laid out but never received into is simply free again.
             if !held.is_empty() {
                 piece.spilling += 1;
                 spills.push(Spill { piece: index, chunk, buffer, blocks: held });
@@ -218,22 +267,11 @@ impl PieceBuffers {
         spills
     }
 
-    /// A spilled chunk is on disk, or could not be written: then its blocks are lost, and answered for another try.
-    pub fn spilled(&mut self, index: u32, blocks: &[u32], written: bool) -> Vec<u32> {
-        let Some(piece) = self.pieces.get_mut(&index) else { return Vec::new() };
-        piece.spilling = piece.spilling.saturating_sub(1);
-        if written {
-            return Vec::new();
+    /// A spilled chunk is on disk.
+    pub fn spilled(&mut self, index: u32) {
+        if let Some(piece) = self.pieces.get_mut(&index) {
+            piece.spilling = piece.spilling.saturating_sub(1);
         }
-        for at in blocks {
-            piece.blocks[*at as usize] = Block::Missing;
-        }
-        blocks.to_vec()
-    }
-
-    /// Gives up everything that is under way.
-    pub fn clear(&mut self) {
-        self.pieces.clear();
     }
 
     fn piece_mut(&mut self, index: u32, now: Instant) -> &mut Piece {
@@ -247,6 +285,29 @@ impl PieceBuffers {
             touched: now,
         })
     }
+}
+
+impl Piece {
+    /// The piece's blocks that lie in `chunk`.
+    fn blocks_of(&self, chunk: u32, chunk_len: u32) -> std::ops::Range<u32> {
+        let per_chunk = chunk_len.div_ceil(BLOCK_LEN);
+        chunk * per_chunk..((chunk + 1) * per_chunk).min(self.blocks.len() as u32)
+    }
+
+    /// Chunks in memory that nobody is receiving into.
+    fn idle_chunks(&self, chunk_len: u32, full_only: bool) -> impl Iterator<Item = u32> + '_ {
+        let receiving = move |chunk| self.fillers.iter().any(|(range, _)| range.begin / chunk_len == chunk);
+        let full = move |chunk| !self.blocks_of(chunk, chunk_len).any(|at| self.blocks[at as usize] == Block::Missing);
+        let held = (0u32..).zip(&self.chunks).filter(|(_, buffer)| buffer.is_some()).map(|(chunk, _)| chunk);
+        held.filter(move |chunk| !receiving(*chunk) && (!full_only || full(*chunk)))
+    }
+}
+
+/// The address of `len` bytes at `within`, where they lie inside the buffer.
+fn pointer(buffer: &mut Buffer, within: u32, len: u32) -> Option<*mut u8> {
+    let (within, len) = (within as usize, len as usize);
+    // SAFETY: within + len is inside the buffer, so the address is in the same mapping.
+    (within + len <= buffer.len()).then(|| unsafe { buffer.as_mut_ptr().add(within) })
 }
 
 fn blocks(range: BlockRange) -> std::ops::Range<usize> {

@@ -16,11 +16,14 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::{PeerMisbehaved, Placement, REQUEST_LEN_MAX};
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver, piece_header};
-use anabranch_content::storage::{SendSegment, StorageError};
+use anabranch_content::storage::{ErrorKind, SendSegment, StorageError};
 use anabranch_transport::TcpStream;
 
+use crate::buffers::CHUNK_LEN;
+use crate::disk::Reply;
 use crate::limits::Limits;
 use crate::torrent::{ConnHandle, TorrentRef};
+use crate::warm;
 
 /// Bytes received outside of block buffers at once.
 const SCRATCH_LEN: usize = 64 * 1024;
@@ -34,6 +37,11 @@ const SEGMENTS_MAX: usize = 512;
 const TURN_BYTES: u64 = 4 * 1024 * 1024;
 /// Blocks received into memory of their own at once, per connection one at most.
 const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+/// Control messages that wait for a peer to read; a peer that lets more gather is given up.
+/// Above what metadata and a have message for each of a million pieces take.
+const OUTPUT_LEN_MAX: usize = 16 * 1024 * 1024;
+/// Memory for control messages that is kept between two turns.
+const STAGING_KEPT_LEN: usize = 4096;
 /// How long a connection waits for a buffer or for its turn under a rate limit before it looks again.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -126,7 +134,16 @@ pub struct Conn {
     corked: bool,
     /// Payload that arrived since it was last reported.
     payload_bytes: u64,
+    /// A block found no place since memory was last seen to.
+    memory_short: bool,
+    /// The chunk that is being read from disk, to be sent.
+    warming: Option<Chunk>,
+    /// The chunk that was last found to be in memory.
+    warm: Option<Chunk>,
 }
+
+/// Part of a piece, as long as a receive buffer: what is read from disk at once.
+type Chunk = (u32, u32);
 
 /// What a turn of sending or receiving came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -160,6 +177,9 @@ impl Conn {
             upload: None,
             corked: false,
             payload_bytes: 0,
+            memory_short: false,
+            warming: None,
+            warm: None,
         }
     }
 
@@ -180,8 +200,11 @@ impl Conn {
                 let _ = self.send_turn();
                 return Err(ConnError::Ended(reason));
             }
-            let sent = self.send_turn()?;
             let received = self.receive_turn()?;
+            let sent = self.send_turn()?;
+            if sent == Turn::Blocked && self.torrent.borrow().core.output_len(self.id) > OUTPUT_LEN_MAX {
+                return Err(ConnError::Ended("it does not read what we send".to_owned()));
+            }
             if sent == Turn::More || received == Turn::More {
                 tokio::task::yield_now().await;
                 continue;
@@ -229,8 +252,8 @@ impl Conn {
             if allowed == 0 {
                 return Ok(Turn::Wait(self.down.wait(now).max(RETRY)));
             }
-            let torrent = self.torrent.clone();
-            let session = torrent.borrow().session();
+            let session = self.torrent.borrow().session();
+            // Held until what came is dealt with: no other connection receives meanwhile.
             let mut scratch = session.scratch.borrow_mut();
             let planned = self.plan(&mut scratch, allowed, now);
             // SAFETY: `plan` filled the entries with memory of block buffers, of `self` and of `scratch`, all of which stay in
@@ -253,8 +276,8 @@ impl Conn {
                 return Ok(Turn::More);
             }
             if received < planned {
-                // The socket is drained: asking again would only cost a call to hear so.
-                return Ok(if received < planned / 2 { Turn::Blocked } else { Turn::More });
+                // The socket is drained, and the stream knows: asking again would only cost a call to hear so.
+                return Ok(Turn::Blocked);
             }
         }
     }
@@ -434,7 +457,8 @@ impl Conn {
                 match place {
                     Some(_) => Current::InPlace(range),
                     None => {
-                        torrent.relieve_memory();
+                        // Not at once: the receive that is being dealt with may point into what would be spilled.
+                        self.memory_short = true;
                         Current::Aside(range, vec![0; range.len.min(REQUEST_LEN_MAX) as usize])
                     }
                 }
@@ -498,9 +522,13 @@ impl Conn {
         let mut torrent = self.torrent.borrow_mut();
         if payload_bytes > 0 {
             torrent.core.payload_received(self.id, payload_bytes, now);
+            self.handle.moved(now);
+            torrent.update_room();
+            torrent.core.fill_requests(self.id, now);
         }
-        torrent.update_room();
-        torrent.core.fill_requests(self.id, now);
+        if std::mem::take(&mut self.memory_short) {
+            torrent.relieve_memory();
+        }
         torrent.pump(now);
     }
 
@@ -512,7 +540,8 @@ impl Conn {
             let now = Instant::now();
             if self.staged == self.staging.len() && self.upload.is_none() && !self.next_output(now)? {
                 self.set_cork(false)?;
-                return Ok(if self.upload_waits() { Turn::Wait(self.up.wait(now).max(RETRY)) } else { Turn::Idle });
+                let limited = self.warming.is_none() && self.upload_waits();
+                return Ok(if limited { Turn::Wait(self.up.wait(now).max(RETRY)) } else { Turn::Idle });
             }
             let step = if self.staged < self.staging.len() { self.send_staged() } else { self.send_payload(now) };
             match step {
@@ -534,21 +563,55 @@ impl Conn {
     /// Stages control messages and the next block's header; answers whether there is anything to send.
     fn next_output(&mut self, now: Instant) -> Result<bool, ConnError> {
         self.staging.clear();
+        self.staging.shrink_to(STAGING_KEPT_LEN);
         self.staged = 0;
-        let mut torrent = self.torrent.borrow_mut();
-        torrent.core.take_output(self.id, &mut self.staging, now);
-        if self.up.available(now) > 0
-            && let Some(range) = torrent.core.next_upload(self.id)
-        {
+        self.torrent.borrow_mut().core.take_output(self.id, &mut self.staging, now);
+        let next = if self.up.available(now) > 0 { self.next_upload() } else { None };
+        if let Some(range) = next {
             self.staging.extend_from_slice(&piece_header(range.piece, range.begin, range.len));
             self.upload = Some(Upload { range, sent: 0 });
-            let more_follows = torrent.core.peek_upload(self.id).is_some();
-            drop(torrent);
-            if more_follows {
+            if self.upload_waits() {
                 self.set_cork(true)?;
             }
         }
         Ok(!self.staging.is_empty())
+    }
+
+    /// The next block to send, once it is in memory.
+    fn next_upload(&mut self) -> Option<BlockRange> {
+        let torrent = self.torrent.clone();
+        let mut torrent = torrent.borrow_mut();
+        let range = torrent.core.peek_upload(self.id)?;
+        let chunk = (range.piece, range.begin / CHUNK_LEN);
+        if self.warming.is_some() {
+            if !self.handle.take_warmed() {
+                return None;
+            }
+            self.warm = self.warming.take();
+        }
+        if self.warm != Some(chunk) {
+            let storage = torrent.storage.clone()?;
+            let geometry = &storage.info().geometry;
+            let piece_begin = geometry.piece_offset(range.piece);
+            let end = piece_begin + u64::from(geometry.piece_len(range.piece));
+            let offset = piece_begin + u64::from(range.begin);
+            // Blocks do not always keep to chunks: other programs' do not have to.
+            let chunk_end = piece_begin + (u64::from(chunk.1) + 1) * u64::from(CHUNK_LEN);
+            let len = chunk_end.min(end) - offset;
+            if !warm::is_cached(&storage, offset, len) {
+                self.warming = Some(chunk);
+                let session = torrent.session();
+                let (id, conn, replies) = (torrent.id, self.id, session.replies.clone());
+                session.disk.run(move || {
+                    warm::read(&storage, offset, len, end);
+                    // The session may be gone already: then nobody asks.
+                    let _ = replies.send(Reply::Warmed { torrent: id, conn });
+                });
+                return None;
+            }
+            self.warm = Some(chunk);
+        }
+        torrent.core.next_upload(self.id)
     }
 
     fn send_staged(&mut self) -> Result<u64, ConnError> {
@@ -567,26 +630,40 @@ impl Conn {
         let offset =
             storage.info().geometry.piece_offset(upload.range.piece) + u64::from(upload.range.begin + upload.sent);
         let sent = match storage.segments(offset, u64::from(left)).next() {
-            None => 0,
+            // A request past the end is not queued: this cannot be.
+            None => return Err(ConnError::Ended("it asked for more than there is".to_owned())),
             Some(Ok(SendSegment::Pad(len))) => {
                 let zeros = &ZEROS[..(len as usize).min(ZEROS.len())];
                 self.stream.try_send(&[IoSlice::new(zeros)], true)?
             }
             Some(Ok(SendSegment::File { file, index, offset, len })) => {
-                let sent = self.stream.try_send_file(&file, offset, len as usize)?;
-                if sent == 0 {
-                    // The file ends early. `check_file` says how; whatever it says, this promise cannot be kept.
-                    torrent.borrow_mut().content_vanished(index);
-                    storage.check_file(index)?;
-                    return Err(ConnError::Ended("a shared file changed while it was sent".to_owned()));
+                match self.stream.try_send_file(&file, offset, len as usize) {
+                    Ok(0) => {
+                        // The file ends early. `check_file` says how; whatever it says, this promise cannot be kept.
+                        let found = storage.check_file(index);
+                        torrent.borrow_mut().content_vanished(index);
+                        found?;
+                        return Err(ConnError::Ended("a shared file changed while it was sent".to_owned()));
+                    }
+                    Err(error) if error.raw_os_error() == Some(libc::EIO) => {
+                        torrent.borrow_mut().content_unreadable(upload.range.piece);
+                        return Err(error.into());
+                    }
+                    sent => sent?,
                 }
-                sent
             }
+            // That passes: this connection ends, but nothing is lost.
+            Some(Err(error)) if error.kind == ErrorKind::TooManyOpenFiles => return Err(error.into()),
             Some(Err(error)) => {
-                torrent.borrow_mut().content_unreadable(upload.range.piece);
+                let file = (0..storage.info().files.len()).find(|file| storage.file_path(*file) == error.path);
+                match file.filter(|_| error.kind == ErrorKind::Vanished) {
+                    Some(file) => torrent.borrow_mut().content_vanished(file),
+                    None => torrent.borrow_mut().content_unreadable(upload.range.piece),
+                }
                 return Err(error.into());
             }
         };
+        self.handle.moved(now);
         self.up.spend(sent as u64);
         upload.sent += sent as u32;
         if upload.sent == upload.range.len {
@@ -628,8 +705,9 @@ fn gather(scratch: &Scratch, plan: &[(Segment, usize)], mut len: usize) -> Vec<u
         match segment {
             Segment::Header(index) => bytes.extend_from_slice(&scratch.headers[*index][..take]),
             Segment::Scratch => bytes.extend_from_slice(&scratch.bytes[..take]),
-            // SAFETY: the plan was made for this very receive, nothing ran since that could free or move the chunk, and `take`
-            // is within the room it was planned with.
+            // SAFETY: the plan was made for this very receive. Since then only the framer and the core were told of bytes, which
+            // spills and takes no piece (that is left to `after_receiving`), so the chunk is where it was; and `take` is within
+            // the room it was planned with.
             Segment::Expected(_, place) => bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(*place, take) }),
             // The current block is always first in a plan, and never astray.
             Segment::Current => {}

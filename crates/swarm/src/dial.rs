@@ -23,6 +23,8 @@ const DIALLING_MAX: usize = 16;
 const USEFUL_BYTES: u64 = 16 * 1024;
 /// Wait after `accept` failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// How often a lack of connections is looked at again.
+const PLACES_RETRY: Duration = Duration::from_millis(500);
 /// Accepted connections that have not said yet what they want.
 const STRANGERS_MAX: usize = 256;
 
@@ -49,28 +51,36 @@ pub async fn dial(torrent: TorrentRef) {
             dialling.set(dialling.get() + 1);
             let (torrent, dialling, wake) = (torrent.clone(), Rc::clone(&dialling), Rc::clone(&wake));
             tokio::task::spawn_local(async move {
-                outgoing(&torrent, address, &dialling).await;
+                let reached = reach(&torrent, address).await;
+                dialling.set(dialling.get().saturating_sub(1));
+                wake.notify_one();
+                let useful = outgoing(&torrent, address, reached).await;
+                torrent.borrow_mut().book.lost(address, useful, Instant::now());
                 wake.notify_one();
             });
             continue;
         }
-        let deadline = torrent.borrow().book.next_deadline();
-        match deadline {
-            Some(deadline) if deadline > Instant::now() => {
-                tokio::select! {
-                    () = tokio::time::sleep_until(deadline.into()) => {}
-                    () = wake.notified() => {}
-                }
-            }
-            _ => wake.notified().await,
+        // Where somebody could be dialled but places are lacking, another content's connection may leave one, untold.
+        let wait = {
+            let torrent = torrent.borrow();
+            let wants = torrent.wants_peers() && !torrent.book.is_empty();
+            let wait = torrent.book.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+            wait.filter(|_| wants).map(|wait| wait.max(PLACES_RETRY))
+        };
+        match wait {
+            Some(wait) => drop(tokio::time::timeout(wait, wake.notified()).await),
+            None => wake.notified().await,
         }
     }
 }
 
-async fn outgoing(torrent: &TorrentRef, address: SocketAddr, dialling: &std::cell::Cell<usize>) {
-    let connected = reach(torrent, address).await;
-    dialling.set(dialling.get().saturating_sub(1));
-    let useful = match connected {
+/// Runs a connection that was dialled; answers whether it was worth having.
+async fn outgoing(
+    torrent: &TorrentRef,
+    address: SocketAddr,
+    reached: Result<(TcpStream, Handshake, Vec<u8>), ConnError>,
+) -> bool {
+    match reached {
         Ok((stream, theirs, early)) => {
             torrent.borrow_mut().book.connected(address);
             run(torrent, stream, true, &theirs, early).await
@@ -79,8 +89,7 @@ async fn outgoing(torrent: &TorrentRef, address: SocketAddr, dialling: &std::cel
             torrent.borrow().tell(EventKind::PeerDisconnected { address, reason: error.to_string() });
             false
         }
-    };
-    torrent.borrow_mut().book.lost(address, useful, Instant::now());
+    }
 }
 
 /// Connects and exchanges handshakes.
@@ -114,8 +123,7 @@ pub async fn accept(session: Rc<Shared>, listener: TcpListener) {
     while !session.is_stopping() {
         match listener.accept().await {
             Ok(stream) => {
-                let full = session.connections.get() >= session.config.connections_max;
-                if full || strangers.get() >= STRANGERS_MAX {
+                if strangers.get() >= STRANGERS_MAX || !session.make_room() {
                     continue;
                 }
                 strangers.set(strangers.get() + 1);
@@ -156,7 +164,10 @@ async fn run(torrent: &TorrentRef, stream: TcpStream, outgoing: bool, theirs: &H
     let session = torrent.borrow().session();
     let joined = {
         let mut state = torrent.borrow_mut();
-        if state.stopping || state.conn_count() >= session.config.torrent_connections_max {
+        let full = state.conn_count() >= session.config.torrent_connections_max;
+        if full && let Some((_, handle)) = state.idlest(Instant::now()) {
+            handle.close("it made room for another peer".to_owned());
+        } else if full || state.stopping {
             return false;
         }
         match state.core.connected(address, outgoing, theirs, Instant::now()) {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::ExpectedHash;
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 use anabranch_content::hash::{self, Sha1};
@@ -19,8 +20,9 @@ use anabranch_content::merkle;
 use anabranch_content::storage::{ResumeStore, StorageError};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::buffers::{CHUNK_LEN, WholePiece};
+use crate::buffers::{CHUNK_LEN, Spill, WholePiece};
 use crate::events::TorrentId;
+use crate::spill;
 
 /// Pieces verified side by side: the lanes of the widest hash function.
 const BATCH_MAX: usize = 16;
@@ -53,16 +55,14 @@ pub struct VerifyJob {
 pub enum Reply {
     /// A piece was verified.
     Verified(Verified),
-    /// Blocks were written ahead of time, or could not be.
-    Spilled {
-        /// Whose they are.
+    /// A chunk was written ahead of time, or could not be.
+    Spilled(Spilled),
+    /// What a connection is to send next was read from disk.
+    Warmed {
+        /// Whose content it is.
         torrent: TorrentId,
-        /// Their piece.
-        piece: u32,
-        /// Which blocks of it.
-        blocks: Vec<u32>,
-        /// Why not.
-        written: Result<(), String>,
+        /// The connection that waits for it.
+        conn: ConnId,
     },
     /// The leaves of a piece's Merkle tree; none where it could not be read.
     Leaves {
@@ -73,6 +73,28 @@ pub enum Reply {
         /// One a block.
         hashes: Vec<Sha256Digest>,
     },
+}
+
+/// A [`Spill`] on its way to disk, and back.
+pub struct SpillJob {
+    /// Whose it is.
+    pub torrent: TorrentId,
+    /// The chunk.
+    pub spill: Spill,
+    /// Where it is written.
+    pub resume: Arc<ResumeStore>,
+    /// Where the answer goes.
+    pub replies: UnboundedSender<Reply>,
+}
+
+/// What became of a [`SpillJob`].
+pub struct Spilled {
+    /// Whose it is.
+    pub torrent: TorrentId,
+    /// The piece that the chunk is of.
+    pub piece: u32,
+    /// Where storage is out of order: why, and the job, whole, to be handed in again when the cause is gone.
+    pub failed: Option<(StorageError, Box<SpillJob>)>,
 }
 
 /// What became of a [`VerifyJob`].
@@ -115,6 +137,8 @@ struct Queue {
     /// When the last piece came, and how long after the one before: what tells a torrent of pieces from a trickle.
     last_piece: Option<Instant>,
     gap: Option<Duration>,
+    /// The last thing taken was a task, not pieces.
+    task_was_last: bool,
     closing: bool,
 }
 
@@ -153,6 +177,17 @@ impl Disk {
         if queue.pieces.len() == 1 || queue.pieces.len() % BATCH_MAX == 0 {
             self.shared.wake.notify_one();
         }
+    }
+
+    /// Queues a chunk that is to be written ahead of time.
+    pub fn spill(&self, job: SpillJob) {
+        self.run(move || {
+            let written = spill::write(&job.resume, &job.spill);
+            let (torrent, piece, replies) = (job.torrent, job.spill.piece, job.replies.clone());
+            let failed = written.err().map(|error| (error, Box::new(job)));
+            // The session may be gone already: then nobody asks.
+            let _ = replies.send(Reply::Spilled(Spilled { torrent, piece, failed }));
+        });
     }
 
     /// Runs `task` on a disk thread.
@@ -194,14 +229,20 @@ impl Shared {
     fn next_work(&self) -> Option<(Option<Task>, Vec<VerifyJob>)> {
         let mut queue = self.lock();
         loop {
-            if let Some(task) = queue.tasks.pop_front() {
+            // In turns: many peers that want what has to be read must not hold up what has to be written.
+            if (queue.pieces.is_empty() || !queue.task_was_last)
+                && let Some(task) = queue.tasks.pop_front()
+            {
+                queue.task_was_last = true;
                 return Some((Some(task), Vec::new()));
             }
+            queue.task_was_last = false;
             if !queue.pieces.is_empty() {
                 queue = self.linger(queue);
                 let count = queue.pieces.len().min(BATCH_MAX);
                 let batch: Vec<VerifyJob> = queue.pieces.drain(..count).collect();
-                if !queue.pieces.is_empty() {
+                // Their wake-up may have been spent on this thread while it lingered.
+                if !queue.pieces.is_empty() || !queue.tasks.is_empty() {
                     self.wake.notify_one();
                 }
                 // Another thread may have taken them while this one lingered.

@@ -8,6 +8,7 @@
 //! | `session` | the public face: contents come and go, progress, shutdown |
 //! | `torrent` | one content at work; acts on what its core wants |
 //! | `conn`, `dial` | one connection's bytes; how connections come about |
+//! | `warm` | what is sent is read from disk before it is needed |
 //! | `buffers`, `disk`, `spill` | where blocks gather; who verifies and writes them; what happens when memory is short |
 //! | `open` | files are opened, what is there is verified |
 //! | `announce`, [`tracker`] | asking trackers; being one |
@@ -40,6 +41,7 @@ mod session;
 mod spill;
 mod torrent;
 pub mod tracker;
+mod warm;
 
 pub use events::{Event, EventKind, TorrentId};
 pub use session::{

@@ -36,7 +36,7 @@ impl Limiter {
         let earned = now.saturating_duration_since(bucket.filled).as_secs_f64() * rate as f64;
         let burst = (rate as f64 * BURST.as_secs_f64()).max(BURST_BYTES_MIN);
         bucket.tokens = (bucket.tokens + earned).min(burst);
-        bucket.filled = now;
+        bucket.filled = bucket.filled.max(now);
         bucket.tokens.max(0.0) as u64
     }
 
@@ -48,12 +48,16 @@ impl Limiter {
 
     /// Time until `bytes` may move.
     fn wait(&self, bytes: u64, now: Instant) -> Duration {
-        let available = self.available(now);
         let Some(rate) = self.rate_bytes.get() else { return Duration::ZERO };
-        let missing = bytes.saturating_sub(available);
-        Duration::from_secs_f64(missing as f64 / rate.max(1) as f64)
+        self.available(now);
+        // What was overdrawn is waited for, too.
+        let missing = bytes as f64 - self.bucket.borrow().tokens;
+        Duration::from_secs_f64(missing.max(0.0) / rate.max(1) as f64)
     }
 }
+
+/// Less than this is not worth a system call: it is waited for instead.
+const WORTHWHILE_BYTES: u64 = 4 * 1024;
 
 /// All limits that one direction of one connection is under: its own, its content's, and everybody's.
 #[derive(Clone, Debug, Default)]
@@ -65,9 +69,10 @@ impl Limits {
         Self(all.into_iter().filter(|limiter| limiter.rate_bytes.get().is_some()).collect())
     }
 
-    /// Bytes that may move now; `u64::MAX` where nothing limits.
+    /// Bytes that may move now, 0 where they are too few to be worth it; `u64::MAX` where nothing limits.
     pub fn available(&self, now: Instant) -> u64 {
-        self.0.iter().map(|limiter| limiter.available(now)).min().unwrap_or(u64::MAX)
+        let available = self.0.iter().map(|limiter| limiter.available(now)).min().unwrap_or(u64::MAX);
+        if available < WORTHWHILE_BYTES { 0 } else { available }
     }
 
     /// Bytes moved. May overdraw: the debt is waited for later.
@@ -77,8 +82,8 @@ impl Limits {
 
     /// Time until a worthwhile amount may move.
     pub fn wait(&self, now: Instant) -> Duration {
-        let worthwhile = BURST_BYTES_MIN as u64 / 4;
-        self.0.iter().map(|limiter| limiter.wait(worthwhile, now)).max().unwrap_or(Duration::ZERO)
+        // Longer than for the least: many connections under one limit would wake by turns for crumbs.
+        self.0.iter().map(|limiter| limiter.wait(BURST_BYTES_MIN as u64, now)).max().unwrap_or(Duration::ZERO)
     }
 }
 
@@ -104,9 +109,34 @@ mod tests {
     fn the_tightest_limit_holds() {
         let now = Instant::now();
         let limits = Limits::new([Limiter::new(Some(10), now), Limiter::new(Some(1 << 40), now)]);
-        let later = now + Duration::from_secs(1);
-        assert_eq!(limits.available(later), 10);
+        let later = now + Duration::from_secs(1000);
+        assert_eq!(limits.available(later), 10_000);
         assert!(limits.wait(later) > Duration::from_secs(100));
+    }
+
+    #[test]
+    fn crumbs_are_waited_for() {
+        let now = Instant::now();
+        let limits = Limits::new([Limiter::new(Some(WORTHWHILE_BYTES), now)]);
+        assert_eq!(limits.available(now + Duration::from_millis(999)), 0);
+        assert!(limits.available(now + Duration::from_millis(1001)) >= WORTHWHILE_BYTES);
+    }
+
+    #[test]
+    fn what_was_overdrawn_is_paid_back() {
+        let now = Instant::now();
+        let limits = Limits::new([Limiter::new(Some(100_000), now)]);
+        limits.spend(100_000);
+        assert!(limits.wait(now) > Duration::from_secs(1));
+        assert_eq!(limits.available(now + Duration::from_millis(1000)), 0);
+        assert!(limits.available(now + Duration::from_millis(1100)) > 0);
+    }
+
+    #[test]
+    fn rest_earns_no_more_than_a_burst() {
+        let now = Instant::now();
+        let limits = Limits::new([Limiter::new(Some(1_000_000), now)]);
+        assert_eq!(limits.available(now + Duration::from_secs(3600)), 200_000);
     }
 
     #[test]

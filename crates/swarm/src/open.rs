@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::picker::Priority;
@@ -59,28 +58,32 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
     let options = session.options.borrow_mut().remove(&id).unwrap_or_default();
     let request = Arc::new(request(&session.config, &options, &info, dir));
     let mut told = false;
-    let opened = loop {
+    let (opened, _place) = loop {
+        // Never closed, so always granted in the end. Given back while storage is out of order: others go on.
+        let place = session.opening.acquire().await;
+        if torrent.borrow().stopping {
+            return;
+        }
         let request = Arc::clone(&request);
         match blocking(move || open_files(&request)).await {
-            Ok(opened) => break opened,
+            Ok(opened) => break (opened, place),
             Err(error) => {
+                drop(place);
                 if !std::mem::replace(&mut told, true) {
                     torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
                 }
                 tokio::time::sleep(OPEN_RETRY).await;
             }
         }
-        if torrent.borrow().stopping {
-            return;
-        }
     };
     if told {
         torrent.borrow().tell(EventKind::Resumed);
     }
-    let changed_files = opened.changed.clone();
-    let (storage, resume) = (Arc::clone(&opened.storage), opened.resume.clone());
-    let have = check(&torrent, opened, &info, &layers).await;
-    start(&torrent, &info, layers, have, storage, resume, &request.wanted, changed_files);
+    let opened = check(&torrent, opened, &layers).await;
+    if torrent.borrow().stopping {
+        return;
+    }
+    start(&torrent, &request, opened, layers);
 }
 
 fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>, dir: PathBuf) -> Request {
@@ -145,23 +148,25 @@ fn pieces_on_disk(storage: &Storage) -> Vec<u32> {
     found.iter_ones().collect()
 }
 
-/// Verifies the pieces that have to be; answers all that are good.
-async fn check(torrent: &TorrentRef, opened: Opened, info: &Arc<Info>, layers: &Layers) -> Bitfield {
-    let Opened { storage, resume, mut have, recheck, .. } = opened;
-    if recheck.is_empty() {
-        return have;
+/// Verifies the pieces that have to be, and adds those that are good.
+///
+/// Pieces of a v2 content whose piece layers are not known yet (a magnet link after a restart: layers come from peers and
+/// are not kept) cannot be hashed against anything. Those that the resume file vouches for count all the same; only those
+/// that would have to be hashed again, because files changed or the machine restarted, are fetched again.
+async fn check(torrent: &TorrentRef, mut opened: Opened, layers: &Layers) -> Opened {
+    if opened.recheck.is_empty() {
+        return opened;
     }
     let (session, id) = {
         let torrent = torrent.borrow();
         (torrent.session(), torrent.id)
     };
     let (progress, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let (info, layers) = (Arc::clone(info), layers.clone());
-    let pieces = recheck.clone();
+    let (storage, layers, pieces) = (Arc::clone(&opened.storage), layers.clone(), opened.recheck.clone());
+    let cancel = Arc::clone(&session.cancel);
     let work = blocking(move || {
         let mut last = Instant::now();
-        let root = storage.root().to_owned();
-        verify::verify_pieces(&info, &layers, &root, &pieces, &AtomicBool::new(false), |done, total| {
+        verify::verify_pieces(storage.info(), &layers, storage.root(), &pieces, &cancel, |done, total| {
             if last.elapsed() >= CHECK_PROGRESS_EVERY {
                 last = Instant::now();
                 let _ = progress.send((done, total));
@@ -177,43 +182,32 @@ async fn check(torrent: &TorrentRef, opened: Opened, info: &Arc<Info>, layers: &
             }
         }
     };
-    // Pieces whose hashes are not known yet cannot be checked: they are fetched again.
-    let good = good.unwrap_or_else(|_| Bitfield::new(have.len()));
-    let verified: Vec<u32> = recheck.into_iter().filter(|piece| good.get(*piece)).collect();
+    let Ok(good) = good else { return opened };
+    let verified: Vec<u32> = std::mem::take(&mut opened.recheck).into_iter().filter(|piece| good.get(*piece)).collect();
     for piece in &verified {
-        have.set(*piece);
+        opened.have.set(*piece);
     }
-    if let Some(resume) = resume {
-        let recorded = blocking(move || verified.iter().try_for_each(|piece| resume.verified(*piece))).await;
-        if let Err(error) = recorded {
-            // They are good all the same; the next start checks them again.
-            torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
-        }
+    if let Some(resume) = opened.resume.clone() {
+        // Should this fail, they are good all the same, and the next start checks them again.
+        let _ = blocking(move || verified.iter().try_for_each(|piece| resume.verified(*piece))).await;
     }
-    have
+    opened
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call site, at the seam between opening and running")]
-fn start(
-    torrent: &TorrentRef,
-    info: &Arc<Info>,
-    layers: Layers,
-    have: Bitfield,
-    storage: Arc<Storage>,
-    resume: Option<Arc<ResumeStore>>,
-    wanted: &[bool],
-    changed_files: Vec<String>,
-) {
+/// Storage is open and what is there is known: the transfer begins.
+fn start(torrent: &TorrentRef, request: &Request, opened: Opened, layers: Layers) {
     let now = Instant::now();
+    let info = &request.info;
     let mut state = torrent.borrow_mut();
     let session = state.session();
     state.hashes = info.hashes;
     state.buffers = Some(PieceBuffers::new(Rc::clone(&session.pools), info.geometry.clone()));
-    state.storage = Some(storage);
-    state.resume = resume;
-    let (pieces_have, pieces_total) = (have.count(), have.len());
-    state.core.set_content(Arc::clone(info), layers, have, unwanted_pieces(info, wanted), now);
+    state.storage = Some(opened.storage);
+    state.resume = opened.resume;
+    let (pieces_have, pieces_total) = (opened.have.count(), opened.have.len());
+    state.core.set_content(Arc::clone(info), layers, opened.have, unwanted_pieces(request), now);
     let (bytes_done, bytes_total) = state.core.wanted_bytes().unwrap_or_default();
+    let changed_files = opened.changed;
     state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
     state.update_room();
     state.pump(now);
@@ -222,16 +216,19 @@ fn start(
     state.clock.notify_one();
 }
 
-/// Pieces that no wanted file reaches into.
-fn unwanted_pieces(info: &Info, wanted: &[bool]) -> Vec<(u32, Priority)> {
-    if wanted.iter().all(|wanted| *wanted) {
-        return Vec::new();
-    }
+/// Pieces that no wanted file reaches into; all where files are only read, for nothing could be written.
+fn unwanted_pieces(request: &Request) -> Vec<(u32, Priority)> {
+    let (info, wanted) = (&request.info, &request.wanted);
     let mut needed = Bitfield::new(info.geometry.piece_count());
-    for (index, _) in info.regular_files().filter(|(index, _)| wanted[*index]) {
-        info.pieces_of_file(index).for_each(|piece| {
-            needed.set(piece);
-        });
+    if !request.read_only {
+        if wanted.iter().all(|wanted| *wanted) {
+            return Vec::new();
+        }
+        for (index, _) in info.regular_files().filter(|(index, _)| wanted[*index]) {
+            info.pieces_of_file(index).for_each(|piece| {
+                needed.set(piece);
+            });
+        }
     }
     needed.iter_zeros().map(|piece| (piece, Priority::SKIP)).collect()
 }

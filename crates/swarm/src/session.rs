@@ -9,6 +9,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker;
@@ -23,8 +25,9 @@ use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::Preallocate;
 use anabranch_transport::TcpListener;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::AbortHandle;
 
 use crate::buffers::Pools;
 use crate::conn::Scratch;
@@ -36,7 +39,11 @@ use crate::tracker::{Client, ClientConfig};
 use crate::{announce, dial, open};
 
 /// How long leaving may take: trackers are told, files are synced.
-const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
+/// How often leaving looks whether the disk threads are done.
+const SHUTDOWN_POLL: Duration = Duration::from_millis(5);
+/// Contents that are opened and checked at once: a check keeps a disk busy by itself, and each takes a thread.
+const OPENING_MAX: usize = 4;
 /// How often storage that is out of order is tried again.
 const STORAGE_RETRY: Duration = Duration::from_secs(2);
 /// How often running downloads look whether their state should be synced.
@@ -217,14 +224,28 @@ pub struct Shared {
     by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
     next_id: Cell<u64>,
     events: UnboundedSender<Event>,
+    /// Places for contents that are opened and checked.
+    pub opening: Semaphore,
+    /// Set when checks are not waited for any more.
+    pub cancel: Arc<AtomicBool>,
     stopping: Cell<bool>,
     announced: Rc<Notify>,
     announcing: Cell<usize>,
 }
 
-/// A running session. Dropping it abandons transfers; [`Session::shutdown`] leaves politely.
+/// A running session. Dropping it abandons transfers: connections are closed and listeners gone as soon as their tasks run
+/// again, and what the disk threads have is still written. [`Session::shutdown`] leaves politely.
 pub struct Session {
     shared: Rc<Shared>,
+    /// Tasks that no content ends.
+    tasks: Vec<AbortHandle>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.stop("we are leaving");
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl Session {
@@ -260,17 +281,18 @@ impl Session {
             by_hash: RefCell::default(),
             next_id: Cell::new(0),
             events,
+            opening: Semaphore::new(OPENING_MAX),
+            cancel: Arc::default(),
             stopping: Cell::new(false),
             announced: Rc::default(),
             announcing: Cell::new(0),
             config,
         });
-        for listener in listeners {
-            tokio::task::spawn_local(dial::accept(Rc::clone(&shared), listener));
-        }
-        tokio::task::spawn_local(serve_disk(Rc::clone(&shared), replied));
-        tokio::task::spawn_local(housekeeping(Rc::clone(&shared)));
-        Ok((Self { shared }, events_out))
+        let accepting = listeners.into_iter().map(|listener| dial::accept(Rc::clone(&shared), listener));
+        let mut tasks: Vec<_> = accepting.map(|task| tokio::task::spawn_local(task).abort_handle()).collect();
+        tasks.push(tokio::task::spawn_local(serve_disk(Rc::clone(&shared), replied)).abort_handle());
+        tasks.push(tokio::task::spawn_local(housekeeping(Rc::clone(&shared))).abort_handle());
+        Ok((Self { shared, tasks }, events_out))
     }
 
     /// Where it listens, with the ports that the system chose.
@@ -320,6 +342,7 @@ impl Session {
         tokio::task::spawn_local(dial::dial(torrent.clone()));
         if let Source::Metainfo(metainfo) = source {
             let layers = metainfo.piece_layers.clone();
+            torrent.borrow_mut().core.expect_content();
             tokio::task::spawn_local(open::open(torrent.clone(), metainfo.info.clone(), layers));
         }
         let urls = parse_trackers(&torrent, &tiers);
@@ -344,7 +367,7 @@ impl Session {
     }
 
     /// What a content is, once known.
-    pub fn info(&self, id: TorrentId) -> Option<std::sync::Arc<Info>> {
+    pub fn info(&self, id: TorrentId) -> Option<Arc<Info>> {
         self.shared.torrent(id)?.borrow().core.info().cloned()
     }
 
@@ -357,34 +380,73 @@ impl Session {
     }
 
     /// Leaves: connections are closed, trackers told, and what was received is on disk and recorded when this returns.
+    ///
+    /// Takes a few seconds at most, whatever trackers and disks do.
     pub async fn shutdown(self) {
-        self.shared.stopping.set(true);
-        let torrents: Vec<TorrentRef> = self.shared.torrents.borrow().values().cloned().collect();
-        for torrent in &torrents {
-            let mut torrent = torrent.borrow_mut();
-            torrent.stopping = true;
-            torrent.close_all("we are leaving");
-            torrent.announce.notify_one();
-            torrent.dial.notify_one();
-            torrent.clock.notify_one();
-        }
+        let shared = &self.shared;
+        shared.stop("we are leaving");
         let told = async {
-            while self.shared.announcing.get() > 0 {
-                self.shared.announced.notified().await;
+            while shared.announcing.get() > 0 {
+                shared.announced.notified().await;
             }
         };
-        // A tracker that does not answer is not waited for.
-        let _ = tokio::time::timeout(SHUTDOWN_MAX, told).await;
-        for torrent in torrents {
-            let resume = torrent.borrow().resume.clone();
-            if let Some(resume) = resume {
-                let _ = open::blocking(move || resume.close(false)).await;
+        let torrents: Vec<TorrentRef> = shared.torrents.borrow().values().cloned().collect();
+        let written = async {
+            for torrent in &torrents {
+                while torrent.borrow().is_writing() {
+                    tokio::time::sleep(SHUTDOWN_POLL).await;
+                }
             }
-        }
+            for torrent in &torrents {
+                let (resume, stats) = {
+                    let mut torrent = torrent.borrow_mut();
+                    (torrent.resume.clone(), torrent.core.stats(Instant::now()))
+                };
+                if let Some(resume) = resume {
+                    resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
+                    // What could not be recorded is checked at the next start.
+                    let _ = open::blocking(move || resume.close(false)).await;
+                }
+            }
+        };
+        let _ = tokio::join!(
+            tokio::time::timeout(SHUTDOWN_MAX, told), // a tracker that does not answer is not waited for
+            tokio::time::timeout(SHUTDOWN_MAX, written),
+        );
     }
 }
 
 impl Shared {
+    /// Everything comes to its end.
+    fn stop(&self, reason: &str) {
+        self.stopping.set(true);
+        self.cancel.store(true, Ordering::Relaxed);
+        for torrent in self.torrents.borrow().values() {
+            let mut torrent = torrent.borrow_mut();
+            torrent.stopping = true;
+            torrent.close_all(reason);
+            torrent.announce.notify_one();
+            torrent.dial.notify_one();
+            torrent.clock.notify_one();
+        }
+    }
+
+    /// Whether one more connection may be had: where all places are taken, the connection over which nothing moved for longest
+    /// gives its up, if that is long enough. So a place cannot be held by doing nothing.
+    pub fn make_room(&self) -> bool {
+        if self.connections.get() < self.config.connections_max {
+            return true;
+        }
+        let now = Instant::now();
+        let torrents = self.torrents.borrow();
+        let idlest =
+            torrents.values().filter_map(|torrent| torrent.borrow().idlest(now)).min_by_key(|(since, _)| *since);
+        if let Some((_, handle)) = &idlest {
+            handle.close("it made room for another peer".to_owned());
+        }
+        idlest.is_some()
+    }
+
     /// Tells the owner.
     pub fn tell(&self, event: Event) {
         // An owner that stopped listening does not want to know.
@@ -422,7 +484,7 @@ impl Shared {
                 for hash in info.hashes.wire_hashes() {
                     self.by_hash.borrow_mut().entry(hash).or_insert(id);
                 }
-                tokio::task::spawn_local(open::open(torrent, std::sync::Arc::new(info), HashMap::new()));
+                tokio::task::spawn_local(open::open(torrent, Arc::new(info), HashMap::new()));
             }
             Err(error) => {
                 let reason = format!("the metadata that peers sent is right by its hash but unusable: {error}");
@@ -437,13 +499,24 @@ impl Shared {
         tokio::task::spawn_local(async move {
             let resume = torrent.borrow().resume.clone();
             if let Some(resume) = resume {
-                let closed = open::blocking(move || {
-                    resume.storage().create_empty_files_and_links()?;
-                    resume.close(false)
-                });
-                if let Err(error) = closed.await {
-                    torrent.borrow().tell(EventKind::Failed { reason: error.to_string() });
-                    return;
+                let mut told = false;
+                loop {
+                    let resume = Arc::clone(&resume);
+                    let closed = open::blocking(move || {
+                        resume.storage().create_empty_files_and_links()?;
+                        resume.close(false)
+                    });
+                    let Err(error) = closed.await else { break };
+                    if !std::mem::replace(&mut told, true) {
+                        torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
+                    }
+                    tokio::time::sleep(STORAGE_RETRY).await;
+                    if torrent.borrow().stopping {
+                        return;
+                    }
+                }
+                if told {
+                    torrent.borrow().tell(EventKind::Resumed);
                 }
             }
             torrent.borrow().tell(EventKind::Finished);
@@ -510,13 +583,15 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
         let now = Instant::now();
         let id = match &reply {
             Reply::Verified(verified) => verified.torrent,
-            Reply::Spilled { torrent, .. } | Reply::Leaves { torrent, .. } => *torrent,
+            Reply::Spilled(spilled) => spilled.torrent,
+            Reply::Warmed { torrent, .. } | Reply::Leaves { torrent, .. } => *torrent,
         };
         let Some(torrent) = shared.torrent(id) else { continue };
         let mut torrent = torrent.borrow_mut();
         match reply {
             Reply::Verified(verified) => torrent.verified(verified, now),
-            Reply::Spilled { piece, blocks, written, .. } => torrent.spill_done(piece, &blocks, written, now),
+            Reply::Spilled(spilled) => torrent.spilled(spilled, now),
+            Reply::Warmed { conn, .. } => torrent.warmed(conn),
             Reply::Leaves { piece, hashes, .. } => {
                 torrent.core.leaves_ready(piece, &hashes);
                 torrent.pump(now);
@@ -555,29 +630,40 @@ async fn keep_time(torrent: TorrentRef) {
 /// What is done now and then: storage that was out of order is tried again, progress is made durable.
 async fn housekeeping(shared: Rc<Shared>) {
     let mut checkpoint_at = Instant::now() + CHECKPOINT_EVERY;
-    while !shared.is_stopping() {
+    let checkpointing = Rc::new(Cell::new(false));
+    loop {
         tokio::time::sleep(STORAGE_RETRY).await;
         let torrents: Vec<TorrentRef> = shared.torrents.borrow().values().cloned().collect();
         let now = Instant::now();
         for torrent in &torrents {
-            torrent.borrow_mut().retry_storage(now);
+            torrent.borrow_mut().retry_storage();
         }
-        if now < checkpoint_at {
+        if now < checkpoint_at || checkpointing.get() {
             continue;
         }
         checkpoint_at = now + CHECKPOINT_EVERY;
-        for torrent in torrents {
-            let (resume, stats) = {
-                let mut torrent = torrent.borrow_mut();
-                (torrent.resume.clone(), torrent.core.stats(now))
-            };
-            let Some(resume) = resume else { continue };
-            resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
-            if resume.checkpoint_due(now) {
-                // A failure here shows again at the next write, which reports it.
-                let _ = open::blocking(move || resume.checkpoint()).await;
+        // Syncing may take minutes on a slow disk: nothing else waits for it.
+        checkpointing.set(true);
+        let checkpointing = Rc::clone(&checkpointing);
+        tokio::task::spawn_local(async move {
+            for torrent in torrents {
+                checkpoint(&torrent, now).await;
             }
-        }
+            checkpointing.set(false);
+        });
+    }
+}
+
+async fn checkpoint(torrent: &TorrentRef, now: Instant) {
+    let (resume, stats) = {
+        let mut torrent = torrent.borrow_mut();
+        let Some(resume) = torrent.resume.clone().filter(|_| !torrent.stopping) else { return };
+        (resume, torrent.core.stats(now))
+    };
+    resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
+    if resume.checkpoint_due(now) {
+        // A failure here shows again at the next write, which reports it.
+        let _ = open::blocking(move || resume.checkpoint()).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use anabranch_content::geometry::{BLOCK_LEN, Geometry};
+use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_content::hash;
 use anabranch_content::info::Sha256Digest;
 use anabranch_content::storage::{ResumeStore, Storage, StorageError};
@@ -10,7 +10,8 @@ use anabranch_content::storage::{ResumeStore, Storage, StorageError};
 use crate::buffers::{CHUNK_LEN, Spill};
 
 /// Writes the valid blocks of a chunk to their place, run by run.
-pub fn write(resume: &ResumeStore, geometry: &Geometry, spill: &Spill) -> Result<(), StorageError> {
+pub fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {
+    let geometry = &resume.storage().info().geometry;
     let chunk_begin = spill.chunk * geometry.piece_length().min(CHUNK_LEN);
     for run in spill.blocks.chunk_by(|one, next| one + 1 == *next) {
         let begin = run[0] * BLOCK_LEN;

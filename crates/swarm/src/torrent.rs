@@ -5,21 +5,26 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::peerbook::{PeerBook, Source};
 use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
-use anabranch_content::storage::{ResumeStore, Storage};
+use anabranch_content::storage::{ResumeStore, Storage, StorageError};
 use tokio::sync::Notify;
 
 use crate::buffers::PieceBuffers;
-use crate::disk::{Outcome, Reply, Verified, VerifyJob};
+use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::events::{Event, EventKind, TorrentId};
 use crate::limits::{Limiter, Limits};
 use crate::session::Shared;
 use crate::spill;
+
+/// A connection that moved no payload for this long makes room for a new one when all places are taken.
+const IDLE_MIN: Duration = Duration::from_secs(60);
+/// Memory counts as short below this part of it.
+const MEMORY_SHORT_DIVISOR: u64 = 8;
 
 /// A content that tasks share. All tasks run on one thread, and none holds a borrow across an await.
 #[derive(Clone)]
@@ -48,6 +53,9 @@ pub struct ConnHandle {
     notify: Notify,
     close: RefCell<Option<String>>,
     closing: Cell<bool>,
+    warmed: Cell<bool>,
+    /// When payload moved last, either way; `None` before the first.
+    moved: Cell<Option<Instant>>,
 }
 
 impl ConnHandle {
@@ -62,6 +70,22 @@ impl ConnHandle {
             *self.close.borrow_mut() = Some(reason);
         }
         self.notify.notify_one();
+    }
+
+    /// What the connection is to send next was read from disk.
+    pub fn warm(&self) {
+        self.warmed.set(true);
+        self.notify.notify_one();
+    }
+
+    /// Whether [`ConnHandle::warm`] was called since this was asked last.
+    pub fn take_warmed(&self) -> bool {
+        self.warmed.take()
+    }
+
+    /// Payload moved, or the connection began.
+    pub fn moved(&self, now: Instant) {
+        self.moved.set(Some(now));
     }
 
     /// Why the connection is to end, if it is.
@@ -107,16 +131,27 @@ pub struct State {
     /// Set when the content leaves the session.
     pub stopping: bool,
     conns: HashMap<ConnId, Rc<ConnHandle>>,
-    /// Complete pieces that wait for a spill to end, or for storage to work again.
+    /// Complete pieces that wait for a spill to end.
     waiting: Vec<u32>,
-    stalled: Vec<VerifyJob>,
+    /// What storage refused, to be handed in again when it works. Bounded by the buffers that it is made of.
+    stalled: Vec<Stalled>,
+    /// Pieces and spills at the disk threads.
     verifying: u32,
+    spilling: u32,
+    /// One of them is a probe: whether storage works again.
+    probing: bool,
     down: Rc<Limiter>,
     up: Rc<Limiter>,
     session: Rc<Shared>,
     dirty: Vec<ConnId>,
     /// What of the session's requested bytes is ours.
     requested_counted: u64,
+}
+
+/// A job that storage refused.
+enum Stalled {
+    Piece(Box<VerifyJob>),
+    Spill(Box<SpillJob>),
 }
 
 /// What [`State::new`] needs.
@@ -155,6 +190,8 @@ impl State {
             waiting: Vec::new(),
             stalled: Vec::new(),
             verifying: 0,
+            spilling: 0,
+            probing: false,
             down: new.down,
             up: new.up,
             session,
@@ -194,6 +231,7 @@ impl State {
     /// A connection's task begins.
     pub fn attach(&mut self, id: ConnId) -> Rc<ConnHandle> {
         let handle = Rc::<ConnHandle>::default();
+        handle.moved(Instant::now());
         self.conns.insert(id, Rc::clone(&handle));
         // A torrent without connections sleeps; now time matters again.
         self.clock.notify_one();
@@ -207,6 +245,10 @@ impl State {
             buffers.disconnected(id);
         }
         self.core.disconnected(id, now);
+        if self.conns.is_empty() && !self.stopping && !self.core.is_paused() {
+            // Nobody knows when somebody comes again: meanwhile the memory is others'.
+            while self.spill() {}
+        }
         self.pump(now);
         self.dial.notify_one();
     }
@@ -214,6 +256,21 @@ impl State {
     /// Ends all connections.
     pub fn close_all(&mut self, reason: &str) {
         self.conns.values().for_each(|handle| handle.close(reason.to_owned()));
+    }
+
+    /// The connection over which nothing moved for longest, where that is longer than [`IDLE_MIN`], and since when.
+    pub fn idlest(&self, now: Instant) -> Option<(Instant, Rc<ConnHandle>)> {
+        let idle = |handle: &&Rc<ConnHandle>| !handle.is_closing();
+        let idlest = self.conns.values().filter(idle).min_by_key(|handle| handle.moved.get())?;
+        let since = idlest.moved.get()?;
+        (now.saturating_duration_since(since) >= IDLE_MIN).then(|| (since, Rc::clone(idlest)))
+    }
+
+    /// A connection's task may go on sending.
+    pub fn warmed(&self, id: ConnId) {
+        if let Some(handle) = self.conns.get(&id) {
+            handle.warm();
+        }
     }
 
     /// Whether more peers would be of use.
@@ -231,41 +288,54 @@ impl State {
         self.requested_counted = own;
         let free = self.session.pools.free_bytes();
         self.core.set_room(free.saturating_sub(total.get()));
-        if free < self.session.config.buffer_bytes / 8 && self.verifying == 0 {
+        if free < self.session.config.buffer_bytes / MEMORY_SHORT_DIVISOR && self.verifying == 0 {
             self.relieve_memory();
         }
     }
 
-    /// Memory is short: blocks that wait for the rest of their piece move to disk.
+    /// Memory is short: chunks that wait for the rest of their piece move to disk. Not while earlier ones are on their way,
+    /// which will relieve it too, and not while the disk takes nothing.
     pub fn relieve_memory(&mut self) {
-        let (Some(buffers), Some(resume)) = (&mut self.buffers, &self.resume) else { return };
-        for spill in buffers.spill_oldest() {
-            let resume = Arc::clone(resume);
-            let geometry = resume.storage().info().geometry.clone();
-            let replies = self.session.replies.clone();
-            let torrent = self.id;
-            self.session.disk.run(move || {
-                let written = spill::write(&resume, &geometry, &spill).map_err(|error| error.to_string());
-                // The session may be gone already: then nobody asks.
-                let _ = replies.send(Reply::Spilled { torrent, piece: spill.piece, blocks: spill.blocks, written });
-            });
+        if self.spilling == 0 && !self.core.is_paused() {
+            self.spill();
         }
     }
 
+    /// Moves the chunks of one piece to disk; answers whether there were any.
+    fn spill(&mut self) -> bool {
+        let (Some(buffers), Some(resume)) = (&mut self.buffers, &self.resume) else { return false };
+        let spills = buffers.spill();
+        let any = !spills.is_empty();
+        for spill in spills {
+            self.spilling += 1;
+            self.session.disk.spill(SpillJob {
+                torrent: self.id,
+                spill,
+                resume: Arc::clone(resume),
+                replies: self.session.replies.clone(),
+            });
+        }
+        any
+    }
+
     /// A spill is done; a piece may have waited for it.
-    pub fn spill_done(&mut self, piece: u32, blocks: &[u32], written: Result<(), String>, now: Instant) {
-        let Some(buffers) = &mut self.buffers else { return };
-        let lost = buffers.spilled(piece, blocks, written.is_ok());
-        if !lost.is_empty() {
-            self.core.blocks_lost(piece, &lost);
+    pub fn spilled(&mut self, spilled: Spilled, now: Instant) {
+        self.spilling = self.spilling.saturating_sub(1);
+        match spilled.failed {
+            Some((error, job)) => self.stall(Stalled::Spill(job), &error, now),
+            None => {
+                if let Some(buffers) = &mut self.buffers {
+                    buffers.spilled(spilled.piece);
+                }
+                if let Some(at) = self.waiting.iter().position(|waiting| *waiting == spilled.piece) {
+                    self.waiting.swap_remove(at);
+                    self.verify(spilled.piece);
+                }
+                self.storage_works(now);
+            }
         }
-        if let Err(reason) = written {
-            self.pause(reason, now);
-        }
-        if let Some(at) = self.waiting.iter().position(|waiting| *waiting == piece) {
-            self.waiting.swap_remove(at);
-            self.verify(piece);
-        }
+        self.update_room();
+        self.core.fill_starved(now);
         self.pump(now);
     }
 
@@ -300,69 +370,73 @@ impl State {
             Outcome::Good { digests } => {
                 self.tell(EventKind::Piece { index: verified.piece });
                 self.core.piece_verified(verified.piece, PieceOutcome::Good { digests }, now);
-                self.storage_worked(now);
+                self.storage_works(now);
             }
             Outcome::Bad { digests } => {
                 self.tell(EventKind::PieceFailed { index: verified.piece });
+                if let Some(buffers) = &mut self.buffers {
+                    buffers.reopen(verified.piece);
+                }
                 self.core.piece_verified(verified.piece, PieceOutcome::Bad { digests }, now);
+                self.storage_works(now);
             }
-            Outcome::Failed { error, job } => {
-                self.stalled.push(*job);
-                self.pause(error.to_string(), now);
-            }
+            Outcome::Failed { error, job } => self.stall(Stalled::Piece(job), &error, now),
         }
         self.pump(now);
     }
 
-    /// Storage is out of order: nothing more is asked for; what is here is kept.
-    fn pause(&mut self, reason: String, now: Instant) {
+    // ---- storage that is out of order ----
+
+    /// Nothing more is asked for; what is here is kept.
+    fn stall(&mut self, job: Stalled, error: &StorageError, now: Instant) {
+        self.probing = false;
+        self.stalled.push(job);
         if !self.core.is_paused() {
             self.core.set_paused(true, now);
-            self.tell(EventKind::Paused { reason });
+            self.tell(EventKind::Paused { reason: error.to_string() });
             self.clock.notify_one();
         }
     }
 
-    /// Tries storage again with what it refused. Answers whether there is still something to retry.
-    pub fn retry_storage(&mut self, now: Instant) -> bool {
-        if !self.core.is_paused() {
-            return false;
-        }
-        if self.verifying > 0 {
-            return true;
-        }
-        match self.stalled.pop() {
-            // One piece as a probe, the others once it went through.
-            Some(job) => {
-                self.verifying += 1;
-                self.session.disk.verify(job);
-                true
-            }
-            None => {
-                self.resume(now);
-                self.pump(now);
-                false
-            }
+    /// Tries storage again with one thing that it refused.
+    pub fn retry_storage(&mut self) {
+        if self.core.is_paused()
+            && !self.probing
+            && let Some(job) = self.stalled.pop()
+        {
+            self.probing = true;
+            self.hand_in(job);
         }
     }
 
-    /// A piece was written: what storage refused goes to it at once, and when all is through, the transfer goes on.
-    fn storage_worked(&mut self, now: Instant) {
-        if !self.core.is_paused() {
+    /// Something reached the disk. Where that was in doubt, everything else follows.
+    fn storage_works(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.probing) {
             return;
         }
         for job in std::mem::take(&mut self.stalled) {
-            self.verifying += 1;
-            self.session.disk.verify(job);
+            self.hand_in(job);
         }
-        if self.verifying == 0 {
-            self.resume(now);
+        self.core.set_paused(false, now);
+        self.tell(EventKind::Resumed);
+    }
+
+    fn hand_in(&mut self, job: Stalled) {
+        match job {
+            Stalled::Piece(job) => {
+                self.verifying += 1;
+                self.session.disk.verify(*job);
+            }
+            Stalled::Spill(job) => {
+                self.spilling += 1;
+                self.session.disk.spill(*job);
+            }
         }
     }
 
-    fn resume(&mut self, now: Instant) {
-        self.core.set_paused(false, now);
-        self.tell(EventKind::Resumed);
+    /// Whether the disk threads have something of ours.
+    pub fn is_writing(&self) -> bool {
+        self.verifying + self.spilling > 0
     }
 
     /// A shared file ended before its time: the pieces in it are not ours any more until they are checked.
@@ -386,6 +460,11 @@ impl State {
     fn lose(&mut self, pieces: &[u32], reason: String) {
         let now = Instant::now();
         let before = self.core.have().map_or(0, |have| have.count());
+        if let Some(buffers) = &mut self.buffers {
+            // Those that are being verified now stay closed: their verdict comes.
+            let lost = pieces.iter().filter(|piece| self.core.have().is_some_and(|have| have.get(**piece)));
+            lost.for_each(|piece| buffers.reopen(*piece));
+        }
         self.core.pieces_lost(pieces, now);
         if self.core.have().map_or(0, |have| have.count()) < before {
             if let Some(resume) = &self.resume {
@@ -393,6 +472,7 @@ impl State {
                 pieces.iter().for_each(|piece| drop(resume.failed(*piece)));
             }
             self.tell(EventKind::Failed { reason });
+            self.dial.notify_one();
         }
         self.pump(now);
     }

@@ -74,15 +74,29 @@ impl TcpStream {
 
     /// Receives into `buffers`, in order. `Ok(0)` is the end of the stream; `WouldBlock` asks to wait.
     ///
+    /// What comes short of the buffers leaves the socket drained: [`TcpStream::poll_recv_ready`] then waits for more.
+    ///
     /// # Safety
     /// Every entry must describe memory that is valid for writes of its length and that nothing else touches during the call.
     pub unsafe fn try_recv(&self, buffers: &mut [libc::iovec]) -> io::Result<usize> {
-        self.inner.try_io(Interest::READABLE, || {
+        let room: usize = buffers.iter().map(|buffer| buffer.iov_len).sum();
+        let mut short = 0;
+        let result = self.inner.try_io(Interest::READABLE, || {
             // SAFETY: the caller vouches for the buffers; the fd is open as long as `self`.
             let received =
                 unsafe { libc::readv(self.inner.as_raw_fd(), buffers.as_ptr(), buffers.len() as libc::c_int) };
-            usize::try_from(received).map_err(|_| io::Error::last_os_error())
-        })
+            match usize::try_from(received) {
+                Err(_) => Err(io::Error::last_os_error()),
+                Ok(received) if 0 < received && received < room => {
+                    // Readiness is edge-triggered: what arrives from here on, the end of the stream too, is told anew. Said
+                    // in the same breath as the read, so that no newer event is thrown away.
+                    short = received;
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
+                Ok(received) => Ok(received),
+            }
+        });
+        if short > 0 { Ok(short) } else { result }
     }
 
     /// Sends from `buffers`, in order. With `more`, the kernel may hold back a short last segment: more follows at once.

@@ -84,6 +84,11 @@ impl Content {
 }
 
 impl Torrent {
+    /// The metadata is at hand and `set_content` will follow: peers that connect meanwhile are not asked for it.
+    pub fn expect_content(&mut self) {
+        self.metadata = None;
+    }
+
     /// Gives the torrent its content: what it is, the Merkle layers at hand, the pieces that are verified already, and how
     /// much pieces are wanted where that is not [`Priority::NORMAL`].
     pub fn set_content(

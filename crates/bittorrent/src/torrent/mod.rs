@@ -376,6 +376,11 @@ impl Torrent {
         }
     }
 
+    /// Bytes of control messages that wait to be taken.
+    pub fn output_len(&self, id: ConnId) -> usize {
+        self.conns.get(&id).map_or(0, |conn| conn.out.len())
+    }
+
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

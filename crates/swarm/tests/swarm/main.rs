@@ -1,0 +1,7 @@
+//! Sessions over real loopback sockets: whole transfers, peers that misbehave, disks that fill, ways to leave.
+
+mod lifecycle;
+mod peers;
+mod storage;
+mod support;
+mod transfers;
