@@ -123,6 +123,7 @@ pub struct Torrent {
     next_peer: u32,
     choker: Choker,
     next_tick: Instant,
+    rng: fastrand::Rng,
     paused: bool,
     room_bytes: u64,
     /// Sum of what all connections have requested.
@@ -153,6 +154,7 @@ impl Torrent {
             next_peer: 0,
             choker,
             next_tick: now,
+            rng: fastrand::Rng::with_seed(config.seed),
             paused: false,
             room_bytes: u64::MAX,
             requested_bytes: 0,
@@ -316,7 +318,9 @@ impl Torrent {
             return;
         }
         self.next_tick = now + TICK;
-        for id in self.conn_ids() {
+        let mut ids = self.conn_ids();
+        self.rng.shuffle(&mut ids);
+        for id in ids {
             self.check_silence(id, now);
             self.check_requests(id, now);
         }

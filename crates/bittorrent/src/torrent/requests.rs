@@ -170,14 +170,20 @@ impl Torrent {
     }
 
     pub(super) fn fill_all_requests(&mut self, now: Instant) {
-        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.may_request(now)).map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.fill_requests(id, now));
+        self.fill_where(now, |_| true);
     }
 
     /// Room came free: connections that ran dry for lack of it ask again.
     pub fn fill_starved(&mut self, now: Instant) {
-        let dry = |conn: &Conn| conn.may_request(now) && conn.requested_bytes < conn.pipeline.target_bytes() / 2;
-        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| dry(conn)).map(|(id, _)| *id).collect();
+        self.fill_where(now, |conn| conn.requested_bytes < conn.pipeline.target_bytes() / 2);
+    }
+
+    /// Whoever is asked first gets what is to be had, so the first is another one every time: otherwise all of a swarm would
+    /// ask the peers that came first, and leave the others idle.
+    fn fill_where(&mut self, now: Instant, which: impl Fn(&Conn) -> bool) {
+        let able = |conn: &Conn| conn.may_request(now) && which(conn);
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| able(conn)).map(|(id, _)| *id).collect();
+        self.rng.shuffle(&mut ids);
         ids.into_iter().for_each(|id| self.fill_requests(id, now));
     }
 
@@ -201,7 +207,7 @@ impl Torrent {
         };
         conn.take_request(at);
         self.requested_bytes -= u64::from(range.len);
-        conn.pipeline.on_returned(range.len);
+        conn.pipeline.on_returned();
         conn.allowed_fast.retain(|piece| *piece != range.piece);
         if !conn.choking_us {
             // Without this, a peer that rejects all it is asked would be asked again at once, for ever.
@@ -258,7 +264,7 @@ impl Torrent {
     pub(super) fn give_up_requests(&mut self, id: ConnId) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
         while let Some(request) = conn.requests.pop_front() {
-            conn.pipeline.on_returned(request.range.len);
+            conn.pipeline.on_returned();
             conn.remember_late(request.range);
         }
         self.requested_bytes -= std::mem::take(&mut conn.requested_bytes);
@@ -291,7 +297,7 @@ impl Torrent {
         }
         conn.take_request(at);
         self.requested_bytes -= u64::from(range.len);
-        conn.pipeline.on_returned(range.len);
+        conn.pipeline.on_returned();
         conn.remember_late(range);
         blocks_of(range).for_each(|other| picker.returned(id, other));
         Message::Cancel(range).encode(&mut conn.out);
@@ -340,7 +346,7 @@ fn merge(blocks: &[BlockRef], geometry: &Geometry, longest: u32) -> Vec<BlockRan
                 if run.piece == next.piece
                     && run.end() == u64::from(next.begin)
                     && run.len + next.len <= longest
-                    && next.begin % REQUEST_BOUNDARY != 0 =>
+                    && !next.begin.is_multiple_of(REQUEST_BOUNDARY) =>
             {
                 run.len += next.len;
             }

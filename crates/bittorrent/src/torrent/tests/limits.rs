@@ -1,0 +1,103 @@
+//! Every limit of the state machine, reached.
+
+use std::net::Ipv4Addr;
+
+use super::lone::Lone;
+use super::sim::Content;
+use crate::handshake::{Handshake, Reserved};
+use crate::torrent::config::{ANSWERS_BYTES_MAX, OUT_BYTES_MAX};
+use crate::torrent::peers::{BANS_MAX, PEERS_MAX};
+use crate::torrent::{CONNECTIONS_MAX, PeerMisbehaved, Refused};
+use crate::wire::Message;
+
+fn hello(number: u32) -> Handshake {
+    let mut peer_id = [7; 20];
+    peer_id[..4].copy_from_slice(&number.to_be_bytes());
+    Handshake { reserved: Reserved([0; 8]), info_hash: [0; 20], peer_id }
+}
+
+fn address(number: u32) -> std::net::SocketAddr {
+    (Ipv4Addr::from_bits(0x0a00_0000 + number), 1).into()
+}
+
+#[test]
+fn connections_and_peers_are_bounded_and_the_gone_are_forgotten_first() {
+    let content = Content::v1(64 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let first = lone.torrent.connected(address(0), true, &hello(0), lone.now).unwrap();
+    for number in 1..PEERS_MAX as u32 + 100 {
+        let id = lone.torrent.connected(address(number), true, &hello(number), lone.now).unwrap();
+        lone.torrent.disconnected(id, lone.now);
+    }
+    assert_eq!((lone.torrent.peers.len(), lone.torrent.origins.len()), (PEERS_MAX, PEERS_MAX));
+    assert!(lone.torrent.origins.contains_key(&first), "who is here can be blamed");
+    for number in 1..CONNECTIONS_MAX as u32 {
+        lone.torrent.connected(address(number), true, &hello(number), lone.now).unwrap();
+    }
+    let one_more = lone.torrent.connected(address(77_777), true, &hello(77_777), lone.now);
+    assert_eq!(one_more, Err(Refused::Full));
+}
+
+#[test]
+fn bans_are_bounded_and_the_oldest_end_first() {
+    let content = Content::v1(64 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    for number in 0..=BANS_MAX as u32 {
+        let id = lone.torrent.connected(address(number), true, &hello(number), lone.now).unwrap();
+        lone.torrent.misbehaved(id, &PeerMisbehaved::RequestFlood);
+        lone.torrent.disconnected(id, lone.now);
+        lone.events();
+    }
+    assert!(lone.torrent.connected(address(0), true, &hello(0), lone.now).is_ok());
+    assert!(matches!(lone.torrent.connected(address(1), true, &hello(1), lone.now), Err(Refused::Banned(_))));
+}
+
+#[test]
+fn ourselves_and_second_connections_are_refused() {
+    let content = Content::v1(64 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    assert_eq!(lone.try_join("192.0.2.1:1", 0, Reserved::OURS), Err(Refused::Ourselves));
+    let first = lone.try_join("192.0.2.1:1", 5, Reserved::OURS).unwrap();
+    assert_eq!(lone.try_join("192.0.2.1:1", 5, Reserved::OURS), Err(Refused::Duplicate));
+    // Both dialled: the greater id's connection stays, here theirs.
+    let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [5; 20] };
+    let theirs = lone.torrent.connected("192.0.2.1:9".parse().unwrap(), false, &hello, lone.now).unwrap();
+    assert_eq!(lone.closed(), [first]);
+    assert_eq!(lone.try_join("192.0.2.1:1", 5, Reserved::OURS), Err(Refused::Duplicate));
+    lone.torrent.disconnected(first, lone.now);
+    lone.torrent.disconnected(theirs, lone.now);
+    assert!(lone.try_join("192.0.2.1:1", 5, Reserved::OURS).is_ok());
+}
+
+#[test]
+fn who_asks_without_reading_is_refused_and_then_left() {
+    let content = Content::new(anabranch_content::info::Version::V2, 16 * 1024, &[600 * 16 * 1024], false);
+    let mut lone = Lone::seed(&content);
+    let id = lone.join();
+    let file = content.info.files.iter().find(|file| file.root.is_some()).unwrap();
+    let shape = anabranch_content::merkle::Shape::new(file.length, 16 * 1024);
+    let part = shape.piece_layer_requests().next().unwrap();
+    let request = crate::wire::TreeRequest { root: file.root.unwrap(), part };
+    // 16 KiB of hashes for 53 bytes, until the limit; then 53 bytes of refusal.
+    for _ in 0..100 {
+        lone.say(id, Message::HashRequest(request));
+    }
+    let waiting = lone.torrent.conns[&id].out.len();
+    assert!((ANSWERS_BYTES_MAX..ANSWERS_BYTES_MAX + 32 * 1024).contains(&waiting), "{waiting}");
+    for _ in 0..OUT_BYTES_MAX / 50 {
+        lone.say(id, Message::HashRequest(request));
+    }
+    assert_eq!(lone.closed(), [id]);
+    assert!(lone.torrent.conns[&id].out.len() < OUT_BYTES_MAX + 100);
+}
+
+#[test]
+fn an_idle_seed_weighs_little() {
+    // 1,000 of these in 150 MiB: what is kept beside the info dictionary and the bitfield is a few hundred bytes.
+    let content = Content::v1(16 * 1024, 1 << 20);
+    let lone = Lone::seed(&content);
+    let content = lone.torrent.content.as_ref().unwrap();
+    assert!(content.picker.is_none());
+    assert!(size_of::<crate::torrent::Torrent>() < 2048, "{}", size_of::<crate::torrent::Torrent>());
+    assert!(size_of::<crate::torrent::conn::Conn>() < 2048, "{}", size_of::<crate::torrent::conn::Conn>());
+}

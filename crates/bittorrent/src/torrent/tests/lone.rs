@@ -1,0 +1,149 @@
+//! One torrent and peers whose every message the test writes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anabranch_content::bitfield::Bitfield;
+
+use super::sim::Content;
+use crate::ConnId;
+use crate::extension::{Extension, ExtensionHandshake, ExtensionIds};
+use crate::handshake::{Handshake, Reserved};
+use crate::torrent::{Event, PeerMisbehaved, PieceOutcome, Placement, Refused, Torrent, TorrentConfig};
+use crate::wire::{self, BlockRange, Limits, Message, Receiver};
+
+pub struct Lone {
+    pub torrent: Torrent,
+    pub now: Instant,
+    peers: u8,
+}
+
+impl Lone {
+    pub fn magnet(content: &Arc<Content>) -> Self {
+        let now = Instant::now();
+        let config = TorrentConfig { peer_id: [0; 20], listen_port: Some(6881), ..TorrentConfig::default() };
+        let torrent = Torrent::new(content.info.hashes, config, now);
+        Self { torrent, now, peers: 0 }
+    }
+
+    pub fn with(content: &Arc<Content>, have: Bitfield) -> Self {
+        let mut lone = Self::magnet(content);
+        lone.torrent.set_content(Arc::clone(&content.info), content.layers.clone(), have, Vec::new(), lone.now);
+        lone
+    }
+
+    pub fn leecher(content: &Arc<Content>) -> Self {
+        Self::with(content, Bitfield::new(content.pieces()))
+    }
+
+    pub fn seed(content: &Arc<Content>) -> Self {
+        let mut lone = Self::with(content, Bitfield::full(content.pieces()));
+        assert_eq!(lone.torrent.poll_event(), Some(Event::Finished));
+        lone
+    }
+
+    pub fn try_join(&mut self, address: &str, id: u8, reserved: Reserved) -> Result<ConnId, Refused> {
+        let hello = Handshake { reserved, info_hash: [0; 20], peer_id: [id; 20] };
+        let address: SocketAddr = address.parse().unwrap();
+        self.torrent.connected(address, true, &hello, self.now)
+    }
+
+    /// A peer with all extensions.
+    pub fn join(&mut self) -> ConnId {
+        self.join_as(Reserved::OURS.with_v2())
+    }
+
+    pub fn join_as(&mut self, reserved: Reserved) -> ConnId {
+        self.peers += 1;
+        let peer = self.peers;
+        self.try_join(&format!("10.0.{peer}.1:6881"), peer, reserved).unwrap()
+    }
+
+    /// A peer that has everything and serves us.
+    pub fn join_seed(&mut self) -> ConnId {
+        let id = self.join();
+        self.say(id, Message::HaveAll);
+        self.say(id, Message::Unchoke);
+        id
+    }
+
+    pub fn hear(&mut self, id: ConnId, message: Message<'_>) -> Result<(), PeerMisbehaved> {
+        self.torrent.on_message(id, message, self.now)
+    }
+
+    pub fn say(&mut self, id: ConnId, message: Message<'_>) {
+        self.hear(id, message).unwrap();
+    }
+
+    /// The extension handshake of a peer that speaks all we do.
+    pub fn greet(&mut self, id: ConnId, change: impl FnOnce(&mut ExtensionHandshake)) {
+        let mut hello = ExtensionHandshake { ids: ExtensionIds::OURS, ..ExtensionHandshake::default() };
+        change(&mut hello);
+        self.say(id, Message::Extended { id: 0, payload: &hello.encode() });
+    }
+
+    pub fn extended(&mut self, id: ConnId, extension: Extension, payload: &[u8]) -> Result<(), PeerMisbehaved> {
+        self.hear(id, Message::Extended { id: extension.our_id(), payload })
+    }
+
+    /// What was sent to a peer since the last time, as text.
+    pub fn sent(&mut self, id: ConnId) -> Vec<String> {
+        let mut bytes = Vec::new();
+        self.torrent.take_output(id, &mut bytes, self.now);
+        let (mut receiver, mut input, mut texts) = (Receiver::default(), &bytes[..], Vec::new());
+        while let Some(event) = receiver.next(&mut input, &Limits::default()).unwrap() {
+            let wire::Event::Message(message) = event else { panic!("{event:?}") };
+            texts.push(format!("{message:?}"));
+        }
+        texts
+    }
+
+    /// The extended messages sent under this number.
+    pub fn sent_extended(&mut self, id: ConnId, number: u8) -> Vec<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.torrent.take_output(id, &mut bytes, self.now);
+        let (mut receiver, mut input, mut payloads) = (Receiver::default(), &bytes[..], Vec::new());
+        while let Some(event) = receiver.next(&mut input, &Limits::default()).unwrap() {
+            if let wire::Event::Message(Message::Extended { id, payload }) = event
+                && id == number
+            {
+                payloads.push(payload.to_vec());
+            }
+        }
+        payloads
+    }
+
+    /// The requests that are under way over a connection.
+    pub fn requests(&self, id: ConnId) -> Vec<BlockRange> {
+        self.torrent.expected(id).collect()
+    }
+
+    /// A block arrives whole, right and at once. Answers whether it counted.
+    pub fn deliver(&mut self, id: ConnId, range: BlockRange) -> bool {
+        let placement = self.torrent.block_started(id, range, self.now).unwrap();
+        self.torrent.payload_received(id, u64::from(range.len), self.now);
+        let kept = placement == Placement::Wanted && self.torrent.block_wanted(id, range);
+        self.torrent.block_finished(id, range, kept, self.now);
+        self.torrent.fill_requests(id, self.now);
+        kept
+    }
+
+    pub fn good(&mut self, piece: u32) {
+        self.torrent.piece_verified(piece, PieceOutcome::Good { digests: Vec::new() }, self.now);
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.torrent.on_time(self.now);
+    }
+
+    pub fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.torrent.poll_event()).collect()
+    }
+
+    pub fn closed(&mut self) -> Vec<ConnId> {
+        let closed = |event| if let Event::Close { conn, .. } = event { Some(conn) } else { None };
+        self.events().into_iter().filter_map(closed).collect()
+    }
+}

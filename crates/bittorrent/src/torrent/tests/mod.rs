@@ -1,0 +1,14 @@
+//! Several torrents joined by virtual links in virtual time ([`sim`]), and one torrent with peers of the test's own making
+//! ([`lone`]). Every behaviour has its file.
+
+mod blame;
+mod exchange;
+mod hashes;
+mod limits;
+mod lone;
+mod pieces;
+mod requests;
+mod sim;
+mod swarm;
+mod time;
+mod uploads;
