@@ -319,3 +319,130 @@ fn blocks(range: BlockRange) -> std::ops::Range<usize> {
 fn overlap(one: BlockRange, other: BlockRange) -> bool {
     one.piece == other.piece && u64::from(one.begin) < other.end() && u64::from(other.begin) < one.end()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ConnId = ConnId(1);
+    const TWO: ConnId = ConnId(2);
+
+    /// Pieces of two chunks, and memory for `chunks`.
+    fn buffers(chunks: u64) -> (PieceBuffers, Instant) {
+        let geometry = Geometry::new(2 * CHUNK_LEN, 10 * u64::from(CHUNK_LEN), Vec::new());
+        (PieceBuffers::new(Pools::new(chunks * u64::from(CHUNK_LEN)), geometry), Instant::now())
+    }
+
+    fn block(piece: u32, block: u32) -> BlockRange {
+        BlockRange { piece, begin: block * BLOCK_LEN, len: BLOCK_LEN }
+    }
+
+    fn fill(buffers: &mut PieceBuffers, piece: u32, blocks: std::ops::Range<u32>, now: Instant) {
+        for at in blocks {
+            assert!(buffers.insert(block(piece, at), &[at as u8; BLOCK_LEN as usize], ONE, now));
+        }
+    }
+
+    #[test]
+    fn a_block_has_one_filler_and_whoever_is_first_wins() {
+        let (mut buffers, now) = buffers(4);
+        let place = buffers.begin(block(0, 3), ONE, now).unwrap();
+        assert_eq!(buffers.begin(block(0, 3), TWO, now), None);
+        assert_eq!(buffers.place(block(0, 3), TWO, now), None);
+        assert!(buffers.begin(block(0, 4), TWO, now).is_some(), "its neighbour is free");
+        // SAFETY: within the block.
+        assert_eq!(buffers.resume(block(0, 3), ONE, 100), Some(unsafe { place.add(100) }));
+        assert_eq!(buffers.resume(block(0, 3), ONE, BLOCK_LEN + 1), None);
+        // The other one has it whole: it is taken from who was still receiving it.
+        assert!(buffers.insert(block(0, 3), &[7; BLOCK_LEN as usize], TWO, now));
+        assert_eq!(buffers.resume(block(0, 3), ONE, 100), None);
+        assert!(!buffers.finish(block(0, 3), ONE, now));
+        assert!(!buffers.insert(block(0, 3), &[8; BLOCK_LEN as usize], ONE, now), "it is here already");
+    }
+
+    #[test]
+    fn what_a_lost_connection_left_is_free_again() {
+        let (mut buffers, now) = buffers(4);
+        buffers.begin(block(0, 0), ONE, now).unwrap();
+        buffers.disconnected(ONE);
+        assert!(buffers.begin(block(0, 0), TWO, now).is_some());
+        assert!(buffers.finish(block(0, 0), TWO, now));
+    }
+
+    #[test]
+    fn nothing_outside_of_pieces_and_chunks_has_a_place() {
+        let (mut buffers, now) = buffers(4);
+        assert_eq!(buffers.place(block(5, 0), ONE, now), None, "five pieces");
+        assert_eq!(buffers.place(block(0, 32), ONE, now), None, "32 blocks a piece");
+        let across = BlockRange { piece: 0, begin: CHUNK_LEN - BLOCK_LEN, len: 2 * BLOCK_LEN };
+        assert_eq!(buffers.place(across, ONE, now), None);
+    }
+
+    #[test]
+    fn memory_ends_at_its_limit() {
+        let (mut buffers, now) = buffers(2);
+        assert!(buffers.place(block(0, 0), ONE, now).is_some());
+        assert!(buffers.place(block(1, 0), ONE, now).is_some());
+        assert_eq!(buffers.pools.free_bytes(), 0);
+        assert_eq!(buffers.place(block(2, 0), ONE, now), None);
+        assert!(buffers.place(block(1, 1), ONE, now).is_some(), "its chunk is there");
+        // Laid out, never received into: given back without a write.
+        assert!(buffers.spill().is_empty());
+        assert_eq!(buffers.pools.free_bytes(), u64::from(CHUNK_LEN));
+    }
+
+    #[test]
+    fn a_whole_piece_leaves_once_and_late_blocks_find_it_closed() {
+        let (mut buffers, now) = buffers(4);
+        fill(&mut buffers, 0, 0..31, now);
+        assert!(buffers.take(0).is_none(), "a block is missing");
+        fill(&mut buffers, 0, 31..32, now);
+        let whole = buffers.take(0).unwrap();
+        assert!(whole.on_disk.is_empty() && whole.chunks.iter().all(Option::is_some));
+        assert_eq!(whole.chunks[1].as_ref().unwrap()[0], 16);
+        assert!(buffers.take(0).is_none());
+        assert_eq!(buffers.place(block(0, 0), TWO, now), None);
+        drop(whole);
+        assert_eq!(buffers.pools.used_bytes(), 0);
+        buffers.reopen(0);
+        assert!(buffers.place(block(0, 0), TWO, now).is_some());
+    }
+
+    #[test]
+    fn full_chunks_are_spilled_first_and_none_that_somebody_receives_into() {
+        let (mut buffers, now) = buffers(4);
+        fill(&mut buffers, 0, 0..20, now);
+        fill(&mut buffers, 1, 0..1, now);
+        let spills = buffers.spill();
+        assert_eq!(spills.len(), 1);
+        assert_eq!((spills[0].piece, spills[0].chunk, spills[0].blocks.len()), (0, 0, 16));
+        assert_eq!(buffers.place(block(0, 0), TWO, now), None, "it is on disk");
+        assert!(buffers.take(0).is_none());
+        buffers.begin(block(0, 20), ONE, now).unwrap();
+        buffers.begin(block(1, 1), TWO, now).unwrap();
+        assert!(buffers.spill().is_empty());
+        assert!(buffers.finish(block(0, 20), ONE, now));
+        let half = buffers.spill();
+        assert_eq!((half[0].piece, half[0].chunk, &half[0].blocks[..]), (0, 1, &[16, 17, 18, 19, 20][..]));
+        drop(half);
+        fill(&mut buffers, 0, 21..32, now);
+        buffers.spilled(0);
+        assert!(buffers.take(0).is_none(), "the second chunk is not on disk yet");
+        buffers.spilled(0);
+        let whole = buffers.take(0).unwrap();
+        assert_eq!(whole.on_disk, (0..21).collect::<Vec<_>>());
+        assert!(whole.chunks[0].is_none() && whole.chunks[1].is_some());
+    }
+
+    #[test]
+    fn buffers_of_another_size_that_rest_make_room() {
+        let pools = Pools::new(4 * u64::from(CHUNK_LEN));
+        let large: Vec<_> = (0..4).map(|_| pools.try_get(CHUNK_LEN).unwrap()).collect();
+        assert!(pools.try_get(CHUNK_LEN).is_none());
+        drop(large);
+        let small: Vec<_> = (0..64).map_while(|_| pools.try_get(BLOCK_LEN)).collect();
+        assert_eq!(small.len(), 64);
+        // What `trim` keeps of each size is the slack.
+        assert!(pools.mapped_bytes() <= pools.limit_bytes + 4 * u64::from(CHUNK_LEN));
+    }
+}

@@ -174,7 +174,7 @@ impl Disk {
         queue.last_piece = Some(now);
         queue.pieces.push_back(job);
         // While a batch gathers, one thread is awake and counting: waking it for every piece would undo the gain.
-        if queue.pieces.len() == 1 || queue.pieces.len() % BATCH_MAX == 0 {
+        if queue.pieces.len() == 1 || queue.pieces.len().is_multiple_of(BATCH_MAX) {
             self.shared.wake.notify_one();
         }
     }

@@ -341,6 +341,7 @@ impl Session {
         tokio::task::spawn_local(keep_time(torrent.clone()));
         tokio::task::spawn_local(dial::dial(torrent.clone()));
         if let Source::Metainfo(metainfo) = source {
+            torrent.borrow_mut().metadata_known = true;
             let layers = metainfo.piece_layers.clone();
             torrent.borrow_mut().core.expect_content();
             tokio::task::spawn_local(open::open(torrent.clone(), metainfo.info.clone(), layers));

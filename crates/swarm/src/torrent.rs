@@ -130,6 +130,8 @@ pub struct State {
     pub announce: Rc<Notify>,
     /// Set when the content leaves the session.
     pub stopping: bool,
+    /// The files are being opened, or are open: this must begin once only.
+    pub metadata_known: bool,
     conns: HashMap<ConnId, Rc<ConnHandle>>,
     /// Complete pieces that wait for a spill to end.
     waiting: Vec<u32>,
@@ -186,6 +188,7 @@ impl State {
             clock: Rc::default(),
             announce: Rc::default(),
             stopping: false,
+            metadata_known: false,
             conns: HashMap::new(),
             waiting: Vec::new(),
             stalled: Vec::new(),
@@ -496,7 +499,12 @@ impl State {
 
     fn act(&mut self, event: CoreEvent, now: Instant) {
         match event {
-            CoreEvent::Metadata(bytes) => self.session.metadata_arrived(self.id, bytes),
+            // Peers that come while files are being checked offer what we know.
+            CoreEvent::Metadata(bytes) => {
+                if !std::mem::replace(&mut self.metadata_known, true) {
+                    self.session.metadata_arrived(self.id, bytes);
+                }
+            }
             CoreEvent::PieceComplete { piece } => self.verify(piece),
             CoreEvent::Close { conn, reason } => match self.conns.get(&conn) {
                 Some(handle) => handle.close(reason),

@@ -59,7 +59,7 @@ mod tests {
     fn what_was_dropped_from_the_cache_is_noticed_and_read_back() {
         // On a disk where there is one: a file system in memory always says yes.
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let mut file = File::options().read(true).write(true).create(true).open(dir.path().join("f")).unwrap();
+        let mut file = File::options().read(true).write(true).create_new(true).open(dir.path().join("f")).unwrap();
         file.write_all(&vec![7; 1 << 20]).unwrap();
         file.sync_all().unwrap();
         assert!(is_byte_cached(&file, 0));

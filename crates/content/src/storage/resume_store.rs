@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::resume::{HEADER_LEN, Record, snapshot_crc, snapshot_len};
 use super::{Lease, Op, Reconciled, Resume, ResumeError, SegmentKind, Storage, StorageError};
@@ -406,11 +406,7 @@ fn boot_id() -> [u8; 16] {
     u128::from_str_radix(&digits, 16).map_or([0; 16], u128::to_be_bytes)
 }
 
-/// The clock that file systems stamp with: behind the precise one by up to a tick, so that a write just after a lease began
-/// would otherwise seem to be older than it, and somebody else's.
 fn now_ns() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills the structure, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
-    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

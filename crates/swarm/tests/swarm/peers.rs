@@ -138,6 +138,7 @@ fn unsolicited_blocks_are_not_kept() {
     run(async {
         let (node, _) = get_from(&content, true, async |mut raw| {
             raw.offer_all().await;
+            raw.until_request().await.unwrap();
             // Of a length that nobody asks for.
             let wrong = vec![0; 8 * KIB];
             for at in 0..200u32 {
