@@ -198,7 +198,9 @@ impl Torrent {
         let negotiated = Negotiated {
             fast: theirs.reserved.fast(),
             extended: theirs.reserved.extension_protocol(),
-            v2: theirs.reserved.v2() && self.hashes.v2.is_some(),
+            // BEP 52: the bit offers v2 to who was asked for the v1 hash; asking for the v2 hash says it by itself.
+            v2: self.hashes.v2.is_some()
+                && (theirs.reserved.v2() || Some(theirs.info_hash) == self.hashes.v2_truncated()),
         };
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
