@@ -50,6 +50,11 @@ const EPOCH_MAX: Duration = Duration::from_secs(4);
 /// The maximum filter forgets after one to two of these (plus round trips).
 const RATE_KEPT: Duration = Duration::from_secs(1);
 
+/// Beyond the path's round trip, a peer may take this long to serve: a disk, a scheduler's tick. A longer answer time is
+/// a queue in front of a peer that is short of upload. To queue deeper there would bring nothing, but would claim blocks
+/// that somebody else could fetch, and in a swarm of equals make the seed send them twice.
+const SERVICE_MAX: Duration = Duration::from_millis(150);
+
 /// How often the round trip is measured afresh: costs less than a round trip's worth of the link each time.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 
@@ -80,6 +85,8 @@ pub struct Pipeline {
     requests: VecDeque<(Instant, u32)>,
     outstanding_bytes: u64,
     rtt_min: Option<Duration>,
+    /// What the transport says of the path.
+    path_rtt: Option<Duration>,
     /// Highest rate in the running period and in the one before.
     rate_max_bytes: [u64; 2],
     period_end: Option<Instant>,
@@ -126,6 +133,7 @@ impl Pipeline {
             requests: VecDeque::new(),
             outstanding_bytes: 0,
             rtt_min: None,
+            path_rtt: None,
             rate_max_bytes: [0; 2],
             period_end: None,
             plateau: 0,
@@ -144,6 +152,11 @@ impl Pipeline {
     /// Changes the bound on the target: memory is shared between connections.
     pub fn set_memory_max(&mut self, bytes: u64) {
         self.memory_max_bytes = bytes;
+    }
+
+    /// The round trip of the path alone, as the transport measured it: without the time that requests wait at the peer.
+    pub fn set_path_rtt(&mut self, rtt: Duration) {
+        self.path_rtt = Some(rtt);
     }
 
     /// A request for `bytes` went out.
@@ -206,6 +219,7 @@ impl Pipeline {
         let max = self.memory_max_bytes.min(u64::from(self.reqq) * block).max(block);
         let rate = self.rate_bytes();
         let Some(rtt) = self.rtt_min.filter(|_| rate > 0) else { return START_BYTES.min(max) };
+        let rtt = self.path_rtt.map_or(rtt, |path| rtt.min(path + SERVICE_MAX));
         let margin = bytes_in(rate, MARGIN).min(MARGIN_BYTES_MAX);
         match self.probe {
             Probe::On { .. } => (bytes_in(rate, rtt) / 2).clamp(block, max),
@@ -317,6 +331,24 @@ fn bytes_in(rate_bytes: u64, time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_queue_at_the_peer_is_no_length_of_the_path() {
+        let (mut pipeline, mut now) = (Pipeline::new(u64::MAX), Instant::now());
+        // 100 kB/s, and a second of waiting before every answer.
+        for _ in 0..200 {
+            pipeline.on_request(BLOCK_LEN, now);
+            pipeline.on_request(BLOCK_LEN, now);
+            now += Duration::from_secs(1);
+            pipeline.on_block(BLOCK_LEN, now);
+            pipeline.on_block(BLOCK_LEN, now);
+        }
+        let deep = pipeline.target_bytes();
+        pipeline.set_path_rtt(Duration::from_millis(1));
+        assert!(pipeline.target_bytes() < deep, "{} of {deep}", pipeline.target_bytes());
+        pipeline.set_path_rtt(Duration::from_secs(2));
+        assert_eq!(pipeline.target_bytes(), deep);
+    }
 
     const MS: Duration = Duration::from_millis(1);
     const BLOCK: u64 = BLOCK_LEN as u64;

@@ -134,6 +134,8 @@ pub struct Conn {
     corked: bool,
     /// Payload that arrived since it was last reported.
     payload_bytes: u64,
+    /// When the path's round trip was last asked for.
+    path_looked_at: Option<Instant>,
     /// A block found no place since memory was last seen to.
     memory_short: bool,
     /// The chunk that is being read from disk, to be sent.
@@ -144,6 +146,9 @@ pub struct Conn {
 
 /// Part of a piece, as long as a receive buffer: what is read from disk at once.
 type Chunk = (u32, u32);
+
+/// How often the kernel is asked for a path's round trip.
+const PATH_EVERY: Duration = Duration::from_secs(1);
 
 /// What a turn of sending or receiving came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,6 +182,7 @@ impl Conn {
             upload: None,
             corked: false,
             payload_bytes: 0,
+            path_looked_at: None,
             memory_short: false,
             warming: None,
             warm: None,
@@ -522,6 +528,12 @@ impl Conn {
         let mut torrent = self.torrent.borrow_mut();
         if payload_bytes > 0 {
             torrent.core.payload_received(self.id, payload_bytes, now);
+            if self.path_looked_at.is_none_or(|at| now >= at + PATH_EVERY)
+                && let Ok(stats) = self.stream.stats()
+            {
+                self.path_looked_at = Some(now);
+                torrent.core.set_path_rtt(self.id, stats.rtt);
+            }
             self.handle.moved(now);
             torrent.update_room();
             torrent.core.fill_requests(self.id, now);

@@ -1,15 +1,16 @@
 //! A child process: a deadline on every wait, its CPU time and peak memory, killed by pid when dropped.
 //!
-//! The peak is `ru_maxrss` of `wait4`. The kernel lets a child inherit the peak of the process that started it, so
-//! a program that measures must stay small itself: nothing in this crate holds file content in memory.
+//! The peak is the kernel's `VmHWM`, looked at every few milliseconds while the process runs.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -22,6 +23,11 @@ const LINES_MAX: usize = 64 * 1024;
 const LOG_LINES_MAX: usize = 60;
 /// How long an interrupted process may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the last output of an ended process is waited for.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+/// How often a process's memory is looked at.
+const MEMORY_EVERY: Duration = Duration::from_millis(10);
 
 /// What a process cost.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +76,10 @@ pub struct Process {
     lines: Receiver<Line>,
     log: Arc<Mutex<VecDeque<String>>>,
     usage: Option<Usage>,
+    /// Read its output; done once it has ended.
+    readers: Vec<JoinHandle<()>>,
+    /// Largest resident set seen since it became its own program, bytes.
+    rss_bytes_max: Arc<AtomicU64>,
 }
 
 impl Process {
@@ -101,13 +111,16 @@ impl Process {
         let pidfd = unsafe { OwnedFd::from_raw_fd(raw as i32) };
         let log = Arc::new(Mutex::new(VecDeque::new()));
         let (sender, lines) = sync_channel(LINES_MAX);
+        let mut readers = Vec::new();
         if let Some(stdout) = child.stdout.take() {
-            read_lines(stdout, Some(sender), log.clone());
+            readers.push(read_lines(stdout, Some(sender), log.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            read_lines(stderr, None, log.clone());
+            readers.push(read_lines(stderr, None, log.clone()));
         }
-        Ok(Self { name, pid, pidfd, started, lines, log, usage: None })
+        let rss_bytes_max = Arc::new(AtomicU64::new(0));
+        watch_memory(pid, Arc::downgrade(&rss_bytes_max));
+        Ok(Self { name, pid, pidfd, started, lines, log, usage: None, readers, rss_bytes_max })
     }
 
     /// Starts `command` and waits for it to end well.
@@ -240,9 +253,7 @@ impl Process {
 
     /// A figure of `/proc/PID/status` in bytes, such as `VmRSS` or `VmHWM`; of a running process only.
     pub fn status_bytes(&self, field: &str) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = text.lines().find(|line| line.split(':').next() == Some(field))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+        status_bytes(self.pid, field)
     }
 
     /// CPU time of a running process so far, all its threads.
@@ -288,10 +299,15 @@ impl Process {
             wall: self.started.elapsed(),
             user: duration(cost.ru_utime),
             sys: duration(cost.ru_stime),
-            rss_bytes_max: cost.ru_maxrss as u64 * 1024,
+            rss_bytes_max: self.rss_bytes_max.load(Ordering::Relaxed),
             status: ExitStatus::from_raw(status),
         };
         self.usage = Some(usage);
+        // Its last words are in the pipes. A grandchild may hold them open: then they are not waited for.
+        let deadline = Instant::now() + LAST_WORDS_MAX;
+        while self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Ok(usage)
     }
 }
@@ -308,7 +324,32 @@ fn duration(time: libc::timeval) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)
 }
 
-fn read_lines(from: impl Read + Send + 'static, to: Option<SyncSender<Line>>, log: Arc<Mutex<VecDeque<String>>>) {
+/// Notes the peak of resident memory until the process or its owner is gone. `ru_maxrss` will not do: it starts at the peak of
+/// the process that forked.
+fn watch_memory(pid: i32, peak: Weak<AtomicU64>) {
+    std::thread::spawn(move || {
+        while let Some(peak) = peak.upgrade() {
+            match status_bytes(pid, "VmHWM") {
+                Some(bytes) => peak.fetch_max(bytes, Ordering::Relaxed),
+                None => return,
+            };
+            drop(peak);
+            std::thread::sleep(MEMORY_EVERY);
+        }
+    });
+}
+
+fn status_bytes(pid: i32, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find(|line| line.split(':').next() == Some(field))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+fn read_lines(
+    from: impl Read + Send + 'static,
+    to: Option<SyncSender<Line>>,
+    log: Arc<Mutex<VecDeque<String>>>,
+) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for text in BufReader::new(from).split(b'\n').map_while(|line| line.ok()) {
             let text = String::from_utf8_lossy(&text).into_owned();
@@ -325,7 +366,7 @@ fn read_lines(from: impl Read + Send + 'static, to: Option<SyncSender<Line>>, lo
                 to.try_send(Line { text, at }).ok();
             }
         }
-    });
+    })
 }
 
 #[cfg(test)]

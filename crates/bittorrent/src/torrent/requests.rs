@@ -1,6 +1,6 @@
 //! What we ask for, and what becomes of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
@@ -118,6 +118,13 @@ impl Torrent {
         }
         for (other, block) in cancels {
             self.cancel(other, block);
+        }
+    }
+
+    /// The transport's own measure of a connection's path: keeps a queue at the peer from being taken for distance.
+    pub fn set_path_rtt(&mut self, id: ConnId, rtt: Duration) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.pipeline.set_path_rtt(rtt);
         }
     }
 
