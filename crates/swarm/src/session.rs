@@ -145,6 +145,9 @@ pub struct AddOptions {
     pub trusted: bool,
     /// Verify everything on disk, whatever the resume file says.
     pub recheck: bool,
+    /// Leave nothing but the content behind: the resume file goes at shutdown where every piece is there. Who takes the
+    /// content up again has it verified once.
+    pub tidy: bool,
 }
 
 /// Why a content cannot be added.
@@ -325,6 +328,7 @@ impl Session {
                 hashes,
                 core: Torrent::new(hashes, shared.torrent_config(&options, id), now),
                 dir: options.dir.clone(),
+                tidy: options.tidy,
                 down: Limiter::new(options.limit_down, now),
                 up: Limiter::new(options.limit_up, now),
             },
@@ -372,6 +376,15 @@ impl Session {
         self.shared.torrent(id)?.borrow().core.info().cloned()
     }
 
+    /// When a piece is needed, for playing a content while it arrives; `None` takes that back.
+    pub fn set_deadline(&self, id: TorrentId, piece: u32, deadline: Option<Instant>) {
+        if let Some(torrent) = self.shared.torrent(id) {
+            let (mut torrent, now) = (torrent.borrow_mut(), Instant::now());
+            torrent.core.set_deadline(piece, deadline, now);
+            torrent.pump(now);
+        }
+    }
+
     /// Dials a peer for a content.
     pub fn add_peer(&self, id: TorrentId, address: SocketAddr) {
         if let Some(torrent) = self.shared.torrent(id) {
@@ -405,8 +418,9 @@ impl Session {
                 };
                 if let Some(resume) = resume {
                     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
+                    let done_with = torrent.borrow().tidy && torrent.borrow().core.is_complete();
                     // What could not be recorded is checked at the next start.
-                    let _ = open::blocking(move || resume.close(false)).await;
+                    let _ = open::blocking(move || if done_with { resume.delete() } else { resume.close(false) }).await;
                 }
             }
         };

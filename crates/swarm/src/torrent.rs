@@ -120,6 +120,8 @@ pub struct State {
     pub resume: Option<Arc<ResumeStore>>,
     /// Where it is stored.
     pub dir: PathBuf,
+    /// The resume file goes once everything is there.
+    pub tidy: bool,
     /// Who may be dialled.
     pub book: PeerBook,
     /// Wakes the task that dials.
@@ -166,6 +168,8 @@ pub struct NewState {
     pub core: Torrent,
     /// Where it is stored.
     pub dir: PathBuf,
+    /// The resume file goes once everything is there.
+    pub tidy: bool,
     /// Limit of its downloads.
     pub down: Rc<Limiter>,
     /// Limit of its uploads.
@@ -183,6 +187,7 @@ impl State {
             storage: None,
             resume: None,
             dir: new.dir,
+            tidy: new.tidy,
             book: PeerBook::new(),
             dial: Rc::default(),
             clock: Rc::default(),

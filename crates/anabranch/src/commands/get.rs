@@ -92,6 +92,7 @@ fn add_all(
             limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
             limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
             recheck: flags.recheck,
+            tidy: !flags.seed,
             ..AddOptions::default()
         };
         let id =

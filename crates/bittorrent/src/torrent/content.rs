@@ -119,6 +119,15 @@ impl Torrent {
         self.check_finished(now);
     }
 
+    /// When a piece is needed (streaming): pieces with a deadline are asked for before all others, the earliest first, and of
+    /// several peers where they are late. `None` takes the deadline back.
+    pub fn set_deadline(&mut self, piece: u32, deadline: Option<Instant>, now: Instant) {
+        if let Some(picker) = self.content.as_mut().and_then(|content| content.picker.as_mut()) {
+            picker.set_deadline(piece, deadline);
+            self.fill_all_requests(now);
+        }
+    }
+
     /// What a peer said before the piece count was known is said again.
     fn replay_pending(&mut self, id: ConnId, now: Instant) -> Result<(), PeerMisbehaved> {
         let count = self.piece_count();

@@ -191,3 +191,14 @@ impl Lone {
         self.hear(id, Message::Extended { id: 0, payload: b"no dictionary" }).unwrap_err()
     }
 }
+
+#[test]
+fn metadata_at_hand_is_not_asked_for() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::magnet(&content);
+    lone.torrent.expect_content();
+    let id = lone.join();
+    lone.greet(id, |hello| hello.metadata_size = Some(content.info.source.len() as u64));
+    lone.pass(MS * 500);
+    assert_eq!(asked(&mut lone, id), [0; 0]);
+}

@@ -155,3 +155,14 @@ fn thousands_of_pieces_take_many_requests() {
     sim.connect(2, 1, MS * 10);
     sim.run_to_completion(Duration::from_secs(60));
 }
+
+/// libtorrent sets the v2 bit for hybrids only: who dials under a v2 hash speaks v2 (BEP 52).
+#[test]
+fn asking_for_the_v2_hash_says_v2_without_the_bit() {
+    let content = v2();
+    let mut sim = Sim::new(&content, 1);
+    sim.seed(10_000_000);
+    sim.magnet(1_000_000);
+    sim.connect_with(1, 0, MS, crate::handshake::Reserved::OURS);
+    sim.run_to_completion(Duration::from_secs(60));
+}

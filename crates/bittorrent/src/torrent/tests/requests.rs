@@ -236,3 +236,21 @@ fn priorities_change_what_is_wanted_and_the_totals_follow() {
     assert_eq!(told, [vec![0]]);
     assert!(lone.requests(id).iter().all(|range| range.piece == 0));
 }
+
+#[test]
+fn a_piece_with_a_deadline_comes_first_until_that_is_taken_back() {
+    let content = Content::v1(16 * 1024, 1 << 20);
+    for wanted in [true, false] {
+        let mut lone = Lone::leecher(&content);
+        let soon = lone.now + SECOND;
+        lone.torrent.set_deadline(37, Some(soon), lone.now);
+        lone.torrent.set_deadline(11, Some(soon + SECOND), lone.now);
+        if !wanted {
+            lone.torrent.set_deadline(37, None, lone.now);
+        }
+        let id = lone.join_seed();
+        let first: Vec<u32> = lone.requests(id).iter().map(|range| range.piece).take(2).collect();
+        assert_eq!(first[0], if wanted { 37 } else { 11 });
+        assert!(first.contains(&11));
+    }
+}
