@@ -273,6 +273,11 @@ mod tests {
         assert_eq!(read(&mut stream, 72)[68..], [0xff; 4]);
         let (flooder, mut stream) = meet(Malice::Floods);
         read(&mut stream, 68 + 5 + 17 * 5000);
+        // It counts after it has sent.
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while flooder.sent_bytes() <= 17 * 5000 && std::time::Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert!(flooder.sent_bytes() > 17 * 5000);
     }
 }

@@ -299,7 +299,11 @@ impl Process {
             wall: self.started.elapsed(),
             user: duration(cost.ru_utime),
             sys: duration(cost.ru_stime),
-            rss_bytes_max: self.rss_bytes_max.load(Ordering::Relaxed),
+            rss_bytes_max: match self.rss_bytes_max.load(Ordering::Relaxed) {
+                // Gone before it could be looked at: then its parent's peak counts in.
+                0 => cost.ru_maxrss as u64 * 1024,
+                seen => seen,
+            },
             status: ExitStatus::from_raw(status),
         };
         self.usage = Some(usage);
