@@ -92,6 +92,13 @@ pub fn verify(
     cancel: &AtomicBool,
     progress: impl FnMut(u64, u64),
 ) -> Result<Report, VerifyError> {
+    let unknown = info.regular_files().find(|(_, file)| {
+        let pieces = pieces_of(info, file.offset, file.length).len();
+        info.version.is_v2() && file.length > 0 && layer_of(file, pieces, layers).is_none()
+    });
+    if let Some((_, file)) = unknown {
+        return Err(VerifyError::LayerMissing { path: file.path.clone() });
+    }
     let (mut states, on_disk): (Vec<FileState>, Vec<u64>) =
         info.files.iter().map(|file| look(file, &root.join(&file.path))).unzip();
     let all: Vec<u32> = (0..info.geometry.piece_count()).collect();
@@ -101,7 +108,8 @@ pub fn verify(
     Ok(Report { pieces: good, files })
 }
 
-/// Which of `pieces` are good: [`verify`] for some of a content.
+/// Which of `pieces` are good: [`verify`] for some of a content. A layer that is not known is no error here: the pieces of a hybrid
+/// are judged by their SHA-1 then, those of v2 count as not good.
 pub fn verify_pieces(
     info: &Info,
     layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
@@ -124,7 +132,7 @@ fn check(
     mut progress: impl FnMut(u64, u64),
     mut unreadable: impl FnMut(usize, io::ErrorKind),
 ) -> Result<Bitfield, VerifyError> {
-    let nodes = expected_nodes(info, layers)?;
+    let nodes = expected_nodes(info, layers);
     let geometry = &info.geometry;
     let (plan, extent_files) = plan(info, root, pieces, on_disk);
     let total: u64 = pieces.iter().map(|piece| u64::from(geometry.piece_len(*piece))).sum();
@@ -177,31 +185,40 @@ fn plan(info: &Info, root: &Path, pieces: &[u32], on_disk: &[u64]) -> (Plan, Vec
     (plan, extent_files)
 }
 
-/// The hash that each piece must have in its file's tree; empty for v1.
-fn expected_nodes(
-    info: &Info,
-    layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>,
-) -> Result<Vec<Option<Sha256Digest>>, VerifyError> {
+/// The hash that each piece must have in its file's tree; empty for v1. Pieces of files whose layer is not known have none: in a
+/// hybrid their SHA-1 decides, in v2 they cannot be told to be good.
+fn expected_nodes(info: &Info, layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>) -> Vec<Option<Sha256Digest>> {
     if !info.version.is_v2() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let mut nodes = vec![None; info.geometry.piece_count() as usize];
     for (_, file) in info.regular_files().filter(|(_, file)| file.length > 0) {
         let pieces = pieces_of(info, file.offset, file.length);
-        let layer = match (&file.root, pieces.len()) {
-            (Some(root), 1) => Some(std::slice::from_ref(root)),
-            (Some(root), count) => layers.get(root).map(|layer| &layer[..]).filter(|layer| layer.len() == count),
-            (None, _) => None,
-        };
-        let layer = layer.ok_or_else(|| VerifyError::LayerMissing { path: file.path.clone() })?;
+        let layer = layer_of(file, pieces.len(), layers).unwrap_or_default();
         pieces.zip(layer).for_each(|(piece, node)| nodes[piece as usize] = Some(*node));
     }
-    Ok(nodes)
+    nodes
+}
+
+/// The piece layer of a file of so many pieces, where it is known.
+fn layer_of<'a>(
+    file: &'a FileEntry,
+    pieces: usize,
+    layers: &'a HashMap<Sha256Digest, Box<[Sha256Digest]>>,
+) -> Option<&'a [Sha256Digest]> {
+    match (&file.root, pieces) {
+        (Some(root), 1) => Some(std::slice::from_ref(root)),
+        (Some(root), count) => layers.get(root).map(|layer| &layer[..]).filter(|layer| layer.len() == count),
+        (None, _) => None,
+    }
 }
 
 fn agree(info: &Info, nodes: &[Option<Sha256Digest>], piece: u32, hashes: &PieceHashes) -> bool {
     let sha1 = hashes.sha1.is_none_or(|hash| info.piece_hashes.get(piece as usize) == Some(&hash));
-    let sha256 = hashes.sha256.is_none_or(|hash| nodes.get(piece as usize) == Some(&Some(hash)));
+    let sha256 = hashes.sha256.is_none_or(|hash| match nodes.get(piece as usize) {
+        Some(Some(node)) => *node == hash,
+        Some(None) | None => hashes.sha1.is_some(),
+    });
     sha1 && sha256
 }
 

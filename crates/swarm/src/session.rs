@@ -146,7 +146,7 @@ pub struct AddOptions {
     /// Verify everything on disk, whatever the resume file says.
     pub recheck: bool,
     /// Leave nothing but the content behind: the resume file goes at shutdown where every piece is there. Who takes the
-    /// content up again has it verified once.
+    /// content up again has it verified once; where a magnet link does not suffice for that (v2), the file stays.
     pub tidy: bool,
 }
 
@@ -329,6 +329,7 @@ impl Session {
                 core: Torrent::new(hashes, shared.torrent_config(&options, id), now),
                 dir: options.dir.clone(),
                 tidy: options.tidy,
+                layers_at_hand: matches!(source, Source::Metainfo(_)),
                 down: Limiter::new(options.limit_down, now),
                 up: Limiter::new(options.limit_up, now),
             },
@@ -418,7 +419,7 @@ impl Session {
                 };
                 if let Some(resume) = resume {
                     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
-                    let done_with = torrent.borrow().tidy && torrent.borrow().core.is_complete();
+                    let done_with = torrent.borrow().is_done_with();
                     // What could not be recorded is checked at the next start.
                     let _ = open::blocking(move || if done_with { resume.delete() } else { resume.close(false) }).await;
                 }

@@ -122,6 +122,8 @@ pub struct State {
     pub dir: PathBuf,
     /// The resume file goes once everything is there.
     pub tidy: bool,
+    /// The content came with its Merkle layers, as a torrent file does and a magnet link does not.
+    pub layers_at_hand: bool,
     /// Who may be dialled.
     pub book: PeerBook,
     /// Wakes the task that dials.
@@ -170,6 +172,8 @@ pub struct NewState {
     pub dir: PathBuf,
     /// The resume file goes once everything is there.
     pub tidy: bool,
+    /// The content came with its Merkle layers, as a torrent file does and a magnet link does not.
+    pub layers_at_hand: bool,
     /// Limit of its downloads.
     pub down: Rc<Limiter>,
     /// Limit of its uploads.
@@ -188,6 +192,7 @@ impl State {
             resume: None,
             dir: new.dir,
             tidy: new.tidy,
+            layers_at_hand: new.layers_at_hand,
             book: PeerBook::new(),
             dial: Rc::default(),
             clock: Rc::default(),
@@ -227,6 +232,12 @@ impl State {
     /// Tells the owner.
     pub fn tell(&self, kind: EventKind) {
         self.session.tell(Event { torrent: self.id, kind });
+    }
+
+    /// Whether the resume file has nothing left to say.
+    pub fn is_done_with(&self) -> bool {
+        let can_be_verified = self.layers_at_hand || self.core.info().is_some_and(|info| info.version.is_v1());
+        self.tidy && can_be_verified && self.core.is_complete()
     }
 
     // ---- connections ----
