@@ -115,6 +115,9 @@ impl Torrent {
             if let Err(fault) = self.replay_pending(id, now) {
                 self.close(id, &fault.to_string());
             }
+            if self.conns.get(&id).is_some_and(|conn| conn.interested_in_us) {
+                self.on_interested(id, now);
+            }
         }
         self.check_finished(now);
     }

@@ -103,6 +103,10 @@ impl Torrent {
     }
 
     pub(super) fn on_interested(&mut self, id: ConnId, now: Instant) {
+        // Who is unchoked before there is anything to give asks in vain, and waits for ever: `set_content` comes back to it.
+        if self.content.is_none() {
+            return;
+        }
         let Some(conn) = self.conns.get(&id) else { return };
         let sent_bytes = self.peers.get(&conn.peer).map_or(0, |peer| peer.uploaded_bytes);
         if self.choker.on_interested(conn.peer, id, sent_bytes, now) {
@@ -120,6 +124,9 @@ impl Torrent {
 
     /// Decides anew whom to serve.
     pub(super) fn rechoke(&mut self, now: Instant) {
+        if self.content.is_none() {
+            return;
+        }
         let pieces = u64::from(self.piece_count().max(1));
         let mut peers: BTreeMap<PeerKey, choker::Peer> = BTreeMap::new();
         let mut upload_rate_bytes = 0;

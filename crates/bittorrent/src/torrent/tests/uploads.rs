@@ -166,3 +166,17 @@ fn what_others_allow_is_asked_for_while_choked() {
     assert!(lone.torrent.conns[&id].allowed_fast.len() <= crate::torrent::config::ALLOWED_FAST_MAX);
     assert!(lone.hear(id, Message::AllowedFast(100)).is_err());
 }
+
+#[test]
+fn who_comes_while_files_are_checked_is_served_when_they_are() {
+    let content = Content::v1(16 * 1024, 1 << 20);
+    let mut lone = Lone::magnet(&content);
+    let id = lone.join_as(crate::handshake::Reserved::OURS);
+    lone.say(id, Message::Interested);
+    assert!(!lone.sent(id).iter().any(|text| text == "Unchoke"));
+    let have = anabranch_content::bitfield::Bitfield::full(content.pieces());
+    lone.torrent.set_content(content.info.clone(), Default::default(), have, Vec::new(), lone.now);
+    let sent = lone.sent(id);
+    let at = |what: &str| sent.iter().position(|text| text.starts_with(what));
+    assert!(at("HaveAll") < at("Unchoke") && at("HaveAll").is_some(), "{sent:?}");
+}
