@@ -3,13 +3,14 @@
 use anabranch_swarm::{EventKind, Progress};
 use serde_json::{Value, json};
 
-use crate::source::hex;
-
 /// Name and fields of an event in JSON. `docs/cli.md` lists them: they are stable.
 pub fn json(kind: &EventKind) -> (&'static str, Value) {
     match kind {
         EventKind::Metadata { name, hashes } => {
-            let (v1, v2) = (hashes.v1.map(|hash| hex(&hash)), hashes.v2.map(|hash| hex(&hash)));
+            let (v1, v2) = (
+                hashes.v1.map(|hash| anabranch_content::hex::encode(&hash)),
+                hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)),
+            );
             ("metadata", json!({ "name": name, "info_hash_v1": v1, "info_hash_v2": v2 }))
         }
         EventKind::Checking { bytes_done, bytes_total } => {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, limits::METAINFO_BYTES_MAX};
@@ -60,12 +61,7 @@ pub fn torrent(path: &Path) -> Result<Metainfo, Failure> {
     })
 }
 
-/// Hex, as everywhere.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The one hash that names a content in events: v1 where there is one.
 pub fn hash_name(hashes: &InfoHashes) -> String {
-    hashes.v1.map(|hash| hex(&hash)).or(hashes.v2.map(|hash| hex(&hash))).unwrap_or_default()
+    hashes.v1.map(|hash| hex::encode(&hash)).or(hashes.v2.map(|hash| hex::encode(&hash))).unwrap_or_default()
 }

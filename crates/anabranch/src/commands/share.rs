@@ -178,8 +178,8 @@ fn add(
     let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
     put("magnet", magnet.to_string().into());
     put("info_hash", source::hash_name(&hashes).into());
-    put("info_hash_v1", json!(hashes.v1.map(|hash| source::hex(&hash))));
-    put("info_hash_v2", json!(hashes.v2.map(|hash| source::hex(&hash))));
+    put("info_hash_v1", json!(hashes.v1.map(|hash| anabranch_content::hex::encode(&hash))));
+    put("info_hash_v2", json!(hashes.v2.map(|hash| anabranch_content::hex::encode(&hash))));
     put("dir", dir.to_string_lossy().into());
     put("torrent_file", json!(torrent_file.map(|path| path.to_string_lossy().into_owned())));
     let options = AddOptions {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cli::ShowFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter, one_line};
-use crate::source::{self, Source, hex};
+use crate::source::{self, Source};
 use crate::units;
 
 /// Runs the command.
@@ -54,7 +54,7 @@ fn torrent_json(metainfo: &Metainfo) -> Value {
                 entry["target"] = target.to_string_lossy().into();
             }
             if let Some(root) = &file.root {
-                entry["pieces_root"] = hex(root).into();
+                entry["pieces_root"] = anabranch_content::hex::encode(root).into();
             }
             entry
         })
@@ -63,8 +63,8 @@ fn torrent_json(metainfo: &Metainfo) -> Value {
         "kind": "torrent",
         "name": info.name,
         "version": version_name(info.version),
-        "info_hash_v1": info.hashes.v1.map(|hash| hex(&hash)),
-        "info_hash_v2": info.hashes.v2.map(|hash| hex(&hash)),
+        "info_hash_v1": info.hashes.v1.map(|hash| anabranch_content::hex::encode(&hash)),
+        "info_hash_v2": info.hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)),
         "magnet": metainfo.magnet().to_string(),
         "size": info.content_size(),
         "piece_length": info.geometry.piece_length(),
@@ -124,8 +124,8 @@ fn torrent_text(metainfo: &Metainfo, pads: bool) -> String {
 }
 
 fn hashes_text(text: &mut String, hashes: &anabranch_content::info::InfoHashes) {
-    hashes.v1.iter().for_each(|hash| field(text, "info-hash v1", hex(hash)));
-    hashes.v2.iter().for_each(|hash| field(text, "info-hash v2", hex(hash)));
+    hashes.v1.iter().for_each(|hash| field(text, "info-hash v1", anabranch_content::hex::encode(hash)));
+    hashes.v2.iter().for_each(|hash| field(text, "info-hash v2", anabranch_content::hex::encode(hash)));
 }
 
 /// UTC, from days since 1970 by the civil calendar.
@@ -147,8 +147,8 @@ fn magnet_json(magnet: &Magnet) -> Value {
     json!({
         "kind": "magnet",
         "name": magnet.name,
-        "info_hash_v1": magnet.hashes.v1.map(|hash| hex(&hash)),
-        "info_hash_v2": magnet.hashes.v2.map(|hash| hex(&hash)),
+        "info_hash_v1": magnet.hashes.v1.map(|hash| anabranch_content::hex::encode(&hash)),
+        "info_hash_v2": magnet.hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)),
         "magnet": magnet.to_string(),
         "trackers": magnet.trackers.iter().map(|url| vec![url]).collect::<Vec<_>>(),
         "web_seeds": magnet.web_seeds,

@@ -15,7 +15,7 @@ pub(super) const UPLOAD_OVERFLOW_MAX: u32 = 16 * 1024;
 /// Of these, forgiven every tick: a full queue every eight seconds, less than a round of choking.
 pub(super) const UPLOAD_OVERFLOW_LEAK: u32 = 64;
 /// Longest request that we serve and, between ourselves, send: fewer messages per byte than the customary 16 KiB.
-pub const REQUEST_LEN_MAX: u32 = 128 * 1024;
+pub const REQUEST_LEN_MAX: u32 = crate::wire::BLOCK_LEN_MAX;
 /// Requests never cross a multiple of this offset in their piece, so that every block lies in one receive buffer.
 pub const REQUEST_BOUNDARY: u32 = 256 * 1024;
 /// Requests that we gave up but that may still be answered, remembered per connection.
