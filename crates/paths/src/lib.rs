@@ -15,7 +15,11 @@
 //! ```
 
 mod endpoint;
+mod isd_as;
 mod path;
+mod scion;
 
 pub use endpoint::{Endpoint, EndpointError};
+pub use isd_as::{Interface, IsdAs, IsdAsError};
 pub use path::{Path, PathId, PathPeer};
+pub use scion::{LinkKind, ScionPath};

@@ -1,0 +1,1 @@
+//! A SCION AS in a box: border router, control service and the links between them.

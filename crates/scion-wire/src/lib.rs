@@ -1,0 +1,1 @@
+//! SCION's packets: headers, hop fields and their MACs, SCMP, segments and what they combine to. Pure.

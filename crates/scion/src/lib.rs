@@ -1,0 +1,1 @@
+//! A SCION end host: where paths come from, and sockets that send over them.
