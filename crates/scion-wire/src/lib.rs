@@ -1,1 +1,3 @@
 //! SCION's packets: headers, hop fields and their MACs, SCMP, segments and what they combine to. Pure.
+
+pub mod proto;
