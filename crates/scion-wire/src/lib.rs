@@ -1,3 +1,4 @@
 //! SCION's packets: headers, hop fields and their MACs, SCMP, segments and what they combine to. Pure.
 
 pub mod proto;
+pub mod segment;
