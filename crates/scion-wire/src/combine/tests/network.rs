@@ -2,11 +2,12 @@
 //! allow, found without any segment.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use anabranch_paths::{Interface, IsdAs, ScionPath};
 
-use crate::segment::{AsEntry, HopField, MAC_LEN, PeerEntry, Segment, SegmentInfo};
+use crate::mac::HopKey;
+use crate::segment::{AsEntry, HopField, PeerEntry, Segment, SegmentInfo};
+use crate::{HopMac, StandardPathMut};
 
 /// When all segments of these tests were made.
 pub const TIMESTAMP_S: u32 = 1_750_000_000;
@@ -102,7 +103,7 @@ impl Network {
                 Some(end) => (end.near.isd_as, end.near.id),
                 None => (way[position - 1].far.isd_as, 0),
             };
-            let hop = seal(isd_as, beta, TIMESTAMP_S, exp_time, ingress, egress);
+            let hop = seal(isd_as, beta, exp_time, ingress, egress);
             let mut entry = AsEntry::new(isd_as, MTU, hop, if position == 0 { 0 } else { MTU });
             let beta_behind = beta ^ hop.mac_chain();
             entry.peers = self
@@ -111,7 +112,7 @@ impl Network {
                     peer: end.far.isd_as,
                     peer_interface: end.far.id,
                     peer_mtu: MTU,
-                    hop: seal(isd_as, beta_behind, TIMESTAMP_S, exp_time, end.near.id, egress),
+                    hop: seal(isd_as, beta_behind, exp_time, end.near.id, egress),
                 })
                 .collect();
             beta = beta_behind;
@@ -147,123 +148,51 @@ impl Network {
 
     /// Carries a packet over `path` as border routers do, each checking its hop fields; the interfaces passed.
     pub fn walk(&self, path: &ScionPath) -> Vec<Interface> {
-        let mut packet = Packet::parse(&path.dataplane);
-        let mut here = path.source;
+        let mut bytes = path.dataplane.clone();
+        let mut packet = StandardPathMut::parse(&mut bytes).unwrap();
+        let (mut here, mut came_in) = (path.source, 0);
         let mut passed = Vec::new();
-        let mut came_in = 0;
         loop {
-            packet.check(here, came_in, came_in != 0);
-            if packet.at_end() {
+            check(&mut packet, here, came_in);
+            if packet.view().is_last_hop() {
                 assert_eq!(here, path.destination);
                 return passed;
             }
             // At a crossover the next segment's hop field names the way out; at a peering link it is the next AS's.
-            if packet.at_segment_end() && !packet.is_peering() {
-                packet.current += 1;
-                packet.check(here, came_in, false);
+            if packet.view().is_segment_change() && !packet.view().is_peering_hop() {
+                packet.advance().unwrap();
+                check(&mut packet, here, 0);
             }
-            let out = packet.way_out();
-            let end = self.ends.iter().find(|end| end.near == Interface { isd_as: here, id: out }).unwrap();
-            packet.leave();
+            let (info, hop) = (packet.view().current_info(), packet.view().current_hop());
+            let out = Interface { isd_as: here, id: hop.egress(info.cons_dir) };
+            let end = self.ends.iter().find(|end| end.near == out).unwrap();
+            if info.cons_dir && !packet.view().is_peering_hop() {
+                packet.chain_seg_id();
+            }
+            packet.advance().unwrap();
             passed.extend([end.near, end.far]);
             (here, came_in) = (end.far.isd_as, end.far.id);
-            packet.current += 1;
         }
     }
 }
 
-fn seal(isd_as: IsdAs, beta: u16, timestamp_s: u32, exp_time: u8, ingress: u16, egress: u16) -> HopField {
-    // Any keyed function will do: what is proved is what goes into it.
-    let mut hasher = DefaultHasher::new();
-    (isd_as, beta, timestamp_s, exp_time, ingress, egress).hash(&mut hasher);
-    let mut mac = [0; MAC_LEN];
-    mac.copy_from_slice(&hasher.finish().to_be_bytes()[..MAC_LEN]);
-    HopField { exp_time, ingress, egress, mac }
+/// Any AS's forwarding key.
+fn key(isd_as: IsdAs) -> HopKey {
+    HopKey::new(&u128::from(isd_as.to_u64()).to_be_bytes())
 }
 
-/// The path header, with named parts.
-struct Packet {
-    lengths: [usize; 3],
-    /// Flags, SegID, timestamp.
-    infos: Vec<(u8, u16, u32)>,
-    hops: Vec<HopField>,
-    current: usize,
+fn seal(isd_as: IsdAs, beta: u16, exp_time: u8, ingress: u16, egress: u16) -> HopField {
+    let hop = HopField { exp_time, ingress, egress, mac: HopMac::default() };
+    HopField { mac: key(isd_as).mac(beta, TIMESTAMP_S, &hop.into()), ..hop }
 }
 
-impl Packet {
-    fn parse(bytes: &[u8]) -> Self {
-        let two = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
-        let four = |at: usize| u32::from(two(at)) << 16 | u32::from(two(at + 2));
-        let meta = four(0);
-        assert_eq!(meta >> 18, 0, "both pointers at the start");
-        let lengths = [12, 6, 0].map(|shift| (meta >> shift & 0x3f) as usize);
-        let segments = lengths.iter().filter(|length| **length != 0).count();
-        let hop_start = 4 + 8 * segments;
-        let hop = |at: usize| HopField {
-            exp_time: bytes[at + 1],
-            ingress: two(at + 2),
-            egress: two(at + 4),
-            mac: bytes[at + 6..at + 12].try_into().unwrap(),
-        };
-        assert_eq!(bytes.len(), hop_start + 12 * lengths.iter().sum::<usize>());
-        Self {
-            lengths,
-            infos: (0..segments).map(|at| (bytes[4 + 8 * at], two(6 + 8 * at), four(8 + 8 * at))).collect(),
-            hops: (hop_start..bytes.len()).step_by(12).map(hop).collect(),
-            current: 0,
-        }
+/// What a router at `isd_as` does with the current hop field of a packet that came in by `came_in` (0: from inside, or from
+/// the segment before).
+fn check(path: &mut StandardPathMut, isd_as: IsdAs, came_in: u16) {
+    if came_in != 0 && !path.view().current_info().cons_dir && !path.view().is_peering_hop() {
+        path.chain_seg_id();
     }
-
-    fn segment(&self) -> usize {
-        let ends = self.lengths.iter().scan(0, |end, length| Some(std::mem::replace(end, *end + length) + length));
-        ends.take_while(|end| *end <= self.current).count()
-    }
-
-    fn in_construction_direction(&self) -> bool {
-        self.infos[self.segment()].0 & 1 != 0
-    }
-
-    fn at_end(&self) -> bool {
-        self.current + 1 == self.hops.len()
-    }
-
-    fn at_segment_end(&self) -> bool {
-        self.lengths
-            .iter()
-            .scan(0, |end, length| Some(std::mem::replace(end, *end + length) + length))
-            .any(|end| end == self.current + 1)
-    }
-
-    /// Whether the current hop field is one of the two at a peering link.
-    fn is_peering(&self) -> bool {
-        let at_link = self.current + 1 == self.lengths[0] || self.current == self.lengths[0];
-        self.infos[self.segment()].0 & 2 != 0 && at_link
-    }
-
-    /// What the router at `isd_as` does with the current hop field of a packet that came in by `came_in` (0: from inside).
-    fn check(&mut self, isd_as: IsdAs, came_in: u16, from_link: bool) {
-        let hop = self.hops[self.current];
-        let (construction, peering, segment) = (self.in_construction_direction(), self.is_peering(), self.segment());
-        if !construction && from_link && !peering {
-            self.infos[segment].1 ^= hop.mac_chain();
-        }
-        let (_, seg_id, timestamp_s) = self.infos[segment];
-        let expected = seal(isd_as, seg_id, timestamp_s, hop.exp_time, hop.ingress, hop.egress);
-        assert_eq!(hop, expected, "hop field {} at {isd_as}", self.current);
-        if from_link {
-            assert_eq!(if construction { hop.ingress } else { hop.egress }, came_in);
-        }
-    }
-
-    fn way_out(&self) -> u16 {
-        let hop = self.hops[self.current];
-        if self.in_construction_direction() { hop.egress } else { hop.ingress }
-    }
-
-    fn leave(&mut self) {
-        if self.in_construction_direction() && !self.is_peering() {
-            let segment = self.segment();
-            self.infos[segment].1 ^= self.hops[self.current].mac_chain();
-        }
-    }
+    let (info, hop) = (path.view().current_info(), path.view().current_hop());
+    assert!(key(isd_as).verify(info.seg_id, info.timestamp_s, &hop), "{hop:?} at {isd_as}");
+    assert!(came_in == 0 || hop.ingress(info.cons_dir) == came_in);
 }
