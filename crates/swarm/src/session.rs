@@ -348,7 +348,7 @@ impl Session {
         if let Source::Metainfo(metainfo) = source {
             torrent.borrow_mut().metadata_known = true;
             let layers = metainfo.piece_layers.clone();
-            torrent.borrow_mut().core.expect_content();
+            torrent.borrow_mut().core.expect_content(Arc::clone(&metainfo.info));
             tokio::task::spawn_local(open::open(torrent.clone(), metainfo.info.clone(), layers));
         }
         let urls = parse_trackers(&torrent, &tiers);
@@ -491,20 +491,23 @@ impl Shared {
         self.announced.notify_one();
     }
 
-    /// Peers sent the metadata of a magnet link.
-    pub fn metadata_arrived(self: &Rc<Self>, id: TorrentId, bytes: Vec<u8>) {
-        let Some(torrent) = self.torrent(id) else { return };
+    /// Peers sent the metadata of a magnet link. Answers what the content is, where it is usable.
+    pub fn metadata_arrived(self: &Rc<Self>, id: TorrentId, bytes: Vec<u8>) -> Option<Arc<Info>> {
+        let torrent = self.torrent(id)?;
         match Info::parse(&bytes) {
             Ok(info) => {
                 // A magnet link may have named one of two hashes: peers may ask for the other.
                 for hash in info.hashes.wire_hashes() {
                     self.by_hash.borrow_mut().entry(hash).or_insert(id);
                 }
-                tokio::task::spawn_local(open::open(torrent, Arc::new(info), HashMap::new()));
+                let info = Arc::new(info);
+                tokio::task::spawn_local(open::open(torrent, Arc::clone(&info), HashMap::new()));
+                Some(info)
             }
             Err(error) => {
                 let reason = format!("the metadata that peers sent is right by its hash but unusable: {error}");
                 self.tell(Event { torrent: id, kind: EventKind::Failed { reason } });
+                None
             }
         }
     }

@@ -517,8 +517,10 @@ impl State {
         match event {
             // Peers that come while files are being checked offer what we know.
             CoreEvent::Metadata(bytes) => {
-                if !std::mem::replace(&mut self.metadata_known, true) {
-                    self.session.metadata_arrived(self.id, bytes);
+                if !std::mem::replace(&mut self.metadata_known, true)
+                    && let Some(info) = self.session.metadata_arrived(self.id, bytes)
+                {
+                    self.core.expect_content(info);
                 }
             }
             CoreEvent::PieceComplete { piece } => self.verify(piece),
