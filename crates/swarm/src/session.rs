@@ -32,7 +32,7 @@ use tokio::task::AbortHandle;
 use crate::buffers::Pools;
 use crate::conn::Scratch;
 use crate::disk::{Disk, Reply};
-use crate::events::{Event, EventKind, TorrentId};
+use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::Limiter;
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
@@ -439,11 +439,7 @@ impl Shared {
         self.cancel.store(true, Ordering::Relaxed);
         for torrent in self.torrents.borrow().values() {
             let mut torrent = torrent.borrow_mut();
-            torrent.stopping = true;
-            torrent.close_all(reason);
-            torrent.announce.notify_one();
-            torrent.dial.notify_one();
-            torrent.clock.notify_one();
+            torrent.stop(reason);
         }
     }
 
@@ -506,7 +502,7 @@ impl Shared {
             }
             Err(error) => {
                 let reason = format!("the metadata that peers sent is right by its hash but unusable: {error}");
-                self.tell(Event { torrent: id, kind: EventKind::Failed { reason } });
+                self.tell(Event { torrent: id, kind: EventKind::Failed { kind: FailureKind::Metadata, reason } });
                 None
             }
         }
@@ -603,7 +599,7 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
         let id = match &reply {
             Reply::Verified(verified) => verified.torrent,
             Reply::Spilled(spilled) => spilled.torrent,
-            Reply::Warmed { torrent, .. } | Reply::Leaves { torrent, .. } => *torrent,
+            Reply::Warmed { torrent, .. } | Reply::Leaves { torrent, .. } | Reply::Panicked { torrent } => *torrent,
         };
         let Some(torrent) = shared.torrent(id) else { continue };
         let mut torrent = torrent.borrow_mut();
@@ -615,6 +611,7 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
                 torrent.core.leaves_ready(piece, &hashes);
                 torrent.pump(now);
             }
+            Reply::Panicked { .. } => torrent.disk_panicked(now),
         }
     }
 }
