@@ -476,3 +476,6 @@ impl VerifyJob {
         let _ = replies.send(Reply::Verified(Verified { torrent, piece, outcome }));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -703,3 +703,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
