@@ -39,6 +39,9 @@ pub enum PathError {
     /// A segment follows an empty one.
     #[error("a segment of the path is missing")]
     SegmentGap,
+    /// A segment of one hop field, which only a peering link excuses: it would let hops be left out.
+    #[error("a segment of the path has only one hop field")]
+    SegmentTooShort,
     /// More hop fields than CurrHF can reach.
     #[error("the path has more than {HOPS_MAX} hop fields")]
     TooManyHops,

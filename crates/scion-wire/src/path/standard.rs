@@ -22,7 +22,7 @@ impl<'a> StandardPath<'a> {
             return Err(if bytes.len() < len { PathError::Truncated } else { PathError::TrailingBytes });
         }
         let path = Self { bytes, meta };
-        path.check_peering()?;
+        path.check_segments()?;
         Ok(path)
     }
 
@@ -33,11 +33,17 @@ impl<'a> StandardPath<'a> {
         Self { bytes, meta }
     }
 
-    /// "A path containing a peering link contains exactly two path segments" (SCION header, "Peering Links").
-    fn check_peering(&self) -> Result<(), PathError> {
+    /// "A path containing a peering link contains exactly two path segments" (SCION header, "Peering Links"), and
+    /// segments without one have at least two hop fields, as the reference router demands.
+    fn check_segments(&self) -> Result<(), PathError> {
         let infos = self.meta.info_count();
         let flagged = (0..infos).filter(|info| self.bytes[info_at(*info)] & InfoField::PEERING != 0).count();
-        if flagged == 0 || (flagged == 2 && infos == 2) { Ok(()) } else { Err(PathError::PeeringMismatch) }
+        match flagged {
+            0 if self.meta.segment_len.contains(&1) => Err(PathError::SegmentTooShort),
+            0 => Ok(()),
+            2 if infos == 2 => Ok(()),
+            _ => Err(PathError::PeeringMismatch),
+        }
     }
 
     /// The bytes on the wire.
