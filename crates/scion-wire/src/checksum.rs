@@ -55,9 +55,15 @@ impl Add for Sum {
 /// The sum of bytes; an odd last one counts as if a zero followed.
 pub fn sum(bytes: &[u8]) -> Sum {
     #[cfg(target_arch = "x86_64")]
-    if bytes.len() >= WIDE_LEN_MIN && std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as was just asked.
-        return unsafe { sum_avx2(bytes) };
+    if bytes.len() >= WIDE_LEN_MIN {
+        if std::is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has AVX-512F, as was just asked.
+            return unsafe { sum_avx512(bytes) };
+        }
+        if std::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2, as was just asked.
+            return unsafe { sum_avx2(bytes) };
+        }
     }
     sum_portable(bytes)
 }
@@ -69,16 +75,34 @@ pub fn sum(bytes: &[u8]) -> Sum {
 pub fn copy_sum(to: &mut [u8], from: &[u8]) -> Sum {
     let to = &mut to[..from.len()];
     #[cfg(target_arch = "x86_64")]
-    if from.len() >= WIDE_LEN_MIN && std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as was just asked.
-        return unsafe { copy_sum_avx2(to, from) };
+    if from.len() >= WIDE_LEN_MIN {
+        if std::is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has AVX-512F, as was just asked.
+            return unsafe { copy_sum_avx512(to, from) };
+        }
+        if std::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2, as was just asked.
+            return unsafe { copy_sum_avx2(to, from) };
+        }
     }
     copy_sum_portable(to, from)
 }
 
 /// Below this the wide loops do not pay.
 #[cfg(target_arch = "x86_64")]
-const WIDE_LEN_MIN: usize = 64;
+const WIDE_LEN_MIN: usize = ROUND;
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn sum_avx512(bytes: &[u8]) -> Sum {
+    sum_portable(bytes)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn copy_sum_avx512(to: &mut [u8], from: &[u8]) -> Sum {
+    copy_sum_portable(to, from)
+}
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
@@ -92,8 +116,10 @@ fn copy_sum_avx2(to: &mut [u8], from: &[u8]) -> Sum {
     copy_sum_portable(to, from)
 }
 
-/// Bytes added in one round: two accumulators of four words each keep a wide unit busy.
+/// Bytes added in one round.
 const ROUND: usize = 64;
+/// One lane for every eight bytes of a round.
+const LANES: usize = ROUND / 8;
 
 /// Written so that the compiler makes wide additions of it; compiled once more for each wider unit above.
 #[inline(always)]
@@ -103,7 +129,7 @@ fn sum_portable(bytes: &[u8]) -> Sum {
     for round in rounds {
         add_round(&mut lanes, round);
     }
-    total(lanes) + sum_tail(tail)
+    total(lanes, tail)
 }
 
 #[inline(always)]
@@ -116,37 +142,32 @@ fn copy_sum_portable(to: &mut [u8], from: &[u8]) -> Sum {
         add_round(&mut lanes, round);
     }
     to_tail.copy_from_slice(tail);
-    total(lanes) + sum_tail(tail)
+    total(lanes, tail)
 }
 
-/// One lane for every eight bytes of a round.
-const LANES: usize = ROUND / 8;
-
-/// Adds both halves of every word to its lane, which has room for 2^31 of them: more than any buffer holds.
+/// Adds both halves of every word to its lane.
 #[inline(always)]
 fn add_round(lanes: &mut [u64; LANES], round: &[u8; ROUND]) {
     let (words, _) = round.as_chunks::<8>();
     for (lane, word) in lanes.iter_mut().zip(words) {
-        let word = u64::from_ne_bytes(*word);
-        *lane += (word >> 32) + (word & 0xffff_ffff);
+        *lane += halves(u64::from_ne_bytes(*word));
     }
 }
 
+/// The lanes and what no round took. Nothing overflows: each of the numbers is below 2^33 for every word added, and
+/// there is no memory for 2^31 words.
 #[inline(always)]
-fn total(lanes: [u64; LANES]) -> Sum {
-    lanes.into_iter().map(Sum).fold(Sum::default(), Sum::add)
-}
-
-#[inline(always)]
-fn sum_tail(tail: &[u8]) -> Sum {
+fn total(lanes: [u64; LANES], tail: &[u8]) -> Sum {
     let (words, rest) = tail.as_chunks::<8>();
-    let mut sum = words.iter().map(|word| Sum(u64::from_ne_bytes(*word))).fold(Sum::default(), Sum::add);
-    if !rest.is_empty() {
-        let mut word = [0; 8];
-        word[..rest.len()].copy_from_slice(rest);
-        sum = sum + Sum(u64::from_ne_bytes(word));
-    }
-    sum
+    let words: u64 = words.iter().map(|word| halves(u64::from_ne_bytes(*word))).sum();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    Sum(lanes.into_iter().sum::<u64>() + words + halves(u64::from_ne_bytes(last)))
+}
+
+#[inline(always)]
+fn halves(word: u64) -> u64 {
+    (word >> 32) + (word & 0xffff_ffff)
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ pub struct InfoField {
 }
 
 impl InfoField {
-    const CONS_DIR: u8 = 1;
+    pub(super) const CONS_DIR: u8 = 1;
     pub(super) const PEERING: u8 = 2;
 
     pub(super) fn read(bytes: [u8; INFO_LEN]) -> Self {

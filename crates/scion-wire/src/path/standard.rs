@@ -1,7 +1,7 @@
 //! Views of a path of type SCION.
 
 use super::fields::{HOP_LEN, HopField, INFO_LEN, InfoField, META_LEN, PathMeta};
-use super::{PathError, SEGMENTS_MAX};
+use super::{HOPS_MAX, PathError, SEGMENTS_MAX};
 
 /// A path of type SCION, read where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,25 +130,31 @@ impl<'a> StandardPath<'a> {
 
     /// The interfaces that a packet passes from the path's start to its end, two for every link, whatever segments
     /// they come from. What routes and fingerprints go by.
-    pub fn interfaces(&self) -> Interfaces<'a> {
-        Interfaces { path: *self, hop: 0, segment: 0, segment_end: self.meta.segment_len[0], at_egress: false }
+    pub fn interfaces(&self) -> Interfaces {
+        let mut interfaces = Interfaces { ids: [0; 2 * HOPS_MAX], next: 0, end: 0 };
+        self.for_each_link(|egress, ingress| {
+            interfaces.ids[interfaces.end..interfaces.end + 2].copy_from_slice(&[egress, ingress]);
+            interfaces.end += 2;
+        });
+        interfaces
     }
 
     /// A hash of [`StandardPath::interfaces`]: the same for every refresh of a path, whatever its MACs. Cheap, not
     /// cryptographic: whoever acts on it compares the interfaces, or trusts no more than the packet's source address.
     pub fn fingerprint(&self) -> u64 {
-        self.interfaces().fold(Fingerprint::default(), Fingerprint::add).finish()
+        let mut fingerprint = Fingerprint::START;
+        self.for_each_link(|egress, ingress| fingerprint.add(egress, ingress));
+        fingerprint.finish()
     }
 
     /// The fingerprint that answers over this path carry.
     pub fn fingerprint_reversed(&self) -> u64 {
-        let mut interfaces = [0; 2 * super::HOPS_MAX];
-        let mut len = 0;
-        for (place, interface) in interfaces.iter_mut().zip(self.interfaces()) {
-            *place = interface;
-            len += 1;
+        let mut fingerprint = Fingerprint::START;
+        let mut interfaces = self.interfaces().rev();
+        while let (Some(egress), Some(ingress)) = (interfaces.next(), interfaces.next()) {
+            fingerprint.add(egress, ingress);
         }
-        interfaces[..len].iter().rev().copied().fold(Fingerprint::default(), Fingerprint::add).finish()
+        fingerprint.finish()
     }
 
     /// Both paths pass the same interfaces in the same order.
@@ -179,6 +185,30 @@ impl<'a> StandardPath<'a> {
         Ok(self.bytes.len())
     }
 
+    /// Every link in travel order, as the interfaces where packets leave one AS and enter the next. Where segments
+    /// meet in one AS no link is passed, except over a peering link.
+    #[inline(always)]
+    fn for_each_link(&self, mut link: impl FnMut(u16, u16)) {
+        let infos = self.info_count();
+        let (mut hops, _) = self.bytes[hop_at(infos, 0)..].as_chunks::<HOP_LEN>();
+        let mut peer_egress = None;
+        for segment in 0..infos {
+            let (own, others) = hops.split_at(usize::from(self.meta.segment_len[segment]).min(hops.len()));
+            hops = others;
+            let (ingress_at, egress_at) =
+                if self.bytes[info_at(segment)] & InfoField::CONS_DIR != 0 { (2, 4) } else { (4, 2) };
+            let id = |hop: &[u8; HOP_LEN], at: usize| u16::from_be_bytes([hop[at], hop[at + 1]]);
+            let (Some(first), Some(last)) = (own.first(), own.last()) else { continue };
+            if let Some(egress) = peer_egress {
+                link(egress, id(first, ingress_at));
+            }
+            for (from, to) in own.iter().zip(&own[1..]) {
+                link(id(from, egress_at), id(to, ingress_at));
+            }
+            peer_egress = self.has_peering().then(|| id(last, egress_at));
+        }
+    }
+
     fn info_at(&self, index: usize) -> InfoField {
         InfoField::read(chunk(self.bytes, info_at(index)))
     }
@@ -190,80 +220,69 @@ impl<'a> StandardPath<'a> {
 
 /// The interfaces of a path in travel order; see [`StandardPath::interfaces`].
 #[derive(Clone, Debug)]
-pub struct Interfaces<'a> {
-    path: StandardPath<'a>,
-    hop: u8,
-    segment: u8,
-    /// The first hop behind the segment.
-    segment_end: u8,
-    /// The hop's ingress was dealt with.
-    at_egress: bool,
+pub struct Interfaces {
+    ids: [u16; 2 * HOPS_MAX],
+    next: usize,
+    end: usize,
 }
 
-impl Iterator for Interfaces<'_> {
+impl Iterator for Interfaces {
     type Item = u16;
 
     fn next(&mut self) -> Option<u16> {
-        let (path, meta) = (self.path, self.path.meta);
-        let hop_count = meta.hop_count();
-        while usize::from(self.hop) < hop_count {
-            let cons_dir = path.bytes[info_at(self.segment.into())] & 1 != 0;
-            let hop = path.hop_at(self.hop.into());
-            // Where segments meet in one AS, the two hop fields make one hop: in by the first, out by the second.
-            // Over a peering link they are two hops.
-            let joined = !path.has_peering();
-            if !self.at_egress {
-                self.at_egress = true;
-                let segment_start = self.segment_end - meta.segment_len[usize::from(self.segment)];
-                if self.hop > 0 && !(self.hop == segment_start && joined) {
-                    return Some(hop.ingress(cons_dir));
-                }
-                continue;
-            }
-            self.at_egress = false;
-            self.hop += 1;
-            let segment_ends = self.hop == self.segment_end;
-            if usize::from(self.hop) < hop_count {
-                if segment_ends {
-                    self.segment += 1;
-                    self.segment_end += meta.segment_len[usize::from(self.segment)];
-                }
-                if !(segment_ends && joined) {
-                    return Some(hop.egress(cons_dir));
-                }
-            }
-        }
-        None
+        let id = *self.ids[..self.end].get(self.next)?;
+        self.next += 1;
+        Some(id)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.end - self.next, Some(self.end - self.next))
     }
 }
 
-/// Four interfaces a multiplication.
-#[derive(Default)]
+impl DoubleEndedIterator for Interfaces {
+    fn next_back(&mut self) -> Option<u16> {
+        let id = *self.ids[self.next..self.end].last()?;
+        self.end -= 1;
+        Some(id)
+    }
+}
+
+impl ExactSizeIterator for Interfaces {}
+
+/// Two links a multiplication.
 struct Fingerprint {
     hash: u64,
-    gathered: u64,
+    /// The link that waits for the second one.
+    waiting: u64,
     count: u64,
 }
 
 impl Fingerprint {
     /// Odd, with bits all over: the golden ratio's.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// And those of the square root of three.
+    const START: Self = Self { hash: 0xbb67_ae85_84ca_a73b, waiting: 0, count: 0 };
 
-    fn add(mut self, interface: u16) -> Self {
-        self.gathered = self.gathered << 16 | u64::from(interface);
+    fn add(&mut self, egress: u16, ingress: u16) {
+        self.waiting = self.waiting << 32 | u64::from(egress) << 16 | u64::from(ingress);
         self.count += 1;
-        if self.count.is_multiple_of(4) { self.mixed() } else { self }
+        if self.count.is_multiple_of(2) {
+            self.mix(self.waiting);
+            self.waiting = 0;
+        }
     }
 
-    fn mixed(mut self) -> Self {
-        let product = u128::from(self.hash ^ self.gathered ^ self.count << 48) * u128::from(Self::FACTOR);
+    fn mix(&mut self, links: u64) {
+        let product = u128::from(self.hash ^ links) * u128::from(Self::FACTOR);
         self.hash = (product as u64) ^ (product >> 64) as u64;
-        self.gathered = 0;
-        self
     }
 
-    fn finish(self) -> u64 {
-        self.mixed().hash
+    fn finish(mut self) -> u64 {
+        // Both, so that links of zeros count too.
+        self.mix(self.waiting);
+        self.mix(self.count);
+        self.hash
     }
 }
 
