@@ -17,7 +17,7 @@ use anabranch_scion_wire::{
 /// Bytes of payload in a packet.
 const PAYLOAD_LEN: usize = 1200;
 /// Packets in a batch.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 /// Batches in a round; a round takes well under a scheduler's slice.
 const BATCHES: usize = 64;
 /// Rounds whose median counts.

@@ -39,7 +39,7 @@ impl<'a> StandardPath<'a> {
         let infos = self.meta.info_count();
         let flagged = (0..infos).filter(|info| self.bytes[info_at(*info)] & InfoField::PEERING != 0).count();
         match flagged {
-            0 if self.meta.segment_len.contains(&1) => Err(PathError::SegmentTooShort),
+            0 if self.meta.segment_len().contains(&1) => Err(PathError::SegmentTooShort),
             0 => Ok(()),
             2 if infos == 2 => Ok(()),
             _ => Err(PathError::PeeringMismatch),
@@ -98,7 +98,7 @@ impl<'a> StandardPath<'a> {
 
     /// The packet is at the path's first hop.
     pub fn is_first_hop(&self) -> bool {
-        self.meta.hop_current == 0
+        self.meta.hop_current() == 0
     }
 
     /// The packet is at the path's last hop.
@@ -108,12 +108,12 @@ impl<'a> StandardPath<'a> {
 
     /// The next hop field belongs to the next segment, over a peering link or not.
     pub fn is_segment_change(&self) -> bool {
-        !self.is_last_hop() && self.meta.segment_of_hop(self.meta.hop_current + 1) != self.meta.info_current
+        !self.is_last_hop() && self.meta.segment_of_hop(self.meta.hop_current() + 1) != self.meta.info_current()
     }
 
     /// The hop field before this one belongs to the segment before.
     pub fn is_after_segment_change(&self) -> bool {
-        !self.is_first_hop() && self.meta.segment_of_hop(self.meta.hop_current - 1) != self.meta.info_current
+        !self.is_first_hop() && self.meta.segment_of_hop(self.meta.hop_current() - 1) != self.meta.info_current()
     }
 
     /// The path goes over a peering link.
@@ -124,8 +124,8 @@ impl<'a> StandardPath<'a> {
     /// The current hop is one of the two at the ends of the peering link: its MAC chains to its parent's, and SegID
     /// stays as it is (SCION header, "Peering Links").
     pub fn is_peering_hop(&self) -> bool {
-        let first = self.meta.segment_len[0];
-        self.has_peering() && (self.meta.hop_current == first - 1 || self.meta.hop_current == first)
+        let (first, current) = (self.meta.segment_len_of(0), self.meta.hop_current());
+        self.has_peering() && (current + 1 == first || current == first)
     }
 
     /// The interfaces that a packet passes from the path's start to its end, two for every link, whatever segments
@@ -168,7 +168,7 @@ impl<'a> StandardPath<'a> {
         let mut hop = 0;
         for segment in 0..self.info_count() {
             let timestamp_s = self.info_at(segment).timestamp_s;
-            for _ in 0..self.meta.segment_len[segment] {
+            for _ in 0..self.meta.segment_len_of(segment) {
                 expiry = expiry.min(self.hop_at(hop).expiry_unix_ms(timestamp_s));
                 hop += 1;
             }
@@ -189,23 +189,23 @@ impl<'a> StandardPath<'a> {
     /// meet in one AS no link is passed, except over a peering link.
     #[inline(always)]
     fn for_each_link(&self, mut link: impl FnMut(u16, u16)) {
+        let id = |at: usize| u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
         let infos = self.info_count();
-        let (mut hops, _) = self.bytes[hop_at(infos, 0)..].as_chunks::<HOP_LEN>();
+        let mut at = hop_at(infos, 0);
         let mut peer_egress = None;
         for segment in 0..infos {
-            let (own, others) = hops.split_at(usize::from(self.meta.segment_len[segment]).min(hops.len()));
-            hops = others;
-            let (ingress_at, egress_at) =
-                if self.bytes[info_at(segment)] & InfoField::CONS_DIR != 0 { (2, 4) } else { (4, 2) };
-            let id = |hop: &[u8; HOP_LEN], at: usize| u16::from_be_bytes([hop[at], hop[at + 1]]);
-            let (Some(first), Some(last)) = (own.first(), own.last()) else { continue };
+            let cons_dir = self.bytes[info_at(segment)] & InfoField::CONS_DIR != 0;
+            let (ingress_at, egress_at) = if cons_dir { (2, 4) } else { (4, 2) };
             if let Some(egress) = peer_egress {
-                link(egress, id(first, ingress_at));
+                link(egress, id(at + ingress_at));
             }
-            for (from, to) in own.iter().zip(&own[1..]) {
-                link(id(from, egress_at), id(to, ingress_at));
+            // Every segment has a hop: the constructor has seen to it.
+            for _ in 1..self.meta.segment_len_of(segment) {
+                link(id(at + egress_at), id(at + HOP_LEN + ingress_at));
+                at += HOP_LEN;
             }
-            peer_egress = self.has_peering().then(|| id(last, egress_at));
+            peer_egress = self.has_peering().then(|| id(at + egress_at));
+            at += HOP_LEN;
         }
     }
 
@@ -250,39 +250,24 @@ impl DoubleEndedIterator for Interfaces {
 
 impl ExactSizeIterator for Interfaces {}
 
-/// Two links a multiplication.
-struct Fingerprint {
-    hash: u64,
-    /// The link that waits for the second one.
-    waiting: u64,
-    count: u64,
-}
+/// A polynomial over the links, modulo 2^64.
+struct Fingerprint(u64);
 
 impl Fingerprint {
     /// Odd, with bits all over: the golden ratio's.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     /// And those of the square root of three.
-    const START: Self = Self { hash: 0xbb67_ae85_84ca_a73b, waiting: 0, count: 0 };
+    const START: Self = Self(0xbb67_ae85_84ca_a73b);
 
     fn add(&mut self, egress: u16, ingress: u16) {
-        self.waiting = self.waiting << 32 | u64::from(egress) << 16 | u64::from(ingress);
-        self.count += 1;
-        if self.count.is_multiple_of(2) {
-            self.mix(self.waiting);
-            self.waiting = 0;
-        }
+        let link = u64::from(egress) << 16 | u64::from(ingress);
+        self.0 = self.0.wrapping_mul(Self::FACTOR).wrapping_add(link);
     }
 
-    fn mix(&mut self, links: u64) {
-        let product = u128::from(self.hash ^ links) * u128::from(Self::FACTOR);
-        self.hash = (product as u64) ^ (product >> 64) as u64;
-    }
-
-    fn finish(mut self) -> u64 {
-        // Both, so that links of zeros count too.
-        self.mix(self.waiting);
-        self.mix(self.count);
-        self.hash
+    /// Spreads what the last links put into the low bits.
+    fn finish(self) -> u64 {
+        let product = u128::from(self.0) * u128::from(Self::FACTOR);
+        (product as u64) ^ (product >> 64) as u64
     }
 }
 
@@ -360,7 +345,7 @@ impl<'a> StandardPathMut<'a> {
     /// where packets enter its AS, or where they leave. False if there is no such hop.
     pub fn set_alert(&mut self, hop_index: usize, at_egress: bool) -> bool {
         let Some(mut hop) = self.view().hop(hop_index) else { return false };
-        let cons_dir = self.view().info_at(self.meta.segment_of_hop(hop_index as u8).into()).cons_dir;
+        let cons_dir = self.view().info_at(self.meta.segment_of_hop(hop_index)).cons_dir;
         if at_egress == cons_dir {
             hop.egress_alert = true
         } else {
