@@ -98,6 +98,7 @@ impl<'a> PathRef<'a> {
     const ONE_HOP: u8 = 2;
 
     /// Checks `bytes` as a path of the type that the common header names.
+    #[inline]
     pub fn parse(path_type: u8, bytes: &'a [u8]) -> Result<Self, PathError> {
         match path_type {
             Self::STANDARD => StandardPath::parse(bytes).map(Self::Standard),
@@ -134,6 +135,7 @@ impl<'a> PathRef<'a> {
     }
 
     /// Identifies the interfaces passed, as [`StandardPath::fingerprint`] does; zero within one AS.
+    #[inline]
     pub fn fingerprint(&self) -> u64 {
         match self {
             Self::Standard(path) => path.fingerprint(),
