@@ -27,6 +27,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "magnet", &magnet())?;
     write(&corpus, "tracker", &tracker())?;
     write(&corpus, "resume", &resume())?;
+    write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;
@@ -46,6 +47,28 @@ fn bencode() -> Vec<Vec<u8>> {
     ["d1:ad1:bi-7ee4:listli1e2:xxlee3:zzz0:e", "i0e", "le", "d2:bbi1e2:aai2ee", "i-0e", "01:a", "d1:a1:x1:a1:ye"]
         .map(|text| text.as_bytes().to_vec())
         .into()
+}
+
+fn policy() -> Vec<Vec<u8>> {
+    let file = r#"{"destinations": {"1-ff00:0:110,10.0.0.2:80": "a", "2": "b", "0": "default"},
+        "defaults": {"min_mtu": 1280, "min_validity_sec": 10, "ordering": "hops_asc,meta_latency_asc"},
+        "filters": {"a": {"sequence": "0* 1-ff00:0:110#1,2 0+", "min_meta_bandwidth": 1000},
+        "b": {"ordering": "hops_desc,meta_bandwidth_desc"}, "default": {"acl": ["+ 1-ff00:0:111", "- 1#0", "+"]}}}"#;
+    [
+        "[1-ff00:0:110,10.0.0.1]:80",
+        "1-ff00:0:110,[10.0.0.1]:80",
+        "64-559,[fe80::1%3]:80",
+        "192.0.2.7:6881",
+        "[2001:db8::7]:6881",
+        "65535-ffff:ffff:ffff",
+        "1dec194377b5",
+        "+ 1-ff00:0:133#1,2 - 1-1#3 - 2 +",
+        "0* 1-ff00:0:110#1 0+ (2-ff00:0:210 | 2-2#0,1|3) 0?",
+        "latency,bandwidth,hops,mtu",
+        file,
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
 }
 
 /// The entry of a file in a v1 file list.
