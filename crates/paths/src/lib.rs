@@ -20,6 +20,8 @@ mod isd_as;
 mod overlap;
 mod path;
 mod scion;
+mod scoreboard;
+pub mod select;
 #[cfg(test)]
 mod testing;
 
@@ -29,3 +31,4 @@ pub use isd_as::{Interface, IsdAs, IsdAsError};
 pub use overlap::{Overlap, deduplicate, sort};
 pub use path::{Path, PathPeer};
 pub use scion::{Hop, Latency, LinkKind, ScionPath};
+pub use scoreboard::{SLOT, Sample, Scoreboard, Slot, Standing};
