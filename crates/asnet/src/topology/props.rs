@@ -121,7 +121,8 @@ fn number_and_unit(text: &str) -> Option<(f64, String)> {
 }
 
 pub(super) fn parse_rate(text: &str) -> Option<u64> {
-    let (number, unit) = number_and_unit(text)?;
+    // A capital B means bytes to most people; a link's rate is in bits.
+    let (number, unit) = number_and_unit(text).filter(|_| !text.contains('B'))?;
     let unit = unit.strip_suffix("ps").or(unit.strip_suffix("/s")).unwrap_or(&unit);
     let factor = match unit.strip_suffix("bit").or(unit.strip_suffix('b')).unwrap_or(unit) {
         "" => 1.0,
@@ -138,6 +139,7 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let seconds = match unit.as_str() {
         "" if number == 0.0 => 0.0,
+        "ns" => number / 1e9,
         "us" => number / 1e6,
         "ms" => number / 1e3,
         "s" => number,

@@ -84,7 +84,6 @@ fn every_error_names_the_line_and_the_remedy() {
             "[as.'1-ff00:0:1']\n[as.'1-ff00:0:2']\n[[link]]\nparent='1-ff00:0:1'\nchild='1-ff00:0:2'\n[[link]]\nparent='1-ff00:0:2'\nchild='1-ff00:0:1'",
             "is its own ancestor by the parent-child links",
         ),
-        ("[as.'1-ff00:0:0']", "13: `1-ff00:0:0` is no value"),
         ("[as.'1-0']", "13: `1-0` is a wildcard"),
         ("[as.1-ff00]", "13: `1-ff00` is no value for `as`: write an ISD-AS number"),
         ("[as.'1-ff00:0:111']", "13: "),
