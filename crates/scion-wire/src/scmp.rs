@@ -1,0 +1,1 @@
+//! SCMP: what routers and hosts say about packets, echo and traceroute.
