@@ -9,7 +9,8 @@ use anabranch_paths::{Interface, IsdAs};
 use super::document::Located;
 use super::error::Problem;
 use super::limits::*;
-use super::{As, AsInterface, Host, Link, LinkProps, LinkType, Neighbour, Router, Topology};
+use super::{As, AsInterface, Host, Link, LinkType, Neighbour, Router, Topology};
+use crate::link::LinkShape;
 
 /// A file's content, whichever its format.
 pub(super) struct Draft {
@@ -37,7 +38,7 @@ pub(super) struct DraftLink {
     pub line: usize,
     pub kind: LinkType,
     pub ends: [DraftEnd; 2],
-    pub props: [LinkProps; 2],
+    pub shapes: [LinkShape; 2],
     pub underlay: [Option<SocketAddr>; 2],
     /// Whether an end without a router's name gets a router of its own.
     pub own_routers: bool,
@@ -362,7 +363,7 @@ fn place_link(
             last.remote_address = underlay[1 - end];
         }
     }
-    Ok(Link { kind: drafted.kind, ends, underlay, props: drafted.props, line: drafted.line })
+    Ok(Link { kind: drafted.kind, ends, underlay, shapes: drafted.shapes, line: drafted.line })
 }
 
 /// The router of one end of a link, made if nobody named it before.

@@ -126,6 +126,9 @@ pub enum Problem {
         /// What uses it.
         user: String,
     },
+    /// Properties that no link can have together.
+    #[error("{0}")]
+    Shape(String),
     /// Two ends of a link that cannot talk.
     #[error("the two ends {0} and {1} are of different address families: use IPv4 or IPv6 on both")]
     UnderlayFamilies(std::net::SocketAddr, std::net::SocketAddr),

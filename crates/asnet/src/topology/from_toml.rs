@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anabranch_paths::IsdAs;
 
+use super::LinkType;
 use super::build::{Draft, DraftAs, DraftEnd, DraftLink};
 use super::document::{self, Fields, Located, Node, Value};
 use super::error::Problem;
 use super::limits::*;
-use super::props::{PROPS, parse_duration, parse_mtu};
-use super::{LinkProps, LinkType};
+use super::props::{PROPS, parse_duration, parse_mtu, set_property};
 use crate::control::limits::{SEGMENT_LIFETIME_MAX, SEGMENT_LIFETIME_MIN};
+use crate::link::{LinkShape, MTU_DEFAULT};
 
 const ISD_AS: &str = "an ISD-AS number, as in \"1-ff00:0:110\"";
 const END: &str = "an end of a link: an ISD-AS number, then a router and an interface where you want to choose them, as in \"1-ff00:0:110-A#7\"";
@@ -33,7 +34,7 @@ pub(super) fn read(text: &str) -> Located<Draft> {
         None => &[],
     };
     let ases = ases.iter().map(|(number, node)| read_as(number, node)).collect::<Located<Vec<_>>>()?;
-    let mut defaults = [LinkProps::default(); 2];
+    let mut defaults = [LinkShape::default(); 2];
     if let Some(node) = fields.get("defaults") {
         let mut fields = Fields::new(node, "the links' defaults")?;
         read_directions(&mut fields, &mut defaults)?;
@@ -106,7 +107,7 @@ fn read_hosts(node: &Node) -> Located<Vec<(usize, String, Option<IpAddr>)>> {
     }
 }
 
-fn read_link(node: &Node, defaults: [LinkProps; 2], links: &mut Vec<DraftLink>) -> Located<()> {
+fn read_link(node: &Node, defaults: [LinkShape; 2], links: &mut Vec<DraftLink>) -> Located<()> {
     let mut fields = Fields::new(node, "a link")?;
     let pairs = [fields.get("core"), fields.get("peering")];
     let family = [fields.get("parent"), fields.get("child")];
@@ -126,8 +127,11 @@ fn read_link(node: &Node, defaults: [LinkProps; 2], links: &mut Vec<DraftLink>) 
         ([None, None], [None, Some(_)]) => return Err((node.line, missing("parent", "parent = \"1-ff00:0:110\""))),
         _ => return Err((node.line, bad_value("link", "several kinds of ends", LINK))),
     };
-    let mut props = defaults;
-    read_directions(&mut fields, &mut props)?;
+    let mut shapes = defaults;
+    read_directions(&mut fields, &mut shapes)?;
+    for shape in shapes {
+        shape.checked().map_err(|error| (node.line, Problem::Shape(error.to_string())))?;
+    }
     let underlay = fields.get("underlay").map(read_underlay).transpose()?.map_or([None; 2], |pair| pair.map(Some));
     let count = fields.get("count").map(|node| {
         node.read("count", "a number of parallel links from 1 to 64", |text| {
@@ -140,7 +144,7 @@ fn read_link(node: &Node, defaults: [LinkProps; 2], links: &mut Vec<DraftLink>) 
     }
     fields.finish()?;
     for _ in 0..count {
-        links.push(DraftLink { line: node.line, kind, ends: ends.clone(), props, underlay, own_routers: false });
+        links.push(DraftLink { line: node.line, kind, ends: ends.clone(), shapes, underlay, own_routers: false });
         if links.len() > LINKS_MAX {
             return Err((node.line, Problem::TooMany { what: "links", max: LINKS_MAX }));
         }
@@ -163,20 +167,20 @@ impl Node {
 }
 
 /// Properties of both directions, then those of one: `there` is from the first end (the parent), `back` to it.
-fn read_directions(fields: &mut Fields<'_>, props: &mut [LinkProps; 2]) -> Located<()> {
+fn read_directions(fields: &mut Fields<'_>, shapes: &mut [LinkShape; 2]) -> Located<()> {
     for (key, expected) in PROPS {
         let Some(node) = fields.get(key) else { continue };
         let value = node.scalar(key, expected)?;
-        for props in &mut *props {
-            props.set(key, value).map_err(|_| node.bad(key, expected))?;
+        for shape in &mut *shapes {
+            set_property(shape, key, value).map_err(|_| node.bad(key, expected))?;
         }
     }
-    for (direction, props) in ["there", "back"].into_iter().zip(props) {
+    for (direction, shape) in ["there", "back"].into_iter().zip(shapes) {
         let Some(node) = fields.get(direction) else { continue };
         let mut fields = Fields::new(node, "one direction of a link")?;
         for (key, expected) in PROPS {
             let Some(node) = fields.get(key) else { continue };
-            props.set(key, node.scalar(key, expected)?).map_err(|_| node.bad(key, expected))?;
+            set_property(shape, key, node.scalar(key, expected)?).map_err(|_| node.bad(key, expected))?;
         }
         fields.finish()?;
     }

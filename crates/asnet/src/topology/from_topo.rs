@@ -5,13 +5,14 @@
 
 use anabranch_paths::IsdAs;
 
+use super::LinkType;
 use super::build::{Draft, DraftAs, DraftLink};
 use super::document::{self, Fields, Located, Node};
 use super::error::Problem;
 use super::from_toml::{read_end, read_flag};
 use super::limits::*;
 use super::props::parse_mtu;
-use super::{LinkProps, LinkType};
+use crate::link::{LinkShape, MTU_DEFAULT};
 
 /// Keys of an AS without a meaning here.
 const AS_KEYS_IGNORED: [&str; 11] = [
@@ -86,9 +87,9 @@ fn read_link(node: &Node) -> Located<DraftLink> {
     let mtu = fields.get("mtu").map(read_mtu).transpose()?;
     LINK_KEYS_IGNORED.into_iter().for_each(|key| _ = fields.get(key));
     fields.finish()?;
-    let props = LinkProps { mtu: mtu.unwrap_or(MTU_DEFAULT), ..LinkProps::default() };
+    let shape = LinkShape { mtu: mtu.unwrap_or(MTU_DEFAULT), ..LinkShape::default() };
     let ends = if swap { [b, a] } else { [a, b] };
-    Ok(DraftLink { line: node.line, kind, ends, props: [props; 2], underlay: [None; 2], own_routers: true })
+    Ok(DraftLink { line: node.line, kind, ends, shapes: [shape; 2], underlay: [None; 2], own_routers: true })
 }
 
 fn read_mtu(node: &Node) -> Located<u16> {

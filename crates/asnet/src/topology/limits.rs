@@ -21,12 +21,8 @@ pub const HOSTS_PER_AS_MAX: usize = 150;
 /// Characters of a host's or router's name.
 pub const NAME_LEN_MAX: usize = 64;
 
-/// Smallest MTU, as SCION demands of every link.
-pub const MTU_MIN: u16 = 1280;
 /// Largest MTU: jumbo frames.
 pub const MTU_MAX: u16 = 9216;
-/// MTU where the file gives none: Ethernet less IPv4 and UDP.
-pub const MTU_DEFAULT: u16 = 1472;
 
 /// The host of an AS whose file names none.
 pub const HOST_NAME_DEFAULT: &str = "host";

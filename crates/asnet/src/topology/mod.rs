@@ -44,8 +44,10 @@ use std::time::Duration;
 
 use anabranch_paths::{Interface, IsdAs};
 
+use crate::link::LinkShape;
+
 pub use error::{Problem, TopologyError};
-pub use props::{LinkProps, PropError};
+pub use props::{PropError, set_property, show_properties};
 
 /// A checked network.
 #[derive(Clone, Debug)]
@@ -154,8 +156,8 @@ pub struct Link {
     pub ends: [Interface; 2],
     /// The UDP addresses of both ends.
     pub underlay: [SocketAddr; 2],
-    /// Properties of both directions: of packets that leave end 0, and of those that leave end 1.
-    pub props: [LinkProps; 2],
+    /// What both directions do to packets: to those that leave end 0, and to those that leave end 1.
+    pub shapes: [LinkShape; 2],
     /// Line of the file that makes it.
     pub line: usize,
 }

@@ -29,8 +29,8 @@ fn a_small_file_says_everything_that_runs() {
     let link = &topology.links()[0];
     assert_eq!(link.ends.map(|end| end.to_string()), ["1-ff00:0:110#1", "1-ff00:0:111#41"]);
     assert_eq!(link.underlay.map(|end| end.to_string()), ["127.16.0.2:20000", "127.16.1.2:20000"]);
-    assert_eq!((link.props[0].loss, link.props[1].loss), (0.01, 0.0));
-    assert_eq!(link.props[1].rate_bits, Some(10_000_000));
+    assert_eq!((link.shapes[0].loss, link.shapes[1].loss), (0.01, 0.0));
+    assert_eq!(link.shapes[1].rate_bps, Some(10_000_000));
     let leaf = topology.get(number("1-ff00:0:111")).unwrap();
     assert_eq!(leaf.hosts[1].address.to_string(), "127.16.1.101");
     assert_eq!(leaf.routers[0].internal.to_string(), "127.16.1.2:30042");
@@ -90,6 +90,7 @@ fn every_error_names_the_line_and_the_remedy() {
         ("rat = '1 Mbit/s'", "13: `rat` means nothing in a link: use one of"),
         ("mtu = 1279", "13: `1279` is no value for `mtu`: write bytes from 1280"),
         ("mtu = ", "13: "),
+        ("jitter = '21 ms'", "6: jitter of 21ms exceeds the delay: give at most"),
         ("[[link]]\nparent = '1-ff00:0:110'", "13: a link needs `child`"),
         ("[[link]]", "13: a link needs `core`: write core = "),
         ("[[link]]\ncore = ['1-ff00:0:110']", "14: `[...]` is no value for `core`: write two ends"),
@@ -175,7 +176,7 @@ fn scionprotos_format_is_read() {
     assert_eq!(topology.name, "tiny");
     let core = topology.get(number("1-ff00:0:110")).unwrap();
     assert_eq!((core.core, core.mtu, core.routers.len()), (true, 1400, 1));
-    assert_eq!(topology.links()[0].props[0].mtu, 1280);
+    assert_eq!(topology.links()[0].shapes[0].mtu, 1280);
     // Stated from the child, kept from the parent.
     assert_eq!(topology.links()[1].ends.map(|end| end.to_string()), ["1-ff00:0:110#2", "1-ff00:0:112#1"]);
     // Without a label, every interface has a router of its own.
