@@ -7,10 +7,8 @@ use anabranch_paths::{Interface, IsdAs, ScionPath};
 
 use super::graph::{Kind, Piece};
 use super::metadata;
-use crate::segment::{AsEntry, HopField};
-
-/// Hop fields of a path: a packet points at the current one with six bits. // draft-dekater-scion-dataplane, "PathMeta Header"
-const HOPS_MAX: usize = 64;
+use crate::segment::AsEntry;
+use crate::{DataplanePath, HopField, InfoField, PathSegment};
 
 /// The path over `pieces`, or `None` if it passes an AS twice, is too long for a packet, or does not hang together.
 pub(super) fn path(source: IsdAs, destination: IsdAs, pieces: &[Piece]) -> Option<ScionPath> {
@@ -18,14 +16,16 @@ pub(super) fn path(source: IsdAs, destination: IsdAs, pieces: &[Piece]) -> Optio
     for piece in pieces {
         made.append(piece);
     }
-    if made.hop_count > HOPS_MAX || !leads(source, destination, &made.interfaces) {
+    if !leads(source, destination, &made.interfaces) {
         return None;
     }
+    let segments: Vec<_> = made.segments.iter().map(|(info, hops)| PathSegment { info: *info, hops }).collect();
+    let dataplane = DataplanePath::build(&segments).ok()?.into_bytes();
     let claims = metadata::collect(&made.interfaces, &made.entries);
     Some(ScionPath {
         source,
         destination,
-        dataplane: dataplane(&made.segments),
+        dataplane,
         interfaces: made.interfaces,
         mtu: made.mtu?,
         expiry: made.expiry?,
@@ -36,21 +36,12 @@ pub(super) fn path(source: IsdAs, destination: IsdAs, pieces: &[Piece]) -> Optio
     })
 }
 
-/// One segment of the path as a packet carries it.
-struct Info {
-    construction_direction: bool,
-    peering: bool,
-    seg_id: u16,
-    timestamp_s: u32,
-    hops: Vec<HopField>,
-}
-
 #[derive(Default)]
 struct Made<'a> {
-    segments: Vec<Info>,
+    /// As a packet carries them.
+    segments: Vec<(InfoField, Vec<HopField>)>,
     interfaces: Vec<Interface>,
     entries: Vec<&'a AsEntry>,
-    hop_count: usize,
     mtu: Option<u16>,
     expiry: Option<SystemTime>,
 }
@@ -77,7 +68,7 @@ impl<'a> Made<'a> {
             }
             self.limit_mtu(entry.mtu);
             lifetime = lifetime.min(hop.lifetime());
-            hops.push(hop);
+            hops.push(hop.into());
         }
         if piece.kind == Kind::Down {
             hops.reverse();
@@ -85,16 +76,15 @@ impl<'a> Made<'a> {
         }
         let expiry = piece.segment.timestamp() + lifetime;
         self.expiry = Some(self.expiry.map_or(expiry, |earlier| earlier.min(expiry)));
-        self.hop_count += hops.len();
         self.interfaces.extend(interfaces);
         self.entries.extend(used);
-        self.segments.push(Info {
-            construction_direction: piece.kind == Kind::Down,
+        let info = InfoField {
             peering: piece.peer.is_some(),
+            cons_dir: piece.kind == Kind::Down,
             seg_id: seg_id(piece),
             timestamp_s: piece.segment.info().timestamp_s,
-            hops,
-        });
+        };
+        self.segments.push((info, hops));
     }
 
     /// 0 is a link that nobody knows the MTU of.
@@ -126,27 +116,4 @@ fn leads(source: IsdAs, destination: IsdAs, interfaces: &[Interface]) -> bool {
         *count <= 2
     });
     ends && inside && no_loop && interfaces.len().is_multiple_of(2)
-}
-
-/// The path header as it stands in a packet that has not moved yet. // draft-dekater-scion-dataplane, "SCION Path Type"
-fn dataplane(segments: &[Info]) -> Vec<u8> {
-    const FLAG_CONSTRUCTION: u8 = 0x01;
-    const FLAG_PEERING: u8 = 0x02;
-    let mut bytes = Vec::new();
-    let lengths = segments.iter().enumerate();
-    let meta = lengths.fold(0u32, |meta, (at, segment)| meta | (segment.hops.len() as u32) << (12 - 6 * at));
-    bytes.extend(meta.to_be_bytes());
-    for info in segments {
-        let construction = if info.construction_direction { FLAG_CONSTRUCTION } else { 0 };
-        bytes.extend([construction | if info.peering { FLAG_PEERING } else { 0 }, 0]);
-        bytes.extend(info.seg_id.to_be_bytes());
-        bytes.extend(info.timestamp_s.to_be_bytes());
-    }
-    for hop in segments.iter().flat_map(|segment| &segment.hops) {
-        bytes.extend([0, hop.exp_time]);
-        bytes.extend(hop.ingress.to_be_bytes());
-        bytes.extend(hop.egress.to_be_bytes());
-        bytes.extend(hop.mac);
-    }
-    bytes
 }

@@ -7,6 +7,7 @@
 pub mod control_plane;
 pub mod crypto;
 pub mod daemon;
+pub mod grpc;
 
 /// `google.protobuf.Timestamp`: an instant, counted from 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]

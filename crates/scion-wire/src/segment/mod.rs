@@ -25,16 +25,16 @@ use std::time::{Duration, SystemTime};
 
 use anabranch_paths::{IsdAs, LinkKind};
 
+use crate::{EXP_TIME_UNIT, HopMac};
+
+const MAC_LEN: usize = size_of::<HopMac>();
+
 /// Entries of one segment: a packet counts the hops of a segment in six bits.
 pub const AS_ENTRIES_MAX: usize = 63;
 /// Peering entries of one AS in one segment. The busiest Internet exchanges join about a thousand networks.
 pub const PEER_ENTRIES_MAX: usize = 1024;
 /// Interfaces that one AS makes claims about, each kind: as many as it can have ways into the segment.
 pub const CLAIMS_MAX: usize = 2 * PEER_ENTRIES_MAX;
-/// Bytes of a hop field's MAC.
-pub const MAC_LEN: usize = 6;
-/// Hop fields live for multiples of this: 24 h / 256. // draft-dekater-scion-dataplane, "Hop Field", ExpTime
-pub const EXP_TIME_UNIT: Duration = Duration::from_millis(337_500);
 
 /// What a segment starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ pub struct SegmentInfo {
     pub id: u16,
 }
 
-/// The contents of a hop field.
+/// The contents of a hop field, as the control plane speaks of it: without the alert bits that senders set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HopField {
     /// Lifetime in units of [`EXP_TIME_UNIT`], less one.
@@ -55,7 +55,7 @@ pub struct HopField {
     /// In the direction of beaconing; 0 at the end.
     pub egress: u16,
     /// The AS's seal on this and on the hops before.
-    pub mac: [u8; MAC_LEN],
+    pub mac: HopMac,
 }
 
 impl HopField {
@@ -67,6 +67,19 @@ impl HopField {
     /// What the MAC adds to the beta of the next hop. // draft-dekater-scion-dataplane, "Hop Field MAC Computation"
     pub fn mac_chain(&self) -> u16 {
         u16::from_be_bytes([self.mac[0], self.mac[1]])
+    }
+}
+
+impl From<HopField> for crate::HopField {
+    fn from(hop: HopField) -> Self {
+        Self {
+            ingress_alert: false,
+            egress_alert: false,
+            exp_time: hop.exp_time,
+            cons_ingress: hop.ingress,
+            cons_egress: hop.egress,
+            mac: hop.mac,
+        }
     }
 }
 
