@@ -215,6 +215,11 @@ impl Topology {
         self.by_number.get(&isd_as).map(|index| &self.ases[*index])
     }
 
+    /// The index of the AS in [`ases`](Self::ases).
+    pub fn index(&self, isd_as: IsdAs) -> Option<usize> {
+        self.by_number.get(&isd_as).copied()
+    }
+
     /// The interface, as its AS sees it.
     pub fn interface(&self, interface: Interface) -> Option<&AsInterface> {
         self.get(interface.isd_as)?.interface(interface.id)
