@@ -1,1 +1,5 @@
 //! A SCION AS in a box: border router, control service and the links between them.
+
+pub mod control;
+pub mod link;
+pub mod topology;
