@@ -8,14 +8,14 @@ use std::ops::RangeInclusive;
 
 use anabranch_paths::IsdAs;
 use anabranch_scion_wire::mac::HopKey;
+use anabranch_scion_wire::scmp;
 use anabranch_scion_wire::{
     HopField, HostAddr, InfoField, OneHopPathMut, Packet, PacketError, PathRef, Protocol, Service, StandardPathMut,
 };
 
 use super::config::{HOST_PORT_DEFAULT, InterfaceConfig, LinkRole, RouterConfig};
 use super::counters::DropReason;
-use super::port::delivery_port;
-use super::reply::{Answer, Reply, answer};
+use super::reply::{Answer, Reply, answer, too_big};
 
 /// The protocol number of link probes ("Assigned SCION Protocol Numbers": 253 is for experimentation and testing).
 pub(super) const PROBE_PROTOCOL: Protocol = Protocol(253);
@@ -85,6 +85,23 @@ pub(super) struct Ruling {
     /// Where the path starts in the packet, and how many bytes of it may have changed.
     pub(super) path_at: usize,
     pub(super) path_head_len: usize,
+    /// The largest packet that it holds for.
+    pub(super) packet_len_max: usize,
+    /// A service is meant, whose port is not the packet's.
+    pub(super) is_for_service: bool,
+}
+
+impl Default for Ruling {
+    fn default() -> Self {
+        Self {
+            verdict: Verdict::Drop(DropReason::Malformed),
+            valid_until_unix_ms: 0,
+            path_at: 0,
+            path_head_len: 0,
+            packet_len_max: usize::MAX,
+            is_for_service: false,
+        }
+    }
 }
 
 impl From<DropReason> for Problem {
@@ -142,6 +159,11 @@ impl Forwarder {
         }
     }
 
+    /// Services that somebody runs.
+    pub(super) fn service_count(&self) -> usize {
+        self.services.len()
+    }
+
     fn service(&self, service: Service) -> &[SocketAddr] {
         self.services.iter().find(|(known, _)| *known == service).map_or(&[], |(_, instances)| instances)
     }
@@ -160,8 +182,7 @@ impl Forwarder {
     /// [`process`](Self::process), with how long and for which bytes the verdict holds.
     pub(super) fn rule(&self, packet: &mut [u8], ingress: Ingress, now_unix_ms: u64, reply: &mut Reply) -> Ruling {
         reply.clear();
-        let mut ruling =
-            Ruling { verdict: Verdict::Drop(DropReason::Malformed), valid_until_unix_ms: 0, path_at: 0, path_head_len: 0 };
+        let mut ruling = Ruling::default();
         let path_at = match Packet::parse(packet) {
             Ok(view) => view.header().path_offset(),
             Err(PacketError::Truncated | PacketError::TrailingBytes) => {
@@ -205,6 +226,7 @@ impl Forwarder {
         let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
         let header = view.header();
         let (path_at, header_len) = (header.path_offset(), header.as_bytes().len());
+        ruling.is_for_service = matches!(header.destination_host(), Some(HostAddr::Service(_)));
         match header.path() {
             PathRef::Standard(_) => {
                 let facts = Facts { source: header.source_as(), destination: header.destination_as(), path_at };
@@ -215,6 +237,9 @@ impl Forwarder {
                 let mut traversal = Traversal { rules: self, facts, path, ingress, now_unix_ms, valid_until: u64::MAX };
                 let way = traversal.run()?;
                 ruling.valid_until_unix_ms = traversal.valid_until;
+                if let Way::Out(egress) = way {
+                    ruling.packet_len_max = self.check_mtu(egress, packet.len())?;
+                }
                 self.conclude(packet, way)
             }
             PathRef::OneHop(_) => self.one_hop(packet, ingress, now_unix_ms),
@@ -240,6 +265,12 @@ impl Forwarder {
             },
             Way::Out(egress) => Ok(Verdict::Forward(egress)),
         }
+    }
+
+    /// The link's MTU, if the packet keeps within it.
+    fn check_mtu(&self, egress: u16, packet_len: usize) -> Result<usize, Problem> {
+        let mtu = self.interface(egress).map_or(0, |interface| interface.mtu);
+        if packet_len <= usize::from(mtu) { Ok(mtu.into()) } else { Err(too_big(mtu)) }
     }
 
     /// What the router itself is asked, as the "problem" of having to answer it.
@@ -275,12 +306,15 @@ impl Forwarder {
                 if !self.reaches(host) {
                     return Err(refuse(DropReason::Unreachable, Answer::ADDRESS_UNREACHABLE));
                 }
-                let port = delivery_port(view).ok_or(DropReason::NoPort)?;
-                // Hosts read SCION packets at their own ports within the range that the AS names, and else at one.
-                let port = if self.host_ports.contains(&port) { port } else { HOST_PORT_DEFAULT };
-                Ok(Verdict::Deliver(SocketAddr::new(host, port)))
+                let port = scmp::receiver_port(view).ok_or(DropReason::NoPort)?;
+                Ok(Verdict::Deliver(SocketAddr::new(host, self.host_port(port))))
             }
         }
+    }
+
+    /// Hosts read SCION packets at their own ports within the range that the AS names, and else at one.
+    pub(super) fn host_port(&self, port: u16) -> u16 {
+        if self.host_ports.contains(&port) { port } else { HOST_PORT_DEFAULT }
     }
 
     /// No packet from outside makes this router send to where its AS is not: a network on loopback stays there.
@@ -323,6 +357,7 @@ impl Forwarder {
                     return Err(DropReason::InterfaceDown.into());
                 }
                 path.chain_seg_id();
+                self.check_mtu(first.cons_egress, packet.len())?;
                 Ok(Verdict::Forward(first.cons_egress))
             }
             Ingress::Interface(id) => {
@@ -421,6 +456,8 @@ impl Traversal<'_> {
         if !path.has_peering() && path.meta().segment_len().contains(&1) {
             return Err(DropReason::Malformed.into());
         }
+        // The two hops at a peering link chain to the same parent: SegID stays as it is there.
+        let is_peering = path.is_peering_hop();
         let (info, hop) = self.current();
         self.check_expiry(&info, &hop)?;
         if let Ingress::Interface(id) = self.ingress
@@ -428,9 +465,7 @@ impl Traversal<'_> {
         {
             return Err(self.hop_problem(DropReason::WrongIngress, Answer::unknown_ingress(info.cons_dir)));
         }
-        // Against construction direction, the router at the ingress steps SegID back before it checks the MAC. The two
-        // hops at a peering link chain to the same parent, so SegID stays.
-        let is_peering = path.is_peering_hop();
+        // Against construction direction, the router at the ingress steps SegID back before it checks the MAC.
         if !info.cons_dir && self.ingress != Ingress::Internal && !is_peering {
             self.path.chain_seg_id();
         }
@@ -457,12 +492,12 @@ impl Traversal<'_> {
     fn leave(&mut self, is_crossover: bool, is_peering: bool) -> Result<Way, Problem> {
         let (info, hop) = self.current();
         let egress_id = hop.egress(info.cons_dir);
-        let egress = self
-            .rules
+        let rules = self.rules;
+        let egress = rules
             .interface(egress_id)
             .ok_or_else(|| self.hop_problem(DropReason::UnknownEgress, Answer::unknown_egress(info.cons_dir)))?;
         if let Ingress::Interface(id) = self.ingress {
-            let ingress_role = self.rules.interface(id).map(|interface| interface.role);
+            let ingress_role = rules.interface(id).map(|interface| interface.role);
             if !turn_is_allowed(ingress_role, egress.role, is_crossover) {
                 return Err(if is_crossover {
                     self.info_problem(DropReason::BadTurn, Answer::INVALID_SEGMENT_CHANGE)
