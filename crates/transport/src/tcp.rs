@@ -21,6 +21,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why a connection did not open.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
+    /// TCP runs over IP alone.
+    #[error("TCP does not reach {0}: hosts of SCION networks are reached over QUIC")]
+    NotIp(Endpoint),
     /// Nobody answered in time.
     #[error("{0} did not answer within {CONNECT_TIMEOUT:?}")]
     TimedOut(Endpoint),
@@ -44,8 +47,8 @@ pub struct TcpStream {
 impl TcpStream {
     /// Opens a connection to `endpoint`, from the local address `local` if one is given.
     pub async fn connect(endpoint: Endpoint, local: Option<IpAddr>) -> Result<Self, ConnectError> {
+        let remote = endpoint.as_ip().ok_or(ConnectError::NotIp(endpoint))?;
         let attempt = async {
-            let remote = endpoint.socket_addr();
             let socket =
                 if remote.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
             if let Some(local) = local {
