@@ -7,14 +7,15 @@ use std::time::Duration;
 use noq::congestion::{Bbr3Config, CubicConfig};
 use noq::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
+use super::lanes::{LANES, LANE_WINDOW};
 use crate::NodeId;
 
-/// What a stream may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again while a loss
-/// is repaired; with room to spare.
-const RECEIVE_WINDOW: u32 = 32 * 1024 * 1024;
-/// What a stream takes from its writer before the congestion window is known to be larger, in bytes.
+/// What a connection may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again while a
+/// loss is repaired; with room to spare.
+const RECEIVE_WINDOW: u32 = LANES * LANE_WINDOW;
+/// What a connection takes from its writer before the congestion window is known to be larger, in bytes.
 pub const SEND_WINDOW_MIN: u64 = 512 * 1024;
-/// The most that a stream takes from its writer before it is acknowledged, in bytes. For the reason above.
+/// The most that a connection takes from its writer before it is acknowledged, in bytes. For the reason above.
 pub const SEND_WINDOW_MAX: u64 = RECEIVE_WINDOW as u64;
 /// A peer that is silent for so long is gone (RFC 9308 §3.2).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,9 +63,9 @@ pub fn transport(congestion: Congestion, mtu_bytes: u16) -> Arc<TransportConfig>
     let mut acks = noq::AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY));
     config
-        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_bidi_streams(VarInt::from_u32(LANES))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .stream_receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .stream_receive_window(VarInt::from_u32(LANE_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW_MIN)
         .send_fairness(false)

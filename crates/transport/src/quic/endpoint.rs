@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::config::{self, MTU_MAX, MTU_MIN, QuicOptions};
 use super::driver::Driver;
+use super::lanes::{LANES, PREAMBLE, RecvLanes, SendLanes};
 use super::stream::QuicStream;
 use super::tls;
 use crate::error::CONNECT_TIMEOUT;
@@ -52,11 +53,19 @@ pub enum CloseCode {
     Busy = 4,
     /// The caller opened no stream in time.
     TooSlow = 5,
+    /// The caller uses streams in a way of its own.
+    OtherVersion = 6,
+}
+
+impl From<CloseCode> for VarInt {
+    fn from(code: CloseCode) -> Self {
+        Self::from_u32(code as u32)
+    }
 }
 
 impl CloseCode {
     pub fn close(self, connection: &noq::Connection, reason: &str) {
-        connection.close(VarInt::from_u32(self as u32), reason.as_bytes());
+        connection.close(self.into(), reason.as_bytes());
     }
 }
 
@@ -127,7 +136,7 @@ impl QuicEndpoint {
             CloseCode::KeyNotExpected.close(&connection, "this node has another key than the caller expects");
             return Err(ConnectError::WrongKey { endpoint, expected, found });
         }
-        let (send, receive) = connection.open_bi().await.map_err(|error| self.explain(endpoint, error))?;
+        let (send, receive) = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
         let peer = PathPeer::new(endpoint, Path::ip(route.local, remote.ip()));
         Ok(QuicStream::new(Arc::clone(&self.driver), connection, send, receive, peer, found))
     }
@@ -142,7 +151,7 @@ impl QuicEndpoint {
         self.inner.set_server_config(None);
         // Streams that were dropped before close themselves once all is delivered; whoever is slower is cut off.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
-        self.inner.close(VarInt::from_u32(CloseCode::GoingAway as u32), b"the node stops");
+        self.inner.close(CloseCode::GoingAway.into(), b"the node stops");
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
     }
 
@@ -207,8 +216,11 @@ async fn welcome(host: &Host, incoming: Incoming) {
         let reason = format!("your key {node_id} is not admitted here: ask the owner of this node to add it");
         return CloseCode::KeyNotAllowed.close(&connection, &reason);
     }
-    let (send, receive) = match tokio::time::timeout(HANDSHAKE_TIMEOUT, connection.accept_bi()).await {
-        Ok(Ok(streams)) => streams,
+    let (send, receive) = match tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_lanes(&connection)).await {
+        Ok(Ok(Some(lanes))) => lanes,
+        Ok(Ok(None)) => {
+            return CloseCode::OtherVersion.close(&connection, "you use streams in another way: update the older side");
+        }
         Ok(Err(_)) => return,
         Err(_) => {
             let reason = format!("you opened no stream within {HANDSHAKE_TIMEOUT:?}");
@@ -221,6 +233,38 @@ async fn welcome(host: &Host, incoming: Incoming) {
     if host.accepting.try_send(stream).is_err() {
         CloseCode::Busy.close(&connection, "too many connections at once: try again later");
     }
+}
+
+/// Opens the lanes of a connection and says how they are used; the other side grants them all at once.
+async fn open_lanes(connection: &noq::Connection) -> Result<(SendLanes, RecvLanes), ConnectionError> {
+    let (mut send, mut receive) = (Vec::new(), Vec::new());
+    for _ in 0..LANES {
+        let lane = connection.open_bi().await?;
+        send.push(lane.0);
+        receive.push(lane.1);
+    }
+    if let Some(last) = send.last_mut() {
+        // It fails with the connection alone, and that is seen at the first read.
+        let _ = last.write_all(&[PREAMBLE]).await;
+    }
+    Ok((SendLanes::new(send), RecvLanes::new(receive)))
+}
+
+/// Takes the lanes that the caller opens; `None` if it uses them otherwise.
+async fn accept_lanes(connection: &noq::Connection) -> Result<Option<(SendLanes, RecvLanes)>, ConnectionError> {
+    let (mut send, mut receive) = (Vec::new(), Vec::new());
+    for _ in 0..LANES {
+        let lane = connection.accept_bi().await?;
+        send.push(lane.0);
+        receive.push(lane.1);
+    }
+    let mut preamble = [0];
+    if let Some(last) = receive.last_mut()
+        && !matches!(last.read_exact(&mut preamble).await, Ok(()) if preamble == [PREAMBLE])
+    {
+        return Ok(None);
+    }
+    Ok(Some((SendLanes::new(send), RecvLanes::new(receive))))
 }
 
 /// Which way the kernel sends packets for a host.

@@ -1,4 +1,4 @@
-//! QUIC (RFC 9000): one connection is one path, and carries one stream.
+//! QUIC (RFC 9000): one connection is one path, and is used as one stream of bytes.
 //!
 //! A [`QuicEndpoint`] dials and accepts over one socket. Its packets are moved by a thread of its own, so that encryption
 //! runs beside the driver that hashes and writes. Migration is refused and there is no multipath inside a connection: who
@@ -8,6 +8,7 @@
 mod config;
 mod driver;
 mod endpoint;
+mod lanes;
 mod stream;
 mod tls;
 

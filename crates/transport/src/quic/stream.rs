@@ -1,24 +1,23 @@
 //! One stream over one connection, with the calls that the driver knows from TCP.
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anabranch_paths::PathPeer;
 use bytes::{Bytes, BytesMut};
-use noq::{ConnectionError, PathId, ReadError, RecvStream, SendStream, WriteError};
+use noq::PathId;
 
 use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
 use super::driver::Driver;
 use super::endpoint::CloseCode;
+use super::lanes::{RecvLanes, SendLanes};
 use crate::{NodeId, StreamStats};
 
-/// Chunks (a packet's payload each) that are taken from the connection under one lock.
-const CHUNKS: usize = 64;
 /// Bytes gathered before the connection is given them: what a burst of packets takes.
 const GATHER_LEN: usize = 128 * 1024;
 /// How long what was written before a stream was dropped may take to be delivered.
@@ -26,7 +25,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Written bytes between two looks at the congestion window.
 const WINDOW_LOOK_BYTES: u64 = 256 * 1024;
 
-/// A QUIC connection and its stream, bound to the path it was opened on.
+/// A QUIC connection, used as one stream and bound to the path it was opened on.
 ///
 /// What is written gathers here until [`QuicStream::flush`], a full burst, or a send without `more`.
 pub struct QuicStream {
@@ -38,7 +37,7 @@ pub struct QuicStream {
 }
 
 struct Halves {
-    receive: Receiving,
+    receive: RecvLanes,
     send: Sending,
 }
 
@@ -52,19 +51,18 @@ impl QuicStream {
     pub(super) fn new(
         driver: Arc<Driver>,
         connection: noq::Connection,
-        send: SendStream,
-        receive: RecvStream,
+        send: SendLanes,
+        receive: RecvLanes,
         peer: PathPeer,
         node_id: NodeId,
     ) -> Self {
         let send = Sending {
-            stream: Some(send),
+            lanes: Some(send),
             gathered: BytesMut::new(),
             handing_over: Bytes::new(),
             corked: false,
             until_look: 0,
         };
-        let receive = Receiving { stream: receive, chunks: std::array::from_fn(|_| Bytes::new()), next: 0, filled: 0, end: None };
         Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id }
     }
 
@@ -94,16 +92,12 @@ impl QuicStream {
             let mut filled = 0;
             while filled < buffer.iov_len {
                 let Some(chunk) = receive.chunk(&mut Context::from_waker(Waker::noop())) else {
-                    return match &receive.end {
-                        _ if received > 0 => Ok(received),
-                        None => Err(io::ErrorKind::WouldBlock.into()),
-                        Some(end) => end.as_result(),
-                    };
+                    return if received > 0 { Ok(received) } else { receive.end() };
                 };
                 let len = chunk.len().min(buffer.iov_len - filled);
                 // SAFETY: the caller vouches for the buffer, of which `len` bytes are left behind `filled`.
                 unsafe { buffer.iov_base.cast::<u8>().add(filled).copy_from_nonoverlapping(chunk.as_ptr(), len) };
-                bytes::Buf::advance(chunk, len);
+                receive.consume(len);
                 filled += len;
                 received += len;
             }
@@ -157,7 +151,7 @@ impl QuicStream {
     /// Ready when [`QuicStream::try_recv`] may make progress.
     pub fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let receive = &mut self.halves().receive;
-        if receive.chunk(cx).is_some() || receive.end.is_some() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if receive.chunk(cx).is_some() || receive.has_ended() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// Ready when everything sent before was taken, and more may be sent.
@@ -175,14 +169,18 @@ impl QuicStream {
 impl Drop for QuicStream {
     fn drop(&mut self) {
         let send = &mut self.halves().send;
-        let Some(mut stream) = send.stream.take() else { return };
+        let Some(mut lanes) = send.lanes.take() else { return };
         let (gathered, handing_over) = (std::mem::take(&mut send.gathered), std::mem::take(&mut send.handing_over));
         let (connection, driver) = (self.connection.clone(), Arc::clone(&self.driver));
         self.driver.handle().spawn(async move {
             let deliver = async {
-                stream.write_all_chunks(&mut [handing_over, gathered.freeze()]).await.ok()?;
-                stream.finish().ok()?;
-                stream.stopped().await.ok()
+                for mut bytes in [handing_over, gathered.freeze()] {
+                    while !bytes.is_empty() {
+                        poll_fn(|cx| lanes.poll_write(cx, &mut bytes)).await?;
+                    }
+                }
+                lanes.deliver().await;
+                io::Result::Ok(())
             };
             // Whether all arrived or the other side is gone: this connection ends.
             let _ = tokio::time::timeout(LINGER, deliver).await;
@@ -192,70 +190,9 @@ impl Drop for QuicStream {
     }
 }
 
-/// Why nothing more will be received.
-enum End {
-    Finished,
-    Failed(io::ErrorKind, String),
-}
-
-impl End {
-    fn as_result(&self) -> io::Result<usize> {
-        match self {
-            Self::Finished => Ok(0),
-            Self::Failed(kind, reason) => Err(io::Error::new(*kind, reason.clone())),
-        }
-    }
-}
-
-impl From<ReadError> for End {
-    fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::ConnectionLost(ConnectionError::ApplicationClosed(close))
-                if close.error_code == noq::VarInt::from_u32(CloseCode::Done as u32) =>
-            {
-                Self::Finished
-            }
-            error => {
-                let error = io::Error::from(error);
-                Self::Failed(error.kind(), error.to_string())
-            }
-        }
-    }
-}
-
-struct Receiving {
-    stream: RecvStream,
-    chunks: [Bytes; CHUNKS],
-    /// The first chunk of those filled that is not used up.
-    next: usize,
-    filled: usize,
-    end: Option<End>,
-}
-
-impl Receiving {
-    /// The next bytes of the stream; `None` if there are none now (then `cx` is woken) or ever (then `end` says why).
-    fn chunk(&mut self, cx: &mut Context<'_>) -> Option<&mut Bytes> {
-        while self.next < self.filled && self.chunks[self.next].is_empty() {
-            // Its memory goes back at once.
-            self.chunks[self.next] = Bytes::new();
-            self.next += 1;
-        }
-        if self.next == self.filled && self.end.is_none() {
-            (self.next, self.filled) = (0, 0);
-            match pin!(self.stream.read_many_chunks(&mut self.chunks)).poll(cx) {
-                Poll::Ready(Ok(Some(filled))) => self.filled = filled,
-                Poll::Ready(Ok(None)) => self.end = Some(End::Finished),
-                Poll::Ready(Err(error)) => self.end = Some(error.into()),
-                Poll::Pending => {}
-            }
-        }
-        self.chunks[..self.filled].get_mut(self.next)
-    }
-}
-
 struct Sending {
     /// There until the stream is dropped.
-    stream: Option<SendStream>,
+    lanes: Option<SendLanes>,
     /// Bytes that wait for company.
     gathered: BytesMut,
     /// Bytes that the connection had no room for.
@@ -290,7 +227,7 @@ impl Sending {
     }
 
     fn poll_flush(&mut self, connection: &noq::Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(stream) = &mut self.stream else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        let Some(lanes) = &mut self.lanes else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
         loop {
             if self.handing_over.is_empty() {
                 if self.gathered.is_empty() {
@@ -302,10 +239,9 @@ impl Sending {
                 fit_window(connection);
                 self.until_look = WINDOW_LOOK_BYTES;
             }
-            let written = pin!(stream.write_many_chunks(&mut std::slice::from_mut(&mut self.handing_over))).poll(cx);
-            match written {
+            match lanes.poll_write(cx, &mut self.handing_over) {
                 Poll::Ready(Ok(written)) => self.until_look = self.until_look.saturating_sub(written as u64),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(write_error(error))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -316,12 +252,5 @@ impl Sending {
 fn fit_window(connection: &noq::Connection) {
     if let Some(stats) = connection.path_stats(PathId::ZERO) {
         connection.set_send_window((2 * stats.cwnd).clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX));
-    }
-}
-
-fn write_error(error: WriteError) -> io::Error {
-    match error {
-        WriteError::Stopped(_) => io::ErrorKind::BrokenPipe.into(),
-        error => error.into(),
     }
 }
