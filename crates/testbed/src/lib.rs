@@ -25,6 +25,7 @@ pub mod meter;
 pub mod net;
 pub mod peers;
 pub mod process;
+pub mod quic;
 pub mod raw;
 pub mod scene;
 pub mod tracker;
