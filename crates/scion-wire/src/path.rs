@@ -39,6 +39,9 @@ pub enum PathError {
     /// A segment follows an empty one.
     #[error("a segment of the path is missing")]
     SegmentGap,
+    /// A segment of one hop field, which only a peering link excuses: it would let hops be left out.
+    #[error("a segment of the path has only one hop field")]
+    SegmentTooShort,
     /// More hop fields than CurrHF can reach.
     #[error("the path has more than {HOPS_MAX} hop fields")]
     TooManyHops,
@@ -95,6 +98,7 @@ impl<'a> PathRef<'a> {
     const ONE_HOP: u8 = 2;
 
     /// Checks `bytes` as a path of the type that the common header names.
+    #[inline]
     pub fn parse(path_type: u8, bytes: &'a [u8]) -> Result<Self, PathError> {
         match path_type {
             Self::STANDARD => StandardPath::parse(bytes).map(Self::Standard),
@@ -131,6 +135,7 @@ impl<'a> PathRef<'a> {
     }
 
     /// Identifies the interfaces passed, as [`StandardPath::fingerprint`] does; zero within one AS.
+    #[inline]
     pub fn fingerprint(&self) -> u64 {
         match self {
             Self::Standard(path) => path.fingerprint(),

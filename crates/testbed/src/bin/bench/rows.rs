@@ -60,6 +60,7 @@ fn contender(name: &'static str, run: fn(&mut Stage) -> Result<Sample>) -> Conte
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
     use Unit::{Mebibytes, MegabitsPerSecond, Seconds};
+    use transfer::Client::{Libtorrent, Ours, Rqbit};
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
     vec![
         spec(
@@ -68,10 +69,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| transfer::libtorrent_to_itself(stage, "1")),
-                contender("rqbit", transfer::rqbit_to_itself),
+                contender("libtorrent", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent)),
+                contender("rqbit", |stage| transfer::loopback(stage, "1", Rqbit, Rqbit)),
                 contender("floor", transfer::floor),
-                contender("ours", |stage| transfer::ours_to_itself(stage, "1")),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours)),
             ],
         ),
         spec(
@@ -80,8 +81,8 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| transfer::libtorrent_to_itself(stage, "2")),
-                contender("ours", |stage| transfer::ours_to_itself(stage, "2")),
+                contender("libtorrent", |stage| transfer::loopback(stage, "2", Libtorrent, Libtorrent)),
+                contender("ours", |stage| transfer::loopback(stage, "2", Ours, Ours)),
             ],
         ),
         spec(
@@ -90,10 +91,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent to itself", |stage| transfer::libtorrent_to_itself(stage, "1")),
-                contender("libtorrent to ours", |stage| transfer::libtorrent_to_ours(stage, "1")),
-                contender("ours to libtorrent", |stage| transfer::ours_to_libtorrent(stage, "1")),
-                contender("ours", |stage| transfer::ours_to_itself(stage, "1")),
+                contender("libtorrent to itself", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent)),
+                contender("libtorrent to ours", |stage| transfer::loopback(stage, "1", Libtorrent, Ours)),
+                contender("ours to libtorrent", |stage| transfer::loopback(stage, "1", Ours, Libtorrent)),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours)),
             ],
         ),
         spec(
@@ -103,9 +104,9 @@ pub fn all() -> Vec<Spec> {
             Some("seconds in all"),
             vec![
                 contender("bare TCP", transfer::bare_over_wire),
-                contender("libtorrent", transfer::libtorrent_over_wire),
-                contender("rqbit", transfer::rqbit_over_wire),
-                contender("ours", transfer::ours_over_wire),
+                contender("libtorrent", |stage| transfer::over_wire(stage, Libtorrent)),
+                contender("rqbit", |stage| transfer::over_wire(stage, Rqbit)),
+                contender("ours", |stage| transfer::over_wire(stage, Ours)),
             ],
         ),
         spec(
