@@ -43,6 +43,11 @@ pub async fn serve(services: Arc<Services>, role: Role, listener: TcpListener, m
                     let services = services.clone();
                     connections.spawn(async move {
                         let _slot = slot;
+                        // Whoever connects speaks first; idle connections before that must not hold a slot.
+                        let greeting = tokio::time::timeout(REQUEST_TIMEOUT, stream.readable()).await;
+                        if greeting.is_err() {
+                            return;
+                        }
                         let answer = service_fn(move |request| respond(services.clone(), role, request));
                         // What goes wrong on a connection is its client's affair.
                         _ = builder().serve_connection(TokioIo::new(stream), answer).await;
