@@ -2,4 +2,5 @@
 
 pub mod control;
 pub mod link;
+pub mod router;
 pub mod topology;
