@@ -79,8 +79,7 @@ impl DataPlane {
             mailboxes.push(Mailbox { orders: Mutex::default(), waker: epoll.waker()? });
             epolls.push(epoll);
         }
-        let shared =
-            Arc::new(Shared { start: Instant::now(), is_stopped: AtomicBool::new(false), workers: mailboxes });
+        let shared = Arc::new(Shared { start: Instant::now(), is_stopped: AtomicBool::new(false), workers: mailboxes });
         let mut plane = Self { shared, threads: Vec::new(), sockets: AtomicUsize::new(0) };
         for (index, epoll) in epolls.into_iter().enumerate() {
             let worker = Worker::new(Arc::clone(&plane.shared), index, epoll);
