@@ -9,6 +9,8 @@ mod probe;
 mod reply;
 mod run;
 mod worker;
+#[cfg(test)]
+mod world;
 
 pub use config::{
     HOST_PORT_DEFAULT, HOST_PORTS_DEFAULT, INTERFACES_MAX, InterfaceConfig, LinkRole, RouterConfig, RouterError,
