@@ -36,6 +36,7 @@ impl PathMeta {
     const SIX_BITS: u32 = 0x3f;
 
     /// Reads the fields without judging them. Reserved bits are ignored.
+    #[inline]
     pub(super) fn read(bytes: [u8; META_LEN]) -> Self {
         Self(u32::from_be_bytes(bytes) & !(Self::SIX_BITS << 18))
     }
@@ -58,6 +59,7 @@ impl PathMeta {
     }
 
     /// "Path Offset Calculations": segments without gaps, hops that CurrHF reaches, pointers that agree.
+    #[inline]
     pub(super) fn check(&self) -> Result<(), PathError> {
         let [first, second, third] = self.segment_len();
         if first == 0 {
@@ -79,43 +81,51 @@ impl PathMeta {
     }
 
     /// CurrINF: the segment that the packet is on.
+    #[inline]
     pub fn info_current(&self) -> usize {
         (self.0 >> Self::INFO_SHIFT) as usize
     }
 
     /// CurrHF: the hop field that the next router looks at.
+    #[inline]
     pub fn hop_current(&self) -> usize {
         (self.0 >> Self::HOP_SHIFT & Self::SIX_BITS) as usize
     }
 
     /// Hop fields of each segment; zero for one that is not there.
+    #[inline]
     pub fn segment_len(&self) -> [u8; SEGMENTS_MAX] {
         [12, 6, 0].map(|shift| (self.0 >> shift & Self::SIX_BITS) as u8)
     }
 
     /// Hop fields of one segment.
+    #[inline]
     pub(super) fn segment_len_of(&self, segment: usize) -> usize {
         usize::from(self.segment_len()[segment])
     }
 
     /// Segments, 1 to 3.
+    #[inline]
     pub fn info_count(&self) -> usize {
         let [_, second, third] = self.segment_len();
         1 + usize::from(second > 0) + usize::from(third > 0)
     }
 
     /// Hop fields of all segments, 1 to 64.
+    #[inline]
     pub fn hop_count(&self) -> usize {
         let [first, second, third] = self.segment_len().map(usize::from);
         first + second + third
     }
 
     /// Bytes of the whole path.
+    #[inline]
     pub fn path_len(&self) -> usize {
         META_LEN + self.info_count() * INFO_LEN + self.hop_count() * HOP_LEN
     }
 
     /// The segment that a hop field belongs to.
+    #[inline]
     pub(super) fn segment_of_hop(&self, hop: usize) -> usize {
         let [first, second, _] = self.segment_len().map(usize::from);
         usize::from(hop >= first) + usize::from(hop >= first + second)
@@ -166,6 +176,7 @@ impl InfoField {
     pub(super) const CONS_DIR: u8 = 1;
     pub(super) const PEERING: u8 = 2;
 
+    #[inline]
     pub(super) fn read(bytes: [u8; INFO_LEN]) -> Self {
         let [flags, _, s0, s1, timestamp_s @ ..] = bytes;
         Self {
@@ -177,7 +188,7 @@ impl InfoField {
     }
 
     pub(super) fn to_bytes(self) -> [u8; INFO_LEN] {
-        let flags = u8::from(self.peering) * Self::PEERING | u8::from(self.cons_dir) * Self::CONS_DIR;
+        let flags = flag(self.peering, Self::PEERING) | flag(self.cons_dir, Self::CONS_DIR);
         let [s0, s1] = self.seg_id.to_be_bytes();
         let [t0, t1, t2, t3] = self.timestamp_s.to_be_bytes();
         [flags, 0, s0, s1, t0, t1, t2, t3]
@@ -210,6 +221,7 @@ impl HopField {
     const EGRESS_ALERT: u8 = 1;
     const INGRESS_ALERT: u8 = 2;
 
+    #[inline]
     pub(super) fn read(bytes: [u8; HOP_LEN]) -> Self {
         let [flags, exp_time, i0, i1, e0, e1, mac @ ..] = bytes;
         Self {
@@ -223,8 +235,7 @@ impl HopField {
     }
 
     pub(super) fn to_bytes(self) -> [u8; HOP_LEN] {
-        let flags =
-            u8::from(self.ingress_alert) * Self::INGRESS_ALERT | u8::from(self.egress_alert) * Self::EGRESS_ALERT;
+        let flags = flag(self.ingress_alert, Self::INGRESS_ALERT) | flag(self.egress_alert, Self::EGRESS_ALERT);
         let [i0, i1] = self.cons_ingress.to_be_bytes();
         let [e0, e1] = self.cons_egress.to_be_bytes();
         let [m0, m1, m2, m3, m4, m5] = self.mac;
@@ -260,4 +271,8 @@ impl HopField {
     pub fn expiry(&self, timestamp_s: u32) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.expiry_unix_ms(timestamp_s))
     }
+}
+
+fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
 }

@@ -14,6 +14,7 @@ pub struct StandardPath<'a> {
 
 impl<'a> StandardPath<'a> {
     /// Checks that `bytes` are exactly one path whose pointers and flags make sense.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PathError> {
         let meta = PathMeta::read(*bytes.first_chunk().ok_or(PathError::Truncated)?);
         meta.check()?;
@@ -27,6 +28,7 @@ impl<'a> StandardPath<'a> {
     }
 
     /// For bytes that [`StandardPath::parse`] took before and that were changed by our own hands only.
+    #[inline]
     pub(crate) fn checked_before(bytes: &'a [u8]) -> Self {
         debug_assert!(Self::parse(bytes).is_ok());
         let meta = bytes.first_chunk().map_or(PathMeta::read([0; META_LEN]), |meta| PathMeta::read(*meta));
@@ -35,6 +37,7 @@ impl<'a> StandardPath<'a> {
 
     /// "A path containing a peering link contains exactly two path segments" (SCION header, "Peering Links"), and
     /// segments without one have at least two hop fields, as the reference router demands.
+    #[inline]
     fn check_segments(&self) -> Result<(), PathError> {
         let infos = self.meta.info_count();
         let flagged = (0..infos).filter(|info| self.bytes[info_at(*info)] & InfoField::PEERING != 0).count();
@@ -77,11 +80,13 @@ impl<'a> StandardPath<'a> {
     }
 
     /// The info field that CurrINF points to.
+    #[inline]
     pub fn current_info(&self) -> InfoField {
         self.info_at(self.meta.info_current())
     }
 
     /// The hop field that CurrHF points to.
+    #[inline]
     pub fn current_hop(&self) -> HopField {
         self.hop_at(self.meta.hop_current())
     }
@@ -141,6 +146,7 @@ impl<'a> StandardPath<'a> {
 
     /// A hash of [`StandardPath::interfaces`]: the same for every refresh of a path, whatever its MACs. Cheap, not
     /// cryptographic: whoever acts on it compares the interfaces, or trusts no more than the packet's source address.
+    #[inline]
     pub fn fingerprint(&self) -> u64 {
         let mut fingerprint = Fingerprint::START;
         self.for_each_link(|egress, ingress| fingerprint.add(egress, ingress));
@@ -209,10 +215,12 @@ impl<'a> StandardPath<'a> {
         }
     }
 
+    #[inline]
     fn info_at(&self, index: usize) -> InfoField {
         InfoField::read(chunk(self.bytes, info_at(index)))
     }
 
+    #[inline]
     fn hop_at(&self, index: usize) -> HopField {
         HopField::read(chunk(self.bytes, hop_at(self.info_count(), index)))
     }
@@ -286,17 +294,20 @@ impl<'a> StandardPathMut<'a> {
     }
 
     /// As [`StandardPath::checked_before`].
+    #[inline]
     pub(crate) fn checked_before(bytes: &'a mut [u8]) -> Self {
         let meta = StandardPath::checked_before(bytes).meta;
         Self { bytes, meta }
     }
 
     /// To read.
+    #[inline]
     pub fn view(&self) -> StandardPath<'_> {
         StandardPath { bytes: self.bytes, meta: self.meta }
     }
 
     /// Steps to the next hop, and the next segment where this one ends. At the last hop the path stays as it is.
+    #[inline]
     pub fn advance(&mut self) -> Result<(), PathError> {
         self.meta = self.meta.advanced()?;
         self.write_meta();
@@ -305,6 +316,7 @@ impl<'a> StandardPathMut<'a> {
 
     /// β of the next hop, or of this one against construction direction: the current SegID xor the first two bytes of
     /// the current hop field's MAC (SCION header, "AS Traversal Operations").
+    #[inline]
     pub fn chain_seg_id(&mut self) {
         let mac_at = hop_at(self.meta.info_count(), self.meta.hop_current()) + 6;
         let seg_id_at = info_at(self.meta.info_current()) + 2;
