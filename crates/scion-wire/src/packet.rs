@@ -325,11 +325,8 @@ impl<'a> PacketMut<'a> {
                 PathRef::parse(header[PATH_TYPE], path).unwrap_or(PathRef::Empty)
             }
         };
-        let mut fixed: &[u8; FIXED_LEN] = &[0; FIXED_LEN];
         // Always there: the constructor has found it.
-        if let Some(found) = header.first_chunk() {
-            fixed = found;
-        }
+        let fixed = header.first_chunk().unwrap_or(&[0; FIXED_LEN]);
         Packet { header: Header { fixed, bytes: header, path }, payload }
     }
 

@@ -134,7 +134,7 @@ impl<'a> PathRef<'a> {
         }
     }
 
-    /// Identifies the interfaces passed, as [`StandardPath::fingerprint`] does; zero within one AS.
+    /// Identifies the interfaces passed, as [`StandardPath::fingerprint`] does; zero for paths of other types.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
         match self {
@@ -143,9 +143,9 @@ impl<'a> PathRef<'a> {
         }
     }
 
-    /// Writes the path back to the sender as a host answers with it, and returns its length; `None` when there is no
-    /// way back (an unknown type, or a one-hop path that nobody completed) or `out` is shorter than [`PATH_LEN_MAX`]
-    /// would ever need. The answer's type is SCION, or Empty where it has no bytes.
+    /// Writes the path back to the sender as a host answers with it, and returns its length: of type SCION, or Empty
+    /// where it has no bytes ([`PathRef::from_dataplane`] reads both). `None` when there is no way back (an unknown
+    /// type, or a one-hop path that nobody completed) or `out` is too short, which [`PATH_LEN_MAX`] bytes never are.
     pub fn copy_reversed(&self, out: &mut [u8]) -> Option<usize> {
         match self {
             Self::Empty => Some(0),

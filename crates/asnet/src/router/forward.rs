@@ -400,8 +400,7 @@ impl Facts {
     /// Source and destination are where the packet comes from and goes to.
     fn check_ends(&self, rules: &Forwarder, view: &Packet<'_>, ingress: Ingress) -> Result<(), Problem> {
         let PathRef::Standard(path) = view.header().path() else { return Ok(()) };
-        let (source_is_local, destination_is_local) =
-            (self.source == rules.isd_as, self.destination == rules.isd_as);
+        let (source_is_local, destination_is_local) = (self.source == rules.isd_as, self.destination == rules.isd_as);
         let bad_source = Problem { reason: DropReason::BadSource, answer: Some(Answer::INVALID_SOURCE) };
         let bad_destination = Problem { reason: DropReason::BadDestination, answer: Some(Answer::INVALID_DESTINATION) };
         match ingress {

@@ -79,8 +79,7 @@ impl DataPlane {
             mailboxes.push(Mailbox { orders: Mutex::default(), waker: epoll.waker()? });
             epolls.push(epoll);
         }
-        let shared =
-            Arc::new(Shared { start: Instant::now(), is_stopped: AtomicBool::new(false), workers: mailboxes });
+        let shared = Arc::new(Shared { start: Instant::now(), is_stopped: AtomicBool::new(false), workers: mailboxes });
         let mut plane = Self { shared, threads: Vec::new(), sockets: AtomicUsize::new(0) };
         for (index, epoll) in epolls.into_iter().enumerate() {
             let worker = Worker::new(Arc::clone(&plane.shared), index, epoll);
@@ -145,6 +144,11 @@ impl Shared {
         let Some(mailbox) = self.workers.get(worker) else { return };
         mailbox.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
         mailbox.waker.wake();
+    }
+
+    /// For whichever worker: which one a line is served by does not matter.
+    pub(super) fn order_any(&self, order: Order) {
+        self.order(0, order);
     }
 
     pub(super) fn take_orders(&self, worker: usize) -> Vec<Order> {

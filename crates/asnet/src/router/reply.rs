@@ -3,10 +3,8 @@
 //! A reply turns the path of the packet round *as it came over the link*: whatever stood in SegID there is what the same
 //! link carries in the other direction, whether or not this router had begun to update it.
 
-use anabranch_scion_wire::scmp::{EchoId, END_HOST_PORT, Message, ProblemCode, Quote, UnreachableCode};
-use anabranch_scion_wire::{
-    Address, Header, HeaderFields, PATH_LEN_MAX, Packet, PathRef, Protocol, StandardPathMut,
-};
+use anabranch_scion_wire::scmp::{END_HOST_PORT, EchoId, Message, ProblemCode, Quote, UnreachableCode};
+use anabranch_scion_wire::{Address, Header, HeaderFields, PATH_LEN_MAX, Packet, PathRef, Protocol, StandardPathMut};
 
 use super::counters::DropReason;
 use super::forward::{Forwarder, Ingress, Problem, Verdict};

@@ -7,8 +7,8 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_scion_wire::Packet;
@@ -138,7 +138,9 @@ impl Plan {
                 run.bytes += len;
                 run.is_closed = len < run.segment_len;
                 match self.pieces.last_mut() {
-                    Some(last) if last.message == message && last.bytes.end == bytes.start => last.bytes.end = bytes.end,
+                    Some(last) if last.message == message && last.bytes.end == bytes.start => {
+                        last.bytes.end = bytes.end
+                    }
                     _ => self.pieces.push(Piece { message, bytes }),
                 }
                 run.pieces.end = self.pieces.len();

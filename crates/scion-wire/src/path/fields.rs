@@ -188,7 +188,7 @@ impl InfoField {
     }
 
     pub(super) fn to_bytes(self) -> [u8; INFO_LEN] {
-        let flags = u8::from(self.peering) * Self::PEERING | u8::from(self.cons_dir) * Self::CONS_DIR;
+        let flags = flag(self.peering, Self::PEERING) | flag(self.cons_dir, Self::CONS_DIR);
         let [s0, s1] = self.seg_id.to_be_bytes();
         let [t0, t1, t2, t3] = self.timestamp_s.to_be_bytes();
         [flags, 0, s0, s1, t0, t1, t2, t3]
@@ -235,8 +235,7 @@ impl HopField {
     }
 
     pub(super) fn to_bytes(self) -> [u8; HOP_LEN] {
-        let flags =
-            u8::from(self.ingress_alert) * Self::INGRESS_ALERT | u8::from(self.egress_alert) * Self::EGRESS_ALERT;
+        let flags = flag(self.ingress_alert, Self::INGRESS_ALERT) | flag(self.egress_alert, Self::EGRESS_ALERT);
         let [i0, i1] = self.cons_ingress.to_be_bytes();
         let [e0, e1] = self.cons_egress.to_be_bytes();
         let [m0, m1, m2, m3, m4, m5] = self.mac;
@@ -272,4 +271,8 @@ impl HopField {
     pub fn expiry(&self, timestamp_s: u32) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.expiry_unix_ms(timestamp_s))
     }
+}
+
+fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
 }
