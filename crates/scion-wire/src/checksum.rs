@@ -62,20 +62,23 @@ pub fn sum(bytes: &[u8]) -> Sum {
     sum_portable(bytes)
 }
 
-/// Copies `from` to the start of `to` and returns its sum, in one pass over memory.
+/// Copies `from` to the start of `to` and returns its sum, so that it comes from memory once.
 ///
 /// # Panics
 /// If `to` is shorter than `from`.
 pub fn copy_sum(to: &mut [u8], from: &[u8]) -> Sum {
     let to = &mut to[..from.len()];
-    #[cfg(target_arch = "x86_64")]
-    if from.len() >= WIDE_LEN_MIN && std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as was just asked.
-        return unsafe { copy_sum_avx2(to, from) };
+    let mut sum = Sum::default();
+    for (to, from) in to.chunks_mut(COPY_LEN).zip(from.chunks(COPY_LEN)) {
+        to.copy_from_slice(from);
+        sum = sum + self::sum(from);
     }
-    copy_sum_portable(to, from)
+    sum
 }
 
+/// Bytes that are copied before they are summed: few enough to stay in the first-level cache meanwhile. (One loop that
+/// does both is no faster; compilers split it.)
+const COPY_LEN: usize = 4096;
 /// Below this the wide loops do not pay.
 #[cfg(target_arch = "x86_64")]
 const WIDE_LEN_MIN: usize = 64;
@@ -86,67 +89,42 @@ fn sum_avx2(bytes: &[u8]) -> Sum {
     sum_portable(bytes)
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn copy_sum_avx2(to: &mut [u8], from: &[u8]) -> Sum {
-    copy_sum_portable(to, from)
-}
-
-/// Bytes added in one round: two accumulators of four words each keep a wide unit busy.
-const ROUND: usize = 64;
-
-/// Written so that the compiler makes wide additions of it; compiled once more for each wider unit above.
+/// Written so that the compiler makes wide additions of it; compiled once more for the wider unit above.
 #[inline(always)]
 fn sum_portable(bytes: &[u8]) -> Sum {
-    let (rounds, tail) = bytes.as_chunks::<ROUND>();
-    let mut lanes = [0; LANES];
-    for round in rounds {
-        add_round(&mut lanes, round);
+    let (words, tail) = bytes.as_chunks::<8>();
+    let mut halves = Halves::default();
+    for word in words {
+        halves.add(*word);
     }
-    total(lanes) + sum_tail(tail)
+    halves.finish(tail)
 }
 
-#[inline(always)]
-fn copy_sum_portable(to: &mut [u8], from: &[u8]) -> Sum {
-    let (rounds, tail) = from.as_chunks::<ROUND>();
-    let (to_rounds, to_tail) = to.as_chunks_mut::<ROUND>();
-    let mut lanes = [0; LANES];
-    for (round, to) in rounds.iter().zip(to_rounds) {
-        *to = *round;
-        add_round(&mut lanes, round);
-    }
-    to_tail.copy_from_slice(tail);
-    total(lanes) + sum_tail(tail)
+/// The sum of 32-bit halves of words, without a carry to look after: the sum of the words may wrap, because it gives
+/// up the low halves' sum once the high halves' is taken from it.
+#[derive(Default)]
+struct Halves {
+    words: u64,
+    /// Exact: there is no memory for 2^32 words.
+    high: u64,
 }
 
-/// One lane for every eight bytes of a round.
-const LANES: usize = ROUND / 8;
-
-/// Adds both halves of every word to its lane, which has room for 2^31 of them: more than any buffer holds.
-#[inline(always)]
-fn add_round(lanes: &mut [u64; LANES], round: &[u8; ROUND]) {
-    let (words, _) = round.as_chunks::<8>();
-    for (lane, word) in lanes.iter_mut().zip(words) {
-        let word = u64::from_ne_bytes(*word);
-        *lane += (word >> 32) + (word & 0xffff_ffff);
+impl Halves {
+    #[inline(always)]
+    fn add(&mut self, word: [u8; 8]) {
+        let word = u64::from_ne_bytes(word);
+        self.words = self.words.wrapping_add(word);
+        self.high += word >> 32;
     }
-}
 
-#[inline(always)]
-fn total(lanes: [u64; LANES]) -> Sum {
-    lanes.into_iter().map(Sum).fold(Sum::default(), Sum::add)
-}
-
-#[inline(always)]
-fn sum_tail(tail: &[u8]) -> Sum {
-    let (words, rest) = tail.as_chunks::<8>();
-    let mut sum = words.iter().map(|word| Sum(u64::from_ne_bytes(*word))).fold(Sum::default(), Sum::add);
-    if !rest.is_empty() {
-        let mut word = [0; 8];
-        word[..rest.len()].copy_from_slice(rest);
-        sum = sum + Sum(u64::from_ne_bytes(word));
+    #[inline(always)]
+    fn finish(mut self, tail: &[u8]) -> Sum {
+        let mut last = [0; 8];
+        last[..tail.len()].copy_from_slice(tail);
+        self.add(last);
+        let low = self.words.wrapping_sub(self.high << 32);
+        Sum(low) + Sum(self.high)
     }
-    sum
 }
 
 #[cfg(test)]
@@ -183,6 +161,14 @@ mod tests {
         let bytes = [0xff; 65535];
         assert_eq!(sum(&bytes).folded().to_be(), !plain(&bytes));
         assert!((Sum(u64::MAX) + Sum(u64::MAX)).is_intact());
+    }
+
+    #[test]
+    fn long_copies_are_summed_whole() {
+        let bytes: Vec<u8> = (0..3 * COPY_LEN + 5).map(|i| (i * 31) as u8).collect();
+        let mut copy = vec![0; bytes.len()];
+        assert_eq!(copy_sum(&mut copy, &bytes).checksum(), plain(&bytes));
+        assert_eq!(copy, bytes);
     }
 
     proptest! {

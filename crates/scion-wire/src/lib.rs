@@ -28,6 +28,8 @@
 //! ```
 
 mod address;
+#[cfg(test)]
+mod arbitrary;
 pub mod checksum;
 pub mod combine;
 pub mod mac;

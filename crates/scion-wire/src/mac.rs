@@ -154,4 +154,77 @@ mod tests {
         let expected = hex("55ac046e56e3089fec1691c22544b605f94185216dde0465e68b9d57c20dacbc");
         assert_eq!(pbkdf2_block(b"passwd", b"salt", 1), expected);
     }
+
+    fn hop(exp_time: u8, cons_ingress: u16, cons_egress: u16) -> HopField {
+        HopField { ingress_alert: true, egress_alert: true, exp_time, cons_ingress, cons_egress, mac: [0; 6] }
+    }
+
+    #[test]
+    fn hops_are_sealed_as_others_seal_them() {
+        // Computed with OpenSSL's CMAC over the input block of the specification.
+        let zero_key = HopKey::new(&[0; 16]);
+        assert_eq!(zero_key.full_mac(0x111, 0x100, &hop(63, 41, 0)), hex("459045fb7cbf360401329ce5fcd3edfc"));
+        // And with Python's PBKDF2 before it.
+        let derived = HopKey::derive(b"0123456789abcdef");
+        assert_eq!(derived.mac(0x1234, 0x5f5e_1000, &hop(63, 1, 2)), hex("49a98b56b260"));
+    }
+
+    #[test]
+    fn any_changed_field_breaks_the_seal() {
+        let key = HopKey::derive(b"a master key");
+        let sealed = key.sealed(7, 1000, hop(63, 1, 2));
+        assert!(key.verify(7, 1000, &sealed));
+        // Alerts are set and cleared on the way; the seal leaves them out.
+        assert!(key.verify(7, 1000, &HopField { ingress_alert: false, ..sealed }));
+        assert!(!key.verify(6, 1000, &sealed) && !key.verify(7, 1001, &sealed));
+        assert!(!key.verify(7, 1000, &HopField { exp_time: 64, ..sealed }));
+        assert!(!key.verify(7, 1000, &HopField { cons_ingress: 3, ..sealed }));
+        assert!(!key.verify(7, 1000, &HopField { cons_egress: 3, ..sealed }));
+        for byte in 0..6 {
+            let mut mac = sealed.mac;
+            mac[byte] ^= 0x80;
+            assert!(!key.verify(7, 1000, &HopField { mac, ..sealed }));
+        }
+        assert!(!HopKey::derive(b"another").verify(7, 1000, &sealed));
+    }
+
+    #[test]
+    fn long_keys_are_hashed_first() {
+        // RFC 4231 §4.7.
+        let expected = hex("60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+        assert_eq!(Hmac::new(&[0xaa; 131]).of(&[b"Test Using Larger Than Block-Size Key - Hash Key First"]), expected);
+    }
+
+    /// A segment of three ASes, walked by routers both ways (SCION header, "AS Traversal Operations"), and a peering
+    /// entry at its second AS.
+    #[test]
+    fn chained_seals_verify_in_both_directions() {
+        let keys = [b"one".as_slice(), b"two", b"three"].map(HopKey::derive);
+        let mut beta = 0xbeef;
+        let mut betas = vec![beta];
+        let mut hops = Vec::new();
+        for (key, hop) in keys.iter().zip([hop(63, 0, 1), hop(63, 2, 3), hop(63, 4, 0)]) {
+            let hop = key.sealed(beta, 1000, hop);
+            beta = chained(beta, &hop.mac);
+            betas.push(beta);
+            hops.push(hop);
+        }
+        // Down: SegID starts at the first β; each egress router chains.
+        let mut seg_id = betas[0];
+        for (key, hop) in keys.iter().zip(&hops) {
+            assert!(key.verify(seg_id, 1000, hop));
+            seg_id = chained(seg_id, &hop.mac);
+        }
+        // Up: the sender's AS looks at its own hop as it is; each next ingress router chains before it looks.
+        let mut seg_id = betas[2];
+        for (step, (key, hop)) in keys.iter().zip(&hops).rev().enumerate() {
+            if step > 0 {
+                seg_id = chained(seg_id, &hop.mac);
+            }
+            assert!(key.verify(seg_id, 1000, hop));
+        }
+        // "Peering Links": sealed with the β behind the AS's own entry.
+        let peer = keys[1].sealed(chained(betas[1], &hops[1].mac), 1000, self::hop(63, 9, 3));
+        assert!(keys[1].verify(betas[2], 1000, &peer));
+    }
 }

@@ -109,6 +109,7 @@ pub struct Upper<'a> {
 
 impl<'a> Header<'a> {
     /// Checks the header that `bytes` start with, whatever follows it.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
         let fixed = bytes.first_chunk::<FIXED_LEN>().ok_or(PacketError::Truncated)?;
         if fixed[0] >> 4 != 0 {
@@ -193,6 +194,7 @@ impl<'a> Header<'a> {
     }
 
     /// The path.
+    #[inline]
     pub fn path(&self) -> PathRef<'a> {
         self.path
     }
@@ -220,6 +222,7 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Checks that `bytes` are exactly one packet.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
         let header = Header::parse(bytes)?;
         let payload = &bytes[header.bytes.len()..];
@@ -231,6 +234,7 @@ impl<'a> Packet<'a> {
     }
 
     /// The header.
+    #[inline]
     pub fn header(&self) -> &Header<'a> {
         &self.header
     }
@@ -241,12 +245,14 @@ impl<'a> Packet<'a> {
     }
 
     /// The upper layer behind the extension headers.
+    #[inline]
     pub fn upper(&self) -> Result<Upper<'a>, PacketError> {
         skip_extensions(self.header.next_header(), self.payload)
     }
 }
 
 /// Steps over a hop-by-hop and an end-to-end extension header, each at most once and in this order.
+#[inline]
 pub(crate) fn skip_extensions(protocol: Protocol, bytes: &[u8]) -> Result<Upper<'_>, PacketError> {
     let mut upper = Upper { protocol, bytes };
     for extension in [Protocol::HOP_BY_HOP, Protocol::END_TO_END] {
@@ -295,6 +301,7 @@ pub enum PathMut<'a> {
 
 impl<'a> PacketMut<'a> {
     /// As [`Packet::parse`].
+    #[inline]
     pub fn parse(bytes: &'a mut [u8]) -> Result<Self, PacketError> {
         let packet = Packet::parse(bytes)?;
         let kind = match packet.header.path {
@@ -318,11 +325,8 @@ impl<'a> PacketMut<'a> {
                 PathRef::parse(header[PATH_TYPE], path).unwrap_or(PathRef::Empty)
             }
         };
-        let mut fixed: &[u8; FIXED_LEN] = &[0; FIXED_LEN];
         // Always there: the constructor has found it.
-        if let Some(found) = header.first_chunk() {
-            fixed = found;
-        }
+        let fixed = header.first_chunk().unwrap_or(&[0; FIXED_LEN]);
         Packet { header: Header { fixed, bytes: header, path }, payload }
     }
 
@@ -332,6 +336,7 @@ impl<'a> PacketMut<'a> {
     }
 
     /// The path, to be changed.
+    #[inline]
     pub fn path_mut(&mut self) -> PathMut<'_> {
         let path = &mut self.bytes[self.path_at..self.header_len];
         match self.kind {
@@ -428,6 +433,7 @@ fn pseudo_sum(addresses: &[u8], protocol: Protocol, upper_len: usize) -> Sum {
 }
 
 /// Where the path starts, as the types and lengths of the host addresses say.
+#[inline]
 fn path_at(fixed: &[u8; FIXED_LEN]) -> usize {
     FIXED_LEN + host_len(fixed[HOST_KINDS] >> 4) + host_len(fixed[HOST_KINDS])
 }

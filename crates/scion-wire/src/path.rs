@@ -39,6 +39,9 @@ pub enum PathError {
     /// A segment follows an empty one.
     #[error("a segment of the path is missing")]
     SegmentGap,
+    /// A segment of one hop field, which only a peering link excuses: it would let hops be left out.
+    #[error("a segment of the path has only one hop field")]
+    SegmentTooShort,
     /// More hop fields than CurrHF can reach.
     #[error("the path has more than {HOPS_MAX} hop fields")]
     TooManyHops,
@@ -95,6 +98,7 @@ impl<'a> PathRef<'a> {
     const ONE_HOP: u8 = 2;
 
     /// Checks `bytes` as a path of the type that the common header names.
+    #[inline]
     pub fn parse(path_type: u8, bytes: &'a [u8]) -> Result<Self, PathError> {
         match path_type {
             Self::STANDARD => StandardPath::parse(bytes).map(Self::Standard),
@@ -130,7 +134,8 @@ impl<'a> PathRef<'a> {
         }
     }
 
-    /// Identifies the interfaces passed, as [`StandardPath::fingerprint`] does; zero within one AS.
+    /// Identifies the interfaces passed, as [`StandardPath::fingerprint`] does; zero for paths of other types.
+    #[inline]
     pub fn fingerprint(&self) -> u64 {
         match self {
             Self::Standard(path) => path.fingerprint(),
@@ -138,9 +143,9 @@ impl<'a> PathRef<'a> {
         }
     }
 
-    /// Writes the path back to the sender as a host answers with it, and returns its length; `None` when there is no
-    /// way back (an unknown type, or a one-hop path that nobody completed) or `out` is shorter than [`PATH_LEN_MAX`]
-    /// would ever need. The answer's type is SCION, or Empty where it has no bytes.
+    /// Writes the path back to the sender as a host answers with it, and returns its length: of type SCION, or Empty
+    /// where it has no bytes ([`PathRef::from_dataplane`] reads both). `None` when there is no way back (an unknown
+    /// type, or a one-hop path that nobody completed) or `out` is too short, which [`PATH_LEN_MAX`] bytes never are.
     pub fn copy_reversed(&self, out: &mut [u8]) -> Option<usize> {
         match self {
             Self::Empty => Some(0),

@@ -367,19 +367,18 @@ impl<'a> Quote<'a> {
         self.upper
     }
 
-    /// The port that the packet was sent from: UDP's, or the identifier of an echo or traceroute request.
+    /// The port that the packet was sent from: UDP's, or the identifier of an echo or traceroute request. Never zero.
     pub fn source_port(&self) -> Option<u16> {
         let upper = self.upper?;
-        match upper.protocol {
-            Protocol::UDP => upper.bytes.first_chunk().map(|port| u16::from_be_bytes(*port)),
-            Protocol::SCMP => {
-                let [ECHO_REQUEST | TRACEROUTE_REQUEST, _, _, _, i0, i1] = *upper.bytes.first_chunk()? else {
-                    return None;
-                };
-                Some(u16::from_be_bytes([i0, i1]))
-            }
-            _ => None,
-        }
+        let port = match upper.protocol {
+            Protocol::UDP => *upper.bytes.first_chunk()?,
+            Protocol::SCMP => match *upper.bytes.first_chunk()? {
+                [ECHO_REQUEST | TRACEROUTE_REQUEST, _, _, _, i0, i1] => [i0, i1],
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Some(u16::from_be_bytes(port)).filter(|port| *port != 0)
     }
 }
 

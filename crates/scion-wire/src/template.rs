@@ -67,3 +67,74 @@ impl HeaderTemplate {
         (self.sum + Sum::from_u16(udp_len) + Sum::from_u16(udp_len) + payload).checksum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::udp::{Datagram, UdpError};
+    use crate::{Packet, PathRef, arbitrary, checksum};
+
+    #[test]
+    fn every_error_of_a_datagram_is_found() {
+        assert_eq!(UdpError::Checksum.index() + 1, UdpError::COUNT);
+        let address = crate::Address::new(anabranch_paths::IsdAs::default(), std::net::IpAddr::from([10, 0, 0, 1]));
+        let fields =
+            HeaderFields { source: address, destination: address, path: PathRef::Empty, flow_id: 1, traffic_class: 0 };
+        let template = HeaderTemplate::new(&fields, Ports { source: 0xff, destination: 2 }).unwrap();
+        let mut packet = vec![0; template.header_len() + 5];
+        template.write(5, checksum::sum(&[0; 5]), &mut packet).unwrap();
+        let parsed =
+            |packet: &[u8]| Datagram::parse(&Packet::parse(packet).unwrap()).map(|datagram| datagram.payload().len());
+        let changed = |at: usize, to: u8| {
+            let mut packet = packet.clone();
+            packet[at] = to;
+            parsed(&packet)
+        };
+        assert_eq!(changed(0, 0), Ok(5));
+        assert_eq!(changed(4, 202), Err(UdpError::NotUdp));
+        // The source port read as an extension header of 1024 bytes.
+        assert_eq!(changed(4, 200), Err(UdpError::Extension));
+        assert_eq!(changed(41, 12), Err(UdpError::Length));
+        assert_eq!(changed(48, 1), Err(UdpError::Checksum));
+        // Whoever computes no checksum sends zero.
+        packet[42..44].fill(0);
+        packet[48] = 1;
+        assert_eq!(parsed(&packet), Ok(5));
+    }
+
+    #[test]
+    fn what_fits_no_length_field_is_not_written() {
+        let address = crate::Address::new(anabranch_paths::IsdAs::default(), std::net::IpAddr::from([10, 0, 0, 1]));
+        let fields =
+            HeaderFields { source: address, destination: address, path: PathRef::Empty, flow_id: 1, traffic_class: 0 };
+        let template = HeaderTemplate::new(&fields, Ports { source: 1, destination: 2 }).unwrap();
+        let mut out = [0; HeaderTemplate::LEN_MAX];
+        let sum = Sum::default();
+        assert_eq!(template.write(65527, sum, &mut out), Ok(44));
+        assert_eq!(template.write(65528, sum, &mut out), Err(PacketError::TooLong));
+        assert_eq!(template.write(1, sum, &mut out[..43]), Err(PacketError::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn packets_arrive_as_they_were_sent(
+            source in arbitrary::address(), destination in arbitrary::address(), path in arbitrary::path(),
+            ports: (u16, u16), payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..1500), 1..4)
+        ) {
+            let fields = HeaderFields { source, destination, path: PathRef::Standard(path.view()), flow_id: 1, traffic_class: 0 };
+            let ports = Ports { source: ports.0, destination: ports.1 };
+            let template = HeaderTemplate::new(&fields, ports).unwrap();
+            for payload in payloads {
+                let mut packet = vec![0; template.header_len() + payload.len()];
+                template.write(payload.len(), checksum::sum(&payload), &mut packet).unwrap();
+                packet[template.header_len()..].copy_from_slice(&payload);
+                let datagram = Datagram::parse(&Packet::parse(&packet).unwrap()).unwrap();
+                prop_assert_eq!((datagram.source_port(), datagram.destination_port()), (ports.source, ports.destination));
+                prop_assert_eq!(datagram.payload(), &payload);
+                prop_assert_ne!(datagram.checksum(), 0);
+            }
+        }
+    }
+}

@@ -53,6 +53,7 @@ pub struct Datagram<'a> {
 impl<'a> Datagram<'a> {
     /// The datagram in `packet`, its length and checksum checked. A checksum of zero says that the sender computed
     /// none, as in UDP over IPv4: some end hosts do that, and what runs above us checks its own bytes.
+    #[inline]
     pub fn parse(packet: &Packet<'a>) -> Result<Self, UdpError> {
         let upper = packet.upper()?;
         let datagram = Self::parse_unverified(&upper)?;
@@ -64,6 +65,7 @@ impl<'a> Datagram<'a> {
     }
 
     /// The same without a look at the checksum: for routers, who deliver by port and leave the rest to the host.
+    #[inline]
     pub fn parse_unverified(upper: &Upper<'a>) -> Result<Self, UdpError> {
         if upper.protocol != Protocol::UDP {
             return Err(UdpError::NotUdp);

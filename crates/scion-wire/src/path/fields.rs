@@ -1,5 +1,6 @@
 //! The parts of a path: the meta header, info fields, hop fields.
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::{HOPS_MAX, PathError, SEGMENTS_MAX};
@@ -10,8 +11,6 @@ pub(crate) const META_LEN: usize = 4;
 pub(crate) const INFO_LEN: usize = 8;
 /// Bytes of a hop field.
 pub(crate) const HOP_LEN: usize = 12;
-/// Hops of a segment at most: six bits.
-const SEGMENT_LEN_MASK: u32 = 0x3f;
 
 /// The authenticator in a hop field: a CMAC, cut to six bytes.
 pub type HopMac = [u8; 6];
@@ -25,35 +24,44 @@ pub fn exp_time_within(lifetime: Duration) -> Option<u8> {
     Some(u8::try_from(steps.checked_sub(1)?).unwrap_or(u8::MAX))
 }
 
-/// Where on the path a packet is, and how long its segments are (SCION header, "PathMeta Header").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PathMeta {
-    pub(super) info_current: u8,
-    pub(super) hop_current: u8,
-    pub(super) segment_len: [u8; SEGMENTS_MAX],
-}
+/// Where on the path a packet is, and how long its segments are (SCION header, "PathMeta Header"). Kept as it stands on
+/// the wire: one register, copied whole.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PathMeta(u32);
 
 impl PathMeta {
-    /// Reads the fields without judging them.
+    const INFO_SHIFT: u32 = 30;
+    const HOP_SHIFT: u32 = 24;
+    /// CurrHF and each segment's length have six bits.
+    const SIX_BITS: u32 = 0x3f;
+
+    /// Reads the fields without judging them. Reserved bits are ignored.
+    #[inline]
     pub(super) fn read(bytes: [u8; META_LEN]) -> Self {
-        let line = u32::from_be_bytes(bytes);
-        let segment = |shift: u32| (line >> shift & SEGMENT_LEN_MASK) as u8;
-        Self {
-            info_current: (line >> 30) as u8,
-            hop_current: (line >> 24 & 0x3f) as u8,
-            segment_len: [segment(12), segment(6), segment(0)],
-        }
+        Self(u32::from_be_bytes(bytes) & !(Self::SIX_BITS << 18))
     }
 
-    /// For a path whose segments have these lengths, at its start.
+    fn new(info_current: usize, hop_current: usize, segment_len: [u8; SEGMENTS_MAX]) -> Self {
+        let [first, second, third] = segment_len.map(u32::from);
+        Self(
+            (info_current as u32) << Self::INFO_SHIFT
+                | (hop_current as u32) << Self::HOP_SHIFT
+                | first << 12
+                | second << 6
+                | third,
+        )
+    }
+
+    /// For a path whose segments have these lengths, below 64 each, at its start.
     pub(super) fn at_start(segment_len: [u8; SEGMENTS_MAX]) -> Result<Self, PathError> {
-        let meta = Self { info_current: 0, hop_current: 0, segment_len };
+        let meta = Self::new(0, 0, segment_len);
         meta.check().map(|()| meta)
     }
 
     /// "Path Offset Calculations": segments without gaps, hops that CurrHF reaches, pointers that agree.
+    #[inline]
     pub(super) fn check(&self) -> Result<(), PathError> {
-        let [first, second, third] = self.segment_len;
+        let [first, second, third] = self.segment_len();
         if first == 0 {
             return Err(if second | third == 0 { PathError::NoSegments } else { PathError::SegmentGap });
         }
@@ -63,74 +71,91 @@ impl PathMeta {
         if self.hop_count() > HOPS_MAX {
             return Err(PathError::TooManyHops);
         }
-        let agrees = usize::from(self.hop_current) < self.hop_count()
-            && self.info_current == self.segment_of_hop(self.hop_current);
+        let agrees =
+            self.hop_current() < self.hop_count() && self.info_current() == self.segment_of_hop(self.hop_current());
         if agrees { Ok(()) } else { Err(PathError::PointerMismatch) }
     }
 
     pub(super) fn to_bytes(self) -> [u8; META_LEN] {
-        let [first, second, third] = self.segment_len.map(u32::from);
-        let line =
-            u32::from(self.info_current) << 30 | u32::from(self.hop_current) << 24 | first << 12 | second << 6 | third;
-        line.to_be_bytes()
+        self.0.to_be_bytes()
     }
 
     /// CurrINF: the segment that the packet is on.
+    #[inline]
     pub fn info_current(&self) -> usize {
-        usize::from(self.info_current)
+        (self.0 >> Self::INFO_SHIFT) as usize
     }
 
     /// CurrHF: the hop field that the next router looks at.
+    #[inline]
     pub fn hop_current(&self) -> usize {
-        usize::from(self.hop_current)
+        (self.0 >> Self::HOP_SHIFT & Self::SIX_BITS) as usize
     }
 
     /// Hop fields of each segment; zero for one that is not there.
+    #[inline]
     pub fn segment_len(&self) -> [u8; SEGMENTS_MAX] {
-        self.segment_len
+        [12, 6, 0].map(|shift| (self.0 >> shift & Self::SIX_BITS) as u8)
+    }
+
+    /// Hop fields of one segment.
+    #[inline]
+    pub(super) fn segment_len_of(&self, segment: usize) -> usize {
+        usize::from(self.segment_len()[segment])
     }
 
     /// Segments, 1 to 3.
+    #[inline]
     pub fn info_count(&self) -> usize {
-        1 + usize::from(self.segment_len[1] > 0) + usize::from(self.segment_len[2] > 0)
+        let [_, second, third] = self.segment_len();
+        1 + usize::from(second > 0) + usize::from(third > 0)
     }
 
     /// Hop fields of all segments, 1 to 64.
+    #[inline]
     pub fn hop_count(&self) -> usize {
-        self.segment_len.iter().map(|len| usize::from(*len)).sum()
+        let [first, second, third] = self.segment_len().map(usize::from);
+        first + second + third
     }
 
     /// Bytes of the whole path.
+    #[inline]
     pub fn path_len(&self) -> usize {
         META_LEN + self.info_count() * INFO_LEN + self.hop_count() * HOP_LEN
     }
 
     /// The segment that a hop field belongs to.
-    pub(super) fn segment_of_hop(&self, hop: u8) -> u8 {
-        let [first, second, _] = self.segment_len;
-        u8::from(hop >= first) + u8::from(hop >= first + second)
+    #[inline]
+    pub(super) fn segment_of_hop(&self, hop: usize) -> usize {
+        let [first, second, _] = self.segment_len().map(usize::from);
+        usize::from(hop >= first) + usize::from(hop >= first + second)
     }
 
     /// One hop on, into the next segment where this one ends.
-    pub(super) fn advanced(mut self) -> Result<Self, PathError> {
-        if self.hop_current() + 1 >= self.hop_count() {
+    pub(super) fn advanced(self) -> Result<Self, PathError> {
+        let hop = self.hop_current() + 1;
+        if hop >= self.hop_count() {
             return Err(PathError::AtEnd);
         }
-        self.hop_current += 1;
-        self.info_current = self.segment_of_hop(self.hop_current);
-        Ok(self)
+        Ok(Self::new(self.segment_of_hop(hop), hop, self.segment_len()))
     }
 
     /// The same place on the path in the other direction.
     pub(super) fn reversed(self) -> Self {
         let (infos, hops) = (self.info_count(), self.hop_count());
-        let mut segment_len = self.segment_len;
+        let mut segment_len = self.segment_len();
         segment_len[..infos].reverse();
-        Self {
-            info_current: (infos - 1) as u8 - self.info_current,
-            hop_current: (hops - 1) as u8 - self.hop_current,
-            segment_len,
-        }
+        Self::new(infos - 1 - self.info_current(), hops - 1 - self.hop_current(), segment_len)
+    }
+}
+
+impl fmt::Debug for PathMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PathMeta")
+            .field("info_current", &self.info_current())
+            .field("hop_current", &self.hop_current())
+            .field("segment_len", &self.segment_len())
+            .finish()
     }
 }
 
@@ -148,9 +173,10 @@ pub struct InfoField {
 }
 
 impl InfoField {
-    const CONS_DIR: u8 = 1;
+    pub(super) const CONS_DIR: u8 = 1;
     pub(super) const PEERING: u8 = 2;
 
+    #[inline]
     pub(super) fn read(bytes: [u8; INFO_LEN]) -> Self {
         let [flags, _, s0, s1, timestamp_s @ ..] = bytes;
         Self {
@@ -162,7 +188,7 @@ impl InfoField {
     }
 
     pub(super) fn to_bytes(self) -> [u8; INFO_LEN] {
-        let flags = u8::from(self.peering) * Self::PEERING | u8::from(self.cons_dir) * Self::CONS_DIR;
+        let flags = flag(self.peering, Self::PEERING) | flag(self.cons_dir, Self::CONS_DIR);
         let [s0, s1] = self.seg_id.to_be_bytes();
         let [t0, t1, t2, t3] = self.timestamp_s.to_be_bytes();
         [flags, 0, s0, s1, t0, t1, t2, t3]
@@ -195,6 +221,7 @@ impl HopField {
     const EGRESS_ALERT: u8 = 1;
     const INGRESS_ALERT: u8 = 2;
 
+    #[inline]
     pub(super) fn read(bytes: [u8; HOP_LEN]) -> Self {
         let [flags, exp_time, i0, i1, e0, e1, mac @ ..] = bytes;
         Self {
@@ -208,8 +235,7 @@ impl HopField {
     }
 
     pub(super) fn to_bytes(self) -> [u8; HOP_LEN] {
-        let flags =
-            u8::from(self.ingress_alert) * Self::INGRESS_ALERT | u8::from(self.egress_alert) * Self::EGRESS_ALERT;
+        let flags = flag(self.ingress_alert, Self::INGRESS_ALERT) | flag(self.egress_alert, Self::EGRESS_ALERT);
         let [i0, i1] = self.cons_ingress.to_be_bytes();
         let [e0, e1] = self.cons_egress.to_be_bytes();
         let [m0, m1, m2, m3, m4, m5] = self.mac;
@@ -245,4 +271,8 @@ impl HopField {
     pub fn expiry(&self, timestamp_s: u32) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.expiry_unix_ms(timestamp_s))
     }
+}
+
+fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
 }

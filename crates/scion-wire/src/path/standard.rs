@@ -1,7 +1,7 @@
 //! Views of a path of type SCION.
 
 use super::fields::{HOP_LEN, HopField, INFO_LEN, InfoField, META_LEN, PathMeta};
-use super::{PathError, SEGMENTS_MAX};
+use super::{HOPS_MAX, PathError, SEGMENTS_MAX};
 
 /// A path of type SCION, read where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,7 @@ pub struct StandardPath<'a> {
 
 impl<'a> StandardPath<'a> {
     /// Checks that `bytes` are exactly one path whose pointers and flags make sense.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PathError> {
         let meta = PathMeta::read(*bytes.first_chunk().ok_or(PathError::Truncated)?);
         meta.check()?;
@@ -22,22 +23,30 @@ impl<'a> StandardPath<'a> {
             return Err(if bytes.len() < len { PathError::Truncated } else { PathError::TrailingBytes });
         }
         let path = Self { bytes, meta };
-        path.check_peering()?;
+        path.check_segments()?;
         Ok(path)
     }
 
     /// For bytes that [`StandardPath::parse`] took before and that were changed by our own hands only.
+    #[inline]
     pub(crate) fn checked_before(bytes: &'a [u8]) -> Self {
         debug_assert!(Self::parse(bytes).is_ok());
         let meta = bytes.first_chunk().map_or(PathMeta::read([0; META_LEN]), |meta| PathMeta::read(*meta));
         Self { bytes, meta }
     }
 
-    /// "A path containing a peering link contains exactly two path segments" (SCION header, "Peering Links").
-    fn check_peering(&self) -> Result<(), PathError> {
+    /// "A path containing a peering link contains exactly two path segments" (SCION header, "Peering Links"), and
+    /// segments without one have at least two hop fields, as the reference router demands.
+    #[inline]
+    fn check_segments(&self) -> Result<(), PathError> {
         let infos = self.meta.info_count();
         let flagged = (0..infos).filter(|info| self.bytes[info_at(*info)] & InfoField::PEERING != 0).count();
-        if flagged == 0 || (flagged == 2 && infos == 2) { Ok(()) } else { Err(PathError::PeeringMismatch) }
+        match flagged {
+            0 if self.meta.segment_len().contains(&1) => Err(PathError::SegmentTooShort),
+            0 => Ok(()),
+            2 if infos == 2 => Ok(()),
+            _ => Err(PathError::PeeringMismatch),
+        }
     }
 
     /// The bytes on the wire.
@@ -71,11 +80,13 @@ impl<'a> StandardPath<'a> {
     }
 
     /// The info field that CurrINF points to.
+    #[inline]
     pub fn current_info(&self) -> InfoField {
         self.info_at(self.meta.info_current())
     }
 
     /// The hop field that CurrHF points to.
+    #[inline]
     pub fn current_hop(&self) -> HopField {
         self.hop_at(self.meta.hop_current())
     }
@@ -92,7 +103,7 @@ impl<'a> StandardPath<'a> {
 
     /// The packet is at the path's first hop.
     pub fn is_first_hop(&self) -> bool {
-        self.meta.hop_current == 0
+        self.meta.hop_current() == 0
     }
 
     /// The packet is at the path's last hop.
@@ -102,12 +113,12 @@ impl<'a> StandardPath<'a> {
 
     /// The next hop field belongs to the next segment, over a peering link or not.
     pub fn is_segment_change(&self) -> bool {
-        !self.is_last_hop() && self.meta.segment_of_hop(self.meta.hop_current + 1) != self.meta.info_current
+        !self.is_last_hop() && self.meta.segment_of_hop(self.meta.hop_current() + 1) != self.meta.info_current()
     }
 
     /// The hop field before this one belongs to the segment before.
     pub fn is_after_segment_change(&self) -> bool {
-        !self.is_first_hop() && self.meta.segment_of_hop(self.meta.hop_current - 1) != self.meta.info_current
+        !self.is_first_hop() && self.meta.segment_of_hop(self.meta.hop_current() - 1) != self.meta.info_current()
     }
 
     /// The path goes over a peering link.
@@ -118,31 +129,38 @@ impl<'a> StandardPath<'a> {
     /// The current hop is one of the two at the ends of the peering link: its MAC chains to its parent's, and SegID
     /// stays as it is (SCION header, "Peering Links").
     pub fn is_peering_hop(&self) -> bool {
-        let first = self.meta.segment_len[0];
-        self.has_peering() && (self.meta.hop_current == first - 1 || self.meta.hop_current == first)
+        let (first, current) = (self.meta.segment_len_of(0), self.meta.hop_current());
+        self.has_peering() && (current + 1 == first || current == first)
     }
 
     /// The interfaces that a packet passes from the path's start to its end, two for every link, whatever segments
     /// they come from. What routes and fingerprints go by.
-    pub fn interfaces(&self) -> Interfaces<'a> {
-        Interfaces { path: *self, hop: 0, segment: 0, segment_end: self.meta.segment_len[0], at_egress: false }
+    pub fn interfaces(&self) -> Interfaces {
+        let mut interfaces = Interfaces { ids: [0; 2 * HOPS_MAX], next: 0, end: 0 };
+        self.for_each_link(|egress, ingress| {
+            interfaces.ids[interfaces.end..interfaces.end + 2].copy_from_slice(&[egress, ingress]);
+            interfaces.end += 2;
+        });
+        interfaces
     }
 
     /// A hash of [`StandardPath::interfaces`]: the same for every refresh of a path, whatever its MACs. Cheap, not
     /// cryptographic: whoever acts on it compares the interfaces, or trusts no more than the packet's source address.
+    #[inline]
     pub fn fingerprint(&self) -> u64 {
-        self.interfaces().fold(Fingerprint::default(), Fingerprint::add).finish()
+        let mut fingerprint = Fingerprint::START;
+        self.for_each_link(|egress, ingress| fingerprint.add(egress, ingress));
+        fingerprint.finish()
     }
 
     /// The fingerprint that answers over this path carry.
     pub fn fingerprint_reversed(&self) -> u64 {
-        let mut interfaces = [0; 2 * super::HOPS_MAX];
-        let mut len = 0;
-        for (place, interface) in interfaces.iter_mut().zip(self.interfaces()) {
-            *place = interface;
-            len += 1;
+        let mut fingerprint = Fingerprint::START;
+        let mut interfaces = self.interfaces().rev();
+        while let (Some(egress), Some(ingress)) = (interfaces.next(), interfaces.next()) {
+            fingerprint.add(egress, ingress);
         }
-        interfaces[..len].iter().rev().copied().fold(Fingerprint::default(), Fingerprint::add).finish()
+        fingerprint.finish()
     }
 
     /// Both paths pass the same interfaces in the same order.
@@ -156,7 +174,7 @@ impl<'a> StandardPath<'a> {
         let mut hop = 0;
         for segment in 0..self.info_count() {
             let timestamp_s = self.info_at(segment).timestamp_s;
-            for _ in 0..self.meta.segment_len[segment] {
+            for _ in 0..self.meta.segment_len_of(segment) {
                 expiry = expiry.min(self.hop_at(hop).expiry_unix_ms(timestamp_s));
                 hop += 1;
             }
@@ -173,10 +191,36 @@ impl<'a> StandardPath<'a> {
         Ok(self.bytes.len())
     }
 
+    /// Every link in travel order, as the interfaces where packets leave one AS and enter the next. Where segments
+    /// meet in one AS no link is passed, except over a peering link.
+    #[inline(always)]
+    fn for_each_link(&self, mut link: impl FnMut(u16, u16)) {
+        let id = |at: usize| u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
+        let infos = self.info_count();
+        let mut at = hop_at(infos, 0);
+        let mut peer_egress = None;
+        for segment in 0..infos {
+            let cons_dir = self.bytes[info_at(segment)] & InfoField::CONS_DIR != 0;
+            let (ingress_at, egress_at) = if cons_dir { (2, 4) } else { (4, 2) };
+            if let Some(egress) = peer_egress {
+                link(egress, id(at + ingress_at));
+            }
+            // Every segment has a hop: the constructor has seen to it.
+            for _ in 1..self.meta.segment_len_of(segment) {
+                link(id(at + egress_at), id(at + HOP_LEN + ingress_at));
+                at += HOP_LEN;
+            }
+            peer_egress = self.has_peering().then(|| id(at + egress_at));
+            at += HOP_LEN;
+        }
+    }
+
+    #[inline]
     fn info_at(&self, index: usize) -> InfoField {
         InfoField::read(chunk(self.bytes, info_at(index)))
     }
 
+    #[inline]
     fn hop_at(&self, index: usize) -> HopField {
         HopField::read(chunk(self.bytes, hop_at(self.info_count(), index)))
     }
@@ -184,80 +228,54 @@ impl<'a> StandardPath<'a> {
 
 /// The interfaces of a path in travel order; see [`StandardPath::interfaces`].
 #[derive(Clone, Debug)]
-pub struct Interfaces<'a> {
-    path: StandardPath<'a>,
-    hop: u8,
-    segment: u8,
-    /// The first hop behind the segment.
-    segment_end: u8,
-    /// The hop's ingress was dealt with.
-    at_egress: bool,
+pub struct Interfaces {
+    ids: [u16; 2 * HOPS_MAX],
+    next: usize,
+    end: usize,
 }
 
-impl Iterator for Interfaces<'_> {
+impl Iterator for Interfaces {
     type Item = u16;
 
     fn next(&mut self) -> Option<u16> {
-        let (path, meta) = (self.path, self.path.meta);
-        let hop_count = meta.hop_count();
-        while usize::from(self.hop) < hop_count {
-            let cons_dir = path.bytes[info_at(self.segment.into())] & 1 != 0;
-            let hop = path.hop_at(self.hop.into());
-            // Where segments meet in one AS, the two hop fields make one hop: in by the first, out by the second.
-            // Over a peering link they are two hops.
-            let joined = !path.has_peering();
-            if !self.at_egress {
-                self.at_egress = true;
-                let segment_start = self.segment_end - meta.segment_len[usize::from(self.segment)];
-                if self.hop > 0 && !(self.hop == segment_start && joined) {
-                    return Some(hop.ingress(cons_dir));
-                }
-                continue;
-            }
-            self.at_egress = false;
-            self.hop += 1;
-            let segment_ends = self.hop == self.segment_end;
-            if usize::from(self.hop) < hop_count {
-                if segment_ends {
-                    self.segment += 1;
-                    self.segment_end += meta.segment_len[usize::from(self.segment)];
-                }
-                if !(segment_ends && joined) {
-                    return Some(hop.egress(cons_dir));
-                }
-            }
-        }
-        None
+        let id = *self.ids[..self.end].get(self.next)?;
+        self.next += 1;
+        Some(id)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.end - self.next, Some(self.end - self.next))
     }
 }
 
-/// Four interfaces a multiplication.
-#[derive(Default)]
-struct Fingerprint {
-    hash: u64,
-    gathered: u64,
-    count: u64,
+impl DoubleEndedIterator for Interfaces {
+    fn next_back(&mut self) -> Option<u16> {
+        let id = *self.ids[self.next..self.end].last()?;
+        self.end -= 1;
+        Some(id)
+    }
 }
+
+impl ExactSizeIterator for Interfaces {}
+
+/// A polynomial over the links, modulo 2^64.
+struct Fingerprint(u64);
 
 impl Fingerprint {
     /// Odd, with bits all over: the golden ratio's.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// And those of the square root of three.
+    const START: Self = Self(0xbb67_ae85_84ca_a73b);
 
-    fn add(mut self, interface: u16) -> Self {
-        self.gathered = self.gathered << 16 | u64::from(interface);
-        self.count += 1;
-        if self.count.is_multiple_of(4) { self.mixed() } else { self }
+    fn add(&mut self, egress: u16, ingress: u16) {
+        let link = u64::from(egress) << 16 | u64::from(ingress);
+        self.0 = self.0.wrapping_mul(Self::FACTOR).wrapping_add(link);
     }
 
-    fn mixed(mut self) -> Self {
-        let product = u128::from(self.hash ^ self.gathered ^ self.count << 48) * u128::from(Self::FACTOR);
-        self.hash = (product as u64) ^ (product >> 64) as u64;
-        self.gathered = 0;
-        self
-    }
-
+    /// Spreads what the last links put into the low bits.
     fn finish(self) -> u64 {
-        self.mixed().hash
+        let product = u128::from(self.0) * u128::from(Self::FACTOR);
+        (product as u64) ^ (product >> 64) as u64
     }
 }
 
@@ -276,17 +294,20 @@ impl<'a> StandardPathMut<'a> {
     }
 
     /// As [`StandardPath::checked_before`].
+    #[inline]
     pub(crate) fn checked_before(bytes: &'a mut [u8]) -> Self {
         let meta = StandardPath::checked_before(bytes).meta;
         Self { bytes, meta }
     }
 
     /// To read.
+    #[inline]
     pub fn view(&self) -> StandardPath<'_> {
         StandardPath { bytes: self.bytes, meta: self.meta }
     }
 
     /// Steps to the next hop, and the next segment where this one ends. At the last hop the path stays as it is.
+    #[inline]
     pub fn advance(&mut self) -> Result<(), PathError> {
         self.meta = self.meta.advanced()?;
         self.write_meta();
@@ -295,6 +316,7 @@ impl<'a> StandardPathMut<'a> {
 
     /// β of the next hop, or of this one against construction direction: the current SegID xor the first two bytes of
     /// the current hop field's MAC (SCION header, "AS Traversal Operations").
+    #[inline]
     pub fn chain_seg_id(&mut self) {
         let mac_at = hop_at(self.meta.info_count(), self.meta.hop_current()) + 6;
         let seg_id_at = info_at(self.meta.info_current()) + 2;
@@ -335,7 +357,7 @@ impl<'a> StandardPathMut<'a> {
     /// where packets enter its AS, or where they leave. False if there is no such hop.
     pub fn set_alert(&mut self, hop_index: usize, at_egress: bool) -> bool {
         let Some(mut hop) = self.view().hop(hop_index) else { return false };
-        let cons_dir = self.view().info_at(self.meta.segment_of_hop(hop_index as u8).into()).cons_dir;
+        let cons_dir = self.view().info_at(self.meta.segment_of_hop(hop_index)).cons_dir;
         if at_egress == cons_dir {
             hop.egress_alert = true
         } else {
