@@ -8,6 +8,7 @@ use anabranch_asnet::network::client::{self, ClientError};
 use anabranch_asnet::network::{Direction, Network, NetworkError, Options};
 use anabranch_asnet::topology::Topology;
 use anabranch_paths::{IsdAs, ScionPath};
+use anabranch_scion_wire::scmp::Message;
 use anabranch_scion_wire::{
     Address, HeaderFields, HeaderTemplate, Packet, PathRef, Ports, StandardPath, checksum, udp,
 };
