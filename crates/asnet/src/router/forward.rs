@@ -451,10 +451,6 @@ struct Traversal<'a> {
 impl Traversal<'_> {
     fn run(&mut self) -> Result<Way, Problem> {
         let path = self.path.view();
-        // "Segments without the Peering flag must have at least two hop fields": one hop would be a path to nowhere.
-        if !path.has_peering() && path.meta().segment_len().contains(&1) {
-            return Err(DropReason::Malformed.into());
-        }
         // The two hops at a peering link chain to the same parent: SegID stays as it is there.
         let is_peering = path.is_peering_hop();
         let (info, hop) = self.current();
