@@ -37,6 +37,9 @@ fn main() -> io::Result<()> {
     write(&corpus, "wire", &wire())?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;
+    // The first byte says where a packet comes in: from inside, and at an interface.
+    let at = |from: u8| scion_packet().into_iter().map(move |packet| [&[from], &packet[..]].concat());
+    write(&corpus, "router", &at(0).chain(at(2)).collect::<Vec<_>>())?;
     write(&corpus, "scmp", &scmp())?;
     write(&corpus, "segments", &segments())?;
     write(&corpus, "lookup", &lookup())?;
