@@ -51,7 +51,7 @@ struct Mailbox {
 /// What a worker is told.
 pub(super) enum Order {
     /// Serve this socket.
-    Read(Source),
+    Read(Box<Source>),
     /// Serve this line until it is idle.
     Serve(Arc<Router>, usize),
 }
@@ -122,7 +122,7 @@ impl DataPlane {
         });
         for source in Source::all(&router) {
             let worker = self.sockets.fetch_add(1, Ordering::Relaxed) % self.shared.workers.len();
-            self.shared.order(worker, Order::Read(source));
+            self.shared.order(worker, Order::Read(Box::new(source)));
         }
         Ok(router)
     }
