@@ -23,9 +23,9 @@ use crate::link::{LinkShape, ShapeError};
 
 /// Worker threads at most: beyond it, they would wait for each other's cores.
 const WORKERS_MAX: usize = 64;
-/// What the kernel keeps of arrived packets for one socket. A few milliseconds at full speed: what comes beyond that is
-/// dropped there, before any work was done for it.
-const RECV_BUFFER_BYTES: usize = 4 << 20;
+/// What the kernel keeps of arrived packets for one socket: ten milliseconds at full speed, while another thread has the
+/// core. What comes beyond that is dropped there, before any work was done for it.
+const RECV_BUFFER_BYTES: usize = 8 << 20;
 
 /// Threads that forward for all routers of the process. Dropping it stops them.
 pub struct DataPlane {
