@@ -15,9 +15,11 @@
 mod address;
 mod cli;
 mod commands;
+mod destination;
 mod events;
 mod exit;
 mod output;
+mod path_list;
 mod patterns;
 mod run;
 mod settings;
@@ -63,6 +65,9 @@ fn execute() -> Result<Code, Failure> {
         Command::Share(flags) => commands::share::run(flags, chatter),
         Command::Verify(flags) => commands::verify::run(&flags, chatter),
         Command::Tracker(flags) => commands::tracker::run(&flags, chatter),
+        Command::Paths(flags) => commands::paths::run(*flags),
+        Command::Ping(flags) => commands::ping::run(*flags),
+        Command::Net(flags) => commands::net::run(flags.command),
         Command::Completions(flags) => commands::generate::completions(&flags),
         Command::Man(flags) => commands::generate::man(&flags),
     }
