@@ -34,6 +34,8 @@ mod overlap;
 mod path;
 mod policy;
 mod scion;
+mod scoreboard;
+pub mod select;
 #[cfg(test)]
 mod testing;
 
@@ -47,3 +49,4 @@ pub use policy::{
     Problem, SEQUENCE_DEPTH_MAX, SEQUENCE_HOPS_MAX, Sequence, TEXT_BYTES_MAX,
 };
 pub use scion::{Hop, Latency, LinkKind, ScionPath};
+pub use scoreboard::{SLOT, Sample, Scoreboard, Slot, Standing};

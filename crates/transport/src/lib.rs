@@ -5,8 +5,14 @@
 //! ([`TcpStream::try_send_file`]). Waiting is the async driver's: every call here either moves bytes or answers
 //! `WouldBlock`, and [`TcpStream::poll_recv_ready`] and [`TcpStream::poll_send_ready`] say when to try again.
 
+mod error;
+mod identity;
+mod quic;
 mod stats;
 mod tcp;
 
+pub use error::ConnectError;
+pub use identity::{Identity, IdentityError, NodeId, NodeIdError};
+pub use quic::{ALPN, Congestion, QuicEndpoint, QuicOptions, QuicStream};
 pub use stats::StreamStats;
-pub use tcp::{ConnectError, TcpListener, TcpStream};
+pub use tcp::{TcpListener, TcpStream};

@@ -5,37 +5,15 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use anabranch_paths::{Endpoint, Path, PathPeer};
 use tokio::io::Interest;
 
-use crate::StreamStats;
+use crate::error::CONNECT_TIMEOUT;
+use crate::{ConnectError, StreamStats};
 
 /// Connections the kernel may hold for us before we accept them.
 const BACKLOG: u32 = 1024;
-
-/// Longest time that a connection may take to open: three SYNs of the kernel's schedule, and then some.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why a connection did not open.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// TCP runs over IP alone.
-    #[error("TCP does not reach {0}: hosts of SCION networks are reached over QUIC")]
-    NotIp(Endpoint),
-    /// Nobody answered in time.
-    #[error("{0} did not answer within {CONNECT_TIMEOUT:?}")]
-    TimedOut(Endpoint),
-    /// The system or the other side said no.
-    #[error("cannot connect to {endpoint}: {source}")]
-    Io {
-        /// Whom we tried to reach.
-        endpoint: Endpoint,
-        /// What the system said.
-        source: io::Error,
-    },
-}
 
 /// A TCP connection, bound to the path it was opened on.
 #[derive(Debug)]

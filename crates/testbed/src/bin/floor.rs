@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anabranch_testbed::scene::digest_from_hex as digest;
-use anabranch_testbed::{Error, Result, drain, raw};
+use anabranch_testbed::{Error, Result, drain, quic, raw};
+use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;
 
 const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | read FILE | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
-     | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
+     | quic-send BYTES LISTEN cubic|bbr | quic-recv PEER cubic|bbr | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -53,6 +54,25 @@ fn run(words: &[&str]) -> Result<()> {
             );
             Ok(())
         }
+        ["quic-send", bytes, listen, congestion] => {
+            let options = quic_options(congestion)?;
+            quic::send(parse(listen)?, &options, parse(bytes)?, |address| {
+                println!("{}", json!({ "event": "listening", "address": address.to_string() }));
+            })
+        }
+        ["quic-recv", peer, congestion] => {
+            let report = quic::receive(parse(peer)?, &quic_options(congestion)?)?;
+            let (seconds, stats) = (report.wall.as_secs_f64(), report.stats);
+            println!(
+                "{}",
+                json!({
+                    "event": "finished", "downloaded": report.bytes, "seconds": seconds,
+                    "rate_bits": report.bytes as f64 * 8.0 / seconds, "mtu_bytes": stats.mtu_bytes,
+                    "rtt_us": stats.rtt.as_micros() as u64,
+                })
+            );
+            Ok(())
+        }
         ["drain", seeder, info_hash, pieces, piece_length, leechers, seconds] => {
             let target = drain::Target {
                 seeder: parse(seeder)?,
@@ -71,6 +91,15 @@ fn run(words: &[&str]) -> Result<()> {
         }
         _ => Err(Error::Nonsense { name: "the command line".into(), what: USAGE.into() }),
     }
+}
+
+fn quic_options(congestion: &str) -> Result<QuicOptions> {
+    let congestion = match congestion {
+        "cubic" => Congestion::Cubic,
+        "bbr" => Congestion::Bbr,
+        other => return Err(Error::Nonsense { name: "the command line".into(), what: format!("{other}; {USAGE}") }),
+    };
+    Ok(QuicOptions { congestion, ..QuicOptions::default() })
 }
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T> {

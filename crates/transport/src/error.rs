@@ -1,0 +1,60 @@
+//! Why connections do not come about.
+
+use std::io;
+use std::time::Duration;
+
+use anabranch_paths::Endpoint;
+
+use crate::NodeId;
+
+/// Longest time that a connection may take to open: three SYNs of the kernel's schedule, and then some.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a connection did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// TCP runs over IP alone.
+    #[error("TCP does not reach {0}: hosts of SCION networks are reached over QUIC")]
+    NotIp(Endpoint),
+    /// Nobody answered in time.
+    #[error("{0} did not answer within {CONNECT_TIMEOUT:?}")]
+    TimedOut(Endpoint),
+    /// The system or the other side said no.
+    #[error("cannot connect to {endpoint}: {source}")]
+    Io {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody is there and speaks something else.
+    #[error(
+        "{endpoint} does not speak {protocol}: check the port, and that both sides run the same version of Anabranch"
+    )]
+    WrongProtocol {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// What we speak.
+        protocol: String,
+    },
+    /// Somebody is there, but not who was asked for.
+    #[error(
+        "{endpoint} has the key {found}, not {expected}: ask its owner for the present key, or leave the key out to accept any"
+    )]
+    WrongKey {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// Whose key was asked for.
+        expected: NodeId,
+        /// Whose key it proved.
+        found: NodeId,
+    },
+    /// The other side ended it, with its reason.
+    #[error("{endpoint} refused: {reason}")]
+    Refused {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// What it said.
+        reason: String,
+    },
+}

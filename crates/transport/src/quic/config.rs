@@ -1,0 +1,83 @@
+//! Windows, timers, packet sizes, congestion control.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use noq::congestion::{Bbr3Config, CubicConfig};
+use noq::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+
+use super::lanes::{LANE_WINDOW, LANES};
+use crate::NodeId;
+
+/// What a connection may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again while a
+/// loss is repaired; with room to spare.
+const RECEIVE_WINDOW: u32 = LANES * LANE_WINDOW;
+/// What a connection takes from its writer before the congestion window is known to be larger, in bytes.
+pub const SEND_WINDOW_MIN: u64 = 512 * 1024;
+/// The most that a connection takes from its writer before it is acknowledged, in bytes. For the reason above.
+pub const SEND_WINDOW_MAX: u64 = RECEIVE_WINDOW as u64;
+/// A peer that is silent for so long is gone (RFC 9308 §3.2).
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a silent connection says that it is there: three of these fit into the other side's patience.
+const KEEP_ALIVE: Duration = Duration::from_secs(9);
+/// The packet size that every QUIC path carries (RFC 9000 §14.1): connections start with it.
+pub const MTU_MIN: u16 = 1200;
+/// The largest UDP payload that is tried: a jumbo frame of 9000 bytes without IPv4 and UDP headers.
+pub const MTU_MAX: u16 = 8972;
+/// Packets that may arrive before the peer must acknowledge, where it agrees to (draft-ietf-quic-ack-frequency).
+const ACK_EVERY: u32 = 10;
+
+/// How a connection finds its rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Congestion {
+    /// CUBIC (RFC 9438): shares a bottleneck evenly with TCP; slows at every loss.
+    #[default]
+    Cubic,
+    /// BBR, version 3: keeps its rate where a path loses packets without being full.
+    Bbr,
+}
+
+/// What an endpoint is told.
+#[derive(Clone, Debug)]
+pub struct QuicOptions {
+    /// The congestion control of its connections.
+    pub congestion: Congestion,
+    /// Who may connect; `None` admits everybody.
+    pub allowed: Option<HashSet<NodeId>>,
+    /// The protocol that both sides must name (ALPN).
+    pub protocol: Vec<u8>,
+}
+
+impl Default for QuicOptions {
+    fn default() -> Self {
+        Self { congestion: Congestion::default(), allowed: None, protocol: super::tls::ALPN.to_vec() }
+    }
+}
+
+/// The configuration of one connection, whose path carries UDP payloads of `mtu_bytes` at most.
+pub fn transport(congestion: Congestion, mtu_bytes: u16) -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(mtu_bytes.clamp(MTU_MIN, MTU_MAX));
+    let mut acks = noq::AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY));
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(LANES))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(LANE_WINDOW))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .send_window(SEND_WINDOW_MIN)
+        .send_fairness(false)
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .initial_mtu(MTU_MIN)
+        .mtu_discovery_config(Some(discovery))
+        .ack_frequency_config(Some(acks))
+        .datagram_receive_buffer_size(None);
+    match congestion {
+        Congestion::Cubic => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
+        Congestion::Bbr => config.congestion_controller_factory(Arc::new(Bbr3Config::default())),
+    };
+    Arc::new(config)
+}

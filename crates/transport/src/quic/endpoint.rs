@@ -1,0 +1,320 @@
+//! Dialling and accepting.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anabranch_paths::{Endpoint, Path, PathPeer};
+use noq::{ConnectionError, EndpointConfig, Incoming, ServerConfig, VarInt};
+use tokio::sync::{Mutex, mpsc};
+
+use super::config::{self, MTU_MAX, MTU_MIN, QuicOptions};
+use super::driver::Driver;
+use super::lanes::{LANES, PREAMBLE, RecvLanes, SendLanes};
+use super::stream::QuicStream;
+use super::tls;
+use crate::error::CONNECT_TIMEOUT;
+use crate::{ConnectError, Identity, NodeId};
+
+/// How long a caller has to prove its key and open its stream.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Handshakes under way at once; callers beyond are turned away.
+const HANDSHAKES_MAX: usize = 256;
+/// Above this many, a caller first has to show that its address is its own (RFC 9000 §8.1.2).
+const HANDSHAKES_TRUSTED: usize = 64;
+/// Streams that wait to be accepted; callers beyond are turned away.
+const ACCEPTED_MAX: usize = 64;
+/// Kernel buffers, in bytes: what a gigabit brings while the thread is busy with one batch, many times over.
+const SOCKET_BUFFER: libc::c_int = 8 * 1024 * 1024;
+/// How long closing waits for what was written to arrive.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Headers of UDP and of IPv4 or IPv6, in bytes.
+const HEADERS_V4: u16 = 28;
+const HEADERS_V6: u16 = 48;
+/// TLS's alert for a protocol that the other side does not speak, as a QUIC error (RFC 7301 §3.2, RFC 9001 §4.8).
+const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
+
+/// Why a connection is closed, as the other side is told (application error codes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CloseCode {
+    /// All is said.
+    Done = 0,
+    /// The node stops.
+    GoingAway = 1,
+    /// The listening side does not know the caller's key.
+    KeyNotAllowed = 2,
+    /// The listening side showed another key than the caller insisted on.
+    KeyNotExpected = 3,
+    /// Too many connections.
+    Busy = 4,
+    /// The caller opened no stream in time.
+    TooSlow = 5,
+    /// The caller uses streams in a way of its own.
+    OtherVersion = 6,
+}
+
+impl From<CloseCode> for VarInt {
+    fn from(code: CloseCode) -> Self {
+        Self::from_u32(code as u32)
+    }
+}
+
+impl CloseCode {
+    pub fn close(self, connection: &noq::Connection, reason: &str) {
+        connection.close(self.into(), reason.as_bytes());
+    }
+}
+
+/// Dials and accepts connections over one socket.
+pub struct QuicEndpoint {
+    inner: noq::Endpoint,
+    driver: Arc<Driver>,
+    client: noq::ClientConfig,
+    options: QuicOptions,
+    local: SocketAddr,
+    accepted: Mutex<mpsc::Receiver<QuicStream>>,
+}
+
+impl std::fmt::Debug for QuicEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "QuicEndpoint({})", self.local)
+    }
+}
+
+impl QuicEndpoint {
+    /// Opens `address` for calls in both directions; port 0 lets the system choose.
+    pub fn bind(address: SocketAddr, identity: &Identity, options: &QuicOptions) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
+        set_buffers(&socket);
+        let local = socket.local_addr()?;
+        let driver = Driver::start()?;
+        let runtime = driver.runtime();
+        let server_tls = tls::server(identity, &options.protocol).map_err(io::Error::other)?;
+        let client_tls = tls::client(identity, &options.protocol).map_err(io::Error::other)?;
+        let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
+        // One connection, one path, for life.
+        server
+            .migration(false)
+            .max_incoming(HANDSHAKES_MAX)
+            .transport_config(config::transport(options.congestion, MTU_MIN));
+        let mut endpoint = EndpointConfig::default();
+        endpoint.max_udp_payload_size(MTU_MAX).map_err(io::Error::other)?;
+        let inner = noq::Endpoint::new(endpoint, Some(server.clone()), socket, runtime)?;
+        let (accepting, accepted) = mpsc::channel(ACCEPTED_MAX);
+        let host = Host { options: options.clone(), server, local, driver: Arc::downgrade(&driver), accepting };
+        driver.handle().spawn(welcome_all(inner.clone(), Arc::new(host)));
+        let client = noq::ClientConfig::new(Arc::new(client_tls));
+        Ok(Self { inner, driver, client, options: options.clone(), local, accepted: Mutex::new(accepted) })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Opens a connection to `endpoint`; with `pin`, only if that node answers.
+    pub async fn connect(&self, endpoint: Endpoint, pin: Option<NodeId>) -> Result<QuicStream, ConnectError> {
+        let remote = endpoint.socket_addr();
+        let failed = |source| ConnectError::Io { endpoint, source };
+        let route = Route::to(self.local, remote).map_err(failed)?;
+        let mut client = self.client.clone();
+        client.transport_config(config::transport(self.options.congestion, route.mtu_bytes));
+        let connecting = self
+            .inner
+            .connect_with(client, remote, tls::SERVER_NAME)
+            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        let connection = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(self.explain(endpoint, error)),
+            Err(_) => return Err(ConnectError::TimedOut(endpoint)),
+        };
+        let Some(found) = tls::node_id(&connection) else {
+            return Err(failed(io::Error::other("it showed no key")));
+        };
+        if let Some(expected) = pin.filter(|expected| *expected != found) {
+            CloseCode::KeyNotExpected.close(&connection, "this node has another key than the caller expects");
+            return Err(ConnectError::WrongKey { endpoint, expected, found });
+        }
+        let (send, receive) = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
+        let peer = PathPeer::new(endpoint, Path::ip(route.local, remote.ip()));
+        Ok(QuicStream::new(Arc::clone(&self.driver), connection, send, receive, peer, found))
+    }
+
+    /// The next connection whose caller proved its key and opened its stream; `None` when the endpoint is closed.
+    pub async fn accept(&self) -> Option<QuicStream> {
+        self.accepted.lock().await.recv().await
+    }
+
+    /// Takes no more calls, lets what was written arrive, and closes what is still open.
+    pub async fn close(&self) {
+        self.inner.set_server_config(None);
+        // Streams that were dropped before close themselves once all is delivered; whoever is slower is cut off.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
+        self.inner.close(CloseCode::GoingAway.into(), b"the node stops");
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
+    }
+
+    fn explain(&self, endpoint: Endpoint, error: ConnectionError) -> ConnectError {
+        match error {
+            ConnectionError::TimedOut => ConnectError::TimedOut(endpoint),
+            ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_APPLICATION_PROTOCOL => {
+                let protocol = String::from_utf8_lossy(&self.options.protocol).into_owned();
+                ConnectError::WrongProtocol { endpoint, protocol }
+            }
+            ConnectionError::ApplicationClosed(close) => {
+                ConnectError::Refused { endpoint, reason: String::from_utf8_lossy(&close.reason).into_owned() }
+            }
+            error => ConnectError::Io { endpoint, source: error.into() },
+        }
+    }
+}
+
+/// What answering callers takes.
+struct Host {
+    options: QuicOptions,
+    server: ServerConfig,
+    local: SocketAddr,
+    driver: std::sync::Weak<Driver>,
+    accepting: mpsc::Sender<QuicStream>,
+}
+
+/// Answers callers until the endpoint closes.
+async fn welcome_all(endpoint: noq::Endpoint, host: Arc<Host>) {
+    let handshakes = Arc::new(AtomicUsize::new(0));
+    while let Some(incoming) = endpoint.accept().await {
+        let busy = handshakes.load(Ordering::Relaxed);
+        if busy >= HANDSHAKES_MAX {
+            incoming.refuse();
+            continue;
+        }
+        if busy >= HANDSHAKES_TRUSTED && !incoming.remote_address_validated() {
+            // Its second attempt comes back here.
+            let _ = incoming.retry();
+            continue;
+        }
+        handshakes.fetch_add(1, Ordering::Relaxed);
+        let (host, handshakes) = (Arc::clone(&host), Arc::clone(&handshakes));
+        tokio::spawn(async move {
+            welcome(&host, incoming).await;
+            handshakes.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Takes one caller through its handshake, and tells it what is wrong.
+async fn welcome(host: &Host, incoming: Incoming) {
+    let remote = incoming.remote_address();
+    let local = SocketAddr::new(incoming.local_ip().unwrap_or(host.local.ip()), 0);
+    let Ok(route) = Route::to(local, remote) else { return incoming.ignore() };
+    let mut server = host.server.clone();
+    server.transport_config(config::transport(host.options.congestion, route.mtu_bytes));
+    let Ok(connecting) = incoming.accept_with(Arc::new(server)) else { return };
+    let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connecting).await else { return };
+    let Some(node_id) = tls::node_id(&connection) else { return };
+    if host.options.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&node_id)) {
+        let reason = format!("your key {node_id} is not admitted here: ask the owner of this node to add it");
+        return CloseCode::KeyNotAllowed.close(&connection, &reason);
+    }
+    let (send, receive) = match tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_lanes(&connection)).await {
+        Ok(Ok(Some(lanes))) => lanes,
+        Ok(Ok(None)) => {
+            return CloseCode::OtherVersion.close(&connection, "you use streams in another way: update the older side");
+        }
+        Ok(Err(_)) => return,
+        Err(_) => {
+            let reason = format!("you opened no stream within {HANDSHAKE_TIMEOUT:?}");
+            return CloseCode::TooSlow.close(&connection, &reason);
+        }
+    };
+    let Some(driver) = host.driver.upgrade() else { return };
+    let peer = PathPeer::new(remote.into(), Path::ip(route.local, remote.ip()));
+    let stream = QuicStream::new(driver, connection.clone(), send, receive, peer, node_id);
+    if host.accepting.try_send(stream).is_err() {
+        CloseCode::Busy.close(&connection, "too many connections at once: try again later");
+    }
+}
+
+/// Opens the lanes of a connection and says how they are used; the other side grants them all at once.
+async fn open_lanes(connection: &noq::Connection) -> Result<(SendLanes, RecvLanes), ConnectionError> {
+    let (mut send, mut receive) = (Vec::new(), Vec::new());
+    for _ in 0..LANES {
+        let lane = connection.open_bi().await?;
+        send.push(lane.0);
+        receive.push(lane.1);
+    }
+    if let Some(last) = send.last_mut() {
+        // It fails with the connection alone, and that is seen at the first read.
+        let _ = last.write_all(&[PREAMBLE]).await;
+    }
+    Ok((SendLanes::new(send), RecvLanes::new(receive)))
+}
+
+/// Takes the lanes that the caller opens; `None` if it uses them otherwise.
+async fn accept_lanes(connection: &noq::Connection) -> Result<Option<(SendLanes, RecvLanes)>, ConnectionError> {
+    let (mut send, mut receive) = (Vec::new(), Vec::new());
+    for _ in 0..LANES {
+        let lane = connection.accept_bi().await?;
+        send.push(lane.0);
+        receive.push(lane.1);
+    }
+    let mut preamble = [0];
+    if let Some(last) = receive.last_mut()
+        && !matches!(last.read_exact(&mut preamble).await, Ok(()) if preamble == [PREAMBLE])
+    {
+        return Ok(None);
+    }
+    Ok(Some((SendLanes::new(send), RecvLanes::new(receive))))
+}
+
+/// Which way the kernel sends packets for a host.
+struct Route {
+    local: IpAddr,
+    mtu_bytes: u16,
+}
+
+impl Route {
+    /// Asks the kernel, without a packet.
+    fn to(local: SocketAddr, remote: SocketAddr) -> io::Result<Self> {
+        let any: IpAddr = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let from = if local.is_ipv4() == remote.is_ipv4() { local.ip() } else { any };
+        let socket = UdpSocket::bind((from, 0))?;
+        socket.connect(remote)?;
+        let (level, option, headers) = match remote {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, HEADERS_V4),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, HEADERS_V6),
+        };
+        let mut mtu: libc::c_int = 0;
+        let mut len = size_of_val(&mtu) as libc::socklen_t;
+        // SAFETY: the pointer and length describe `mtu`.
+        let result =
+            unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len) };
+        let mtu_bytes = match result {
+            0 => u16::try_from(mtu).unwrap_or(u16::MAX).saturating_sub(headers),
+            _ => MTU_MIN,
+        };
+        Ok(Self { local: socket.local_addr()?.ip(), mtu_bytes: mtu_bytes.clamp(MTU_MIN, MTU_MAX) })
+    }
+}
+
+/// Asks for large buffers; the forcing form works for root alone. The kernel's own limit is what remains of a refusal.
+fn set_buffers(socket: &UdpSocket) {
+    let len = SOCKET_BUFFER;
+    for (plain, forced) in [(libc::SO_RCVBUF, libc::SO_RCVBUFFORCE), (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE)] {
+        for option in [plain, forced] {
+            // SAFETY: the pointer and length describe `len`.
+            unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    option,
+                    (&raw const len).cast(),
+                    size_of_val(&len) as libc::socklen_t,
+                );
+            }
+        }
+    }
+}

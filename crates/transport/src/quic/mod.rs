@@ -1,0 +1,18 @@
+//! QUIC (RFC 9000): one connection is one path, and is used as one stream of bytes.
+//!
+//! A [`QuicEndpoint`] dials and accepts over one socket. Its packets are moved by a thread of its own, so that encryption
+//! runs beside the driver that hashes and writes. Migration is refused and there is no multipath inside a connection: who
+//! wants a second path opens a second connection. Both sides prove an Ed25519 key ([`Identity`](crate::Identity)); a caller
+//! may insist on one ([`QuicEndpoint::connect`]), a listener may admit some only ([`QuicOptions::allowed`]).
+
+mod config;
+mod driver;
+mod endpoint;
+mod lanes;
+mod stream;
+mod tls;
+
+pub use config::{Congestion, QuicOptions};
+pub use endpoint::QuicEndpoint;
+pub use stream::QuicStream;
+pub use tls::ALPN;

@@ -1,0 +1,256 @@
+//! One stream over one connection, with the calls that the driver knows from TCP.
+
+use std::fs::File;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use anabranch_paths::PathPeer;
+use bytes::{Bytes, BytesMut};
+use noq::PathId;
+
+use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
+use super::driver::Driver;
+use super::endpoint::CloseCode;
+use super::lanes::{RecvLanes, SendLanes};
+use crate::{NodeId, StreamStats};
+
+/// Bytes gathered before the connection is given them: what a burst of packets takes.
+const GATHER_LEN: usize = 128 * 1024;
+/// How long what was written before a stream was dropped may take to be delivered.
+const LINGER: Duration = Duration::from_secs(10);
+/// Written bytes between two looks at the congestion window.
+const WINDOW_LOOK_BYTES: u64 = 256 * 1024;
+
+/// A QUIC connection, used as one stream and bound to the path it was opened on.
+///
+/// What is written gathers here until [`QuicStream::flush`], a full burst, or a send without `more`.
+pub struct QuicStream {
+    halves: Mutex<Halves>,
+    connection: noq::Connection,
+    driver: Arc<Driver>,
+    peer: PathPeer,
+    node_id: NodeId,
+}
+
+struct Halves {
+    receive: RecvLanes,
+    send: Sending,
+}
+
+impl std::fmt::Debug for QuicStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "QuicStream({})", self.peer)
+    }
+}
+
+impl QuicStream {
+    pub(super) fn new(
+        driver: Arc<Driver>,
+        connection: noq::Connection,
+        send: SendLanes,
+        receive: RecvLanes,
+        peer: PathPeer,
+        node_id: NodeId,
+    ) -> Self {
+        let send = Sending {
+            lanes: Some(send),
+            gathered: BytesMut::new(),
+            handing_over: Bytes::new(),
+            corked: false,
+            until_look: 0,
+        };
+        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id }
+    }
+
+    /// Who is at the other end, and over which path.
+    pub fn peer(&self) -> &PathPeer {
+        &self.peer
+    }
+
+    /// The key that the other end proved.
+    pub fn node_id(&self) -> NodeId {
+        self.node_id
+    }
+
+    fn halves(&self) -> MutexGuard<'_, Halves> {
+        // Nothing that panics half-way leaves a half unusable: the stream is given up anyway.
+        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`TcpStream::try_recv`](crate::TcpStream::try_recv).
+    ///
+    /// # Safety
+    /// Every entry must describe memory that is valid for writes of its length and that nothing else touches during the call.
+    pub unsafe fn try_recv(&self, buffers: &mut [libc::iovec]) -> io::Result<usize> {
+        let receive = &mut self.halves().receive;
+        let mut received = 0;
+        for buffer in buffers {
+            let mut filled = 0;
+            while filled < buffer.iov_len {
+                let Some(chunk) = receive.chunk(&mut Context::from_waker(Waker::noop())) else {
+                    return if received > 0 { Ok(received) } else { receive.end() };
+                };
+                let len = chunk.len().min(buffer.iov_len - filled);
+                // SAFETY: the caller vouches for the buffer, of which `len` bytes are left behind `filled`.
+                unsafe { buffer.iov_base.cast::<u8>().add(filled).copy_from_nonoverlapping(chunk.as_ptr(), len) };
+                receive.consume(len);
+                filled += len;
+                received += len;
+            }
+        }
+        Ok(received)
+    }
+
+    /// Sends from `buffers`, in order. With `more`, bytes may wait for those that follow at once.
+    pub fn try_send(&self, buffers: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let send = &mut self.halves().send;
+        send.make_room(&self.connection)?;
+        let mut sent = 0;
+        for buffer in buffers {
+            let len = buffer.len().min(GATHER_LEN - send.gathered.len());
+            send.gathered.extend_from_slice(&buffer[..len]);
+            sent += len;
+        }
+        send.hand_over_unless(more, &self.connection)?;
+        Ok(sent)
+    }
+
+    /// Sends `len` bytes of `file` from `offset`, or what fits. `Ok(0)` means that the file ends before `offset`.
+    pub fn try_send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        let send = &mut self.halves().send;
+        send.make_room(&self.connection)?;
+        let begin = send.gathered.len();
+        send.gathered.resize(begin + len.min(GATHER_LEN - begin), 0);
+        let read = file.read_at(&mut send.gathered[begin..], offset);
+        send.gathered.truncate(begin + read.as_ref().map_or(0, |read| *read));
+        let read = read?;
+        send.hand_over_unless(false, &self.connection)?;
+        Ok(read)
+    }
+
+    /// Lets bytes gather until uncorked.
+    pub fn set_cork(&self, corked: bool) -> io::Result<()> {
+        let send = &mut self.halves().send;
+        send.corked = corked;
+        send.hand_over_unless(corked, &self.connection)
+    }
+
+    /// Gives the connection what was gathered; answers whether it took everything.
+    pub fn flush(&self) -> io::Result<bool> {
+        let send = &mut self.halves().send;
+        match send.poll_flush(&self.connection, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
+    }
+
+    /// Ready when [`QuicStream::try_recv`] may make progress.
+    pub fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let receive = &mut self.halves().receive;
+        if receive.chunk(cx).is_some() || receive.has_ended() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// Ready when everything sent before was taken, and more may be sent.
+    pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.halves().send.poll_flush(&self.connection, cx)
+    }
+
+    /// Round-trip time, window, losses and packet size of this path.
+    pub fn stats(&self) -> io::Result<StreamStats> {
+        let stats = self.connection.path_stats(PathId::ZERO).ok_or(io::ErrorKind::NotConnected)?;
+        Ok(StreamStats::of_quic(&stats))
+    }
+}
+
+impl Drop for QuicStream {
+    fn drop(&mut self) {
+        let send = &mut self.halves().send;
+        let Some(mut lanes) = send.lanes.take() else { return };
+        let (gathered, handing_over) = (std::mem::take(&mut send.gathered), std::mem::take(&mut send.handing_over));
+        let (connection, driver) = (self.connection.clone(), Arc::clone(&self.driver));
+        self.driver.handle().spawn(async move {
+            let deliver = async {
+                for mut bytes in [handing_over, gathered.freeze()] {
+                    while !bytes.is_empty() {
+                        poll_fn(|cx| lanes.poll_write(cx, &mut bytes)).await?;
+                    }
+                }
+                lanes.deliver().await;
+                io::Result::Ok(())
+            };
+            // Whether all arrived or the other side is gone: this connection ends.
+            let _ = tokio::time::timeout(LINGER, deliver).await;
+            CloseCode::Done.close(&connection, "done");
+            drop(driver);
+        });
+    }
+}
+
+struct Sending {
+    /// There until the stream is dropped.
+    lanes: Option<SendLanes>,
+    /// Bytes that wait for company.
+    gathered: BytesMut,
+    /// Bytes that the connection had no room for.
+    handing_over: Bytes,
+    corked: bool,
+    /// Bytes to be written before the congestion window is looked at again.
+    until_look: u64,
+}
+
+impl Sending {
+    /// Makes sure that something can be gathered, or answers `WouldBlock`.
+    fn make_room(&mut self, connection: &noq::Connection) -> io::Result<()> {
+        if self.handing_over.is_empty() && self.gathered.len() < GATHER_LEN {
+            return Ok(());
+        }
+        match self.poll_flush(connection, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Gives the connection what was gathered, unless it is to wait for more and has room to.
+    fn hand_over_unless(&mut self, more: bool, connection: &noq::Connection) -> io::Result<()> {
+        if (more || self.corked) && self.gathered.len() < GATHER_LEN {
+            return Ok(());
+        }
+        match self.poll_flush(connection, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            // Taken all the same: `flush` and `poll_send_ready` go on.
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    fn poll_flush(&mut self, connection: &noq::Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(lanes) = &mut self.lanes else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        loop {
+            if self.handing_over.is_empty() {
+                if self.gathered.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                self.handing_over = self.gathered.split().freeze();
+            }
+            if self.until_look == 0 {
+                fit_window(connection);
+                self.until_look = WINDOW_LOOK_BYTES;
+            }
+            match lanes.poll_write(cx, &mut self.handing_over) {
+                Poll::Ready(Ok(written)) => self.until_look = self.until_look.saturating_sub(written as u64),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// The connection takes two congestion windows ahead: one that is under way, one that is next. More would only be stale.
+fn fit_window(connection: &noq::Connection) {
+    if let Some(stats) = connection.path_stats(PathId::ZERO) {
+        connection.set_send_window((2 * stats.cwnd).clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX));
+    }
+}
