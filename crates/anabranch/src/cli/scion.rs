@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anabranch_asnet::link::LinkShape;
+use anabranch_asnet::topology::set_property;
 use anabranch_paths::{Acl, PathIdPrefix, Preference, Sequence};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
@@ -61,6 +63,9 @@ pub struct PingFlags {
     /// Time between two requests, such as 200ms or 1s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::parse_time)]
     pub interval: Duration,
+    /// How long to wait for each answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::parse_time)]
+    pub timeout: Duration,
     #[command(flatten)]
     pub path: PathFlags,
     /// Print one JSON event a line
@@ -122,6 +127,9 @@ pub struct NetLinkFlags {
     /// Where the network's `net up` listens
     #[arg(long, value_name = "ADDR", default_value = CONTROL_ADDRESS)]
     pub control: SocketAddr,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What `net link` does.
@@ -146,8 +154,10 @@ pub struct NetCheckFlags {
     pub json: bool,
 }
 
+/// A property of a link, where it is one: what the network would refuse is told before it is asked.
 fn key_value(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
-    pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .ok_or_else(|| "write KEY=VALUE, as in delay=20ms".to_owned())
+    let (key, value) = pair.ok_or("write KEY=VALUE, as in delay=20ms")?;
+    set_property(&mut LinkShape::default(), key, value).map_err(|error| error.to_string())?;
+    Ok((key.to_owned(), value.to_owned()))
 }
