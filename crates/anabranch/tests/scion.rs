@@ -4,8 +4,9 @@ mod common;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -344,6 +345,14 @@ fn policies_choose_paths() {
     let (code, out, stderr) =
         net.run_in(from, &["ping", &net.host(to), "-c", "1", "--sequence", "0 1-ff00:0:110 2-ff00:0:210 0"]);
     assert!(code == 0 && out.contains("2-ff00:0:210"), "{out} {stderr}");
+    let mut asked = plain(net.dir.path());
+    asked.env("SCION_DAEMON_ADDRESS", net.daemon(from)).args(["ping", &net.host(to), "--interactive", "-c", "1"]);
+    let mut asked = asked.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    asked.stdin.take().unwrap().write_all(b"99\n1\n").unwrap();
+    let asked = asked.wait_with_output().unwrap();
+    let (out, list) = (String::from_utf8(asked.stdout).unwrap(), String::from_utf8(asked.stderr).unwrap());
+    assert!(asked.status.success() && out.contains(all[1]["path"].as_str().unwrap()), "{out} {list}");
+    assert!(list.starts_with("13 paths from") && list.contains("path (number or id): "), "{list}");
     let (code, _, stderr) = net.run_in(from, &["paths", to, "--acl", "-"]);
     assert!(code == 6 && stderr.contains("the policy forbids every path"), "{stderr}");
 }
