@@ -308,9 +308,7 @@ impl Routes {
             self.refresh(id, from, back);
             return Ok(id);
         }
-        if self.learned_count == LEARNED_MAX {
-            self.sweep(now_ms);
-        }
+        self.sweep(now_ms);
         if self.learned_count == LEARNED_MAX {
             return Err(Dropped::RoutesFull);
         }

@@ -160,7 +160,7 @@ impl EchoBudget {
         Self { left: ECHO_RATE_MAX, filled: now }
     }
 
-    fn take(&mut self, now: Instant) -> bool {
+    pub(super) fn take(&mut self, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.filled).min(Duration::from_secs(1));
         let earned = elapsed.as_micros() as u64 * u64::from(ECHO_RATE_MAX) / 1_000_000;
         if earned > 0 {
