@@ -2,5 +2,6 @@
 
 pub mod control;
 pub mod link;
+pub mod network;
 pub mod router;
 pub mod topology;

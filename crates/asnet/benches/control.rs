@@ -1,11 +1,14 @@
-//! How long a daemon takes to find paths: a full mesh of ten core ASes, a leaf below each two of them.
+//! How long a daemon takes to find paths, and a network to start: a full mesh of ten core ASes, a leaf below each two of
+//! them.
 //!
-//! `cargo bench -p anabranch-asnet --bench lookup`. The first lookup also finds the segments; the bound is 50 ms for any.
+//! `cargo bench -p anabranch-asnet --bench control`. The first lookup also finds the segments; the bound is 50 ms for any
+//! lookup, and one second for the start of these 20 ASes.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use anabranch_asnet::control::{ControlPlane, Keys, Options, SECRET_LEN};
+use anabranch_asnet::network::{self, Network};
 use anabranch_asnet::topology::Topology;
 use anabranch_paths::IsdAs;
 
@@ -13,7 +16,7 @@ const CORES: usize = 10;
 const ROUNDS: usize = 50;
 
 fn main() {
-    let mut text = String::new();
+    let mut text = String::from("network = '127.80.0.0'\n");
     for a in 1..=CORES {
         text += &format!("[as.'1-{a}']\ncore = true\n[as.'1-{}']\n", 100 + a);
     }
@@ -53,4 +56,12 @@ fn main() {
             plane.segments(number(local), number(src), number(dst), SystemTime::now()).expect("a valid request");
         println!("{what}: {} in {:.1} ms the first time", found.1.len(), start.elapsed().as_secs_f64() * 1e3);
     }
+    let start = Instant::now();
+    let network =
+        Network::start(Topology::clone(&topology), network::Options::default()).expect("the addresses are free");
+    let count = network.ases().count();
+    println!("{count} ASes started in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    let start = Instant::now();
+    drop(network);
+    println!("and stopped in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
 }
