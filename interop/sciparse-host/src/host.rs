@@ -78,7 +78,9 @@ impl Host {
         let packet = encode(ScionScmpPacket::new(from, to, path.dp_path().to_model(), request.into()))?;
         self.ask(&packet, SCMP_PORT, |answer| match answer {
             ClassifiedPacket::Scmp(answer) => match answer.payload {
-                ScmpMessage::EchoReply(reply) if (reply.identifier, reply.sequence_number) == (identifier, SEQUENCE) => {
+                ScmpMessage::EchoReply(reply)
+                    if (reply.identifier, reply.sequence_number) == (identifier, SEQUENCE) =>
+                {
                     Some(reply.data == payload)
                 }
                 _ => None,

@@ -69,7 +69,9 @@ impl Daemon {
         let found = self.runtime.block_on(self.client.paths(request)).map_err(|error| anyhow!("paths: {error}"))?;
         let paths = found.into_owned().paths.into_iter();
         paths
-            .map(|path| ScionPath::try_from_rpc(path, self.home, destination).map_err(|error| anyhow!("a path: {error}")))
+            .map(|path| {
+                ScionPath::try_from_rpc(path, self.home, destination).map_err(|error| anyhow!("a path: {error}"))
+            })
             .collect()
     }
 
@@ -132,7 +134,8 @@ impl Daemon {
 }
 
 fn config(address: &str) -> Result<ClientConfig> {
-    let uri = format!("http://{address}").parse::<http::Uri>().with_context(|| format!("`{address}` is no host:port"))?;
+    let uri =
+        format!("http://{address}").parse::<http::Uri>().with_context(|| format!("`{address}` is no host:port"))?;
     Ok(ClientConfig::new(uri).with_default_timeout(TIMEOUT))
 }
 

@@ -104,9 +104,7 @@ fn payload(path: &ScionPath) -> Vec<u8> {
 /// The interfaces of a path, as in 1-ff00:0:110#1,1-ff00:0:111#41; a dash inside one AS.
 fn hops(path: &ScionPath) -> String {
     let interfaces = path.metadata().and_then(|metadata| metadata.interfaces.as_deref()).unwrap_or_default();
-    let joined: Vec<String> = interfaces
-        .iter()
-        .map(|each| format!("{}#{}", each.interface.isd_asn, each.interface.id))
-        .collect();
+    let joined: Vec<String> =
+        interfaces.iter().map(|each| format!("{}#{}", each.interface.isd_asn, each.interface.id)).collect();
     if joined.is_empty() { "-".into() } else { joined.join(",") }
 }

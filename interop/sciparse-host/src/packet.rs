@@ -4,13 +4,13 @@
 //! do not look at them, end hosts must. Its digest is sound, so they are computed here.
 
 use anyhow::{Result, anyhow, ensure};
+use sciparse::checksum::ChecksumDigest;
 use sciparse::core::convert::TryFromView;
 use sciparse::core::encode::WireEncode;
 use sciparse::header::model::AddressHeader;
 use sciparse::packet::model::{ScionPacket, ScionRawPacket};
 use sciparse::payload::ProtocolNumber;
 use sciparse::payload::encode::PayloadEncode;
-use sciparse::checksum::ChecksumDigest;
 
 /// The packet's bytes.
 pub fn encode<T: PayloadEncode>(packet: ScionPacket<T>) -> Result<Vec<u8>> {
