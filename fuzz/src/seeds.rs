@@ -31,7 +31,8 @@ fn main() -> io::Result<()> {
     write(&corpus, "wire", &wire())?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;
-    write(&corpus, "scmp", &scmp())
+    write(&corpus, "scmp", &scmp())?;
+    write(&corpus, "scion_socket", &scion_socket())
 }
 
 fn write(corpus: &Path, target: &str, samples: &[Vec<u8>]) -> io::Result<()> {
@@ -373,5 +374,39 @@ fn scmp() -> Vec<Vec<u8>> {
         samples.push(Packet::parse(&out).expect("a packet").payload().to_vec());
         samples.push(out);
     }
+    samples
+}
+
+/// Packets for the target's socket, one after the other: data, an echo request, an error about a packet of its own.
+fn scion_socket() -> Vec<Vec<u8>> {
+    let isd_as = "1-ff00:0:110".parse().expect("an ISD-AS");
+    let [own, other] = [1, 2].map(|host| Address::new(isd_as, std::net::IpAddr::from([10, 0, 0, host])));
+    let fields =
+        |source, destination| HeaderFields { source, destination, path: PathRef::Empty, flow_id: 1, traffic_class: 0 };
+    let datagram = |fields: &HeaderFields<'_>, source, destination| {
+        let template = HeaderTemplate::new(fields, Ports { source, destination }).expect("a template");
+        let mut packet = vec![0; template.header_len()];
+        template.write(5, checksum::sum(b"hello"), &mut packet).expect("it fits");
+        packet.extend(b"hello");
+        packet
+    };
+    let to_us = fields(other, own);
+    let data = datagram(&to_us, 31000, 443);
+    let quote = datagram(&fields(own, other), 443, 31000);
+    let messages = [
+        Scmp::EchoRequest { id: EchoId { identifier: 31000, sequence: 1 }, data: b"data" },
+        Scmp::DestinationUnreachable { code: UnreachableCode::PORT, quote: &quote },
+    ];
+    let mut packets = vec![data];
+    packets.extend(messages.iter().map(|message| {
+        let mut packet = vec![0; 1500];
+        let len = message.write(&to_us, &mut packet).expect("it fits");
+        packet.truncate(len);
+        packet
+    }));
+    packets.extend(scion_packet());
+    let framed = |packet: &Vec<u8>| [&(packet.len() as u16).to_be_bytes(), packet.as_slice()].concat();
+    let mut samples: Vec<_> = packets.iter().map(framed).collect();
+    samples.push(samples.concat());
     samples
 }

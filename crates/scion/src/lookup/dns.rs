@@ -46,7 +46,7 @@ pub(super) enum DnsError {
 
 /// What a message says to our question.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     /// The strings of each TXT record, joined. Empty too where the name does not exist.
     Texts(Vec<Vec<u8>>),
     /// Too long for UDP.
@@ -119,7 +119,7 @@ async fn ask_tcp(query: &[u8], server: SocketAddr) -> Result<Vec<Vec<u8>>, DnsEr
 }
 
 /// The question for TXT records of `name`, which has labels of at most 63 bytes.
-pub(super) fn query(id: u16, name: &str) -> Vec<u8> {
+pub fn query(id: u16, name: &str) -> Vec<u8> {
     const RECURSION_DESIRED: u16 = 0x0100;
     let header = [id, RECURSION_DESIRED, 1, 0, 0, 0];
     let mut message: Vec<u8> = header.iter().flat_map(|field| field.to_be_bytes()).collect();
@@ -133,7 +133,7 @@ pub(super) fn query(id: u16, name: &str) -> Vec<u8> {
 }
 
 /// What `message` answers to `query`; `None` if it does not.
-pub(super) fn parse(message: &[u8], query: &[u8]) -> Option<Answer> {
+pub fn parse(message: &[u8], query: &[u8]) -> Option<Answer> {
     const RESPONSE: u8 = 0x80;
     const TRUNCATED: u8 = 0x02;
     const NXDOMAIN: u8 = 3;
@@ -206,5 +206,68 @@ impl<'a> Reader<'a> {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn resolv_conf_names_servers() {
+        let text = "# none\nsearch example\nnameserver 10.0.0.1\nnameserver fd00::1 # two\nnameserver x\n;nameserver 1.1.1.1\n\
+                    nameserver 10.0.0.2\nnameserver 10.0.0.3";
+        let found: Vec<String> = servers(text).iter().map(SocketAddr::to_string).collect();
+        assert_eq!(found, ["10.0.0.1:53", "[fd00::1]:53", "10.0.0.2:53"], "as many as the limit");
+    }
+
+    /// An answer with a name of `labels` labels and `records` records.
+    fn answer(query: &[u8], labels: usize, records: u16) -> Vec<u8> {
+        let mut message = [&query[..2], &[0x81, 0x80, 0, 1], &records.to_be_bytes(), &[0; 4], &query[12..]].concat();
+        for _ in 0..records {
+            message.extend(b"\x01a".repeat(labels));
+            message.extend([0, 0, 16, 0, 1, 0, 0, 0, 60, 0, 2, 1, b'x']);
+        }
+        message
+    }
+
+    #[test]
+    fn names_and_records_are_limited() {
+        let query = query(7, "a.example");
+        let texts = |labels, records| parse(&answer(&query, labels, records), &query);
+        assert_eq!(texts(LABELS_MAX, 1), Some(Answer::Texts(vec![b"x".to_vec()])));
+        assert_eq!(texts(LABELS_MAX + 1, 1), None);
+        let count = |records| match texts(1, records) {
+            Some(Answer::Texts(texts)) => texts.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((count(RECORDS_MAX as u16), count(RECORDS_MAX as u16 + 1)), (RECORDS_MAX, RECORDS_MAX));
+    }
+
+    #[test]
+    fn only_our_question_is_answered() {
+        let ours = query(7, "a.example");
+        assert!(parse(&answer(&ours, 1, 1), &ours).is_some());
+        assert!(parse(&answer(&query(7, "A.ExAmple"), 1, 1), &ours).is_some());
+        assert!(parse(&answer(&query(8, "a.example"), 1, 1), &ours).is_none());
+        assert!(parse(&answer(&query(7, "b.example"), 1, 1), &ours).is_none());
+        assert!(parse(&ours, &ours).is_none(), "a question is no answer");
+    }
+
+    proptest! {
+        #[test]
+        fn changed_answers_never_panic(at in 0usize..200, with: u8, cut in 0usize..200, tail: Vec<u8>) {
+            let query = query(7, "a.example");
+            let mut message = answer(&query, 3, 4);
+            let at = at % message.len();
+            message[at] = with;
+            let _ = parse(&message, &query);
+            message.truncate(cut);
+            let _ = parse(&message, &query);
+            message.extend(tail);
+            let _ = parse(&message, &query);
+        }
     }
 }

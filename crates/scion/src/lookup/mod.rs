@@ -17,7 +17,7 @@
 
 pub mod convert;
 mod daemon;
-mod dns;
+pub mod dns;
 mod driver;
 mod error;
 pub mod manager;
