@@ -54,11 +54,12 @@ pub struct Pocket {
 
 impl Pocket {
     /// Starts it, on ports of its own choice. SCMP messages that the network sends to `asker`, a host of any AS, get checksums
-    /// that hold.
+    /// that hold. At `responder`, in any AS, it answers echo requests itself. (To other hosts it takes them at the port that is
+    /// their identifier, where nobody waits for them.)
     ///
     /// # Errors
     /// When it cannot have its sockets.
-    pub async fn start(asker: IpAddr) -> Result<Self> {
+    pub async fn start(asker: IpAddr, responder: IpAddr) -> Result<Self> {
         scion_sdk_utils::rustls::select_ring_crypto_provider();
         let mut topology = ScionTopologyBuilder::new();
         let mut interfaces: BTreeMap<IsdAsn, Vec<NonZeroU16>> = BTreeMap::new();
@@ -77,6 +78,7 @@ impl Pocket {
         }
         let mut state = PocketScionState::new(Utc::now());
         state.set_topology(topology.build()?);
+        state.enable_global_scmp_echo_responder(responder.into());
         let repaired = Arc::new(Repaired::new(asker)?);
         for (isd_as, ids) in interfaces {
             state.add_router(isd_as, ids, Vec::new(), BTreeMap::new());
@@ -115,6 +117,13 @@ impl Pocket {
             Ok(passed.map(|each| interface(each.interface.id, each.interface.isd_asn)).collect())
         });
         interfaces.collect()
+    }
+
+    /// Whether a path passes one of the peering links.
+    pub fn crosses_peering(interfaces: &[Interface]) -> bool {
+        let peering = LINKS.iter().filter(|link| link.contains(" peer "));
+        let ends: Vec<&str> = peering.flat_map(|link| link.split(" peer ")).collect();
+        interfaces.iter().any(|interface| ends.contains(&interface.to_string().as_str()))
     }
 
     /// Takes the link at an interface down, or up again.
