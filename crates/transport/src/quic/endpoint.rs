@@ -27,8 +27,8 @@ const HANDSHAKES_MAX: usize = 256;
 const HANDSHAKES_TRUSTED: usize = 64;
 /// Streams that wait to be accepted; callers beyond are turned away.
 const ACCEPTED_MAX: usize = 64;
-/// Kernel buffers, in bytes: what a gigabit brings while the thread is busy with one batch, many times over.
-const SOCKET_BUFFER: libc::c_int = 8 * 1024 * 1024;
+/// Kernel buffers, in bytes: as much as one connection's window may send at once.
+const SOCKET_BUFFER: libc::c_int = 32 * 1024 * 1024;
 /// How long closing waits for what was written to arrive.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Headers of UDP and of IPv4 or IPv6, in bytes.

@@ -159,6 +159,9 @@ impl QuicStream {
         self.halves().send.poll_flush(&self.connection, cx)
     }
 
+    /// x
+    pub fn debug_stats(&self) -> String { format!("{:?}", self.connection.path_stats(PathId::ZERO)) }
+
     /// Round-trip time, window, losses and packet size of this path.
     pub fn stats(&self) -> io::Result<StreamStats> {
         let stats = self.connection.path_stats(PathId::ZERO).ok_or(io::ErrorKind::NotConnected)?;
