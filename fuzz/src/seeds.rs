@@ -14,6 +14,11 @@ use anabranch_content::hash::sha256;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::merkle::HashRequest;
 use anabranch_content::storage::{FileRecord, Lease, Resume, Stamp};
+use anabranch_scion_wire::scmp::{EchoId, Message as Scmp, ProblemCode, UnreachableCode};
+use anabranch_scion_wire::{
+    Address, DataplanePath, HeaderFields, HeaderTemplate, HopField, InfoField, OneHopPath, Packet, PathRef,
+    PathSegment, Ports, Service, checksum,
+};
 
 fn main() -> io::Result<()> {
     let corpus = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| "corpus".into()));
@@ -23,7 +28,9 @@ fn main() -> io::Result<()> {
     write(&corpus, "tracker", &tracker())?;
     write(&corpus, "resume", &resume())?;
     write(&corpus, "wire", &wire())?;
-    write(&corpus, "extension", &extension())
+    write(&corpus, "extension", &extension())?;
+    write(&corpus, "scion_packet", &scion_packet())?;
+    write(&corpus, "scmp", &scmp())
 }
 
 fn write(corpus: &Path, target: &str, samples: &[Vec<u8>]) -> io::Result<()> {
@@ -266,4 +273,82 @@ fn extension() -> Vec<Vec<u8>> {
         with_choice(4, &honest),
         with_choice(4, &liar),
     ]
+}
+
+/// UDP over every kind of path, between every kind of address.
+fn scion_packet() -> Vec<Vec<u8>> {
+    let hop = |cons_ingress, cons_egress| HopField {
+        ingress_alert: false,
+        egress_alert: true,
+        exp_time: 63,
+        cons_ingress,
+        cons_egress,
+        mac: [1, 2, 3, 4, 5, 6],
+    };
+    let info = |cons_dir, peering| InfoField { peering, cons_dir, seg_id: 7, timestamp_s: 1_700_000_000 };
+    let (up, core, down) = ([hop(1, 0), hop(2, 3), hop(0, 4)], [hop(5, 0), hop(0, 6)], [hop(0, 7), hop(8, 0)]);
+    let segment = |cons_dir, peering, hops| PathSegment { info: info(cons_dir, peering), hops };
+    let built = |segments: &[PathSegment<'_>]| DataplanePath::build(segments).expect("a path");
+    let whole = built(&[segment(false, false, &up), segment(false, false, &core), segment(true, false, &down)]);
+    let peering = built(&[segment(false, true, &up[..1]), segment(true, true, &down)]);
+    let one_hop = OneHopPath::build(info(true, false), up[1]);
+    let paths = [
+        PathRef::Empty,
+        PathRef::Standard(whole.view()),
+        PathRef::Standard(peering.view()),
+        PathRef::OneHop(OneHopPath::parse(&one_hop).expect("a path")),
+    ];
+    let isd_as = "1-ff00:0:110".parse().expect("an ISD-AS");
+    let addresses = [
+        Address::new(isd_as, std::net::IpAddr::from([10, 0, 0, 1])),
+        Address::new(isd_as, std::net::IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])),
+        Address::new(isd_as, Service::CONTROL),
+    ];
+    let mut samples = Vec::new();
+    for (path, ends) in paths.into_iter().zip([[0, 0], [0, 1], [1, 0], [0, 2]]) {
+        let [source, destination] = ends.map(|end: usize| addresses[end]);
+        let fields = HeaderFields { source, destination, path, flow_id: 1, traffic_class: 0 };
+        let template = HeaderTemplate::new(&fields, Ports { source: 31000, destination: 443 }).expect("a template");
+        let mut packet = vec![0; template.header_len()];
+        template.write(5, checksum::sum(b"hello"), &mut packet).expect("it fits");
+        packet.extend(b"hello");
+        samples.push(packet);
+    }
+    samples
+}
+
+/// Every message, alone and in a packet; errors quote one of the packets above.
+fn scmp() -> Vec<Vec<u8>> {
+    let packets = scion_packet();
+    let quote = packets[1].as_slice();
+    let id = EchoId { identifier: 31000, sequence: 1 };
+    let header = Packet::parse(&packets[1]).expect("a packet");
+    let isd_as = header.header().source_as();
+    let fields = HeaderFields {
+        source: header.header().destination().expect("an address"),
+        destination: header.header().source().expect("an address"),
+        path: PathRef::Empty,
+        flow_id: 1,
+        traffic_class: 0,
+    };
+    let messages = [
+        Scmp::DestinationUnreachable { code: UnreachableCode::PORT, quote },
+        Scmp::PacketTooBig { mtu: 1400, quote },
+        Scmp::ParameterProblem { code: ProblemCode::HOP_MAC, pointer: 80, quote },
+        Scmp::ExternalInterfaceDown { isd_as, interface: 5, quote },
+        Scmp::InternalConnectivityDown { isd_as, ingress: 5, egress: 6, quote },
+        Scmp::EchoRequest { id, data: b"data" },
+        Scmp::EchoReply { id, data: b"data" },
+        Scmp::TracerouteRequest { id },
+        Scmp::TracerouteReply { id, isd_as, interface: 5 },
+    ];
+    let mut samples = vec![quote.to_vec()];
+    for message in messages {
+        let mut out = vec![0; 2000];
+        let len = message.write(&fields, &mut out).expect("it fits");
+        out.truncate(len);
+        samples.push(Packet::parse(&out).expect("a packet").payload().to_vec());
+        samples.push(out);
+    }
+    samples
 }

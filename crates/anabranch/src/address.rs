@@ -47,7 +47,10 @@ impl PeerAddress {
     /// All addresses it stands for.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
         match self {
-            Self::Endpoint(endpoint) => Ok(vec![endpoint.socket_addr()]),
+            Self::Endpoint(endpoint) => match endpoint.as_ip() {
+                Some(address) => Ok(vec![address]),
+                None => Err(Failure::new(Code::Usage, not_ip(*endpoint))),
+            },
             Self::Name(host, port) => {
                 (host.as_str(), *port).to_socket_addrs().map(Iterator::collect).map_err(|error| {
                     let message =
@@ -57,6 +60,16 @@ impl PeerAddress {
             }
         }
     }
+}
+
+/// For flags whose value can only be an address of plain IP.
+pub fn ip_only(text: &str) -> Result<Endpoint, String> {
+    let endpoint: Endpoint = text.parse().map_err(|error: EndpointError| error.to_string())?;
+    if endpoint.as_ip().is_some() { Ok(endpoint) } else { Err(not_ip(endpoint)) }
+}
+
+fn not_ip(endpoint: Endpoint) -> String {
+    format!("{endpoint} is a SCION address, and only IP addresses are reached from here: give IPv4:port or [IPv6]:port")
 }
 
 /// Where others on the network reach `listening`: the same, or this host's addresses where it listens on all of them.
@@ -96,6 +109,15 @@ mod tests {
         {
             assert!(text.parse::<PeerAddress>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn scion_addresses_are_told_from_mistakes() {
+        let peer: PeerAddress = "1-ff00:0:110,10.0.0.1:80".parse().unwrap();
+        let refusal = format!("{:?}", peer.resolve().unwrap_err());
+        assert!(refusal.contains("[1-ff00:0:110,10.0.0.1]:80 is a SCION address"), "{refusal}");
+        assert!(ip_only("[1-ff00:0:110,10.0.0.1]:80").is_err_and(|error| error.contains("IPv4:port")));
+        assert!(ip_only("192.0.2.7:1").is_ok());
     }
 
     #[test]

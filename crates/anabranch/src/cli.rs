@@ -11,7 +11,7 @@ use anabranch_paths::Endpoint;
 use clap::builder::{BoolishValueParser, PossibleValue};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::address::PeerAddress;
+use crate::address::{PeerAddress, ip_only};
 use crate::patterns::FilePattern;
 use crate::units::{Rate, Size};
 
@@ -120,7 +120,7 @@ pub struct SessionFlags {
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
     pub peer: Vec<PeerAddress>,
     /// Address to listen on, port 0 for any; may be given several times [default: [::]:6881, or any port when that is taken]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = ip_only)]
     pub listen: Vec<Endpoint>,
     /// Most bytes per second to receive, such as 500K, 10M or 1.5MiB (K is 1000, KiB 1024)
     #[arg(long, value_name = "RATE")]
@@ -233,7 +233,7 @@ pub struct VerifyFlags {
 #[derive(Debug, Args)]
 pub struct TrackerFlags {
     /// Address to listen on, for TCP and UDP; port 0 for any
-    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:6969")]
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:6969", value_parser = ip_only)]
     pub listen: Endpoint,
     /// Print the address as a JSON event
     #[arg(long)]

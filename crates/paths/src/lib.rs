@@ -15,11 +15,17 @@
 //! ```
 
 mod endpoint;
+mod id;
 mod isd_as;
+mod overlap;
 mod path;
 mod scion;
+#[cfg(test)]
+mod testing;
 
-pub use endpoint::{Endpoint, EndpointError};
+pub use endpoint::{ENDPOINT_TEXT_BYTES_MAX, Endpoint, EndpointError, ScionAddr};
+pub use id::{PathId, PathIdError, PathIdPrefix};
 pub use isd_as::{Interface, IsdAs, IsdAsError};
-pub use path::{Path, PathId, PathPeer};
-pub use scion::{LinkKind, ScionPath};
+pub use overlap::{Overlap, deduplicate, sort};
+pub use path::{Path, PathPeer};
+pub use scion::{Hop, Latency, LinkKind, ScionPath};

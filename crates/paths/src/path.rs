@@ -1,37 +1,21 @@
 //! What a path is, and its identity.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
-use crate::Endpoint;
-
-/// Bytes of a [`PathId`]: enough that two of the paths one node ever sees never collide.
-const PATH_ID_LEN: usize = 16;
-
-/// The identity of a path: a hash of the ordered list of things it passes. Stable across refresh and restarts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PathId([u8; PATH_ID_LEN]);
-
-impl fmt::Display for PathId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0[..6].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for PathId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PathId({self})")
-    }
-}
+use crate::{Endpoint, Overlap, PathId, ScionPath};
 
 /// One way to reach a host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+///
+/// Paths are equal that take the same way between the same hosts: a refreshed path equals its predecessor.
+#[derive(Clone, Debug)]
 pub struct Path {
     id: PathId,
     local: IpAddr,
     remote: IpAddr,
+    scion: Option<Arc<ScionPath>>,
 }
 
 impl Path {
@@ -39,20 +23,15 @@ impl Path {
     /// Ports are no part of it: they say who is at the end of a path, not which way it takes.
     pub fn ip(local: IpAddr, remote: IpAddr) -> Self {
         let (local, remote) = (local.to_canonical(), remote.to_canonical());
-        let mut hash = Sha256::new();
-        hash.update(b"anabranch path v1: ip\0");
-        for address in [local, remote] {
-            match address {
-                IpAddr::V4(v4) => hash.update([&[4], v4.octets().as_slice()].concat()),
-                IpAddr::V6(v6) => hash.update([&[6], v6.octets().as_slice()].concat()),
-            }
-        }
-        let mut id = [0; PATH_ID_LEN];
-        id.copy_from_slice(&hash.finalize()[..PATH_ID_LEN]);
-        Self { id: PathId(id), local, remote }
+        Self { id: PathId::of_ip(local, remote), local, remote, scion: None }
     }
 
-    /// The identity that survives refresh.
+    /// The path through SCION from the host `local` of its source AS to the host `remote` of its destination AS.
+    pub fn scion(local: IpAddr, remote: IpAddr, path: Arc<ScionPath>) -> Self {
+        Self { id: path.id(), local: local.to_canonical(), remote: remote.to_canonical(), scion: Some(path) }
+    }
+
+    /// The identity that survives refresh. For SCION: of the way between the ASes, whichever hosts are at its ends.
     pub fn id(&self) -> PathId {
         self.id
     }
@@ -66,11 +45,42 @@ impl Path {
     pub fn remote(&self) -> IpAddr {
         self.remote
     }
+
+    /// What is known of the way through SCION; `None` over plain IP.
+    pub fn as_scion(&self) -> Option<&Arc<ScionPath>> {
+        self.scion.as_ref()
+    }
+
+    /// What this path and `other` have in common. Of plain IP only the ends are known.
+    pub fn overlap(&self, other: &Self) -> Overlap {
+        match (&self.scion, &other.scion) {
+            (Some(ours), Some(theirs)) => ours.overlap(theirs),
+            (None, None) => Overlap::of_ip((self.local, self.remote), (other.local, other.remote)),
+            _ => Overlap::default(),
+        }
+    }
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Self) -> bool {
+        (self.id, self.local, self.remote) == (other.id, other.local, other.remote)
+    }
+}
+
+impl Eq for Path {}
+
+impl Hash for Path {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.id, self.local, self.remote).hash(state);
+    }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} > {}", self.local, self.remote)
+        match &self.scion {
+            Some(path) => path.fmt(f),
+            None => write!(f, "{} > {}", self.local, self.remote),
+        }
     }
 }
 
@@ -99,14 +109,44 @@ impl fmt::Display for PathPeer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
 
     #[test]
-    fn identity_is_stable_and_tells_paths_apart() {
-        let path = |local: &str, remote: &str| Path::ip(local.parse().unwrap(), remote.parse().unwrap());
+    fn ip_identity_is_stable_and_tells_paths_apart() {
+        let path = |local: &str, remote: &str| Path::ip(address(local), address(remote));
         let first = path("10.0.0.1", "10.0.0.2");
         assert_eq!(first.id(), path("::ffff:10.0.0.1", "10.0.0.2").id());
         assert_ne!(first.id(), path("10.0.0.2", "10.0.0.1").id());
         // A changed value here would orphan every scoreboard and log that names paths.
-        assert_eq!(first.id().to_string(), path("10.0.0.1", "10.0.0.2").id().to_string());
+        assert_eq!(first.id().to_string(), "1dec194377b5");
+    }
+
+    #[test]
+    fn a_refreshed_path_is_the_same_path() {
+        let path = |scion: ScionPath, remote: &str| Path::scion(address("10.0.0.1"), address(remote), Arc::new(scion));
+        let before = testing::path("1-ff00:0:110 1>2 1-ff00:0:111");
+        let mut after = before.clone();
+        after.expiry += std::time::Duration::from_secs(3600);
+        after.dataplane = vec![7; 36];
+        assert_eq!(path(before.clone(), "10.0.0.2"), path(after.clone(), "10.0.0.2"));
+        // Another host of the same AS is another path-level peer over the same way.
+        assert_ne!(path(before.clone(), "10.0.0.2"), path(after.clone(), "10.0.0.3"));
+        assert_eq!(path(before, "10.0.0.2").id(), path(after, "10.0.0.3").id());
+    }
+
+    #[test]
+    fn paths_over_different_networks_share_nothing() {
+        let ip = Path::ip(address("10.0.0.1"), address("10.0.0.2"));
+        let scion = testing::path("1-ff00:0:110 1>2 1-ff00:0:111");
+        let scion = Path::scion(address("10.0.0.1"), address("10.0.0.2"), Arc::new(scion));
+        assert_eq!(ip.overlap(&scion), Overlap::default());
+        assert_eq!(ip.overlap(&ip), Overlap { interfaces: 2, links: 1 });
+        assert_eq!(scion.overlap(&scion), Overlap { interfaces: 2, links: 1 });
+        assert_eq!(ip.to_string(), "10.0.0.1 > 10.0.0.2");
+        assert_eq!(scion.to_string(), "1-ff00:0:110 1>2 1-ff00:0:111");
     }
 }

@@ -1,9 +1,11 @@
 //! What is known of a path through SCION networks.
 
+use std::cmp::Ordering;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::{Interface, IsdAs};
+use crate::{Interface, IsdAs, PathId};
 
 /// What joins two ASes, from the claims of the ASes on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,4 +45,135 @@ pub struct ScionPath {
     pub next_hop: Option<SocketAddr>,
     /// The path header as it stands in a packet of ours (type SCION); empty inside one AS.
     pub dataplane: Vec<u8>,
+}
+
+/// One AS on a path, with the interfaces that the path enters and leaves it by; zero at the path's ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hop {
+    /// The AS.
+    pub isd_as: IsdAs,
+    /// The interface that packets come in by, 0 in the first AS.
+    pub ingress: u16,
+    /// The interface that packets go out by, 0 in the last AS.
+    pub egress: u16,
+}
+
+/// What the ASes of a path claim of its latency in sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Latency {
+    /// What is claimed; of an incomplete claim, the path takes at least so long.
+    pub claimed: Duration,
+    /// Whether every link and every AS between two links has a claim.
+    pub complete: bool,
+}
+
+impl Ord for Latency {
+    /// Complete claims before incomplete ones: less than nothing is known of those.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (!self.complete, self.claimed).cmp(&(!other.complete, other.claimed))
+    }
+}
+
+impl PartialOrd for Latency {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.claimed.as_secs_f64() * 1e3;
+        match self {
+            Self { complete: true, .. } => write!(f, "{ms:.1} ms"),
+            Self { claimed: Duration::ZERO, .. } => write!(f, "unknown"),
+            _ => write!(f, ">{ms:.1} ms"),
+        }
+    }
+}
+
+impl ScionPath {
+    /// The identity that survives refresh.
+    pub fn id(&self) -> PathId {
+        PathId::of_scion(self.source, self.destination, &self.interfaces)
+    }
+
+    /// The ASes that it passes, both ends included.
+    pub fn hop_count(&self) -> usize {
+        self.interfaces.len() / 2 + 1
+    }
+
+    /// The ASes that it passes, in order; one inside an AS.
+    pub fn hops(&self) -> impl Iterator<Item = Hop> + '_ {
+        let entered = |link: usize| self.interfaces.get(2 * link + 1).copied();
+        (0..self.hop_count()).map(move |place| {
+            let egress = self.interfaces.get(2 * place).copied();
+            let ingress = place.checked_sub(1).and_then(entered);
+            let isd_as = ingress.or(egress).map_or(self.source, |interface| interface.isd_as);
+            Hop { isd_as, ingress: ingress.map_or(0, |i| i.id), egress: egress.map_or(0, |e| e.id) }
+        })
+    }
+
+    /// The links that it passes, in order: the interface that packets leave by, and the one they arrive at.
+    pub fn links(&self) -> impl Iterator<Item = (Interface, Interface)> + '_ {
+        self.interfaces.chunks_exact(2).map(|link| (link[0], link[1]))
+    }
+
+    /// The claimed latency from the first interface to the last one. Inside one AS nothing is claimed, and it counts as complete.
+    pub fn latency(&self) -> Latency {
+        let needed = self.interfaces.len().saturating_sub(1);
+        let claims = self.latency.iter().take(needed).flatten();
+        // Each claim comes from somebody else: they must not overflow in sum.
+        let claimed = claims.clone().fold(Duration::ZERO, |sum, claim| sum.saturating_add(*claim));
+        Latency { claimed, complete: claims.count() == needed }
+    }
+
+    /// The least claimed bandwidth on the way, in kbit/s; `None` where nobody claims. Unclaimed parts may be narrower.
+    pub fn bandwidth_kbps_min(&self) -> Option<u64> {
+        self.bandwidth_kbps.iter().flatten().copied().min()
+    }
+}
+
+impl fmt::Display for ScionPath {
+    /// As SCION's tools print hops: `1-ff00:0:110 1>2 1-ff00:0:111 3>1 1-ff00:0:112`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.source)?;
+        self.links().try_for_each(|(out, into)| write!(f, " {}>{} {}", out.id, into.id, into.isd_as))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::path;
+
+    use super::*;
+
+    #[test]
+    fn hops_carry_the_interfaces_of_their_as() {
+        let hop = |isd_as: &str, ingress, egress| Hop { isd_as: isd_as.parse().unwrap(), ingress, egress };
+        let three = path("1-1 1>2 1-2 3>4 2-3");
+        assert_eq!(three.hops().collect::<Vec<_>>(), [hop("1-1", 0, 1), hop("1-2", 2, 3), hop("2-3", 4, 0)]);
+        assert_eq!(three.hop_count(), 3);
+        assert_eq!(path("1-1").hops().collect::<Vec<_>>(), [hop("1-1", 0, 0)]);
+        // Half a link, which no honest daemon sends, is left out and breaks nothing.
+        let mut odd = three.clone();
+        odd.interfaces.pop();
+        assert_eq!(odd.hops().collect::<Vec<_>>(), [hop("1-1", 0, 1), hop("1-2", 2, 3)]);
+        assert_eq!(odd.to_string(), "1-1 1>2 1-2");
+    }
+
+    #[test]
+    fn claims_add_up_and_say_whether_they_are_whole() {
+        let mut path = path("1-1 1>2 1-2 3>4 1-3");
+        let latency = |path: &ScionPath| path.latency().to_string();
+        assert_eq!(latency(&path), "unknown");
+        path.latency = vec![Some(Duration::from_millis(10)), None, Some(Duration::from_micros(2500))];
+        assert_eq!(latency(&path), ">12.5 ms");
+        path.latency[1] = Some(Duration::ZERO);
+        assert_eq!(latency(&path), "12.5 ms");
+        path.latency[1] = Some(Duration::MAX);
+        assert_eq!(path.latency().claimed, Duration::MAX);
+        assert_eq!(path.bandwidth_kbps_min(), None);
+        path.bandwidth_kbps = vec![Some(7_000), None, Some(5_000)];
+        assert_eq!(path.bandwidth_kbps_min(), Some(5_000));
+    }
 }

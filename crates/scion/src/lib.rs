@@ -1,1 +1,3 @@
 //! A SCION end host: where paths come from, and sockets that send over them.
+
+pub mod socket;

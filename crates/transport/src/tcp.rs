@@ -25,8 +25,8 @@ pub struct TcpStream {
 impl TcpStream {
     /// Opens a connection to `endpoint`, from the local address `local` if one is given.
     pub async fn connect(endpoint: Endpoint, local: Option<IpAddr>) -> Result<Self, ConnectError> {
+        let remote = endpoint.as_ip().ok_or(ConnectError::NotIp(endpoint))?;
         let attempt = async {
-            let remote = endpoint.socket_addr();
             let socket =
                 if remote.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
             if let Some(local) = local {

@@ -2,6 +2,7 @@
 
 mod disk;
 mod many;
+mod router;
 mod transfer;
 
 use anabranch_testbed::Result;
@@ -18,6 +19,10 @@ pub enum Unit {
     Mebibytes,
     /// Payload rate; more is better.
     MegabitsPerSecond,
+    /// Packets, in thousands; more is better.
+    KilopacketsPerSecond,
+    /// CPU time of one step; less is better.
+    Nanoseconds,
 }
 
 impl Unit {
@@ -27,6 +32,8 @@ impl Unit {
             Self::Seconds => "seconds",
             Self::Mebibytes => "MiB",
             Self::MegabitsPerSecond => "Mbit/s",
+            Self::KilopacketsPerSecond => "1000 packets/s",
+            Self::Nanoseconds => "ns",
         }
     }
 }
@@ -59,7 +66,8 @@ fn contender(name: &'static str, run: fn(&mut Stage) -> Result<Sample>) -> Conte
 
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
-    use Unit::{Mebibytes, MegabitsPerSecond, Seconds};
+    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
+    use router::Passed;
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
     vec![
         spec(
@@ -169,6 +177,29 @@ pub fn all() -> Vec<Spec> {
                 contender("libtorrent, 300", |stage| many::libtorrent_crowd(stage, 300)),
                 contender("ours, 10", |stage| many::ours_crowd(stage, 10)),
                 contender("ours, 300", |stage| many::ours_crowd(stage, 300)),
+            ],
+        ),
+        spec(
+            "router",
+            "1200-byte payloads from a host through two border routers to another: packets delivered",
+            KilopacketsPerSecond,
+            Some("lost %"),
+            vec![
+                contender("bare relay, at will", |_| router::relayed(f64::INFINITY).map(Passed::rate)),
+                contender("ours, paced at 500", |_| router::routed(500e3).map(Passed::rate)),
+                contender("ours, paced at 750", |_| router::routed(750e3).map(Passed::rate)),
+                contender("ours, offered 1500", |_| router::routed(1500e3).map(Passed::rate)),
+                contender("ours, at will", |_| router::routed(f64::INFINITY).map(Passed::rate)),
+            ],
+        ),
+        spec(
+            "router-cpu",
+            "the same: CPU time of a router for a packet",
+            Nanoseconds,
+            Some("1000 packets/s"),
+            vec![
+                contender("bare relay", |_| router::relayed(500e3).map(Passed::cpu)),
+                contender("ours", |_| router::routed(500e3).map(Passed::cpu)),
             ],
         ),
     ]

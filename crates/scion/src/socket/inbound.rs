@@ -1,0 +1,289 @@
+//! From bytes that arrived to data on a route.
+//!
+//! Packets of one flow differ in their lengths, flow bits and checksum only, until the path is refreshed. So what stands
+//! between those, a hundred bytes or so, is remembered with the route that it was found to mean, and compared in one go:
+//! addresses, path and ports of the next packet need no parse. What is new is parsed, and each reason to drop it counted.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use anabranch_paths::ScionAddr;
+use anabranch_scion_wire::checksum::{self, Sum};
+use anabranch_scion_wire::udp::{Datagram, UdpError};
+use anabranch_scion_wire::{Address, HEADER_LEN_MAX, Header, PATH_LEN_MAX, Packet, PathRef, Protocol};
+
+use super::core::Core;
+use super::counters::Dropped;
+use super::routes::{RouteId, Use, ms_since};
+use super::scmp::Replies;
+
+/// Headers remembered: enough for the flows that are busy at once, and a third of the second-level cache.
+const CACHE_ENTRIES: usize = 256;
+/// Longest remembered header: addresses, a path of 20 hops, ports. Longer ones are parsed each time.
+const CACHED_LEN_MAX: usize = 320;
+
+// SCION header, "Common Header": what the quick look reads of it.
+const NEXT_HEADER: usize = 4;
+const HEADER_LEN: usize = 5;
+const PAYLOAD_LEN: usize = 6;
+/// Where what all packets of a flow share begins: path type, address types, addresses, path.
+const SHARED_AT: usize = 8;
+/// The shortest SCION header: common header and IPv4 addresses, no path.
+const HEADER_LEN_MIN: usize = 36;
+/// It ends behind the UDP ports; then come UDP's length and checksum.
+const PORTS_LEN: usize = 4;
+const UDP_LEN: usize = 8;
+
+/// What the receiving side of a socket remembers from packet to packet, and answers that wait to be sent.
+#[derive(Debug)]
+pub struct Inbox {
+    entries: Box<[Entry]>,
+    /// [`super::routes::Routes::removals`] when the entries were made.
+    removals: u64,
+    pub(super) replies: Replies,
+}
+
+/// What one flow's packets share.
+#[derive(Debug, Default)]
+struct Entry {
+    shared: Vec<u8>,
+    meaning: Option<Meaning>,
+}
+
+#[derive(Clone, Debug)]
+struct Meaning {
+    route: RouteId,
+    use_: Arc<Use>,
+    /// The pseudo header and ports, without the lengths.
+    sum: Sum,
+}
+
+/// The data of one packet on a route.
+#[derive(Debug)]
+pub struct Data<'a> {
+    /// The route it came by.
+    pub route: RouteId,
+    /// Its ECN bits.
+    pub ecn: u8,
+    payload: &'a [u8],
+    /// Everything that the checksum covers but the payload; `None` if the sender computed none.
+    sum: Option<Sum>,
+}
+
+impl Data<'_> {
+    /// Bytes of payload.
+    pub fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// A packet without payload.
+    pub fn is_empty(&self) -> bool {
+        self.payload.is_empty()
+    }
+
+    /// The packet came without a checksum.
+    pub fn is_unchecked(&self) -> bool {
+        self.sum.is_none()
+    }
+
+    /// Copies the payload to the start of `to`, which has room for it, and says whether the checksum is right.
+    #[must_use]
+    pub fn copy_to(&self, to: &mut [u8]) -> bool {
+        match self.sum {
+            Some(sum) => (sum + checksum::copy_sum(to, self.payload)).is_intact(),
+            None => {
+                to[..self.payload.len()].copy_from_slice(self.payload);
+                true
+            }
+        }
+    }
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        let entries = std::iter::repeat_with(Entry::default).take(CACHE_ENTRIES).collect();
+        Self { entries, removals: 0, replies: Replies::default() }
+    }
+}
+
+impl Inbox {
+    /// Looks whether `bytes` are a packet like one before, and what it means then.
+    fn recall<'a>(&self, bytes: &'a [u8]) -> Option<(Data<'a>, &Meaning)> {
+        let shape = Shape::of(bytes)?;
+        let entry = &self.entries[shape.place(bytes)];
+        let meaning = entry.meaning.as_ref()?;
+        if *entry.shared != bytes[SHARED_AT..shape.shared_end] {
+            return None;
+        }
+        let udp_len = bytes.len() - shape.header_len;
+        let lengths_agree =
+            u16_at(bytes, PAYLOAD_LEN) == udp_len as u16 && u16_at(bytes, shape.shared_end) == udp_len as u16;
+        if !lengths_agree || udp_len > usize::from(u16::MAX) {
+            return None;
+        }
+        let checksum = u16_at(bytes, shape.shared_end + 2);
+        let len_sum = Sum::from_u16(udp_len as u16);
+        let sum = (checksum != 0).then(|| meaning.sum + len_sum + len_sum + Sum::from_u16(checksum));
+        let data = Data { route: meaning.route, ecn: ecn(bytes), payload: &bytes[shape.header_len + UDP_LEN..], sum };
+        Some((data, meaning))
+    }
+
+    /// Remembers what `bytes`, a whole packet with UDP right behind its header, mean.
+    fn remember(&mut self, bytes: &[u8], header: &Header<'_>, route: RouteId, use_: Arc<Use>) {
+        let Some(shape) = Shape::of(bytes) else { return };
+        let shared = &bytes[SHARED_AT..shape.shared_end];
+        if shared.len() > CACHED_LEN_MAX {
+            return;
+        }
+        let ports = &bytes[shape.header_len..shape.shared_end];
+        let sum = header.pseudo_sum(Protocol::UDP, 0) + checksum::sum(ports);
+        let entry = &mut self.entries[shape.place(bytes)];
+        entry.shared.clear();
+        entry.shared.extend_from_slice(shared);
+        entry.meaning = Some(Meaning { route, use_, sum });
+    }
+
+    /// Forgets everything if routes went since the last call.
+    fn keep_up(&mut self, removals: u64) {
+        if self.removals != removals {
+            self.removals = removals;
+            self.entries.iter_mut().for_each(|entry| entry.meaning = None);
+        }
+    }
+}
+
+/// Where the parts of a UDP/SCION packet lie, as far as a quick look tells.
+struct Shape {
+    header_len: usize,
+    /// Behind the ports.
+    shared_end: usize,
+}
+
+impl Shape {
+    fn of(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < HEADER_LEN_MIN + UDP_LEN || bytes[0] >> 4 != 0 || bytes[NEXT_HEADER] != Protocol::UDP.0 {
+            return None;
+        }
+        let header_len = usize::from(bytes[HEADER_LEN]) * 4;
+        let fits = header_len >= HEADER_LEN_MIN && bytes.len() >= header_len + UDP_LEN;
+        fits.then_some(Self { header_len, shared_end: header_len + PORTS_LEN })
+    }
+
+    /// The entry where packets like this one are remembered: by ports, the end of the path (or of the addresses, where
+    /// there is no path), and the source AS.
+    fn place(&self, bytes: &[u8]) -> usize {
+        /// Odd, with bits all over: the golden ratio's.
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let mixed = (word(self.shared_end - 8) ^ word(20).rotate_left(29)).wrapping_mul(FACTOR)
+            ^ word(self.header_len - 12).rotate_left(17);
+        (mixed.wrapping_mul(FACTOR) >> 56) as usize % CACHE_ENTRIES
+    }
+}
+
+impl Core {
+    /// Takes one packet, handed to us by `from` at `now`. What concerns SCMP is dealt with; what is wrong is counted; data is
+    /// returned, its checksum not yet verified: [`Data::copy_to`] does that on the way.
+    pub fn inbound<'a>(&self, inbox: &mut Inbox, bytes: &'a [u8], from: SocketAddr, now: Instant) -> Option<Data<'a>> {
+        inbox.keep_up(self.removals.load(Ordering::Acquire));
+        if let Some((data, meaning)) = inbox.recall(bytes) {
+            meaning.use_.received(ms_since(self.start, now));
+            return Some(data);
+        }
+        match self.inbound_new(inbox, bytes, from, now) {
+            Ok(data) => data,
+            Err(reason) => {
+                self.counting.drop(reason);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn inbound_new<'a>(
+        &self,
+        inbox: &mut Inbox,
+        bytes: &'a [u8],
+        from: SocketAddr,
+        now: Instant,
+    ) -> Result<Option<Data<'a>>, Dropped> {
+        let packet = Packet::parse(bytes).map_err(|_| Dropped::Malformed)?;
+        let header = packet.header();
+        if header.destination() != Some(self.local_address()) {
+            return Err(Dropped::WrongDestination);
+        }
+        let source = header.source().ok_or(Dropped::WrongSource)?;
+        let upper = packet.upper().map_err(|_| Dropped::Malformed)?;
+        if upper.protocol == Protocol::SCMP {
+            return self.scmp(inbox, &packet, source, from, now).map(|()| None);
+        }
+        let datagram = Datagram::parse(&packet).map_err(|error| match error {
+            UdpError::Checksum => Dropped::BadChecksum,
+            UdpError::NotUdp => Dropped::UnknownProtocol,
+            UdpError::Extension | UdpError::Length => Dropped::Malformed,
+        })?;
+        if datagram.destination_port() != self.local.host.port() {
+            return Err(Dropped::WrongDestination);
+        }
+        let remote = remote(source, datagram.source_port())?;
+        let now_ms = ms_since(self.start, now);
+        let (route, use_) = self.with_way_back(header, source, from, |back, from| {
+            let mut routes = self.routes();
+            let route = routes.learn(remote, from, back, now_ms)?;
+            let use_ = routes.get(route).ok_or(Dropped::RoutesFull)?.use_.clone();
+            Ok((route, use_))
+        })?;
+        use_.received(now_ms);
+        if header.next_header() == Protocol::UDP {
+            inbox.remember(bytes, header, route, use_);
+        }
+        // It was verified above, but the caller verifies as it copies.
+        let sum = (datagram.checksum() != 0).then(|| {
+            let ports_to_checksum = &upper.bytes[..UDP_LEN];
+            header.pseudo_sum(Protocol::UDP, upper.bytes.len()) + checksum::sum(ports_to_checksum)
+        });
+        Ok(Some(Data { route, ecn: ecn(bytes), payload: datagram.payload(), sum }))
+    }
+
+    /// Calls `then` with the packet's path turned round and the next hop for answers.
+    pub(super) fn with_way_back<T>(
+        &self,
+        header: &Header<'_>,
+        source: Address,
+        from: SocketAddr,
+        then: impl FnOnce(&PathRef<'_>, SocketAddr) -> Result<T, Dropped>,
+    ) -> Result<T, Dropped> {
+        let mut back = [0; PATH_LEN_MAX];
+        let len = header.path().copy_reversed(&mut back).ok_or(Dropped::NoWayBack)?;
+        let back = PathRef::from_dataplane(&back[..len]).map_err(|_| Dropped::NoWayBack)?;
+        // The empty path joins hosts of one AS, directly.
+        if matches!(back, PathRef::Empty) {
+            if source.isd_as != self.local.isd_as {
+                return Err(Dropped::NoWayBack);
+            }
+            if source.host.ip() != Some(from.ip().to_canonical()) {
+                return Err(Dropped::WrongSource);
+            }
+        }
+        then(&back, from)
+    }
+}
+
+const _: () = assert!(CACHED_LEN_MAX <= HEADER_LEN_MAX);
+
+/// The socket that a packet is from. Port zero asks not to be answered, and nothing here works one way.
+fn remote(source: Address, port: u16) -> Result<ScionAddr, Dropped> {
+    let ip = source.host.ip().filter(|_| port != 0).ok_or(Dropped::WrongSource)?;
+    Ok(ScionAddr::new(source.isd_as, SocketAddr::new(ip, port)))
+}
+
+/// ECN, the low two bits of the traffic class, lies across no byte boundary.
+fn ecn(bytes: &[u8]) -> u8 {
+    bytes[1] >> 4 & 0b11
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
