@@ -27,10 +27,12 @@ fn main() -> io::Result<()> {
     write(&corpus, "magnet", &magnet())?;
     write(&corpus, "tracker", &tracker())?;
     write(&corpus, "resume", &resume())?;
+    write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;
-    write(&corpus, "scmp", &scmp())
+    write(&corpus, "scmp", &scmp())?;
+    write(&corpus, "scion_socket", &scion_socket())
 }
 
 fn write(corpus: &Path, target: &str, samples: &[Vec<u8>]) -> io::Result<()> {
@@ -46,6 +48,28 @@ fn bencode() -> Vec<Vec<u8>> {
     ["d1:ad1:bi-7ee4:listli1e2:xxlee3:zzz0:e", "i0e", "le", "d2:bbi1e2:aai2ee", "i-0e", "01:a", "d1:a1:x1:a1:ye"]
         .map(|text| text.as_bytes().to_vec())
         .into()
+}
+
+fn policy() -> Vec<Vec<u8>> {
+    let file = r#"{"destinations": {"1-ff00:0:110,10.0.0.2:80": "a", "2": "b", "0": "default"},
+        "defaults": {"min_mtu": 1280, "min_validity_sec": 10, "ordering": "hops_asc,meta_latency_asc"},
+        "filters": {"a": {"sequence": "0* 1-ff00:0:110#1,2 0+", "min_meta_bandwidth": 1000},
+        "b": {"ordering": "hops_desc,meta_bandwidth_desc"}, "default": {"acl": ["+ 1-ff00:0:111", "- 1#0", "+"]}}}"#;
+    [
+        "[1-ff00:0:110,10.0.0.1]:80",
+        "1-ff00:0:110,[10.0.0.1]:80",
+        "64-559,[fe80::1%3]:80",
+        "192.0.2.7:6881",
+        "[2001:db8::7]:6881",
+        "65535-ffff:ffff:ffff",
+        "1dec194377b5",
+        "+ 1-ff00:0:133#1,2 - 1-1#3 - 2 +",
+        "0* 1-ff00:0:110#1 0+ (2-ff00:0:210 | 2-2#0,1|3) 0?",
+        "latency,bandwidth,hops,mtu",
+        file,
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
 }
 
 /// The entry of a file in a v1 file list.
@@ -350,5 +374,39 @@ fn scmp() -> Vec<Vec<u8>> {
         samples.push(Packet::parse(&out).expect("a packet").payload().to_vec());
         samples.push(out);
     }
+    samples
+}
+
+/// Packets for the target's socket, one after the other: data, an echo request, an error about a packet of its own.
+fn scion_socket() -> Vec<Vec<u8>> {
+    let isd_as = "1-ff00:0:110".parse().expect("an ISD-AS");
+    let [own, other] = [1, 2].map(|host| Address::new(isd_as, std::net::IpAddr::from([10, 0, 0, host])));
+    let fields =
+        |source, destination| HeaderFields { source, destination, path: PathRef::Empty, flow_id: 1, traffic_class: 0 };
+    let datagram = |fields: &HeaderFields<'_>, source, destination| {
+        let template = HeaderTemplate::new(fields, Ports { source, destination }).expect("a template");
+        let mut packet = vec![0; template.header_len()];
+        template.write(5, checksum::sum(b"hello"), &mut packet).expect("it fits");
+        packet.extend(b"hello");
+        packet
+    };
+    let to_us = fields(other, own);
+    let data = datagram(&to_us, 31000, 443);
+    let quote = datagram(&fields(own, other), 443, 31000);
+    let messages = [
+        Scmp::EchoRequest { id: EchoId { identifier: 31000, sequence: 1 }, data: b"data" },
+        Scmp::DestinationUnreachable { code: UnreachableCode::PORT, quote: &quote },
+    ];
+    let mut packets = vec![data];
+    packets.extend(messages.iter().map(|message| {
+        let mut packet = vec![0; 1500];
+        let len = message.write(&to_us, &mut packet).expect("it fits");
+        packet.truncate(len);
+        packet
+    }));
+    packets.extend(scion_packet());
+    let framed = |packet: &Vec<u8>| [&(packet.len() as u16).to_be_bytes(), packet.as_slice()].concat();
+    let mut samples: Vec<_> = packets.iter().map(framed).collect();
+    samples.push(samples.concat());
     samples
 }

@@ -1,6 +1,6 @@
 //! Events as `--json` prints them, and as notes for people.
 
-use anabranch_swarm::{EventKind, Progress};
+use anabranch_swarm::{EventKind, FailureKind, Progress};
 use serde_json::{Value, json};
 
 /// Name and fields of an event in JSON. `docs/cli.md` lists them: they are stable.
@@ -42,7 +42,7 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::TrackerFailed { url, reason } => ("tracker_error", json!({ "url": url, "reason": reason })),
         EventKind::Paused { reason } => ("paused", json!({ "reason": reason })),
         EventKind::Resumed => ("resumed", json!({})),
-        EventKind::Failed { reason } => ("error", json!({ "message": reason })),
+        EventKind::Failed { kind, reason } => ("error", json!({ "kind": failure_kind(*kind), "message": reason })),
     }
 }
 
@@ -62,6 +62,14 @@ pub fn progress(progress: &Progress) -> Value {
         "seeds": progress.stats.seeds,
         "paused": progress.paused,
     })
+}
+
+fn failure_kind(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Metadata => "metadata",
+        FailureKind::Content => "content",
+        FailureKind::Internal => "internal",
+    }
 }
 
 /// What an event says to people, and whether to everybody or only to those who want to know more.
@@ -85,7 +93,7 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
         }
         EventKind::Paused { reason } => (true, format!("paused: {reason}; goes on when that is mended")),
         EventKind::Resumed => (true, "goes on".to_owned()),
-        EventKind::Failed { reason } => (true, format!("error: {reason}")),
+        EventKind::Failed { reason, .. } => (true, format!("error: {reason}")),
     };
     Some((always, text))
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use anabranch_swarm::FailureKind;
+
 /// What the program ends with. The numbers are stable; `docs/cli.md` documents them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -25,6 +27,17 @@ pub enum Code {
     Interrupted = 130,
     /// Nobody reads standard output any more; the code of a program that SIGPIPE ended.
     StdoutClosed = 141,
+}
+
+/// The code of a content that cannot be gone on with.
+impl From<FailureKind> for Code {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::Metadata => Self::Input,
+            FailureKind::Content => Self::Incomplete,
+            FailureKind::Internal => Self::Failed,
+        }
+    }
 }
 
 impl From<Code> for ExitCode {
@@ -75,5 +88,17 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_contents_have_documented_codes() {
+        let codes =
+            [FailureKind::Metadata, FailureKind::Content, FailureKind::Internal].map(|kind| Code::from(kind) as u8);
+        assert_eq!(codes, [3, 4, 1]);
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
-use anabranch_swarm::{Event, EventKind, Progress, Session, SessionConfig, SessionError, TorrentId};
+use anabranch_swarm::{Event, EventKind, FailureKind, Progress, Session, SessionConfig, SessionError, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -164,7 +164,7 @@ pub struct Content {
     /// Everything wanted is there.
     pub finished: bool,
     /// It cannot be gone on with, and why.
-    pub failed: Option<String>,
+    pub failed: Option<(FailureKind, String)>,
     checking: Option<(u64, u64)>,
     told: Option<Value>,
 }
@@ -241,7 +241,7 @@ impl Watch {
                     fields.extend(content.extra.clone());
                 }
             }
-            EventKind::Failed { reason } => content.failed = Some(reason.clone()),
+            EventKind::Failed { kind, reason } => content.failed = Some((*kind, reason.clone())),
             EventKind::Tracker { url, .. } => {
                 self.failing.remove(&(id, url.clone()));
             }

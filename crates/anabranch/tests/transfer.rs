@@ -170,6 +170,23 @@ fn an_interrupted_get_says_so_and_goes_on_later() {
 }
 
 #[test]
+fn a_content_that_is_cut_short_while_it_is_seeded_has_a_code_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(3_000_000, 5)).unwrap();
+    let (_sharer, address, _) = share(dir.path(), &["one.bin", "--torrent-out", "one.torrent"]);
+    let arguments = get(&address, &["one.torrent", "-o", "out", "--seed", "--json"]);
+    let mut seeding = Running::start(anabranch(dir.path()).args(arguments));
+    let seeder = seeding.event("listening")["address"].as_str().unwrap().to_owned();
+    seeding.event("finished");
+    fs::File::options().write(true).open(dir.path().join("out/one.bin")).unwrap().set_len(1).unwrap();
+    let _asking = Running::start(anabranch(dir.path()).args(get(&seeder, &["one.torrent", "-o", "again", "--json"])));
+    let error = seeding.event("error");
+    assert_eq!(error["kind"], "content", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("one.bin"), "{error}");
+    assert_eq!(seeding.child.wait().unwrap().code(), Some(4));
+}
+
+#[test]
 fn share_refuses_data_that_does_not_match() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);

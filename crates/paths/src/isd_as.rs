@@ -36,7 +36,7 @@ impl IsdAs {
     }
 
     /// From the 64 bits of the wire.
-    pub fn from_u64(bits: u64) -> Self {
+    pub const fn from_u64(bits: u64) -> Self {
         Self(bits)
     }
 

@@ -2,15 +2,28 @@
 //!
 //! A *peer is a path*: whoever opens a connection opens it over exactly one [`Path`], for the connection's whole life.
 //! Queues, rates and metrics belong to the path-level peer ([`PathPeer`]); credit and bans to the address-level one
-//! ([`Endpoint`]). Pure: how packets get onto a path is the transport's business.
+//! ([`Endpoint`]). An endpoint is a host of the Internet or of a SCION network; between SCION hosts there are many paths
+//! ([`ScionPath`]), which share interfaces and links ([`Overlap`]) and of which users choose by policies ([`PathFilter`]).
+//! Pure: where paths come from and how packets get onto them is the business of others.
 //!
 //! ```
-//! use anabranch_paths::{Endpoint, Path, PathPeer};
+//! use anabranch_paths::{Endpoint, Path, PathFilter, PathPeer, ScionPath};
 //!
 //! let endpoint: Endpoint = "192.0.2.7:6881".parse()?;
 //! let over_wifi = PathPeer::new(endpoint, Path::ip("10.0.0.5".parse()?, endpoint.ip()));
 //! let over_cable = PathPeer::new(endpoint, Path::ip("172.16.0.5".parse()?, endpoint.ip()));
 //! assert_ne!(over_wifi.path.id(), over_cable.path.id());
+//!
+//! let endpoint: Endpoint = "1-ff00:0:110,192.0.2.7:6881".parse()?;
+//! assert_eq!(endpoint.to_string(), "[1-ff00:0:110,192.0.2.7]:6881");
+//! let filter = PathFilter {
+//!     acl: Some("- 2-ff00:0:210#3 +".parse()?),
+//!     sequence: Some("0* 1-ff00:0:120 0*".parse()?),
+//!     preference: Some("latency,hops".parse()?),
+//!     ..PathFilter::default()
+//! };
+//! let mut paths: Vec<ScionPath> = Vec::new();
+//! filter.apply(&mut paths, std::time::SystemTime::now());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -19,7 +32,10 @@ mod id;
 mod isd_as;
 mod overlap;
 mod path;
+mod policy;
 mod scion;
+mod scoreboard;
+pub mod select;
 #[cfg(test)]
 mod testing;
 
@@ -28,4 +44,9 @@ pub use id::{PathId, PathIdError, PathIdPrefix};
 pub use isd_as::{Interface, IsdAs, IsdAsError};
 pub use overlap::{Overlap, deduplicate, sort};
 pub use path::{Path, PathPeer};
+pub use policy::{
+    ACL_ENTRIES_MAX, Acl, POLICY_FILE_BYTES_MAX, PathFilter, PolicyError, PolicyFile, PolicyFileError, Preference,
+    Problem, SEQUENCE_DEPTH_MAX, SEQUENCE_HOPS_MAX, Sequence, TEXT_BYTES_MAX,
+};
 pub use scion::{Hop, Latency, LinkKind, ScionPath};
+pub use scoreboard::{SLOT, Sample, Scoreboard, Slot, Standing};

@@ -69,7 +69,7 @@ pub fn deduplicate<P: Borrow<ScionPath>>(paths: &mut Vec<P>) {
     *paths = kept;
 }
 
-/// The order in which paths are shown and tried: few hops first, then low latency (claimed in full before in part), then by id.
+/// The order in which paths are shown and tried: few hops first, then low latency ([`Latency`](crate::Latency)), then by id.
 pub fn sort<P: Borrow<ScionPath>>(paths: &mut [P]) {
     paths.sort_by_cached_key(|path| {
         let path = path.borrow();

@@ -58,19 +58,28 @@ pub struct Hop {
     pub egress: u16,
 }
 
-/// What the ASes of a path claim of its latency in sum.
+/// What a part of a path that nobody claims a latency of counts as, where paths are compared. As in JPAN's `meta_latency_asc`:
+/// more than any honest claim, so that claimed ways come first.
+const LATENCY_UNCLAIMED: Duration = Duration::from_secs(10);
+
+/// What the ASes of a path claim of its latency in sum. Compares with each unclaimed part counted as ten seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Latency {
-    /// What is claimed; of an incomplete claim, the path takes at least so long.
+    /// What is claimed. Where parts are unclaimed, the path takes at least so long.
     pub claimed: Duration,
-    /// Whether every link and every AS between two links has a claim.
-    pub complete: bool,
+    /// How many links, and ASes between two links, nobody made a claim of.
+    pub unclaimed: u32,
+}
+
+impl Latency {
+    fn assumed(self) -> Duration {
+        self.claimed.saturating_add(LATENCY_UNCLAIMED.saturating_mul(self.unclaimed))
+    }
 }
 
 impl Ord for Latency {
-    /// Complete claims before incomplete ones: less than nothing is known of those.
     fn cmp(&self, other: &Self) -> Ordering {
-        (!self.complete, self.claimed).cmp(&(!other.complete, other.claimed))
+        (self.assumed(), self.unclaimed).cmp(&(other.assumed(), other.unclaimed))
     }
 }
 
@@ -84,7 +93,7 @@ impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.claimed.as_secs_f64() * 1e3;
         match self {
-            Self { complete: true, .. } => write!(f, "{ms:.1} ms"),
+            Self { unclaimed: 0, .. } => write!(f, "{ms:.1} ms"),
             Self { claimed: Duration::ZERO, .. } => write!(f, "unknown"),
             _ => write!(f, ">{ms:.1} ms"),
         }
@@ -118,18 +127,25 @@ impl ScionPath {
         self.interfaces.chunks_exact(2).map(|link| (link[0], link[1]))
     }
 
-    /// The claimed latency from the first interface to the last one. Inside one AS nothing is claimed, and it counts as complete.
+    /// The claimed latency from the first interface to the last one. Inside one AS there is nothing to claim.
     pub fn latency(&self) -> Latency {
-        let needed = self.interfaces.len().saturating_sub(1);
-        let claims = self.latency.iter().take(needed).flatten();
+        let parts = self.interfaces.len().saturating_sub(1);
+        let claims = self.latency.iter().take(parts).flatten();
         // Each claim comes from somebody else: they must not overflow in sum.
         let claimed = claims.clone().fold(Duration::ZERO, |sum, claim| sum.saturating_add(*claim));
-        Latency { claimed, complete: claims.count() == needed }
+        Latency { claimed, unclaimed: u32::try_from(parts - claims.count()).unwrap_or(u32::MAX) }
     }
 
     /// The least claimed bandwidth on the way, in kbit/s; `None` where nobody claims. Unclaimed parts may be narrower.
     pub fn bandwidth_kbps_min(&self) -> Option<u64> {
         self.bandwidth_kbps.iter().flatten().copied().min()
+    }
+
+    /// What is sure of the bandwidth, in kbit/s: none where a part is unclaimed, all the world inside one AS.
+    pub(crate) fn bandwidth_kbps_assured(&self) -> u64 {
+        let parts = self.interfaces.len().saturating_sub(1);
+        let claim = |part| self.bandwidth_kbps.get(part).copied().flatten().unwrap_or(0);
+        (0..parts).map(claim).min().unwrap_or(u64::MAX)
     }
 }
 

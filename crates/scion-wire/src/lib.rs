@@ -31,10 +31,13 @@ mod address;
 #[cfg(test)]
 mod arbitrary;
 pub mod checksum;
+pub mod combine;
 pub mod mac;
 mod packet;
 mod path;
+pub mod proto;
 pub mod scmp;
+pub mod segment;
 mod template;
 pub mod udp;
 

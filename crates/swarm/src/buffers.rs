@@ -8,9 +8,9 @@
 //! # Pointers
 //!
 //! [`PieceBuffers::place`] and [`PieceBuffers::resume`] hand out raw pointers into chunks, for the kernel to fill. A chunk
-//! is a mapping of its own and does not move; it leaves here, and the pointer goes stale, in [`PieceBuffers::take`] and
-//! [`PieceBuffers::spill`] only. A connection calls neither between laying out a receive and dealing with what it brought,
-//! and there is one thread. No reference to a chunk's bytes is ever made here, so no two aliases are exclusive.
+//! is a mapping of its own and does not move; it leaves here, and the pointer goes stale, in [`PieceBuffers::take`],
+//! [`PieceBuffers::spill`] and when all of this is dropped. A connection does nothing of that between laying out a receive
+//! and dealing with what it brought, and there is one thread. No reference to a chunk's bytes is ever made here, so no two aliases are exclusive.
 //! A block has one filler at most: while it has one, its place is given to nobody else.
 
 use std::collections::HashMap;

@@ -614,10 +614,9 @@ impl Conn {
                 self.warming = Some(chunk);
                 let session = torrent.session();
                 let (id, conn, replies) = (torrent.id, self.id, session.replies.clone());
-                session.disk.run(move || {
+                session.disk.run(id, replies, move || {
                     warm::read(&storage, offset, len, end);
-                    // The session may be gone already: then nobody asks.
-                    let _ = replies.send(Reply::Warmed { torrent: id, conn });
+                    Reply::Warmed { torrent: id, conn }
                 });
                 return None;
             }

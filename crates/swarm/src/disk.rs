@@ -2,11 +2,14 @@
 //!
 //! Complete pieces queue here, from all contents. A thread takes as many as the hash functions have lanes and verifies
 //! them side by side, which is several times cheaper per byte than one after the other; then it writes the good ones, in
-//! one call each. Everything else that touches a disk (spills, checks, resume files) is a plain job in the same queue.
+//! one call each. Everything else that touches a disk on the way (spills, leaves, reading ahead) is a task in the same queue.
+//!
+//! Every job is answered, whatever happens: where one panics, its thread goes on and the job's content is told.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -73,6 +76,11 @@ pub enum Reply {
         /// One a block.
         hashes: Vec<Sha256Digest>,
     },
+    /// A job panicked and is lost, or one that was verified side by side with it: a fault of this program.
+    Panicked {
+        /// Whose it was.
+        torrent: TorrentId,
+    },
 }
 
 /// A [`Spill`] on its way to disk, and back.
@@ -128,7 +136,19 @@ pub enum Outcome {
     },
 }
 
-type Task = Box<dyn FnOnce() + Send>;
+/// Anything but a piece.
+struct Task {
+    torrent: TorrentId,
+    replies: UnboundedSender<Reply>,
+    work: Box<dyn FnOnce() -> Reply + Send>,
+}
+
+/// What a thread takes out of the queue.
+enum Work {
+    Task(Task),
+    /// Never empty.
+    Pieces(Vec<VerifyJob>),
+}
 
 #[derive(Default)]
 struct Queue {
@@ -181,18 +201,22 @@ impl Disk {
 
     /// Queues a chunk that is to be written ahead of time.
     pub fn spill(&self, job: SpillJob) {
-        self.run(move || {
+        self.run(job.torrent, job.replies.clone(), move || {
             let written = spill::write(&job.resume, &job.spill);
-            let (torrent, piece, replies) = (job.torrent, job.spill.piece, job.replies.clone());
+            let (torrent, piece) = (job.torrent, job.spill.piece);
             let failed = written.err().map(|error| (error, Box::new(job)));
-            // The session may be gone already: then nobody asks.
-            let _ = replies.send(Reply::Spilled(Spilled { torrent, piece, failed }));
+            Reply::Spilled(Spilled { torrent, piece, failed })
         });
     }
 
-    /// Runs `task` on a disk thread.
-    pub fn run(&self, task: impl FnOnce() + Send + 'static) {
-        self.shared.lock().tasks.push_back(Box::new(task));
+    /// Does `work` for a content on a disk thread, and answers with what comes of it.
+    pub fn run(
+        &self,
+        torrent: TorrentId,
+        replies: UnboundedSender<Reply>,
+        work: impl FnOnce() -> Reply + Send + 'static,
+    ) {
+        self.shared.lock().tasks.push_back(Task { torrent, replies, work: Box::new(work) });
         self.shared.wake.notify_one();
     }
 }
@@ -203,7 +227,7 @@ impl Drop for Disk {
         self.shared.lock().closing = true;
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so on stderr.
+            // Jobs that panic do not end their thread.
             let _ = thread.join();
         }
     }
@@ -211,22 +235,35 @@ impl Drop for Disk {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // A panicking job leaves the queue as it was.
+        // No job runs while the queue is locked.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) {
-        while let Some((task, batch)) = self.next_work() {
-            if let Some(task) = task {
-                task();
-            }
-            if !batch.is_empty() {
-                self.verify(batch);
+        while let Some(work) = self.next_work() {
+            match work {
+                Work::Task(Task { torrent, replies, work }) => {
+                    // What the work held goes with it: nothing half done is seen again.
+                    let reply = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Reply::Panicked { torrent });
+                    // The session may be gone already: then nobody asks.
+                    let _ = replies.send(reply);
+                }
+                Work::Pieces(batch) => self.verify_or_tell(batch),
             }
         }
     }
 
-    fn next_work(&self) -> Option<(Option<Task>, Vec<VerifyJob>)> {
+    /// Pieces are verified side by side: where one panics, it cannot be told whose it was, nor what became of the others.
+    fn verify_or_tell(&self, batch: Vec<VerifyJob>) {
+        let owners: Vec<_> = batch.iter().map(|job| (job.torrent, job.replies.clone())).collect();
+        if catch_unwind(AssertUnwindSafe(|| self.verify(batch))).is_err() {
+            for (torrent, replies) in owners {
+                let _ = replies.send(Reply::Panicked { torrent });
+            }
+        }
+    }
+
+    fn next_work(&self) -> Option<Work> {
         let mut queue = self.lock();
         loop {
             // In turns: many peers that want what has to be read must not hold up what has to be written.
@@ -234,7 +271,7 @@ impl Shared {
                 && let Some(task) = queue.tasks.pop_front()
             {
                 queue.task_was_last = true;
-                return Some((Some(task), Vec::new()));
+                return Some(Work::Task(task));
             }
             queue.task_was_last = false;
             if !queue.pieces.is_empty() {
@@ -247,7 +284,7 @@ impl Shared {
                 }
                 // Another thread may have taken them while this one lingered.
                 if !batch.is_empty() {
-                    return Some((None, batch));
+                    return Some(Work::Pieces(batch));
                 }
                 continue;
             }
@@ -439,3 +476,6 @@ impl VerifyJob {
         let _ = replies.send(Reply::Verified(Verified { torrent, piece, outcome }));
     }
 }
+
+#[cfg(test)]
+mod tests;

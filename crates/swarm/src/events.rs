@@ -103,7 +103,20 @@ pub enum EventKind {
     Resumed,
     /// The content cannot be gone on with.
     Failed {
+        /// What is to blame.
+        kind: FailureKind,
         /// Why, and what helps.
         reason: String,
     },
+}
+
+/// What is to blame where a content cannot be gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The metadata that a magnet link names: it is not what we can use.
+    Metadata,
+    /// The files: what was there is gone, or is not the content.
+    Content,
+    /// This program.
+    Internal,
 }

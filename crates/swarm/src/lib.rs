@@ -43,7 +43,7 @@ mod torrent;
 pub mod tracker;
 mod warm;
 
-pub use events::{Event, EventKind, TorrentId};
+pub use events::{Event, EventKind, FailureKind, TorrentId};
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,
 };

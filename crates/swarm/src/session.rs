@@ -32,7 +32,7 @@ use tokio::task::AbortHandle;
 use crate::buffers::Pools;
 use crate::conn::Scratch;
 use crate::disk::{Disk, Reply};
-use crate::events::{Event, EventKind, TorrentId};
+use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::Limiter;
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
@@ -348,7 +348,7 @@ impl Session {
         if let Source::Metainfo(metainfo) = source {
             torrent.borrow_mut().metadata_known = true;
             let layers = metainfo.piece_layers.clone();
-            torrent.borrow_mut().core.expect_content();
+            torrent.borrow_mut().core.expect_content(Arc::clone(&metainfo.info));
             tokio::task::spawn_local(open::open(torrent.clone(), metainfo.info.clone(), layers));
         }
         let urls = parse_trackers(&torrent, &tiers);
@@ -439,11 +439,7 @@ impl Shared {
         self.cancel.store(true, Ordering::Relaxed);
         for torrent in self.torrents.borrow().values() {
             let mut torrent = torrent.borrow_mut();
-            torrent.stopping = true;
-            torrent.close_all(reason);
-            torrent.announce.notify_one();
-            torrent.dial.notify_one();
-            torrent.clock.notify_one();
+            torrent.stop(reason);
         }
     }
 
@@ -491,20 +487,23 @@ impl Shared {
         self.announced.notify_one();
     }
 
-    /// Peers sent the metadata of a magnet link.
-    pub fn metadata_arrived(self: &Rc<Self>, id: TorrentId, bytes: Vec<u8>) {
-        let Some(torrent) = self.torrent(id) else { return };
+    /// Peers sent the metadata of a magnet link. Answers what the content is, where it is usable.
+    pub fn metadata_arrived(self: &Rc<Self>, id: TorrentId, bytes: Vec<u8>) -> Option<Arc<Info>> {
+        let torrent = self.torrent(id)?;
         match Info::parse(&bytes) {
             Ok(info) => {
                 // A magnet link may have named one of two hashes: peers may ask for the other.
                 for hash in info.hashes.wire_hashes() {
                     self.by_hash.borrow_mut().entry(hash).or_insert(id);
                 }
-                tokio::task::spawn_local(open::open(torrent, Arc::new(info), HashMap::new()));
+                let info = Arc::new(info);
+                tokio::task::spawn_local(open::open(torrent, Arc::clone(&info), HashMap::new()));
+                Some(info)
             }
             Err(error) => {
                 let reason = format!("the metadata that peers sent is right by its hash but unusable: {error}");
-                self.tell(Event { torrent: id, kind: EventKind::Failed { reason } });
+                self.tell(Event { torrent: id, kind: EventKind::Failed { kind: FailureKind::Metadata, reason } });
+                None
             }
         }
     }
@@ -600,7 +599,7 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
         let id = match &reply {
             Reply::Verified(verified) => verified.torrent,
             Reply::Spilled(spilled) => spilled.torrent,
-            Reply::Warmed { torrent, .. } | Reply::Leaves { torrent, .. } => *torrent,
+            Reply::Warmed { torrent, .. } | Reply::Leaves { torrent, .. } | Reply::Panicked { torrent } => *torrent,
         };
         let Some(torrent) = shared.torrent(id) else { continue };
         let mut torrent = torrent.borrow_mut();
@@ -612,6 +611,7 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
                 torrent.core.leaves_ready(piece, &hashes);
                 torrent.pump(now);
             }
+            Reply::Panicked { .. } => torrent.disk_panicked(now),
         }
     }
 }
@@ -703,3 +703,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::buffers::PieceBuffers;
 use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
-use crate::events::{Event, EventKind, TorrentId};
+use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Limiter, Limits};
 use crate::session::Shared;
 use crate::spill;
@@ -268,8 +268,21 @@ impl State {
             // Nobody knows when somebody comes again: meanwhile the memory is others'.
             while self.spill() {}
         }
+        if self.stopping {
+            // The clock, which does this otherwise, stands still.
+            self.update_room();
+        }
         self.pump(now);
         self.dial.notify_one();
+    }
+
+    /// Leaves: connections end, trackers are told, and all tasks of this content come to their end.
+    pub fn stop(&mut self, reason: &str) {
+        self.stopping = true;
+        self.close_all(reason);
+        self.announce.notify_one();
+        self.dial.notify_one();
+        self.clock.notify_one();
     }
 
     /// Ends all connections.
@@ -421,6 +434,7 @@ impl State {
     pub fn retry_storage(&mut self) {
         if self.core.is_paused()
             && !self.probing
+            && !self.stopping
             && let Some(job) = self.stalled.pop()
         {
             self.probing = true;
@@ -451,6 +465,25 @@ impl State {
                 self.session.disk.spill(*job);
             }
         }
+    }
+
+    /// A job of ours panicked on a disk thread and is lost. Waiting for it would be for ever, and what it did is unknown: this
+    /// content ends here. What was verified before is on disk and recorded.
+    pub fn disk_panicked(&mut self, now: Instant) {
+        // Answers that still come are of jobs that nobody waits for any more.
+        (self.verifying, self.spilling) = (0, 0);
+        if self.stopping {
+            return;
+        }
+        self.stalled.clear();
+        self.waiting.clear();
+        self.buffers = None;
+        self.core.set_paused(true, now);
+        let reason = "a fault in anabranch stopped it, standard error says where: please report that. What was verified is \
+                      kept: the same command goes on from there";
+        self.tell(EventKind::Failed { kind: FailureKind::Internal, reason: reason.to_owned() });
+        self.stop("we had to stop");
+        self.pump(now);
     }
 
     /// Whether the disk threads have something of ours.
@@ -490,7 +523,7 @@ impl State {
                 // Should this not reach the disk, the pieces are found bad at the next check.
                 pieces.iter().for_each(|piece| drop(resume.failed(*piece)));
             }
-            self.tell(EventKind::Failed { reason });
+            self.tell(EventKind::Failed { kind: FailureKind::Content, reason });
             self.dial.notify_one();
         }
         self.pump(now);
@@ -517,8 +550,10 @@ impl State {
         match event {
             // Peers that come while files are being checked offer what we know.
             CoreEvent::Metadata(bytes) => {
-                if !std::mem::replace(&mut self.metadata_known, true) {
-                    self.session.metadata_arrived(self.id, bytes);
+                if !std::mem::replace(&mut self.metadata_known, true)
+                    && let Some(info) = self.session.metadata_arrived(self.id, bytes)
+                {
+                    self.core.expect_content(info);
                 }
             }
             CoreEvent::PieceComplete { piece } => self.verify(piece),
@@ -549,9 +584,9 @@ impl State {
         let Some(storage) = &self.storage else { return };
         let storage = Arc::clone(storage);
         let (torrent, replies) = (self.id, self.session.replies.clone());
-        self.session.disk.run(move || {
+        self.session.disk.run(torrent, replies, move || {
             let hashes = spill::leaves(&storage, piece).unwrap_or_default();
-            let _ = replies.send(Reply::Leaves { torrent, piece, hashes });
+            Reply::Leaves { torrent, piece, hashes }
         });
     }
 }

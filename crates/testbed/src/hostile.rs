@@ -3,11 +3,12 @@
 //! Each runs on threads of its own and stops when dropped. They either wait for a victim to connect or connect to one.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::acceptor::Acceptor;
 use crate::{Error, Result};
 
 /// Connections one hostile peer handles in its life: a victim may come back a few times.
@@ -56,6 +57,7 @@ pub struct Hostile {
     /// Where it listens, or the address it connects from.
     pub address: SocketAddr,
     shared: Arc<Shared>,
+    _acceptor: Option<Acceptor>,
 }
 
 impl Hostile {
@@ -64,21 +66,12 @@ impl Hostile {
     /// # Errors
     /// When no port can be had.
     pub fn listen(malice: Malice, info_hash: [u8; 20], pieces: u32) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::system("listening"))?;
-        let address = listener.local_addr().map_err(Error::system("local address"))?;
         let shared = Arc::new(Shared::default());
-        std::thread::spawn({
+        let acceptor = Acceptor::start(CONNECTIONS_MAX, {
             let shared = shared.clone();
-            move || {
-                for stream in listener.incoming().take(CONNECTIONS_MAX).map_while(std::result::Result::ok) {
-                    if shared.stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    serve(stream, malice, info_hash, pieces, shared.clone());
-                }
-            }
-        });
-        Ok(Self { address, shared })
+            move |stream| serve(stream, malice, info_hash, pieces, shared.clone())
+        })?;
+        Ok(Self { address: acceptor.address, shared, _acceptor: Some(acceptor) })
     }
 
     /// Connects to `victim`.
@@ -90,7 +83,7 @@ impl Hostile {
         let address = stream.local_addr().map_err(Error::system("local address"))?;
         let shared = Arc::new(Shared::default());
         serve(stream, malice, info_hash, pieces, shared.clone());
-        Ok(Self { address, shared })
+        Ok(Self { address, shared, _acceptor: None })
     }
 
     /// Connections that came about.
@@ -110,8 +103,6 @@ impl Drop for Hostile {
         for stream in self.shared.open.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             stream.shutdown(Shutdown::Both).ok();
         }
-        // Wakes the listener, if there is one.
-        TcpStream::connect_timeout(&self.address, TICK).ok();
     }
 }
 

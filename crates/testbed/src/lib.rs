@@ -5,6 +5,7 @@
 //! - [`data`]: file trees that look random and are the same on every run, and digests to compare them by.
 //! - [`scene`]: a content, its torrent and a tracker, ready for a transfer.
 //! - [`tracker`]: a tracker that answers what a test tells it to.
+//! - [`acceptor`]: the listening thread that the tracker, the meter and hostile peers have in common.
 //! - [`drain`]: hundreds of leechers in one process, as load.
 //! - [`hostile`]: peers that lie, stay mute, flood or send absurd lengths.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
@@ -15,6 +16,7 @@
 //! Everything stays on loopback or in namespaces made here, every wait has a deadline, and a dropped handle kills
 //! its process by pid.
 
+pub mod acceptor;
 pub mod data;
 pub mod drain;
 pub mod error;

@@ -1,28 +1,24 @@
 //! A TCP relay that counts: what really crossed to a peer that is killed before it can say so.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::acceptor::Acceptor;
 
 /// Connections relayed in its life.
 const CONNECTIONS_MAX: usize = 4096;
 /// Bytes taken at a time: little, so that what a dead peer never read does not count for much.
 const CHUNK_LEN: usize = 16 * 1024;
 
-#[derive(Default)]
-struct Shared {
-    stop: AtomicBool,
-    bytes_down: AtomicU64,
-}
-
 /// A running relay; it stops when dropped.
 pub struct Meter {
     /// Where to connect instead of to the target.
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    bytes_down: Arc<AtomicU64>,
+    _acceptor: Acceptor,
 }
 
 impl Meter {
@@ -31,43 +27,27 @@ impl Meter {
     /// # Errors
     /// When no port can be had.
     pub fn start(target: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::system("listening"))?;
-        let address = listener.local_addr().map_err(Error::system("local address"))?;
-        let shared = Arc::new(Shared::default());
-        std::thread::spawn({
-            let shared = shared.clone();
-            move || {
-                for near in listener.incoming().take(CONNECTIONS_MAX).map_while(std::result::Result::ok) {
-                    if shared.stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    relay(near, target, &shared).ok();
-                }
-            }
-        });
-        Ok(Self { address, shared })
+        let bytes_down = Arc::<AtomicU64>::default();
+        let acceptor = Acceptor::start(CONNECTIONS_MAX, {
+            let bytes_down = bytes_down.clone();
+            move |near| drop(relay(near, target, &bytes_down))
+        })?;
+        Ok(Self { address: acceptor.address, bytes_down, _acceptor: acceptor })
     }
 
     /// Bytes that went from the target to those who connected, protocol included.
     pub fn bytes_down(&self) -> u64 {
-        self.shared.bytes_down.load(Ordering::Relaxed)
+        self.bytes_down.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        TcpStream::connect(self.address).ok();
-    }
-}
-
-fn relay(near: TcpStream, target: SocketAddr, shared: &Arc<Shared>) -> std::io::Result<()> {
+fn relay(near: TcpStream, target: SocketAddr, bytes_down: &Arc<AtomicU64>) -> std::io::Result<()> {
     let far = TcpStream::connect(target)?;
-    let (near_too, far_too, shared) = (near.try_clone()?, far.try_clone()?, shared.clone());
+    let (near_too, far_too, bytes_down) = (near.try_clone()?, far.try_clone()?, bytes_down.clone());
     std::thread::spawn(move || pump(near_too, far_too, |_| {}));
     std::thread::spawn(move || {
         pump(far, near, |len| {
-            shared.bytes_down.fetch_add(len, Ordering::Relaxed);
+            bytes_down.fetch_add(len, Ordering::Relaxed);
         })
     });
     Ok(())
@@ -91,6 +71,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, count: impl Fn(u64)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
 
     #[test]
     fn counts_what_comes_back() {

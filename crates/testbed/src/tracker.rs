@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::acceptor::Acceptor;
 use crate::{Error, Result};
 
 /// Longest request line: 20 escaped bytes of info-hash and peer id, and whatever clients add.
@@ -19,6 +19,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 const INTERVAL_SECONDS: u32 = 3;
 /// Peers in one answer, and remembered in all: more than any test starts.
 const PEERS_MAX: usize = 1000;
+/// Connections in its life: more announces than any test lasts for.
+const CONNECTIONS_MAX: usize = 100_000;
 
 #[derive(Default)]
 struct State {
@@ -29,9 +31,8 @@ struct State {
 
 /// A running tracker; it stops when dropped.
 pub struct Tracker {
-    address: SocketAddr,
+    acceptor: Acceptor,
     state: Arc<Mutex<State>>,
-    stop: Arc<AtomicBool>,
 }
 
 impl Tracker {
@@ -40,28 +41,18 @@ impl Tracker {
     /// # Errors
     /// When no port can be had.
     pub fn start() -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::system("listening"))?;
-        let address = listener.local_addr().map_err(Error::system("local address"))?;
         let state = Arc::new(Mutex::new(State::default()));
-        let stop = Arc::new(AtomicBool::new(false));
-        std::thread::spawn({
-            let (state, stop) = (state.clone(), stop.clone());
-            move || {
-                // One at a time is enough for tests, and bounds the threads.
-                for stream in listener.incoming().map_while(std::result::Result::ok) {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    answer(stream, &state).ok();
-                }
-            }
-        });
-        Ok(Self { address, state, stop })
+        // One at a time is enough for tests, and bounds the threads.
+        let acceptor = Acceptor::start(CONNECTIONS_MAX, {
+            let state = state.clone();
+            move |stream| drop(answer(stream, &state))
+        })?;
+        Ok(Self { acceptor, state })
     }
 
     /// The announce URL.
     pub fn url(&self) -> String {
-        format!("http://{}/announce", self.address)
+        format!("http://{}/announce", self.acceptor.address)
     }
 
     /// Hands out `peer` from now on, for any torrent, to everybody.
@@ -89,13 +80,6 @@ impl Tracker {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
-    }
-}
-
-impl Drop for Tracker {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        TcpStream::connect(self.address).ok();
     }
 }
 
@@ -156,7 +140,7 @@ mod tests {
     use super::*;
 
     fn get(tracker: &Tracker, query: &str) -> Vec<u8> {
-        let mut stream = TcpStream::connect(tracker.address).unwrap();
+        let mut stream = TcpStream::connect(tracker.acceptor.address).unwrap();
         write!(stream, "GET /announce?{query} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();

@@ -46,14 +46,7 @@ fn fetch_from(client: Client, content: Content, version: &str, by_magnet: bool) 
             get(seeder.address.into())
         }
         Client::Rqbit => {
-            let mut seeder = Rqbit::start(
-                &scene.source(),
-                &rqbit_folder(&scene, &scene.data, content),
-                &[],
-                false,
-                None,
-                "127.0.0.1",
-            )?;
+            let mut seeder = Rqbit::start(&scene.source(), &scene.data, &[], false, None, "127.0.0.1")?;
             seeder.wait_checked(TRANSFER_LIMIT)?;
             get(seeder.address.into())
         }
@@ -88,20 +81,11 @@ fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) ->
         Client::Rqbit => {
             let (_ours, address) = share()?;
             let std::net::SocketAddr::V4(address) = address else { unreachable!("asked for IPv4") };
-            let mut leecher =
-                Rqbit::start(&source, &rqbit_folder(&scene, &out, content), &[address], true, None, "127.0.0.1")?;
+            let mut leecher = Rqbit::start(&source, &out, &[address], true, None, "127.0.0.1")?;
             leecher.process.wait_success(TRANSFER_LIMIT)?;
         }
     }
     scene.check(&out)
-}
-
-/// rqbit's output folder is the torrent's own folder where there is one.
-fn rqbit_folder(scene: &Scene, parent: &std::path::Path, content: Content) -> std::path::PathBuf {
-    match content {
-        Content::Tree => parent.join(scene.content.file_name().unwrap_or_default()),
-        _ => parent.to_path_buf(),
-    }
 }
 
 /// One test a cell: `name: direction(client, content, version, magnet)`.

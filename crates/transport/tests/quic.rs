@@ -44,8 +44,8 @@ async fn receive(stream: &QuicStream, len: usize) -> io::Result<Vec<u8>> {
     while at < len {
         poll_fn(|cx| stream.poll_recv_ready(cx)).await?;
         let (one, other) = received[at..].split_at_mut((len - at).min(1000));
-        let mut iovecs = [one, other]
-            .map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+        let mut iovecs =
+            [one, other].map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
         // SAFETY: the entries describe `received`, which outlives the call and is ours alone.
         match unsafe { stream.try_recv(&mut iovecs) } {
             Ok(0) => break,

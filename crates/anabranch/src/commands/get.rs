@@ -157,9 +157,9 @@ fn ended(watch: &Watch, seed: bool) -> Option<Result<Code, Failure>> {
     if contents().any(|content| !content.finished && content.failed.is_none()) {
         return None;
     }
-    let failed = contents().find_map(|content| content.failed.as_ref().map(|reason| (&content.name, reason)));
+    let failed = contents().find_map(|content| content.failed.as_ref().map(|failed| (&content.name, failed)));
     match failed {
-        Some((name, reason)) => Some(Err(Failure::new(Code::Failed, format!("{name}: {reason}")))),
+        Some((name, (kind, reason))) => Some(Err(Failure::new((*kind).into(), format!("{name}: {reason}")))),
         None if seed => None,
         None => Some(Ok(Code::Success)),
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
-use anabranch_swarm::{AddOptions, Event, EventKind, Session, Source, TorrentId};
+use anabranch_swarm::{AddOptions, Event, EventKind, FailureKind, Session, Source, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -233,6 +233,13 @@ fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Wa
         _ => {}
     }
     watch.on_event(session, event)?;
+    if let EventKind::Failed { kind: kind @ FailureKind::Internal, reason } = &event.kind {
+        let ended = |content: &Content| matches!(content.failed, Some((FailureKind::Internal, _)));
+        return match watch.contents.values().all(ended) {
+            true => Err(Failure::new((*kind).into(), reason)),
+            false => Ok(()),
+        };
+    }
     let EventKind::Started { pieces_have, pieces_total, bytes_total, .. } = event.kind else { return Ok(()) };
     let Some(content) = watch.contents.get(&event.torrent) else { return Ok(()) };
     if flags.session.json {
@@ -258,5 +265,5 @@ fn on_nothing_there(session: &Session, id: TorrentId, watch: &mut Watch) -> Resu
     if watch.contents.values().all(|other| other.failed.is_some() || other.hash == content.hash) {
         return Err(Failure::new(Code::Incomplete, reason));
     }
-    watch.on_event(session, &Event { torrent: id, kind: EventKind::Failed { reason } })
+    watch.on_event(session, &Event { torrent: id, kind: EventKind::Failed { kind: FailureKind::Content, reason } })
 }

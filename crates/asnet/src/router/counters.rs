@@ -169,6 +169,6 @@ mod tests {
             assert_eq!(stats.dropped_for(*reason), 1 + index as u64);
             assert!(DropReason::ALL[..index].iter().all(|other| other.name() != reason.name()));
         }
-        assert_eq!(stats.dropped_packets(), (1..=DropReason::COUNT as u64).sum());
+        assert_eq!(stats.dropped_packets(), (1..=DropReason::COUNT as u64).sum::<u64>());
     }
 }

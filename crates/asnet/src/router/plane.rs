@@ -146,6 +146,11 @@ impl Shared {
         mailbox.waker.wake();
     }
 
+    /// For whichever worker: which one a line is served by does not matter.
+    pub(super) fn order_any(&self, order: Order) {
+        self.order(0, order);
+    }
+
     pub(super) fn take_orders(&self, worker: usize) -> Vec<Order> {
         let Some(mailbox) = self.workers.get(worker) else { return Vec::new() };
         std::mem::take(&mut *mailbox.orders.lock().unwrap_or_else(PoisonError::into_inner))

@@ -54,6 +54,18 @@ pub(super) struct Offered {
     pub(super) needs_service: bool,
 }
 
+impl Port {
+    /// Hands one packet to the line, or to the socket where there is nothing to shape.
+    pub(super) fn offer_or_send(&self, now: Instant, packet: &[u8]) -> Offered {
+        if !self.line.passes() {
+            return self.line.offer(now, std::iter::once(packet));
+        }
+        let part = [IoSlice::new(packet)];
+        let is_sent = self.socket.send(&[Message::new(self.remote, &part)]).is_ok();
+        Offered { packets: u64::from(is_sent), bytes: packet.len() as u64, ..Offered::default() }
+    }
+}
+
 impl Line {
     pub(super) fn new(shape: LinkShape, seed: u64, start: Instant) -> Self {
         Self {

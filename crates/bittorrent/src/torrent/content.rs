@@ -84,9 +84,25 @@ impl Content {
 }
 
 impl Torrent {
-    /// The metadata is at hand and `set_content` will follow: peers that connect meanwhile are not asked for it.
-    pub fn expect_content(&mut self) {
+    /// The metadata is at hand, and `set_content` will follow once the files were looked at, which may take long. Peers are
+    /// not asked for metadata any more, and are given it: some that get none at once never come back.
+    pub fn expect_content(&mut self, info: Arc<Info>) {
         self.metadata = None;
+        self.keep_if_private(&info);
+        self.expected = Some(info);
+        self.conn_ids().into_iter().for_each(|id| self.send_extended_handshake(id));
+    }
+
+    /// What the content is, whether it is here or expected.
+    pub(super) fn known_info(&self) -> Option<&Arc<Info>> {
+        self.content.as_ref().map(|content| &content.info).or(self.expected.as_ref())
+    }
+
+    fn keep_if_private(&mut self, info: &Info) {
+        if info.private {
+            // BEP 27: a private torrent's peers come from its trackers alone.
+            self.config.pex = false;
+        }
     }
 
     /// Gives the torrent its content: what it is, the Merkle layers at hand, the pieces that are verified already, and how
@@ -100,17 +116,15 @@ impl Torrent {
         now: Instant,
     ) {
         debug_assert_eq!(info.geometry.piece_count(), have.len());
-        if info.private {
-            // BEP 27: a private torrent's peers come from its trackers alone.
-            self.config.pex = false;
-        }
+        self.keep_if_private(&info);
         let hashes = HashStore::new(&info, layers);
         let mut content = Content::new(info, have, hashes, &self.config);
         set_priorities(&mut content, &priorities);
         self.content = Some(content);
+        self.expected = None;
         self.metadata = None;
         for id in self.conn_ids() {
-            // They were greeted as by one who has nothing to give, not even metadata.
+            // They were greeted as by one who has nothing to give.
             self.send_extended_handshake(id);
             if let Err(fault) = self.replay_pending(id, now) {
                 self.close(id, &fault.to_string());

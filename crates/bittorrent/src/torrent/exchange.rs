@@ -21,7 +21,7 @@ const PEX_RETRY: Duration = Duration::from_secs(5);
 impl Torrent {
     pub(super) fn send_extended_handshake(&mut self, id: ConnId) {
         let finished = self.is_finished();
-        let info = self.content.as_ref().map(|content| &content.info);
+        let info = self.known_info();
         // BEP 27: what is private comes from its tracker: no peers are exchanged, and no metadata for strangers.
         let private = info.is_some_and(|info| info.private);
         let metadata_size = info.filter(|info| !info.private).map(|info| info.source.len() as u64);
@@ -183,12 +183,11 @@ impl Torrent {
     }
 
     fn serve_metadata(&mut self, id: ConnId, piece: u32) {
+        let info = self.known_info().filter(|info| !info.private).cloned();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(extension) = conn.extensions.get(Extension::Metadata) else { return };
-        let answer = match &self.content {
-            Some(content) if conn.out.len() < ANSWERS_BYTES_MAX && !content.info.private => {
-                MetadataServe(&content.info.source).piece(piece)
-            }
+        let answer = match &info {
+            Some(info) if conn.out.len() < ANSWERS_BYTES_MAX => MetadataServe(&info.source).piece(piece),
             _ => MetadataMessage::Reject { piece },
         };
         Message::Extended { id: extension, payload: &answer.encode() }.encode(&mut conn.out);

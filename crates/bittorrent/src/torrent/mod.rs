@@ -65,9 +65,10 @@ mod verify;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anabranch_content::info::InfoHashes;
+use anabranch_content::info::{Info, InfoHashes};
 
 pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
 pub use conn::Negotiated;
@@ -115,6 +116,8 @@ pub struct Torrent {
     hashes: InfoHashes,
     config: TorrentConfig,
     content: Option<Content>,
+    /// What the content is, from when that is known until it is here.
+    expected: Option<Arc<Info>>,
     metadata: Option<MetadataFetch>,
     conns: BTreeMap<ConnId, Conn>,
     peers: BTreeMap<PeerKey, Peer>,
@@ -146,6 +149,7 @@ impl Torrent {
         Self {
             hashes,
             content: None,
+            expected: None,
             metadata: Some(MetadataFetch::new(hashes)),
             conns: BTreeMap::new(),
             peers: BTreeMap::new(),

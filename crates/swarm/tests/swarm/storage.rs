@@ -105,7 +105,9 @@ fn a_shared_file_that_is_cut_short() {
         let lost = node.get(&content, &out.join("one"), &[seed.address()]);
         let good = node.get(&other, &out.join("two"), &[seed.address()]);
         let failed = seed.until(|kind| matches!(kind, EventKind::Failed { .. })).await;
-        assert!(matches!(failed, EventKind::Failed { reason } if reason.contains("content/data")));
+        assert!(
+            matches!(failed, EventKind::Failed { kind: FailureKind::Content, reason } if reason.contains("content/data"))
+        );
         node.all_finished(&[good]).await;
         other.assert_in(&out.join("two"), |_| true);
         assert!(!node.progress(lost).finished);

@@ -13,7 +13,9 @@ use anabranch_content::geometry::Geometry;
 use anabranch_content::hash;
 pub use anabranch_content::info::Version;
 use anabranch_content::metainfo::Metainfo;
-pub use anabranch_swarm::{AddOptions, Event, EventKind, Progress, Session, SessionConfig, Source, TorrentId};
+pub use anabranch_swarm::{
+    AddOptions, Event, EventKind, FailureKind, Progress, Session, SessionConfig, Source, TorrentId,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedReceiver;

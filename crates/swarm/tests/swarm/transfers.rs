@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use anabranch_content::hex;
+
 use crate::support::*;
 
 /// One seed, one leecher with so many bytes of buffers.
@@ -211,13 +213,12 @@ fn a_magnet_link_is_enough() {
             let content = Content::new(&[("a", 2 * MIB + 3), ("b", 100)], version, Some(64 * KIB as u32));
             let seed = Node::seed(1, &content);
             let hashes = content.metainfo.info.hashes;
-            let hex = |hash: &[u8]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
             let mut link = String::from("magnet:?");
             if let Some(v1) = hashes.v1 {
-                link += &format!("xt=urn:btih:{}&", hex(&v1));
+                link += &format!("xt=urn:btih:{}&", hex::encode(&v1));
             }
             if let Some(v2) = hashes.v2 {
-                link += &format!("xt=urn:btmh:1220{}&", hex(&v2));
+                link += &format!("xt=urn:btmh:1220{}&", hex::encode(&v2));
             }
             link += &format!("x.pe={}", seed.address());
             let (_out, out) = temp();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use noq::congestion::{Bbr3Config, CubicConfig};
 use noq::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
-use super::lanes::{LANES, LANE_WINDOW};
+use super::lanes::{LANE_WINDOW, LANES};
 use crate::NodeId;
 
 /// What a connection may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again while a

@@ -405,8 +405,7 @@ struct Route {
 impl Route {
     /// Asks the kernel, without a packet.
     fn to(local: SocketAddr, remote: SocketAddr) -> io::Result<Self> {
-        let any: IpAddr =
-            if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any: IpAddr = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let from = if local.is_ipv4() == remote.is_ipv4() { local.ip() } else { any };
         let socket = UdpSocket::bind((from, 0))?;
         socket.connect(remote)?;
@@ -417,7 +416,8 @@ impl Route {
         let mut mtu: libc::c_int = 0;
         let mut len = size_of_val(&mtu) as libc::socklen_t;
         // SAFETY: the pointer and length describe `mtu`.
-        let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len) };
+        let result =
+            unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len) };
         let mtu_bytes = match result {
             0 => u16::try_from(mtu).unwrap_or(u16::MAX).saturating_sub(headers),
             _ => MTU_MIN,

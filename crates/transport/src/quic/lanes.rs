@@ -175,7 +175,9 @@ impl From<ReadError> for End {
                 let error = lost(error);
                 Self::Failed(error.kind(), error.to_string())
             }
-            ReadError::Reset(_) => Self::Failed(io::ErrorKind::ConnectionReset, "the peer gave the stream up".to_owned()),
+            ReadError::Reset(_) => {
+                Self::Failed(io::ErrorKind::ConnectionReset, "the peer gave the stream up".to_owned())
+            }
             error => Self::Failed(io::ErrorKind::NotConnected, error.to_string()),
         }
     }

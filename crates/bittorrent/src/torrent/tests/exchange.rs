@@ -193,10 +193,32 @@ impl Lone {
 }
 
 #[test]
+fn metadata_is_served_while_the_content_is_being_looked_at() {
+    for private in [false, true] {
+        let content = Content::new(Version::V1, 16 * 1024, &[200_000], private);
+        let mut lone = Lone::magnet(&content);
+        let early = lone.join();
+        let hello = ExtensionHandshake::parse(&lone.sent_extended(early, 0)[0]).unwrap();
+        assert_eq!(hello.metadata_size, None);
+        lone.torrent.expect_content(content.info.clone());
+        let late = lone.join();
+        for id in [early, late] {
+            let hello = ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap();
+            assert_eq!(hello.metadata_size, (!private).then_some(content.info.source.len() as u64));
+            lone.greet(id, |_| {});
+            lone.extended(id, Extension::Metadata, &MetadataMessage::Request { piece: 0 }.encode()).unwrap();
+            let answer = lone.sent_extended(id, Extension::Metadata.our_id());
+            let answer = MetadataMessage::parse(&answer[0]).unwrap().unwrap();
+            assert_eq!(matches!(answer, MetadataMessage::Data { data, .. } if *data == *content.info.source), !private);
+        }
+    }
+}
+
+#[test]
 fn metadata_at_hand_is_not_asked_for() {
     let content = Content::v1(16 * 1024, 200_000);
     let mut lone = Lone::magnet(&content);
-    lone.torrent.expect_content();
+    lone.torrent.expect_content(content.info.clone());
     let id = lone.join();
     lone.greet(id, |hello| hello.metadata_size = Some(content.info.source.len() as u64));
     lone.pass(MS * 500);

@@ -68,6 +68,7 @@ fn contender(name: &'static str, run: fn(&mut Stage) -> Result<Sample>) -> Conte
 pub fn all() -> Vec<Spec> {
     use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
     use router::Passed;
+    use transfer::Client::{Libtorrent, Ours, Rqbit};
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
     vec![
         spec(
@@ -76,10 +77,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| transfer::libtorrent_to_itself(stage, "1")),
-                contender("rqbit", transfer::rqbit_to_itself),
+                contender("libtorrent", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent)),
+                contender("rqbit", |stage| transfer::loopback(stage, "1", Rqbit, Rqbit)),
                 contender("floor", transfer::floor),
-                contender("ours", |stage| transfer::ours_to_itself(stage, "1")),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours)),
             ],
         ),
         spec(
@@ -88,8 +89,8 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| transfer::libtorrent_to_itself(stage, "2")),
-                contender("ours", |stage| transfer::ours_to_itself(stage, "2")),
+                contender("libtorrent", |stage| transfer::loopback(stage, "2", Libtorrent, Libtorrent)),
+                contender("ours", |stage| transfer::loopback(stage, "2", Ours, Ours)),
             ],
         ),
         spec(
@@ -98,10 +99,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent to itself", |stage| transfer::libtorrent_to_itself(stage, "1")),
-                contender("libtorrent to ours", |stage| transfer::libtorrent_to_ours(stage, "1")),
-                contender("ours to libtorrent", |stage| transfer::ours_to_libtorrent(stage, "1")),
-                contender("ours", |stage| transfer::ours_to_itself(stage, "1")),
+                contender("libtorrent to itself", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent)),
+                contender("libtorrent to ours", |stage| transfer::loopback(stage, "1", Libtorrent, Ours)),
+                contender("ours to libtorrent", |stage| transfer::loopback(stage, "1", Ours, Libtorrent)),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours)),
             ],
         ),
         spec(
@@ -111,9 +112,9 @@ pub fn all() -> Vec<Spec> {
             Some("seconds in all"),
             vec![
                 contender("bare TCP", transfer::bare_over_wire),
-                contender("libtorrent", transfer::libtorrent_over_wire),
-                contender("rqbit", transfer::rqbit_over_wire),
-                contender("ours", transfer::ours_over_wire),
+                contender("libtorrent", |stage| transfer::over_wire(stage, Libtorrent)),
+                contender("rqbit", |stage| transfer::over_wire(stage, Rqbit)),
+                contender("ours", |stage| transfer::over_wire(stage, Ours)),
             ],
         ),
         spec(

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::peers::{checkout, libtorrent};
-use anabranch_testbed::scene::digest_from_hex;
 use anabranch_testbed::{Error, Result, data};
 use tempfile::TempDir;
 
@@ -58,12 +57,12 @@ impl Stage {
         Ok(path)
     }
 
-    /// The v1 info-hash of the content.
+    /// The v1 info-hash of the content, as libtorrent writes it.
     ///
     /// # Errors
     /// When libtorrent is missing.
-    pub fn info_hash(&self) -> Result<[u8; 20]> {
-        digest_from_hex(libtorrent::info(&self.torrent("1")?)?["v1"].as_str().unwrap_or_default())
+    pub fn info_hash_hex(&self) -> Result<String> {
+        Ok(libtorrent::info(&self.torrent("1")?)?["v1"].as_str().unwrap_or_default().to_owned())
     }
 
     /// An empty folder for who fetches, gone at the next [`Self::sweep`].

@@ -74,7 +74,7 @@ pub fn ours_crowd(stage: &mut Stage, leechers: u32) -> Result<Sample> {
 
 fn crowd(stage: &Stage, seeder: &Process, address: SocketAddr, leechers: u32) -> Result<Sample> {
     let cpu_before = seeder.cpu_so_far().unwrap_or_default();
-    let hash: String = stage.info_hash()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = stage.info_hash_hex()?;
     let mut command = stage.floor_command();
     command.args(["drain", &address.to_string(), &hash, &(stage.len / u64::from(PIECE_LENGTH)).to_string()]);
     command.args([&PIECE_LENGTH.to_string(), &leechers.to_string(), CROWD_SECONDS]);

@@ -2,7 +2,7 @@
 //! that of the others from the start of the process to the word that all is there. CPU of a seeder counts from when
 //! it is ready: what it checks before is another row's business.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use crate::report::Sample;
 use crate::stage::{PIECE_LENGTH, Stage};
 
 const LIMIT: Duration = Duration::from_secs(300);
-const ANY: &str = "127.0.0.1:0";
 /// Bytes over the long wire: slow start takes 2 s, this takes 9 s more.
 const WIRE_LEN_MAX: u64 = 1 << 30;
 const WIRE_PORT: u16 = 7000;
+const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 
 /// A seeder that is ready, and the CPU time it had spent by then.
 struct Seeder {
@@ -42,128 +42,115 @@ impl Seeder {
     }
 }
 
-fn libtorrent_seeder(torrent: &Path, data: &Path, inside: Option<&Namespace>, listen: &str) -> Result<Seeder> {
-    let peer = Libtorrent::seed(torrent, data, inside, listen)?;
-    Ok(Seeder::new(peer.process, peer.address))
+/// Who seeds or fetches.
+#[derive(Clone, Copy)]
+pub enum Client {
+    /// libtorrent, tuned.
+    Libtorrent,
+    /// rqbit, where it was built.
+    Rqbit,
+    /// Ours.
+    Ours,
 }
 
-fn our_seeder(torrent: &Path, data: &Path, inside: Option<&Namespace>, listen: &str) -> Result<Seeder> {
-    let (ours, address) = Anabranch::share(torrent, Some(data), listen, inside, &[])?;
-    Ok(Seeder::new(ours.process, address))
+/// Where one end of a transfer runs and listens.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    inside: Option<&'a Namespace>,
+    /// rqbit takes a free port whatever is said here.
+    listen: SocketAddrV4,
 }
 
-/// Lets libtorrent fetch.
-fn libtorrent_fetches(
-    torrent: &Path,
-    out: &Path,
-    from: SocketAddr,
-    inside: Option<&Namespace>,
-    listen: &str,
-) -> Result<Sample> {
-    let mut leecher = Libtorrent::leech(&torrent.display().to_string(), out, &[from], inside, listen)?;
-    let finished = leecher.wait_finished(LIMIT)?;
-    Ok(Sample {
-        figure: finished.seconds,
-        cpu_fetch: Some(finished.usage.cpu().saturating_sub(leecher.startup_cpu).as_secs_f64()),
-        rss_mib: Some(mebibytes(finished.usage.rss_bytes_max)),
-        ..Sample::default()
-    })
+impl<'a> Place<'a> {
+    /// The loopback of the stage, at any port.
+    fn loopback(stage: &'a Stage) -> Self {
+        Self { inside: stage.inside.as_ref(), listen: ANY }
+    }
+
+    /// One end of the long wire.
+    fn on_wire(inside: &'a Namespace, ip: &str) -> Result<Self> {
+        let nonsense = |_| Error::Nonsense { name: "the wire".into(), what: format!("address {ip}") };
+        Ok(Self { inside: Some(inside), listen: SocketAddrV4::new(ip.parse().map_err(nonsense)?, WIRE_PORT) })
+    }
 }
 
-/// Lets ours fetch.
-fn we_fetch(torrent: &Path, out: &Path, from: SocketAddr, inside: Option<&Namespace>) -> Result<Sample> {
-    let mut ours = Anabranch::get(&torrent.display().to_string(), out, &[from], inside, &[])?;
-    let started = ours.process.started();
-    let (_, at) = ours.process.wait_event("finished", LIMIT)?;
-    let usage = ours.process.wait_success(LIMIT)?;
-    Ok(Sample {
-        figure: (at - started).as_secs_f64(),
-        cpu_fetch: Some(usage.cpu().as_secs_f64()),
-        rss_mib: Some(mebibytes(usage.rss_bytes_max)),
-        ..Sample::default()
-    })
+impl Client {
+    /// Shares what is in `data`. rqbit checks it first, when it starts, and is ready once it says so.
+    fn seed(self, torrent: &Path, data: &Path, at: Place<'_>) -> Result<Seeder> {
+        let listen = at.listen.to_string();
+        let (process, address) = match self {
+            Self::Libtorrent => {
+                let peer = Libtorrent::seed(torrent, data, at.inside, &listen)?;
+                (peer.process, peer.address)
+            }
+            Self::Rqbit => {
+                let ip = at.listen.ip().to_string();
+                let mut peer = Rqbit::start(&torrent.display().to_string(), data, &[], false, at.inside, &ip)?;
+                peer.wait_checked(LIMIT)?;
+                (peer.process, peer.address.into())
+            }
+            Self::Ours => {
+                let (ours, address) = Anabranch::share(torrent, Some(data), &listen, at.inside, &[])?;
+                (ours.process, address)
+            }
+        };
+        Ok(Seeder::new(process, address))
+    }
+
+    /// Fetches into `out`.
+    fn fetch(self, torrent: &Path, out: &Path, from: SocketAddr, at: Place<'_>) -> Result<Sample> {
+        let source = torrent.display().to_string();
+        let (seconds, cpu, usage) = match self {
+            Self::Libtorrent => {
+                let mut leecher = Libtorrent::leech(&source, out, &[from], at.inside, &at.listen.to_string())?;
+                let finished = leecher.wait_finished(LIMIT)?;
+                (finished.seconds, finished.usage.cpu().saturating_sub(leecher.startup_cpu), finished.usage)
+            }
+            Self::Rqbit => {
+                let SocketAddr::V4(from) = from else {
+                    return Err(Error::Nonsense { name: "the seeder".into(), what: format!("address {from}") });
+                };
+                let ip = at.listen.ip().to_string();
+                let mut leecher = Rqbit::start(&source, out, &[from], true, at.inside, &ip)?;
+                let started = leecher.process.started();
+                let finished = leecher.wait_finished(LIMIT)?;
+                let usage = leecher.process.wait_success(LIMIT)?;
+                ((finished - started).as_secs_f64(), usage.cpu(), usage)
+            }
+            // Who only fetches need not be found.
+            Self::Ours => {
+                let mut ours = Anabranch::get(&source, out, &[from], at.inside, &[])?;
+                let started = ours.process.started();
+                let (_, finished) = ours.process.wait_event("finished", LIMIT)?;
+                let usage = ours.process.wait_success(LIMIT)?;
+                ((finished - started).as_secs_f64(), usage.cpu(), usage)
+            }
+        };
+        Ok(Sample {
+            figure: seconds,
+            cpu_fetch: Some(cpu.as_secs_f64()),
+            rss_mib: Some(mebibytes(usage.rss_bytes_max)),
+            ..Sample::default()
+        })
+    }
 }
 
-pub fn libtorrent_to_itself(stage: &mut Stage, version: &str) -> Result<Sample> {
+/// `from` shares and `to` fetches, over the loopback.
+pub fn loopback(stage: &mut Stage, version: &str, from: Client, to: Client) -> Result<Sample> {
     let (torrent, out) = (stage.torrent(version)?, stage.out()?);
-    let inside = stage.inside.as_ref();
-    let seeder = libtorrent_seeder(&torrent, &stage.data, inside, ANY)?;
-    let sample = libtorrent_fetches(&torrent, &out, seeder.address, inside, ANY)?;
-    finish(stage, seeder, sample, &out)
-}
-
-pub fn libtorrent_to_ours(stage: &mut Stage, version: &str) -> Result<Sample> {
-    let (torrent, out) = (stage.torrent(version)?, stage.out()?);
-    let inside = stage.inside.as_ref();
-    let seeder = libtorrent_seeder(&torrent, &stage.data, inside, ANY)?;
-    let sample = we_fetch(&torrent, &out, seeder.address, inside)?;
-    finish(stage, seeder, sample, &out)
-}
-
-pub fn ours_to_libtorrent(stage: &mut Stage, version: &str) -> Result<Sample> {
-    let (torrent, out) = (stage.torrent(version)?, stage.out()?);
-    let inside = stage.inside.as_ref();
-    let seeder = our_seeder(&torrent, &stage.data, inside, ANY)?;
-    let sample = libtorrent_fetches(&torrent, &out, seeder.address, inside, ANY)?;
-    finish(stage, seeder, sample, &out)
-}
-
-pub fn ours_to_itself(stage: &mut Stage, version: &str) -> Result<Sample> {
-    let (torrent, out) = (stage.torrent(version)?, stage.out()?);
-    let inside = stage.inside.as_ref();
-    let seeder = our_seeder(&torrent, &stage.data, inside, ANY)?;
-    let sample = we_fetch(&torrent, &out, seeder.address, inside)?;
-    finish(stage, seeder, sample, &out)
-}
-
-/// Stops the seeder, adds its cost and compares the content.
-fn finish(stage: &Stage, seeder: Seeder, sample: Sample, out: &Path) -> Result<Sample> {
+    let here = Place::loopback(stage);
+    let seeder = from.seed(&torrent, &stage.data, here)?;
+    let sample = to.fetch(&torrent, &out, seeder.address, here)?;
     let cpu_share = Some(seeder.stop()?);
     stage.check(&out.join("content.bin"))?;
     Ok(Sample { cpu_share, ..sample })
 }
 
-/// rqbit checks what it shares when it starts; it is ready once it says so.
-fn rqbit_seeder(torrent: &Path, data: &Path, inside: Option<&Namespace>, listen: &str) -> Result<Seeder> {
-    let mut peer = Rqbit::start(&torrent.display().to_string(), data, &[], false, inside, listen)?;
-    peer.wait_checked(LIMIT)?;
-    Ok(Seeder::new(peer.process, peer.address.into()))
-}
-
-fn rqbit_fetches(
-    torrent: &Path,
-    out: &Path,
-    from: SocketAddr,
-    inside: Option<&Namespace>,
-    listen: &str,
-) -> Result<Sample> {
-    let SocketAddr::V4(from) = from else {
-        return Err(Error::Nonsense { name: "the seeder".into(), what: format!("address {from}") });
-    };
-    let mut leecher = Rqbit::start(&torrent.display().to_string(), out, &[from], true, inside, listen)?;
-    let started = leecher.process.started();
-    let finished = leecher.wait_finished(LIMIT)?;
-    let usage = leecher.process.wait_success(LIMIT)?;
-    Ok(Sample {
-        figure: (finished - started).as_secs_f64(),
-        cpu_fetch: Some(usage.cpu().as_secs_f64()),
-        rss_mib: Some(mebibytes(usage.rss_bytes_max)),
-        ..Sample::default()
-    })
-}
-
-pub fn rqbit_to_itself(stage: &mut Stage) -> Result<Sample> {
-    let (torrent, out) = (stage.torrent("1")?, stage.out()?);
-    let inside = stage.inside.as_ref();
-    let seeder = rqbit_seeder(&torrent, &stage.data, inside, "127.0.0.1")?;
-    let sample = rqbit_fetches(&torrent, &out, seeder.address, inside, "127.0.0.1")?;
-    finish(stage, seeder, sample, &out)
-}
-
 pub fn floor(stage: &mut Stage) -> Result<Sample> {
     let out = stage.out()?;
     let target = out.join("content.bin");
-    let mut sender = Process::spawn("floor sender", stage.floor_command().arg("send").arg(&stage.content).arg(ANY))?;
+    let mut sender =
+        Process::spawn("floor sender", stage.floor_command().arg("send").arg(&stage.content).arg(ANY.to_string()))?;
     let (event, _) = sender.wait_event("listening", LIMIT)?;
     let address = event["address"].as_str().unwrap_or_default().to_owned();
     let mut command = stage.floor_command();
@@ -216,50 +203,27 @@ fn watch(wire: &Wire, len: u64, work: impl FnOnce() -> Result<Sample> + Send) ->
     })
 }
 
-fn at(address: &str) -> String {
-    format!("{address}:{WIRE_PORT}")
-}
-
 pub fn bare_over_wire(stage: &mut Stage) -> Result<Sample> {
     let (wire, len) = (wire()?, stage.len.min(WIRE_LEN_MAX));
     let (floor, bytes) = (stage.floor(), len.to_string());
+    let listen = format!("{}:{WIRE_PORT}", Wire::LEFT);
     watch(&wire, len, || {
         let mut sender = wire.left.command(&floor);
-        let mut sender = Process::spawn("sender", sender.args(["tcp-send", &bytes, &at(Wire::LEFT)]))?;
+        let mut sender = Process::spawn("sender", sender.args(["tcp-send", &bytes, &listen]))?;
         sender.wait_event("listening", LIMIT)?;
         let mut receiver = wire.right.command(&floor);
-        let (_, usage) = Process::run("receiver", receiver.args(["tcp-recv", &bytes, &at(Wire::LEFT)]), LIMIT)?;
+        let (_, usage) = Process::run("receiver", receiver.args(["tcp-recv", &bytes, &listen]), LIMIT)?;
         Ok(Sample { figure: usage.wall.as_secs_f64(), cpu_fetch: Some(usage.cpu().as_secs_f64()), ..Sample::default() })
     })
 }
 
-pub fn libtorrent_over_wire(stage: &mut Stage) -> Result<Sample> {
+/// `client` to itself, over the wire.
+pub fn over_wire(stage: &mut Stage, client: Client) -> Result<Sample> {
     let (wire, torrent, out) = (wire()?, stage.torrent("1")?, stage.out()?);
+    let (left, right) = (Place::on_wire(&wire.left, Wire::LEFT)?, Place::on_wire(&wire.right, Wire::RIGHT)?);
     let sample = watch(&wire, stage.len, || {
-        let seeder = libtorrent_seeder(&torrent, &stage.data, Some(&wire.left), &at(Wire::LEFT))?;
-        let sample = libtorrent_fetches(&torrent, &out, seeder.address, Some(&wire.right), &at(Wire::RIGHT))?;
-        Ok(Sample { cpu_share: Some(seeder.stop()?), ..sample })
-    })?;
-    stage.check(&out.join("content.bin"))?;
-    Ok(sample)
-}
-
-pub fn rqbit_over_wire(stage: &mut Stage) -> Result<Sample> {
-    let (wire, torrent, out) = (wire()?, stage.torrent("1")?, stage.out()?);
-    let sample = watch(&wire, stage.len, || {
-        let seeder = rqbit_seeder(&torrent, &stage.data, Some(&wire.left), Wire::LEFT)?;
-        let sample = rqbit_fetches(&torrent, &out, seeder.address, Some(&wire.right), Wire::RIGHT)?;
-        Ok(Sample { cpu_share: Some(seeder.stop()?), ..sample })
-    })?;
-    stage.check(&out.join("content.bin"))?;
-    Ok(sample)
-}
-
-pub fn ours_over_wire(stage: &mut Stage) -> Result<Sample> {
-    let (wire, torrent, out) = (wire()?, stage.torrent("1")?, stage.out()?);
-    let sample = watch(&wire, stage.len, || {
-        let seeder = our_seeder(&torrent, &stage.data, Some(&wire.left), &at(Wire::LEFT))?;
-        let sample = we_fetch(&torrent, &out, seeder.address, Some(&wire.right))?;
+        let seeder = client.seed(&torrent, &stage.data, left)?;
+        let sample = client.fetch(&torrent, &out, seeder.address, right)?;
         Ok(Sample { cpu_share: Some(seeder.stop()?), ..sample })
     })?;
     stage.check(&out.join("content.bin"))?;

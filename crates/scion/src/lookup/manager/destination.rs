@@ -1,0 +1,173 @@
+//! One destination: its paths, and when to ask for them again.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anabranch_paths::{PathId, ScionPath};
+use anabranch_scion_wire::combine::PATHS_MAX;
+
+use super::{EXPIRY_MARGIN, IDLE, LookupError, REFRESH_MAX, REFRESH_MIN, Snapshot};
+
+/// Answers that may leave out a path before it goes: a daemon that has just restarted knows half of them.
+const ABSENCES_MAX: u8 = 1;
+/// First wait after a failure, doubled with each more. A restarted daemon is back within seconds.
+const FAILURE_WAIT_MIN: Duration = Duration::from_millis(500);
+/// Longest wait for a server that does not answer: it is near, and asking costs nothing.
+const FAILURE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Longest wait after "no path": every ask makes the control services of other ASes work.
+const NEGATIVE_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Below so long a remaining life, an answer from the server's cache that brings nothing new is not enough.
+const FORCE_BELOW: Duration = Duration::from_secs(300);
+
+struct Held {
+    id: PathId,
+    path: Arc<ScionPath>,
+    ends: Instant,
+    absences: u8,
+}
+
+enum LookupState {
+    At(Instant),
+    InFlight,
+}
+
+pub(super) struct Destination {
+    pub is_watched: bool,
+    pub used_at: Instant,
+    held: Vec<Held>,
+    paths: Arc<[Arc<ScionPath>]>,
+    lookup: LookupState,
+    failure: Option<LookupError>,
+    failures: u32,
+    answered: bool,
+    /// The last answer brought nothing that lives longer than what there was.
+    is_stale: bool,
+}
+
+impl Destination {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            is_watched: false,
+            used_at: now,
+            held: Vec::new(),
+            paths: Arc::default(),
+            lookup: LookupState::At(now),
+            failure: None,
+            failures: 0,
+            answered: false,
+            is_stale: false,
+        }
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { paths: self.paths.clone(), failure: self.failure.clone(), answered: self.answered }
+    }
+
+    pub fn is_in_flight(&self) -> bool {
+        matches!(self.lookup, LookupState::InFlight)
+    }
+
+    /// When to look up next, if anybody is interested by then.
+    pub fn lookup_due(&self) -> Option<Instant> {
+        match self.lookup {
+            LookupState::At(at) if self.is_watched || at < self.used_at + IDLE => Some(at),
+            _ => None,
+        }
+    }
+
+    /// When the first path goes.
+    pub fn expiry(&self) -> Option<Instant> {
+        self.held.iter().map(|held| held.ends).min()
+    }
+
+    /// When nobody will be interested any more.
+    pub fn forget_at(&self) -> Option<Instant> {
+        (!self.is_watched && !self.is_in_flight()).then(|| self.used_at + IDLE)
+    }
+
+    pub fn is_forgotten(&self, now: Instant) -> bool {
+        self.forget_at().is_some_and(|at| at <= now)
+    }
+
+    /// Whether the server shall ask afresh.
+    pub fn begin_lookup(&mut self, now: Instant) -> bool {
+        self.lookup = LookupState::InFlight;
+        self.is_stale && self.expiry().is_none_or(|ends| ends.saturating_duration_since(now) < FORCE_BELOW)
+    }
+
+    pub fn refresh_now(&mut self, now: Instant) {
+        self.is_stale = true;
+        if let LookupState::At(at) = &mut self.lookup {
+            *at = now.min(*at);
+        }
+    }
+
+    /// Whether any path went.
+    pub fn drop_expired(&mut self, now: Instant) -> bool {
+        let before = self.held.len();
+        self.held.retain(|held| held.ends > now);
+        let changed = self.held.len() != before;
+        if changed {
+            self.publish();
+        }
+        changed
+    }
+
+    pub fn on_paths(&mut self, paths: Vec<ScionPath>, now: Instant, wall: SystemTime, rng: &mut fastrand::Rng) {
+        let latest_before = self.held.iter().map(|held| held.ends).max();
+        self.merge(paths, now, wall);
+        self.drop_expired(now);
+        self.publish();
+        self.is_stale = self.held.iter().map(|held| held.ends).max() <= latest_before;
+        (self.answered, self.failure, self.failures) = (true, None, 0);
+        // Half-way through the shortest life, so that a lookup may fail a few times; not all hosts at once.
+        let left = self.expiry().map_or(Duration::ZERO, |ends| ends.saturating_duration_since(now));
+        let wait = left.mul_f64(0.4 + 0.2 * rng.f64()).min(REFRESH_MAX.mul_f64(0.8 + 0.2 * rng.f64()));
+        self.lookup = LookupState::At(now + wait.max(REFRESH_MIN));
+    }
+
+    pub fn on_failure(&mut self, failure: LookupError, now: Instant, rng: &mut fastrand::Rng) {
+        let is_negative = matches!(failure, LookupError::NoPath { .. });
+        let wait_max = if is_negative { NEGATIVE_WAIT_MAX } else { FAILURE_WAIT_MAX };
+        let doubled = FAILURE_WAIT_MIN.saturating_mul(1 << self.failures.min(16));
+        let mut wait = doubled.min(wait_max).mul_f64(0.8 + 0.2 * rng.f64());
+        // While paths are running out, more eagerly.
+        if let Some(ends) = self.expiry() {
+            wait = wait.min((ends.saturating_duration_since(now) / 4).max(REFRESH_MIN));
+        }
+        self.failures = self.failures.saturating_add(1);
+        (self.answered, self.failure) = (true, Some(failure));
+        self.lookup = LookupState::At(now + wait);
+    }
+
+    /// Paths that are known already get the later expiry of the two; those left out stay for [`ABSENCES_MAX`] answers.
+    fn merge(&mut self, paths: Vec<ScionPath>, now: Instant, wall: SystemTime) {
+        let mut known: HashMap<PathId, Held> = self.held.drain(..).map(|held| (held.id, held)).collect();
+        let mut fresh: Vec<Held> = Vec::with_capacity(paths.len());
+        for path in paths {
+            let id = path.id();
+            let left = path.expiry.duration_since(wall).unwrap_or_default().saturating_sub(EXPIRY_MARGIN);
+            let Some(ends) = now.checked_add(left) else { continue };
+            // `ends` of the same expiry differs from reply to reply, as the two clocks do: compare what the paths say.
+            let held = match known.remove(&id) {
+                Some(was) if was.path.expiry > path.expiry || *was.path == path => Held { absences: 0, ..was },
+                _ => Held { id, path: Arc::new(path), ends, absences: 0 },
+            };
+            fresh.push(held);
+        }
+        let absent = known.into_values().map(|held| Held { absences: held.absences + 1, ..held });
+        fresh.extend(absent.filter(|held| held.absences <= ABSENCES_MAX));
+        // Above the limit, what lives on goes before what may go soon, and short paths before long ones.
+        fresh.sort_by_key(|held| (held.absences, held.path.interfaces.len(), held.id));
+        fresh.dedup_by_key(|held| held.id);
+        fresh.truncate(PATHS_MAX);
+        self.held = fresh;
+    }
+
+    fn publish(&mut self) {
+        self.held.sort_by_key(|held| (held.path.interfaces.len(), held.id, Reverse(held.ends)));
+        self.paths = self.held.iter().map(|held| held.path.clone()).collect();
+    }
+}

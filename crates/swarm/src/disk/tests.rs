@@ -1,0 +1,318 @@
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+
+use anabranch_bittorrent::wire::BlockRange;
+use anabranch_content::create::{CreateOptions, create};
+use anabranch_content::info::{Info, Version};
+use anabranch_content::metainfo::Metainfo;
+use anabranch_content::storage::{Storage, StorageOptions};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::*;
+use crate::buffers::{PieceBuffers, Pools};
+
+const ID: TorrentId = TorrentId(7);
+const CONN: ConnId = ConnId(1);
+/// An answer that takes longer never comes.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+const PIECE_LENGTH: u32 = 64 * 1024;
+
+/// A content that is here, and a place to put it.
+struct Scene {
+    source: Storage,
+    resume: Arc<ResumeStore>,
+    buffers: PieceBuffers,
+    pools: Rc<Pools>,
+    replies: UnboundedSender<Reply>,
+    answers: UnboundedReceiver<Reply>,
+    dir: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(files: &[(&str, usize)], version: Version, piece_length: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let have = dir.path().join("have");
+        let mut rng = fastrand::Rng::with_seed(11);
+        // A v2 content of one file has no folder of its own.
+        for (name, len) in files.iter().chain(&[("other", 1)]) {
+            let path = have.join("content").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, (0..*len).map(|_| rng.u8(..)).collect::<Vec<_>>()).unwrap();
+        }
+        let options = CreateOptions { version, piece_length: Some(piece_length), ..CreateOptions::default() };
+        let made = create(&have.join("content"), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
+        let info = Metainfo::parse(&made.metainfo).unwrap().info;
+        let open = |root: &Path, read_only| {
+            Storage::open(info.clone(), root, StorageOptions { read_only, ..StorageOptions::default() }).unwrap()
+        };
+        let source = open(&have, true);
+        let (resume, _) = ResumeStore::open(Arc::new(open(&dir.path().join("out"), false)), None).unwrap();
+        let pools = Pools::new(64 << 20);
+        let buffers = PieceBuffers::new(Rc::clone(&pools), info.geometry.clone());
+        let (replies, answers) = unbounded_channel();
+        Self { source, resume: Arc::new(resume), buffers, pools, replies, answers, dir }
+    }
+
+    fn info(&self) -> &Info {
+        self.source.info()
+    }
+
+    fn bytes(&self, piece: u32) -> Vec<u8> {
+        let mut bytes = vec![0; self.info().geometry.data_len(piece) as usize];
+        self.source.read_at(self.info().geometry.piece_offset(piece), &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Blocks of `piece` arrive.
+    fn receive(&mut self, piece: u32, blocks: std::ops::Range<u32>, bytes: &[u8]) {
+        for block in blocks {
+            let (begin, len) = (block * BLOCK_LEN, self.info().geometry.block_len(piece, block));
+            let range = BlockRange { piece, begin, len };
+            let payload = &bytes[begin as usize..][..len as usize];
+            assert!(self.buffers.insert(range, payload, CONN, Instant::now()));
+        }
+    }
+
+    /// A piece that holds `bytes`, all in memory.
+    fn job(&mut self, piece: u32, bytes: &[u8]) -> VerifyJob {
+        self.receive(piece, 0..self.info().geometry.block_count(piece), bytes);
+        self.taken(piece)
+    }
+
+    fn good_job(&mut self, piece: u32) -> VerifyJob {
+        let bytes = self.bytes(piece);
+        self.job(piece, &bytes)
+    }
+
+    fn taken(&mut self, piece: u32) -> VerifyJob {
+        let whole = self.buffers.take(piece).unwrap();
+        self.buffers.reopen(piece);
+        let (info, data) = (self.info(), self.bytes(piece));
+        let leaves = hash::sha256_many(&data.chunks(BLOCK_LEN as usize).collect::<Vec<_>>());
+        let height = info.geometry.piece_length().div_ceil(BLOCK_LEN).next_power_of_two().trailing_zeros();
+        let expected = ExpectedHash {
+            v1: info.piece_hashes.get(piece as usize).copied(),
+            v2: info.version.is_v2().then(|| (merkle::subtree_root(&leaves, 0, height), height)),
+        };
+        VerifyJob {
+            torrent: ID,
+            piece,
+            whole,
+            expected,
+            digests: false,
+            geometry: info.geometry.clone(),
+            resume: Arc::clone(&self.resume),
+            replies: self.replies.clone(),
+        }
+    }
+
+    fn answer(&mut self) -> Reply {
+        let deadline = Instant::now() + ANSWER_MAX;
+        loop {
+            match self.answers.try_recv() {
+                Ok(reply) => return reply,
+                Err(TryRecvError::Empty) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    fn verdict(&mut self) -> (u32, Outcome) {
+        match self.answer() {
+            Reply::Verified(Verified { torrent: ID, piece, outcome }) => (piece, outcome),
+            _ => panic!("another answer"),
+        }
+    }
+
+    fn assert_recorded(&self, pieces: &[u32]) {
+        let recorded: Vec<u32> = self.resume.with(|resume| resume.have.iter_ones().collect());
+        assert_eq!(recorded, pieces);
+    }
+
+    /// What is on disk is what was to arrive.
+    fn assert_written(&self, pieces: impl Iterator<Item = u32>) {
+        for piece in pieces {
+            let wanted = self.bytes(piece);
+            let mut found = vec![0; wanted.len()];
+            self.resume.storage().read_at(self.info().geometry.piece_offset(piece), &mut found).unwrap();
+            assert!(found == wanted, "piece {piece} differs");
+        }
+    }
+}
+
+/// One thread that is busy until the sender goes: what is queued meanwhile is taken up in one go.
+fn busy_disk(scene: &Scene) -> (Disk, std::sync::mpsc::Sender<()>) {
+    let disk = Disk::new(1).unwrap();
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    disk.run(ID, scene.replies.clone(), move || {
+        let _ = held.recv();
+        Reply::Warmed { torrent: ID, conn: CONN }
+    });
+    (disk, hold)
+}
+
+#[test]
+fn more_pieces_than_a_batch_holds_are_written_and_recorded() {
+    for version in [Version::V1, Version::V2, Version::Hybrid] {
+        // The last one is short.
+        let pieces = BATCH_MAX as u32 * 2 + 3;
+        let len = (pieces as usize - 1) * PIECE_LENGTH as usize + 17;
+        let mut scene = Scene::new(&[("data", len)], version, PIECE_LENGTH);
+        let (disk, hold) = busy_disk(&scene);
+        (0..pieces).for_each(|piece| disk.verify(scene.good_job(piece)));
+        drop(hold);
+        assert!(matches!(scene.answer(), Reply::Warmed { .. }));
+        for _ in 0..pieces {
+            assert!(matches!(scene.verdict(), (_, Outcome::Good { digests }) if digests.is_empty()));
+        }
+        scene.assert_written(0..pieces);
+        scene.assert_recorded(&(0..pieces).collect::<Vec<_>>());
+        assert_eq!(scene.pools.used_bytes(), 0, "their buffers are free again");
+    }
+}
+
+#[test]
+fn a_bad_piece_is_told_from_its_good_fellows_and_not_written() {
+    for version in [Version::V1, Version::V2] {
+        let mut scene = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], version, PIECE_LENGTH);
+        let (disk, hold) = busy_disk(&scene);
+        let mut lie = scene.bytes(1);
+        // The first two blocks are alike, the last is as it should be.
+        let (first, rest) = lie.split_at_mut(BLOCK_LEN as usize);
+        rest[..BLOCK_LEN as usize].copy_from_slice(first);
+        let mut jobs = [scene.good_job(0), scene.job(1, &lie), scene.good_job(2)];
+        jobs[2].digests = true;
+        jobs.into_iter().for_each(|job| disk.verify(job));
+        drop(hold);
+        scene.answer();
+        assert!(matches!(scene.verdict(), (0, Outcome::Good { .. })));
+        let (1, Outcome::Bad { digests: bad }) = scene.verdict() else { panic!("it is bad") };
+        assert!(bad.len() == 4 && bad[0] == bad[1] && bad[1] != bad[2] && bad[2] != bad[3], "{bad:?}");
+        assert!(matches!(scene.verdict(), (2, Outcome::Good { digests }) if digests.len() == 4));
+        scene.assert_recorded(&[0, 2]);
+        // Fetched again, the block that was right before has the digest that it had.
+        let mut again = scene.good_job(1);
+        again.digests = true;
+        disk.verify(again);
+        let (1, Outcome::Good { digests: good }) = scene.verdict() else { panic!("it is good") };
+        assert!(good[0] == bad[0] && good[1] != bad[1] && good[2..] == bad[2..], "{good:?} {bad:?}");
+        scene.assert_recorded(&[0, 1, 2]);
+    }
+}
+
+#[test]
+fn what_was_spilled_is_read_back() {
+    for version in [Version::V1, Version::V2] {
+        let piece_length = 2 * CHUNK_LEN;
+        let mut scene = Scene::new(&[("data", 2 * piece_length as usize)], version, piece_length);
+        let disk = Disk::new(1).unwrap();
+        let blocks = piece_length / BLOCK_LEN;
+        for (piece, good) in [(0, true), (1, false)] {
+            let mut bytes = scene.bytes(piece);
+            bytes[0] ^= u8::from(!good);
+            // All of the first chunk and two blocks of the second go to disk, then the rest comes.
+            scene.receive(piece, 0..blocks / 2, &bytes);
+            scene.receive(piece, blocks / 2 + 1..blocks / 2 + 3, &bytes);
+            let mut spills = scene.buffers.spill();
+            spills.extend(scene.buffers.spill());
+            assert_eq!(spills.len(), 2);
+            for spill in spills {
+                disk.spill(SpillJob {
+                    torrent: ID,
+                    spill,
+                    resume: Arc::clone(&scene.resume),
+                    replies: scene.replies.clone(),
+                });
+                let Reply::Spilled(Spilled { failed: None, piece: spilled, .. }) = scene.answer() else { panic!() };
+                scene.buffers.spilled(spilled);
+            }
+            scene.receive(piece, blocks / 2..blocks / 2 + 1, &bytes);
+            scene.receive(piece, blocks / 2 + 3..blocks, &bytes);
+            let job = scene.taken(piece);
+            assert_eq!((job.whole.chunks[0].is_some(), job.whole.on_disk.len() as u32), (false, blocks / 2 + 2));
+            disk.verify(job);
+            match scene.verdict().1 {
+                Outcome::Good { .. } => assert!(good),
+                Outcome::Bad { digests } => assert!(!good && digests.len() as u32 == blocks),
+                Outcome::Failed { error, .. } => panic!("{error}"),
+            }
+        }
+        scene.assert_written(0..1);
+        scene.assert_recorded(&[0]);
+    }
+}
+
+#[test]
+fn padding_counts_as_zeros_and_is_not_written() {
+    let files = [("a", PIECE_LENGTH as usize + 100), ("b", BLOCK_LEN as usize + 1)];
+    let mut scene = Scene::new(&files, Version::Hybrid, PIECE_LENGTH);
+    let geometry = scene.info().geometry.clone();
+    assert_eq!((geometry.data_len(1), geometry.piece_len(1)), (100, PIECE_LENGTH));
+    let disk = Disk::new(1).unwrap();
+    for piece in 0..3 {
+        disk.verify(scene.good_job(piece));
+        assert!(matches!(scene.verdict().1, Outcome::Good { .. }), "piece {piece}");
+    }
+    let a = std::fs::metadata(scene.dir.path().join("out/content/a")).unwrap();
+    assert_eq!(a.len(), u64::from(PIECE_LENGTH) + 100);
+    scene.assert_recorded(&[0, 1, 2]);
+}
+
+#[test]
+fn what_storage_refuses_comes_back_whole() {
+    let mut scene = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let disk = Disk::new(1).unwrap();
+    let in_the_way = scene.dir.path().join("out/content/data");
+    std::fs::create_dir_all(&in_the_way).unwrap();
+    disk.verify(scene.good_job(0));
+    let (0, Outcome::Failed { error, job }) = scene.verdict() else { panic!("there is a folder in its place") };
+    assert!(error.is_transient(), "{error}");
+    scene.assert_recorded(&[]);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    disk.verify(*job);
+    assert!(matches!(scene.verdict(), (0, Outcome::Good { .. })));
+    scene.assert_written(0..1);
+}
+
+#[test]
+fn a_panic_is_told_to_the_content_and_its_thread_goes_on() {
+    let mut scene = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], Version::V2, PIECE_LENGTH);
+    let disk = Disk::new(1).unwrap();
+    disk.run(ID, scene.replies.clone(), || panic!("a task that panics, as this test wants"));
+    assert!(matches!(scene.answer(), Reply::Panicked { torrent: ID }));
+    // A tree of one leaf over four blocks contradicts itself.
+    let mut absurd = scene.good_job(0);
+    absurd.expected.v2 = absurd.expected.v2.map(|(root, _)| (root, 0));
+    disk.verify(absurd);
+    assert!(matches!(scene.answer(), Reply::Panicked { torrent: ID }));
+    assert_eq!(scene.pools.used_bytes(), 0, "its buffers are free again");
+    disk.verify(scene.good_job(1));
+    assert!(matches!(scene.verdict(), (1, Outcome::Good { .. })));
+}
+
+#[test]
+fn pieces_do_not_wait_behind_all_tasks() {
+    let mut scene = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let (disk, hold) = busy_disk(&scene);
+    for _ in 0..10 {
+        disk.run(ID, scene.replies.clone(), || Reply::Leaves { torrent: ID, piece: 0, hashes: Vec::new() });
+    }
+    disk.verify(scene.good_job(0));
+    drop(hold);
+    scene.answer();
+    let order: Vec<Reply> = (0..11).map(|_| scene.answer()).collect();
+    let at = order.iter().position(|reply| matches!(reply, Reply::Verified(_)));
+    assert!(at.is_some_and(|at| at <= 1), "{at:?}");
+}
+
+#[test]
+fn what_is_queued_is_finished_before_the_threads_end() {
+    let mut scene = Scene::new(&[("data", 40 * PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let (disk, hold) = busy_disk(&scene);
+    (0..40).for_each(|piece| disk.verify(scene.good_job(piece)));
+    drop(hold);
+    drop(disk);
+    scene.assert_recorded(&(0..40).collect::<Vec<_>>());
+}

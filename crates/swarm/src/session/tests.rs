@@ -1,0 +1,64 @@
+use std::sync::atomic::AtomicBool;
+
+use anabranch_content::create::{CreateOptions, create};
+
+use super::*;
+
+/// A test that takes longer hangs.
+const TEST_MAX: Duration = Duration::from_secs(60);
+
+fn start(seed: u64, limit_up: Option<u64>) -> (Session, UnboundedReceiver<Event>) {
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    Session::start(SessionConfig { seed, listen, limit_up, disk_threads: 1, ..SessionConfig::default() }).unwrap()
+}
+
+async fn until(events: &mut UnboundedReceiver<Event>, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
+    loop {
+        let kind = events.recv().await.unwrap().kind;
+        if wanted(&kind) {
+            return kind;
+        }
+    }
+}
+
+#[test]
+fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), vec![7; 8 << 20]).unwrap();
+    let options = CreateOptions { piece_length: Some(256 * 1024), ..CreateOptions::default() };
+    let made = create(&dir.path().join("data"), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
+    let metainfo = Metainfo::parse(&made.metainfo).unwrap();
+    let source = || Source::Metainfo(Box::new(metainfo.clone()));
+    let test = async {
+        // Slow enough that the transfer is under way for as long as the test takes.
+        let (seed, _seed_events) = start(1, Some(1 << 20));
+        let share = AddOptions { dir: dir.path().to_owned(), read_only: true, trusted: true, ..AddOptions::default() };
+        seed.add(source(), share).unwrap();
+        let (node, mut events) = start(2, None);
+        let get = AddOptions { dir: dir.path().join("out"), peers: vec![seed.listening()[0]], ..AddOptions::default() };
+        let id = node.add(source(), get).unwrap();
+        until(&mut events, |kind| matches!(kind, EventKind::Piece { .. })).await;
+        // Two of its jobs are lost at once.
+        for _ in 0..2 {
+            node.shared.replies.send(Reply::Panicked { torrent: id }).unwrap();
+        }
+        let failed = until(&mut events, |kind| matches!(kind, EventKind::Failed { .. })).await;
+        assert!(matches!(failed, EventKind::Failed { kind: FailureKind::Internal, .. }));
+        let after = until(&mut events, |kind| {
+            matches!(kind, EventKind::PeerDisconnected { .. } | EventKind::Failed { .. } | EventKind::Resumed)
+        });
+        assert!(matches!(after.await, EventKind::PeerDisconnected { .. }), "told once, and its peers are gone");
+        while node.shared.pools.used_bytes() > 0 || node.shared.requested_bytes.get() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Others find nobody here any more, and nobody is dialled.
+        node.add_peer(id, seed.listening()[0]);
+        let again = until(&mut events, |kind| matches!(kind, EventKind::PeerConnected { .. }));
+        assert!(tokio::time::timeout(Duration::from_millis(300), again).await.is_err());
+        node.shutdown().await;
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new()
+        .block_on(&runtime, async { tokio::time::timeout(TEST_MAX, test).await.expect("the test hangs") });
+    runtime.shutdown_background();
+}
