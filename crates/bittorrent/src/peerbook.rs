@@ -3,8 +3,9 @@
 //! Pure: the driver says what happened, and asks whom to dial next.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use anabranch_paths::Endpoint;
 
 /// Addresses kept for one content; the least promising go first.
 const ADDRESSES_MAX: usize = 4096;
@@ -43,7 +44,7 @@ struct Entry {
 /// The addresses known for one content.
 #[derive(Clone, Debug, Default)]
 pub struct PeerBook {
-    entries: BTreeMap<SocketAddr, Entry>,
+    entries: BTreeMap<Endpoint, Entry>,
 }
 
 impl PeerBook {
@@ -63,9 +64,9 @@ impl PeerBook {
     }
 
     /// Learns an address. Port 0 and unspecified or multicast hosts are nobody's.
-    pub fn add(&mut self, address: SocketAddr, source: Source) {
+    pub fn add(&mut self, address: Endpoint, source: Source) {
         let ip = address.ip();
-        if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
+        if address.socket_addr().port() == 0 || ip.is_unspecified() || ip.is_multicast() {
             return;
         }
         if let Some(entry) = self.entries.get_mut(&address) {
@@ -91,7 +92,7 @@ impl PeerBook {
     }
 
     /// The next address to dial, marked as being dialled.
-    pub fn next(&mut self, now: Instant) -> Option<SocketAddr> {
+    pub fn next(&mut self, now: Instant) -> Option<Endpoint> {
         let (address, entry) = self
             .entries
             .iter_mut()
@@ -114,7 +115,7 @@ impl PeerBook {
     }
 
     /// Somebody at this address is connected, whoever dialled.
-    pub fn connected(&mut self, address: SocketAddr) {
+    pub fn connected(&mut self, address: Endpoint) {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.failures = 0;
             entry.state = State::Connected;
@@ -122,7 +123,7 @@ impl PeerBook {
     }
 
     /// The attempt failed, or the connection ended. `useful` connections may be tried again soon.
-    pub fn lost(&mut self, address: SocketAddr, useful: bool, now: Instant) {
+    pub fn lost(&mut self, address: Endpoint, useful: bool, now: Instant) {
         let Some(entry) = self.entries.get_mut(&address) else { return };
         entry.failures = if useful { 1 } else { entry.failures + 1 };
         if entry.failures > FAILURES_MAX && entry.source != Source::User {
@@ -134,7 +135,7 @@ impl PeerBook {
     }
 
     /// This address must not be dialled again: ourselves, or a banned peer.
-    pub fn forget(&mut self, address: SocketAddr) {
+    pub fn forget(&mut self, address: Endpoint) {
         self.entries.remove(&address);
     }
 }
@@ -143,8 +144,8 @@ impl PeerBook {
 mod tests {
     use super::*;
 
-    fn address(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
+    fn address(port: u16) -> Endpoint {
+        std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! Peer exchange (BEP 11, "ut_pex"): addresses of peers, told to peers.
+//!
+//! Peers of SCION are told under keys of our own, `added.scion`, `added.scion.f` and `dropped.scion`, which others leave
+//! unread.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
+use anabranch_paths::{Endpoint, ScionAddr};
 
 use super::ExtensionError;
-use crate::compact::{pack, unpack_v4, unpack_v6};
+use crate::compact::{pack, pack_scion, unpack_scion, unpack_v4, unpack_v6};
 
 /// Peers in one message, for those that came and those that went each, both families together (BEP 11).
 pub const PEX_PEERS_MAX: usize = 50;
@@ -60,30 +64,30 @@ impl PexFlags {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PexMessage {
     /// Peers that the sender connected to.
-    pub added: Vec<(SocketAddr, PexFlags)>,
+    pub added: Vec<(Endpoint, PexFlags)>,
     /// Peers that it is connected to no longer.
-    pub dropped: Vec<SocketAddr>,
+    pub dropped: Vec<Endpoint>,
 }
 
 impl PexMessage {
     /// The extended message's payload.
     pub fn encode(&self) -> Vec<u8> {
-        let (mut added, mut added6, mut flags, mut flags6) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (address, peer_flags) in &self.added {
-            pack(*address, if address.is_ipv6() { &mut added6 } else { &mut added });
-            if address.is_ipv4() { flags.push(peer_flags.0) } else { flags6.push(peer_flags.0) }
-        }
-        let (mut dropped, mut dropped6) = (Vec::new(), Vec::new());
-        for address in &self.dropped {
-            pack(*address, if address.is_ipv6() { &mut dropped6 } else { &mut dropped });
-        }
+        let (mut added, mut dropped) = (Lists::default(), Lists::default());
+        self.added.iter().for_each(|(address, flags)| added.push(*address, flags.0));
+        self.dropped.iter().for_each(|address| dropped.push(*address, 0));
         let mut dict = DictBuilder::new();
-        dict.bytes("added", added).bytes("added.f", flags).bytes("dropped", dropped);
-        if !flags6.is_empty() {
-            dict.bytes("added6", added6).bytes("added6.f", flags6);
+        dict.bytes("added", added.v4).bytes("added.f", added.v4_flags).bytes("dropped", dropped.v4);
+        if !added.v6.is_empty() {
+            dict.bytes("added6", added.v6).bytes("added6.f", added.v6_flags);
         }
-        if !dropped6.is_empty() {
-            dict.bytes("dropped6", dropped6);
+        if !dropped.v6.is_empty() {
+            dict.bytes("dropped6", dropped.v6);
+        }
+        if !added.scion.is_empty() {
+            dict.bytes("added.scion", added.scion).bytes("added.scion.f", added.scion_flags);
+        }
+        if !dropped.scion.is_empty() {
+            dict.bytes("dropped.scion", dropped.scion);
         }
         dict.encode()
     }
@@ -102,11 +106,19 @@ impl PexMessage {
         }
         let [added, flags, added6, flags6, dropped, dropped6] =
             ["added", "added.f", "added6", "added6.f", "dropped", "dropped6"].map(|key| list(dict, key));
-        let added = with_flags(unpack_v4(added), flags).chain(with_flags(unpack_v6(added6), flags6));
-        let dropped = unpack_v4(dropped).chain(unpack_v6(dropped6));
+        let [added_scion, flags_scion, dropped_scion] =
+            ["added.scion", "added.scion.f", "dropped.scion"].map(|key| list(dict, key));
+        let ip = |address: SocketAddr| Some(Endpoint::from(address));
+        let scion = |address: Option<ScionAddr>| address.map(Endpoint::Scion);
+        let added = with_flags(unpack_v4(added).map(ip), flags)
+            .chain(with_flags(unpack_v6(added6).map(ip), flags6))
+            .chain(with_flags(unpack_scion(added_scion).map(scion), flags_scion));
+        let dropped =
+            unpack_v4(dropped).map(ip).chain(unpack_v6(dropped6).map(ip)).chain(unpack_scion(dropped_scion).map(scion));
+        let has_port = |address: &Endpoint| address.socket_addr().port() != 0;
         Ok(Self {
-            added: added.filter(|(address, _)| address.port() != 0).take(PEX_RECEIVED_MAX).collect(),
-            dropped: dropped.filter(|address| address.port() != 0).take(PEX_RECEIVED_MAX).collect(),
+            added: added.filter(|(address, _)| has_port(address)).take(PEX_RECEIVED_MAX).collect(),
+            dropped: dropped.flatten().filter(has_port).take(PEX_RECEIVED_MAX).collect(),
         })
     }
 }
@@ -114,7 +126,7 @@ impl PexMessage {
 /// Peer exchange with one connection: what was told, and when.
 #[derive(Clone, Debug, Default)]
 pub struct PexState {
-    told: BTreeSet<SocketAddr>,
+    told: BTreeSet<Endpoint>,
     sent: Option<Instant>,
     received: Option<Instant>,
 }
@@ -122,11 +134,11 @@ pub struct PexState {
 impl PexState {
     /// The message to send now, if one is due and there is news. `current` is who is connected now, without the
     /// receiver itself; peers are told by the address they listen on.
-    pub fn next(&mut self, current: &[(SocketAddr, PexFlags)], now: Instant) -> Option<PexMessage> {
+    pub fn next(&mut self, current: &[(Endpoint, PexFlags)], now: Instant) -> Option<PexMessage> {
         if self.deadline().is_some_and(|due| now < due) {
             return None;
         }
-        let present: BTreeSet<SocketAddr> = current.iter().map(|(address, _)| *address).collect();
+        let present: BTreeSet<Endpoint> = current.iter().map(|(address, _)| *address).collect();
         let dropped: Vec<_> = self.told.difference(&present).copied().take(PEX_PEERS_MAX).collect();
         for address in &dropped {
             self.told.remove(address);
@@ -166,22 +178,55 @@ fn list<'t>(dict: Value<'t>, key: &str) -> &'t [u8] {
     dict.get(key).and_then(|list| list.as_bytes()).unwrap_or_default()
 }
 
-/// Peers with their flags; none where the list of flags is shorter.
+/// Peers with their flags; none where the list of flags is shorter. An address that is none keeps its place until then.
 fn with_flags<'a>(
-    peers: impl Iterator<Item = SocketAddr> + 'a,
+    peers: impl Iterator<Item = Option<Endpoint>> + 'a,
     flags: &'a [u8],
-) -> impl Iterator<Item = (SocketAddr, PexFlags)> + 'a {
-    peers.zip(flags.iter().copied().chain(std::iter::repeat(0))).map(|(address, flags)| (address, PexFlags(flags)))
+) -> impl Iterator<Item = (Endpoint, PexFlags)> + 'a {
+    let flagged = peers.zip(flags.iter().copied().chain(std::iter::repeat(0)));
+    flagged.filter_map(|(address, flags)| Some((address?, PexFlags(flags))))
+}
+
+/// Addresses by their kind, as they stand in a message.
+#[derive(Default)]
+struct Lists {
+    v4: Vec<u8>,
+    v4_flags: Vec<u8>,
+    v6: Vec<u8>,
+    v6_flags: Vec<u8>,
+    scion: Vec<u8>,
+    scion_flags: Vec<u8>,
+}
+
+impl Lists {
+    fn push(&mut self, address: Endpoint, flags: u8) {
+        match address {
+            Endpoint::Ip(address) if address.is_ipv4() => {
+                pack(address, &mut self.v4);
+                self.v4_flags.push(flags);
+            }
+            Endpoint::Ip(address) => {
+                pack(address, &mut self.v6);
+                self.v6_flags.push(flags);
+            }
+            Endpoint::Scion(address) => {
+                pack_scion(address, &mut self.scion);
+                self.scion_flags.push(flags);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_paths::IsdAs;
     use proptest::prelude::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    fn peers(ports: std::ops::Range<u16>) -> Vec<(SocketAddr, PexFlags)> {
-        ports.map(|port| ((Ipv4Addr::LOCALHOST, port).into(), PexFlags::default())).collect()
+    fn peers(ports: std::ops::Range<u16>) -> Vec<(Endpoint, PexFlags)> {
+        let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into();
+        ports.map(|port| (address(port), PexFlags::default())).collect()
     }
 
     #[test]
@@ -238,12 +283,19 @@ mod tests {
     proptest! {
         #[test]
         fn messages_round_trip(
-            v4: Vec<(Ipv4Addr, u16, u8)>, v6: Vec<(Ipv6Addr, u16, u8)>, gone: Vec<(Ipv4Addr, u16)>,
+            v4: Vec<(Ipv4Addr, u16, u8)>, v6: Vec<(Ipv6Addr, u16, u8)>, scion: Vec<(u16, Ipv4Addr, u16, u8)>,
+            gone: Vec<(Ipv4Addr, u16)>,
         ) {
-            let v4 = v4.into_iter().map(|(ip, port, flags)| (SocketAddr::from((ip, port.max(1))), PexFlags(flags)));
-            let v6 = v6.into_iter().map(|(ip, port, flags)| (SocketAddr::from((ip, port.max(1))), PexFlags(flags)));
-            let dropped = gone.into_iter().map(|(ip, port)| SocketAddr::from((ip, port.max(1)))).collect();
-            let message = PexMessage { added: v4.chain(v6).collect(), dropped };
+            let ip = |ip: std::net::IpAddr, port: u16| SocketAddr::new(ip, port.max(1));
+            let of_as = |isd: u16, host: Ipv4Addr, port: u16| {
+                Endpoint::Scion(ScionAddr::new(IsdAs::new(isd.max(1), 0x110).unwrap(), ip(host.into(), port)))
+            };
+            let v4 = v4.into_iter().map(|(host, port, flags)| (ip(host.into(), port).into(), PexFlags(flags)));
+            let v6 = v6.into_iter().map(|(host, port, flags)| (ip(host.into(), port).into(), PexFlags(flags)));
+            let scion = scion.into_iter().map(|(isd, host, port, flags)| (of_as(isd, host, port), PexFlags(flags)));
+            let dropped = gone.iter().map(|(host, port)| ip((*host).into(), *port).into());
+            let dropped = dropped.chain(gone.iter().map(|(host, port)| of_as(*port, *host, *port))).collect();
+            let message = PexMessage { added: v4.chain(v6).chain(scion).collect(), dropped };
             prop_assert_eq!(PexMessage::parse(&message.encode()), Ok(message));
         }
     }

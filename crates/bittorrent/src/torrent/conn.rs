@@ -1,10 +1,10 @@
 //! State of one connection: what both sides have, want and owe.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
+use anabranch_paths::Endpoint;
 
 use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
 use crate::PeerKey;
@@ -37,7 +37,7 @@ pub(super) enum Has {
 /// One connection. It belongs to one path.
 pub(super) struct Conn {
     pub peer: PeerKey,
-    pub address: SocketAddr,
+    pub address: Endpoint,
     pub outgoing: bool,
     pub fast: bool,
     pub extended: bool,
@@ -113,7 +113,7 @@ pub struct Negotiated {
 impl Conn {
     pub fn new(
         peer: PeerKey,
-        address: SocketAddr,
+        address: Endpoint,
         outgoing: bool,
         negotiated: Negotiated,
         pieces: Option<u32>,
@@ -203,11 +203,12 @@ impl Conn {
         }
     }
 
-    /// Where the peer can be dialled: its own word for the port where we did not dial it.
-    pub fn listen_address(&self) -> Option<SocketAddr> {
-        if self.outgoing {
+    /// Where the peer can be dialled: its own word for the port where we did not dial it. Over SCION, nodes call from where
+    /// they listen.
+    pub fn listen_address(&self) -> Option<Endpoint> {
+        if self.outgoing || self.address.as_scion().is_some() {
             return Some(self.address);
         }
-        self.listen_port.map(|port| SocketAddr::new(self.address.ip(), port))
+        self.listen_port.map(|port| std::net::SocketAddr::new(self.address.ip(), port).into())
     }
 }

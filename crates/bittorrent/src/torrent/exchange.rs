@@ -1,9 +1,9 @@
 //! Extension messages: greetings, metadata, peers, and who only uploads.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::BLOCK_LEN;
+use anabranch_paths::Endpoint;
 
 use super::config::{ANSWERS_BYTES_MAX, BAD_EXTENSIONS_MAX};
 use super::conn::Conn;
@@ -205,16 +205,16 @@ impl Torrent {
         if ids.is_empty() {
             return;
         }
-        let all: Vec<(ConnId, SocketAddr, PexFlags)> =
+        let all: Vec<(ConnId, Endpoint, PexFlags)> =
             self.conns.iter().filter_map(|(id, conn)| Some((*id, conn.listen_address()?, flags_of(conn)))).collect();
         for id in ids {
-            let others: Vec<(SocketAddr, PexFlags)> =
+            let others: Vec<(Endpoint, PexFlags)> =
                 all.iter().filter(|(other, ..)| *other != id).map(|(_, address, flags)| (*address, *flags)).collect();
             self.send_peers(id, &others, now);
         }
     }
 
-    fn send_peers(&mut self, id: ConnId, others: &[(SocketAddr, PexFlags)], now: Instant) {
+    fn send_peers(&mut self, id: ConnId, others: &[(Endpoint, PexFlags)], now: Instant) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(extension) = conn.extensions.get(Extension::Pex) else { return };
         let message = conn.pex.next(others, now);
@@ -234,7 +234,7 @@ impl Torrent {
         // Two peers that only upload have nothing to say to each other (BEP 21).
         let useful = |flags: &PexFlags| !(complete && flags.contains(PexFlags::UPLOAD_ONLY));
         let added = message.added.iter().filter(|(_, flags)| useful(flags)).map(|(address, _)| *address);
-        let added: Vec<SocketAddr> = added.collect();
+        let added: Vec<Endpoint> = added.collect();
         if !added.is_empty() {
             self.events.push_back(Event::Peers(added));
         }

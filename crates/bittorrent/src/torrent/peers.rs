@@ -1,6 +1,7 @@
 //! Address-level peers: what credit and bans belong to, however many connections there are.
 
-use std::net::SocketAddr;
+
+use anabranch_paths::Endpoint;
 
 use super::{ConnId, Event, PeerMisbehaved, Torrent};
 use crate::PeerKey;
@@ -13,10 +14,16 @@ pub(super) const BANS_MAX: usize = 4096;
 /// More than [`super::CONNECTIONS_MAX`], so that none that is there has to be forgotten.
 pub(super) const PEERS_MAX: usize = 8192;
 
+/// Hosts of two ASes may be numbered alike.
+fn same_host(one: Endpoint, other: Endpoint) -> bool {
+    let isd_as = |endpoint: Endpoint| endpoint.as_scion().map(|address| address.isd_as);
+    one.ip() == other.ip() && isd_as(one) == isd_as(other)
+}
+
 /// An address-level peer.
 pub(super) struct Peer {
     pub peer_id: [u8; 20],
-    pub address: SocketAddr,
+    pub address: Endpoint,
     pub conns: Vec<ConnId>,
     /// Payload sent to this peer over all its connections.
     pub uploaded_bytes: u64,
@@ -24,15 +31,15 @@ pub(super) struct Peer {
 
 /// Who is not dealt with again.
 pub(super) struct Ban {
-    address: SocketAddr,
+    address: Endpoint,
     peer_id: [u8; 20],
     reason: String,
 }
 
 impl Torrent {
     /// The address-level peer behind an address and id: the same for all its connections.
-    pub(super) fn peer_key(&mut self, address: SocketAddr, peer_id: [u8; 20]) -> PeerKey {
-        let known = self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && peer.address.ip() == address.ip());
+    pub(super) fn peer_key(&mut self, address: Endpoint, peer_id: [u8; 20]) -> PeerKey {
+        let known = self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && same_host(peer.address, address));
         if let Some((key, _)) = known {
             return *key;
         }
@@ -80,9 +87,9 @@ impl Torrent {
         conns.into_iter().for_each(|id| self.close(id, reason));
     }
 
-    pub(super) fn ban_reason(&self, address: SocketAddr, peer_id: &[u8; 20]) -> Option<String> {
+    pub(super) fn ban_reason(&self, address: Endpoint, peer_id: &[u8; 20]) -> Option<String> {
         let mut from_address = 0;
-        for ban in self.bans.iter().filter(|ban| ban.address.ip() == address.ip()) {
+        for ban in self.bans.iter().filter(|ban| same_host(ban.address, address)) {
             if ban.address == address || ban.peer_id == *peer_id {
                 return Some(ban.reason.clone());
             }

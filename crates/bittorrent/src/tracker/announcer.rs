@@ -8,6 +8,8 @@
 
 use std::time::{Duration, Instant};
 
+use anabranch_paths::ScionAddr;
+
 use anabranch_content::info::InfoHashes;
 
 use super::{AnnounceReply, AnnounceRequest, Event, InfoHash, PeerId, Retry, TrackerUrl};
@@ -40,6 +42,8 @@ pub struct AnnouncerConfig {
     pub peer_id: PeerId,
     /// TCP port we listen on.
     pub port: u16,
+    /// Where we listen over SCION.
+    pub scion: Option<ScionAddr>,
     /// Same over address changes; random.
     pub key: u32,
     /// Decides the order within tiers and the jitter.
@@ -296,6 +300,7 @@ impl Announcer {
             info_hash: self.lanes[lane].info_hash,
             peer_id: self.config.peer_id,
             port: self.config.port,
+            scion: self.config.scion,
             uploaded_bytes: progress.uploaded_bytes,
             downloaded_bytes: progress.downloaded_bytes,
             left_bytes: progress.left_bytes,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_content::bencode::{self, Limits, Value};
+use anabranch_paths::Endpoint;
 
 use super::url::push_percent;
 use super::{
@@ -14,6 +15,9 @@ use super::{
 
 /// Largest body read. [`super::REPLY_PEERS_MAX`] peers in the long form of BEP 3 take about 180 KB.
 pub const BODY_BYTES_MAX: usize = 512 << 10;
+
+/// Peers of SCION in a reply: a key of our own (`docs/protocol.md`).
+pub(super) const SCION_PEERS_KEY: &str = "peers.scion";
 
 /// Path and query of an announce. The URL's own query stays in front.
 pub fn announce_target(url: &TrackerUrl, request: &AnnounceRequest) -> String {
@@ -36,6 +40,9 @@ pub fn announce_target(url: &TrackerUrl, request: &AnnounceRequest) -> String {
     }
     if let Some(id) = &request.tracker_id {
         push_bytes(&mut out, "&trackerid=", id);
+    }
+    if let Some(address) = request.scion {
+        push_bytes(&mut out, "&scion=", Endpoint::Scion(address).to_string().as_bytes());
     }
     out
 }
@@ -84,6 +91,10 @@ pub fn parse_announce_reply(body: &[u8]) -> Result<AnnounceReply, ReplyError> {
         if let Some(peers6) = root.get("peers6") {
             let bytes = peers6.as_bytes().ok_or(ReplyError::Field("peers6"))?;
             peers::read_v6(bytes, "peers6", &mut reply.peers)?; // BEP 7
+        }
+        if let Some(scion) = root.get(SCION_PEERS_KEY) {
+            let bytes = scion.as_bytes().ok_or(ReplyError::Field(SCION_PEERS_KEY))?;
+            peers::read_scion(bytes, SCION_PEERS_KEY, &mut reply.peers)?;
         }
         Ok(reply)
     })
@@ -136,7 +147,7 @@ fn read_long_peer(peer: Value<'_>, reply: &mut AnnounceReply) {
     let ip = peer.get("ip").and_then(|ip| ip.as_str()?.parse().ok());
     let port = peer.get("port").and_then(|port| u16::try_from(port.as_uint()?).ok());
     if let (Some(ip), Some(port)) = (ip, port) {
-        peers::add(&mut reply.peers, SocketAddr::new(ip, port));
+        peers::add(&mut reply.peers, SocketAddr::new(ip, port).into());
     }
 }
 

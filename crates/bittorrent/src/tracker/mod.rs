@@ -15,8 +15,10 @@
 //! ```
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
+
+use anabranch_paths::{Endpoint, ScionAddr};
 
 use crate::text;
 
@@ -63,6 +65,8 @@ pub struct AnnounceRequest {
     pub peer_id: PeerId,
     /// TCP port we listen on.
     pub port: u16,
+    /// Where we listen over SCION; trackers other than ours leave it unread (HTTP only).
+    pub scion: Option<ScionAddr>,
     /// Bytes of content sent to peers since `started`.
     pub uploaded_bytes: u64,
     /// Bytes of content received from peers since `started`.
@@ -86,6 +90,7 @@ impl AnnounceRequest {
             info_hash,
             peer_id,
             port,
+            scion: None,
             uploaded_bytes: 0,
             downloaded_bytes: 0,
             left_bytes: 0,
@@ -104,8 +109,8 @@ pub struct AnnounceReply {
     pub interval: Option<Duration>,
     /// Never announce sooner than this (HTTP only).
     pub interval_min: Option<Duration>,
-    /// Peers, both families, without port 0 and unspecified addresses; at most [`REPLY_PEERS_MAX`].
-    pub peers: Vec<SocketAddr>,
+    /// Peers, both families and SCION, without port 0 and unspecified addresses; at most [`REPLY_PEERS_MAX`].
+    pub peers: Vec<Endpoint>,
     /// Seeds in the swarm.
     pub complete: Option<u32>,
     /// Peers that still download.

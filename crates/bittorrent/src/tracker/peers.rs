@@ -1,29 +1,36 @@
 //! The peers in a tracker's reply.
 
-use std::net::SocketAddr;
+use anabranch_paths::Endpoint;
 
 use super::{REPLY_PEERS_MAX, ReplyError};
-use crate::compact::{self, V4_LEN, V6_LEN};
+use crate::compact::{self, SCION_LEN, V4_LEN, V6_LEN};
 
 /// Adds the compact IPv4 peers in `bytes` to `peers`, up to [`REPLY_PEERS_MAX`] in all.
-pub(super) fn read_v4(bytes: &[u8], field: &'static str, peers: &mut Vec<SocketAddr>) -> Result<(), ReplyError> {
+pub(super) fn read_v4(bytes: &[u8], field: &'static str, peers: &mut Vec<Endpoint>) -> Result<(), ReplyError> {
     check_length(bytes, field, V4_LEN)?;
-    compact::unpack_v4(bytes).for_each(|peer| add(peers, peer));
+    compact::unpack_v4(bytes).for_each(|peer| add(peers, peer.into()));
     Ok(())
 }
 
 /// Adds the compact IPv6 peers in `bytes` to `peers`, up to [`REPLY_PEERS_MAX`] in all.
-pub(super) fn read_v6(bytes: &[u8], field: &'static str, peers: &mut Vec<SocketAddr>) -> Result<(), ReplyError> {
+pub(super) fn read_v6(bytes: &[u8], field: &'static str, peers: &mut Vec<Endpoint>) -> Result<(), ReplyError> {
     check_length(bytes, field, V6_LEN)?;
-    compact::unpack_v6(bytes).for_each(|peer| add(peers, peer));
+    compact::unpack_v6(bytes).for_each(|peer| add(peers, peer.into()));
+    Ok(())
+}
+
+/// Adds the peers of SCION in `bytes` to `peers`, up to [`REPLY_PEERS_MAX`] in all.
+pub(super) fn read_scion(bytes: &[u8], field: &'static str, peers: &mut Vec<Endpoint>) -> Result<(), ReplyError> {
+    check_length(bytes, field, SCION_LEN)?;
+    compact::unpack_scion(bytes).flatten().for_each(|peer| add(peers, Endpoint::Scion(peer)));
     Ok(())
 }
 
 /// Adds one peer unless nobody can be reached there or the list is full.
-pub(super) fn add(peers: &mut Vec<SocketAddr>, peer: SocketAddr) {
-    let ip = peer.ip().to_canonical();
-    if peer.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && peers.len() < REPLY_PEERS_MAX {
-        peers.push(SocketAddr::new(ip, peer.port()));
+pub(super) fn add(peers: &mut Vec<Endpoint>, peer: Endpoint) {
+    let (ip, port) = (peer.ip(), peer.socket_addr().port());
+    if port != 0 && !ip.is_unspecified() && !ip.is_multicast() && peers.len() < REPLY_PEERS_MAX {
+        peers.push(peer);
     }
 }
 

@@ -195,6 +195,7 @@ pub fn parse_request(bytes: &[u8]) -> Result<Request, RequestError> {
             needs(ANNOUNCE_REQUEST_BYTES)?;
             let numwant = u32_at(bytes, 92);
             let request = AnnounceRequest {
+                scion: None,
                 info_hash: array_at(bytes, 16),
                 peer_id: array_at(bytes, 36),
                 downloaded_bytes: u64_at(bytes, 56),
@@ -390,6 +391,7 @@ mod tests {
             let peers: Vec<SocketAddr> = vec![peer.parse().unwrap(); 3];
             let bytes = announce_reply(8, Duration::from_secs(1800), 4, 5, &peers);
             let reply = parse_announce_reply(&bytes, 8, peers[0].is_ipv6()).unwrap();
+            let peers: Vec<_> = peers.into_iter().map(Into::into).collect();
             assert_eq!((reply.complete, reply.incomplete, reply.peers), (Some(4), Some(5), peers));
             assert_eq!(reply.interval, Some(Duration::from_secs(1800)));
         }

@@ -1,6 +1,5 @@
 //! One torrent and peers whose every message the test writes.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +44,7 @@ impl Lone {
 
     pub fn try_join(&mut self, address: &str, id: u8, reserved: Reserved) -> Result<ConnId, Refused> {
         let hello = Handshake { reserved, info_hash: [0; 20], peer_id: [id; 20] };
-        let address: SocketAddr = address.parse().unwrap();
+        let address: anabranch_paths::Endpoint = address.parse().unwrap();
         self.torrent.connected(address, true, &hello, self.now)
     }
 

@@ -86,7 +86,7 @@ pub struct Node {
     verifying: VecDeque<(Instant, u32)>,
     pub finished: bool,
     pub banned: Vec<String>,
-    pub peers_heard: Vec<std::net::SocketAddr>,
+    pub peers_heard: Vec<anabranch_paths::Endpoint>,
     pub closed: Vec<String>,
     pub metadata: bool,
     pub room: u64,

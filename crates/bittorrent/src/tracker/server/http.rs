@@ -4,9 +4,11 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use anabranch_content::bencode::{DictBuilder, ListBuilder};
+use anabranch_paths::{Endpoint, ScionAddr};
 
 use super::{Answer, Families, NUMWANT_CAP, Stats, Tracker};
 use crate::compact;
+use crate::tracker::http::SCION_PEERS_KEY;
 use crate::tracker::{AnnounceRequest, Event, InfoHash, SCRAPE_HASHES_MAX};
 
 /// Longest request target read. A scrape of [`SCRAPE_HASHES_MAX`] contents takes 5.3 KB.
@@ -137,6 +139,7 @@ fn parse_announce(query: &str) -> Result<Announce, RequestError> {
                 }
             }
             "ip" => claimed_ip = decode(value).and_then(|ip| String::from_utf8(ip).ok()?.parse().ok()),
+            "scion" => rest.scion = decode(value).and_then(|text| read_scion(&text)),
             "compact" => is_compact = value != "0", // BEP 23
             "no_peer_id" => has_peer_ids = value == "0",
             _ => {}
@@ -150,6 +153,12 @@ fn parse_announce(query: &str) -> Result<Announce, RequestError> {
         ..rest
     };
     Ok(Announce { request, claimed_ip, is_compact, has_peer_ids })
+}
+
+/// An address of SCION as it is written everywhere; one that is none counts as left out.
+fn read_scion(text: &[u8]) -> Option<ScionAddr> {
+    let address = std::str::from_utf8(text).ok()?.parse::<Endpoint>().ok()?.as_scion()?;
+    (address.host.port() != 0).then_some(address)
 }
 
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -177,22 +186,29 @@ fn decode(value: &str) -> Option<Vec<u8>> {
 
 /// BEP 23 and BEP 7.
 fn put_compact(dict: &mut DictBuilder, answer: &Answer) {
-    let (mut peers, mut peers6) = (Vec::new(), Vec::new());
+    let (mut peers, mut peers6, mut scion) = (Vec::new(), Vec::new(), Vec::new());
     for peer in &answer.peers {
-        compact::pack(peer.addr, if peer.addr.is_ipv6() { &mut peers6 } else { &mut peers });
+        match peer.addr {
+            Endpoint::Ip(addr) => compact::pack(addr, if addr.is_ipv6() { &mut peers6 } else { &mut peers }),
+            Endpoint::Scion(addr) => compact::pack_scion(addr, &mut scion),
+        }
     }
     dict.bytes("peers", peers);
     if !peers6.is_empty() {
         dict.bytes("peers6", peers6);
     }
+    if !scion.is_empty() {
+        dict.bytes(SCION_PEERS_KEY, scion);
+    }
 }
 
-/// BEP 3's dictionaries; both families fit in.
+/// BEP 3's dictionaries; both families fit in, SCION does not.
 fn put_long(dict: &mut DictBuilder, answer: &Answer, has_peer_ids: bool) {
     let mut list = ListBuilder::new();
-    for peer in &answer.peers {
+    for peer in answer.peers.iter() {
+        let Some(addr) = peer.addr.as_ip() else { continue };
         let mut entry = DictBuilder::new();
-        entry.bytes("ip", peer.addr.ip().to_string()).int("port", peer.addr.port());
+        entry.bytes("ip", addr.ip().to_string()).int("port", addr.port());
         if has_peer_ids {
             entry.bytes("peer id", peer.peer_id);
         }

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use anabranch_paths::Endpoint;
+
 mod http;
 mod swarm;
 #[cfg(test)]
@@ -17,7 +19,7 @@ mod udp;
 
 pub use http::HttpAnswer;
 pub use swarm::KnownPeer;
-use swarm::Swarm;
+use swarm::{Family, Swarm};
 
 use super::{AnnounceRequest, Event, InfoHash, ScrapeEntry};
 
@@ -151,7 +153,7 @@ impl Tracker {
         self.expire(now);
         let is_believed = self.config.is_claimed_ip_believed || source.is_loopback();
         let ip = claimed_ip.filter(|_| is_believed).unwrap_or(source);
-        let addr = SocketAddr::new(ip, request.port);
+        let addr = Endpoint::from(SocketAddr::new(ip, request.port));
         let is_seed = request.left_bytes == 0;
         let stamp = self.stamp(request.info_hash);
 
@@ -164,11 +166,14 @@ impl Tracker {
         if request.event == Event::Completed && was_seed == Some(false) {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
         }
-        // Port 0 cannot be dialled: such a peer is told of others but others are not told of it.
-        if request.event == Event::Stopped || request.port == 0 {
-            swarm.remove(addr);
-        } else {
-            if was_seed.is_none() && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
+        for addr in [Some(addr), request.scion.map(Endpoint::Scion)].into_iter().flatten() {
+            // Port 0 cannot be dialled: such a peer is told of others but others are not told of it.
+            if request.event == Event::Stopped || addr.socket_addr().port() == 0 {
+                swarm.remove(addr);
+                continue;
+            }
+            let is_new = swarm.is_seed(addr).is_none();
+            if is_new && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
                 stats.evicted += 1;
             }
             swarm.put(KnownPeer { addr, peer_id: request.peer_id }, is_seed, stamp, now);
@@ -179,13 +184,18 @@ impl Tracker {
         let mut answer = Answer { complete, incomplete, downloaded: swarm.downloaded, peers: Vec::new() };
         let wanted = request.numwant.map_or(NUMWANT_DEFAULT, |want| want as usize).min(NUMWANT_CAP).min(count_max);
         if request.event != Event::Stopped {
-            let (own, other) = match families {
-                Families::Only { is_ipv6 } => (is_ipv6, None),
-                Families::Both => (source.is_ipv6(), Some(!source.is_ipv6())),
+            let ip = |is_ipv6| (Family::of_ip(is_ipv6), addr);
+            let (own, others) = match families {
+                Families::Only { is_ipv6 } => (ip(is_ipv6), [None, None]),
+                // Who listens over SCION speaks it; to others its addresses are of no use.
+                Families::Both => {
+                    let scion = request.scion.map(|addr| (Family::Scion, Endpoint::Scion(addr)));
+                    (ip(source.is_ipv6()), [scion, Some(ip(!source.is_ipv6()))])
+                }
             };
-            for is_ipv6 in [Some(own), other].into_iter().flatten() {
+            for (family, asker) in std::iter::once(own).chain(others.into_iter().flatten()) {
                 let count = wanted - answer.peers.len();
-                swarm.sample(is_ipv6, !is_seed, addr, count, rng, &mut answer.peers);
+                swarm.sample(family, !is_seed, asker, count, rng, &mut answer.peers);
             }
         }
         if swarm.len() == 0 && swarm.downloaded == 0 {

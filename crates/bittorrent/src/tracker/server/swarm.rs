@@ -1,16 +1,43 @@
 //! The peers of one content.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::time::Instant;
 
+use anabranch_paths::Endpoint;
+
 use crate::tracker::PeerId;
+
+/// Kinds of addresses. A peer is told of its own kind first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+    /// SCION, whatever its hosts are numbered with.
+    Scion,
+}
+
+impl Family {
+    /// Of IP addresses.
+    pub fn of_ip(is_ipv6: bool) -> Self {
+        if is_ipv6 { Self::V6 } else { Self::V4 }
+    }
+
+    /// Which one `addr` is of.
+    pub fn of(addr: Endpoint) -> Self {
+        match addr {
+            Endpoint::Ip(addr) => Self::of_ip(addr.is_ipv6()),
+            Endpoint::Scion(_) => Self::Scion,
+        }
+    }
+}
 
 /// A peer as a tracker knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownPeer {
     /// Where it listens.
-    pub addr: SocketAddr,
+    pub addr: Endpoint,
     /// As it announced itself.
     pub peer_id: PeerId,
 }
@@ -32,11 +59,11 @@ struct Place {
 /// that a random choice takes time by what is chosen, not by what there is.
 #[derive(Debug)]
 pub(super) struct Swarm {
-    places: HashMap<SocketAddr, Place>,
-    /// `[is IPv6][is seed]`.
-    lists: [[Vec<Entry>; 2]; 2],
+    places: HashMap<Endpoint, Place>,
+    /// `[family][is seed]`.
+    lists: [[Vec<Entry>; 2]; 3],
     /// By stamp, so by when they were last seen.
-    by_age: BTreeMap<u64, SocketAddr>,
+    by_age: BTreeMap<u64, Endpoint>,
     /// Downloads completed.
     pub(super) downloaded: u32,
     /// This swarm's key in the table's own order of age.
@@ -64,23 +91,23 @@ impl Swarm {
     }
 
     /// Whether the peer is known, and if so, as a seed.
-    pub(super) fn is_seed(&self, addr: SocketAddr) -> Option<bool> {
+    pub(super) fn is_seed(&self, addr: Endpoint) -> Option<bool> {
         self.places.get(&addr).map(|place| place.is_seed)
     }
 
     /// Adds a peer or brings it up to date. `stamp` is larger than every one before.
     pub(super) fn put(&mut self, peer: KnownPeer, is_seed: bool, stamp: u64, now: Instant) {
         self.remove(peer.addr);
-        let list = &mut self.lists[usize::from(peer.addr.is_ipv6())][usize::from(is_seed)];
+        let list = &mut self.lists[Family::of(peer.addr) as usize][usize::from(is_seed)];
         self.places.insert(peer.addr, Place { is_seed, index: list.len() });
         list.push(Entry { peer, seen_at: now, stamp });
         self.by_age.insert(stamp, peer.addr);
     }
 
     /// Whether it was there.
-    pub(super) fn remove(&mut self, addr: SocketAddr) -> bool {
+    pub(super) fn remove(&mut self, addr: Endpoint) -> bool {
         let Some(place) = self.places.remove(&addr) else { return false };
-        let list = &mut self.lists[usize::from(addr.is_ipv6())][usize::from(place.is_seed)];
+        let list = &mut self.lists[Family::of(addr) as usize][usize::from(place.is_seed)];
         let entry = list.swap_remove(place.index);
         self.by_age.remove(&entry.stamp);
         if let Some(moved) = list.get(place.index) {
@@ -105,22 +132,22 @@ impl Swarm {
     fn oldest_seen_at(&self) -> Option<Instant> {
         let (_, addr) = self.by_age.first_key_value()?;
         let place = self.places.get(addr)?;
-        Some(self.lists[usize::from(addr.is_ipv6())][usize::from(place.is_seed)][place.index].seen_at)
+        Some(self.lists[Family::of(*addr) as usize][usize::from(place.is_seed)][place.index].seen_at)
     }
 
     /// Adds to `out` up to `count` peers of one family, each equally likely, without `asker`; seeds only if wanted.
     pub(super) fn sample(
         &self,
-        is_ipv6: bool,
+        family: Family,
         with_seeds: bool,
-        asker: SocketAddr,
+        asker: Endpoint,
         count: usize,
         rng: &mut fastrand::Rng,
         out: &mut Vec<KnownPeer>,
     ) {
-        let [leechers, seeds] = &self.lists[usize::from(is_ipv6)];
+        let [leechers, seeds] = &self.lists[family as usize];
         let pool = leechers.len() + if with_seeds { seeds.len() } else { 0 };
-        let own = self.places.get(&asker).filter(|place| asker.is_ipv6() == is_ipv6 && (with_seeds || !place.is_seed));
+        let own = self.places.get(&asker).filter(|place| Family::of(asker) == family && (with_seeds || !place.is_seed));
         let own = own.map(|place| place.index + if place.is_seed { leechers.len() } else { 0 });
         let others = pool - usize::from(own.is_some());
         for index in sample_indices(others, count, rng) {
@@ -154,8 +181,8 @@ mod tests {
     use super::*;
 
     fn peer(n: u16) -> KnownPeer {
-        let ip = if n.is_multiple_of(2) { "10.0.0.1".parse() } else { "2001:db8::1".parse() };
-        KnownPeer { addr: SocketAddr::new(ip.unwrap(), n + 1), peer_id: [n as u8; 20] }
+        let host = ["10.0.0.1", "[2001:db8::1]", "[1-ff00:0:110,10.0.0.1]"][usize::from(n) % 3];
+        KnownPeer { addr: format!("{host}:{}", n + 1).parse().unwrap(), peer_id: [n as u8; 20] }
     }
 
     #[test]
@@ -186,7 +213,7 @@ mod tests {
         fn lists_and_index_agree(steps in proptest::collection::vec((0u8..4, 0u16..20, any::<bool>()), 0..200)) {
             let now = Instant::now();
             let mut swarm = Swarm::new(now);
-            let mut model: BTreeMap<SocketAddr, bool> = BTreeMap::new();
+            let mut model: BTreeMap<Endpoint, bool> = BTreeMap::new();
             let mut rng = fastrand::Rng::with_seed(3);
             for (stamp, (what, n, is_seed)) in steps.into_iter().enumerate() {
                 let peer = peer(n);
@@ -199,12 +226,12 @@ mod tests {
                 let seeds = model.values().filter(|is_seed| **is_seed).count() as u32;
                 prop_assert_eq!(swarm.counts(), (seeds, model.len() as u32 - seeds));
                 let mut chosen = Vec::new();
-                swarm.sample(peer.addr.is_ipv6(), is_seed, peer.addr, 30, &mut rng, &mut chosen);
+                swarm.sample(Family::of(peer.addr), is_seed, peer.addr, 30, &mut rng, &mut chosen);
                 let chosen: HashSet<_> = chosen.iter().map(|peer| peer.addr).collect();
                 let expected: HashSet<_> = model
                     .iter()
                     .filter(|(addr, known)| {
-                        addr.is_ipv6() == peer.addr.is_ipv6() && (is_seed || !**known) && **addr != peer.addr
+                        Family::of(**addr) == Family::of(peer.addr) && (is_seed || !**known) && **addr != peer.addr
                     })
                     .map(|(addr, _)| *addr)
                     .collect();

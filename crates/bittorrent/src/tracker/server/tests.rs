@@ -24,7 +24,7 @@ fn http(tracker: &mut Tracker, ip: &str, request: &AnnounceRequest, more: &str, 
 }
 
 fn ports(reply: &AnnounceReply) -> Vec<u16> {
-    let mut ports: Vec<u16> = reply.peers.iter().map(SocketAddr::port).collect();
+    let mut ports: Vec<u16> = reply.peers.iter().map(|peer| peer.socket_addr().port()).collect();
     ports.sort();
     ports
 }
@@ -33,15 +33,36 @@ fn ports(reply: &AnnounceReply) -> Vec<u16> {
 fn peers_learn_of_each_other_and_leave() {
     let now = Instant::now();
     let mut t = tracker(now);
-    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now)), []);
+    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now)), [0u16; 0]);
     let reply = http(&mut t, "10.0.0.2", &request(2, 5, Event::Started), "", now);
     assert_eq!(reply.peers, ["10.0.0.1:1".parse().unwrap()]);
     assert_eq!((reply.complete, reply.incomplete), (Some(1), Some(1)));
     assert_eq!(reply.interval, Some(INTERVAL_DEFAULT));
     assert_eq!(reply.external_ip, Some("10.0.0.2".parse().unwrap()));
     http(&mut t, "10.0.0.1", &request(1, 0, Event::Stopped), "", now);
-    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", now)), []);
+    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", now)), [0u16; 0]);
     assert_eq!(t.stats().peers, 1);
+}
+
+#[test]
+fn peers_of_scion_learn_of_each_other_and_others_do_not() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let scion = |port: u16, host: &str| AnnounceRequest {
+        scion: host.parse::<Endpoint>().unwrap().as_scion(),
+        ..request(port, 5, Event::Started)
+    };
+    http(&mut t, "10.0.0.1", &scion(0, "[1-ff00:0:110,127.0.0.5]:31000"), "", now);
+    let reply = http(&mut t, "10.0.0.2", &scion(2, "[1-ff00:0:111,127.0.0.6]:31000"), "", now);
+    assert_eq!(reply.peers, ["[1-ff00:0:110,127.0.0.5]:31000".parse().unwrap()]);
+    // Whoever does not speak SCION is told of the address of plain IP alone.
+    let reply = http(&mut t, "10.0.0.3", &request(3, 5, Event::Started), "", now);
+    assert_eq!(reply.peers, ["10.0.0.2:2".parse().unwrap()]);
+    let reply = http(&mut t, "10.0.0.3", &request(3, 5, Event::Started), "&scion=nonsense", now);
+    assert_eq!(reply.peers.len(), 1);
+    let gone = AnnounceRequest { event: Event::Stopped, ..scion(2, "[1-ff00:0:111,127.0.0.6]:31000") };
+    http(&mut t, "10.0.0.2", &gone, "", now);
+    assert_eq!(t.stats().peers, 2);
 }
 
 #[test]
@@ -93,7 +114,7 @@ fn silent_peers_expire_after_two_intervals() {
     let edge = start + INTERVAL_DEFAULT * 2;
     assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::Started), "", edge)), [1]);
     let past = edge + Duration::from_nanos(1);
-    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", past)), []);
+    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", past)), [0u16; 0]);
     // A content that nobody announces goes as a whole once anything else is announced.
     let other = AnnounceRequest { info_hash: [8; 20], ..request(3, 5, Event::Started) };
     http(&mut t, "10.0.0.3", &other, "", past + INTERVAL_DEFAULT * 2 + Duration::from_nanos(1));

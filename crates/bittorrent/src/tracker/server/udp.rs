@@ -39,7 +39,7 @@ impl Tracker {
                 let unit = if ip.is_ipv6() { 18 } else { 6 };
                 let count_max = (ANSWER_BYTES_MAX - 20) / unit;
                 let answer = self.announce(&request, ip, claimed_ip.map(IpAddr::V4), families, count_max, now);
-                let peers: Vec<SocketAddr> = answer.peers.iter().map(|peer| peer.addr).collect();
+                let peers: Vec<SocketAddr> = answer.peers.iter().filter_map(|peer| peer.addr.as_ip()).collect();
                 let interval = self.config.interval;
                 Some(udp::announce_reply(transaction, interval, answer.complete, answer.incomplete, &peers))
             }
