@@ -199,7 +199,7 @@ fn put(address: &Endpoint, lists: &mut [Vec<u8>; FAMILIES]) {
 
 /// The addresses in one list of each family.
 fn endpoints([v4, v6, scion]: [&[u8]; FAMILIES]) -> impl Iterator<Item = Endpoint> + '_ {
-    let ip = unpack_v4(v4).chain(unpack_v6(v6)).map(Endpoint::Ip);
+    let ip = unpack_v4(v4).chain(unpack_v6(v6)).map(Endpoint::from);
     ip.chain(unpack_scion(scion).map(Endpoint::Scion))
 }
 
