@@ -7,6 +7,7 @@
 //! | `units`, `address`, `source`, `patterns` | what users write: rates and sizes, addresses, torrents and links, file patterns |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
+//! | `scion` | our place in the SCION network |
 //! | `events`, `status` | events as JSON or as notes; the progress lines of a terminal |
 //! | `output`, `exit` | standard output that may be closed; errors and their exit codes |
 //!
@@ -20,6 +21,7 @@ mod exit;
 mod output;
 mod patterns;
 mod run;
+mod scion;
 mod settings;
 mod source;
 mod status;

@@ -37,12 +37,14 @@ mod disk;
 mod events;
 mod limits;
 mod open;
+mod scion;
 mod session;
 mod spill;
 mod torrent;
 pub mod tracker;
 mod warm;
 
+pub use scion::ScionConfig;
 pub use events::{Event, EventKind, FailureKind, TorrentId};
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,

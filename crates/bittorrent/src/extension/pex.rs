@@ -291,7 +291,9 @@ mod tests {
                 Endpoint::Scion(ScionAddr::new(IsdAs::new(isd.max(1), 0x110).unwrap(), ip(host.into(), port)))
             };
             let v4 = v4.into_iter().map(|(host, port, flags)| (ip(host.into(), port).into(), PexFlags(flags)));
-            let v6 = v6.into_iter().map(|(host, port, flags)| (ip(host.into(), port).into(), PexFlags(flags)));
+            // None that is IPv4, mapped: it would come back as such.
+            let host6 = |host: Ipv6Addr| Ipv6Addr::from_bits(host.to_bits() | 1 << 127).into();
+            let v6 = v6.into_iter().map(|(host, port, flags)| (ip(host6(host), port).into(), PexFlags(flags)));
             let scion = scion.into_iter().map(|(isd, host, port, flags)| (of_as(isd, host, port), PexFlags(flags)));
             let dropped = gone.iter().map(|(host, port)| ip((*host).into(), *port).into());
             let dropped = dropped.chain(gone.iter().map(|(host, port)| of_as(*port, *host, *port))).collect();

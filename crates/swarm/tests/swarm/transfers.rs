@@ -142,7 +142,7 @@ fn in_order() {
         let (_out, out) = temp();
         let mut node = Node::start(config(2));
         let options =
-            AddOptions { dir: out.clone(), peers: vec![seed.address()], sequential: true, ..AddOptions::default() };
+            AddOptions { dir: out.clone(), peers: vec![seed.address().into()], sequential: true, ..AddOptions::default() };
         node.session.add(content.source(), options).unwrap();
         node.finished().await;
         content.assert_in(&out, |_| true);
@@ -168,7 +168,7 @@ fn only_the_files_wanted() {
         let mut node = Node::start(config(2));
         let options = AddOptions {
             dir: out.clone(),
-            peers: vec![seed.address()],
+            peers: vec![seed.address().into()],
             files: Some(Box::new(|_, file| file.path.ends_with("b"))),
             ..AddOptions::default()
         };
