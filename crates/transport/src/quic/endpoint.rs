@@ -57,6 +57,8 @@ pub enum CloseCode {
     TooSlow = 5,
     /// The caller uses streams in a way of its own.
     OtherVersion = 6,
+    /// The path does not lead there any more.
+    PathDown = 7,
 }
 
 impl From<CloseCode> for VarInt {
@@ -85,6 +87,10 @@ pub struct Registered {
 }
 
 impl Registered {
+    pub fn id(&self) -> RouteId {
+        self.route
+    }
+
     pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
         self.socket.update(self.route, path)
     }
@@ -214,7 +220,11 @@ impl QuicEndpoint {
         let info = socket.info(route).ok_or(RouteError::Gone).map_err(failed)?;
         let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
         if mtu_bytes < MTU_MIN {
-            return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed: MTU_MIN + path.mtu - mtu_bytes });
+            return Err(ConnectError::PathTooNarrow {
+                endpoint,
+                mtu_bytes: path.mtu,
+                needed: MTU_MIN + path.mtu - mtu_bytes,
+            });
         }
         let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
         self.open(peer, scion::address_of(route), mtu_bytes, Some(registered), pin).await
@@ -249,7 +259,7 @@ impl QuicEndpoint {
             return Err(ConnectError::WrongKey { endpoint, expected, found });
         }
         let lanes = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
-        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, registered))
+        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, registered.map(Arc::new)))
     }
 
     /// The next connection whose caller proved its key and opened its stream; `None` when the endpoint is closed.
