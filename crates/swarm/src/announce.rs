@@ -25,7 +25,7 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
     let port = session.listening.first().map_or(1, |address| address.port());
     let seed = session.config.seed ^ torrent.borrow().id.0;
     let hashes = torrent.borrow().hashes;
-    let config = AnnouncerConfig { hashes, peer_id: session.peer_id, port, key: seed as u32, seed };
+    let config = AnnouncerConfig { hashes, peer_id: session.peer_id, port, scion: None, key: seed as u32, seed };
     let mut announcer = Announcer::new(config, &tiers, Instant::now());
     // At most one announce an info-hash is under way.
     let (outcomes, mut outcome) = unbounded_channel::<(Action, Result<AnnounceReply, TrackerError>)>();

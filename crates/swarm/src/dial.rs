@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -77,7 +76,7 @@ pub async fn dial(torrent: TorrentRef) {
 /// Runs a connection that was dialled; answers whether it was worth having.
 async fn outgoing(
     torrent: &TorrentRef,
-    address: SocketAddr,
+    address: Endpoint,
     reached: Result<(TcpStream, Handshake, Vec<u8>), ConnError>,
 ) -> bool {
     match reached {
@@ -93,9 +92,8 @@ async fn outgoing(
 }
 
 /// Connects and exchanges handshakes.
-async fn reach(torrent: &TorrentRef, address: SocketAddr) -> Result<(TcpStream, Handshake, Vec<u8>), ConnError> {
-    let stream =
-        TcpStream::connect(Endpoint::from(address), None).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<(TcpStream, Handshake, Vec<u8>), ConnError> {
+    let stream = TcpStream::connect(address, None).await.map_err(|error| ConnError::Ended(error.to_string()))?;
     let hello = async {
         let ours = {
             let torrent = torrent.borrow();
@@ -160,7 +158,7 @@ fn handshake(session: &Shared, torrent: &crate::torrent::State, info_hash: [u8; 
 
 /// Runs a connection to its end; answers whether it was worth having.
 async fn run(torrent: &TorrentRef, stream: TcpStream, outgoing: bool, theirs: &Handshake, early: Vec<u8>) -> bool {
-    let address = stream.peer().endpoint.socket_addr();
+    let address = stream.peer().endpoint;
     let session = torrent.borrow().session();
     let joined = {
         let mut state = torrent.borrow_mut();

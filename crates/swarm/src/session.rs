@@ -24,6 +24,7 @@ use anabranch_content::info::{FileEntry, Info, InfoHashes};
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::Preallocate;
+use anabranch_paths::Endpoint;
 use anabranch_transport::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
@@ -128,7 +129,7 @@ pub struct AddOptions {
     /// The folder below which its files are.
     pub dir: PathBuf,
     /// Peers to dial.
-    pub peers: Vec<SocketAddr>,
+    pub peers: Vec<Endpoint>,
     /// Trackers beside the content's own.
     pub trackers: Vec<String>,
     /// Which files to fetch; all where `None`.
@@ -387,7 +388,7 @@ impl Session {
     }
 
     /// Dials a peer for a content.
-    pub fn add_peer(&self, id: TorrentId, address: SocketAddr) {
+    pub fn add_peer(&self, id: TorrentId, address: Endpoint) {
         if let Some(torrent) = self.shared.torrent(id) {
             torrent.borrow_mut().book.add(address, PeerSource::User);
             torrent.borrow().dial.notify_one();
@@ -542,6 +543,8 @@ impl Shared {
         TorrentConfig {
             peer_id: self.peer_id,
             listen_port: self.listening.first().map(SocketAddr::port),
+            // No SCION socket is open: nobody is told of one, and nobody tells us of others'.
+            scion_port: None,
             client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
             order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
             strategy: self.config.strategy,
@@ -574,7 +577,7 @@ fn magnet_tiers(magnet: &Magnet) -> Vec<Vec<String>> {
     magnet.trackers.iter().map(|url| vec![url.clone()]).collect()
 }
 
-fn magnet_peers(magnet: &Magnet) -> Vec<SocketAddr> {
+fn magnet_peers(magnet: &Magnet) -> Vec<Endpoint> {
     // Host names in x.pe would make a link that one opens look names up; addresses only.
     magnet.peers.iter().filter_map(|peer| peer.parse().ok()).collect()
 }

@@ -1,9 +1,9 @@
 //! `get`: fetches content.
 
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use anabranch_content::info::FileEntry;
+use anabranch_paths::Endpoint;
 use anabranch_swarm::{AddOptions, Event, EventKind, FileFilter, Session, SessionConfig, Source as SwarmSource};
 use serde_json::{Map, json};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -27,7 +27,7 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
     }
     let mut peers = Vec::new();
     for peer in &flags.session.peer {
-        peers.extend(peer.resolve()?);
+        peers.extend(peer.resolve()?.into_iter().map(Endpoint::from));
     }
     run::block_on(async {
         let interrupted = run::interrupts()?;
@@ -65,7 +65,7 @@ fn add_all(
     session: &Session,
     flags: &GetFlags,
     sources: Vec<Source>,
-    peers: &[SocketAddr],
+    peers: &[Endpoint],
     watch: &mut Watch,
 ) -> Result<(), Failure> {
     let mut alone = Vec::new();

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
+use anabranch_paths::Endpoint;
 use anabranch_swarm::{AddOptions, Event, EventKind, FailureKind, Session, Source, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
@@ -43,7 +44,7 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
     }
     let mut peers = Vec::new();
     for peer in &flags.session.peer {
-        peers.extend(peer.resolve()?);
+        peers.extend(peer.resolve()?.into_iter().map(Endpoint::from));
     }
     run::block_on(async {
         let interrupted = run::interrupts()?;
@@ -162,7 +163,7 @@ fn add(
     session: &Session,
     flags: &ShareFlags,
     shared: Shared,
-    peers: &[std::net::SocketAddr],
+    peers: &[Endpoint],
     watch: &mut Watch,
 ) -> Result<(), Failure> {
     let Shared { metainfo, dir, trusted, torrent_file } = shared;

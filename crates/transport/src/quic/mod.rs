@@ -9,8 +9,10 @@ mod config;
 mod driver;
 mod endpoint;
 mod lanes;
+mod scion;
 mod stream;
 mod tls;
+mod udp;
 
 pub use config::{Congestion, QuicOptions};
 pub use endpoint::QuicEndpoint;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use anabranch_paths::PathPeer;
+use anabranch_paths::{PathPeer, ScionPath};
+use anabranch_scion::socket::RouteError;
 use bytes::{Bytes, BytesMut};
 use noq::PathId;
 
 use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
 use super::driver::Driver;
-use super::endpoint::CloseCode;
+use super::endpoint::{CloseCode, Registered};
 use super::lanes::{RecvLanes, SendLanes};
 use crate::{NodeId, StreamStats};
 
@@ -34,6 +35,7 @@ pub struct QuicStream {
     driver: Arc<Driver>,
     peer: PathPeer,
     node_id: NodeId,
+    registered: Option<Registered>,
 }
 
 struct Halves {
@@ -51,10 +53,10 @@ impl QuicStream {
     pub(super) fn new(
         driver: Arc<Driver>,
         connection: noq::Connection,
-        send: SendLanes,
-        receive: RecvLanes,
+        (send, receive): (SendLanes, RecvLanes),
         peer: PathPeer,
         node_id: NodeId,
+        registered: Option<Registered>,
     ) -> Self {
         let send = Sending {
             lanes: Some(send),
@@ -63,7 +65,7 @@ impl QuicStream {
             corked: false,
             until_look: 0,
         };
-        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id }
+        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id, registered }
     }
 
     /// Who is at the other end, and over which path.
@@ -159,6 +161,15 @@ impl QuicStream {
         self.halves().send.poll_flush(&self.connection, cx)
     }
 
+    /// Goes on over fresh bytes of the same SCION path. On connections that came in, and over plain IP, there is nothing to
+    /// refresh.
+    ///
+    /// # Errors
+    /// The path is another way.
+    pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
+        self.registered.as_ref().map_or(Ok(()), |registered| registered.refresh(path))
+    }
+
     /// Round-trip time, window, losses and packet size of this path.
     pub fn stats(&self) -> io::Result<StreamStats> {
         let stats = self.connection.path_stats(PathId::ZERO).ok_or(io::ErrorKind::NotConnected)?;
@@ -168,6 +179,7 @@ impl QuicStream {
 
 impl Drop for QuicStream {
     fn drop(&mut self) {
+        let registered = self.registered.take();
         let send = &mut self.halves().send;
         let Some(mut lanes) = send.lanes.take() else { return };
         let (gathered, handing_over) = (std::mem::take(&mut send.gathered), std::mem::take(&mut send.handing_over));
@@ -185,7 +197,8 @@ impl Drop for QuicStream {
             // Whether all arrived or the other side is gone: this connection ends.
             let _ = tokio::time::timeout(LINGER, deliver).await;
             CloseCode::Done.close(&connection, "done");
-            drop(driver);
+            connection.closed().await;
+            drop((driver, registered));
         });
     }
 }
