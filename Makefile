@@ -18,7 +18,7 @@ help: ## Show this list
 build: ## Build the program, optimised: target/release/anabranch
 	$(CARGO) build --release -p anabranch
 
-demo: build ## Share a 1 GiB file between two processes on loopback, and show the rate
+demo: build ## Fetch a 1 GiB file across an embedded SCION network of three ASes, and show path and rate
 	./demo.sh
 
 deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION end host into .deps/)
