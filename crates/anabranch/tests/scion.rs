@@ -361,6 +361,7 @@ fn policies_choose_paths() {
 fn mistakes_are_answered_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("policy.json"), "{\"filters\": {}").unwrap();
+    fs::write(dir.path().join("long.json"), " ".repeat((1 << 20) + 1)).unwrap();
     fs::write(
         dir.path().join("bad.toml"),
         "[as.\"1-ff00:0:110\"]\ncore = true\n\n[[link]]\ncore = [\"1-ff00:0:110\", \"1-ff00:0:120\"]\n",
@@ -378,6 +379,7 @@ fn mistakes_are_answered_with_what_to_do() {
         (&["paths", "1-1", "--preference", "speed"], 2, "speed"),
         (&["paths", "1-1", "--policy", "policy.json"], 3, "policy.json"),
         (&["paths", "1-1", "--policy", "nowhere.json"], 3, "nowhere.json"),
+        (&["paths", "1-1", "--policy", "long.json"], 3, "long.json: the policy file has more than 1048576 bytes"),
         (&["ping", "1-1,10.0.0.1", "--path", "xyz"], 2, "`xyz` is no path id"),
         (&["ping", "1-1,10.0.0.1", "--path", "1", "--interactive"], 2, "cannot be used with"),
         (&["ping", "1-1,10.0.0.1", "-c", "0"], 2, "--count"),
@@ -416,6 +418,10 @@ fn mistakes_about_a_network_that_runs_are_answered_too() {
         assert_eq!(found, code, "{arguments:?}: {out} {stderr}");
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
+    // More requests than may wait for answers at a time: the others wait for those.
+    let silent = "1-ff00:0:112,127.255.255.1";
+    let (code, out, _) = net.run_in(from, &["ping", silent, "-c", "300", "--interval", "1ms", "--timeout", "500ms"]);
+    assert!(code == 6 && out.contains("300: no answer within 500 ms\n300 sent, 0 answered, 100 % lost"), "{out}");
     // Inside an AS there is one path, and the host answers as well.
     let (code, out, stderr) = net.run_in(from, &["ping", &net.host(from), "-c", "1"]);
     assert!(code == 0 && out.contains("1 sent, 1 answered"), "{out} {stderr}");
