@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::Version;
 use anabranch_content::storage::Preallocate;
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Acl, Endpoint, PathIdPrefix, Preference, Sequence};
 use clap::builder::{BoolishValueParser, PossibleValue};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -131,8 +131,9 @@ pub struct SessionFlags {
     /// Peer to dial, address or name with port; may be given several times
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
     pub peer: Vec<PeerAddress>,
-    /// Address to listen on, port 0 for any; may be given several times [default: [::]:6881, or any port when that is taken]
-    #[arg(long, value_name = "ADDR", value_parser = ip_only)]
+    /// Address to listen on, port 0 for any; may be given several times, once with a SCION address such as
+    /// [1-ff00:0:110,10.0.0.1]:0 [default: [::]:6881, or any port when that is taken]
+    #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Endpoint>,
     /// Most bytes per second to receive, such as 500K, 10M or 1.5MiB (K is 1000, KiB 1024)
     #[arg(long, value_name = "RATE")]
@@ -164,9 +165,47 @@ pub struct SessionFlags {
     /// Do not exchange peers with peers
     #[arg(long)]
     pub no_pex: bool,
+    #[command(flatten)]
+    pub scion: ScionFlags,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// How paths through SCION are found and chosen. Every peer is reached over one path, the shortest unless said otherwise.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "SCION")]
+pub struct ScionFlags {
+    /// SCION daemon to ask for paths [default: $SCION_DAEMON_ADDRESS or $SCION_DAEMON, else 127.0.0.1:30255]
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
+    pub sciond: Option<String>,
+    /// Only paths whose hops match, such as "0* 1-ff00:0:120 0*"
+    #[arg(long, value_name = "HOPS")]
+    pub sequence: Option<Sequence>,
+    /// Only paths that these rules allow, such as "- 2-ff00:0:210#3 +"
+    #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
+    pub acl: Option<Acl>,
+    /// Paths first that are best by these, such as "latency,hops"
+    #[arg(long, value_name = "ORDER")]
+    pub preference: Option<Preference>,
+    /// Only this path, by the beginning of its id
+    #[arg(long, value_name = "ID")]
+    pub path: Option<PathIdPrefix>,
+    /// Congestion control of connections over SCION
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Cubic)]
+    pub congestion: CongestionChoice,
+    /// File with this node's key, made if it is not there [default: a new key each time]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+}
+
+/// Congestion control, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CongestionChoice {
+    /// Shares evenly with TCP
+    Cubic,
+    /// Keeps its rate where packets are lost without congestion
+    Bbr,
 }
 
 /// `get`

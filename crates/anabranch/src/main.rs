@@ -9,6 +9,7 @@
 //! | `path_lookup`, `path_list` | the paths that flags let through; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
+//! | `scion` | our place in the SCION network |
 //! | `events`, `status` | events as JSON or as notes; the progress lines of a terminal |
 //! | `output`, `exit` | standard output that may be closed; errors and their exit codes |
 //!
@@ -25,6 +26,7 @@ mod path_list;
 mod path_lookup;
 mod patterns;
 mod run;
+mod scion;
 mod settings;
 mod source;
 mod status;

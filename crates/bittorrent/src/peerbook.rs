@@ -3,8 +3,11 @@
 //! Pure: the driver says what happened, and asks whom to dial next.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use anabranch_paths::Endpoint;
+
+use crate::compact::is_dialable;
 
 /// Addresses kept for one content; the least promising go first.
 const ADDRESSES_MAX: usize = 4096;
@@ -43,7 +46,7 @@ struct Entry {
 /// The addresses known for one content.
 #[derive(Clone, Debug, Default)]
 pub struct PeerBook {
-    entries: BTreeMap<SocketAddr, Entry>,
+    entries: BTreeMap<Endpoint, Entry>,
 }
 
 impl PeerBook {
@@ -62,10 +65,9 @@ impl PeerBook {
         self.entries.is_empty()
     }
 
-    /// Learns an address. Port 0 and unspecified or multicast hosts are nobody's.
-    pub fn add(&mut self, address: SocketAddr, source: Source) {
-        let ip = address.ip();
-        if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
+    /// Learns an address. Port 0, unspecified or multicast hosts and wildcard ASes are nobody's.
+    pub fn add(&mut self, address: Endpoint, source: Source) {
+        if !is_dialable(&address) {
             return;
         }
         if let Some(entry) = self.entries.get_mut(&address) {
@@ -91,7 +93,7 @@ impl PeerBook {
     }
 
     /// The next address to dial, marked as being dialled.
-    pub fn next(&mut self, now: Instant) -> Option<SocketAddr> {
+    pub fn next(&mut self, now: Instant) -> Option<Endpoint> {
         let (address, entry) = self
             .entries
             .iter_mut()
@@ -114,7 +116,7 @@ impl PeerBook {
     }
 
     /// Somebody at this address is connected, whoever dialled.
-    pub fn connected(&mut self, address: SocketAddr) {
+    pub fn connected(&mut self, address: Endpoint) {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.failures = 0;
             entry.state = State::Connected;
@@ -122,7 +124,7 @@ impl PeerBook {
     }
 
     /// The attempt failed, or the connection ended. `useful` connections may be tried again soon.
-    pub fn lost(&mut self, address: SocketAddr, useful: bool, now: Instant) {
+    pub fn lost(&mut self, address: Endpoint, useful: bool, now: Instant) {
         let Some(entry) = self.entries.get_mut(&address) else { return };
         entry.failures = if useful { 1 } else { entry.failures + 1 };
         if entry.failures > FAILURES_MAX && entry.source != Source::User {
@@ -134,7 +136,7 @@ impl PeerBook {
     }
 
     /// This address must not be dialled again: ourselves, or a banned peer.
-    pub fn forget(&mut self, address: SocketAddr) {
+    pub fn forget(&mut self, address: Endpoint) {
         self.entries.remove(&address);
     }
 }
@@ -143,8 +145,8 @@ impl PeerBook {
 mod tests {
     use super::*;
 
-    fn address(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
+    fn address(port: u16) -> Endpoint {
+        Endpoint::Ip(([127, 0, 0, 1], port).into())
     }
 
     #[test]
@@ -190,7 +192,21 @@ mod tests {
     fn nobody_listens_on_port_zero() {
         let mut book = PeerBook::new();
         book.add(address(0), Source::User);
-        book.add("0.0.0.0:5".parse().unwrap(), Source::User);
+        for nobody in ["0.0.0.0:5", "[1-ff00:0:110,10.0.0.1]:0", "[1-ff00:0:110,0.0.0.0]:5"] {
+            book.add(nobody.parse::<Endpoint>().unwrap(), Source::User);
+        }
         assert!(book.is_empty());
+    }
+
+    #[test]
+    fn hosts_numbered_alike_in_two_networks_are_two() {
+        let (mut book, now) = (PeerBook::new(), Instant::now());
+        let known = ["10.0.0.1:5", "[1-ff00:0:110,10.0.0.1]:5", "[2-ff00:0:210,10.0.0.1]:5"];
+        let known = known.map(|text| text.parse::<Endpoint>().unwrap());
+        for address in known.into_iter().chain(known) {
+            book.add(address, Source::Tracker);
+        }
+        book.forget(known[1]);
+        assert_eq!([book.next(now), book.next(now), book.next(now)], [Some(known[0]), Some(known[2]), None]);
     }
 }

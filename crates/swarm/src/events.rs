@@ -1,8 +1,7 @@
 //! What a session tells its owner.
 
-use std::net::SocketAddr;
-
 use anabranch_content::info::InfoHashes;
+use anabranch_paths::Endpoint;
 
 /// A content's number within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,21 +61,21 @@ pub enum EventKind {
     /// A peer is connected.
     PeerConnected {
         /// Its address.
-        address: SocketAddr,
+        address: Endpoint,
         /// Whether we dialled.
         outgoing: bool,
     },
     /// A peer is gone.
     PeerDisconnected {
         /// Its address.
-        address: SocketAddr,
+        address: Endpoint,
         /// Why.
         reason: String,
     },
     /// A peer proved hostile.
     PeerBanned {
         /// Its address.
-        address: SocketAddr,
+        address: Endpoint,
         /// What it did.
         reason: String,
     },

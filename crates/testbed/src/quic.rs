@@ -27,7 +27,7 @@ pub struct Report {
 pub fn send(address: SocketAddr, options: &QuicOptions, len: u64, listening: impl FnOnce(SocketAddr)) -> Result<()> {
     runtime()?.block_on(async {
         let endpoint = endpoint(address, options)?;
-        listening(endpoint.local_addr());
+        listening(endpoint.local().socket_addr());
         let Some(stream) = endpoint.accept().await else { return Ok(()) };
         let block = vec![0x5a; CHUNK];
         let mut left = len;

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use anabranch_paths::Endpoint;
+use anabranch_scion::socket::RouteError;
 
 use crate::NodeId;
 
@@ -48,6 +49,35 @@ pub enum ConnectError {
         expected: NodeId,
         /// Whose key it proved.
         found: NodeId,
+    },
+    /// The path leads elsewhere, or is malformed.
+    #[error("cannot reach {endpoint}: {source}")]
+    Route {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// What is wrong with the path.
+        source: RouteError,
+    },
+    /// The path's packets are too small for QUIC.
+    #[error(
+        "the path to {endpoint} takes packets of {mtu_bytes} bytes, and QUIC needs {needed}: choose another path, or raise the \
+         MTU of its narrowest link"
+    )]
+    PathTooNarrow {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// The path's MTU.
+        mtu_bytes: u16,
+        /// The least that would do.
+        needed: u16,
+    },
+    /// An address of another network than the endpoint's.
+    #[error("{endpoint} cannot be reached from {local}: one is an address of SCION, the other of plain IP")]
+    WrongNetwork {
+        /// Whom we tried to reach.
+        endpoint: Endpoint,
+        /// Where we are.
+        local: Endpoint,
     },
     /// The other side ended it, with its reason.
     #[error("{endpoint} refused: {reason}")]

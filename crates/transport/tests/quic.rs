@@ -22,7 +22,7 @@ fn endpoint() -> QuicEndpoint {
 }
 
 fn address(endpoint: &QuicEndpoint) -> Endpoint {
-    endpoint.local_addr().into()
+    endpoint.local()
 }
 
 async fn send_all(stream: &QuicStream, mut bytes: &[u8]) -> io::Result<()> {

@@ -1,15 +1,18 @@
 //! Peer exchange (BEP 11, "ut_pex"): addresses of peers, told to peers.
+//!
+//! SCION addresses have keys of our own beside BEP 11's: `ab_added`, `ab_added.f` and `ab_dropped`, which mean the same and
+//! hold our compact form. They are for peers that said `ab_scion` in their extension handshake; others would leave the keys.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
+use anabranch_paths::Endpoint;
 
 use super::ExtensionError;
-use crate::compact::{pack, unpack_v4, unpack_v6};
+use crate::compact::{pack, pack_scion, unpack_scion, unpack_v4, unpack_v6};
 
-/// Peers in one message, for those that came and those that went each, both families together (BEP 11).
+/// Peers in one message, for those that came and those that went each, IPv4, IPv6 and SCION together (BEP 11).
 pub const PEX_PEERS_MAX: usize = 50;
 
 /// Peers taken from one message, each of came and went: BEP 11 lets the first message be longer, and old clients send
@@ -60,36 +63,44 @@ impl PexFlags {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PexMessage {
     /// Peers that the sender connected to.
-    pub added: Vec<(SocketAddr, PexFlags)>,
+    pub added: Vec<(Endpoint, PexFlags)>,
     /// Peers that it is connected to no longer.
-    pub dropped: Vec<SocketAddr>,
+    pub dropped: Vec<Endpoint>,
 }
 
 impl PexMessage {
     /// The extended message's payload.
     pub fn encode(&self) -> Vec<u8> {
-        let (mut added, mut added6, mut flags, mut flags6) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut added: [Vec<u8>; FAMILIES] = Default::default();
+        let (mut flags, mut dropped) = (added.clone(), added.clone());
         for (address, peer_flags) in &self.added {
-            pack(*address, if address.is_ipv6() { &mut added6 } else { &mut added });
-            if address.is_ipv4() { flags.push(peer_flags.0) } else { flags6.push(peer_flags.0) }
+            put(address, &mut added);
+            flags[family(address)].push(peer_flags.0);
         }
-        let (mut dropped, mut dropped6) = (Vec::new(), Vec::new());
-        for address in &self.dropped {
-            pack(*address, if address.is_ipv6() { &mut dropped6 } else { &mut dropped });
-        }
+        self.dropped.iter().for_each(|address| put(address, &mut dropped));
+        let [[added, added6, ab_added], [flags, flags6, ab_flags], [dropped, dropped6, ab_dropped]] =
+            [added, flags, dropped];
         let mut dict = DictBuilder::new();
         dict.bytes("added", added).bytes("added.f", flags).bytes("dropped", dropped);
-        if !flags6.is_empty() {
-            dict.bytes("added6", added6).bytes("added6.f", flags6);
-        }
-        if !dropped6.is_empty() {
-            dict.bytes("dropped6", dropped6);
+        let others = [
+            ("added6", added6),
+            ("added6.f", flags6),
+            ("dropped6", dropped6),
+            ("ab_added", ab_added),
+            ("ab_added.f", ab_flags),
+            ("ab_dropped", ab_dropped),
+        ];
+        for (key, list) in others {
+            if !list.is_empty() {
+                dict.bytes(key, list);
+            }
         }
         dict.encode()
     }
 
-    /// Reads a payload: IPv4 peers first, at most [`PEX_RECEIVED_MAX`] of each list, without those of port 0. Lists of
-    /// the wrong type count as left out.
+    /// Reads a payload: IPv4 peers first, then IPv6 and SCION, at most [`PEX_RECEIVED_MAX`] of those that came and those
+    /// that went, without those of port 0. Lists of the wrong type count as left out; one of SCION addresses is read up to
+    /// the first that is broken.
     ///
     /// # Errors
     /// Where the payload is no bencoded dictionary.
@@ -100,13 +111,14 @@ impl PexMessage {
         if !dict.is_dict() {
             return Err(ExtensionError::Field { message: MESSAGE, field: "dictionary" });
         }
-        let [added, flags, added6, flags6, dropped, dropped6] =
-            ["added", "added.f", "added6", "added6.f", "dropped", "dropped6"].map(|key| list(dict, key));
-        let added = with_flags(unpack_v4(added), flags).chain(with_flags(unpack_v6(added6), flags6));
-        let dropped = unpack_v4(dropped).chain(unpack_v6(dropped6));
+        let lists = |keys: [&str; FAMILIES]| endpoints(keys.map(|key| list(dict, key)));
+        let flags = ["added.f", "added6.f", "ab_added.f"].map(|key| list(dict, key));
+        let added = with_flags(lists(["added", "added6", "ab_added"]), flags);
+        let dropped = lists(["dropped", "dropped6", "ab_dropped"]);
+        let has_port = |address: &Endpoint| address.socket_addr().port() != 0;
         Ok(Self {
-            added: added.filter(|(address, _)| address.port() != 0).take(PEX_RECEIVED_MAX).collect(),
-            dropped: dropped.filter(|address| address.port() != 0).take(PEX_RECEIVED_MAX).collect(),
+            added: added.filter(|(address, _)| has_port(address)).take(PEX_RECEIVED_MAX).collect(),
+            dropped: dropped.filter(has_port).take(PEX_RECEIVED_MAX).collect(),
         })
     }
 }
@@ -114,7 +126,7 @@ impl PexMessage {
 /// Peer exchange with one connection: what was told, and when.
 #[derive(Clone, Debug, Default)]
 pub struct PexState {
-    told: BTreeSet<SocketAddr>,
+    told: BTreeSet<Endpoint>,
     sent: Option<Instant>,
     received: Option<Instant>,
 }
@@ -122,11 +134,11 @@ pub struct PexState {
 impl PexState {
     /// The message to send now, if one is due and there is news. `current` is who is connected now, without the
     /// receiver itself; peers are told by the address they listen on.
-    pub fn next(&mut self, current: &[(SocketAddr, PexFlags)], now: Instant) -> Option<PexMessage> {
+    pub fn next(&mut self, current: &[(Endpoint, PexFlags)], now: Instant) -> Option<PexMessage> {
         if self.deadline().is_some_and(|due| now < due) {
             return None;
         }
-        let present: BTreeSet<SocketAddr> = current.iter().map(|(address, _)| *address).collect();
+        let present: BTreeSet<Endpoint> = current.iter().map(|(address, _)| *address).collect();
         let dropped: Vec<_> = self.told.difference(&present).copied().take(PEX_PEERS_MAX).collect();
         for address in &dropped {
             self.told.remove(address);
@@ -166,22 +178,49 @@ fn list<'t>(dict: Value<'t>, key: &str) -> &'t [u8] {
     dict.get(key).and_then(|list| list.as_bytes()).unwrap_or_default()
 }
 
-/// Peers with their flags; none where the list of flags is shorter.
+/// IPv4, IPv6, SCION.
+const FAMILIES: usize = 3;
+
+fn family(address: &Endpoint) -> usize {
+    match address {
+        Endpoint::Ip(address) => usize::from(address.is_ipv6()),
+        Endpoint::Scion(_) => 2,
+    }
+}
+
+/// Appends `address` to the list of its family.
+fn put(address: &Endpoint, lists: &mut [Vec<u8>; FAMILIES]) {
+    let list = &mut lists[family(address)];
+    match address {
+        Endpoint::Ip(address) => pack(*address, list),
+        Endpoint::Scion(address) => pack_scion(address, list),
+    }
+}
+
+/// The addresses in one list of each family.
+fn endpoints([v4, v6, scion]: [&[u8]; FAMILIES]) -> impl Iterator<Item = Endpoint> + '_ {
+    let ip = unpack_v4(v4).chain(unpack_v6(v6)).map(Endpoint::from);
+    ip.chain(unpack_scion(scion).map(Endpoint::Scion))
+}
+
+/// Peers with their flags by family; none where the list of flags is shorter.
 fn with_flags<'a>(
-    peers: impl Iterator<Item = SocketAddr> + 'a,
-    flags: &'a [u8],
-) -> impl Iterator<Item = (SocketAddr, PexFlags)> + 'a {
-    peers.zip(flags.iter().copied().chain(std::iter::repeat(0))).map(|(address, flags)| (address, PexFlags(flags)))
+    peers: impl Iterator<Item = Endpoint> + 'a,
+    flags: [&'a [u8]; FAMILIES],
+) -> impl Iterator<Item = (Endpoint, PexFlags)> + 'a {
+    let mut flags = flags.map(|list| list.iter());
+    peers.map(move |address| (address, PexFlags(flags[family(&address)].next().copied().unwrap_or(0))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_paths::{IsdAs, ScionAddr};
     use proptest::prelude::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-    fn peers(ports: std::ops::Range<u16>) -> Vec<(SocketAddr, PexFlags)> {
-        ports.map(|port| ((Ipv4Addr::LOCALHOST, port).into(), PexFlags::default())).collect()
+    fn peers(ports: std::ops::Range<u16>) -> Vec<(Endpoint, PexFlags)> {
+        ports.map(|port| (Endpoint::Ip((Ipv4Addr::LOCALHOST, port).into()), PexFlags::default())).collect()
     }
 
     #[test]
@@ -235,15 +274,80 @@ mod tests {
         }
     }
 
+    #[test]
+    fn scion_peers_are_in_keys_of_our_own() {
+        let peer: Endpoint = "[1-ff00:0:110,10.1.2.3]:6881".parse().unwrap();
+        let message = PexMessage { added: vec![(peer, PexFlags::REACHABLE)], dropped: vec![peer] };
+        let compact = b"\x00\x01\xff\x00\x00\x00\x01\x10\x04\x0a\x01\x02\x03\x1a\xe1";
+        let expected = [
+            &b"d8:ab_added15:"[..],
+            compact,
+            b"10:ab_added.f1:\x1010:ab_dropped15:",
+            compact,
+            b"5:added0:7:added.f0:7:dropped0:e",
+        ]
+        .concat();
+        assert_eq!(message.encode(), expected);
+        assert_eq!(PexMessage::parse(&expected), Ok(message));
+    }
+
+    #[test]
+    fn a_broken_scion_peer_ends_its_list_only() {
+        let mut list = Vec::new();
+        put_all(["[1-ff00:0:110,10.0.0.1]:1", "[1-ff00:0:110,10.0.0.2]:0", "[1-ff00:0:110,::1]:3"], &mut list);
+        list.extend_from_slice(&[0, 1, 0xff, 0, 0, 0, 1, 0x10, 5, 1, 2, 3, 4, 5, 0, 9]);
+        put_all(["[1-ff00:0:110,10.0.0.4]:4"], &mut list);
+        let mut dict = DictBuilder::new();
+        dict.bytes("added", [10, 0, 0, 9, 0, 9])
+            .bytes("added.f", [1])
+            .bytes("ab_added", list)
+            .bytes("ab_added.f", [2, 4]);
+        let read: Vec<String> = PexMessage::parse(&dict.encode())
+            .unwrap()
+            .added
+            .iter()
+            .map(|(address, flags)| format!("{address} {}", flags.0))
+            .collect();
+        assert_eq!(read, ["10.0.0.9:9 1", "[1-ff00:0:110,10.0.0.1]:1 2", "[1-ff00:0:110,::1]:3 0"]);
+    }
+
+    fn put_all<const N: usize>(texts: [&str; N], list: &mut Vec<u8>) {
+        texts.iter().for_each(|text| pack_scion(&text.parse().unwrap(), list));
+    }
+
+    #[test]
+    fn long_lists_of_scion_are_cut() {
+        let scion = |port| Endpoint::Scion(ScionAddr::new(IsdAs::from_u64(1 << 48 | 7), ([10, 0, 0, 1], port).into()));
+        let all = |count| (1..=count).map(|port| (scion(port), PexFlags::default())).collect();
+        for count in [PEX_RECEIVED_MAX, PEX_RECEIVED_MAX + 1] {
+            let message = PexMessage { added: all(count as u16), dropped: vec![] };
+            assert_eq!(PexMessage::parse(&message.encode()).unwrap().added.len(), PEX_RECEIVED_MAX);
+        }
+    }
+
+    fn address() -> impl Strategy<Value = (IpAddr, u16)> {
+        let v6 = any::<Ipv6Addr>().prop_filter("unmapped", |ip| ip.to_ipv4_mapped().is_none());
+        (prop_oneof![any::<Ipv4Addr>().prop_map(IpAddr::V4), v6.prop_map(IpAddr::V6)], 1u16..)
+    }
+
+    fn endpoint() -> impl Strategy<Value = Endpoint> {
+        let scion =
+            |(isd_as, address)| Endpoint::Scion(ScionAddr::new(IsdAs::from_u64(isd_as), SocketAddr::from(address)));
+        prop_oneof![
+            address().prop_map(|address| Endpoint::Ip(address.into())),
+            (any::<u64>(), address()).prop_map(scion),
+        ]
+    }
+
     proptest! {
         #[test]
         fn messages_round_trip(
-            v4: Vec<(Ipv4Addr, u16, u8)>, v6: Vec<(Ipv6Addr, u16, u8)>, gone: Vec<(Ipv4Addr, u16)>,
+            added in prop::collection::vec((endpoint(), any::<u8>().prop_map(PexFlags)), 0..PEX_RECEIVED_MAX),
+            dropped in prop::collection::vec(endpoint(), 0..PEX_RECEIVED_MAX),
         ) {
-            let v4 = v4.into_iter().map(|(ip, port, flags)| (SocketAddr::from((ip, port.max(1))), PexFlags(flags)));
-            let v6 = v6.into_iter().map(|(ip, port, flags)| (SocketAddr::from((ip, port.max(1))), PexFlags(flags)));
-            let dropped = gone.into_iter().map(|(ip, port)| SocketAddr::from((ip, port.max(1)))).collect();
-            let message = PexMessage { added: v4.chain(v6).collect(), dropped };
+            let mut message = PexMessage { added, dropped };
+            message.added.sort_by_key(|(address, _)| family(address));
+            message.dropped.sort_by_key(family);
             prop_assert_eq!(PexMessage::parse(&message.encode()), Ok(message));
         }
     }

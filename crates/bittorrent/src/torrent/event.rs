@@ -1,8 +1,7 @@
 //! What a torrent tells its driver.
 
-use std::net::SocketAddr;
-
 use anabranch_content::info::Sha256Digest;
+use anabranch_paths::Endpoint;
 
 use crate::{ConnId, PeerKey};
 
@@ -28,12 +27,12 @@ pub enum Event {
         /// Which peer.
         peer: PeerKey,
         /// Its address.
-        address: SocketAddr,
+        address: Endpoint,
         /// What it did.
         reason: String,
     },
     /// Addresses of other peers (BEP 11).
-    Peers(Vec<SocketAddr>),
+    Peers(Vec<Endpoint>),
     /// A peer wants block hashes of this piece (BEP 52): hash it and call `leaves_ready`.
     LeavesWanted {
         /// Index of the piece.

@@ -1,11 +1,11 @@
 //! Looking in: totals, rates and lists for people and for the driver.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::{Info, Sha256Digest};
+use anabranch_paths::Endpoint;
 
 use super::conn::Conn;
 use super::{ConnId, Torrent};
@@ -35,7 +35,7 @@ pub struct PeerStats {
     /// The connection.
     pub conn: ConnId,
     /// Address of the other end.
-    pub address: SocketAddr,
+    pub address: Endpoint,
     /// What the peer calls itself, made safe for display.
     pub client: Option<String>,
     /// Bytes per second from the peer.

@@ -64,11 +64,11 @@ mod uploads;
 mod verify;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_content::info::{Info, InfoHashes};
+use anabranch_paths::Endpoint;
 
 pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
 pub use conn::Negotiated;
@@ -176,7 +176,7 @@ impl Torrent {
     /// Adds a connection whose handshakes were exchanged. Greetings are queued for it at once.
     pub fn connected(
         &mut self,
-        address: SocketAddr,
+        address: Endpoint,
         outgoing: bool,
         theirs: &Handshake,
         now: Instant,

@@ -1,6 +1,6 @@
 //! Address-level peers: what credit and bans belong to, however many connections there are.
 
-use std::net::SocketAddr;
+use anabranch_paths::Endpoint;
 
 use super::{ConnId, Event, PeerMisbehaved, Torrent};
 use crate::PeerKey;
@@ -16,7 +16,7 @@ pub(super) const PEERS_MAX: usize = 8192;
 /// An address-level peer.
 pub(super) struct Peer {
     pub peer_id: [u8; 20],
-    pub address: SocketAddr,
+    pub address: Endpoint,
     pub conns: Vec<ConnId>,
     /// Payload sent to this peer over all its connections.
     pub uploaded_bytes: u64,
@@ -24,15 +24,16 @@ pub(super) struct Peer {
 
 /// Who is not dealt with again.
 pub(super) struct Ban {
-    address: SocketAddr,
+    address: Endpoint,
     peer_id: [u8; 20],
     reason: String,
 }
 
 impl Torrent {
     /// The address-level peer behind an address and id: the same for all its connections.
-    pub(super) fn peer_key(&mut self, address: SocketAddr, peer_id: [u8; 20]) -> PeerKey {
-        let known = self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && peer.address.ip() == address.ip());
+    pub(super) fn peer_key(&mut self, address: Endpoint, peer_id: [u8; 20]) -> PeerKey {
+        let known =
+            self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && is_same_host(&peer.address, &address));
         if let Some((key, _)) = known {
             return *key;
         }
@@ -80,9 +81,9 @@ impl Torrent {
         conns.into_iter().for_each(|id| self.close(id, reason));
     }
 
-    pub(super) fn ban_reason(&self, address: SocketAddr, peer_id: &[u8; 20]) -> Option<String> {
+    pub(super) fn ban_reason(&self, address: Endpoint, peer_id: &[u8; 20]) -> Option<String> {
         let mut from_address = 0;
-        for ban in self.bans.iter().filter(|ban| ban.address.ip() == address.ip()) {
+        for ban in self.bans.iter().filter(|ban| is_same_host(&ban.address, &address)) {
             if ban.address == address || ban.peer_id == *peer_id {
                 return Some(ban.reason.clone());
             }
@@ -91,4 +92,10 @@ impl Torrent {
         (from_address >= BANS_PER_ADDRESS && !address.ip().is_loopback())
             .then(|| format!("{from_address} peers at its address were banned"))
     }
+}
+
+/// Whether two addresses differ in nothing but the port. SCION hosts of two ASes may be numbered alike and are two.
+fn is_same_host(one: &Endpoint, other: &Endpoint) -> bool {
+    let isd_as = |endpoint: &Endpoint| endpoint.as_scion().map(|address| address.isd_as);
+    one.ip() == other.ip() && isd_as(one) == isd_as(other)
 }

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use anabranch_content::info::InfoHashes;
+use anabranch_paths::ScionAddr;
 
 use super::{AnnounceReply, AnnounceRequest, Event, InfoHash, PeerId, Retry, TrackerUrl};
 
@@ -40,6 +41,8 @@ pub struct AnnouncerConfig {
     pub peer_id: PeerId,
     /// TCP port we listen on.
     pub port: u16,
+    /// Where we listen over SCION; empty where we only dial over it, `None` where we do not speak it.
+    pub scion: Option<Vec<ScionAddr>>,
     /// Same over address changes; random.
     pub key: u32,
     /// Decides the order within tiers and the jitter.
@@ -303,6 +306,7 @@ impl Announcer {
             numwant: Some(peers_wanted.min(NUMWANT_MAX)),
             key: self.config.key,
             tracker_id: self.lanes[lane].states[tracker].tracker_id.clone(),
+            scion: self.config.scion.clone(),
         };
         Action { id, tracker: self.trackers[tracker].url.clone(), request }
     }

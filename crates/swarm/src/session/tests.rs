@@ -35,7 +35,11 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
         let share = AddOptions { dir: dir.path().to_owned(), read_only: true, trusted: true, ..AddOptions::default() };
         seed.add(source(), share).unwrap();
         let (node, mut events) = start(2, None);
-        let get = AddOptions { dir: dir.path().join("out"), peers: vec![seed.listening()[0]], ..AddOptions::default() };
+        let get = AddOptions {
+            dir: dir.path().join("out"),
+            peers: vec![seed.listening()[0].into()],
+            ..AddOptions::default()
+        };
         let id = node.add(source(), get).unwrap();
         until(&mut events, |kind| matches!(kind, EventKind::Piece { .. })).await;
         // Two of its jobs are lost at once.
@@ -52,7 +56,7 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // Others find nobody here any more, and nobody is dialled.
-        node.add_peer(id, seed.listening()[0]);
+        node.add_peer(id, seed.listening()[0].into());
         let again = until(&mut events, |kind| matches!(kind, EventKind::PeerConnected { .. }));
         assert!(tokio::time::timeout(Duration::from_millis(300), again).await.is_err());
         node.shutdown().await;

@@ -93,7 +93,7 @@ async fn peers_find_each_other_over_both_forms_and_families() {
         let first = client.announce(&http, &request(1001, 0)).await.unwrap();
         assert_eq!((first.peers.len(), first.complete, first.external_ip), (0, Some(1), Some(ip)));
         let second = client.announce(&udp, &request(1002, 5)).await.unwrap();
-        assert_eq!(second.peers, [SocketAddr::new(ip, 1001)]);
+        assert_eq!(second.peers, [SocketAddr::new(ip, 1001).into()]);
         let third = client.announce(&http, &request(1003, 5)).await.unwrap();
         assert_eq!(third.peers.len(), 2);
         for url in [&http, &udp] {
@@ -120,7 +120,7 @@ async fn a_tracker_with_addresses_of_both_families_hears_from_us_over_both() {
         let url = url(&format!("{scheme}://tracker.example:{}/announce", server.port));
         client.0.announce_over(&url, &request(1001, 0), addrs.clone()).await.unwrap();
         let mut peers = client.0.announce_over(&url, &request(1002, 5), addrs.clone()).await.unwrap().peers;
-        peers.retain(|peer| peer.port() == 1001); // HTTP names our other half too.
+        peers.retain(|peer| peer.socket_addr().port() == 1001); // HTTP names our other half too.
         peers.sort();
         assert_eq!(peers, ["127.0.0.1:1001".parse().unwrap(), "[::1]:1001".parse().unwrap()], "{scheme}");
     }
@@ -289,7 +289,7 @@ async fn lost_datagrams_are_sent_again_and_strange_ones_ignored() {
                     announces += 1;
                     assert_eq!(url_data, b"/announce?key=1");
                     if announces > 1 {
-                        let bytes = udp_form::announce_reply(transaction, Duration::from_secs(60), 1, 2, &[]);
+                        let bytes = udp_form::announce_reply(transaction, Duration::from_secs(60), 1, 2, &[], &[]);
                         socket.send_to(&bytes, from).await.unwrap();
                         return (connects, announces, connection);
                     }

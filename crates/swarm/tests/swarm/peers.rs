@@ -1,9 +1,9 @@
 //! Peers that are strange, slow, mute or hostile: the transfer completes, and who is to blame is named.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 
 use anabranch_bittorrent::wire::{BlockRange, Message};
+use anabranch_paths::Endpoint;
 use tokio::time::{Duration, sleep};
 
 use crate::support::*;
@@ -38,7 +38,7 @@ fn get_from(content: &Content, helper: bool, script: impl AsyncFnOnce(Raw)) -> T
             raw.offer_all().await;
             script(raw).await;
             if helper {
-                node.session.add_peer(id, seed.address());
+                node.session.add_peer(id, seed.address().into());
             }
             std::future::pending::<()>().await;
         };
@@ -226,7 +226,7 @@ fn a_liar_is_banned_and_the_honest_are_not() {
             }
         });
     });
-    let banned: HashSet<SocketAddr> = told
+    let banned: HashSet<Endpoint> = told
         .events
         .iter()
         .filter_map(|event| match &event.kind {

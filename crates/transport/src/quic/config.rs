@@ -25,6 +25,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(9);
 pub const MTU_MIN: u16 = 1200;
 /// The largest UDP payload that is tried: a jumbo frame of 9000 bytes without IPv4 and UDP headers.
 pub const MTU_MAX: u16 = 8972;
+/// Wait before large packets are tried again after they seemed to get lost. noq takes a few bursts of congestion for a path
+/// that swallows large packets; where one really does, a try costs a few probes.
+const MTU_RETRY: Duration = Duration::from_secs(1);
 /// Packets that may arrive before the peer must acknowledge, where it agrees to (draft-ietf-quic-ack-frequency).
 const ACK_EVERY: u32 = 10;
 
@@ -59,7 +62,7 @@ impl Default for QuicOptions {
 pub fn transport(congestion: Congestion, mtu_bytes: u16) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(mtu_bytes.clamp(MTU_MIN, MTU_MAX));
+    discovery.upper_bound(mtu_bytes.clamp(MTU_MIN, MTU_MAX)).black_hole_cooldown(MTU_RETRY);
     let mut acks = noq::AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY));
     config

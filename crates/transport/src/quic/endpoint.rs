@@ -2,20 +2,24 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anabranch_paths::{Endpoint, Path, PathPeer};
-use noq::{ConnectionError, EndpointConfig, Incoming, ServerConfig, VarInt};
+use anabranch_paths::{Endpoint, Path, PathPeer, ScionAddr, ScionPath};
+use anabranch_scion::socket::{BindError, RouteError, RouteId, Socket};
+use noq::{AsyncUdpSocket, ConnectionError, EndpointConfig, Incoming, ServerConfig, VarInt};
 use tokio::sync::{Mutex, mpsc};
 
 use super::config::{self, MTU_MAX, MTU_MIN, QuicOptions};
 use super::driver::Driver;
 use super::lanes::{LANES, PREAMBLE, RecvLanes, SendLanes};
+use super::scion::{self, ScionPort};
 use super::stream::QuicStream;
 use super::tls;
+use super::udp::UdpPort;
 use crate::error::CONNECT_TIMEOUT;
 use crate::{ConnectError, Identity, NodeId};
 
@@ -27,8 +31,6 @@ const HANDSHAKES_MAX: usize = 256;
 const HANDSHAKES_TRUSTED: usize = 64;
 /// Streams that wait to be accepted; callers beyond are turned away.
 const ACCEPTED_MAX: usize = 64;
-/// Kernel buffers, in bytes: what a gigabit brings while the thread is busy with one batch, many times over.
-const SOCKET_BUFFER: libc::c_int = 8 * 1024 * 1024;
 /// How long closing waits for what was written to arrive.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Headers of UDP and of IPv4 or IPv6, in bytes.
@@ -55,6 +57,8 @@ pub enum CloseCode {
     TooSlow = 5,
     /// The caller uses streams in a way of its own.
     OtherVersion = 6,
+    /// The path does not lead there any more.
+    PathDown = 7,
 }
 
 impl From<CloseCode> for VarInt {
@@ -69,63 +73,178 @@ impl CloseCode {
     }
 }
 
-/// Dials and accepts connections over one socket.
+/// What an endpoint's packets travel over.
+#[derive(Clone)]
+enum Ground {
+    Ip(SocketAddr),
+    Scion(Socket),
+}
+
+/// A registered route, for as long as a stream needs it.
+pub struct Registered {
+    socket: Socket,
+    route: RouteId,
+}
+
+impl Registered {
+    pub fn id(&self) -> RouteId {
+        self.route
+    }
+
+    pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
+        self.socket.update(self.route, path)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // Others may hold it on; that is theirs to know.
+        self.socket.remove(self.route);
+    }
+}
+
+/// Dials and accepts connections over one socket, of plain IP or of SCION.
 pub struct QuicEndpoint {
     inner: noq::Endpoint,
     driver: Arc<Driver>,
     client: noq::ClientConfig,
     options: QuicOptions,
-    local: SocketAddr,
+    ground: Ground,
     accepted: Mutex<mpsc::Receiver<QuicStream>>,
 }
 
 impl std::fmt::Debug for QuicEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "QuicEndpoint({})", self.local)
+        write!(f, "QuicEndpoint({})", self.local())
     }
 }
 
 impl QuicEndpoint {
-    /// Opens `address` for calls in both directions; port 0 lets the system choose.
+    /// Opens `address` of plain IP for calls in both directions; port 0 lets the system choose.
     pub fn bind(address: SocketAddr, identity: &Identity, options: &QuicOptions) -> io::Result<Self> {
-        let socket = UdpSocket::bind(address)?;
-        set_buffers(&socket);
-        let local = socket.local_addr()?;
         let driver = Driver::start()?;
-        let runtime = driver.runtime();
+        let port = {
+            let _inside = driver.handle().enter();
+            UdpPort::bind(address)?
+        };
+        let ground = Ground::Ip(port.local_addr()?);
+        Self::new(driver, Box::new(port), ground, identity, options)
+    }
+
+    /// Opens `address` of SCION likewise; port 0 takes one of `ports`, the range that the AS's routers deliver to.
+    pub fn bind_scion(
+        address: ScionAddr,
+        ports: RangeInclusive<u16>,
+        identity: &Identity,
+        options: &QuicOptions,
+    ) -> Result<Self, BindError> {
+        let failed = |error| BindError::Io(address, error);
+        let driver = Driver::start().map_err(failed)?;
+        let socket = {
+            let _inside = driver.handle().enter();
+            Socket::bind(address, ports)?
+        };
+        let port = Box::new(ScionPort(socket.clone()));
+        Self::new(driver, port, Ground::Scion(socket), identity, options).map_err(failed)
+    }
+
+    fn new(
+        driver: Arc<Driver>,
+        port: Box<dyn AsyncUdpSocket>,
+        ground: Ground,
+        identity: &Identity,
+        options: &QuicOptions,
+    ) -> io::Result<Self> {
         let server_tls = tls::server(identity, &options.protocol).map_err(io::Error::other)?;
         let client_tls = tls::client(identity, &options.protocol).map_err(io::Error::other)?;
         let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
         // One connection, one path, for life.
-        server
-            .migration(false)
-            .max_incoming(HANDSHAKES_MAX)
-            .transport_config(config::transport(options.congestion, MTU_MIN));
+        server.migration(false).max_incoming(HANDSHAKES_MAX);
         let mut endpoint = EndpointConfig::default();
         endpoint.max_udp_payload_size(MTU_MAX).map_err(io::Error::other)?;
-        let inner = noq::Endpoint::new(endpoint, Some(server.clone()), socket, runtime)?;
+        let inner = noq::Endpoint::new_with_abstract_socket(endpoint, Some(server.clone()), port, driver.runtime())?;
         let (accepting, accepted) = mpsc::channel(ACCEPTED_MAX);
-        let host = Host { options: options.clone(), server, local, driver: Arc::downgrade(&driver), accepting };
+        let host = Host {
+            options: options.clone(),
+            server,
+            ground: ground.clone(),
+            driver: Arc::downgrade(&driver),
+            accepting,
+        };
         driver.handle().spawn(welcome_all(inner.clone(), Arc::new(host)));
         let client = noq::ClientConfig::new(Arc::new(client_tls));
-        Ok(Self { inner, driver, client, options: options.clone(), local, accepted: Mutex::new(accepted) })
+        Ok(Self { inner, driver, client, options: options.clone(), ground, accepted: Mutex::new(accepted) })
     }
 
     /// Where it listens.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local
+    pub fn local(&self) -> Endpoint {
+        match &self.ground {
+            Ground::Ip(address) => (*address).into(),
+            Ground::Scion(socket) => Endpoint::Scion(socket.local()),
+        }
     }
 
-    /// Opens a connection to `endpoint`; with `pin`, only if that node answers.
+    /// The SCION socket underneath, for its counters and events.
+    pub fn scion_socket(&self) -> Option<&Socket> {
+        match &self.ground {
+            Ground::Ip(_) => None,
+            Ground::Scion(socket) => Some(socket),
+        }
+    }
+
+    /// Opens a connection to `endpoint` over plain IP, the way that the kernel's routes lead; with `pin`, only if that node
+    /// answers.
     pub async fn connect(&self, endpoint: Endpoint, pin: Option<NodeId>) -> Result<QuicStream, ConnectError> {
-        let remote = endpoint.socket_addr();
+        let (Ground::Ip(local), Some(remote)) = (&self.ground, endpoint.as_ip()) else {
+            return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
+        };
+        let route = Route::to(*local, remote).map_err(|source| ConnectError::Io { endpoint, source })?;
+        let peer = PathPeer::new(endpoint, Path::ip(route.local, remote.ip()));
+        self.open(peer, remote, route.mtu_bytes, None, pin).await
+    }
+
+    /// Opens a connection to `remote` over `path`; with `pin`, only if that node answers.
+    pub async fn connect_over(
+        &self,
+        remote: ScionAddr,
+        path: &Arc<ScionPath>,
+        pin: Option<NodeId>,
+    ) -> Result<QuicStream, ConnectError> {
+        let endpoint = Endpoint::Scion(remote);
+        let Ground::Scion(socket) = &self.ground else {
+            return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
+        };
+        let failed = |source| ConnectError::Route { endpoint, source };
+        let route = socket.register(remote, path).map_err(failed)?;
+        let registered = Registered { socket: socket.clone(), route };
+        let info = socket.info(route).ok_or(RouteError::Gone).map_err(failed)?;
+        let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
+        if mtu_bytes < MTU_MIN {
+            return Err(ConnectError::PathTooNarrow {
+                endpoint,
+                mtu_bytes: path.mtu,
+                needed: MTU_MIN + path.mtu - mtu_bytes,
+            });
+        }
+        let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
+        self.open(peer, scion::address_of(route), mtu_bytes, Some(registered), pin).await
+    }
+
+    async fn open(
+        &self,
+        peer: PathPeer,
+        address: SocketAddr,
+        mtu_bytes: u16,
+        registered: Option<Registered>,
+        pin: Option<NodeId>,
+    ) -> Result<QuicStream, ConnectError> {
+        let endpoint = peer.endpoint;
         let failed = |source| ConnectError::Io { endpoint, source };
-        let route = Route::to(self.local, remote).map_err(failed)?;
         let mut client = self.client.clone();
-        client.transport_config(config::transport(self.options.congestion, route.mtu_bytes));
+        client.transport_config(config::transport(self.options.congestion, mtu_bytes));
         let connecting = self
             .inner
-            .connect_with(client, remote, tls::SERVER_NAME)
+            .connect_with(client, address, tls::SERVER_NAME)
             .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
         let connection = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
             Ok(Ok(connection)) => connection,
@@ -139,9 +258,8 @@ impl QuicEndpoint {
             CloseCode::KeyNotExpected.close(&connection, "this node has another key than the caller expects");
             return Err(ConnectError::WrongKey { endpoint, expected, found });
         }
-        let (send, receive) = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
-        let peer = PathPeer::new(endpoint, Path::ip(route.local, remote.ip()));
-        Ok(QuicStream::new(Arc::clone(&self.driver), connection, send, receive, peer, found))
+        let lanes = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
+        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, registered.map(Arc::new)))
     }
 
     /// The next connection whose caller proved its key and opened its stream; `None` when the endpoint is closed.
@@ -177,9 +295,30 @@ impl QuicEndpoint {
 struct Host {
     options: QuicOptions,
     server: ServerConfig,
-    local: SocketAddr,
+    ground: Ground,
     driver: std::sync::Weak<Driver>,
     accepting: mpsc::Sender<QuicStream>,
+}
+
+impl Host {
+    /// Who calls, over which path, and how large a packet may be on it.
+    fn caller(&self, incoming: &Incoming) -> Option<(PathPeer, u16)> {
+        let address = incoming.remote_address();
+        match &self.ground {
+            Ground::Ip(local) => {
+                let local = SocketAddr::new(incoming.local_ip().unwrap_or(local.ip()), 0);
+                let route = Route::to(local, address).ok()?;
+                Some((PathPeer::new(address.into(), Path::ip(route.local, address.ip())), route.mtu_bytes))
+            }
+            Ground::Scion(socket) => {
+                let info = socket.info(scion::route_of(address))?;
+                // Nobody told the MTU of a path that was learned from a packet: discovery finds it.
+                let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
+                let path = scion::path_of(socket.local().isd_as, &info);
+                Some((PathPeer::new(Endpoint::Scion(info.remote), path), mtu_bytes))
+            }
+        }
+    }
 }
 
 /// Answers callers until the endpoint closes.
@@ -207,11 +346,9 @@ async fn welcome_all(endpoint: noq::Endpoint, host: Arc<Host>) {
 
 /// Takes one caller through its handshake, and tells it what is wrong.
 async fn welcome(host: &Host, incoming: Incoming) {
-    let remote = incoming.remote_address();
-    let local = SocketAddr::new(incoming.local_ip().unwrap_or(host.local.ip()), 0);
-    let Ok(route) = Route::to(local, remote) else { return incoming.ignore() };
+    let Some((peer, mtu_bytes)) = host.caller(&incoming) else { return incoming.ignore() };
     let mut server = host.server.clone();
-    server.transport_config(config::transport(host.options.congestion, route.mtu_bytes));
+    server.transport_config(config::transport(host.options.congestion, mtu_bytes));
     let Ok(connecting) = incoming.accept_with(Arc::new(server)) else { return };
     let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connecting).await else { return };
     let Some(node_id) = tls::node_id(&connection) else { return };
@@ -219,7 +356,7 @@ async fn welcome(host: &Host, incoming: Incoming) {
         let reason = format!("your key {node_id} is not admitted here: ask the owner of this node to add it");
         return CloseCode::KeyNotAllowed.close(&connection, &reason);
     }
-    let (send, receive) = match tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_lanes(&connection)).await {
+    let lanes = match tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_lanes(&connection)).await {
         Ok(Ok(Some(lanes))) => lanes,
         Ok(Ok(None)) => {
             return CloseCode::OtherVersion.close(&connection, "you use streams in another way: update the older side");
@@ -231,8 +368,7 @@ async fn welcome(host: &Host, incoming: Incoming) {
         }
     };
     let Some(driver) = host.driver.upgrade() else { return };
-    let peer = PathPeer::new(remote.into(), Path::ip(route.local, remote.ip()));
-    let stream = QuicStream::new(driver, connection.clone(), send, receive, peer, node_id);
+    let stream = QuicStream::new(driver, connection.clone(), lanes, peer, node_id, None);
     if host.accepting.try_send(stream).is_err() {
         CloseCode::Busy.close(&connection, "too many connections at once: try again later");
     }
@@ -297,24 +433,5 @@ impl Route {
             _ => MTU_MIN,
         };
         Ok(Self { local: socket.local_addr()?.ip(), mtu_bytes: mtu_bytes.clamp(MTU_MIN, MTU_MAX) })
-    }
-}
-
-/// Asks for large buffers; the forcing form works for root alone. The kernel's own limit is what remains of a refusal.
-fn set_buffers(socket: &UdpSocket) {
-    let len = SOCKET_BUFFER;
-    for (plain, forced) in [(libc::SO_RCVBUF, libc::SO_RCVBUFFORCE), (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE)] {
-        for option in [plain, forced] {
-            // SAFETY: the pointer and length describe `len`.
-            unsafe {
-                libc::setsockopt(
-                    socket.as_raw_fd(),
-                    libc::SOL_SOCKET,
-                    option,
-                    (&raw const len).cast(),
-                    size_of_val(&len) as libc::socklen_t,
-                );
-            }
-        }
     }
 }

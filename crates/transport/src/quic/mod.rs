@@ -9,10 +9,12 @@ mod config;
 mod driver;
 mod endpoint;
 mod lanes;
+mod scion;
 mod stream;
 mod tls;
+mod udp;
 
 pub use config::{Congestion, QuicOptions};
 pub use endpoint::QuicEndpoint;
-pub use stream::QuicStream;
+pub use stream::{QuicRoute, QuicStream};
 pub use tls::ALPN;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use anabranch_paths::PathPeer;
+use anabranch_paths::{PathPeer, ScionPath};
+use anabranch_scion::socket::{RouteError, RouteId};
 use bytes::{Bytes, BytesMut};
 use noq::PathId;
 
 use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
 use super::driver::Driver;
-use super::endpoint::CloseCode;
+use super::endpoint::{CloseCode, Registered};
 use super::lanes::{RecvLanes, SendLanes};
 use crate::{NodeId, StreamStats};
 
@@ -34,6 +35,43 @@ pub struct QuicStream {
     driver: Arc<Driver>,
     peer: PathPeer,
     node_id: NodeId,
+    registered: Option<Arc<Registered>>,
+}
+
+/// A connection's route through SCION, for whoever keeps it fresh. Does not keep the connection open.
+pub struct QuicRoute {
+    connection: noq::Connection,
+    registered: Arc<Registered>,
+}
+
+impl QuicRoute {
+    /// Its name at the socket, which events of the socket have too.
+    pub fn id(&self) -> RouteId {
+        self.registered.id()
+    }
+
+    /// Goes on over fresh bytes of the same path.
+    ///
+    /// # Errors
+    /// The path is another way.
+    pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
+        self.registered.refresh(path)
+    }
+
+    /// Bytes that came over it so far: whether it is alive.
+    pub fn received_bytes(&self) -> u64 {
+        self.connection.path_stats(PathId::ZERO).map_or(0, |stats| stats.udp_rx.bytes)
+    }
+
+    /// Ends the connection, because the way is gone.
+    pub fn give_up(&self, reason: &str) {
+        CloseCode::PathDown.close(&self.connection, reason);
+    }
+
+    /// Waits until the connection is closed.
+    pub async fn closed(&self) {
+        self.connection.closed().await;
+    }
 }
 
 struct Halves {
@@ -51,10 +89,10 @@ impl QuicStream {
     pub(super) fn new(
         driver: Arc<Driver>,
         connection: noq::Connection,
-        send: SendLanes,
-        receive: RecvLanes,
+        (send, receive): (SendLanes, RecvLanes),
         peer: PathPeer,
         node_id: NodeId,
+        registered: Option<Arc<Registered>>,
     ) -> Self {
         let send = Sending {
             lanes: Some(send),
@@ -63,7 +101,7 @@ impl QuicStream {
             corked: false,
             until_look: 0,
         };
-        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id }
+        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id, registered }
     }
 
     /// Who is at the other end, and over which path.
@@ -159,6 +197,13 @@ impl QuicStream {
         self.halves().send.poll_flush(&self.connection, cx)
     }
 
+    /// The route that it takes, where it was dialled over SCION: to be kept fresh. Connections that came in go on over
+    /// whatever their callers refresh.
+    pub fn route(&self) -> Option<QuicRoute> {
+        let registered = Arc::clone(self.registered.as_ref()?);
+        Some(QuicRoute { connection: self.connection.clone(), registered })
+    }
+
     /// Round-trip time, window, losses and packet size of this path.
     pub fn stats(&self) -> io::Result<StreamStats> {
         let stats = self.connection.path_stats(PathId::ZERO).ok_or(io::ErrorKind::NotConnected)?;
@@ -168,6 +213,7 @@ impl QuicStream {
 
 impl Drop for QuicStream {
     fn drop(&mut self) {
+        let registered = self.registered.take();
         let send = &mut self.halves().send;
         let Some(mut lanes) = send.lanes.take() else { return };
         let (gathered, handing_over) = (std::mem::take(&mut send.gathered), std::mem::take(&mut send.handing_over));
@@ -185,7 +231,8 @@ impl Drop for QuicStream {
             // Whether all arrived or the other side is gone: this connection ends.
             let _ = tokio::time::timeout(LINGER, deliver).await;
             CloseCode::Done.close(&connection, "done");
-            drop(driver);
+            connection.closed().await;
+            drop((driver, registered));
         });
     }
 }

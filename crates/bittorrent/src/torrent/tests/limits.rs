@@ -16,8 +16,8 @@ fn hello(number: u32) -> Handshake {
     Handshake { reserved: Reserved([0; 8]), info_hash: [0; 20], peer_id }
 }
 
-fn address(number: u32) -> std::net::SocketAddr {
-    (Ipv4Addr::from_bits(0x0a00_0000 + number), 1).into()
+fn address(number: u32) -> anabranch_paths::Endpoint {
+    anabranch_paths::Endpoint::Ip((Ipv4Addr::from_bits(0x0a00_0000 + number), 1).into())
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub struct Node {
     verifying: VecDeque<(Instant, u32)>,
     pub finished: bool,
     pub banned: Vec<String>,
-    pub peers_heard: Vec<std::net::SocketAddr>,
+    pub peers_heard: Vec<anabranch_paths::Endpoint>,
     pub closed: Vec<String>,
     pub metadata: bool,
     pub room: u64,
@@ -202,7 +202,8 @@ impl Sim {
     }
 
     pub fn connect_with(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved) {
-        let address = |node: usize, port: u16| format!("10.0.{node}.1:{port}").parse().unwrap();
+        let address =
+            |node: usize, port: u16| format!("10.0.{node}.1:{port}").parse::<anabranch_paths::Endpoint>().unwrap();
         let info_hash = self.content.info.hashes.wire_hashes().next().unwrap();
         let mut ids = [ConnId(0); 2];
         for (at, (own, other)) in [(from, to), (to, from)].into_iter().enumerate() {

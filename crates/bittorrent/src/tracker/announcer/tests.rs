@@ -10,7 +10,7 @@ fn urls(names: &[&str]) -> Vec<TrackerUrl> {
 
 fn announcer(tiers: &[&[&str]], seed: u64, now: Instant) -> Announcer {
     let hashes = InfoHashes { v1: Some([1; 20]), v2: None };
-    let config = AnnouncerConfig { hashes, peer_id: [2; 20], port: 6881, key: 3, seed };
+    let config = AnnouncerConfig { hashes, peer_id: [2; 20], port: 6881, scion: None, key: 3, seed };
     let tiers: Vec<_> = tiers.iter().map(|tier| urls(tier)).collect();
     Announcer::new(config, &tiers, now)
 }
@@ -179,7 +179,7 @@ fn hurry_respects_the_min_interval() {
 fn hybrids_announce_under_both_hashes() {
     let start = Instant::now();
     let hashes = InfoHashes { v1: Some([1; 20]), v2: Some([2; 32]) };
-    let config = AnnouncerConfig { hashes, peer_id: [0; 20], port: 1, key: 0, seed: 0 };
+    let config = AnnouncerConfig { hashes, peer_id: [0; 20], port: 1, scion: None, key: 0, seed: 0 };
     let mut a = Announcer::new(config, &[urls(&["a"])], start);
     let asked: Vec<_> = std::iter::from_fn(|| a.poll(&NONE, start)).map(|action| action.request.info_hash).collect();
     assert_eq!(asked, [[1; 20], [2; 20]]);
@@ -262,7 +262,7 @@ fn a_day_of_random_trackers_never_spins() {
         let mut rng = fastrand::Rng::with_seed(seed);
         let start = Instant::now();
         let hashes = InfoHashes { v1: Some([1; 20]), v2: Some([2; 32]) };
-        let config = AnnouncerConfig { hashes, peer_id: [0; 20], port: 1, key: 0, seed };
+        let config = AnnouncerConfig { hashes, peer_id: [0; 20], port: 1, scion: None, key: 0, seed };
         let mut a = Announcer::new(config, &[urls(&["a", "b"]), urls(&["c"])], start);
         let (mut now, mut asked) = (start, [0u32; 3]);
         while let Some(at) = a.deadline() {

@@ -3,11 +3,14 @@
 //! [`Tracker::on_http`] takes a request line's target, [`Tracker::on_datagram`] a UDP payload; both return the bytes to
 //! send. Nothing is kept per client but its peer entry: UDP connection ids are recomputed, not remembered (BEP 15).
 //!
-//! A peer is where its packets come from. Keys in a query that are not known are ignored, so that clients may say more.
+//! A peer is where its packets come from; where it listens over SCION it says itself, and only who says something of SCION
+//! is told of such peers. Whoever said an address first is the only one to change its entry while that lasts. Keys in a query that are not known are ignored, so that clients may say more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
+
+use anabranch_paths::Endpoint;
 
 mod http;
 mod swarm;
@@ -17,7 +20,7 @@ mod udp;
 
 pub use http::HttpAnswer;
 pub use swarm::KnownPeer;
-use swarm::Swarm;
+use swarm::{Family, Swarm};
 
 use super::{AnnounceRequest, Event, InfoHash, ScrapeEntry};
 
@@ -79,7 +82,7 @@ impl TrackerConfig {
 pub struct Stats {
     /// Contents in the table.
     pub contents: usize,
-    /// Peer entries in the table. A peer that announces over both families has two.
+    /// Peer entries in the table. A peer that announces over both families has two; each of its SCION addresses is one.
     pub peers: usize,
     /// Announces answered.
     pub announces: u64,
@@ -111,9 +114,23 @@ pub struct Tracker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Families {
     /// One reply form, one family (BEP 15).
-    Only { is_ipv6: bool },
+    Only(Family),
     /// The asker's own first (BEP 7).
     Both,
+}
+
+/// How many peers an answer has room for.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Of all IP families together.
+    ip: usize,
+    /// Over SCION, for those who ask.
+    scion: usize,
+}
+
+impl Room {
+    /// As many as any client is told.
+    const ANY: Room = Room { ip: NUMWANT_CAP, scion: NUMWANT_CAP };
 }
 
 /// An announce's answer, before it has a wire form.
@@ -137,21 +154,22 @@ impl Tracker {
         Stats { contents: self.swarms.len(), ..self.stats }
     }
 
-    /// Takes an announce from `source` and chooses up to `count_max` peers for it.
+    /// Takes an announce from `source` and chooses peers for it.
     fn announce(
         &mut self,
         request: &AnnounceRequest,
         source: IpAddr,
         claimed_ip: Option<IpAddr>,
         families: Families,
-        count_max: usize,
+        room: Room,
         now: Instant,
     ) -> Answer {
         self.stats.announces += 1;
         self.expire(now);
         let is_believed = self.config.is_claimed_ip_believed || source.is_loopback();
         let ip = claimed_ip.filter(|_| is_believed).unwrap_or(source);
-        let addr = SocketAddr::new(ip, request.port);
+        let addr = Endpoint::from(SocketAddr::new(ip, request.port));
+        let scion = request.scion.iter().flatten().map(|addr| Endpoint::Scion(*addr));
         let is_seed = request.left_bytes == 0;
         let stamp = self.stamp(request.info_hash);
 
@@ -164,28 +182,39 @@ impl Tracker {
         if request.event == Event::Completed && was_seed == Some(false) {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
         }
-        // Port 0 cannot be dialled: such a peer is told of others but others are not told of it.
-        if request.event == Event::Stopped || request.port == 0 {
-            swarm.remove(addr);
-        } else {
-            if was_seed.is_none() && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
+        let own: Vec<Endpoint> = scion.chain([addr]).filter(|addr| swarm.may_change(*addr, source)).collect();
+        for addr in own.iter().copied() {
+            // Port 0 cannot be dialled: such a peer is told of others but others are not told of it.
+            if request.event == Event::Stopped || addr.socket_addr().port() == 0 {
+                swarm.remove(addr);
+                continue;
+            }
+            if swarm.is_seed(addr).is_none() && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
                 stats.evicted += 1;
             }
-            swarm.put(KnownPeer { addr, peer_id: request.peer_id }, is_seed, stamp, now);
+            swarm.put(KnownPeer { addr, peer_id: request.peer_id }, source, is_seed, now);
         }
         stats.peers = stats.peers + swarm.len() - before;
 
         let (complete, incomplete) = swarm.counts();
         let mut answer = Answer { complete, incomplete, downloaded: swarm.downloaded, peers: Vec::new() };
-        let wanted = request.numwant.map_or(NUMWANT_DEFAULT, |want| want as usize).min(NUMWANT_CAP).min(count_max);
+        let wanted = request.numwant.map_or(NUMWANT_DEFAULT, |want| want as usize).min(NUMWANT_CAP);
         if request.event != Event::Stopped {
-            let (own, other) = match families {
-                Families::Only { is_ipv6 } => (is_ipv6, None),
-                Families::Both => (source.is_ipv6(), Some(!source.is_ipv6())),
+            let families = match families {
+                Families::Only(family) => [Some(family), None],
+                Families::Both if source.is_ipv6() => [Some(Family::V6), Some(Family::V4)],
+                Families::Both => [Some(Family::V4), Some(Family::V6)],
             };
-            for is_ipv6 in [Some(own), other].into_iter().flatten() {
-                let count = wanted - answer.peers.len();
-                swarm.sample(is_ipv6, !is_seed, addr, count, rng, &mut answer.peers);
+            let families = families.into_iter().flatten();
+            let asks = request.scion.is_some();
+            // Who speaks SCION gets half of its peers there, and more where IP has fewer.
+            let over_ip: usize = families.clone().map(|family| swarm.pool(family, !is_seed)).sum();
+            let over_scion = wanted.div_ceil(2).max(wanted.saturating_sub(over_ip)).min(room.scion);
+            let mut choose = |family, count| swarm.sample(family, !is_seed, &own, count, rng, &mut answer.peers);
+            let mut rest = wanted - if asks { choose(Family::Scion, over_scion) } else { 0 };
+            rest = rest.min(room.ip);
+            for family in families {
+                rest -= choose(family, rest);
             }
         }
         if swarm.len() == 0 && swarm.downloaded == 0 {

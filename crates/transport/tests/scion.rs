@@ -1,0 +1,89 @@
+//! QUIC over SCION within one AS: the path is empty, everything else is as everywhere.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anabranch_paths::{Endpoint, ScionAddr, ScionPath};
+use anabranch_transport::{ConnectError, Identity, QuicEndpoint, QuicOptions};
+
+const AS: &str = "1-ff00:0:110";
+
+fn endpoint() -> QuicEndpoint {
+    let address = ScionAddr::new(AS.parse().unwrap(), "127.0.0.1:0".parse().unwrap());
+    QuicEndpoint::bind_scion(address, 31000..=32767, &Identity::ephemeral().unwrap(), &QuicOptions::default()).unwrap()
+}
+
+fn inside(mtu: u16) -> Arc<ScionPath> {
+    let isd_as = AS.parse().unwrap();
+    Arc::new(ScionPath {
+        source: isd_as,
+        destination: isd_as,
+        interfaces: vec![],
+        mtu,
+        expiry: SystemTime::now(),
+        latency: vec![],
+        bandwidth_kbps: vec![],
+        link_kinds: vec![],
+        next_hop: None,
+        dataplane: vec![],
+    })
+}
+
+#[tokio::test]
+async fn streams_run_over_scion_and_stay_within_the_paths_mtu() {
+    let (caller, listener) = (endpoint(), endpoint());
+    let Endpoint::Scion(remote) = listener.local() else { panic!("no address of SCION") };
+    let near = caller.connect_over(remote, &inside(1472), None).await.unwrap();
+    assert!(near.try_send(&[IoSlice::new(b"hello")], false).unwrap() == 5);
+    let far = listener.accept().await.unwrap();
+    assert_eq!(far.peer().endpoint, caller.local());
+    let content = vec![7; 5_000_000];
+    let sending = async {
+        let mut left = &content[..];
+        while !left.is_empty() {
+            poll_fn(|cx| near.poll_send_ready(cx)).await.unwrap();
+            left = &left[near.try_send(&[IoSlice::new(left)], false).unwrap()..];
+        }
+    };
+    let receiving = async {
+        let mut received = 0;
+        let mut buffer = vec![0; 1 << 16];
+        while received < content.len() + 5 {
+            poll_fn(|cx| far.poll_recv_ready(cx)).await.unwrap();
+            let mut iovec = [libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }];
+            // SAFETY: the entry describes `buffer`, which outlives the call and is ours alone.
+            match unsafe { far.try_recv(&mut iovec) } {
+                Ok(0) => panic!("the stream ended early"),
+                Ok(len) => received += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::join!(sending, receiving);
+    let mtu_bytes = near.stats().unwrap().mtu_bytes;
+    // 36 bytes of SCION and 8 of UDP headers leave 1428.
+    assert!((1200..=1428).contains(&mtu_bytes), "{mtu_bytes}");
+    near.route().unwrap().refresh(&inside(1472)).unwrap();
+    assert!(far.route().is_none());
+}
+
+#[tokio::test]
+async fn a_path_too_narrow_for_quic_is_named() {
+    let (caller, listener) = (endpoint(), endpoint());
+    let Endpoint::Scion(remote) = listener.local() else { panic!("no address of SCION") };
+    let error = caller.connect_over(remote, &inside(1200), None).await.unwrap_err();
+    assert!(matches!(error, ConnectError::PathTooNarrow { needed: 1244, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn networks_do_not_mix() {
+    let identity = Identity::ephemeral().unwrap();
+    let ip = QuicEndpoint::bind("127.0.0.1:0".parse().unwrap(), &identity, &QuicOptions::default()).unwrap();
+    let scion = endpoint();
+    let Endpoint::Scion(remote) = scion.local() else { panic!("no address of SCION") };
+    assert!(matches!(ip.connect_over(remote, &inside(1472), None).await, Err(ConnectError::WrongNetwork { .. })));
+    assert!(matches!(scion.connect(ip.local(), None).await, Err(ConnectError::WrongNetwork { .. })));
+}
