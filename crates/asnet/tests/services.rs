@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anabranch_asnet::control::services::{Role, Services, serve, topology_json};
 use anabranch_asnet::control::{ControlPlane, Keys, Options, SECRET_LEN, limits};
+use anabranch_asnet::link::RATE_BPS_MAX;
 use anabranch_asnet::topology::Topology;
 use anabranch_paths::IsdAs;
 use anabranch_scion_wire::proto::control_plane::{SEGMENTS_METHOD, SegmentsRequest, SegmentsResponse};
@@ -114,8 +115,8 @@ async fn the_daemon_answers_what_applications_ask() {
     let over_core = &found.paths[1];
     assert_eq!((over_core.interfaces.len(), over_core.mtu), (4, 1400));
     assert_eq!(over_core.latency[0].nanos, 10_000_000);
-    // The first link's, the core AS's inside at a link's largest rate, and the second link's, which has no rate.
-    assert_eq!(over_core.bandwidth, [8000, 100_000_000, 0]);
+    // The first link has a rate; the core AS holds nothing up; the last link claims nothing.
+    assert_eq!(over_core.bandwidth, [8000, RATE_BPS_MAX / 1000, 0]);
     let next_hop = over_core.interface.as_ref().unwrap().address.as_ref().unwrap().address.clone();
     assert_eq!(next_hop, router);
     let expiry = SystemTime::UNIX_EPOCH + Duration::from_secs(over_core.expiration.unwrap().seconds as u64);
