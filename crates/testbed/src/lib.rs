@@ -1,7 +1,7 @@
 //! What tests and benches of the whole program share: real peers, real networks, and a floor to measure against.
 //!
 //! - [`process`]: a child process with a deadline on everything, its CPU time and its peak memory.
-//! - [`peers`]: libtorrent, aria2, transmission, rqbit and ours behind the same few verbs.
+//! - [`peers`]: libtorrent, aria2, transmission, rqbit and ours behind the same few verbs; SCION end hosts of others.
 //! - [`data`]: file trees that look random and are the same on every run, and digests to compare them by.
 //! - [`scene`]: a content, its torrent and a tracker, ready for a transfer.
 //! - [`tracker`]: a tracker that answers what a test tells it to.

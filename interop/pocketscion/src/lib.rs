@@ -21,7 +21,9 @@ use std::sync::Arc;
 use anabranch_paths::{Interface, IsdAs};
 use anyhow::{Context, Result};
 use chrono::Utc;
+use pocketscion::comp::control_service::ControlServiceState;
 use pocketscion::comp::daemon::DaemonServiceState;
+use pocketscion::comp::router::RouterId;
 use pocketscion::io_config::IoConfig;
 use pocketscion::network::scion::topology::{ScionAs, ScionLink, ScionTopologyBuilder};
 use pocketscion::runtime::{PocketScionRuntime, builder::PocketScionRuntimeBuilder};
@@ -50,6 +52,7 @@ const LINKS: [&str; 11] = [
 pub struct Pocket {
     runtime: PocketScionRuntime,
     io: IoConfig,
+    ases: BTreeMap<IsdAsn, (RouterId, Vec<NonZeroU16>)>,
 }
 
 impl Pocket {
@@ -80,14 +83,17 @@ impl Pocket {
         state.set_topology(topology.build()?);
         state.enable_global_scmp_echo_responder(responder.into());
         let repaired = Arc::new(Repaired::new(asker)?);
+        let mut ases = BTreeMap::new();
         for (isd_as, ids) in interfaces {
-            state.add_router(isd_as, ids, Vec::new(), BTreeMap::new());
+            let router = state.add_router(isd_as, ids.clone(), Vec::new(), BTreeMap::new());
+            ases.insert(isd_as, (router, ids));
             state.add_daemon_service(isd_as, DaemonServiceState::new())?;
+            state.add_control_service(isd_as, ControlServiceState::new().with_host_socket())?;
             state.add_sim_receiver(isd_as, asker.into(), repaired.clone())?;
         }
         let io = IoConfig::default();
         let builder = PocketScionRuntimeBuilder::new().with_system_state(state).with_io_config(io.clone());
-        Ok(Self { runtime: builder.start().await?, io })
+        Ok(Self { runtime: builder.start().await?, io, ases })
     }
 
     /// All its ASes.
@@ -101,6 +107,27 @@ impl Pocket {
     /// When there is no such AS.
     pub fn daemon(&self, isd_as: &str) -> Result<SocketAddr> {
         self.io.daemon_service_addr(isd_as.parse()?).with_context(|| format!("no daemon in {isd_as}"))
+    }
+
+    /// What an AS's hosts are told of it where they have no daemon: its `topology.json`.
+    ///
+    /// # Errors
+    /// When there is no such AS.
+    pub fn topology_json(&self, isd_as: &str) -> Result<String> {
+        let number = isd_as.parse()?;
+        let (router, ids) = self.ases.get(&number).with_context(|| format!("no {isd_as}"))?;
+        let router = self.io.router_socket_addr(*router).context("the router has no address")?;
+        let control = self.io.control_service_addr(number).context("the control service has no address")?;
+        let core = if CORES.contains(&isd_as) { "\"core\"" } else { "" };
+        let interfaces: Vec<String> = ids.iter().map(|id| format!("\"{id}\": {{}}")).collect();
+        let interfaces = interfaces.join(", ");
+        Ok(format!(
+            r#"{{
+                "isd_as": "{isd_as}", "mtu": 1472, "dispatched_ports": "all", "attributes": [{core}],
+                "border_routers": {{ "br": {{ "internal_addr": "{router}", "interfaces": {{ {interfaces} }} }} }},
+                "control_service": {{ "cs": {{ "addr": "{control}" }} }}
+            }}"#
+        ))
     }
 
     /// The paths that pocketscion itself has, each as the interfaces that a packet passes.

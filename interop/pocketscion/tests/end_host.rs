@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anabranch_paths::{Interface, IsdAs, ScionAddr, ScionPath};
 use anabranch_pocketscion::Pocket;
-use anabranch_scion::lookup::{Daemon, PathLookup, Source};
+use anabranch_scion::lookup::topology::Topology;
+use anabranch_scion::lookup::{ControlService, Daemon, PathLookup, Source};
 use anabranch_scion::socket::{ScmpKind, Socket};
 use anyhow::{Result, ensure};
 
@@ -21,6 +22,12 @@ const DESTINATION: &str = "2-ff00:0:211";
 async fn lookup(pocket: &Pocket, isd_as: &str) -> Result<PathLookup> {
     let daemon = Daemon::new(pocket.daemon(isd_as)?.to_string());
     Ok(PathLookup::start(Source::Daemon(daemon)).await?)
+}
+
+/// The same without a daemon: segments from the control service, combined by us.
+async fn lookup_segments(pocket: &Pocket, isd_as: &str) -> Result<PathLookup> {
+    let topology = Topology::parse(pocket.topology_json(isd_as)?.as_bytes())?;
+    Ok(PathLookup::start(Source::ControlService(ControlService::new(&topology))).await?)
 }
 
 fn bind(lookup: &PathLookup, ip: IpAddr, port: u16) -> Result<Socket> {
@@ -41,20 +48,27 @@ fn hosts(test: u8) -> [IpAddr; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_finds_every_path_between_all_ases() -> Result<()> {
-    let pocket = Pocket::start(hosts(1)[0], hosts(1)[2]).await?;
+async fn it_finds_every_path_between_all_ases_by_daemon_and_by_segments() -> Result<()> {
+    let [asker, _, responder] = hosts(1);
+    let pocket = Pocket::start(asker, responder).await?;
     let mut count = 0;
     for source in pocket.ases() {
-        let lookup = lookup(&pocket, source).await?;
-        assert_eq!(lookup.local_as().isd_as, source.parse()?);
-        for destination in pocket.ases().filter(|destination| *destination != source) {
-            let destination: IsdAs = destination.parse()?;
-            let found = lookup.paths(destination).await?;
-            let interfaces: BTreeSet<&[Interface]> = found.iter().map(|path| path.interfaces.as_slice()).collect();
-            assert_eq!(interfaces.len(), found.len(), "{source} to {destination}: a path twice");
-            let known = pocket.paths(source.parse()?, destination)?;
-            assert_eq!(interfaces, known.iter().map(Vec::as_slice).collect(), "{source} to {destination}");
-            count += found.len();
+        let mut lookups = vec![lookup(&pocket, source).await?];
+        // pocketscion's control services in core ASes know the segments that start there, and answer for nobody else.
+        if !lookups[0].local_as().is_core {
+            lookups.push(lookup_segments(&pocket, source).await?);
+        }
+        for lookup in lookups {
+            assert_eq!(lookup.local_as().isd_as, source.parse()?);
+            for destination in pocket.ases().filter(|destination| *destination != source) {
+                let destination: IsdAs = destination.parse()?;
+                let found = lookup.paths(destination).await?;
+                let interfaces: BTreeSet<&[Interface]> = found.iter().map(|path| path.interfaces.as_slice()).collect();
+                assert_eq!(interfaces.len(), found.len(), "{source} to {destination}: a path twice");
+                let known = pocket.paths(source.parse()?, destination)?;
+                assert_eq!(interfaces, known.iter().map(Vec::as_slice).collect(), "{source} to {destination}");
+                count += found.len();
+            }
         }
     }
     println!("{count} paths");
@@ -65,7 +79,6 @@ async fn it_finds_every_path_between_all_ases() -> Result<()> {
 async fn datagrams_and_pings_are_answered_over_every_path() -> Result<()> {
     let [asker, other, responder] = hosts(2);
     let pocket = Pocket::start(asker, responder).await?;
-    let here = lookup(&pocket, SOURCE).await?;
     let there = lookup(&pocket, DESTINATION).await?;
     let server = bind(&there, other, 0)?;
     let at = server.local();
@@ -76,27 +89,32 @@ async fn datagrams_and_pings_are_answered_over_every_path() -> Result<()> {
             let _ = server.send_to(route, &buffer[..len]).await;
         }
     });
-    let paths = routable(&here).await?;
-    for path in &paths {
-        let socket = bind(&here, asker, 0)?;
-        let route = socket.register(at, path)?;
-        let payload = path.to_string().into_bytes();
-        socket.send_to(route, &payload).await?;
-        let mut buffer = vec![0; 2000];
-        let received = tokio::time::timeout(TIMEOUT, socket.recv_from(&mut buffer)).await;
-        let (len, way) = received.map_err(|_| anyhow::anyhow!("no answer over {path}: {:?}", socket.counters()))??;
-        ensure!(way == route && buffer[..len] == payload, "another answer over {path}");
+    let mut count = 0;
+    for here in [lookup(&pocket, SOURCE).await?, lookup_segments(&pocket, SOURCE).await?] {
+        let paths = routable(&here).await?;
+        for path in &paths {
+            let socket = bind(&here, asker, 0)?;
+            let route = socket.register(at, path)?;
+            let payload = path.to_string().into_bytes();
+            socket.send_to(route, &payload).await?;
+            let mut buffer = vec![0; 2000];
+            let received = tokio::time::timeout(TIMEOUT, socket.recv_from(&mut buffer)).await;
+            let (len, way) =
+                received.map_err(|_| anyhow::anyhow!("no answer over {path}: {:?}", socket.counters()))??;
+            ensure!(way == route && buffer[..len] == payload, "another answer over {path}");
 
-        let responder = ScionAddr::new(DESTINATION.parse()?, SocketAddr::new(responder, SCMP_PORT));
-        let route = socket.register(responder, path)?;
-        tokio::select! {
-            pong = socket.ping(route, 500, TIMEOUT) => {
-                pong.map_err(|error| anyhow::anyhow!("{path}: {error}"))?;
+            let responder = ScionAddr::new(DESTINATION.parse()?, SocketAddr::new(responder, SCMP_PORT));
+            let route = socket.register(responder, path)?;
+            tokio::select! {
+                pong = socket.ping(route, 500, TIMEOUT) => {
+                    pong.map_err(|error| anyhow::anyhow!("{path}: {error}"))?;
+                }
+                failed = socket.drive() => failed?,
             }
-            failed = socket.drive() => failed?,
         }
+        count += paths.len();
     }
-    println!("{} paths", paths.len());
+    println!("{count} paths");
     Ok(())
 }
 
