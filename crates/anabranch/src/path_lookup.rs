@@ -10,7 +10,7 @@ use anabranch_paths::{IsdAs, PathFilter, PolicyFile};
 use anabranch_scion::lookup::names::{NameError, Names};
 use anabranch_scion::lookup::{PathLookup, Source};
 
-use crate::cli::PathFlags;
+use crate::cli::{PathFlags, PolicyFlags};
 use crate::destination::Destination;
 use crate::exit::{Code, Failure};
 use crate::path_list::PathList;
@@ -31,11 +31,13 @@ pub struct Found {
 }
 
 /// Asks for the paths to `destination`, in the order in which they are tried. Within a runtime.
-pub async fn find(flags: &PathFlags, destination: &Destination) -> Result<Found, Failure> {
+pub async fn find(flags: &PathFlags, policy: &PolicyFlags, destination: &Destination) -> Result<Found, Failure> {
     let (isd_as, host) = resolve(destination).await?;
-    let filter = filter(flags, isd_as, host)?;
-    let daemon = flags.sciond.map(|address| address.to_string());
-    let source = Source::find(daemon.as_deref()).map_err(Failure::input)?;
+    let filter = match &policy.policy {
+        Some(path) => filter(flags, read_policy(path)?.filter(isd_as, host).clone()),
+        None => filter(flags, PathFilter::default()),
+    };
+    let source = Source::find(flags.sciond.as_deref()).map_err(Failure::input)?;
     let unreachable = |error| Failure::new(Code::Network, error);
     let lookup = PathLookup::start(source).await.map_err(unreachable)?;
     let mut paths = lookup.paths(isd_as).await.map_err(unreachable)?.to_vec();
@@ -69,16 +71,14 @@ async fn resolve(destination: &Destination) -> Result<(IsdAs, Option<SocketAddr>
     }
 }
 
-/// The policy file, and over it the flags.
-fn filter(flags: &PathFlags, isd_as: IsdAs, host: Option<SocketAddr>) -> Result<PathFilter, Failure> {
-    let mut filter = match &flags.policy {
-        Some(path) => read_policy(path)?.filter(isd_as, host).clone(),
-        None => PathFilter::default(),
-    };
-    filter.acl = flags.acl.clone().or(filter.acl);
-    filter.sequence = flags.sequence.clone().or(filter.sequence);
-    filter.preference = flags.preference.clone().or(filter.preference);
-    Ok(filter)
+/// The flags, and under them what they leave open.
+pub fn filter(flags: &PathFlags, under: PathFilter) -> PathFilter {
+    PathFilter {
+        acl: flags.acl.clone().or(under.acl),
+        sequence: flags.sequence.clone().or(under.sequence),
+        preference: flags.preference.clone().or(under.preference),
+        ..under
+    }
 }
 
 fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {

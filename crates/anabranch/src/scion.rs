@@ -11,6 +11,7 @@ use crate::address::PeerAddress;
 use crate::cli::{CongestionChoice, ScionFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::path_lookup;
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
 const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
@@ -30,7 +31,7 @@ pub async fn config(
     }
     let peer = |peer: &PeerAddress| matches!(peer, PeerAddress::Endpoint(Endpoint::Scion(_)));
     let asked_for = !listen.is_empty()
-        || flags.scion.sciond.is_some()
+        || flags.scion.paths.sciond.is_some()
         || flags.peer.iter().any(peer)
         || others.into_iter().any(|address| address.as_scion().is_some());
     if !asked_for && daemon_address_from_env().is_none() {
@@ -49,7 +50,7 @@ pub async fn config(
 
 async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
-    let source = Source::find(flags.sciond.as_deref()).map_err(|error| network(&error))?;
+    let source = Source::find(flags.paths.sciond.as_deref()).map_err(|error| network(&error))?;
     let lookup = PathLookup::start(source).await.map_err(|error| network(&error))?;
     let ours = lookup.local_as().isd_as;
     if let Some(listen) = listen.filter(|listen| listen.isd_as != ours) {
@@ -70,7 +71,7 @@ async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConf
     Ok(ScionConfig {
         local,
         lookup,
-        filter: filter(flags),
+        filter: path_lookup::filter(&flags.paths, PathFilter::default()),
         path: flags.path.clone(),
         identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
         congestion: match flags.congestion {
@@ -80,18 +81,9 @@ async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConf
     })
 }
 
-fn filter(flags: &ScionFlags) -> PathFilter {
-    PathFilter {
-        acl: flags.acl.clone(),
-        sequence: flags.sequence.clone(),
-        preference: flags.preference.clone(),
-        ..PathFilter::default()
-    }
-}
-
 /// The address that other hosts of the AS reach us by: what the environment says, else the one that packets for the AS's
 /// routers leave from.
-fn local_ip(lookup: &PathLookup) -> Result<IpAddr, Failure> {
+pub fn local_ip(lookup: &PathLookup) -> Result<IpAddr, Failure> {
     if let Ok(text) = std::env::var(LOCAL_ADDRESS_VARIABLE) {
         let parsed = text.parse();
         return parsed.map_err(|_| Failure::usage(format!("`{LOCAL_ADDRESS_VARIABLE}={text}` is no IP address")));

@@ -16,8 +16,8 @@ use crate::units;
 #[derive(Debug, Args)]
 pub struct PathFlags {
     /// Address of the SCION daemon [default: SCION_DAEMON_ADDRESS, SCION_DAEMON or 127.0.0.1:30255]
-    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
-    pub sciond: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname, value_parser = host_and_port)]
+    pub sciond: Option<String>,
     /// Hops that a path may take, such as '0* 1-ff00:0:110#1 0+ (2 | 3)?'
     #[arg(long, value_name = "SEQUENCE", allow_hyphen_values = true)]
     pub sequence: Option<Sequence>,
@@ -27,6 +27,11 @@ pub struct PathFlags {
     /// What to order paths by, first things first: latency, bandwidth, hops, mtu, separated by commas
     #[arg(long, value_name = "ORDER")]
     pub preference: Option<Preference>,
+}
+
+/// A path policy in a file.
+#[derive(Debug, Args)]
+pub struct PolicyFlags {
     /// Path policy as JSON, in JPAN's form; the flags above go before what it says
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
@@ -40,6 +45,8 @@ pub struct PathsFlags {
     pub destination: Destination,
     #[command(flatten)]
     pub path: PathFlags,
+    #[command(flatten)]
+    pub policy: PolicyFlags,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -68,6 +75,8 @@ pub struct PingFlags {
     pub timeout: Duration,
     #[command(flatten)]
     pub path: PathFlags,
+    #[command(flatten)]
+    pub policy: PolicyFlags,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,
@@ -152,6 +161,12 @@ pub struct NetCheckFlags {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+fn host_and_port(text: &str) -> Result<String, String> {
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    let fits = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && is_port(port));
+    fits.then(|| text.to_owned()).ok_or_else(|| "write HOST:PORT, as in 127.0.0.1:30255".to_owned())
 }
 
 /// A property of a link, where it is one: what the network would refuse is told before it is asked.

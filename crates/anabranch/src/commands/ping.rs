@@ -3,7 +3,7 @@
 mod summary;
 
 use std::io::{self, BufRead, Write};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,7 +21,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::path_list::{self, PathList};
 use crate::path_lookup::{self, Found};
-use crate::run;
+use crate::{run, scion};
 use summary::{Summary, milliseconds};
 
 /// Answers to `--interactive` that name no path, before the program gives up.
@@ -36,7 +36,7 @@ const WAITING_MAX: usize = 256;
 /// Runs the command.
 pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
-        let found = path_lookup::find(&flags.path, &flags.destination).await?;
+        let found = path_lookup::find(&flags.path, &flags.policy, &flags.destination).await?;
         let Some(ip) = found.ip else {
             let isd_as = found.isd_as;
             return Err(Failure::usage(format!("`{isd_as}` is an AS: name a host of it, as in {isd_as},10.0.0.1")));
@@ -96,9 +96,7 @@ impl<'a> Ping<'a> {
     fn new(flags: &'a PingFlags, found: &Found, remote: ScionAddr, path: &ScionPath) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
         let here = found.lookup.local_as();
-        let first = path.next_hop.unwrap_or(remote.host);
-        let ip = local_ip(first).map_err(|error| failed(&format!("no way to {first}: {error}")))?;
-        let local = ScionAddr::new(here.isd_as, SocketAddr::new(ip, 0));
+        let local = ScionAddr::new(here.isd_as, SocketAddr::new(scion::local_ip(&found.lookup)?, 0));
         let socket = Socket::bind(local, here.ports.clone()).map_err(|error| failed(&error))?;
         let route = socket.register(remote, path).map_err(|error| failed(&error))?;
         let host = format!("{},{}", remote.isd_as, remote.host.ip());
@@ -205,14 +203,6 @@ async fn refresh(lookup: &PathLookup, socket: &Socket, route: RouteId, remote: S
     }
     // Without news the path lives as long as it lives; routers say when it has expired.
     std::future::pending().await
-}
-
-/// The address that the system reaches `remote` from.
-fn local_ip(remote: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = if remote.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(remote)?;
-    Ok(socket.local_addr()?.ip())
 }
 
 /// Lists the paths and asks which one to take. What is asked goes to `screen`, so that results stay apart from it.

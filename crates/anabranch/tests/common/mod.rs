@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn anabranch(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     command.current_dir(dir).env("XDG_CONFIG_HOME", dir.join("no-config"));
+    for name in ["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR"] {
+        command.env_remove(name);
+    }
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ANABRANCH_")) {
         command.env_remove(name);
     }

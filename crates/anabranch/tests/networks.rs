@@ -6,11 +6,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use common::{Running, anabranch, finish, signal};
+use common::{Running, anabranch, finish, run, signal};
 use serde_json::Value;
 
 /// Pings at the same time.
@@ -24,17 +24,6 @@ fn example(dir: &Path, name: &str) -> String {
     let text = fs::read_to_string(source).unwrap();
     fs::write(dir.join(name), format!("network = \"127.{first}.{second}.0\"\n{text}")).unwrap();
     name.to_owned()
-}
-
-/// The program without a daemon in its environment.
-fn plain(dir: &Path) -> Command {
-    let mut command = anabranch(dir);
-    command.env_remove("SCION_DAEMON").env_remove("SCION_DAEMON_ADDRESS");
-    command
-}
-
-fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
-    finish(plain(dir).args(arguments))
 }
 
 struct Net {
@@ -52,7 +41,7 @@ impl Net {
     fn up(name: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = example(dir.path(), name);
-        let mut command = plain(dir.path());
+        let mut command = anabranch(dir.path());
         let mut running = Running::start(command.args(["net", "up", &file, "--control", "127.0.0.1:0", "--json"]));
         let shown = running.event("network");
         Self { dir, running, shown }
@@ -91,7 +80,7 @@ impl Net {
 
     /// Runs a command as on a host of `isd_as`.
     fn run_in(&self, isd_as: &str, arguments: &[&str]) -> (i32, String, String) {
-        finish(plain(self.dir.path()).env("SCION_DAEMON_ADDRESS", self.daemon(isd_as)).args(arguments))
+        finish(anabranch(self.dir.path()).env("SCION_DAEMON_ADDRESS", self.daemon(isd_as)).args(arguments))
     }
 
     fn link(&self, arguments: &[&str]) -> (i32, String, String) {
@@ -223,7 +212,7 @@ fn a_link_that_is_down_is_named_and_comes_back() {
     let (from, to) = ("1-ff00:0:111", "2-ff00:0:211");
     let beside = net.paths(from, to).into_iter().find(|path| path["hops"].as_array().unwrap().len() == 2).unwrap();
     let leaves_by = format!("{from}#{}", beside["hops"][0]["egress"]);
-    let mut ping = plain(net.dir.path());
+    let mut ping = anabranch(net.dir.path());
     let host = net.host(to);
     ping.env("SCION_DAEMON", net.daemon(from)).args([
         "ping",
@@ -345,7 +334,7 @@ fn policies_choose_paths() {
     let (code, out, stderr) =
         net.run_in(from, &["ping", &net.host(to), "-c", "1", "--sequence", "0 1-ff00:0:110 2-ff00:0:210 0"]);
     assert!(code == 0 && out.contains("2-ff00:0:210"), "{out} {stderr}");
-    let mut asked = plain(net.dir.path());
+    let mut asked = anabranch(net.dir.path());
     asked.env("SCION_DAEMON_ADDRESS", net.daemon(from)).args(["ping", &net.host(to), "--interactive", "-c", "1"]);
     let mut asked = asked.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     asked.stdin.take().unwrap().write_all(b"99\n1\n").unwrap();
@@ -361,6 +350,7 @@ fn policies_choose_paths() {
 fn mistakes_are_answered_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("policy.json"), "{\"filters\": {}").unwrap();
+    fs::write(dir.path().join("long.json"), " ".repeat((1 << 20) + 1)).unwrap();
     fs::write(
         dir.path().join("bad.toml"),
         "[as.\"1-ff00:0:110\"]\ncore = true\n\n[[link]]\ncore = [\"1-ff00:0:110\", \"1-ff00:0:120\"]\n",
@@ -371,13 +361,14 @@ fn mistakes_are_answered_with_what_to_do() {
         (&["paths", "10.0.0.1"], 2, "write ISD-AS,host"),
         (&["paths", "1-ff00:0"], 2, "`1-ff00:0` is no destination"),
         (&["paths", "0-1"], 2, "names no single AS"),
-        (&["paths", "1-1", "--sciond", "nowhere"], 2, "--sciond"),
+        (&["paths", "1-1", "--sciond", "nowhere"], 2, "HOST:PORT"),
         (&["paths", "1-1", "--sciond", "127.0.0.1:1"], 6, "no SCION daemon answers at 127.0.0.1:1"),
         (&["paths", "1-1", "--acl", "+ 1-1"], 2, "--acl"),
         (&["paths", "1-1", "--sequence", "1 ) 2"], 2, "--sequence"),
         (&["paths", "1-1", "--preference", "speed"], 2, "speed"),
         (&["paths", "1-1", "--policy", "policy.json"], 3, "policy.json"),
         (&["paths", "1-1", "--policy", "nowhere.json"], 3, "nowhere.json"),
+        (&["paths", "1-1", "--policy", "long.json"], 3, "long.json: the policy file has more than 1048576 bytes"),
         (&["ping", "1-1,10.0.0.1", "--path", "xyz"], 2, "`xyz` is no path id"),
         (&["ping", "1-1,10.0.0.1", "--path", "1", "--interactive"], 2, "cannot be used with"),
         (&["ping", "1-1,10.0.0.1", "-c", "0"], 2, "--count"),
@@ -393,7 +384,12 @@ fn mistakes_are_answered_with_what_to_do() {
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
     // The same from the environment and the configuration file.
-    let (code, _, stderr) = finish(plain(dir.path()).env("SCION_DAEMON", "127.0.0.1:2").args(["paths", "1-1"]));
+    let (code, _, stderr) = finish(
+        anabranch(dir.path())
+            .env_remove("SCION_DAEMON_ADDRESS")
+            .env("SCION_DAEMON", "127.0.0.1:2")
+            .args(["paths", "1-1"]),
+    );
     assert!(code == 6 && stderr.contains("127.0.0.1:2") && stderr.contains("--sciond"), "{stderr}");
     fs::write(dir.path().join("c.toml"), "[net]\ncontrol = \"127.0.0.1:3\"\n").unwrap();
     let (code, _, stderr) = run(dir.path(), &["--config", "c.toml", "net", "link", "1-1", "1-2", "up"]);
@@ -416,6 +412,10 @@ fn mistakes_about_a_network_that_runs_are_answered_too() {
         assert_eq!(found, code, "{arguments:?}: {out} {stderr}");
         assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
+    // More requests than may wait for answers at a time: the others wait for those.
+    let silent = "1-ff00:0:112,127.255.255.1";
+    let (code, out, _) = net.run_in(from, &["ping", silent, "-c", "300", "--interval", "1ms", "--timeout", "500ms"]);
+    assert!(code == 6 && out.contains("300: no answer within 500 ms\n300 sent, 0 answered, 100 % lost"), "{out}");
     // Inside an AS there is one path, and the host answers as well.
     let (code, out, stderr) = net.run_in(from, &["ping", &net.host(from), "-c", "1"]);
     assert!(code == 0 && out.contains("1 sent, 1 answered"), "{out} {stderr}");
@@ -434,7 +434,7 @@ fn a_network_shows_itself_and_goes_without_a_trace() {
     let dir = tempfile::tempdir().unwrap();
     let file = example(dir.path(), "line.toml");
     for _ in 0..2 {
-        let mut net = Running::start(plain(dir.path()).args(["net", "up", &file, "--control", "127.0.0.1:0"]));
+        let mut net = Running::start(anabranch(dir.path()).args(["net", "up", &file, "--control", "127.0.0.1:0"]));
         let first = net.line();
         assert!(first.starts_with("line: 3 ASes and 2 links in "), "{first}");
         let mut columns = HashMap::new();
