@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anabranch_bittorrent::extension::{ExtensionHandshake, ExtensionIds, MetadataMessage, PexFlags, PexMessage};
 use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
@@ -15,11 +15,16 @@ use anabranch_content::hash::sha256;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::merkle::HashRequest;
 use anabranch_content::storage::{FileRecord, Lease, Resume, Stamp};
+use anabranch_scion_wire::combine::combine;
+use anabranch_scion_wire::proto::control_plane::{SegmentType, Segments, SegmentsRequest, SegmentsResponse};
+use anabranch_scion_wire::proto::{Timestamp, daemon, grpc};
 use anabranch_scion_wire::scmp::{EchoId, Message as Scmp, ProblemCode, UnreachableCode};
+use anabranch_scion_wire::segment::{AsEntry, HopField as SegmentHop, PeerEntry, Segment, SegmentInfo};
 use anabranch_scion_wire::{
     Address, DataplanePath, HeaderFields, HeaderTemplate, HopField, InfoField, OneHopPath, Packet, PathRef,
     PathSegment, Ports, Service, checksum,
 };
+use prost::Message as _;
 
 fn main() -> io::Result<()> {
     let corpus = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| "corpus".into()));
@@ -32,8 +37,15 @@ fn main() -> io::Result<()> {
     write(&corpus, "wire", &wire())?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;
+    // The first byte says where a packet comes in: from inside, and at an interface.
+    let at = |from: u8| scion_packet().into_iter().map(move |packet| [&[from], &packet[..]].concat());
+    write(&corpus, "router", &at(0).chain(at(2)).collect::<Vec<_>>())?;
     write(&corpus, "scmp", &scmp())?;
-    write(&corpus, "scion_socket", &scion_socket())
+    write(&corpus, "segments", &segments())?;
+    write(&corpus, "lookup", &lookup())?;
+    write(&corpus, "scion_socket", &scion_socket())?;
+    write(&corpus, "topology", &topology())?;
+    write(&corpus, "control", &control())
 }
 
 fn write(corpus: &Path, target: &str, samples: &[Vec<u8>]) -> io::Result<()> {
@@ -49,6 +61,67 @@ fn bencode() -> Vec<Vec<u8>> {
     ["d1:ad1:bi-7ee4:listli1e2:xxlee3:zzz0:e", "i0e", "le", "d2:bbi1e2:aai2ee", "i-0e", "01:a", "d1:a1:x1:a1:ye"]
         .map(|text| text.as_bytes().to_vec())
         .into()
+}
+
+fn topology() -> Vec<Vec<u8>> {
+    let everything = r#"
+name = "all"
+network = "127.20.0.0"
+segment_lifetime = "20 s"
+[defaults]
+delay = "1 ms"
+[as."1-ff00:0:110"]
+core = true
+control = "127.0.0.1:1"
+daemon = "127.0.0.1:2"
+routers = { A = "127.0.0.1:3" }
+[as."1-ff00:0:111"]
+mtu = 1400
+hosts = { alice = "127.0.0.9" }
+[as."1-ff00:0:112"]
+hosts = ["bob"]
+[[link]]
+parent = "1-ff00:0:110-A#7"
+child = "1-ff00:0:111"
+rate = "10 Mbit/s"
+jitter = "1 ms"
+loss = "1 %"
+queue = "64 KiB"
+mtu = 1300
+there = { rate = "none" }
+back = { delay = "2 ms" }
+underlay = ["127.0.0.1:4", "127.0.0.1:5"]
+[[link]]
+parent = "1-ff00:0:110"
+child = "1-ff00:0:112"
+count = 2
+[[link]]
+peering = ["1-ff00:0:111", "1-ff00:0:112"]
+"#;
+    [
+        everything,
+        include_str!("../../topologies/two-isds.toml"),
+        include_str!("../../topologies/line.toml"),
+        include_str!("../../topologies/diamond.topo"),
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+/// The first byte says which method, service and encoding.
+fn control() -> Vec<Vec<u8>> {
+    let (leaf, core) = (0x0001_ff00_0000_0111, 0x0002_0000_0000_0000);
+    let paths = daemon::PathsRequest { destination_isd_as: 0x0002_ff00_0000_0211, ..Default::default() };
+    let down = daemon::NotifyInterfaceDownRequest { isd_as: leaf, id: 1 };
+    let segments = SegmentsRequest { src_isd_as: 0x0001_0000_0000_0000, dst_isd_as: core };
+    vec![
+        [&[0][..], &grpc::frame(&paths)].concat(),
+        [&[1][..], &grpc::frame(&daemon::AsRequest { isd_as: leaf })].concat(),
+        [&[2][..], &grpc::frame(&())].concat(),
+        [&[4][..], &grpc::frame(&down)].concat(),
+        [&[6 | 8][..], &grpc::frame(&segments)].concat(),
+        [&[6 | 8 | 16][..], &grpc::frame(&segments)[5..]].concat(),
+    ]
 }
 
 fn policy() -> Vec<Vec<u8>> {
@@ -388,6 +461,72 @@ fn scmp() -> Vec<Vec<u8>> {
         samples.push(out);
     }
     samples
+}
+
+/// From the core AS 1-ff00:0:111 to the leaf `end`, with a peering link to the other leaf.
+fn segment(end: &str, egress: u16, peer: &str, peering: [u16; 2]) -> Segment {
+    let hop = |ingress, egress| SegmentHop { exp_time: 63, ingress, egress, mac: [1, 2, 3, 4, 5, 6] };
+    let mut core = AsEntry::new(isd_as("1-ff00:0:111"), 1472, hop(0, egress), 0);
+    core.static_info.latency_intra.insert(9, Duration::from_millis(3));
+    core.static_info.bandwidth_inter_kbps.insert(egress, 1_000_000);
+    let mut leaf = AsEntry::new(isd_as(end), 1472, hop(1, 0), 1400);
+    leaf.peers.push(PeerEntry {
+        peer: isd_as(peer),
+        peer_interface: peering[1],
+        peer_mtu: 1300,
+        hop: hop(peering[0], 0),
+    });
+    Segment::new(SegmentInfo { timestamp_s: 1_750_000_000, id: egress }, vec![core, leaf]).expect("a segment")
+}
+
+fn isd_as(text: &str) -> anabranch_paths::IsdAs {
+    text.parse().expect("an ISD-AS")
+}
+
+/// Up to 1-ff00:0:110 and down to 1-ff00:0:112.
+fn up_and_down() -> [Segment; 2] {
+    [segment("1-ff00:0:110", 1, "1-ff00:0:112", [5, 6]), segment("1-ff00:0:112", 2, "1-ff00:0:110", [6, 5])]
+}
+
+fn segments() -> Vec<Vec<u8>> {
+    let messages = up_and_down().map(|segment| segment.to_proto(Segment::unsigned));
+    let kinds = [SegmentType::Up, SegmentType::Down].map(i32::from);
+    let lists = messages.clone().map(|message| Segments { segments: vec![message] });
+    let answer = SegmentsResponse { segments: kinds.into_iter().zip(lists).collect() };
+    let with = |choice: u8, message: Vec<u8>| [vec![choice], message].concat();
+    let [up, _] = messages;
+    vec![with(0, up.encode_to_vec()), with(1, answer.encode_to_vec()), with(2, grpc::frame(&answer))]
+}
+
+fn lookup() -> Vec<Vec<u8>> {
+    let [up, down] = up_and_down();
+    let paths = combine(isd_as("1-ff00:0:110"), isd_as("1-ff00:0:112"), &[up], &[], &[down]);
+    let told = paths.iter().map(|path| daemon::Path {
+        raw: path.dataplane.clone(),
+        interface: Some(daemon::Interface { address: Some(daemon::Underlay { address: "10.0.0.1:30042".to_owned() }) }),
+        interfaces: path
+            .interfaces
+            .iter()
+            .map(|interface| daemon::PathInterface { isd_as: interface.isd_as.to_u64(), id: interface.id.into() })
+            .collect(),
+        mtu: path.mtu.into(),
+        expiration: Some(Timestamp {
+            seconds: path.expiry.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64),
+            nanos: 0,
+        }),
+        bandwidth: vec![1, 0, 2],
+        ..daemon::Path::default()
+    });
+    let answer = daemon::PathsResponse { paths: told.collect() }.encode_to_vec();
+    let topology =
+        br#"{"isd_as": "1-ff00:0:110", "mtu": 1400, "dispatched_ports": "31000-32767", "attributes": ["core"],
+        "border_routers": {"br1": {"internal_addr": "10.0.0.1:30042", "interfaces": {"1": {}, "41": {}}}},
+        "control_service": {"cs1": {"addr": "[fd00::1]:30252"}}}"#;
+    let dns = b"\x01\x02\x81\x80\0\x01\0\x01\0\0\0\0\x01a\x07example\0\0\x10\0\x01\
+        \xc0\x0c\0\x10\0\x01\0\0\0\x3c\0\x13\x12scion=1-1,10.0.0.1";
+    let hosts = b"# ours\n1-ff00:0:111,[10.9.9.9] host alias # more\n2-1,fd00::1 host\n";
+    let samples: [&[u8]; 5] = [&answer, topology, dns, hosts, b"no path: 100 %25 down%0A"];
+    (0..).zip(samples).map(|(choice, sample)| [&[choice], sample].concat()).collect()
 }
 
 /// Packets for the target's socket, one after the other: data, an echo request, an error about a packet of its own.

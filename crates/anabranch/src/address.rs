@@ -1,9 +1,10 @@
-//! ADDR as users write it: where other kinds of addresses will go.
+//! ADDR as users write it.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
 
 use anabranch_paths::{Endpoint, EndpointError};
+use anabranch_scion::lookup::names::Names;
 
 use crate::exit::{Code, Failure};
 
@@ -44,19 +45,23 @@ fn is_host_name(host: &str) -> bool {
 }
 
 impl PeerAddress {
-    /// All addresses it stands for.
-    pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
-        match self {
-            Self::Endpoint(endpoint) => match endpoint.as_ip() {
-                Some(address) => Ok(vec![address]),
-                None => Err(Failure::new(Code::Usage, not_ip(*endpoint))),
-            },
-            Self::Name(host, port) => {
-                (host.as_str(), *port).to_socket_addrs().map(Iterator::collect).map_err(|error| {
-                    let message =
-                        format!("cannot look up `{host}`: {error}; check the name, or give the peer's address");
-                    Failure::new(Code::Network, message)
-                })
+    /// All addresses it stands for. With `scion`, names of SCION hosts are known too.
+    pub async fn resolve(&self, scion: bool) -> Result<Vec<Endpoint>, Failure> {
+        let (host, port) = match self {
+            Self::Endpoint(endpoint) => return Ok(vec![*endpoint]),
+            Self::Name(host, port) => (host, *port),
+        };
+        let of_scion = match scion {
+            // Who is not known there may be known elsewhere.
+            true => Names::system().endpoints(&format!("{host}:{port}")).await.unwrap_or_default(),
+            false => Vec::new(),
+        };
+        match (host.as_str(), port).to_socket_addrs() {
+            Ok(found) => Ok(of_scion.into_iter().chain(found.map(Endpoint::from)).collect()),
+            Err(_) if !of_scion.is_empty() => Ok(of_scion),
+            Err(error) => {
+                let message = format!("cannot look up `{host}`: {error}; check the name, or give the peer's address");
+                Err(Failure::new(Code::Network, message))
             }
         }
     }
@@ -113,9 +118,7 @@ mod tests {
 
     #[test]
     fn scion_addresses_are_told_from_mistakes() {
-        let peer: PeerAddress = "1-ff00:0:110,10.0.0.1:80".parse().unwrap();
-        let refusal = format!("{:?}", peer.resolve().unwrap_err());
-        assert!(refusal.contains("[1-ff00:0:110,10.0.0.1]:80 is a SCION address"), "{refusal}");
+        assert!(matches!("1-ff00:0:110,10.0.0.1:80".parse(), Ok(PeerAddress::Endpoint(Endpoint::Scion(_)))));
         assert!(ip_only("[1-ff00:0:110,10.0.0.1]:80").is_err_and(|error| error.contains("IPv4:port")));
         assert!(ip_only("192.0.2.7:1").is_ok());
     }

@@ -1,19 +1,25 @@
 //! Every command and flag. Help, man pages and completions come from here, and so do the names of environment variables
 //! and keys of the configuration file.
 
+mod scion;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::Version;
 use anabranch_content::storage::Preallocate;
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Acl, Endpoint, PathIdPrefix, Preference, Sequence};
 use clap::builder::{BoolishValueParser, PossibleValue};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::address::{PeerAddress, ip_only};
 use crate::patterns::FilePattern;
 use crate::units::{Rate, Size};
+
+pub use scion::{
+    LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetUpFlags, PathFlags, PathsFlags, PingFlags,
+};
 
 const AFTER_HELP: &str = "\
 Every flag can also be set by an environment variable (--limit-up: ANABRANCH_LIMIT_UP) or in the configuration file \
@@ -54,6 +60,12 @@ pub enum Command {
     Verify(VerifyFlags),
     /// Run a tracker (HTTP and UDP) until interrupted
     Tracker(TrackerFlags),
+    /// List the paths to a SCION destination
+    Paths(Box<PathsFlags>),
+    /// Ask a SCION host for an answer, over one path
+    Ping(Box<PingFlags>),
+    /// Run SCION networks on this machine
+    Net(NetFlags),
     /// Print completions for a shell
     Completions(CompletionsFlags),
     /// Print the manual, or write it as man pages
@@ -119,8 +131,9 @@ pub struct SessionFlags {
     /// Peer to dial, address or name with port; may be given several times
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
     pub peer: Vec<PeerAddress>,
-    /// Address to listen on, port 0 for any; may be given several times [default: [::]:6881, or any port when that is taken]
-    #[arg(long, value_name = "ADDR", value_parser = ip_only)]
+    /// Address to listen on, port 0 for any; may be given several times, once with a SCION address such as
+    /// [1-ff00:0:110,10.0.0.1]:0 [default: [::]:6881, or any port when that is taken]
+    #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Endpoint>,
     /// Most bytes per second to receive, such as 500K, 10M or 1.5MiB (K is 1000, KiB 1024)
     #[arg(long, value_name = "RATE")]
@@ -152,9 +165,47 @@ pub struct SessionFlags {
     /// Do not exchange peers with peers
     #[arg(long)]
     pub no_pex: bool,
+    #[command(flatten)]
+    pub scion: ScionFlags,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// How paths through SCION are found and chosen. Every peer is reached over one path, the shortest unless said otherwise.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "SCION")]
+pub struct ScionFlags {
+    /// SCION daemon to ask for paths [default: $SCION_DAEMON_ADDRESS or $SCION_DAEMON, else 127.0.0.1:30255]
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
+    pub sciond: Option<String>,
+    /// Only paths whose hops match, such as "0* 1-ff00:0:120 0*"
+    #[arg(long, value_name = "HOPS")]
+    pub sequence: Option<Sequence>,
+    /// Only paths that these rules allow, such as "- 2-ff00:0:210#3 +"
+    #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
+    pub acl: Option<Acl>,
+    /// Paths first that are best by these, such as "latency,hops"
+    #[arg(long, value_name = "ORDER")]
+    pub preference: Option<Preference>,
+    /// Only this path, by the beginning of its id
+    #[arg(long, value_name = "ID")]
+    pub path: Option<PathIdPrefix>,
+    /// Congestion control of connections over SCION
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Cubic)]
+    pub congestion: CongestionChoice,
+    /// File with this node's key, made if it is not there [default: a new key each time]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+}
+
+/// Congestion control, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CongestionChoice {
+    /// Shares evenly with TCP
+    Cubic,
+    /// Keeps its rate where packets are lost without congestion
+    Bbr,
 }
 
 /// `get`
@@ -258,7 +309,8 @@ pub struct ManFlags {
 
 /// All commands and flags.
 pub fn command() -> clap::Command {
-    Cli::command().mut_args(answerable).mut_subcommands(|command| command.mut_args(answerable))
+    let answerable = |command: clap::Command| command.mut_args(answerable);
+    answerable(Cli::command()).mut_subcommands(|command| answerable(command).mut_subcommands(answerable))
 }
 
 /// A switch takes `=no` too: what the environment or the configuration file turned on can be turned off.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
+use anabranch_paths::Endpoint;
 use anabranch_swarm::{Event, EventKind, FailureKind, Progress, Session, SessionConfig, SessionError, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -91,6 +92,15 @@ pub fn session_config(flags: &SessionFlags) -> SessionConfig {
     }
 }
 
+/// The peers that the flags name.
+pub async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, Failure> {
+    let mut peers = Vec::new();
+    for peer in &flags.peer {
+        peers.extend(peer.resolve(scion).await?);
+    }
+    Ok(peers)
+}
+
 /// Starts a session that listens where the flags say, and tells where that is.
 pub fn start(
     flags: &SessionFlags,
@@ -102,15 +112,18 @@ pub fn start(
     let started = if flags.listen.is_empty() {
         start_anywhere(&with, chatter)
     } else {
-        with(flags.listen.iter().map(|endpoint| endpoint.socket_addr()).collect())
+        with(flags.listen.iter().filter_map(Endpoint::as_ip).collect())
     };
     let started = started.map_err(|error| match error {
         SessionError::Listen { address, source } => listen_failure(address, &source),
+        error @ SessionError::Scion { .. } => Failure::new(Code::Network, error),
         SessionError::Threads(error) => Failure::runtime(error),
     })?;
-    for address in started.0.listening() {
+    let scion = started.0.scion_address().map(Endpoint::Scion);
+    for address in started.0.listening().iter().copied().map(Endpoint::from).chain(scion) {
         if flags.json {
-            output::json_event("listening", json!({ "address": address.to_string(), "port": address.port() }))?;
+            let port = address.socket_addr().port();
+            output::json_event("listening", json!({ "address": address.to_string(), "port": port }))?;
         } else if chatter.verbose {
             chatter.note(format_args!("listening on {address}"));
         }

@@ -8,6 +8,7 @@ use anabranch_asnet::network::client::{self, ClientError};
 use anabranch_asnet::network::{Direction, Network, NetworkError, Options};
 use anabranch_asnet::topology::Topology;
 use anabranch_paths::{IsdAs, ScionPath};
+use anabranch_scion_wire::scmp::Message;
 use anabranch_scion_wire::{
     Address, HeaderFields, HeaderTemplate, Packet, PathRef, Ports, StandardPath, checksum, udp,
 };
@@ -65,6 +66,16 @@ impl TestHost {
         let packet = Packet::parse(&bytes[..len]).unwrap();
         udp::Datagram::parse(&packet).ok().map(|datagram| datagram.payload().to_vec())
     }
+
+    /// The interface that the next packet, an SCMP error, says is down.
+    fn receive_down(&self) -> Option<(IsdAs, u16)> {
+        let mut bytes = [0; 2048];
+        let len = self.socket.recv(&mut bytes).ok()?;
+        match Message::parse(&Packet::parse(&bytes[..len]).unwrap()) {
+            Ok(Message::ExternalInterfaceDown { isd_as, interface, .. }) => Some((isd_as, interface)),
+            _ => None,
+        }
+    }
 }
 
 #[test]
@@ -110,8 +121,7 @@ fn links_go_down_and_up_by_the_control_api() {
     let link = client::change_link(api, &serde_json::json!({"a": "1-ff00:0:110", "b": "1-ff00:0:112", "up": false}));
     assert_eq!(link.unwrap()["up"], false);
     alice.send(bob, &path, b"down");
-    // The router tells by SCMP, which is no UDP.
-    assert_eq!(alice.receive(), None);
+    assert_eq!(alice.receive_down(), Some((number("1-ff00:0:110"), 2)));
     bob.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert_eq!(bob.receive(), None);
 

@@ -42,7 +42,9 @@ fn ia(index: usize) -> IsdAs {
 /// A /24 of loopback for each test of each process.
 fn network() -> u32 {
     static TESTS: AtomicU32 = AtomicU32::new(0);
-    0x7f40_0000 | (std::process::id() & 0xfff) << 10 | TESTS.fetch_add(1, Ordering::Relaxed) << 8
+    let (process, test) = (std::process::id() & 0x3ff, TESTS.fetch_add(1, Ordering::Relaxed));
+    assert!(test < 16, "four bits of the address");
+    0x7f40_0000 | process << 12 | test << 8
 }
 
 fn at(network: u32, host: u32, port: u16) -> SocketAddr {

@@ -23,9 +23,17 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
     };
     // Without a listener port 1 is told: BEP 3 wants one, and nobody is there to be reached.
     let port = session.listening.first().map_or(1, |address| address.port());
+    let scion = session.scion.as_ref().and_then(|net| net.endpoint.local().as_scion());
     let seed = session.config.seed ^ torrent.borrow().id.0;
     let hashes = torrent.borrow().hashes;
-    let config = AnnouncerConfig { hashes, peer_id: session.peer_id, port, scion: None, key: seed as u32, seed };
+    let config = AnnouncerConfig {
+        hashes,
+        peer_id: session.peer_id,
+        port,
+        scion: scion.map(|address| vec![address]),
+        key: seed as u32,
+        seed,
+    };
     let mut announcer = Announcer::new(config, &tiers, Instant::now());
     // At most one announce an info-hash is under way.
     let (outcomes, mut outcome) = unbounded_channel::<(Action, Result<AnnounceReply, TrackerError>)>();

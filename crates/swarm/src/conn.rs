@@ -5,7 +5,8 @@
 //! buffers that are hashed and written. If the stream turns out otherwise, the bytes that went astray are taken up again
 //! and fed through the framer; nothing depends on the guess but speed.
 //!
-//! Sending: control messages and block headers from a small staging buffer, payload from its file with `sendfile`.
+//! Sending: control messages and block headers from a small staging buffer, payload from its file: over TCP with
+//! `sendfile`, over QUIC read into the stream's own memory.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -17,7 +18,7 @@ use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::{PeerMisbehaved, Placement, REQUEST_LEN_MAX};
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver, piece_header};
 use anabranch_content::storage::{ErrorKind, SendSegment, StorageError};
-use anabranch_transport::TcpStream;
+use anabranch_transport::Stream;
 
 use crate::buffers::CHUNK_LEN;
 use crate::disk::Reply;
@@ -121,7 +122,7 @@ struct Upload {
 pub struct Conn {
     torrent: TorrentRef,
     id: ConnId,
-    stream: TcpStream,
+    stream: Stream,
     handle: Rc<ConnHandle>,
     receiver: Receiver,
     current: Option<Current>,
@@ -165,7 +166,7 @@ enum Turn {
 
 impl Conn {
     /// `early` are bytes that came behind the handshake.
-    pub fn new(torrent: TorrentRef, id: ConnId, stream: TcpStream, handle: Rc<ConnHandle>) -> Self {
+    pub fn new(torrent: TorrentRef, id: ConnId, stream: Stream, handle: Rc<ConnHandle>) -> Self {
         let (down, up) = torrent.borrow().limits();
         Self {
             torrent,
@@ -204,6 +205,7 @@ impl Conn {
             if let Some(reason) = self.handle.take_close() {
                 // What was queued before the end (a reject, a last have) still goes out where the socket takes it.
                 let _ = self.send_turn();
+                let _ = self.stream.flush();
                 return Err(ConnError::Ended(reason));
             }
             let received = self.receive_turn()?;
@@ -552,6 +554,9 @@ impl Conn {
             let now = Instant::now();
             if self.staged == self.staging.len() && self.upload.is_none() && !self.next_output(now)? {
                 self.set_cork(false)?;
+                if !self.stream.flush()? {
+                    return Ok(Turn::Blocked);
+                }
                 let limited = self.warming.is_none() && self.upload_waits();
                 return Ok(if limited { Turn::Wait(self.up.wait(now).max(RETRY)) } else { Turn::Idle });
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
 use anabranch_paths::Endpoint;
-use anabranch_transport::{TcpListener, TcpStream};
+use anabranch_transport::{Listener, Stream, TcpStream};
 
 use crate::conn::{Conn, ConnError};
 use crate::events::EventKind;
@@ -77,7 +77,7 @@ pub async fn dial(torrent: TorrentRef) {
 async fn outgoing(
     torrent: &TorrentRef,
     address: Endpoint,
-    reached: Result<(TcpStream, Handshake, Vec<u8>), ConnError>,
+    reached: Result<(Stream, Handshake, Vec<u8>), ConnError>,
 ) -> bool {
     match reached {
         Ok((stream, theirs, early)) => {
@@ -92,8 +92,18 @@ async fn outgoing(
 }
 
 /// Connects and exchanges handshakes.
-async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<(TcpStream, Handshake, Vec<u8>), ConnError> {
-    let stream = TcpStream::connect(address, None).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<(Stream, Handshake, Vec<u8>), ConnError> {
+    let net = torrent.borrow().session().scion.clone();
+    let stream = match (address, net) {
+        (Endpoint::Scion(remote), Some(net)) => net.dial(remote).await?,
+        (Endpoint::Scion(_), None) => {
+            return Err(ConnError::Ended("no SCION network is known here: name a daemon with --sciond".to_owned()));
+        }
+        (Endpoint::Ip(_), _) => {
+            let stream = TcpStream::connect(address, None).await;
+            stream.map_err(|error| ConnError::Ended(error.to_string()))?.into()
+        }
+    };
     let hello = async {
         let ours = {
             let torrent = torrent.borrow();
@@ -116,7 +126,7 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<(TcpStream, Ha
 }
 
 /// Accepts peers until the session ends.
-pub async fn accept(session: Rc<Shared>, listener: TcpListener) {
+pub async fn accept(session: Rc<Shared>, listener: Listener) {
     let strangers = Rc::new(std::cell::Cell::new(0usize));
     while !session.is_stopping() {
         match listener.accept().await {
@@ -141,7 +151,7 @@ pub async fn accept(session: Rc<Shared>, listener: TcpListener) {
 }
 
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
-async fn welcome(session: &Rc<Shared>, stream: &TcpStream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
+async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
     let (theirs, early) = receive_handshake(stream).await?;
     let torrent = session
         .by_hash(&theirs.info_hash)
@@ -157,7 +167,7 @@ fn handshake(session: &Shared, torrent: &crate::torrent::State, info_hash: [u8; 
 }
 
 /// Runs a connection to its end; answers whether it was worth having.
-async fn run(torrent: &TorrentRef, stream: TcpStream, outgoing: bool, theirs: &Handshake, early: Vec<u8>) -> bool {
+async fn run(torrent: &TorrentRef, stream: Stream, outgoing: bool, theirs: &Handshake, early: Vec<u8>) -> bool {
     let address = stream.peer().endpoint;
     let session = torrent.borrow().session();
     let joined = {
@@ -203,7 +213,7 @@ async fn run(torrent: &TorrentRef, stream: TcpStream, outgoing: bool, theirs: &H
 }
 
 /// Reads a handshake; answers it and what came behind it.
-async fn receive_handshake(stream: &TcpStream) -> Result<(Handshake, Vec<u8>), ConnError> {
+async fn receive_handshake(stream: &Stream) -> Result<(Handshake, Vec<u8>), ConnError> {
     let mut received = Vec::with_capacity(HANDSHAKE_LEN);
     loop {
         if let Some(theirs) = Handshake::parse(&received).map_err(|error| ConnError::Stranger(error.to_string()))? {
@@ -223,7 +233,7 @@ async fn receive_handshake(stream: &TcpStream) -> Result<(Handshake, Vec<u8>), C
     }
 }
 
-async fn send_all(stream: &TcpStream, mut bytes: &[u8]) -> Result<(), ConnError> {
+async fn send_all(stream: &Stream, mut bytes: &[u8]) -> Result<(), ConnError> {
     while !bytes.is_empty() {
         poll_fn(|cx| stream.poll_send_ready(cx)).await?;
         match stream.try_send(&[IoSlice::new(bytes)], false) {
@@ -231,6 +241,9 @@ async fn send_all(stream: &TcpStream, mut bytes: &[u8]) -> Result<(), ConnError>
             Err(error) if is_retry(&error) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+    while !stream.flush()? {
+        poll_fn(|cx| stream.poll_send_ready(cx)).await?;
     }
     Ok(())
 }

@@ -37,6 +37,7 @@ mod disk;
 mod events;
 mod limits;
 mod open;
+mod scion;
 mod session;
 mod spill;
 mod torrent;
@@ -44,6 +45,7 @@ pub mod tracker;
 mod warm;
 
 pub use events::{Event, EventKind, FailureKind, TorrentId};
+pub use scion::ScionConfig;
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,
 };

@@ -24,8 +24,9 @@ use anabranch_content::info::{FileEntry, Info, InfoHashes};
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::Preallocate;
-use anabranch_paths::Endpoint;
-use anabranch_transport::TcpListener;
+use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_scion::socket::BindError;
+use anabranch_transport::{Listener, TcpListener};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
@@ -35,6 +36,7 @@ use crate::conn::Scratch;
 use crate::disk::{Disk, Reply};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::Limiter;
+use crate::scion::{ScionConfig, ScionNet};
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
 use crate::{announce, dial, open};
@@ -55,6 +57,8 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 pub struct SessionConfig {
     /// Where to listen; port 0 lets the system choose. Empty: peers cannot reach us.
     pub listen: Vec<SocketAddr>,
+    /// How peers are reached over SCION; `None`: not at all.
+    pub scion: Option<ScionConfig>,
     /// Connections of all contents together.
     pub connections_max: usize,
     /// Connections of one content.
@@ -92,6 +96,7 @@ impl Default for SessionConfig {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
+            scion: None,
             connections_max: 1000,
             torrent_connections_max: 400,
             limit_down: None,
@@ -170,6 +175,14 @@ pub enum SessionError {
         /// Why.
         source: io::Error,
     },
+    /// There is no place for us in the SCION network.
+    #[error("cannot listen on {address}: {source}")]
+    Scion {
+        /// Where.
+        address: Endpoint,
+        /// Why.
+        source: BindError,
+    },
     /// The disk threads cannot be started.
     #[error("cannot start the disk threads: {0}")]
     Threads(io::Error),
@@ -202,6 +215,8 @@ pub struct Shared {
     pub config: SessionConfig,
     /// Where we listen.
     pub listening: Vec<SocketAddr>,
+    /// Our place in the SCION network.
+    pub scion: Option<Rc<ScionNet>>,
     /// Our name.
     pub peer_id: [u8; 20],
     /// Receive memory.
@@ -264,12 +279,19 @@ impl Session {
             let failed = |source| SessionError::Listen { address: *address, source };
             let listener = TcpListener::bind(*address).map_err(failed)?;
             listening.push(listener.local_addr().map_err(failed)?);
-            listeners.push(listener);
+            listeners.push(Listener::Tcp(listener));
         }
+        let scion = config.scion.as_ref().map(|scion| {
+            let failed = |source| SessionError::Scion { address: Endpoint::Scion(scion.local), source };
+            ScionNet::open(scion).map(Rc::new).map_err(failed)
+        });
+        let scion = scion.transpose()?;
+        listeners.extend(scion.iter().map(|net| Listener::Quic(Rc::clone(&net.endpoint))));
         let (replies, replied) = unbounded_channel();
         let (events, events_out) = unbounded_channel();
         let shared = Rc::new(Shared {
             listening,
+            scion: scion.clone(),
             peer_id: peer_id(config.seed),
             scratch: RefCell::new(Scratch::new()),
             pools: Pools::new(config.buffer_bytes),
@@ -294,6 +316,7 @@ impl Session {
         });
         let accepting = listeners.into_iter().map(|listener| dial::accept(Rc::clone(&shared), listener));
         let mut tasks: Vec<_> = accepting.map(|task| tokio::task::spawn_local(task).abort_handle()).collect();
+        tasks.extend(scion.map(|net| tokio::task::spawn_local(net.listen()).abort_handle()));
         tasks.push(tokio::task::spawn_local(serve_disk(Rc::clone(&shared), replied)).abort_handle());
         tasks.push(tokio::task::spawn_local(housekeeping(Rc::clone(&shared))).abort_handle());
         Ok((Self { shared, tasks }, events_out))
@@ -302,6 +325,11 @@ impl Session {
     /// Where it listens, with the ports that the system chose.
     pub fn listening(&self) -> &[SocketAddr] {
         &self.shared.listening
+    }
+
+    /// Where it is in the SCION network, with the port that was chosen.
+    pub fn scion_address(&self) -> Option<ScionAddr> {
+        self.shared.scion.as_ref()?.endpoint.local().as_scion()
     }
 
     /// Adds a content and begins with it.
@@ -430,6 +458,9 @@ impl Session {
             tokio::time::timeout(SHUTDOWN_MAX, told), // a tracker that does not answer is not waited for
             tokio::time::timeout(SHUTDOWN_MAX, written),
         );
+        if let Some(net) = &shared.scion {
+            net.endpoint.close().await;
+        }
     }
 }
 
@@ -543,8 +574,7 @@ impl Shared {
         TorrentConfig {
             peer_id: self.peer_id,
             listen_port: self.listening.first().map(SocketAddr::port),
-            // No SCION socket is open: nobody is told of one, and nobody tells us of others'.
-            scion_port: None,
+            scion_port: self.scion.as_ref().and_then(|net| Some(net.endpoint.local().as_scion()?.host.port())),
             client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
             order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
             strategy: self.config.strategy,

@@ -9,10 +9,12 @@ mod error;
 mod identity;
 mod quic;
 mod stats;
+mod stream;
 mod tcp;
 
 pub use error::ConnectError;
 pub use identity::{Identity, IdentityError, NodeId, NodeIdError};
-pub use quic::{ALPN, Congestion, QuicEndpoint, QuicOptions, QuicStream};
+pub use quic::{ALPN, Congestion, QuicEndpoint, QuicOptions, QuicRoute, QuicStream};
 pub use stats::StreamStats;
+pub use stream::{Listener, Stream};
 pub use tcp::{TcpListener, TcpStream};

@@ -66,7 +66,8 @@ async fn streams_run_over_scion_and_stay_within_the_paths_mtu() {
     let mtu_bytes = near.stats().unwrap().mtu_bytes;
     // 36 bytes of SCION and 8 of UDP headers leave 1428.
     assert!((1200..=1428).contains(&mtu_bytes), "{mtu_bytes}");
-    near.refresh(&inside(1472)).unwrap();
+    near.route().unwrap().refresh(&inside(1472)).unwrap();
+    assert!(far.route().is_none());
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patterns::{self, FilePattern};
 use crate::run::{self, Content, Watch};
+use crate::scion;
 use crate::source::{self, Source};
 
 /// Runs the command.
@@ -25,16 +26,20 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
             patterns::check(&flags.files, &metainfo.info).map_err(Failure::input)?;
         }
     }
-    let mut peers = Vec::new();
-    for peer in &flags.session.peer {
-        peers.extend(peer.resolve()?.into_iter().map(Endpoint::from));
-    }
     run::block_on(async {
         let interrupted = run::interrupts()?;
+        let links = sources.iter().flat_map(|source| match source {
+            Source::Magnet(magnet) => magnet.peers.as_slice(),
+            Source::Torrent(_) => &[],
+        });
+        let named = links.filter_map(|peer| peer.parse().ok());
+        let scion = scion::config(&flags.session, named, chatter).await?;
+        let peers = run::peers(&flags.session, scion.is_some()).await?;
         let config = SessionConfig {
             strategy: flags.strategy.0,
             preallocate: flags.preallocate.0,
             state_dir: flags.state_dir.clone(),
+            scion,
             ..run::session_config(&flags.session)
         };
         let (session, events) = run::start(&flags.session, config, chatter)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{AddOptions, Event, EventKind, FailureKind, Session, Source, TorrentId};
+use anabranch_swarm::{AddOptions, Event, EventKind, FailureKind, Session, SessionConfig, Source, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -20,6 +20,7 @@ use crate::cli::ShareFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::run::{self, Content, Watch};
+use crate::scion;
 use crate::source;
 use crate::status::Meter;
 use crate::units;
@@ -42,22 +43,16 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
     if flags.torrent_out.is_some() && made != 1 {
         return Err(Failure::usage("`--torrent-out` saves the torrent of one PATH: give exactly one file or folder"));
     }
-    let mut peers = Vec::new();
-    for peer in &flags.session.peer {
-        peers.extend(peer.resolve()?.into_iter().map(Endpoint::from));
-    }
     run::block_on(async {
         let interrupted = run::interrupts()?;
-        let (session, events) = run::start(&flags.session, run::session_config(&flags.session), chatter)?;
+        let scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
+        let peers = run::peers(&flags.session, scion.is_some()).await?;
+        let config = SessionConfig { scion, ..run::session_config(&flags.session) };
+        let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(chatter, flags.session.json);
         let ended = async {
             if !flags.session.json {
-                let addresses: Vec<String> = session
-                    .listening()
-                    .iter()
-                    .flat_map(|address| reachable(*address))
-                    .map(|address| address.to_string())
-                    .collect();
+                let addresses: Vec<String> = addresses(&session).map(|address| address.to_string()).collect();
                 output::line(format_args!("listening on {}", addresses.join(" ")))?;
             }
             for path in &flags.paths {
@@ -76,6 +71,12 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
         session.shutdown().await;
         ended
     })
+}
+
+/// Where others reach us.
+fn addresses(session: &Session) -> impl Iterator<Item = Endpoint> {
+    let ip = session.listening().iter().flat_map(|address| reachable(*address)).map(Endpoint::from);
+    ip.chain(session.scion_address().map(Endpoint::Scion))
 }
 
 fn is_torrent(path: &Path) -> bool {
@@ -173,8 +174,7 @@ fn add(
     let extra_trackers: Vec<String> =
         flags.make.tracker.iter().filter(|url| !magnet.trackers.contains(url)).cloned().collect();
     magnet.trackers.extend(extra_trackers.clone());
-    let addresses = session.listening().iter().flat_map(|address| reachable(*address));
-    magnet.peers = addresses.map(|address| address.to_string()).collect();
+    magnet.peers = addresses(session).map(|address| address.to_string()).collect();
     let mut extra = Map::new();
     let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
     put("magnet", magnet.to_string().into());

@@ -6,8 +6,8 @@
 //! not reached and every way is found.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::sync::OnceLock;
 
 use anabranch_scion_wire::segment::AS_ENTRIES_MAX;
 
@@ -33,18 +33,28 @@ pub(super) enum Scope {
     Down,
 }
 
+/// The links of one AS that beacons leave by, with the ASes behind them.
+type Ways = Vec<(u32, u32)>;
+
 /// All courses through a network without the links that are down. Found origin by origin, when first asked for.
 pub(super) struct Courses {
-    topology: Arc<Topology>,
     down: HashSet<usize>,
-    core: Vec<OnceLock<FromOrigin>>,
-    below: Vec<OnceLock<FromOrigin>>,
+    link_count: usize,
+    core: Flood,
+    below: Flood,
+}
+
+/// What beacons of one scope find.
+struct Flood {
+    ways: Vec<Ways>,
+    found: Vec<OnceLock<FromOrigin>>,
 }
 
 impl Courses {
-    pub fn new(topology: Arc<Topology>, down: HashSet<usize>) -> Self {
-        let empty = || topology.ases().iter().map(|_| OnceLock::new()).collect();
-        Self { core: empty(), below: empty(), topology, down }
+    pub fn new(topology: &Topology, down: HashSet<usize>) -> Self {
+        let core = Flood::new(topology, &down, Neighbour::Core);
+        let below = Flood::new(topology, &down, Neighbour::Child);
+        Self { down, link_count: topology.links().len(), core, below }
     }
 
     /// The links that are left out.
@@ -52,56 +62,62 @@ impl Courses {
         &self.down
     }
 
-    /// Courses from `origin` to `end`, the best first.
+    /// Courses from `origin`, a core AS, to `end`, the best first.
     pub fn between(&self, scope: Scope, origin: usize, end: usize) -> &[Course] {
-        let found = match scope {
-            Scope::Core => &self.core[origin],
-            Scope::Down => &self.below[origin],
+        let flood = match scope {
+            Scope::Core => &self.core,
+            Scope::Down => &self.below,
         };
-        found.get_or_init(|| self.flood(scope, origin)).get(&(end as u32)).map_or(&[], Vec::as_slice)
+        let found = flood.found[origin].get_or_init(|| flood.from(origin as u32, self.link_count));
+        found.get(&(end as u32)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Flood {
+    fn new(topology: &Topology, down: &HashSet<usize>, towards: Neighbour) -> Self {
+        let ways = topology.ases().iter().map(|each| {
+            let leaving = each.interfaces.iter().filter(|interface| interface.neighbour == towards);
+            let up = leaving.filter(|interface| !down.contains(&interface.link));
+            up.filter_map(|way| Some((way.link as u32, topology.index(way.remote.isd_as)? as u32))).collect()
+        });
+        Self { ways: ways.collect(), found: topology.ases().iter().map(|_| OnceLock::new()).collect() }
     }
 
-    fn flood(&self, scope: Scope, origin: usize) -> FromOrigin {
-        let towards = match scope {
-            Scope::Core => Neighbour::Core,
-            Scope::Down => Neighbour::Child,
-        };
-        let origin = origin as u32;
-        if !self.topology.ases()[origin as usize].core {
-            return FromOrigin::new();
-        }
-        let mut kept: FromOrigin = HashMap::new();
+    fn from(&self, origin: u32, link_count: usize) -> FromOrigin {
+        let mut kept = FromOrigin::new();
         let mut front = vec![(origin, vec![Course { ases: vec![origin], links: Vec::new() }])];
+        let mut chooser = Chooser { uses: vec![0; link_count] };
         // Each turn makes courses longer by one link, up to what a segment can hold.
         for _ in 1..AS_ENTRIES_MAX {
-            let mut arriving = self.spread(towards, &front, &kept);
-            // The order of a hash map must not decide anything.
-            arriving.sort_by_key(|(index, _)| *index);
-            front = Vec::with_capacity(arriving.len());
-            for (index, candidates) in arriving {
+            let mut next_front = Vec::new();
+            for (index, candidates) in self.spread(&front, &kept) {
                 let known = kept.entry(index).or_default();
-                let chosen = choose(&candidates, known, BEACONS_PER_LENGTH_MAX);
+                let chosen = chooser.choose(&candidates, known, BEACONS_PER_LENGTH_MAX);
+                let chosen: Vec<Course> = chosen.into_iter().map(|at| candidates[at].made(index)).collect();
                 known.extend(chosen.iter().cloned());
-                front.push((index, chosen));
+                next_front.push((index, chosen));
             }
-            if front.is_empty() {
+            if next_front.is_empty() {
                 break;
             }
+            front = next_front;
         }
         for courses in kept.values_mut() {
-            *courses = choose(courses, &[], SEGMENTS_PER_PAIR_MAX);
+            let candidates: Vec<_> = courses.iter().map(|course| Candidate { course, link: None }).collect();
+            let chosen = chooser.choose(&candidates, &[], SEGMENTS_PER_PAIR_MAX);
+            *courses = chosen.into_iter().map(|at| courses[at].clone()).collect();
         }
         kept
     }
 
-    /// What arrives at each neighbour of the ASes in front.
-    fn spread(&self, towards: Neighbour, front: &[(u32, Vec<Course>)], kept: &FromOrigin) -> Vec<(u32, Vec<Course>)> {
-        let mut arriving: HashMap<u32, Vec<Course>> = HashMap::new();
+    /// What arrives at each neighbour of the ASes in front, in an order that depends on nothing but the topology.
+    fn spread<'a>(&self, front: &'a [(u32, Vec<Course>)], kept: &FromOrigin) -> BTreeMap<u32, Vec<Candidate<'a>>> {
+        let ways = |index: u32| self.ways[index as usize].iter().copied();
         let mut senders: HashMap<u32, usize> = HashMap::new();
-        let ways = |index: u32| self.ways(towards, index);
         for (index, _) in front {
             ways(*index).for_each(|(_, next)| *senders.entry(next).or_default() += 1);
         }
+        let mut arriving: BTreeMap<u32, Vec<Candidate<'a>>> = BTreeMap::new();
         for (index, courses) in front {
             for (link, next) in ways(*index) {
                 if kept.get(&next).is_some_and(|known| known.len() >= BEACONS_PER_ORIGIN_MAX) {
@@ -109,59 +125,71 @@ impl Courses {
                 }
                 let share = (CANDIDATES_MAX / senders.get(&next).copied().unwrap_or(1)).max(1);
                 let fitting = courses.iter().filter(|course| !course.ases.contains(&next)).take(share);
-                let longer = fitting.map(|course| course.with(link, next));
-                arriving.entry(next).or_default().extend(longer);
+                let mut fitting = fitting.map(|course| Candidate { course, link: Some(link) }).peekable();
+                if fitting.peek().is_some() {
+                    arriving.entry(next).or_default().extend(fitting);
+                }
             }
         }
-        arriving.into_iter().filter(|(_, candidates)| !candidates.is_empty()).collect()
-    }
-
-    /// Links of an AS to neighbours of one kind, with the neighbours.
-    fn ways(&self, towards: Neighbour, index: u32) -> impl Iterator<Item = (u32, u32)> {
-        let interfaces = self.topology.ases()[index as usize].interfaces.iter();
-        interfaces
-            .filter(move |interface| interface.neighbour == towards && !self.down.contains(&interface.link))
-            .filter_map(|interface| Some((interface.link as u32, self.topology.index(interface.remote.isd_as)? as u32)))
+        arriving
     }
 }
 
-impl Course {
-    fn with(&self, link: u32, next: u32) -> Self {
-        let append = |list: &[u32], last| list.iter().copied().chain([last]).collect();
-        Self { ases: append(&self.ases, next), links: append(&self.links, link) }
+/// A course, and perhaps one link more.
+struct Candidate<'a> {
+    course: &'a Course,
+    link: Option<u32>,
+}
+
+impl Candidate<'_> {
+    fn links(&self) -> impl Iterator<Item = u32> {
+        self.course.links.iter().copied().chain(self.link)
+    }
+
+    /// The longer course, which leads to `end`.
+    fn made(&self, end: u32) -> Course {
+        Course { ases: self.course.ases.iter().copied().chain([end]).collect(), links: self.links().collect() }
     }
 }
 
-/// Up to `max` of the candidates, in the order of choice: each step takes the one with the least links and the least use
-/// of links that those chosen, and those `known` before, use already; among equals the first.
-fn choose(candidates: &[Course], known: &[Course], max: usize) -> Vec<Course> {
-    let mut uses: HashMap<u32, u32> = HashMap::new();
-    let use_links = |uses: &mut HashMap<u32, u32>, course: &Course| {
-        course.links.iter().for_each(|link| *uses.entry(*link).or_default() += 1);
-    };
-    known.iter().for_each(|course| use_links(&mut uses, course));
-    // A link more costs as much as two shared ones.
-    let cost = |uses: &HashMap<u32, u32>, course: &Course| -> u32 {
-        2 * course.links.len() as u32 + course.links.iter().filter_map(|link| uses.get(link)).sum::<u32>()
-    };
-    let mut heap: BinaryHeap<_> =
-        candidates.iter().enumerate().map(|(at, course)| Reverse((cost(&uses, course), at))).collect();
-    let mut chosen = Vec::with_capacity(max.min(candidates.len()));
-    // Costs only grow, so the cheapest whose cost is still right is the cheapest of all.
-    while let Some(Reverse((believed, at))) = heap.pop() {
-        let course = &candidates[at];
-        let real = cost(&uses, course);
-        if real > believed {
-            heap.push(Reverse((real, at)));
-            continue;
+/// Counts how often links are used while courses are chosen.
+struct Chooser {
+    uses: Vec<u32>,
+}
+
+impl Chooser {
+    /// Indices of up to `max` candidates, in the order of choice: each step takes the one with the least links and the least
+    /// use of links that those chosen, and those `known` before, use already; among equals the first.
+    fn choose(&mut self, candidates: &[Candidate<'_>], known: &[Course], max: usize) -> Vec<usize> {
+        self.uses.fill(0);
+        known.iter().for_each(|course| self.take(course.links.iter().copied()));
+        let costs = candidates.iter().enumerate().map(|(at, candidate)| Reverse((self.cost(candidate), at)));
+        let mut heap: BinaryHeap<_> = costs.collect();
+        let mut chosen = Vec::with_capacity(max.min(candidates.len()));
+        // Costs only grow, so the cheapest whose cost is still right is the cheapest of all.
+        while let Some(Reverse((believed, at))) = heap.pop() {
+            let real = self.cost(&candidates[at]);
+            if real > believed {
+                heap.push(Reverse((real, at)));
+                continue;
+            }
+            self.take(candidates[at].links());
+            chosen.push(at);
+            if chosen.len() == max {
+                break;
+            }
         }
-        use_links(&mut uses, course);
-        chosen.push(course.clone());
-        if chosen.len() == max {
-            break;
-        }
+        chosen
     }
-    chosen
+
+    fn take(&mut self, links: impl Iterator<Item = u32>) {
+        links.for_each(|link| self.uses[link as usize] += 1);
+    }
+
+    /// A link more costs as much as two shared ones.
+    fn cost(&self, candidate: &Candidate<'_>) -> u32 {
+        candidate.links().map(|link| 2 + self.uses[link as usize]).sum()
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +197,7 @@ mod tests {
     use super::*;
 
     /// `count` core ASes, each joined to each.
-    fn mesh(count: usize) -> Arc<Topology> {
+    fn mesh(count: usize) -> Topology {
         let mut text = String::new();
         for a in 1..=count {
             text += &format!("[as.'1-{a}']\ncore = true\n");
@@ -179,13 +207,13 @@ mod tests {
                 text += &format!("[[link]]\ncore = ['1-{a}', '1-{b}']\n");
             }
         }
-        Arc::new(Topology::from_toml("mesh", &text).unwrap())
+        Topology::from_toml("mesh", &text).unwrap()
     }
 
     #[test]
     fn a_small_network_is_found_whole() {
         // From 1 to 2 of four: direct, over 3, over 4, over 3 and 4, over 4 and 3.
-        let courses = Courses::new(mesh(4), HashSet::new());
+        let courses = Courses::new(&mesh(4), HashSet::new());
         let found = courses.between(Scope::Core, 0, 1);
         assert_eq!(found.len(), 5);
         assert_eq!(found[0].links.len(), 1);
@@ -195,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_large_mesh_stays_bounded_and_diverse() {
-        let courses = Courses::new(mesh(10), HashSet::new());
+        let courses = Courses::new(&mesh(10), HashSet::new());
         let found = courses.between(Scope::Core, 0, 9);
         assert_eq!(found.len(), SEGMENTS_PER_PAIR_MAX);
         // The nine ways that share nothing come first.
@@ -205,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_link_that_is_down_is_on_no_course() {
-        let courses = Courses::new(mesh(4), HashSet::from([0]));
+        let courses = Courses::new(&mesh(4), HashSet::from([0]));
         let found = courses.between(Scope::Core, 0, 1);
         assert_eq!(found.len(), 4);
         assert!(found.iter().all(|course| !course.links.contains(&0)));
@@ -218,8 +246,8 @@ mod tests {
         for a in 2..=count {
             text += &format!("[as.'1-{a}']\n[[link]]\nparent = '1-{}'\nchild = '1-{a}'\n", a - 1);
         }
-        let topology = Arc::new(Topology::from_toml("line", &text).unwrap());
-        let courses = Courses::new(topology, HashSet::new());
+        let topology = Topology::from_toml("line", &text).unwrap();
+        let courses = Courses::new(&topology, HashSet::new());
         assert_eq!(courses.between(Scope::Down, 0, AS_ENTRIES_MAX - 1).len(), 1);
         assert!(courses.between(Scope::Down, 0, AS_ENTRIES_MAX).is_empty());
     }

@@ -83,7 +83,7 @@ struct State {
 impl ControlPlane {
     /// Over a network whose links are all up.
     pub fn new(topology: Arc<Topology>, keys: Arc<Keys>, options: Options) -> Self {
-        let courses = Arc::new(Courses::new(topology.clone(), HashSet::new()));
+        let courses = Arc::new(Courses::new(&topology, HashSet::new()));
         let segment_lifetime = options.segment_lifetime.clamp(SEGMENT_LIFETIME_MIN, SEGMENT_LIFETIME_MAX);
         let options = Options { segment_lifetime, ..options };
         Self { topology, keys, options, state: Mutex::new(State { down: Vec::new(), courses }) }
@@ -218,7 +218,7 @@ impl ControlPlane {
         let down: HashSet<usize> =
             state.down.iter().filter(|(_, since)| noticed(since)).map(|(link, _)| *link).collect();
         if down != *state.courses.down() {
-            state.courses = Arc::new(Courses::new(self.topology.clone(), down));
+            state.courses = Arc::new(Courses::new(&self.topology, down));
         }
         let validity = Validity::at(now, self.options.segment_lifetime);
         View { topology: &self.topology, keys: &self.keys, courses: state.courses.clone(), validity }

@@ -32,6 +32,11 @@ impl Epoll {
         let mut epoll = Self { fd, waker, events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX] };
         let waker = epoll.waker.0.as_raw_fd();
         epoll.register(waker, WAKER)?;
+        // So that an old kernel is found out at the start.
+        epoll.wait(Some(Duration::ZERO), &mut Vec::new()).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSYS) => io::Error::new(io::ErrorKind::Unsupported, "Linux 5.11 or newer is needed"),
+            _ => error,
+        })?;
         Ok(epoll)
     }
 
@@ -54,7 +59,7 @@ impl Epoll {
         });
         let timeout_at = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: `events` has room for as many as announced, the timeout lives over the call, and no signal mask is
-        // given. (Linux 5.11; older kernels answer ENOSYS, and the router's start says so.)
+        // given. (Since Linux 5.11.)
         let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,

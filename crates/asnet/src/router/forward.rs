@@ -245,10 +245,7 @@ impl Forwarder {
             PathRef::OneHop(_) => self.one_hop(packet, ingress, now_unix_ms),
             // Within the AS, the only thing to ask a router is an echo.
             PathRef::Empty if ingress == Ingress::Internal && header.destination_as() == self.isd_as => {
-                match self.to_router(&view) {
-                    Some(asked) => Err(asked),
-                    None => Err(DropReason::NotAnswered.into()),
-                }
+                Err(self.to_router(&view).unwrap_or(DropReason::NotAnswered.into()))
             }
             PathRef::Empty | PathRef::Other(_) => Err(DropReason::PathType.into()),
         }
@@ -256,14 +253,15 @@ impl Forwarder {
 
     /// What follows from the path, once it is valid.
     fn conclude(&self, packet: &[u8], way: Way) -> Result<Verdict, Problem> {
+        if let Way::Out(egress) = way {
+            return Ok(Verdict::Forward(egress));
+        }
         let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
         match way {
-            Way::Local => self.deliver(&view),
-            Way::Alerted(interface) => match Answer::to_traceroute(&view, interface) {
-                Some(answer) => Err(Problem { reason: DropReason::NotAnswered, answer: Some(answer) }),
-                None => Err(DropReason::NotAnswered.into()),
-            },
-            Way::Out(egress) => Ok(Verdict::Forward(egress)),
+            Way::Alerted(interface) => {
+                Err(Problem { reason: DropReason::NotAnswered, answer: Answer::to_traceroute(&view, interface) })
+            }
+            Way::Local | Way::Out(_) => self.deliver(&view),
         }
     }
 
@@ -451,10 +449,6 @@ struct Traversal<'a> {
 impl Traversal<'_> {
     fn run(&mut self) -> Result<Way, Problem> {
         let path = self.path.view();
-        // "Segments without the Peering flag must have at least two hop fields": one hop would be a path to nowhere.
-        if !path.has_peering() && path.meta().segment_len().contains(&1) {
-            return Err(DropReason::Malformed.into());
-        }
         // The two hops at a peering link chain to the same parent: SegID stays as it is there.
         let is_peering = path.is_peering_hop();
         let (info, hop) = self.current();

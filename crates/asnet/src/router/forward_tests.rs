@@ -219,11 +219,15 @@ fn a_crossover_between_providers_is_refused() {
     assert_eq!(usize::from(pointer), Packet::parse(&sent).unwrap().header().path_offset() + 4 + 8);
 }
 
+// "Segments without the Peering flag must have at least two hop fields": the views refuse them, and so do we.
 #[test]
 fn segments_of_one_hop_lead_nowhere() {
-    let one = segment(&[(CORE1, 0, 2)]);
-    let path = DataplanePath::build(&[PathSegment { info: info(true, false, one.betas[0]), hops: &one.hops }]).unwrap();
-    let mut sent = packet(CORE1, A, standard(&path));
+    let mut sent = packet(CORE1, A, standard(&down_core1_to_a()));
+    let path_at = Packet::parse(&sent).unwrap().header().path_offset();
+    // One hop in the first segment, and the header shorter by the other.
+    sent[path_at + 2] = 1 << 4;
+    sent.drain(path_at + 24..path_at + 36);
+    sent[5] -= 3;
     assert_eq!(judge(CORE1, &mut sent, Ingress::Internal).0, Verdict::Drop(DropReason::Malformed));
 }
 

@@ -23,9 +23,9 @@ use crate::link::{LinkShape, ShapeError};
 
 /// Worker threads at most: beyond it, they would wait for each other's cores.
 const WORKERS_MAX: usize = 64;
-/// What the kernel keeps of arrived packets for one socket. A few milliseconds at full speed: what comes beyond that is
-/// dropped there, before any work was done for it.
-const RECV_BUFFER_BYTES: usize = 4 << 20;
+/// What the kernel keeps of arrived packets for one socket: ten milliseconds at full speed, while another thread has the
+/// core. What comes beyond that is dropped there, before any work was done for it.
+const RECV_BUFFER_BYTES: usize = 8 << 20;
 
 /// Threads that forward for all routers of the process. Dropping it stops them.
 pub struct DataPlane {
@@ -51,7 +51,7 @@ struct Mailbox {
 /// What a worker is told.
 pub(super) enum Order {
     /// Serve this socket.
-    Read(Source),
+    Read(Box<Source>),
     /// Serve this line until it is idle.
     Serve(Arc<Router>, usize),
 }
@@ -122,7 +122,7 @@ impl DataPlane {
         });
         for source in Source::all(&router) {
             let worker = self.sockets.fetch_add(1, Ordering::Relaxed) % self.shared.workers.len();
-            self.shared.order(worker, Order::Read(source));
+            self.shared.order(worker, Order::Read(Box::new(source)));
         }
         Ok(router)
     }

@@ -212,9 +212,9 @@ impl Worker {
         while !self.shared.is_stopped.load(Ordering::Acquire) {
             let timeout = self.line_deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
             ready.clear();
-            // Only a broken descriptor or an ancient kernel ends here, and then nothing can be read any more.
+            // The same call was made at the start, so only a broken descriptor ends here, and nothing can be read then.
             if let Err(error) = self.epoll.wait(timeout, &mut ready) {
-                eprintln!("border router stops: cannot wait for packets: {error} (Linux 5.11 or newer is needed)");
+                eprintln!("border router stops: cannot wait for packets: {error}");
                 return;
             }
             for order in self.shared.take_orders(self.index) {
@@ -230,7 +230,7 @@ impl Worker {
     fn follow(&mut self, order: Order) {
         match order {
             Order::Read(source) => match self.epoll.add(source.socket(), self.sources.len()) {
-                Ok(()) => self.sources.push(source),
+                Ok(()) => self.sources.push(*source),
                 Err(error) => eprintln!("border router of {}: cannot watch a socket: {error}", source.router.isd_as),
             },
             Order::Serve(router, port) => self.lines.push((router, port)),

@@ -125,7 +125,7 @@ impl Names {
         if !is_name(name) {
             return Err(NameError::NotAName(shortened(name)));
         }
-        let listed = self.from_file(name)?;
+        let listed = self.listed(name)?;
         if !listed.is_empty() {
             return Ok(listed);
         }
@@ -154,7 +154,7 @@ impl Names {
         Ok(hosts.iter().map(|host| ScionAddr::new(host.isd_as, SocketAddr::new(host.ip, port)).into()).collect())
     }
 
-    fn from_file(&self, name: &str) -> Result<Vec<ScionHost>, NameError> {
+    fn listed(&self, name: &str) -> Result<Vec<ScionHost>, NameError> {
         let path = || self.hosts.display().to_string();
         let failed = |reason: String| NameError::Hosts { path: path(), reason };
         match std::fs::metadata(&self.hosts) {

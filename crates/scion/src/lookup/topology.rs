@@ -216,7 +216,7 @@ mod tests {
         assert!(error(r#""addr""#, r#""address""#).starts_with("at control_service.cs1.addr: nothing should be"));
         assert!(error("control_service", "x").starts_with("at control_service: nothing should be at least one"));
         assert!(error(r#"["core"]"#, "5").starts_with("at attributes: 5"));
-        assert!(error("{", "").contains("line 1 column"));
+        assert!(error("{", "").contains("line 2 column"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Path lookup and host names against servers that come and go.
 
+mod asnet;
 mod names;
 mod network;
 mod server;

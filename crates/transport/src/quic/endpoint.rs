@@ -57,6 +57,8 @@ pub enum CloseCode {
     TooSlow = 5,
     /// The caller uses streams in a way of its own.
     OtherVersion = 6,
+    /// The path does not lead there any more.
+    PathDown = 7,
 }
 
 impl From<CloseCode> for VarInt {
@@ -85,6 +87,10 @@ pub struct Registered {
 }
 
 impl Registered {
+    pub fn id(&self) -> RouteId {
+        self.route
+    }
+
     pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
         self.socket.update(self.route, path)
     }
@@ -253,7 +259,7 @@ impl QuicEndpoint {
             return Err(ConnectError::WrongKey { endpoint, expected, found });
         }
         let lanes = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
-        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, registered))
+        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, registered.map(Arc::new)))
     }
 
     /// The next connection whose caller proved its key and opened its stream; `None` when the endpoint is closed.

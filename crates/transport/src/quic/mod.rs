@@ -16,5 +16,5 @@ mod udp;
 
 pub use config::{Congestion, QuicOptions};
 pub use endpoint::QuicEndpoint;
-pub use stream::QuicStream;
+pub use stream::{QuicRoute, QuicStream};
 pub use tls::ALPN;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anabranch_paths::{PathPeer, ScionPath};
-use anabranch_scion::socket::RouteError;
+use anabranch_scion::socket::{RouteError, RouteId};
 use bytes::{Bytes, BytesMut};
 use noq::PathId;
 
@@ -35,7 +35,43 @@ pub struct QuicStream {
     driver: Arc<Driver>,
     peer: PathPeer,
     node_id: NodeId,
-    registered: Option<Registered>,
+    registered: Option<Arc<Registered>>,
+}
+
+/// A connection's route through SCION, for whoever keeps it fresh. Does not keep the connection open.
+pub struct QuicRoute {
+    connection: noq::Connection,
+    registered: Arc<Registered>,
+}
+
+impl QuicRoute {
+    /// Its name at the socket, which events of the socket have too.
+    pub fn id(&self) -> RouteId {
+        self.registered.id()
+    }
+
+    /// Goes on over fresh bytes of the same path.
+    ///
+    /// # Errors
+    /// The path is another way.
+    pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
+        self.registered.refresh(path)
+    }
+
+    /// Bytes that came over it so far: whether it is alive.
+    pub fn received_bytes(&self) -> u64 {
+        self.connection.path_stats(PathId::ZERO).map_or(0, |stats| stats.udp_rx.bytes)
+    }
+
+    /// Ends the connection, because the way is gone.
+    pub fn give_up(&self, reason: &str) {
+        CloseCode::PathDown.close(&self.connection, reason);
+    }
+
+    /// Waits until the connection is closed.
+    pub async fn closed(&self) {
+        self.connection.closed().await;
+    }
 }
 
 struct Halves {
@@ -56,7 +92,7 @@ impl QuicStream {
         (send, receive): (SendLanes, RecvLanes),
         peer: PathPeer,
         node_id: NodeId,
-        registered: Option<Registered>,
+        registered: Option<Arc<Registered>>,
     ) -> Self {
         let send = Sending {
             lanes: Some(send),
@@ -161,13 +197,11 @@ impl QuicStream {
         self.halves().send.poll_flush(&self.connection, cx)
     }
 
-    /// Goes on over fresh bytes of the same SCION path. On connections that came in, and over plain IP, there is nothing to
-    /// refresh.
-    ///
-    /// # Errors
-    /// The path is another way.
-    pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
-        self.registered.as_ref().map_or(Ok(()), |registered| registered.refresh(path))
+    /// The route that it takes, where it was dialled over SCION: to be kept fresh. Connections that came in go on over
+    /// whatever their callers refresh.
+    pub fn route(&self) -> Option<QuicRoute> {
+        let registered = Arc::clone(self.registered.as_ref()?);
+        Some(QuicRoute { connection: self.connection.clone(), registered })
     }
 
     /// Round-trip time, window, losses and packet size of this path.

@@ -1,0 +1,113 @@
+//! Our place in the SCION network, as the flags say.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+
+use anabranch_paths::{Endpoint, PathFilter, ScionAddr};
+use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
+use anabranch_swarm::ScionConfig;
+use anabranch_transport::{Congestion, Identity};
+
+use crate::address::PeerAddress;
+use crate::cli::{CongestionChoice, ScionFlags, SessionFlags};
+use crate::exit::{Code, Failure};
+use crate::output::Chatter;
+
+/// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
+const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
+
+/// How peers are reached over SCION: `None` where nothing asks for it. `others` are addresses that stand elsewhere than in the
+/// flags, in magnet links.
+pub async fn config(
+    flags: &SessionFlags,
+    others: impl Iterator<Item = Endpoint>,
+    chatter: Chatter,
+) -> Result<Option<ScionConfig>, Failure> {
+    let listen: Vec<ScionAddr> = flags.listen.iter().filter_map(Endpoint::as_scion).collect();
+    if listen.len() > 1 {
+        return Err(Failure::usage(
+            "`--listen` takes one SCION address: the host is in one AS, and one port is enough",
+        ));
+    }
+    let peer = |peer: &PeerAddress| matches!(peer, PeerAddress::Endpoint(Endpoint::Scion(_)));
+    let asked_for = !listen.is_empty()
+        || flags.scion.sciond.is_some()
+        || flags.peer.iter().any(peer)
+        || others.into_iter().any(|address| address.as_scion().is_some());
+    if !asked_for && daemon_address_from_env().is_none() {
+        return Ok(None);
+    }
+    match open(&flags.scion, listen.first().copied()).await {
+        Ok(config) => Ok(Some(config)),
+        // A variable in the environment is an offer.
+        Err(failure) if !asked_for => {
+            chatter.note(format_args!("without SCION: {failure}"));
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConfig, Failure> {
+    let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
+    let source = Source::find(flags.sciond.as_deref()).map_err(|error| network(&error))?;
+    let lookup = PathLookup::start(source).await.map_err(|error| network(&error))?;
+    let ours = lookup.local_as().isd_as;
+    if let Some(listen) = listen.filter(|listen| listen.isd_as != ours) {
+        let message = format!(
+            "cannot listen on {}: this host is in {ours}, by its daemon's word; give an address in {ours}, or another daemon with --sciond",
+            Endpoint::Scion(listen)
+        );
+        return Err(Failure::usage(message));
+    }
+    let local = match listen {
+        Some(listen) => listen,
+        None => ScionAddr::new(ours, SocketAddr::new(local_ip(&lookup)?, 0)),
+    };
+    let identity = match &flags.key {
+        Some(path) => Identity::open(path),
+        None => Identity::ephemeral(),
+    };
+    Ok(ScionConfig {
+        local,
+        lookup,
+        filter: filter(flags),
+        path: flags.path.clone(),
+        identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
+        congestion: match flags.congestion {
+            CongestionChoice::Cubic => Congestion::Cubic,
+            CongestionChoice::Bbr => Congestion::Bbr,
+        },
+    })
+}
+
+fn filter(flags: &ScionFlags) -> PathFilter {
+    PathFilter {
+        acl: flags.acl.clone(),
+        sequence: flags.sequence.clone(),
+        preference: flags.preference.clone(),
+        ..PathFilter::default()
+    }
+}
+
+/// The address that other hosts of the AS reach us by: what the environment says, else the one that packets for the AS's
+/// routers leave from.
+fn local_ip(lookup: &PathLookup) -> Result<IpAddr, Failure> {
+    if let Ok(text) = std::env::var(LOCAL_ADDRESS_VARIABLE) {
+        let parsed = text.parse();
+        return parsed.map_err(|_| Failure::usage(format!("`{LOCAL_ADDRESS_VARIABLE}={text}` is no IP address")));
+    }
+    // An AS without links has one host that counts: this one.
+    let Some(router) = lookup.local_as().interfaces.values().next() else { return Ok(Ipv4Addr::LOCALHOST.into()) };
+    let any: SocketAddr =
+        if router.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (std::net::Ipv6Addr::UNSPECIFIED, 0).into() };
+    // Connecting a UDP socket sends nothing; it only says which of our addresses would be used.
+    let local = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(router)?;
+        socket.local_addr()
+    });
+    local.map(|local| local.ip()).map_err(|error| {
+        let message =
+            format!("cannot tell which address of this host the AS's routers reach ({router}: {error}): set {LOCAL_ADDRESS_VARIABLE}");
+        Failure::new(Code::Network, message)
+    })
+}

@@ -1,0 +1,149 @@
+//! Peers over SCION: one QUIC connection each, over one path that the user's filter puts first.
+//!
+//! Every connection keeps its path for life; what changes is the path's bytes, which are refreshed under it. Where the
+//! network says that a link on the way is down, and nothing more comes, the connection is given up at once: the peer is
+//! then dialled again, over a path that is left.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anabranch_paths::{PathFilter, PathId, PathIdPrefix, ScionAddr, ScionPath};
+use anabranch_scion::lookup::PathLookup;
+use anabranch_scion::socket::{ScmpEvent, ScmpKind};
+use anabranch_transport::{Congestion, Identity, QuicEndpoint, QuicOptions, QuicRoute, Stream};
+use tokio::sync::broadcast;
+
+use crate::conn::ConnError;
+
+/// News of trouble that a connection may be behind with; older ones are passed over.
+const NEWS_MAX: usize = 64;
+/// Silence after news that a link on the way is down, after which the news is believed: the message itself proves nothing.
+const DOUBT: Duration = Duration::from_secs(1);
+
+/// How peers are reached over SCION.
+#[derive(Clone)]
+pub struct ScionConfig {
+    /// Our address in our AS. Port 0 takes any that the AS's routers deliver to.
+    pub local: ScionAddr,
+    /// Where paths come from.
+    pub lookup: PathLookup,
+    /// Which paths may be used, and which of them first; without a preference, the shortest.
+    pub filter: PathFilter,
+    /// Take this path and no other.
+    pub path: Option<PathIdPrefix>,
+    /// Our key.
+    pub identity: Identity,
+    /// The congestion control of our connections.
+    pub congestion: Congestion,
+}
+
+impl fmt::Debug for ScionConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScionConfig").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+/// The session's place in the SCION network.
+pub struct ScionNet {
+    config: ScionConfig,
+    /// Dials and accepts.
+    pub endpoint: Rc<QuicEndpoint>,
+    news: broadcast::Sender<ScmpEvent>,
+}
+
+impl ScionNet {
+    /// Opens the socket.
+    pub fn open(config: &ScionConfig) -> Result<Self, anabranch_scion::socket::BindError> {
+        let ports = config.lookup.local_as().ports.clone();
+        let options = QuicOptions { congestion: config.congestion, ..QuicOptions::default() };
+        let endpoint = QuicEndpoint::bind_scion(config.local, ports, &config.identity, &options)?;
+        Ok(Self { config: config.clone(), endpoint: Rc::new(endpoint), news: broadcast::channel(NEWS_MAX).0 })
+    }
+
+    /// Connects to `remote` over the path that comes first.
+    pub async fn dial(self: &Rc<Self>, remote: ScionAddr) -> Result<Stream, ConnError> {
+        let failed = |error: &dyn fmt::Display| ConnError::Ended(format!("no path to {}: {error}", remote.isd_as));
+        let paths = self.config.lookup.paths(remote.isd_as).await.map_err(|error| failed(&error))?;
+        let path = self.choose(&paths).ok_or_else(|| {
+            let what = format!("none of the {} known ones passes the flags that restrict them", paths.len());
+            failed(&what)
+        })?;
+        let stream = self.endpoint.connect_over(remote, &path, None).await;
+        let stream = stream.map_err(|error| ConnError::Ended(format!("{error} (over {path})")))?;
+        if let Some(route) = stream.route() {
+            tokio::task::spawn_local(keep_fresh(Rc::clone(self), route, path));
+        }
+        Ok(stream.into())
+    }
+
+    fn choose(&self, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
+        let mut allowed = paths.to_vec();
+        self.config.filter.apply(&mut allowed, SystemTime::now());
+        let named = |path: &ScionPath| self.config.path.as_ref().is_none_or(|prefix| prefix.matches(path.id()));
+        allowed.into_iter().find(|path| named(path))
+    }
+
+    /// Passes the socket's news of trouble on, and tells the daemon of links that are down. Ends with its task.
+    pub async fn listen(self: Rc<Self>) {
+        let Some(socket) = self.endpoint.scion_socket() else { return };
+        loop {
+            let event = socket.event().await;
+            if let ScmpKind::ExternalInterfaceDown(interface) = event.kind {
+                self.config.lookup.interface_down(interface).await;
+            }
+            // Without connections nobody listens.
+            let _ = self.news.send(event);
+        }
+    }
+}
+
+/// Refreshes the path under a connection, and gives the connection up when its way is gone.
+async fn keep_fresh(net: Rc<ScionNet>, route: QuicRoute, path: Arc<ScionPath>) {
+    let mut news = net.news.subscribe();
+    let refreshing = refresh(&net, &route, &path);
+    let doubting = async {
+        loop {
+            match news.recv().await {
+                Ok(event) if event.route == route.id() && is_down(&event.kind) => {
+                    let before = route.received_bytes();
+                    tokio::time::sleep(DOUBT).await;
+                    if route.received_bytes() == before {
+                        return route.give_up(&event.kind.to_string());
+                    }
+                }
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+    };
+    tokio::select! {
+        () = refreshing => {}
+        () = doubting => {}
+        () = route.closed() => {}
+    }
+}
+
+fn is_down(kind: &ScmpKind) -> bool {
+    matches!(kind, ScmpKind::ExternalInterfaceDown(_) | ScmpKind::InternalConnectivityDown { .. })
+}
+
+async fn refresh(net: &ScionNet, route: &QuicRoute, path: &ScionPath) {
+    let id: PathId = path.id();
+    // Inside one AS there is nothing to refresh.
+    if path.interfaces.is_empty() {
+        return std::future::pending().await;
+    }
+    let Ok(mut watch) = net.config.lookup.watch(path.destination).await else {
+        return std::future::pending().await;
+    };
+    while let Ok(change) = watch.changed().await {
+        let fresh = change.refreshed.iter().chain(&change.added).find(|fresh| fresh.id() == id);
+        if let Some(fresh) = fresh {
+            // Same identity, so the same way; a route that is gone ends with its connection.
+            let _ = route.refresh(fresh);
+        }
+    }
+    std::future::pending().await
+}

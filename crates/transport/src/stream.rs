@@ -1,0 +1,143 @@
+//! One face for streams over TCP and over QUIC, so that a driver has the same calls for both.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use anabranch_paths::{Endpoint, PathPeer};
+
+use crate::{QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
+
+/// A connection, bound to the path it was opened on for its whole life.
+#[derive(Debug)]
+pub enum Stream {
+    /// Over plain IP.
+    Tcp(TcpStream),
+    /// Over plain IP or SCION.
+    Quic(Box<QuicStream>),
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}
+
+impl From<QuicStream> for Stream {
+    fn from(stream: QuicStream) -> Self {
+        Self::Quic(Box::new(stream))
+    }
+}
+
+impl Stream {
+    /// Who is at the other end, and over which path.
+    pub fn peer(&self) -> &PathPeer {
+        match self {
+            Self::Tcp(stream) => stream.peer(),
+            Self::Quic(stream) => stream.peer(),
+        }
+    }
+
+    /// Receives into `buffers`, in order. `Ok(0)` is the end of the stream; `WouldBlock` asks to wait.
+    ///
+    /// What comes short of the buffers leaves the stream drained: [`Stream::poll_recv_ready`] then waits for more.
+    ///
+    /// # Safety
+    /// Every entry must describe memory that is valid for writes of its length and that nothing else touches during the call.
+    pub unsafe fn try_recv(&self, buffers: &mut [libc::iovec]) -> io::Result<usize> {
+        match self {
+            // SAFETY: the caller vouches for the buffers.
+            Self::Tcp(stream) => unsafe { stream.try_recv(buffers) },
+            // SAFETY: the caller vouches for the buffers.
+            Self::Quic(stream) => unsafe { stream.try_recv(buffers) },
+        }
+    }
+
+    /// Sends from `buffers`, in order. With `more`, bytes may wait for those that follow at once.
+    pub fn try_send(&self, buffers: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_send(buffers, more),
+            Self::Quic(stream) => stream.try_send(buffers, more),
+        }
+    }
+
+    /// Sends `len` bytes of `file` from `offset`, over TCP without copying them through this process.
+    /// `Ok(0)` means that the file ends before `offset`.
+    pub fn try_send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_send_file(file, offset, len),
+            Self::Quic(stream) => stream.try_send_file(file, offset, len),
+        }
+    }
+
+    /// Lets bytes gather until uncorked, so that headers and file bytes fill whole packets.
+    pub fn set_cork(&self, corked: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_cork(corked),
+            Self::Quic(stream) => stream.set_cork(corked),
+        }
+    }
+
+    /// Whether everything that was sent is on its way. If not, [`Stream::poll_send_ready`] has to be waited for, even
+    /// if there is nothing more to send. TCP's bytes are the kernel's once they are taken.
+    pub fn flush(&self) -> io::Result<bool> {
+        match self {
+            Self::Tcp(_) => Ok(true),
+            Self::Quic(stream) => stream.flush(),
+        }
+    }
+
+    /// Ready when [`Stream::try_recv`] may make progress.
+    pub fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_recv_ready(cx),
+            Self::Quic(stream) => stream.poll_recv_ready(cx),
+        }
+    }
+
+    /// Ready when sending may make progress.
+    pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_send_ready(cx),
+            Self::Quic(stream) => stream.poll_send_ready(cx),
+        }
+    }
+
+    /// Round-trip time, window and losses of this path.
+    pub fn stats(&self) -> io::Result<StreamStats> {
+        match self {
+            Self::Tcp(stream) => stream.stats(),
+            Self::Quic(stream) => stream.stats(),
+        }
+    }
+}
+
+/// Accepts connections: over TCP, over QUIC, over QUIC on SCION.
+#[derive(Debug)]
+pub enum Listener {
+    /// Over TCP.
+    Tcp(TcpListener),
+    /// Over QUIC; who dials from here has the same endpoint.
+    Quic(Rc<QuicEndpoint>),
+}
+
+impl Listener {
+    /// Where it listens.
+    pub fn local(&self) -> io::Result<Endpoint> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Endpoint::from),
+            Self::Quic(endpoint) => Ok(endpoint.local()),
+        }
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(Stream::from),
+            Self::Quic(endpoint) => {
+                endpoint.accept().await.map(Stream::from).ok_or_else(|| io::ErrorKind::NotConnected.into())
+            }
+        }
+    }
+}
