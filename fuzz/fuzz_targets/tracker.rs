@@ -32,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn check(reply: AnnounceReply) {
     assert!(reply.peers.len() <= REPLY_PEERS_MAX);
-    assert!(reply.peers.iter().all(|peer| peer.port() != 0 && !peer.ip().is_unspecified()));
+    assert!(reply.peers.iter().all(|peer| peer.socket_addr().port() != 0 && !peer.ip().is_unspecified()));
 }
 
 fn datagram(bytes: &[u8]) {

@@ -210,6 +210,7 @@ fn magnet() -> Vec<Vec<u8>> {
         format!("magnet:?{v1}&dn=a%20name&tr=udp%3A%2F%2Ft.example%3A80&x.pe=10.0.0.1:6881&so=0,2,4-6"),
         format!("magnet:?{v1}&{v2}&ws=http%3A%2F%2Fw.example%2F"),
         format!("magnet:?{v2}"),
+        format!("magnet:?{v1}&x.pe=%5B1-ff00%3A0%3A110%2C10.0.0.1%5D%3A6881&x.pe=1-ff00:0:110,[::1]:80"),
         "magnet:?xt=urn:btih:YEX6DQDLXISUVHOJ6UM3GNNKPQJWPKEK&tr.1=http://t.example/".into(),
     ]
     .map(String::into_bytes)
@@ -233,12 +234,18 @@ fn tracker() -> Vec<Vec<u8>> {
     let peer = DictBuilder::new().bytes("ip", "10.0.0.1").int("port", 6881).bytes("peer id", [1; 20]).clone();
     let long = DictBuilder::new().int("interval", 60).list("peers", ListBuilder::new().dict(&peer)).encode();
     let refusal = DictBuilder::new().bytes("failure reason", "no").bytes("retry in", "never").encode();
+    let scion = ["[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:110,::1]:6881"].map(|peer| peer.parse().expect("an address"));
+    let compact = b"\x00\x01\xff\x00\x00\x00\x01\x10\x04\x0a\x00\x00\x01\x1a\xe1";
+    let reply_scion = DictBuilder::new().int("interval", 60).bytes("ab_scion", compact).encode();
+    let peer = DictBuilder::new().bytes("ip", "1-ff00:0:110,10.0.0.1").int("port", 6881).clone();
+    let long_scion = DictBuilder::new().int("interval", 60).list("ab_scion", ListBuilder::new().dict(&peer)).encode();
     let entry = DictBuilder::new().int("complete", 1).int("downloaded", 2).int("incomplete", 3).clone();
     let scrape = DictBuilder::new().dict("files", DictBuilder::new().dict([7; 20], &entry)).encode();
 
     let request = AnnounceRequest::new([7; 20], handshake::peer_id(1), 6881, Event::Started);
     let url: TrackerUrl = "http://t.example/announce".parse().expect("a good URL");
     let entries = [ScrapeEntry { complete: 1, downloaded: 2, incomplete: 3 }];
+    let request = AnnounceRequest { scion: Some(scion.to_vec()), ..request };
     let announce = udp::announce_request(0, 7, &request, "");
     let scrape_request = udp::scrape_request(0, 7, &[[7; 20]]);
     // After a length: what follows the connection id, which the target puts in.
@@ -249,9 +256,12 @@ fn tracker() -> Vec<Vec<u8>> {
         with_choice(0, &reply),
         with_choice(0, &long),
         with_choice(0, &refusal),
+        with_choice(0, &reply_scion),
+        with_choice(0, &long_scion),
         with_choice(1, &scrape),
         with_choice(2, &udp::connect_reply(7, 9)),
         with_choice(2, &udp_announced),
+        with_choice(2, &udp::announce_reply(7, Duration::from_secs(60), 3, 4, &[([10, 0, 0, 1], 6881).into()], &scion)),
         with_choice(2, &udp::scrape_reply(7, &entries)),
         with_choice(2, &udp::error_reply(7, "no")),
         with_choice(3, b"http://t.example:80/announce?key=1 ../other"),
@@ -354,8 +364,10 @@ fn extension() -> Vec<Vec<u8>> {
         upload_only: Some(true),
         complete_ago_secs: Some(9),
         block_len_max: Some(65536),
+        scion_port: Some(6881),
     };
-    let peers = [([10, 0, 0, 1], 6881).into(), ([0, 0, 0, 0, 0, 0, 0, 1], 6881).into()];
+    let peers = ["10.0.0.1:6881", "[::1]:6881", "[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:110,::1]:6881"]
+        .map(|peer| peer.parse().expect("an address"));
     let pex = PexMessage { added: peers.map(|peer| (peer, PexFlags::UPLOAD_ONLY)).to_vec(), dropped: peers.to_vec() };
     let data = MetadataMessage::Data { piece: 1, total_size: Some(16389), data: b"bytes" };
     let honest = [0, 0, 0, 2, 0, 0, 2, 0, 0, 5, 0, 0, 5, 0, 1];

@@ -36,7 +36,8 @@ pub struct Magnet {
     pub trackers: Vec<String>,
     /// `ws`: web seeds (BEP 19).
     pub web_seeds: Vec<String>,
-    /// `x.pe`: peers to try, as written.
+    /// `x.pe`: peers to try, as written: `10.0.0.1:6881`, `[2001:db8::1]:6881`, a host name with a port, or for a host of a
+    /// SCION network `[1-ff00:0:110,10.0.0.1]:6881`.
     pub peers: Vec<String>,
     /// `so`: indices of the files wanted (BEP 53); all where there are none.
     pub select_only: Vec<RangeInclusive<u32>>,
@@ -296,6 +297,17 @@ mod tests {
         assert_eq!(magnet.peers, ["10.0.0.1:6881", "[::1]:6881"]);
         assert_eq!(magnet.select_only, [0..=0, 2..=2, 4..=6]);
         assert_eq!(magnet.to_string().parse::<Magnet>(), Ok(magnet));
+    }
+
+    #[test]
+    fn peers_over_scion_are_read_plain_or_escaped_and_shown_escaped() {
+        let peer = "[1-ff00:0:110,10.0.0.1]:6881";
+        let escaped = "%5B1-ff00%3A0%3A110%2C10.0.0.1%5D%3A6881";
+        for form in [peer, escaped, "[1-ff00:0:110%2c10.0.0.1]:6881"] {
+            let magnet = read(&format!("xt=urn:btih:{V1}&x.pe={form}&x.pe.1={form}")).unwrap();
+            assert_eq!(magnet.peers, [peer, peer], "{form}");
+            assert_eq!(magnet.to_string(), format!("magnet:?xt=urn:btih:{V1}&x.pe={escaped}&x.pe={escaped}"));
+        }
     }
 
     #[test]

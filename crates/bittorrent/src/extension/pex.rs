@@ -116,10 +116,14 @@ impl PexMessage {
         let added = with_flags(lists(["added", "added6", "ab_added"]), flags);
         let dropped = lists(["dropped", "dropped6", "ab_dropped"]);
         let has_port = |address: &Endpoint| address.socket_addr().port() != 0;
-        Ok(Self {
+        let mut message = Self {
             added: added.filter(|(address, _)| has_port(address)).take(PEX_RECEIVED_MAX).collect(),
             dropped: dropped.filter(has_port).take(PEX_RECEIVED_MAX).collect(),
-        })
+        };
+        // IPv4 that came mapped into IPv6 is IPv4.
+        message.added.sort_by_key(|(address, _)| family(address));
+        message.dropped.sort_by_key(family);
+        Ok(message)
     }
 }
 
@@ -217,7 +221,7 @@ mod tests {
     use super::*;
     use anabranch_paths::{IsdAs, ScionAddr};
     use proptest::prelude::*;
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
     fn peers(ports: std::ops::Range<u16>) -> Vec<(Endpoint, PexFlags)> {
         ports.map(|port| (Endpoint::Ip((Ipv4Addr::LOCALHOST, port).into()), PexFlags::default())).collect()
@@ -326,15 +330,15 @@ mod tests {
     }
 
     fn address() -> impl Strategy<Value = (IpAddr, u16)> {
-        let v6 = any::<Ipv6Addr>().prop_filter("unmapped", |ip| ip.to_ipv4_mapped().is_none());
-        (prop_oneof![any::<Ipv4Addr>().prop_map(IpAddr::V4), v6.prop_map(IpAddr::V6)], 1u16..)
+        let mapped = any::<Ipv4Addr>().prop_map(|ip| IpAddr::V6(ip.to_ipv6_mapped()));
+        (prop_oneof![any::<IpAddr>(), mapped], 1u16..)
     }
 
     fn endpoint() -> impl Strategy<Value = Endpoint> {
         let scion =
             |(isd_as, address)| Endpoint::Scion(ScionAddr::new(IsdAs::from_u64(isd_as), SocketAddr::from(address)));
         prop_oneof![
-            address().prop_map(|address| Endpoint::Ip(address.into())),
+            address().prop_map(|address| Endpoint::from(SocketAddr::from(address))),
             (any::<u64>(), address()).prop_map(scion),
         ]
     }

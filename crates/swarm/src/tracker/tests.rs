@@ -107,6 +107,27 @@ async fn peers_find_each_other_over_both_forms_and_families() {
 }
 
 #[tokio::test]
+async fn peers_over_scion_find_each_other_over_both_forms_and_others_see_none() {
+    let server = Running::start(Ipv4Addr::LOCALHOST.into(), ServerOptions::default()).await;
+    let client = patient();
+    let scion = ["[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:111,::1]:6881"].map(|text| text.parse().unwrap());
+    for (number, form) in ["http", "udp"].into_iter().enumerate() {
+        let url = url(&format!("{form}://127.0.0.1:{}/announce?key=1", server.port));
+        let port = 1001 + number as u16;
+        let ours = AnnounceRequest { scion: Some(vec![scion[number]]), ..request(port, 5) };
+        client.announce(&url, &ours).await.unwrap();
+        let asks = AnnounceRequest { scion: Some(Vec::new()), ..request(1003, 5) };
+        let told = client.announce(&url, &asks).await.unwrap().peers;
+        let mut told: Vec<_> = told.iter().filter_map(|peer| peer.as_scion()).collect();
+        told.sort();
+        assert_eq!(told, scion[..=number], "{form}");
+        let told = client.announce(&url, &request(1004, 5)).await.unwrap().peers;
+        assert!(told.iter().all(|peer| peer.as_ip().is_some()), "{form}: {told:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_tracker_with_addresses_of_both_families_hears_from_us_over_both() {
     if !has_ipv6() {
         eprintln!("skipped: no IPv6 here");
