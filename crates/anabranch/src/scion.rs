@@ -24,7 +24,9 @@ pub async fn config(
 ) -> Result<Option<ScionConfig>, Failure> {
     let listen: Vec<ScionAddr> = flags.listen.iter().filter_map(Endpoint::as_scion).collect();
     if listen.len() > 1 {
-        return Err(Failure::usage("`--listen` takes one SCION address: the host is in one AS, and one port is enough"));
+        return Err(Failure::usage(
+            "`--listen` takes one SCION address: the host is in one AS, and one port is enough",
+        ));
     }
     let peer = |peer: &PeerAddress| matches!(peer, PeerAddress::Endpoint(Endpoint::Scion(_)));
     let asked_for = !listen.is_empty()

@@ -44,8 +44,8 @@ mod torrent;
 pub mod tracker;
 mod warm;
 
-pub use scion::ScionConfig;
 pub use events::{Event, EventKind, FailureKind, TorrentId};
+pub use scion::ScionConfig;
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,
 };

@@ -1,6 +1,5 @@
 //! What a torrent tells its driver.
 
-
 use anabranch_content::info::Sha256Digest;
 use anabranch_paths::Endpoint;
 

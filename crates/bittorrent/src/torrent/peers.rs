@@ -1,6 +1,5 @@
 //! Address-level peers: what credit and bans belong to, however many connections there are.
 
-
 use anabranch_paths::Endpoint;
 
 use super::{ConnId, Event, PeerMisbehaved, Torrent};

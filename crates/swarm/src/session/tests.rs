@@ -35,7 +35,11 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
         let share = AddOptions { dir: dir.path().to_owned(), read_only: true, trusted: true, ..AddOptions::default() };
         seed.add(source(), share).unwrap();
         let (node, mut events) = start(2, None);
-        let get = AddOptions { dir: dir.path().join("out"), peers: vec![seed.listening()[0].into()], ..AddOptions::default() };
+        let get = AddOptions {
+            dir: dir.path().join("out"),
+            peers: vec![seed.listening()[0].into()],
+            ..AddOptions::default()
+        };
         let id = node.add(source(), get).unwrap();
         until(&mut events, |kind| matches!(kind, EventKind::Piece { .. })).await;
         // Two of its jobs are lost at once.

@@ -154,7 +154,11 @@ impl Node {
     }
 
     pub fn get(&self, content: &Content, dir: &Path, peers: &[SocketAddr]) -> TorrentId {
-        let options = AddOptions { dir: dir.to_owned(), peers: peers.iter().map(|peer| (*peer).into()).collect(), ..AddOptions::default() };
+        let options = AddOptions {
+            dir: dir.to_owned(),
+            peers: peers.iter().map(|peer| (*peer).into()).collect(),
+            ..AddOptions::default()
+        };
         self.session.add(content.source(), options).unwrap()
     }
 

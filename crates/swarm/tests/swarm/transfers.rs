@@ -141,8 +141,12 @@ fn in_order() {
         let seed = Node::seed(1, &content);
         let (_out, out) = temp();
         let mut node = Node::start(config(2));
-        let options =
-            AddOptions { dir: out.clone(), peers: vec![seed.address().into()], sequential: true, ..AddOptions::default() };
+        let options = AddOptions {
+            dir: out.clone(),
+            peers: vec![seed.address().into()],
+            sequential: true,
+            ..AddOptions::default()
+        };
         node.session.add(content.source(), options).unwrap();
         node.finished().await;
         content.assert_in(&out, |_| true);

@@ -220,7 +220,11 @@ impl QuicEndpoint {
         let info = socket.info(route).ok_or(RouteError::Gone).map_err(failed)?;
         let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
         if mtu_bytes < MTU_MIN {
-            return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed: MTU_MIN + path.mtu - mtu_bytes });
+            return Err(ConnectError::PathTooNarrow {
+                endpoint,
+                mtu_bytes: path.mtu,
+                needed: MTU_MIN + path.mtu - mtu_bytes,
+            });
         }
         let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
         self.open(peer, scion::address_of(route), mtu_bytes, Some(registered), pin).await

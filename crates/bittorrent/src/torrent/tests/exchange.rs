@@ -161,8 +161,10 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
     lone.pass(Duration::from_secs(2));
     assert_eq!(lone.sent_extended(id, Extension::Pex.our_id()).len(), 1);
 
-    let news =
-        |port: u16| PexMessage { added: vec![(format!("192.0.2.1:{port}").parse().unwrap(), PexFlags::default())], dropped: vec![] };
+    let news = |port: u16| PexMessage {
+        added: vec![(format!("192.0.2.1:{port}").parse().unwrap(), PexFlags::default())],
+        dropped: vec![],
+    };
     lone.events();
     lone.extended(id, Extension::Pex, &news(1).encode()).unwrap();
     lone.extended(id, Extension::Pex, &news(2).encode()).unwrap();
