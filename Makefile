@@ -21,17 +21,20 @@ build: ## Build the program, optimised: target/release/anabranch
 demo: build ## Share a 1 GiB file between two processes on loopback, and show the rate
 	./demo.sh
 
-deps: ## Install the other clients that the tests talk to (Debian packages, and libtorrent into .deps/)
+deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION end host into .deps/)
 	$(INSTALL)
 
-test: deps build ## Run all tests, the matrix of clients included (but for rqbit)
+test: deps build ## Run all tests, the matrix of clients included (but for rqbit, JPAN and pocketscion)
 	$(CARGO) test --workspace
 
 rqbit: ## Build rqbit into .deps/ (minutes)
 	$(INSTALL) rqbit
 
-interop: deps rqbit build ## Run the whole matrix of clients, rqbit included
-	$(CARGO) test -p anabranch-testbed --test peers --test interop -- --include-ignored
+interop: deps rqbit build ## Run the whole matrix: rqbit, JPAN and pocketscion included
+	$(INSTALL) jpan
+	$(CARGO) test -p anabranch-testbed --test peers --test interop --test scion -- --include-ignored
+	$(INSTALL) pocketscion
+	$(CARGO) test --locked --manifest-path interop/pocketscion/Cargo.toml --target-dir $(TARGET)/pocketscion
 
 bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
 	$(CARGO) build --release -p anabranch-testbed
@@ -43,3 +46,5 @@ fuzz: ## Fuzz every parser for SECONDS_EACH seconds
 lint: ## What CI asks of the code's form
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) fmt --check --manifest-path interop/sciparse-host/Cargo.toml
+	$(CARGO) fmt --check --manifest-path interop/pocketscion/Cargo.toml

@@ -16,7 +16,7 @@ use anabranch_content::info::InfoHashes;
 use anabranch_content::merkle::HashRequest;
 use anabranch_content::storage::{FileRecord, Lease, Resume, Stamp};
 use anabranch_scion_wire::combine::combine;
-use anabranch_scion_wire::proto::control_plane::{SegmentType, Segments, SegmentsResponse};
+use anabranch_scion_wire::proto::control_plane::{SegmentType, Segments, SegmentsRequest, SegmentsResponse};
 use anabranch_scion_wire::proto::{Timestamp, daemon, grpc};
 use anabranch_scion_wire::scmp::{EchoId, Message as Scmp, ProblemCode, UnreachableCode};
 use anabranch_scion_wire::segment::{AsEntry, HopField as SegmentHop, PeerEntry, Segment, SegmentInfo};
@@ -43,7 +43,9 @@ fn main() -> io::Result<()> {
     write(&corpus, "scmp", &scmp())?;
     write(&corpus, "segments", &segments())?;
     write(&corpus, "lookup", &lookup())?;
-    write(&corpus, "scion_socket", &scion_socket())
+    write(&corpus, "scion_socket", &scion_socket())?;
+    write(&corpus, "topology", &topology())?;
+    write(&corpus, "control", &control())
 }
 
 fn write(corpus: &Path, target: &str, samples: &[Vec<u8>]) -> io::Result<()> {
@@ -59,6 +61,67 @@ fn bencode() -> Vec<Vec<u8>> {
     ["d1:ad1:bi-7ee4:listli1e2:xxlee3:zzz0:e", "i0e", "le", "d2:bbi1e2:aai2ee", "i-0e", "01:a", "d1:a1:x1:a1:ye"]
         .map(|text| text.as_bytes().to_vec())
         .into()
+}
+
+fn topology() -> Vec<Vec<u8>> {
+    let everything = r#"
+name = "all"
+network = "127.20.0.0"
+segment_lifetime = "20 s"
+[defaults]
+delay = "1 ms"
+[as."1-ff00:0:110"]
+core = true
+control = "127.0.0.1:1"
+daemon = "127.0.0.1:2"
+routers = { A = "127.0.0.1:3" }
+[as."1-ff00:0:111"]
+mtu = 1400
+hosts = { alice = "127.0.0.9" }
+[as."1-ff00:0:112"]
+hosts = ["bob"]
+[[link]]
+parent = "1-ff00:0:110-A#7"
+child = "1-ff00:0:111"
+rate = "10 Mbit/s"
+jitter = "1 ms"
+loss = "1 %"
+queue = "64 KiB"
+mtu = 1300
+there = { rate = "none" }
+back = { delay = "2 ms" }
+underlay = ["127.0.0.1:4", "127.0.0.1:5"]
+[[link]]
+parent = "1-ff00:0:110"
+child = "1-ff00:0:112"
+count = 2
+[[link]]
+peering = ["1-ff00:0:111", "1-ff00:0:112"]
+"#;
+    [
+        everything,
+        include_str!("../../topologies/two-isds.toml"),
+        include_str!("../../topologies/line.toml"),
+        include_str!("../../topologies/diamond.topo"),
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
+}
+
+/// The first byte says which method, service and encoding.
+fn control() -> Vec<Vec<u8>> {
+    let (leaf, core) = (0x0001_ff00_0000_0111, 0x0002_0000_0000_0000);
+    let paths = daemon::PathsRequest { destination_isd_as: 0x0002_ff00_0000_0211, ..Default::default() };
+    let down = daemon::NotifyInterfaceDownRequest { isd_as: leaf, id: 1 };
+    let segments = SegmentsRequest { src_isd_as: 0x0001_0000_0000_0000, dst_isd_as: core };
+    vec![
+        [&[0][..], &grpc::frame(&paths)].concat(),
+        [&[1][..], &grpc::frame(&daemon::AsRequest { isd_as: leaf })].concat(),
+        [&[2][..], &grpc::frame(&())].concat(),
+        [&[4][..], &grpc::frame(&down)].concat(),
+        [&[6 | 8][..], &grpc::frame(&segments)].concat(),
+        [&[6 | 8 | 16][..], &grpc::frame(&segments)[5..]].concat(),
+    ]
 }
 
 fn policy() -> Vec<Vec<u8>> {

@@ -1,6 +1,8 @@
 //! Every command and flag. Help, man pages and completions come from here, and so do the names of environment variables
 //! and keys of the configuration file.
 
+mod scion;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -14,6 +16,10 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, 
 use crate::address::{PeerAddress, ip_only};
 use crate::patterns::FilePattern;
 use crate::units::{Rate, Size};
+
+pub use scion::{
+    LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetUpFlags, PathFlags, PathsFlags, PingFlags,
+};
 
 const AFTER_HELP: &str = "\
 Every flag can also be set by an environment variable (--limit-up: ANABRANCH_LIMIT_UP) or in the configuration file \
@@ -54,6 +60,12 @@ pub enum Command {
     Verify(VerifyFlags),
     /// Run a tracker (HTTP and UDP) until interrupted
     Tracker(TrackerFlags),
+    /// List the paths to a SCION destination
+    Paths(Box<PathsFlags>),
+    /// Ask a SCION host for an answer, over one path
+    Ping(Box<PingFlags>),
+    /// Run SCION networks on this machine
+    Net(NetFlags),
     /// Print completions for a shell
     Completions(CompletionsFlags),
     /// Print the manual, or write it as man pages
@@ -297,7 +309,8 @@ pub struct ManFlags {
 
 /// All commands and flags.
 pub fn command() -> clap::Command {
-    Cli::command().mut_args(answerable).mut_subcommands(|command| command.mut_args(answerable))
+    let answerable = |command: clap::Command| command.mut_args(answerable);
+    answerable(Cli::command()).mut_subcommands(|command| answerable(command).mut_subcommands(answerable))
 }
 
 /// A switch takes `=no` too: what the environment or the configuration file turned on can be turned off.

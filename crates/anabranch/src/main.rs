@@ -5,6 +5,8 @@
 //! | `cli` | every command and flag; help, man pages and completions come from these definitions |
 //! | `settings` | flags that are not given come from the environment, then from the configuration file |
 //! | `units`, `address`, `source`, `patterns` | what users write: rates and sizes, addresses, torrents and links, file patterns |
+//! | `destination` | SCION destinations and ends of links as users write them |
+//! | `path_lookup`, `path_list` | the paths that flags let through; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `scion` | our place in the SCION network |
@@ -16,9 +18,12 @@
 mod address;
 mod cli;
 mod commands;
+mod destination;
 mod events;
 mod exit;
 mod output;
+mod path_list;
+mod path_lookup;
 mod patterns;
 mod run;
 mod scion;
@@ -65,6 +70,9 @@ fn execute() -> Result<Code, Failure> {
         Command::Share(flags) => commands::share::run(flags, chatter),
         Command::Verify(flags) => commands::verify::run(&flags, chatter),
         Command::Tracker(flags) => commands::tracker::run(&flags, chatter),
+        Command::Paths(flags) => commands::paths::run(&flags),
+        Command::Ping(flags) => commands::ping::run(&flags, chatter),
+        Command::Net(flags) => commands::net::run(flags.command, chatter),
         Command::Completions(flags) => commands::generate::completions(&flags),
         Command::Man(flags) => commands::generate::man(&flags),
     }

@@ -52,7 +52,9 @@ pub fn layered(command: Command, arguments: &[OsString]) -> Result<Result<ArgMat
             arg
         })
     };
-    let filled = command.mut_args(&mut fill).mut_subcommand(name, |command| command.mut_args(&mut fill));
+    let filled = command.mut_args(&mut fill).mut_subcommand(name, |command| {
+        command.mut_args(&mut fill).mut_subcommands(|command| command.mut_args(&mut fill))
+    });
     match failed {
         Some(failure) => Err(failure),
         None => Ok(filled.try_get_matches_from(arguments)),
@@ -181,8 +183,10 @@ impl ConfigFile {
     }
 }
 
+/// A flag of a command or of those below it, which share its table.
 fn find<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
-    command.get_arguments().find(|arg| settable(arg).is_some_and(|name| name == flag))
+    let below = command.get_subcommands().flat_map(Command::get_arguments);
+    command.get_arguments().chain(below).find(|arg| settable(arg).is_some_and(|name| name == flag))
 }
 
 fn unknown(line: &str, key: &str, whose: &str) -> Failure {

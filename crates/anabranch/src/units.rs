@@ -100,6 +100,31 @@ pub fn rate(bytes_per_second: u64) -> String {
     format!("{}/s", bytes(bytes_per_second))
 }
 
+/// `100.0 Mbit/s`, of kilobits per second.
+pub fn bit_rate(kbps: u64) -> String {
+    match kbps {
+        0..1000 => format!("{kbps} kbit/s"),
+        1000..1_000_000 => format!("{:.1} Mbit/s", kbps as f64 / 1e3),
+        _ => format!("{:.1} Gbit/s", kbps as f64 / 1e6),
+    }
+}
+
+/// `200ms`, `1.5s`, `2m`; up to an hour.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let factor = match &text[unit..] {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => 0.0,
+    };
+    let seconds = text[..unit].parse::<f64>().unwrap_or(0.0) * factor;
+    if (0.001..=TIME_MAX.as_secs_f64()).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err(format!("write a time from 1ms to {}, with unit ms, s or m", self::duration(TIME_MAX)))
+}
+
 /// `1h02m`, `3m20s`, `8s`.
 pub fn duration(duration: Duration) -> String {
     match duration.as_secs() {
@@ -118,9 +143,22 @@ pub fn percent(done: u64, total: u64) -> f64 {
     (done as f64 / total as f64 * 1000.0).floor() / 10.0
 }
 
+/// Longest time that a flag takes.
+const TIME_MAX: Duration = Duration::from_secs(3600);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read() {
+        for (text, ms) in [("200ms", 200), ("1s", 1000), ("1.5s", 1500), ("60m", 3_600_000)] {
+            assert_eq!(parse_time(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "1", "0s", "-1s", "61m", "1e3s", "1..5s", "nans", "0.1ms"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn rates_and_sizes_are_read() {
@@ -151,6 +189,8 @@ mod tests {
         assert_eq!(bytes(1023 * 1024), "1.0 MiB");
         assert_eq!(rate(1_572_864), "1.5 MiB/s");
         assert_eq!(duration(Duration::from_secs(3725)), "1h02m");
+        assert_eq!(bit_rate(999), "999 kbit/s");
+        assert_eq!(bit_rate(1_500_000), "1.5 Gbit/s");
         assert_eq!(percent(999_999, 1_000_000), 99.9);
         assert_eq!(percent(0, 0), 100.0);
     }

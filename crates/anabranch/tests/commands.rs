@@ -8,7 +8,22 @@ use std::process::Stdio;
 use common::{Running, anabranch, finish, noise, run, tree};
 use serde_json::Value;
 
-const COMMANDS: [&str; 8] = ["create", "show", "get", "share", "verify", "tracker", "completions", "man"];
+const COMMANDS: [&str; 14] = [
+    "create",
+    "show",
+    "get",
+    "share",
+    "verify",
+    "tracker",
+    "paths",
+    "ping",
+    "net",
+    "net up",
+    "net link",
+    "net check",
+    "completions",
+    "man",
+];
 
 #[test]
 fn create_show_and_verify_agree_for_every_version() {
@@ -218,10 +233,11 @@ fn help_completions_and_man_pages_have_every_flag() {
     let (code, fish, _) = run(dir.path(), &["completions", "fish"]);
     assert_eq!(code, 0);
     for command in COMMANDS {
-        let (code, help, _) = run(dir.path(), &[command, "--help"]);
+        let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let (code, help, _) = run(dir.path(), &arguments);
         assert_eq!(code, 0);
-        let page =
-            fs::read_to_string(dir.path().join(format!("pages/anabranch-{command}.1"))).unwrap().replace("\\-", "-");
+        let page = format!("pages/anabranch-{}.1", command.replace(' ', "-"));
+        let page = fs::read_to_string(dir.path().join(page)).unwrap().replace("\\-", "-");
         let flags = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));
         let names = flags
             .map(|flag| flag.trim_matches(|c: char| !c.is_ascii_alphanumeric()).split(['[', '=']).next().unwrap_or(""));
@@ -253,6 +269,8 @@ fn help_completions_and_man_pages_have_every_flag() {
         ("share", &["--data", "--listen", "--tracker", "--json", "--torrent-out"]),
         ("verify", &["--json", "--config", "--quiet", "--verbose"]),
         ("tracker", &["--listen"]),
+        ("paths", &["--sciond", "--sequence", "--acl", "--preference", "--policy", "--json"]),
+        ("ping", &["--sciond", "--path", "--interactive", "--count", "--json"]),
     ] {
         let (_, help, _) = run(dir.path(), &[command, "--help"]);
         assert!(flags.iter().all(|flag| help.contains(flag)), "{command}: {help}");
@@ -262,7 +280,7 @@ fn help_completions_and_man_pages_have_every_flag() {
         assert!(code == 0 && script.contains("anabranch"), "{shell}");
     }
     let (code, all, _) = run(dir.path(), &["man"]);
-    assert!(code == 0 && COMMANDS.iter().all(|command| all.contains(command)));
+    assert!(code == 0 && COMMANDS.iter().all(|command| all.contains(&command.replace(' ', "\\-"))));
 }
 
 #[test]

@@ -1,22 +1,24 @@
-//! Compact addresses: 4 or 16 bytes of address and 2 of port, big-endian (BEP 5, BEP 7, BEP 23).
+//! Compact addresses: 4 or 16 bytes of address and 2 of port, big-endian (BEP 5, BEP 7, BEP 23), and our own form for SCION.
 //!
-//! An address of SCION has one form for both families, ours alone: 8 bytes of ISD-AS, 16 of address (IPv4 mapped into
-//! IPv6), 2 of port. See `docs/protocol.md`.
+//! ```text
+//! SCION  |ISD-AS 8|length of the host's address 1: 4 or 16|host's address|port 2|
+//! ```
 //!
 //! Trackers and peers send them in the same form. What is left of a ragged list is for the caller to judge: a tracker's
 //! reply of a broken length is an error, a peer's is read as far as it goes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use anabranch_paths::{IsdAs, ScionAddr};
+use anabranch_paths::{Endpoint, IsdAs, ScionAddr};
 
 /// Bytes of an IPv4 address with port (BEP 23).
 pub(crate) const V4_LEN: usize = 6;
 /// Bytes of an IPv6 address with port (BEP 7).
 pub(crate) const V6_LEN: usize = 18;
-
-/// Bytes of an address of SCION with port.
-pub(crate) const SCION_LEN: usize = 26;
+/// Bytes of the longest SCION address with port.
+pub(crate) const SCION_LEN_MAX: usize = ISD_AS_LEN + 1 + V6_LEN;
+const ISD_AS_LEN: usize = 8;
+const PORT_LEN: usize = 2;
 
 /// Appends the compact form of `address`.
 pub(crate) fn pack(address: SocketAddr, out: &mut Vec<u8>) {
@@ -27,27 +29,38 @@ pub(crate) fn pack(address: SocketAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(&address.port().to_be_bytes());
 }
 
-/// Appends the compact form of an address of SCION.
-pub(crate) fn pack_scion(address: ScionAddr, out: &mut Vec<u8>) {
+/// Appends our compact form of a SCION address.
+pub(crate) fn pack_scion(address: &ScionAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(&address.isd_as.to_u64().to_be_bytes());
-    let ip = match address.host.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    out.extend_from_slice(&ip.octets());
-    out.extend_from_slice(&address.host.port().to_be_bytes());
+    out.push(if address.host.is_ipv4() { 4 } else { 16 });
+    pack(address.host, out);
 }
 
-/// The whole addresses of SCION in `bytes`, without those that name no single AS.
-pub(crate) fn unpack_scion(bytes: &[u8]) -> impl Iterator<Item = Option<ScionAddr>> + '_ {
-    let (units, _) = bytes.as_chunks::<SCION_LEN>();
-    units.iter().map(|unit| {
-        let isd_as = IsdAs::from_u64(u64::from_be_bytes(*unit.first_chunk()?));
-        let (host, _) = unit[8..].split_first_chunk::<16>()?;
-        let port = u16::from_be_bytes(*unit.last_chunk()?);
-        let named = isd_as.isd() != 0 && isd_as.asn() != 0;
-        named.then(|| ScionAddr::new(isd_as, (Ipv6Addr::from(*host), port).into()))
-    })
+/// Takes the SCION address that `bytes` begin with; `None` where they begin with none, and then nothing is taken, as there
+/// is no telling where the next one begins.
+pub(crate) fn take_scion(bytes: &mut &[u8]) -> Option<ScionAddr> {
+    let (isd_as, rest) = bytes.split_first_chunk::<ISD_AS_LEN>()?;
+    let (ip_len, rest) = rest.split_first()?;
+    let (ip, rest) = rest.split_at_checked(usize::from(*ip_len))?;
+    let (port, rest) = rest.split_first_chunk::<PORT_LEN>()?;
+    let host = SocketAddr::new(unpack_ip(ip)?, u16::from_be_bytes(*port));
+    *bytes = rest;
+    Some(ScionAddr::new(IsdAs::from_u64(u64::from_be_bytes(*isd_as)), host))
+}
+
+/// The SCION addresses in `bytes`, up to the first broken one.
+pub(crate) fn unpack_scion(mut bytes: &[u8]) -> impl Iterator<Item = ScionAddr> + '_ {
+    std::iter::from_fn(move || take_scion(&mut bytes))
+}
+
+/// Whether anybody can listen there: a port, one host, and for SCION one AS. An IPv6 zone means nothing to others.
+pub(crate) fn is_dialable(endpoint: &Endpoint) -> bool {
+    let (ip, port) = (endpoint.ip().to_canonical(), endpoint.socket_addr().port());
+    let names_an_as = |scion: ScionAddr| {
+        let has_zone = matches!(scion.host, SocketAddr::V6(host) if host.scope_id() != 0);
+        scion.isd_as.isd() != 0 && scion.isd_as.asn() != 0 && !has_zone
+    };
+    port != 0 && !ip.is_unspecified() && !ip.is_multicast() && endpoint.as_scion().is_none_or(names_an_as)
 }
 
 /// The whole IPv4 addresses in `bytes`.
@@ -88,23 +101,52 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_scion_read_back_and_wildcards_are_left_out() {
-        let addresses = ["[1-ff00:0:110,10.0.0.1]:80", "[64-559,2001:db8::7]:31000"].map(|text| {
-            let endpoint: anabranch_paths::Endpoint = text.parse().unwrap();
-            endpoint.as_scion().unwrap()
-        });
-        let mut bytes = Vec::new();
-        addresses.iter().for_each(|address| pack_scion(*address, &mut bytes));
-        assert_eq!(bytes.len(), 2 * SCION_LEN);
-        assert_eq!(bytes[..8], [0, 1, 0xff, 0, 0, 0, 1, 0x10]);
-        bytes.extend_from_slice(&[0; SCION_LEN + 3]);
-        assert_eq!(unpack_scion(&bytes).collect::<Vec<_>>(), [Some(addresses[0]), Some(addresses[1]), None]);
-    }
-
-    #[test]
     fn a_ragged_end_is_left_out() {
         assert_eq!(unpack_v4(&[9; 2 * V4_LEN + 5]).count(), 2);
         assert_eq!(unpack_v6(&[9; V6_LEN + 17]).count(), 1);
+    }
+
+    #[test]
+    fn scion_has_the_documented_bytes() {
+        let address: ScionAddr = "[1-ff00:0:110,10.1.2.3]:6881".parse().unwrap();
+        let mut bytes = Vec::new();
+        pack_scion(&address, &mut bytes);
+        assert_eq!(bytes, [0, 1, 0xff, 0, 0, 0, 1, 0x10, 4, 10, 1, 2, 3, 0x1a, 0xe1]);
+        assert_eq!(take_scion(&mut &bytes[..]), Some(address));
+        let address = "[64-559,2001:db8::7]:80".parse().unwrap();
+        pack_scion(&address, &mut bytes);
+        let mut rest = &bytes[15..];
+        assert_eq!((rest.len(), take_scion(&mut rest), rest.len()), (SCION_LEN_MAX, Some(address), 0));
+    }
+
+    #[test]
+    fn broken_scion_addresses_take_nothing() {
+        let mut whole = Vec::new();
+        pack_scion(&"[1-ff00:0:110,10.1.2.3]:6881".parse().unwrap(), &mut whole);
+        for len in 0..whole.len() {
+            let mut cut = &whole[..len];
+            assert_eq!((take_scion(&mut cut), cut.len()), (None, len));
+        }
+        for len in [0, 3, 5, 15, 17, 255] {
+            let mut bytes = [0; 300];
+            bytes[8] = len;
+            assert_eq!(take_scion(&mut &bytes[..]), None, "{len}");
+        }
+    }
+
+    #[test]
+    fn nobody_listens_at_wildcards() {
+        for somebody in ["10.0.0.1:1", "[::1]:1", "[1-ff00:0:110,10.0.0.1]:1", "[1-ff00:0:110,127.0.0.1]:1"] {
+            assert!(is_dialable(&somebody.parse().unwrap()), "{somebody}");
+        }
+        for nobody in ["10.0.0.1:0", "0.0.0.0:1", "[::]:1", "224.0.0.1:1", "[1-ff00:0:110,10.0.0.1]:0", "[1-1,::]:1"] {
+            assert!(!is_dialable(&nobody.parse().unwrap()), "{nobody}");
+        }
+        let host = "10.0.0.1:1".parse().unwrap();
+        for (isd, asn) in [(0, 1), (1, 0)] {
+            assert!(!is_dialable(&ScionAddr::new(IsdAs::new(isd, asn).unwrap(), host).into()));
+        }
+        assert!(!is_dialable(&"[1-ff00:0:110,fe80::1%3]:1".parse().unwrap()));
     }
 
     #[test]

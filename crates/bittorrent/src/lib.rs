@@ -21,16 +21,17 @@
 //! ```
 //! use std::time::Instant;
 //! use anabranch_bittorrent::peerbook::{PeerBook, Source};
+//! use anabranch_paths::Endpoint;
 //!
 //! let (mut book, now) = (PeerBook::new(), Instant::now());
-//! let address = "192.0.2.7:6881".parse()?;
+//! let address: Endpoint = "192.0.2.7:6881".parse()?;
 //! book.add(address, Source::User);
 //! assert_eq!(book.next(now), Some(address)); // the driver dials it
 //! book.lost(address, false, now); // in vain
 //! assert_eq!(book.next(now), None);
 //! let again = book.next_deadline().expect("a user's peer is never given up");
 //! assert_eq!(book.next(again), Some(address));
-//! # Ok::<(), std::net::AddrParseError>(())
+//! # Ok::<(), anabranch_paths::EndpointError>(())
 //! ```
 
 pub mod blame;

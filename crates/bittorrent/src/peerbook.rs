@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anabranch_paths::Endpoint;
 
+use crate::compact::is_dialable;
+
 /// Addresses kept for one content; the least promising go first.
 const ADDRESSES_MAX: usize = 4096;
 /// Wait after the first failed attempt; doubles with every further one.
@@ -63,10 +65,9 @@ impl PeerBook {
         self.entries.is_empty()
     }
 
-    /// Learns an address. Port 0 and unspecified or multicast hosts are nobody's.
+    /// Learns an address. Port 0, unspecified or multicast hosts and wildcard ASes are nobody's.
     pub fn add(&mut self, address: Endpoint, source: Source) {
-        let ip = address.ip();
-        if address.socket_addr().port() == 0 || ip.is_unspecified() || ip.is_multicast() {
+        if !is_dialable(&address) {
             return;
         }
         if let Some(entry) = self.entries.get_mut(&address) {
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     fn address(port: u16) -> Endpoint {
-        std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()
+        Endpoint::Ip(([127, 0, 0, 1], port).into())
     }
 
     #[test]
@@ -191,7 +192,21 @@ mod tests {
     fn nobody_listens_on_port_zero() {
         let mut book = PeerBook::new();
         book.add(address(0), Source::User);
-        book.add("0.0.0.0:5".parse().unwrap(), Source::User);
+        for nobody in ["0.0.0.0:5", "[1-ff00:0:110,10.0.0.1]:0", "[1-ff00:0:110,0.0.0.0]:5"] {
+            book.add(nobody.parse::<Endpoint>().unwrap(), Source::User);
+        }
         assert!(book.is_empty());
+    }
+
+    #[test]
+    fn hosts_numbered_alike_in_two_networks_are_two() {
+        let (mut book, now) = (PeerBook::new(), Instant::now());
+        let known = ["10.0.0.1:5", "[1-ff00:0:110,10.0.0.1]:5", "[2-ff00:0:210,10.0.0.1]:5"];
+        let known = known.map(|text| text.parse::<Endpoint>().unwrap());
+        for address in known.into_iter().chain(known) {
+            book.add(address, Source::Tracker);
+        }
+        book.forget(known[1]);
+        assert_eq!([book.next(now), book.next(now), book.next(now)], [Some(known[0]), Some(known[2]), None]);
     }
 }

@@ -26,7 +26,14 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
     let scion = session.scion.as_ref().and_then(|net| net.endpoint.local().as_scion());
     let seed = session.config.seed ^ torrent.borrow().id.0;
     let hashes = torrent.borrow().hashes;
-    let config = AnnouncerConfig { hashes, peer_id: session.peer_id, port, scion, key: seed as u32, seed };
+    let config = AnnouncerConfig {
+        hashes,
+        peer_id: session.peer_id,
+        port,
+        scion: scion.map(|address| vec![address]),
+        key: seed as u32,
+        seed,
+    };
     let mut announcer = Announcer::new(config, &tiers, Instant::now());
     // At most one announce an info-hash is under way.
     let (outcomes, mut outcome) = unbounded_channel::<(Action, Result<AnnounceReply, TrackerError>)>();

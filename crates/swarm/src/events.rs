@@ -1,8 +1,7 @@
 //! What a session tells its owner.
 
-use anabranch_paths::Endpoint;
-
 use anabranch_content::info::InfoHashes;
+use anabranch_paths::Endpoint;
 
 /// A content's number within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

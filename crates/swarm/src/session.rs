@@ -574,6 +574,7 @@ impl Shared {
         TorrentConfig {
             peer_id: self.peer_id,
             listen_port: self.listening.first().map(SocketAddr::port),
+            scion_port: self.scion.as_ref().map(|net| net.endpoint.local().socket_addr().port()),
             client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
             order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
             strategy: self.config.strategy,

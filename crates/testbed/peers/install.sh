@@ -1,6 +1,9 @@
 #!/bin/sh
-# Installs what the tests need and is not there yet: Debian packages, and libtorrent for Python in .deps/venv.
-# Quick when everything is there. `install.sh rqbit` builds rqbit into .deps/rqbit instead (minutes).
+# Installs what the tests need and is not there yet: Debian packages, libtorrent for Python in .deps/venv, and a SCION end
+# host of Anapaya's crates in .deps/sciparse-host. Quick when everything is there. Instead of that (minutes each):
+#   install.sh rqbit         builds rqbit into .deps/rqbit
+#   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
+#   install.sh pocketscion   installs what interop/pocketscion takes to build
 set -eu
 cd "$(dirname "$0")/../../.."
 
@@ -15,15 +18,54 @@ as_root() {
     fi
 }
 
-if [ "${1:-}" = rqbit ]; then
-    [ -x .deps/rqbit/bin/rqbit ] || cargo install rqbit --version 9.1.0 --locked --root .deps/rqbit
-    exit
-fi
-
 packages=
 need() { # PROGRAM PACKAGE
     command -v "$1" >/dev/null || packages="$packages $2"
 }
+
+install_packages() {
+    [ -n "$packages" ] || return 0
+    command -v apt-get >/dev/null || {
+        echo "The tests need these (names of Debian packages):$packages" >&2
+        exit 1
+    }
+    # RUNLEVEL=1 keeps the package scripts from starting transmission as a service.
+    # shellcheck disable=SC2086
+    install="env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends $packages"
+    # The package lists may be missing or stale: refresh them only then.
+    as_root $install || { as_root apt-get update -q && as_root $install; }
+}
+
+case "${1:-}" in
+rqbit)
+    [ -x .deps/rqbit/bin/rqbit ] || cargo install rqbit --version 9.1.0 --locked --root .deps/rqbit
+    exit
+    ;;
+jpan)
+    need mvn maven
+    need javac default-jdk-headless
+    install_packages
+    peer=crates/testbed/peers/jpan
+    [ .deps/jpan/peer.jar -nt $peer/src/main/java/Peer.java ] && [ .deps/jpan/peer.jar -nt $peer/pom.xml ] && exit
+    out=$PWD/.deps/jpan
+    mvn -B -q -f $peer/pom.xml -Doutput="$out" package dependency:copy-dependencies -DoutputDirectory="$out/lib" || {
+        echo "The JPAN peer was not built. Maven takes JPAN (org.scion:jpan, the version in $peer/pom.xml) from Maven" \
+            "Central. Where that is not reachable or does not have it, install it into the local repository first:" \
+            "\`mvn install\` in a checkout of JPAN of that version." >&2
+        exit 1
+    }
+    exit
+    ;;
+pocketscion)
+    need cmake cmake
+    need c++ g++
+    # BoringSSL's bindings are made with libclang, which comes without a program.
+    ls /usr/lib/llvm-*/lib/libclang.so* >/dev/null 2>&1 || packages="$packages libclang-dev"
+    install_packages
+    exit
+    ;;
+esac
+
 need aria2c aria2
 need transmission-daemon transmission-daemon
 need transmission-remote transmission-cli
@@ -36,17 +78,7 @@ if command -v python3 >/dev/null && ! python3 -c 'import ensurepip' 2>/dev/null;
     packages="$packages python3-venv"
 fi
 
-if [ -n "$packages" ]; then
-    command -v apt-get >/dev/null || {
-        echo "The tests need these (names of Debian packages):$packages" >&2
-        exit 1
-    }
-    # RUNLEVEL=1 keeps the package scripts from starting transmission as a service.
-    # shellcheck disable=SC2086
-    install="env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends $packages"
-    # The package lists may be missing or stale: refresh them only then.
-    as_root $install || { as_root apt-get update -q && as_root $install; }
-fi
+install_packages
 
 venv=.deps/venv
 installed() { "$venv/bin/python" -c 'import libtorrent, sys; sys.exit(not libtorrent.version.startswith("2.1."))' 2>/dev/null; }
@@ -55,3 +87,5 @@ if ! installed; then
     "$venv/bin/pip" install --quiet --disable-pip-version-check 'libtorrent==2.1.*'
     installed
 fi
+
+cargo build --quiet --locked --manifest-path interop/sciparse-host/Cargo.toml --target-dir .deps/sciparse-host

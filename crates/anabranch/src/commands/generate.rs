@@ -20,13 +20,8 @@ pub fn completions(flags: &CompletionsFlags) -> Result<Code, Failure> {
 pub fn man(flags: &ManFlags) -> Result<Code, Failure> {
     let mut root = command();
     root.build();
-    let mut pages = vec![(root.get_name().to_owned(), render(root.clone())?)];
-    for sub in root.get_subcommands().filter(|sub| sub.get_name() != "help") {
-        let name = format!("anabranch-{}", sub.get_name());
-        // A page's title wants a name that lives as long as the program; there are ten.
-        let sub = sub.clone().name(name.clone()).display_name(name.clone());
-        pages.push((name, render(sub)?));
-    }
+    let mut pages = Vec::new();
+    add_pages(&root, root.get_name().to_owned(), &mut pages)?;
     match &flags.dir {
         None => output::raw(&pages.into_iter().flat_map(|(_, page)| page).collect::<Vec<u8>>())?,
         Some(dir) => {
@@ -38,6 +33,14 @@ pub fn man(flags: &ManFlags) -> Result<Code, Failure> {
         }
     }
     Ok(Code::Success)
+}
+
+/// The page of a command, and those of the commands below it: `net up` is `anabranch-net-up`.
+fn add_pages(command: &clap::Command, name: String, pages: &mut Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+    let titled = command.clone().name(name.clone()).display_name(name.clone());
+    pages.push((name.clone(), render(titled)?));
+    let below = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    below.into_iter().try_for_each(|sub| add_pages(sub, format!("{name}-{}", sub.get_name()), pages))
 }
 
 fn render(command: clap::Command) -> Result<Vec<u8>, Failure> {

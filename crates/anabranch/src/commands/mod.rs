@@ -3,6 +3,9 @@
 pub mod create;
 pub mod generate;
 pub mod get;
+pub mod net;
+pub mod paths;
+pub mod ping;
 pub mod share;
 pub mod show;
 pub mod tracker;

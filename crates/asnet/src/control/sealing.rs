@@ -11,6 +11,7 @@ use anabranch_scion_wire::segment::{AsEntry, HopField, PEER_ENTRIES_MAX, PeerEnt
 use super::beaconing::Course;
 use super::keys::Keys;
 use super::limits::{CLAIMED_INTERFACES_MAX, RENEWAL_MAX, RENEWALS_PER_LIFETIME};
+use crate::link::RATE_BPS_MAX;
 use crate::topology::{As, AsInterface, Link, Neighbour, Topology};
 
 /// When the segments of one renewal begin and end.
@@ -119,7 +120,8 @@ fn mtu(link: &Link) -> u16 {
     link.shapes[0].mtu.min(link.shapes[1].mtu)
 }
 
-/// What the AS says of its links, the worse of both directions, and of its insides: on one machine they take no time.
+/// What the AS says of its links, the worse of both directions, and of its insides: on one machine they take no time, and
+/// hold up nothing that a link lets through.
 fn claims(topology: &Topology, each: &As, ingress: Option<&AsInterface>, egress: Option<&AsInterface>) -> StaticInfo {
     let mut info = StaticInfo::default();
     let is_small = each.interfaces.len() <= CLAIMED_INTERFACES_MAX;
@@ -129,6 +131,7 @@ fn claims(topology: &Topology, each: &As, ingress: Option<&AsInterface>, egress:
         let is_peer = interface.neighbour == Neighbour::Peer;
         if egress.is_some() && !is_egress && (on_segment || is_peer || is_small) {
             info.latency_intra.insert(interface.id, Duration::ZERO);
+            info.bandwidth_intra_kbps.insert(interface.id, RATE_BPS_MAX / 1000);
         }
         if on_segment || is_peer {
             let [there, back] = topology.links()[interface.link].shapes;

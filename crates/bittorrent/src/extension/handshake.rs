@@ -135,6 +135,9 @@ pub struct ExtensionHandshake {
     /// `ab_block`, ours alone: the most bytes that one request to the sender may ask for, between one block and
     /// [`BLOCK_LEN_MAX`]. Peers that do not say it take one block at most.
     pub block_len_max: Option<u32>,
+    /// `ab_scion`, ours alone: the sender takes SCION addresses in peer exchange, and listens on this UDP port of its host
+    /// over SCION; 0 where it does not listen.
+    pub scion_port: Option<u16>,
 }
 
 impl ExtensionHandshake {
@@ -163,6 +166,7 @@ impl ExtensionHandshake {
             ("upload_only", self.upload_only.map(u64::from)),
             ("complete_ago", self.complete_ago_secs),
             ("ab_block", self.block_len_max.map(u64::from)),
+            ("ab_scion", self.scion_port.map(u64::from)),
         ];
         for (key, number) in numbers {
             if let Some(number) = number.and_then(|number| i64::try_from(number).ok()) {
@@ -198,6 +202,7 @@ impl ExtensionHandshake {
             upload_only: number("upload_only").map(|flag| flag != 0),
             complete_ago_secs: number("complete_ago"),
             block_len_max: number("ab_block").map(|len| len.clamp(BLOCK_LEN.into(), BLOCK_LEN_MAX.into()) as u32),
+            scion_port: number("ab_scion").and_then(|port| u16::try_from(port).ok()),
         })
     }
 }
@@ -242,6 +247,14 @@ mod tests {
     }
 
     #[test]
+    fn our_scion_port_is_a_port() {
+        for (said, taken) in [(0, Some(0)), (65535, Some(65535)), (65536, None), (-1, None)] {
+            let payload = DictBuilder::new().int("ab_scion", said).encode();
+            assert_eq!(ExtensionHandshake::parse(&payload).unwrap().scion_port, taken);
+        }
+    }
+
+    #[test]
     fn later_handshakes_add_and_switch_off() {
         let mut ids = ExtensionIds::OURS;
         let later = ExtensionHandshake::parse(b"d1:md6:ut_pexi0e11:upload_onlyi9eee").unwrap().ids;
@@ -267,12 +280,12 @@ mod tests {
             listen_port in proptest::option::of(1u16..), request_queue_len: Option<u32>,
             your_ip: Option<IpAddr>, ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>,
             sizes: [Option<u32>; 2], upload_only: Option<bool>,
-            block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX),
+            block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX), scion_port: Option<u16>,
         ) {
             let [metadata_size, complete_ago_secs] = sizes.map(|size| size.map(u64::from));
             let handshake = ExtensionHandshake {
                 ids: ExtensionIds { ids }, client, listen_port, request_queue_len, your_ip, ipv4, ipv6,
-                metadata_size, upload_only, complete_ago_secs, block_len_max,
+                metadata_size, upload_only, complete_ago_secs, block_len_max, scion_port,
             };
             prop_assert_eq!(ExtensionHandshake::parse(&handshake.encode()), Ok(handshake));
         }

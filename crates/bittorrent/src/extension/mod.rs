@@ -3,7 +3,7 @@
 //! | name | what | specification |
 //! | --- | --- | --- |
 //! | `ut_metadata` | the info dictionary, to and from peers | BEP 9: [`MetadataMessage`], [`MetadataFetch`], [`MetadataServe`] |
-//! | `ut_pex` | addresses of other peers | BEP 11: [`PexMessage`], [`PexState`] |
+//! | `ut_pex` | addresses of other peers, IP and SCION | BEP 11, docs/protocol.md: [`PexMessage`], [`PexState`] |
 //! | `upload_only` | a peer stops asking for blocks | BEP 21: [`encode_upload_only`], [`parse_upload_only`] |
 //! | `lt_donthave` | a piece was lost | BEP 54: [`encode_dont_have`], [`parse_dont_have`] |
 //!
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 20] = [
+    const KEYS: [&str; 24] = [
         "m",
         "v",
         "p",
@@ -162,5 +162,9 @@ mod tests {
         "added6.f",
         "dropped",
         "dropped6",
+        "ab_added",
+        "ab_added.f",
+        "ab_dropped",
+        "ab_scion",
     ];
 }

@@ -1,19 +1,18 @@
 //! Peer exchange (BEP 11, "ut_pex"): addresses of peers, told to peers.
 //!
-//! Peers of SCION are told under keys of our own, `added.scion`, `added.scion.f` and `dropped.scion`, which others leave
-//! unread.
+//! SCION addresses have keys of our own beside BEP 11's: `ab_added`, `ab_added.f` and `ab_dropped`, which mean the same and
+//! hold our compact form. They are for peers that said `ab_scion` in their extension handshake; others would leave the keys.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
-use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_paths::Endpoint;
 
 use super::ExtensionError;
 use crate::compact::{pack, pack_scion, unpack_scion, unpack_v4, unpack_v6};
 
-/// Peers in one message, for those that came and those that went each, both families together (BEP 11).
+/// Peers in one message, for those that came and those that went each, IPv4, IPv6 and SCION together (BEP 11).
 pub const PEX_PEERS_MAX: usize = 50;
 
 /// Peers taken from one message, each of came and went: BEP 11 lets the first message be longer, and old clients send
@@ -72,28 +71,36 @@ pub struct PexMessage {
 impl PexMessage {
     /// The extended message's payload.
     pub fn encode(&self) -> Vec<u8> {
-        let (mut added, mut dropped) = (Lists::default(), Lists::default());
-        self.added.iter().for_each(|(address, flags)| added.push(*address, flags.0));
-        self.dropped.iter().for_each(|address| dropped.push(*address, 0));
+        let mut added: [Vec<u8>; FAMILIES] = Default::default();
+        let (mut flags, mut dropped) = (added.clone(), added.clone());
+        for (address, peer_flags) in &self.added {
+            put(address, &mut added);
+            flags[family(address)].push(peer_flags.0);
+        }
+        self.dropped.iter().for_each(|address| put(address, &mut dropped));
+        let [[added, added6, ab_added], [flags, flags6, ab_flags], [dropped, dropped6, ab_dropped]] =
+            [added, flags, dropped];
         let mut dict = DictBuilder::new();
-        dict.bytes("added", added.v4).bytes("added.f", added.v4_flags).bytes("dropped", dropped.v4);
-        if !added.v6.is_empty() {
-            dict.bytes("added6", added.v6).bytes("added6.f", added.v6_flags);
-        }
-        if !dropped.v6.is_empty() {
-            dict.bytes("dropped6", dropped.v6);
-        }
-        if !added.scion.is_empty() {
-            dict.bytes("added.scion", added.scion).bytes("added.scion.f", added.scion_flags);
-        }
-        if !dropped.scion.is_empty() {
-            dict.bytes("dropped.scion", dropped.scion);
+        dict.bytes("added", added).bytes("added.f", flags).bytes("dropped", dropped);
+        let others = [
+            ("added6", added6),
+            ("added6.f", flags6),
+            ("dropped6", dropped6),
+            ("ab_added", ab_added),
+            ("ab_added.f", ab_flags),
+            ("ab_dropped", ab_dropped),
+        ];
+        for (key, list) in others {
+            if !list.is_empty() {
+                dict.bytes(key, list);
+            }
         }
         dict.encode()
     }
 
-    /// Reads a payload: IPv4 peers first, at most [`PEX_RECEIVED_MAX`] of each list, without those of port 0. Lists of
-    /// the wrong type count as left out.
+    /// Reads a payload: IPv4 peers first, then IPv6 and SCION, at most [`PEX_RECEIVED_MAX`] of those that came and those
+    /// that went, without those of port 0. Lists of the wrong type count as left out; one of SCION addresses is read up to
+    /// the first that is broken.
     ///
     /// # Errors
     /// Where the payload is no bencoded dictionary.
@@ -104,21 +111,14 @@ impl PexMessage {
         if !dict.is_dict() {
             return Err(ExtensionError::Field { message: MESSAGE, field: "dictionary" });
         }
-        let [added, flags, added6, flags6, dropped, dropped6] =
-            ["added", "added.f", "added6", "added6.f", "dropped", "dropped6"].map(|key| list(dict, key));
-        let [added_scion, flags_scion, dropped_scion] =
-            ["added.scion", "added.scion.f", "dropped.scion"].map(|key| list(dict, key));
-        let ip = |address: SocketAddr| Some(Endpoint::from(address));
-        let scion = |address: Option<ScionAddr>| address.map(Endpoint::Scion);
-        let added = with_flags(unpack_v4(added).map(ip), flags)
-            .chain(with_flags(unpack_v6(added6).map(ip), flags6))
-            .chain(with_flags(unpack_scion(added_scion).map(scion), flags_scion));
-        let dropped =
-            unpack_v4(dropped).map(ip).chain(unpack_v6(dropped6).map(ip)).chain(unpack_scion(dropped_scion).map(scion));
+        let lists = |keys: [&str; FAMILIES]| endpoints(keys.map(|key| list(dict, key)));
+        let flags = ["added.f", "added6.f", "ab_added.f"].map(|key| list(dict, key));
+        let added = with_flags(lists(["added", "added6", "ab_added"]), flags);
+        let dropped = lists(["dropped", "dropped6", "ab_dropped"]);
         let has_port = |address: &Endpoint| address.socket_addr().port() != 0;
         Ok(Self {
             added: added.filter(|(address, _)| has_port(address)).take(PEX_RECEIVED_MAX).collect(),
-            dropped: dropped.flatten().filter(has_port).take(PEX_RECEIVED_MAX).collect(),
+            dropped: dropped.filter(has_port).take(PEX_RECEIVED_MAX).collect(),
         })
     }
 }
@@ -178,55 +178,49 @@ fn list<'t>(dict: Value<'t>, key: &str) -> &'t [u8] {
     dict.get(key).and_then(|list| list.as_bytes()).unwrap_or_default()
 }
 
-/// Peers with their flags; none where the list of flags is shorter. An address that is none keeps its place until then.
-fn with_flags<'a>(
-    peers: impl Iterator<Item = Option<Endpoint>> + 'a,
-    flags: &'a [u8],
-) -> impl Iterator<Item = (Endpoint, PexFlags)> + 'a {
-    let flagged = peers.zip(flags.iter().copied().chain(std::iter::repeat(0)));
-    flagged.filter_map(|(address, flags)| Some((address?, PexFlags(flags))))
-}
+/// IPv4, IPv6, SCION.
+const FAMILIES: usize = 3;
 
-/// Addresses by their kind, as they stand in a message.
-#[derive(Default)]
-struct Lists {
-    v4: Vec<u8>,
-    v4_flags: Vec<u8>,
-    v6: Vec<u8>,
-    v6_flags: Vec<u8>,
-    scion: Vec<u8>,
-    scion_flags: Vec<u8>,
-}
-
-impl Lists {
-    fn push(&mut self, address: Endpoint, flags: u8) {
-        match address {
-            Endpoint::Ip(address) if address.is_ipv4() => {
-                pack(address, &mut self.v4);
-                self.v4_flags.push(flags);
-            }
-            Endpoint::Ip(address) => {
-                pack(address, &mut self.v6);
-                self.v6_flags.push(flags);
-            }
-            Endpoint::Scion(address) => {
-                pack_scion(address, &mut self.scion);
-                self.scion_flags.push(flags);
-            }
-        }
+fn family(address: &Endpoint) -> usize {
+    match address {
+        Endpoint::Ip(address) => usize::from(address.is_ipv6()),
+        Endpoint::Scion(_) => 2,
     }
+}
+
+/// Appends `address` to the list of its family.
+fn put(address: &Endpoint, lists: &mut [Vec<u8>; FAMILIES]) {
+    let list = &mut lists[family(address)];
+    match address {
+        Endpoint::Ip(address) => pack(*address, list),
+        Endpoint::Scion(address) => pack_scion(address, list),
+    }
+}
+
+/// The addresses in one list of each family.
+fn endpoints([v4, v6, scion]: [&[u8]; FAMILIES]) -> impl Iterator<Item = Endpoint> + '_ {
+    let ip = unpack_v4(v4).chain(unpack_v6(v6)).map(Endpoint::from);
+    ip.chain(unpack_scion(scion).map(Endpoint::Scion))
+}
+
+/// Peers with their flags by family; none where the list of flags is shorter.
+fn with_flags<'a>(
+    peers: impl Iterator<Item = Endpoint> + 'a,
+    flags: [&'a [u8]; FAMILIES],
+) -> impl Iterator<Item = (Endpoint, PexFlags)> + 'a {
+    let mut flags = flags.map(|list| list.iter());
+    peers.map(move |address| (address, PexFlags(flags[family(&address)].next().copied().unwrap_or(0))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_paths::IsdAs;
+    use anabranch_paths::{IsdAs, ScionAddr};
     use proptest::prelude::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
     fn peers(ports: std::ops::Range<u16>) -> Vec<(Endpoint, PexFlags)> {
-        let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into();
-        ports.map(|port| (address(port), PexFlags::default())).collect()
+        ports.map(|port| (Endpoint::Ip((Ipv4Addr::LOCALHOST, port).into()), PexFlags::default())).collect()
     }
 
     #[test]
@@ -280,24 +274,80 @@ mod tests {
         }
     }
 
+    #[test]
+    fn scion_peers_are_in_keys_of_our_own() {
+        let peer: Endpoint = "[1-ff00:0:110,10.1.2.3]:6881".parse().unwrap();
+        let message = PexMessage { added: vec![(peer, PexFlags::REACHABLE)], dropped: vec![peer] };
+        let compact = b"\x00\x01\xff\x00\x00\x00\x01\x10\x04\x0a\x01\x02\x03\x1a\xe1";
+        let expected = [
+            &b"d8:ab_added15:"[..],
+            compact,
+            b"10:ab_added.f1:\x1010:ab_dropped15:",
+            compact,
+            b"5:added0:7:added.f0:7:dropped0:e",
+        ]
+        .concat();
+        assert_eq!(message.encode(), expected);
+        assert_eq!(PexMessage::parse(&expected), Ok(message));
+    }
+
+    #[test]
+    fn a_broken_scion_peer_ends_its_list_only() {
+        let mut list = Vec::new();
+        put_all(["[1-ff00:0:110,10.0.0.1]:1", "[1-ff00:0:110,10.0.0.2]:0", "[1-ff00:0:110,::1]:3"], &mut list);
+        list.extend_from_slice(&[0, 1, 0xff, 0, 0, 0, 1, 0x10, 5, 1, 2, 3, 4, 5, 0, 9]);
+        put_all(["[1-ff00:0:110,10.0.0.4]:4"], &mut list);
+        let mut dict = DictBuilder::new();
+        dict.bytes("added", [10, 0, 0, 9, 0, 9])
+            .bytes("added.f", [1])
+            .bytes("ab_added", list)
+            .bytes("ab_added.f", [2, 4]);
+        let read: Vec<String> = PexMessage::parse(&dict.encode())
+            .unwrap()
+            .added
+            .iter()
+            .map(|(address, flags)| format!("{address} {}", flags.0))
+            .collect();
+        assert_eq!(read, ["10.0.0.9:9 1", "[1-ff00:0:110,10.0.0.1]:1 2", "[1-ff00:0:110,::1]:3 0"]);
+    }
+
+    fn put_all<const N: usize>(texts: [&str; N], list: &mut Vec<u8>) {
+        texts.iter().for_each(|text| pack_scion(&text.parse().unwrap(), list));
+    }
+
+    #[test]
+    fn long_lists_of_scion_are_cut() {
+        let scion = |port| Endpoint::Scion(ScionAddr::new(IsdAs::from_u64(1 << 48 | 7), ([10, 0, 0, 1], port).into()));
+        let all = |count| (1..=count).map(|port| (scion(port), PexFlags::default())).collect();
+        for count in [PEX_RECEIVED_MAX, PEX_RECEIVED_MAX + 1] {
+            let message = PexMessage { added: all(count as u16), dropped: vec![] };
+            assert_eq!(PexMessage::parse(&message.encode()).unwrap().added.len(), PEX_RECEIVED_MAX);
+        }
+    }
+
+    fn address() -> impl Strategy<Value = (IpAddr, u16)> {
+        let v6 = any::<Ipv6Addr>().prop_filter("unmapped", |ip| ip.to_ipv4_mapped().is_none());
+        (prop_oneof![any::<Ipv4Addr>().prop_map(IpAddr::V4), v6.prop_map(IpAddr::V6)], 1u16..)
+    }
+
+    fn endpoint() -> impl Strategy<Value = Endpoint> {
+        let scion =
+            |(isd_as, address)| Endpoint::Scion(ScionAddr::new(IsdAs::from_u64(isd_as), SocketAddr::from(address)));
+        prop_oneof![
+            address().prop_map(|address| Endpoint::Ip(address.into())),
+            (any::<u64>(), address()).prop_map(scion),
+        ]
+    }
+
     proptest! {
         #[test]
         fn messages_round_trip(
-            v4: Vec<(Ipv4Addr, u16, u8)>, v6: Vec<(Ipv6Addr, u16, u8)>, scion: Vec<(u16, Ipv4Addr, u16, u8)>,
-            gone: Vec<(Ipv4Addr, u16)>,
+            added in prop::collection::vec((endpoint(), any::<u8>().prop_map(PexFlags)), 0..PEX_RECEIVED_MAX),
+            dropped in prop::collection::vec(endpoint(), 0..PEX_RECEIVED_MAX),
         ) {
-            let ip = |ip: std::net::IpAddr, port: u16| SocketAddr::new(ip, port.max(1));
-            let of_as = |isd: u16, host: Ipv4Addr, port: u16| {
-                Endpoint::Scion(ScionAddr::new(IsdAs::new(isd.max(1), 0x110).unwrap(), ip(host.into(), port)))
-            };
-            let v4 = v4.into_iter().map(|(host, port, flags)| (ip(host.into(), port).into(), PexFlags(flags)));
-            // None that is IPv4, mapped: it would come back as such.
-            let host6 = |host: Ipv6Addr| Ipv6Addr::from_bits(host.to_bits() | 1 << 127).into();
-            let v6 = v6.into_iter().map(|(host, port, flags)| (ip(host6(host), port).into(), PexFlags(flags)));
-            let scion = scion.into_iter().map(|(isd, host, port, flags)| (of_as(isd, host, port), PexFlags(flags)));
-            let dropped = gone.iter().map(|(host, port)| ip((*host).into(), *port).into());
-            let dropped = dropped.chain(gone.iter().map(|(host, port)| of_as(*port, *host, *port))).collect();
-            let message = PexMessage { added: v4.chain(v6).chain(scion).collect(), dropped };
+            let mut message = PexMessage { added, dropped };
+            message.added.sort_by_key(|(address, _)| family(address));
+            message.dropped.sort_by_key(family);
             prop_assert_eq!(PexMessage::parse(&message.encode()), Ok(message));
         }
     }

@@ -47,6 +47,9 @@ pub struct TorrentConfig {
     pub peer_id: [u8; 20],
     /// Where we listen, for the extension handshake's `p`; `None` when we do not.
     pub listen_port: Option<u16>,
+    /// Where we listen over SCION, for the extension handshake's `ab_scion`; 0 where we only dial over it, `None` where we
+    /// do not speak it and want no such addresses from peers.
+    pub scion_port: Option<u16>,
     /// Name and version for the extension handshake's `v`.
     pub client: String,
     /// Rarest first or in order.
@@ -69,6 +72,7 @@ impl Default for TorrentConfig {
         Self {
             peer_id: [0; 20],
             listen_port: None,
+            scion_port: None,
             client: String::new(),
             order: Order::default(),
             strategy: RequestStrategy::default(),

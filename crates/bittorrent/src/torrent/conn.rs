@@ -1,10 +1,11 @@
 //! State of one connection: what both sides have, want and owe.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, ScionAddr};
 
 use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
 use crate::PeerKey;
@@ -90,6 +91,8 @@ pub(super) struct Conn {
     pub request_len_max: u32,
     pub client: Option<String>,
     pub listen_port: Option<u16>,
+    /// What the peer said as `ab_scion`: it understands SCION addresses, and listens there unless it is 0.
+    pub scion_port: Option<u16>,
     /// Numbers under which the peer takes extended messages (BEP 10).
     pub extensions: ExtensionIds,
     pub pex: PexState,
@@ -164,6 +167,7 @@ impl Conn {
             request_len_max: anabranch_content::geometry::BLOCK_LEN,
             client: None,
             listen_port: None,
+            scion_port: None,
             extensions: ExtensionIds::default(),
             pex: PexState::default(),
             pex_next: now,
@@ -203,12 +207,17 @@ impl Conn {
         }
     }
 
-    /// Where the peer can be dialled: its own word for the port where we did not dial it. Over SCION, nodes call from where
-    /// they listen.
+    /// Where the peer can be dialled, over what it is connected by: its own word for the port where we did not dial it.
     pub fn listen_address(&self) -> Option<Endpoint> {
-        if self.outgoing || self.address.as_scion().is_some() {
+        if self.outgoing {
             return Some(self.address);
         }
-        self.listen_port.map(|port| std::net::SocketAddr::new(self.address.ip(), port).into())
+        match self.address {
+            Endpoint::Ip(address) => Some(SocketAddr::new(address.ip(), self.listen_port?).into()),
+            Endpoint::Scion(ScionAddr { isd_as, host }) => {
+                let port = self.scion_port.filter(|port| *port != 0)?;
+                Some(ScionAddr::new(isd_as, SocketAddr::new(host.ip(), port)).into())
+            }
+        }
     }
 }

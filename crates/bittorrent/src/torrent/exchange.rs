@@ -41,10 +41,11 @@ impl Torrent {
             client: Some(self.config.client.clone()),
             listen_port: self.config.listen_port,
             request_queue_len: Some(UPLOAD_QUEUE_MAX as u32),
-            your_ip: Some(conn.address.ip()),
+            your_ip: conn.address.as_ip().map(|address| address.ip()),
             metadata_size,
             upload_only: finished.then_some(true),
             block_len_max: Some(REQUEST_LEN_MAX),
+            scion_port: self.config.scion_port,
             ..ExtensionHandshake::default()
         };
         Message::Extended { id: HANDSHAKE_ID, payload: &handshake.encode() }.encode(&mut conn.out);
@@ -111,6 +112,7 @@ impl Torrent {
             conn.client = Some(client.clone());
         }
         conn.listen_port = handshake.listen_port.or(conn.listen_port);
+        conn.scion_port = handshake.scion_port.or(conn.scion_port);
         if let Some(reqq) = handshake.request_queue_len {
             conn.reqq = reqq.clamp(1, UPLOAD_QUEUE_MAX as u32);
         }
@@ -208,8 +210,11 @@ impl Torrent {
         let all: Vec<(ConnId, Endpoint, PexFlags)> =
             self.conns.iter().filter_map(|(id, conn)| Some((*id, conn.listen_address()?, flags_of(conn)))).collect();
         for id in ids {
-            let others: Vec<(Endpoint, PexFlags)> =
-                all.iter().filter(|(other, ..)| *other != id).map(|(_, address, flags)| (*address, *flags)).collect();
+            // Who did not say that it understands SCION addresses is told of none.
+            let scion = self.conns.get(&id).is_some_and(|conn| conn.scion_port.is_some());
+            let fits = |address: &Endpoint| scion || address.as_scion().is_none();
+            let others = all.iter().filter(|(other, address, _)| *other != id && fits(address));
+            let others: Vec<(Endpoint, PexFlags)> = others.map(|(_, address, flags)| (*address, *flags)).collect();
             self.send_peers(id, &others, now);
         }
     }
@@ -233,8 +238,9 @@ impl Torrent {
         let complete = self.is_complete();
         // Two peers that only upload have nothing to say to each other (BEP 21).
         let useful = |flags: &PexFlags| !(complete && flags.contains(PexFlags::UPLOAD_ONLY));
+        let scion = self.config.scion_port.is_some();
         let added = message.added.iter().filter(|(_, flags)| useful(flags)).map(|(address, _)| *address);
-        let added: Vec<Endpoint> = added.collect();
+        let added: Vec<Endpoint> = added.filter(|address| scion || address.as_scion().is_none()).collect();
         if !added.is_empty() {
             self.events.push_back(Event::Peers(added));
         }

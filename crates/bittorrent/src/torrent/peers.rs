@@ -13,12 +13,6 @@ pub(super) const BANS_MAX: usize = 4096;
 /// More than [`super::CONNECTIONS_MAX`], so that none that is there has to be forgotten.
 pub(super) const PEERS_MAX: usize = 8192;
 
-/// Hosts of two ASes may be numbered alike.
-fn same_host(one: Endpoint, other: Endpoint) -> bool {
-    let isd_as = |endpoint: Endpoint| endpoint.as_scion().map(|address| address.isd_as);
-    one.ip() == other.ip() && isd_as(one) == isd_as(other)
-}
-
 /// An address-level peer.
 pub(super) struct Peer {
     pub peer_id: [u8; 20],
@@ -38,7 +32,8 @@ pub(super) struct Ban {
 impl Torrent {
     /// The address-level peer behind an address and id: the same for all its connections.
     pub(super) fn peer_key(&mut self, address: Endpoint, peer_id: [u8; 20]) -> PeerKey {
-        let known = self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && same_host(peer.address, address));
+        let known =
+            self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && is_same_host(&peer.address, &address));
         if let Some((key, _)) = known {
             return *key;
         }
@@ -88,7 +83,7 @@ impl Torrent {
 
     pub(super) fn ban_reason(&self, address: Endpoint, peer_id: &[u8; 20]) -> Option<String> {
         let mut from_address = 0;
-        for ban in self.bans.iter().filter(|ban| same_host(ban.address, address)) {
+        for ban in self.bans.iter().filter(|ban| is_same_host(&ban.address, &address)) {
             if ban.address == address || ban.peer_id == *peer_id {
                 return Some(ban.reason.clone());
             }
@@ -97,4 +92,10 @@ impl Torrent {
         (from_address >= BANS_PER_ADDRESS && !address.ip().is_loopback())
             .then(|| format!("{from_address} peers at its address were banned"))
     }
+}
+
+/// Whether two addresses differ in nothing but the port. SCION hosts of two ASes may be numbered alike and are two.
+fn is_same_host(one: &Endpoint, other: &Endpoint) -> bool {
+    let isd_as = |endpoint: &Endpoint| endpoint.as_scion().map(|address| address.isd_as);
+    one.ip() == other.ip() && isd_as(one) == isd_as(other)
 }

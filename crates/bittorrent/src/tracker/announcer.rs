@@ -8,9 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use anabranch_paths::ScionAddr;
-
 use anabranch_content::info::InfoHashes;
+use anabranch_paths::ScionAddr;
 
 use super::{AnnounceReply, AnnounceRequest, Event, InfoHash, PeerId, Retry, TrackerUrl};
 
@@ -42,8 +41,8 @@ pub struct AnnouncerConfig {
     pub peer_id: PeerId,
     /// TCP port we listen on.
     pub port: u16,
-    /// Where we listen over SCION.
-    pub scion: Option<ScionAddr>,
+    /// Where we listen over SCION; empty where we only dial over it, `None` where we do not speak it.
+    pub scion: Option<Vec<ScionAddr>>,
     /// Same over address changes; random.
     pub key: u32,
     /// Decides the order within tiers and the jitter.
@@ -300,7 +299,6 @@ impl Announcer {
             info_hash: self.lanes[lane].info_hash,
             peer_id: self.config.peer_id,
             port: self.config.port,
-            scion: self.config.scion,
             uploaded_bytes: progress.uploaded_bytes,
             downloaded_bytes: progress.downloaded_bytes,
             left_bytes: progress.left_bytes,
@@ -308,6 +306,7 @@ impl Announcer {
             numwant: Some(peers_wanted.min(NUMWANT_MAX)),
             key: self.config.key,
             tracker_id: self.lanes[lane].states[tracker].tracker_id.clone(),
+            scion: self.config.scion.clone(),
         };
         Action { id, tracker: self.trackers[tracker].url.clone(), request }
     }

@@ -5,19 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_content::bencode::{self, Limits, Value};
-use anabranch_paths::Endpoint;
+use anabranch_paths::ScionAddr;
 
-use super::url::push_percent;
+use super::url::push_escaped;
 use super::{
     AnnounceReply, AnnounceRequest, Event, InfoHash, Refusal, ReplyError, Retry, SCRAPE_HASHES_MAX, ScrapeEntry,
-    TRACKER_ID_BYTES_MAX, TrackerUrl, clean_text, peers,
+    TRACKER_ID_BYTES_MAX, TrackerUrl, clean_text, peers, scion,
 };
 
 /// Largest body read. [`super::REPLY_PEERS_MAX`] peers in the long form of BEP 3 take about 180 KB.
 pub const BODY_BYTES_MAX: usize = 512 << 10;
-
-/// Peers of SCION in a reply: a key of our own (`docs/protocol.md`).
-pub(super) const SCION_PEERS_KEY: &str = "peers.scion";
 
 /// Path and query of an announce. The URL's own query stays in front.
 pub fn announce_target(url: &TrackerUrl, request: &AnnounceRequest) -> String {
@@ -41,9 +38,7 @@ pub fn announce_target(url: &TrackerUrl, request: &AnnounceRequest) -> String {
     if let Some(id) = &request.tracker_id {
         push_bytes(&mut out, "&trackerid=", id);
     }
-    if let Some(address) = request.scion {
-        push_bytes(&mut out, "&scion=", Endpoint::Scion(address).to_string().as_bytes());
-    }
+    scion::push_query(&mut out, request.scion.as_deref());
     out
 }
 
@@ -92,9 +87,12 @@ pub fn parse_announce_reply(body: &[u8]) -> Result<AnnounceReply, ReplyError> {
             let bytes = peers6.as_bytes().ok_or(ReplyError::Field("peers6"))?;
             peers::read_v6(bytes, "peers6", &mut reply.peers)?; // BEP 7
         }
-        if let Some(scion) = root.get(SCION_PEERS_KEY) {
-            let bytes = scion.as_bytes().ok_or(ReplyError::Field(SCION_PEERS_KEY))?;
-            peers::read_scion(bytes, SCION_PEERS_KEY, &mut reply.peers)?;
+        if let Some(peers) = root.get(scion::KEY) {
+            match (peers.as_bytes(), peers.as_list()) {
+                (Some(bytes), _) => peers::read_scion(bytes, scion::KEY, &mut reply.peers)?,
+                (None, Some(list)) => list.for_each(|peer| read_long_scion_peer(peer, &mut reply)),
+                (None, None) => return Err(ReplyError::Field(scion::KEY)),
+            }
         }
         Ok(reply)
     })
@@ -151,6 +149,17 @@ fn read_long_peer(peer: Value<'_>, reply: &mut AnnounceReply) {
     }
 }
 
+/// A SCION peer as a dictionary: its host as `ISD-AS,address`.
+fn read_long_scion_peer(peer: Value<'_>, reply: &mut AnnounceReply) {
+    let host = peer.get("ip").and_then(|ip| ip.as_str());
+    let port = peer.get("port").and_then(|port| u16::try_from(port.as_uint()?).ok());
+    if let (Some(host), Some(port)) = (host, port)
+        && let Ok(address) = format!("[{host}]:{port}").parse::<ScionAddr>()
+    {
+        peers::add(&mut reply.peers, address.into());
+    }
+}
+
 /// BEP 24: 4 or 16 bytes.
 fn read_ip(bytes: &[u8]) -> Option<IpAddr> {
     let v4 = || <[u8; 4]>::try_from(bytes).map(IpAddr::from);
@@ -162,15 +171,10 @@ fn saturate(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Appends `name` and the bytes, percent-encoded but for RFC 3986's unreserved characters.
+/// Appends `name` and the bytes, percent-encoded.
 fn push_bytes(out: &mut String, name: &str, bytes: &[u8]) {
     out.push_str(name);
-    for byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(*byte)),
-            other => push_percent(out, *other),
-        }
-    }
+    push_escaped(out, bytes);
 }
 
 #[cfg(test)]
@@ -192,12 +196,14 @@ mod tests {
             numwant: Some(4),
             key: 0xbeef,
             tracker_id: Some(b"i&d".to_vec()),
+            scion: Some(vec!["[1-ff00:0:110,::1]:6881".parse().unwrap()]),
             ..AnnounceRequest::new(info_hash, *b"-AN0100-0123456789ab", 6881, Event::Completed)
         };
         assert_eq!(
             announce_target(&url, &request),
             "/announce?passkey=x&info_hash=%00%20%FFaaaaaaaaaaaaaaaaa&peer_id=-AN0100-0123456789ab&port=6881\
-             &uploaded=1&downloaded=2&left=3&compact=1&key=0000BEEF&numwant=4&event=completed&trackerid=i%26d"
+             &uploaded=1&downloaded=2&left=3&compact=1&key=0000BEEF&numwant=4&event=completed&trackerid=i%26d\
+             &ab_scion=%5B1-ff00%3A0%3A110%2C%3A%3A1%5D%3A6881"
         );
     }
 
@@ -230,6 +236,22 @@ mod tests {
             d2:ip8:10.0.0.14:porti65536eeee";
         let peers = parse_announce_reply(body).unwrap().peers;
         assert_eq!(peers, ["10.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
+    }
+
+    #[test]
+    fn scion_peers_are_read_in_both_forms() {
+        let peer = "[1-ff00:0:110,10.1.2.3]:6881".parse().unwrap();
+        let compact = b"d8:ab_scion15:\x00\x01\xff\x00\x00\x00\x01\x10\x04\x0a\x01\x02\x03\x1a\xe18:intervali60ee";
+        assert_eq!(parse_announce_reply(compact).unwrap().peers, [peer]);
+        let long = b"d8:ab_sciond2:ip23:1-ff00:0:110,10.1.2.3";
+        assert!(parse_announce_reply(long).is_err());
+        let long =
+            b"d8:ab_scionld2:ip21:1-ff00:0:110,10.1.2.34:porti6881eed2:ip8:10.1.2.34:porti1eed2:ip1:x4:porti1eee\
+            8:intervali60ee";
+        assert_eq!(parse_announce_reply(long).unwrap().peers, [peer]);
+        let cut = parse_announce_reply(b"d8:ab_scion3:abc8:intervali60ee");
+        assert_eq!(cut, Err(ReplyError::Field("ab_scion")));
+        assert_eq!(parse_announce_reply(b"d8:ab_scioni1e8:intervali60ee"), Err(ReplyError::Field("ab_scion")));
     }
 
     #[test]
@@ -291,10 +313,10 @@ mod tests {
         }
 
         #[test]
-        fn no_bencoded_body_panics(values in proptest::collection::vec((0usize..10, "[ilde0-9:]{0,12}"), 0..8)) {
-            const KEYS: [&str; 10] = [
+        fn no_bencoded_body_panics(values in proptest::collection::vec((0usize..11, "[ilde0-9:]{0,12}"), 0..8)) {
+            const KEYS: [&str; 11] = [
                 "peers", "peers6", "interval", "failure reason", "retry in", "files", "external ip", "complete",
-                "tracker id", "min interval",
+                "tracker id", "min interval", "ab_scion",
             ];
             let entries = values.iter().map(|(key, value)| format!("{}:{}{value}", KEYS[*key].len(), KEYS[*key]));
             let body = format!("d{}e", entries.collect::<String>());

@@ -4,6 +4,9 @@
 //! tracker for what, and [`server`] keeps the swarm table of a tracker and answers requests. Sockets, name look-ups, TLS
 //! and retransmission belong to the driver: it carries out the announcer's actions and hands requests to the server core.
 //!
+//! SCION addresses are an addition of our own (docs/protocol.md): a client that speaks SCION says so, and only then is it
+//! told of peers there.
+//!
 //! Specifications: BEP 3 and 23 (HTTP), 7 (IPv6), 12 (tiers), 15 (UDP), 31 (retry), 41 (URL data), 48 (scrape).
 //!
 //! ```
@@ -25,6 +28,7 @@ use crate::text;
 pub mod announcer;
 pub mod http;
 mod peers;
+mod scion;
 pub mod server;
 pub mod udp;
 mod url;
@@ -39,6 +43,8 @@ pub const REPLY_PEERS_MAX: usize = 2000;
 pub const TEXT_CHARS_MAX: usize = 300;
 /// Bytes of a tracker id that we send back. Known trackers use under 40; ours to bound since it goes into every URL.
 pub const TRACKER_ID_BYTES_MAX: usize = 256;
+/// SCION addresses in one announce. A host is in one AS, rarely in two, and listens on a port or two.
+pub const SCION_ADDRESSES_MAX: usize = 4;
 /// Contents in one scrape (BEP 15: "up to about 74 torrents can be scraped at once").
 pub const SCRAPE_HASHES_MAX: usize = 74;
 
@@ -65,8 +71,6 @@ pub struct AnnounceRequest {
     pub peer_id: PeerId,
     /// TCP port we listen on.
     pub port: u16,
-    /// Where we listen over SCION; trackers other than ours leave it unread (HTTP only).
-    pub scion: Option<ScionAddr>,
     /// Bytes of content sent to peers since `started`.
     pub uploaded_bytes: u64,
     /// Bytes of content received from peers since `started`.
@@ -81,6 +85,9 @@ pub struct AnnounceRequest {
     pub key: u32,
     /// What the tracker gave as `tracker id` before (HTTP only).
     pub tracker_id: Option<Vec<u8>>,
+    /// Where we listen over SCION, at most [`SCION_ADDRESSES_MAX`], and the wish to be told of peers there. `None` says and
+    /// wishes nothing. Trackers of other makes leave it.
+    pub scion: Option<Vec<ScionAddr>>,
 }
 
 impl AnnounceRequest {
@@ -90,7 +97,6 @@ impl AnnounceRequest {
             info_hash,
             peer_id,
             port,
-            scion: None,
             uploaded_bytes: 0,
             downloaded_bytes: 0,
             left_bytes: 0,
@@ -98,6 +104,7 @@ impl AnnounceRequest {
             numwant: None,
             key: 0,
             tracker_id: None,
+            scion: None,
         }
     }
 }
@@ -109,7 +116,7 @@ pub struct AnnounceReply {
     pub interval: Option<Duration>,
     /// Never announce sooner than this (HTTP only).
     pub interval_min: Option<Duration>,
-    /// Peers, both families and SCION, without port 0 and unspecified addresses; at most [`REPLY_PEERS_MAX`].
+    /// Peers, all families, without port 0 and unspecified addresses; at most [`REPLY_PEERS_MAX`].
     pub peers: Vec<Endpoint>,
     /// Seeds in the swarm.
     pub complete: Option<u32>,

@@ -3,7 +3,7 @@
 use anabranch_paths::Endpoint;
 
 use super::{REPLY_PEERS_MAX, ReplyError};
-use crate::compact::{self, SCION_LEN, V4_LEN, V6_LEN};
+use crate::compact::{self, V4_LEN, V6_LEN, is_dialable};
 
 /// Adds the compact IPv4 peers in `bytes` to `peers`, up to [`REPLY_PEERS_MAX`] in all.
 pub(super) fn read_v4(bytes: &[u8], field: &'static str, peers: &mut Vec<Endpoint>) -> Result<(), ReplyError> {
@@ -19,17 +19,17 @@ pub(super) fn read_v6(bytes: &[u8], field: &'static str, peers: &mut Vec<Endpoin
     Ok(())
 }
 
-/// Adds the peers of SCION in `bytes` to `peers`, up to [`REPLY_PEERS_MAX`] in all.
-pub(super) fn read_scion(bytes: &[u8], field: &'static str, peers: &mut Vec<Endpoint>) -> Result<(), ReplyError> {
-    check_length(bytes, field, SCION_LEN)?;
-    compact::unpack_scion(bytes).flatten().for_each(|peer| add(peers, Endpoint::Scion(peer)));
-    Ok(())
+/// Adds the compact SCION peers in `bytes` to `peers`, up to [`REPLY_PEERS_MAX`] in all.
+pub(super) fn read_scion(mut bytes: &[u8], field: &'static str, peers: &mut Vec<Endpoint>) -> Result<(), ReplyError> {
+    while let Some(peer) = compact::take_scion(&mut bytes) {
+        add(peers, peer.into());
+    }
+    if bytes.is_empty() { Ok(()) } else { Err(ReplyError::Field(field)) }
 }
 
 /// Adds one peer unless nobody can be reached there or the list is full.
 pub(super) fn add(peers: &mut Vec<Endpoint>, peer: Endpoint) {
-    let (ip, port) = (peer.ip(), peer.socket_addr().port());
-    if port != 0 && !ip.is_unspecified() && !ip.is_multicast() && peers.len() < REPLY_PEERS_MAX {
+    if is_dialable(&peer) && peers.len() < REPLY_PEERS_MAX {
         peers.push(peer);
     }
 }
@@ -57,6 +57,17 @@ mod tests {
         let mut peers = Vec::new();
         read_v4(&[1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 80], "peers", &mut peers).unwrap();
         assert_eq!(peers, []);
+    }
+
+    #[test]
+    fn a_ragged_list_of_scion_is_named() {
+        let (mut bytes, mut peers) = (Vec::new(), Vec::new());
+        compact::pack_scion(&"[1-ff00:0:110,10.0.0.1]:6881".parse().unwrap(), &mut bytes);
+        compact::pack_scion(&"[1-ff00:0:110,10.0.0.1]:0".parse().unwrap(), &mut bytes);
+        read_scion(&bytes, "ab_scion", &mut peers).unwrap();
+        assert_eq!(peers, ["[1-ff00:0:110,10.0.0.1]:6881".parse().unwrap()]);
+        bytes.pop();
+        assert_eq!(read_scion(&bytes, "ab_scion", &mut peers), Err(ReplyError::Field("ab_scion")));
     }
 
     #[test]

@@ -7,16 +7,25 @@
 //!                                                                                    |3|transaction|text|
 //! ```
 //!
+//! A client that speaks SCION says so in its URL data (`ab_scion`, docs/protocol.md). Only such a client is answered with an
+//! action of our own, and only where there are SCION peers to tell:
+//!
+//! ```text
+//! server: |action 0x61620001|transaction|interval|leechers|seeders|count of IP peers 2|IP peers|SCION peers, 15 or 27 bytes each|
+//! ```
+//!
 //! Retransmission and the life of a connection id are the driver's; their times are named here.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use anabranch_paths::ScionAddr;
+
 use crate::compact;
 
 use super::{
     AnnounceReply, AnnounceRequest, Event, InfoHash, REPLY_PEERS_MAX, Refusal, ReplyError, Retry, SCRAPE_HASHES_MAX,
-    ScrapeEntry, clean_text, peers,
+    ScrapeEntry, clean_text, peers, scion,
 };
 
 /// First wait for an answer; the n-th is 2^n times as long (BEP 15, "Time outs").
@@ -38,10 +47,15 @@ const ACTION_CONNECT: u32 = 0;
 const ACTION_ANNOUNCE: u32 = 1;
 const ACTION_SCRAPE: u32 = 2;
 const ACTION_ERROR: u32 = 3;
+/// Our own: an announce's answer with SCION peers. "ab", 1.
+const ACTION_ANNOUNCE_SCION: u32 = 0x6162_0001;
 /// Connection id, action, transaction.
 const REQUEST_HEAD: usize = 16;
 const ANNOUNCE_REQUEST_BYTES: usize = 98;
-const ANNOUNCE_REPLY_HEAD: usize = 20;
+/// Bytes before the peers.
+pub(super) const ANNOUNCE_REPLY_HEAD: usize = 20;
+/// Bytes of the count before the IP peers, where SCION peers follow them.
+pub(super) const IP_COUNT_BYTES: usize = 2;
 const INFO_HASH_BYTES: usize = 20;
 const SCRAPE_ENTRY_BYTES: usize = 12;
 /// BEP 41, "option-types".
@@ -57,7 +71,8 @@ pub fn connect_request(transaction: u32) -> Vec<u8> {
     out
 }
 
-/// An announce. `target` is the URL's path and query; it is sent as URL data unless it is empty or `/` (BEP 41).
+/// An announce. `target` is the URL's path and query; it is sent as URL data unless it is empty or `/` (BEP 41). What the
+/// request says of SCION is put behind its query, if that fits.
 pub fn announce_request(connection: u64, transaction: u32, request: &AnnounceRequest, target: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(ANNOUNCE_REQUEST_BYTES + target.len() + 16);
     out.extend_from_slice(&connection.to_be_bytes());
@@ -74,6 +89,9 @@ pub fn announce_request(connection: u64, transaction: u32, request: &AnnounceReq
     // -1: the tracker's default.
     push_u32(&mut out, request.numwant.map_or(u32::MAX, |want| want.min(i32::MAX as u32)));
     out.extend_from_slice(&request.port.to_be_bytes());
+    let mut with_scion = target.to_owned();
+    scion::push_query(&mut with_scion, request.scion.as_deref());
+    let target = if with_scion.len() <= URL_DATA_BYTES_MAX { &with_scion } else { target };
     if !target.is_empty() && target != "/" {
         for part in target.as_bytes()[..target.len().min(URL_DATA_BYTES_MAX)].chunks(usize::from(u8::MAX)) {
             out.extend_from_slice(&[OPTION_URL_DATA, part.len() as u8]);
@@ -104,9 +122,11 @@ pub fn parse_connect_reply(bytes: &[u8], transaction: u32) -> Result<u64, ReplyE
     Ok(u64_at(bytes, 8))
 }
 
-/// An announce reply that came over IPv6 or IPv4: the family decides the form of its peers.
+/// An announce reply that came over IPv6 or IPv4: the family decides the form of its IP peers.
 pub fn parse_announce_reply(bytes: &[u8], transaction: u32, is_ipv6: bool) -> Result<AnnounceReply, ReplyError> {
-    check_reply(bytes, transaction, ACTION_ANNOUNCE, ANNOUNCE_REPLY_HEAD)?;
+    let has_scion = bytes.len() >= ANNOUNCE_REPLY_HEAD && u32_at(bytes, 0) == ACTION_ANNOUNCE_SCION;
+    let action = if has_scion { ACTION_ANNOUNCE_SCION } else { ACTION_ANNOUNCE };
+    check_reply(bytes, transaction, action, ANNOUNCE_REPLY_HEAD)?;
     let mut reply = AnnounceReply {
         interval: Some(Duration::from_secs(u64::from(u32_at(bytes, 8)))),
         incomplete: Some(u32_at(bytes, 12)),
@@ -114,11 +134,22 @@ pub fn parse_announce_reply(bytes: &[u8], transaction: u32, is_ipv6: bool) -> Re
         ..AnnounceReply::default()
     };
     let list = &bytes[ANNOUNCE_REPLY_HEAD..];
+    let (list, scion_list) = if has_scion { split_lists(list, is_ipv6)? } else { (list, &[][..]) };
     match is_ipv6 {
         true => peers::read_v6(list, "peers", &mut reply.peers)?,
         false => peers::read_v4(list, "peers", &mut reply.peers)?,
     }
+    peers::read_scion(scion_list, scion::KEY, &mut reply.peers)?;
     Ok(reply)
+}
+
+/// The IP peers and the SCION peers behind their count.
+fn split_lists(bytes: &[u8], is_ipv6: bool) -> Result<(&[u8], &[u8]), ReplyError> {
+    let short = |needed| ReplyError::Short { length: ANNOUNCE_REPLY_HEAD + bytes.len(), needed };
+    let (count, rest) = bytes.split_first_chunk().ok_or(short(ANNOUNCE_REPLY_HEAD + IP_COUNT_BYTES))?;
+    let unit = if is_ipv6 { compact::V6_LEN } else { compact::V4_LEN };
+    let len = usize::from(u16::from_be_bytes(*count)) * unit;
+    rest.split_at_checked(len).ok_or(short(ANNOUNCE_REPLY_HEAD + IP_COUNT_BYTES + len))
 }
 
 /// The entries of a scrape reply, in the order in which they were asked for. A tracker may answer for fewer.
@@ -193,9 +224,9 @@ pub fn parse_request(bytes: &[u8]) -> Result<Request, RequestError> {
         ACTION_CONNECT => Err(RequestError::Magic),
         ACTION_ANNOUNCE => {
             needs(ANNOUNCE_REQUEST_BYTES)?;
+            let url_data = read_options(&bytes[ANNOUNCE_REQUEST_BYTES..])?;
             let numwant = u32_at(bytes, 92);
             let request = AnnounceRequest {
-                scion: None,
                 info_hash: array_at(bytes, 16),
                 peer_id: array_at(bytes, 36),
                 downloaded_bytes: u64_at(bytes, 56),
@@ -206,9 +237,9 @@ pub fn parse_request(bytes: &[u8]) -> Result<Request, RequestError> {
                 numwant: (numwant <= i32::MAX as u32).then_some(numwant),
                 port: u16::from_be_bytes(array_at(bytes, 96)),
                 tracker_id: None,
+                scion: scion::read_url_data(&url_data),
             };
             let claimed_ip = Some(Ipv4Addr::from(u32_at(bytes, 84))).filter(|ip| !ip.is_unspecified());
-            let url_data = read_options(&bytes[ANNOUNCE_REQUEST_BYTES..])?;
             Ok(Request::Announce { connection, transaction, request: Box::new(request), claimed_ip, url_data })
         }
         ACTION_SCRAPE => {
@@ -227,19 +258,27 @@ pub fn connect_reply(transaction: u32, connection: u64) -> Vec<u8> {
     out
 }
 
-/// Answers an announce. All `peers` are of the family that the request came over.
+/// Answers an announce. All `peers` are of the family that the request came over. Who did not ask for SCION peers must get
+/// none: a reply with them is one that only our own kind understands.
 pub fn announce_reply(
     transaction: u32,
     interval: Duration,
     complete: u32,
     incomplete: u32,
     peers: &[SocketAddr],
+    scion_peers: &[ScionAddr],
 ) -> Vec<u8> {
-    let mut out = reply_head(ACTION_ANNOUNCE, transaction);
+    let action = if scion_peers.is_empty() { ACTION_ANNOUNCE } else { ACTION_ANNOUNCE_SCION };
+    let mut out = reply_head(action, transaction);
     push_u32(&mut out, u32::try_from(interval.as_secs()).unwrap_or(u32::MAX));
     push_u32(&mut out, incomplete);
     push_u32(&mut out, complete);
+    if !scion_peers.is_empty() {
+        // No datagram holds as many as 65,535.
+        out.extend_from_slice(&(peers.len() as u16).to_be_bytes());
+    }
     peers.iter().for_each(|peer| compact::pack(*peer, &mut out));
+    scion_peers.iter().for_each(|peer| compact::pack_scion(peer, &mut out));
     out
 }
 
@@ -389,11 +428,58 @@ mod tests {
     fn replies_of_both_families_read_back() {
         for peer in ["10.0.0.1:1", "[2001:db8::1]:2"] {
             let peers: Vec<SocketAddr> = vec![peer.parse().unwrap(); 3];
-            let bytes = announce_reply(8, Duration::from_secs(1800), 4, 5, &peers);
+            let bytes = announce_reply(8, Duration::from_secs(1800), 4, 5, &peers, &[]);
             let reply = parse_announce_reply(&bytes, 8, peers[0].is_ipv6()).unwrap();
-            let peers: Vec<_> = peers.into_iter().map(Into::into).collect();
-            assert_eq!((reply.complete, reply.incomplete, reply.peers), (Some(4), Some(5), peers));
+            assert_eq!(
+                (reply.complete, reply.incomplete, reply.peers),
+                (Some(4), Some(5), vec![peer.parse().unwrap(); 3])
+            );
             assert_eq!(reply.interval, Some(Duration::from_secs(1800)));
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_scion_rides_in_the_url_data() {
+        let scion = vec!["[1-ff00:0:110,10.0.0.1]:6881".parse().unwrap(), "[1-ff00:0:110,::1]:1".parse().unwrap()];
+        for (target, scion) in [("", vec![]), ("/", scion.clone()), ("/announce?key=1", scion.clone())] {
+            let request = AnnounceRequest { scion: Some(scion), ..request() };
+            let Ok(Request::Announce { request: read, url_data, .. }) =
+                parse_request(&announce_request(5, 6, &request, target))
+            else {
+                panic!("no announce")
+            };
+            assert_eq!(*read, request);
+            assert!(url_data.starts_with(target.as_bytes()), "{target}");
+        }
+        // A URL that leaves no room for it is sent as it is.
+        let mut parameters = String::new();
+        scion::push_query(&mut parameters, Some(&scion));
+        for (len, said) in
+            [(URL_DATA_BYTES_MAX - parameters.len(), true), (URL_DATA_BYTES_MAX - parameters.len() + 1, false)]
+        {
+            let request = AnnounceRequest { scion: Some(scion.clone()), ..request() };
+            let bytes = announce_request(5, 6, &request, &"k".repeat(len));
+            let Ok(Request::Announce { request: read, .. }) = parse_request(&bytes) else { panic!("no announce") };
+            assert_eq!(read.scion.is_some(), said, "{len}");
+        }
+    }
+
+    #[test]
+    fn replies_with_scion_peers_have_the_documented_bytes() {
+        let scion = ["[1-ff00:0:110,10.1.2.3]:6881".parse().unwrap()];
+        for peer in ["10.0.0.1:1", "[2001:db8::1]:2"] {
+            let peers: Vec<SocketAddr> = vec![peer.parse().unwrap(); 2];
+            let bytes = announce_reply(8, Duration::from_secs(1800), 4, 5, &peers, &scion);
+            assert_eq!((&bytes[..4], &bytes[20..22]), (&b"ab\x00\x01"[..], &[0, 2][..]));
+            let is_ipv6 = peers[0].is_ipv6();
+            let read: Vec<String> =
+                parse_announce_reply(&bytes, 8, is_ipv6).unwrap().peers.iter().map(ToString::to_string).collect();
+            assert_eq!(read, [peer, peer, "[1-ff00:0:110,10.1.2.3]:6881"]);
+            let fault = |len: usize| parse_announce_reply(&bytes[..len], 8, is_ipv6).unwrap_err();
+            assert!(matches!(fault(19), ReplyError::Action(_) | ReplyError::Short { .. }));
+            assert!(matches!(fault(21), ReplyError::Short { length: 21, needed: 22 }));
+            assert!(matches!(fault(23), ReplyError::Short { length: 23, .. }));
+            assert_eq!(fault(bytes.len() - 1), ReplyError::Field("ab_scion"));
         }
     }
 
@@ -442,7 +528,7 @@ mod tests {
         #[test]
         fn nothing_received_panics(
             head in proptest::collection::vec(any::<u8>(), 0..20),
-            action in 0u32..5,
+            action in prop_oneof![0u32..5, Just(ACTION_ANNOUNCE_SCION)],
             tail in proptest::collection::vec(any::<u8>(), 0..150),
         ) {
             let bytes = [&head[..], &action.to_be_bytes(), &tail].concat();

@@ -220,11 +220,32 @@ fn printable(text: &str) -> String {
 }
 
 /// `%xx`.
-pub(super) fn push_percent(out: &mut String, byte: u8) {
+fn push_percent(out: &mut String, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.push('%');
     out.push(char::from(DIGITS[usize::from(byte >> 4)]));
     out.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+/// Appends the bytes, percent-encoded but for RFC 3986's unreserved characters.
+pub(super) fn push_escaped(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(*byte)),
+            other => push_percent(out, *other),
+        }
+    }
+}
+
+/// Undoes percent-encoding. A `+` is a plus sign: hashes are no form data.
+pub(super) fn percent_decode(value: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(value.len());
+    let mut bytes = value.bytes();
+    while let Some(byte) = bytes.next() {
+        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
+        out.push(if byte == b'%' { (digit()? << 4 | digit()?) as u8 } else { byte });
+    }
+    Some(out)
 }
 
 #[cfg(test)]

@@ -59,12 +59,12 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use anabranch_paths::{ScionAddr, ScionPath};
-use anabranch_scion_wire::scmp::END_HOST_PORT;
 use anabranch_udp::{Message, Options};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub use self::core::Core;
+pub use anabranch_scion_wire::scmp::END_HOST_PORT;
 pub use counters::{Counters, Dropped};
 pub use inbound::{Data, Inbox};
 pub use outbound::{Cursor, Outbox, Transmit};

@@ -289,7 +289,7 @@ async fn lost_datagrams_are_sent_again_and_strange_ones_ignored() {
                     announces += 1;
                     assert_eq!(url_data, b"/announce?key=1");
                     if announces > 1 {
-                        let bytes = udp_form::announce_reply(transaction, Duration::from_secs(60), 1, 2, &[]);
+                        let bytes = udp_form::announce_reply(transaction, Duration::from_secs(60), 1, 2, &[], &[]);
                         socket.send_to(&bytes, from).await.unwrap();
                         return (connects, announces, connection);
                     }

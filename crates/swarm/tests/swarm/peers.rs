@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use anabranch_bittorrent::wire::{BlockRange, Message};
+use anabranch_paths::Endpoint;
 use tokio::time::{Duration, sleep};
 
 use crate::support::*;
@@ -225,7 +226,7 @@ fn a_liar_is_banned_and_the_honest_are_not() {
             }
         });
     });
-    let banned: HashSet<_> = told
+    let banned: HashSet<Endpoint> = told
         .events
         .iter()
         .filter_map(|event| match &event.kind {

@@ -7,6 +7,7 @@ pub mod anabranch;
 pub mod aria2;
 pub mod libtorrent;
 pub mod rqbit;
+pub mod scion;
 pub mod transmission;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};

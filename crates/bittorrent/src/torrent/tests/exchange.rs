@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anabranch_content::info::Version;
+use anabranch_paths::Endpoint;
 
 use super::lone::Lone;
 use super::sim::{Content, Sim};
@@ -10,6 +11,7 @@ use crate::extension::{
     Extension, ExtensionHandshake, METADATA_REQUEST_TIMEOUT, MetadataMessage, PEX_INTERVAL, PEX_RECEIVE_INTERVAL_MIN,
     PexFlags, PexMessage,
 };
+use crate::handshake::{Handshake, Reserved};
 use crate::torrent::config::BAD_EXTENSIONS_MAX;
 use crate::torrent::{Event, PeerMisbehaved};
 use crate::wire::Message;
@@ -162,7 +164,7 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
     assert_eq!(lone.sent_extended(id, Extension::Pex.our_id()).len(), 1);
 
     let news = |port: u16| PexMessage {
-        added: vec![(format!("192.0.2.1:{port}").parse().unwrap(), PexFlags::default())],
+        added: vec![(Endpoint::Ip(([192, 0, 2, 1], port).into()), PexFlags::default())],
         dropped: vec![],
     };
     lone.events();
@@ -172,6 +174,63 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
     lone.now += PEX_RECEIVE_INTERVAL_MIN;
     lone.extended(id, Extension::Pex, &news(3).encode()).unwrap();
     assert_eq!(lone.events().len(), 1);
+}
+
+#[test]
+fn scion_peers_are_told_to_those_who_said_that_they_take_them() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let dialled = "[1-ff00:0:110,10.0.0.1]:6881";
+    let (plain, ours) = (lone.join(), lone.join());
+    lone.try_join(dialled, 60, Reserved::OURS).unwrap();
+    lone.greet(plain, |_| {});
+    lone.greet(ours, |hello| hello.scion_port = Some(0));
+    lone.sent(plain);
+    lone.sent(ours);
+    lone.pass(MS);
+    let told = |lone: &mut Lone, id| {
+        let message = lone.sent_extended(id, Extension::Pex.our_id()).pop().unwrap();
+        let added = PexMessage::parse(&message).unwrap().added;
+        added.iter().map(|(address, _)| *address).filter(|address| address.as_scion().is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut lone, plain), []);
+    assert_eq!(told(&mut lone, ours), [dialled.parse().unwrap()]);
+}
+
+#[test]
+fn a_scion_peer_that_dialled_us_is_told_by_the_port_it_names() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let ours = lone.join();
+    lone.greet(ours, |hello| hello.scion_port = Some(9));
+    for (host, named) in [(1, Some(7000)), (2, Some(0)), (3, None)] {
+        let address: Endpoint = format!("[1-ff00:0:110,10.0.0.{host}]:40000").parse().unwrap();
+        let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [60 + host; 20] };
+        let id = lone.torrent.connected(address, false, &hello, lone.now).unwrap();
+        lone.greet(id, |hello| (hello.scion_port, hello.listen_port) = (named, Some(1)));
+    }
+    lone.sent(ours);
+    lone.pass(MS);
+    let message = lone.sent_extended(ours, Extension::Pex.our_id()).pop().unwrap();
+    let told = PexMessage::parse(&message).unwrap();
+    assert_eq!(told.added, [("[1-ff00:0:110,10.0.0.1]:7000".parse().unwrap(), PexFlags::default())]);
+}
+
+#[test]
+fn scion_peers_are_heard_by_those_who_speak_it() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let (ip, scion) = ("192.0.2.1:1".parse().unwrap(), "[1-ff00:0:110,10.0.0.1]:6881".parse().unwrap());
+    let news = PexMessage { added: [ip, scion].map(|peer| (peer, PexFlags::default())).to_vec(), dropped: vec![] };
+    for (speaks, heard) in [(None, vec![ip]), (Some(0), vec![ip, scion])] {
+        let mut lone = Lone::leecher(&content);
+        lone.torrent.config.scion_port = speaks;
+        let id = lone.join();
+        let hello = ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap();
+        assert_eq!(hello.scion_port, speaks);
+        lone.greet(id, |_| {});
+        lone.extended(id, Extension::Pex, &news.encode()).unwrap();
+        assert_eq!(lone.events(), [Event::Peers(heard)]);
+    }
 }
 
 #[test]

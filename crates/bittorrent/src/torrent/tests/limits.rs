@@ -17,7 +17,7 @@ fn hello(number: u32) -> Handshake {
 }
 
 fn address(number: u32) -> anabranch_paths::Endpoint {
-    std::net::SocketAddr::from((Ipv4Addr::from_bits(0x0a00_0000 + number), 1)).into()
+    anabranch_paths::Endpoint::Ip((Ipv4Addr::from_bits(0x0a00_0000 + number), 1).into())
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
+use anabranch_paths::Endpoint;
 
 use super::sim::Content;
 use crate::ConnId;
@@ -44,7 +45,7 @@ impl Lone {
 
     pub fn try_join(&mut self, address: &str, id: u8, reserved: Reserved) -> Result<ConnId, Refused> {
         let hello = Handshake { reserved, info_hash: [0; 20], peer_id: [id; 20] };
-        let address: anabranch_paths::Endpoint = address.parse().unwrap();
+        let address: Endpoint = address.parse().unwrap();
         self.torrent.connected(address, true, &hello, self.now)
     }
 

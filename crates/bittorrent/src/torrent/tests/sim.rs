@@ -202,7 +202,8 @@ impl Sim {
     }
 
     pub fn connect_with(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved) {
-        let address = |node: usize, port: u16| format!("10.0.{node}.1:{port}").parse().unwrap();
+        let address =
+            |node: usize, port: u16| format!("10.0.{node}.1:{port}").parse::<anabranch_paths::Endpoint>().unwrap();
         let info_hash = self.content.info.hashes.wire_hashes().next().unwrap();
         let mut ids = [ConnId(0); 2];
         for (at, (own, other)) in [(from, to), (to, from)].into_iter().enumerate() {

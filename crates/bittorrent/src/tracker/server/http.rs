@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use anabranch_content::bencode::{DictBuilder, ListBuilder};
-use anabranch_paths::{Endpoint, ScionAddr};
 
-use super::{Answer, Families, NUMWANT_CAP, Stats, Tracker};
+use anabranch_paths::Endpoint;
+
+use super::{Answer, Families, KnownPeer, Room, Stats, Tracker};
 use crate::compact;
-use crate::tracker::http::SCION_PEERS_KEY;
-use crate::tracker::{AnnounceRequest, Event, InfoHash, SCRAPE_HASHES_MAX};
+use crate::tracker::url::percent_decode;
+use crate::tracker::{AnnounceRequest, Event, InfoHash, SCRAPE_HASHES_MAX, scion};
 
 /// Longest request target read. A scrape of [`SCRAPE_HASHES_MAX`] contents takes 5.3 KB.
 pub const TARGET_BYTES_MAX: usize = 8 << 10;
@@ -66,7 +67,7 @@ impl Tracker {
 
     fn http_announce(&mut self, query: &str, source: IpAddr, now: Instant) -> Result<Vec<u8>, RequestError> {
         let Announce { request, claimed_ip, is_compact, has_peer_ids } = parse_announce(query)?;
-        let answer = self.announce(&request, source, claimed_ip, Families::Both, NUMWANT_CAP, now);
+        let answer = self.announce(&request, source, claimed_ip, Families::Both, Room::ANY, now);
         let mut dict = DictBuilder::new();
         dict.int("complete", answer.complete)
             .int("incomplete", answer.incomplete)
@@ -138,8 +139,8 @@ fn parse_announce(query: &str) -> Result<Announce, RequestError> {
                     _ => Event::None,
                 }
             }
-            "ip" => claimed_ip = decode(value).and_then(|ip| String::from_utf8(ip).ok()?.parse().ok()),
-            "scion" => rest.scion = decode(value).and_then(|text| read_scion(&text)),
+            "ip" => claimed_ip = percent_decode(value).and_then(|ip| String::from_utf8(ip).ok()?.parse().ok()),
+            scion::KEY => scion::take_value(&mut rest.scion, value).ok_or(RequestError::Field(scion::KEY))?,
             "compact" => is_compact = value != "0", // BEP 23
             "no_peer_id" => has_peer_ids = value == "0",
             _ => {}
@@ -155,12 +156,6 @@ fn parse_announce(query: &str) -> Result<Announce, RequestError> {
     Ok(Announce { request, claimed_ip, is_compact, has_peer_ids })
 }
 
-/// An address of SCION as it is written everywhere; one that is none counts as left out.
-fn read_scion(text: &[u8]) -> Option<ScionAddr> {
-    let address = std::str::from_utf8(text).ok()?.parse::<Endpoint>().ok()?.as_scion()?;
-    (address.host.port() != 0).then_some(address)
-}
-
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
@@ -170,51 +165,49 @@ fn number<T: std::str::FromStr>(value: &str, key: &'static str) -> Result<T, Req
 }
 
 fn twenty_bytes(value: &str, key: &'static str) -> Result<[u8; 20], RequestError> {
-    decode(value).and_then(|bytes| bytes.try_into().ok()).ok_or(RequestError::Field(key))
+    percent_decode(value).and_then(|bytes| bytes.try_into().ok()).ok_or(RequestError::Field(key))
 }
 
-/// Undoes percent-encoding. A `+` is a plus sign: hashes are no form data.
-fn decode(value: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(value.len());
-    let mut bytes = value.bytes();
-    while let Some(byte) = bytes.next() {
-        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
-        out.push(if byte == b'%' { (digit()? << 4 | digit()?) as u8 } else { byte });
-    }
-    Some(out)
-}
-
-/// BEP 23 and BEP 7.
+/// BEP 23, BEP 7, and our own key for SCION.
 fn put_compact(dict: &mut DictBuilder, answer: &Answer) {
-    let (mut peers, mut peers6, mut scion) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut peers, mut peers6, mut scion_peers) = (Vec::new(), Vec::new(), Vec::new());
     for peer in &answer.peers {
         match peer.addr {
             Endpoint::Ip(addr) => compact::pack(addr, if addr.is_ipv6() { &mut peers6 } else { &mut peers }),
-            Endpoint::Scion(addr) => compact::pack_scion(addr, &mut scion),
+            Endpoint::Scion(addr) => compact::pack_scion(&addr, &mut scion_peers),
         }
     }
     dict.bytes("peers", peers);
-    if !peers6.is_empty() {
-        dict.bytes("peers6", peers6);
-    }
-    if !scion.is_empty() {
-        dict.bytes(SCION_PEERS_KEY, scion);
+    for (key, list) in [("peers6", peers6), (scion::KEY, scion_peers)] {
+        if !list.is_empty() {
+            dict.bytes(key, list);
+        }
     }
 }
 
-/// BEP 3's dictionaries; both families fit in, SCION does not.
+/// BEP 3's dictionaries; both IP families fit in. SCION has its own list, with hosts as `ISD-AS,address`.
 fn put_long(dict: &mut DictBuilder, answer: &Answer, has_peer_ids: bool) {
-    let mut list = ListBuilder::new();
-    for peer in answer.peers.iter() {
-        let Some(addr) = peer.addr.as_ip() else { continue };
+    let (mut peers, mut scion_peers) = (ListBuilder::new(), ListBuilder::new());
+    for KnownPeer { addr, peer_id } in &answer.peers {
+        let ip = match addr.as_scion() {
+            Some(scion) => format!("{},{}", scion.isd_as, addr.ip()),
+            None => addr.ip().to_string(),
+        };
         let mut entry = DictBuilder::new();
-        entry.bytes("ip", addr.ip().to_string()).int("port", addr.port());
+        entry.bytes("ip", ip).int("port", addr.socket_addr().port());
         if has_peer_ids {
-            entry.bytes("peer id", peer.peer_id);
+            entry.bytes("peer id", peer_id);
         }
-        list.dict(&entry);
+        if addr.as_scion().is_some() {
+            scion_peers.dict(&entry)
+        } else {
+            peers.dict(&entry)
+        };
     }
-    dict.list("peers", &list);
+    dict.list("peers", &peers);
+    if !scion_peers.is_empty() {
+        dict.list(scion::KEY, &scion_peers);
+    }
 }
 
 fn seconds(duration: std::time::Duration) -> i64 {
@@ -239,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_target_panics(target in "/(announce|scrape|stats)\\?(info_hash|port|left|numwant|ip|[%a-f0-9=&+]){0,30}|\\PC*") {
+        fn no_target_panics(target in "/(announce|scrape|stats)\\?(info_hash|port|left|numwant|ip|ab_scion|[%a-f0-9=&+]){0,30}|\\PC*") {
             let now = Instant::now();
             let mut tracker = Tracker::new(super::super::TrackerConfig::new(0, [0; 16]), now);
             tracker.on_http(&target, IpAddr::from([10, 0, 0, 1]), now);

@@ -3,7 +3,8 @@
 //! [`Tracker::on_http`] takes a request line's target, [`Tracker::on_datagram`] a UDP payload; both return the bytes to
 //! send. Nothing is kept per client but its peer entry: UDP connection ids are recomputed, not remembered (BEP 15).
 //!
-//! A peer is where its packets come from. Keys in a query that are not known are ignored, so that clients may say more.
+//! A peer is where its packets come from; where it listens over SCION it says itself, and only who says something of SCION
+//! is told of such peers. Whoever said an address first is the only one to change its entry while that lasts. Keys in a query that are not known are ignored, so that clients may say more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -81,7 +82,7 @@ impl TrackerConfig {
 pub struct Stats {
     /// Contents in the table.
     pub contents: usize,
-    /// Peer entries in the table. A peer that announces over both families has two.
+    /// Peer entries in the table. A peer that announces over both families has two; each of its SCION addresses is one.
     pub peers: usize,
     /// Announces answered.
     pub announces: u64,
@@ -113,9 +114,23 @@ pub struct Tracker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Families {
     /// One reply form, one family (BEP 15).
-    Only { is_ipv6: bool },
+    Only(Family),
     /// The asker's own first (BEP 7).
     Both,
+}
+
+/// How many peers an answer has room for.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Of all IP families together.
+    ip: usize,
+    /// Over SCION, for those who ask.
+    scion: usize,
+}
+
+impl Room {
+    /// As many as any client is told.
+    const ANY: Room = Room { ip: NUMWANT_CAP, scion: NUMWANT_CAP };
 }
 
 /// An announce's answer, before it has a wire form.
@@ -139,14 +154,14 @@ impl Tracker {
         Stats { contents: self.swarms.len(), ..self.stats }
     }
 
-    /// Takes an announce from `source` and chooses up to `count_max` peers for it.
+    /// Takes an announce from `source` and chooses peers for it.
     fn announce(
         &mut self,
         request: &AnnounceRequest,
         source: IpAddr,
         claimed_ip: Option<IpAddr>,
         families: Families,
-        count_max: usize,
+        room: Room,
         now: Instant,
     ) -> Answer {
         self.stats.announces += 1;
@@ -154,6 +169,7 @@ impl Tracker {
         let is_believed = self.config.is_claimed_ip_believed || source.is_loopback();
         let ip = claimed_ip.filter(|_| is_believed).unwrap_or(source);
         let addr = Endpoint::from(SocketAddr::new(ip, request.port));
+        let scion = request.scion.iter().flatten().map(|addr| Endpoint::Scion(*addr));
         let is_seed = request.left_bytes == 0;
         let stamp = self.stamp(request.info_hash);
 
@@ -166,36 +182,39 @@ impl Tracker {
         if request.event == Event::Completed && was_seed == Some(false) {
             swarm.downloaded = swarm.downloaded.saturating_add(1);
         }
-        for addr in [Some(addr), request.scion.map(Endpoint::Scion)].into_iter().flatten() {
+        let own: Vec<Endpoint> = scion.chain([addr]).filter(|addr| swarm.may_change(*addr, source)).collect();
+        for addr in own.iter().copied() {
             // Port 0 cannot be dialled: such a peer is told of others but others are not told of it.
             if request.event == Event::Stopped || addr.socket_addr().port() == 0 {
                 swarm.remove(addr);
                 continue;
             }
-            let is_new = swarm.is_seed(addr).is_none();
-            if is_new && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
+            if swarm.is_seed(addr).is_none() && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
                 stats.evicted += 1;
             }
-            swarm.put(KnownPeer { addr, peer_id: request.peer_id }, is_seed, stamp, now);
+            swarm.put(KnownPeer { addr, peer_id: request.peer_id }, source, is_seed, now);
         }
         stats.peers = stats.peers + swarm.len() - before;
 
         let (complete, incomplete) = swarm.counts();
         let mut answer = Answer { complete, incomplete, downloaded: swarm.downloaded, peers: Vec::new() };
-        let wanted = request.numwant.map_or(NUMWANT_DEFAULT, |want| want as usize).min(NUMWANT_CAP).min(count_max);
+        let wanted = request.numwant.map_or(NUMWANT_DEFAULT, |want| want as usize).min(NUMWANT_CAP);
         if request.event != Event::Stopped {
-            let ip = |is_ipv6| (Family::of_ip(is_ipv6), addr);
-            let (own, others) = match families {
-                Families::Only { is_ipv6 } => (ip(is_ipv6), [None, None]),
-                // Who listens over SCION speaks it; to others its addresses are of no use.
-                Families::Both => {
-                    let scion = request.scion.map(|addr| (Family::Scion, Endpoint::Scion(addr)));
-                    (ip(source.is_ipv6()), [scion, Some(ip(!source.is_ipv6()))])
-                }
+            let families = match families {
+                Families::Only(family) => [Some(family), None],
+                Families::Both if source.is_ipv6() => [Some(Family::V6), Some(Family::V4)],
+                Families::Both => [Some(Family::V4), Some(Family::V6)],
             };
-            for (family, asker) in std::iter::once(own).chain(others.into_iter().flatten()) {
-                let count = wanted - answer.peers.len();
-                swarm.sample(family, !is_seed, asker, count, rng, &mut answer.peers);
+            let families = families.into_iter().flatten();
+            let asks = request.scion.is_some();
+            // Who speaks SCION gets half of its peers there, and more where IP has fewer.
+            let over_ip: usize = families.clone().map(|family| swarm.pool(family, !is_seed)).sum();
+            let over_scion = wanted.div_ceil(2).max(wanted.saturating_sub(over_ip)).min(room.scion);
+            let mut choose = |family, count| swarm.sample(family, !is_seed, &own, count, rng, &mut answer.peers);
+            let mut rest = wanted - if asks { choose(Family::Scion, over_scion) } else { 0 };
+            rest = rest.min(room.ip);
+            for family in families {
+                rest -= choose(family, rest);
             }
         }
         if swarm.len() == 0 && swarm.downloaded == 0 {

@@ -1,37 +1,12 @@
 //! The peers of one content.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use anabranch_paths::Endpoint;
 
 use crate::tracker::PeerId;
-
-/// Kinds of addresses. A peer is told of its own kind first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-    /// SCION, whatever its hosts are numbered with.
-    Scion,
-}
-
-impl Family {
-    /// Of IP addresses.
-    pub fn of_ip(is_ipv6: bool) -> Self {
-        if is_ipv6 { Self::V6 } else { Self::V4 }
-    }
-
-    /// Which one `addr` is of.
-    pub fn of(addr: Endpoint) -> Self {
-        match addr {
-            Endpoint::Ip(addr) => Self::of_ip(addr.is_ipv6()),
-            Endpoint::Scion(_) => Self::Scion,
-        }
-    }
-}
 
 /// A peer as a tracker knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +17,31 @@ pub struct KnownPeer {
     pub peer_id: PeerId,
 }
 
+/// Peers are told by the kind of their address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+    Scion,
+}
+
+impl Family {
+    const COUNT: usize = 3;
+
+    fn of(addr: Endpoint) -> Family {
+        match addr {
+            Endpoint::Ip(addr) if addr.is_ipv4() => Family::V4,
+            Endpoint::Ip(_) => Family::V6,
+            Endpoint::Scion(_) => Family::Scion,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     peer: KnownPeer,
+    /// Who announced it.
+    by: IpAddr,
     seen_at: Instant,
     stamp: u64,
 }
@@ -61,7 +58,7 @@ struct Place {
 pub(super) struct Swarm {
     places: HashMap<Endpoint, Place>,
     /// `[family][is seed]`.
-    lists: [[Vec<Entry>; 2]; 3],
+    lists: [[Vec<Entry>; 2]; Family::COUNT],
     /// By stamp, so by when they were last seen.
     by_age: BTreeMap<u64, Endpoint>,
     /// Downloads completed.
@@ -84,9 +81,10 @@ impl Swarm {
         self.places.len()
     }
 
-    /// Seeds and others, both families.
+    /// Seeds and others, both IP families: SCION addresses belong to peers that are in these already.
     pub(super) fn counts(&self) -> (u32, u32) {
-        let count = |is_seed: usize| self.lists.iter().map(|family| family[is_seed].len()).sum::<usize>() as u32;
+        let ip = &self.lists[..Family::Scion as usize];
+        let count = |is_seed: usize| ip.iter().map(|family| family[is_seed].len()).sum::<usize>() as u32;
         (count(1), count(0))
     }
 
@@ -95,12 +93,19 @@ impl Swarm {
         self.places.get(&addr).map(|place| place.is_seed)
     }
 
-    /// Adds a peer or brings it up to date. `stamp` is larger than every one before.
-    pub(super) fn put(&mut self, peer: KnownPeer, is_seed: bool, stamp: u64, now: Instant) {
+    /// Whether an announce from `by` may add, change or remove this peer. An IP address speaks for itself; a SCION address
+    /// is somebody's word, and is changed only from where it was given.
+    pub(super) fn may_change(&self, addr: Endpoint, by: IpAddr) -> bool {
+        addr.as_scion().is_none() || self.entry(addr).is_none_or(|entry| entry.by == by)
+    }
+
+    /// Adds a peer or brings it up to date, which makes it the youngest.
+    pub(super) fn put(&mut self, peer: KnownPeer, by: IpAddr, is_seed: bool, now: Instant) {
         self.remove(peer.addr);
         let list = &mut self.lists[Family::of(peer.addr) as usize][usize::from(is_seed)];
         self.places.insert(peer.addr, Place { is_seed, index: list.len() });
-        list.push(Entry { peer, seen_at: now, stamp });
+        let stamp = self.by_age.last_key_value().map_or(0, |(youngest, _)| youngest + 1);
+        list.push(Entry { peer, by, seen_at: now, stamp });
         self.by_age.insert(stamp, peer.addr);
     }
 
@@ -131,30 +136,46 @@ impl Swarm {
 
     fn oldest_seen_at(&self) -> Option<Instant> {
         let (_, addr) = self.by_age.first_key_value()?;
-        let place = self.places.get(addr)?;
-        Some(self.lists[Family::of(*addr) as usize][usize::from(place.is_seed)][place.index].seen_at)
+        Some(self.entry(*addr)?.seen_at)
     }
 
-    /// Adds to `out` up to `count` peers of one family, each equally likely, without `asker`; seeds only if wanted.
+    fn entry(&self, addr: Endpoint) -> Option<&Entry> {
+        let place = self.places.get(&addr)?;
+        self.lists[Family::of(addr) as usize][usize::from(place.is_seed)].get(place.index)
+    }
+
+    /// Peers of one family that can be told of; seeds only if wanted.
+    pub(super) fn pool(&self, family: Family, with_seeds: bool) -> usize {
+        let [leechers, seeds] = &self.lists[family as usize];
+        leechers.len() + if with_seeds { seeds.len() } else { 0 }
+    }
+
+    /// Adds to `out` up to `count` peers of one family, each equally likely, without the asker's `own`; seeds only if
+    /// wanted. How many.
     pub(super) fn sample(
         &self,
         family: Family,
         with_seeds: bool,
-        asker: Endpoint,
+        own: &[Endpoint],
         count: usize,
         rng: &mut fastrand::Rng,
         out: &mut Vec<KnownPeer>,
-    ) {
+    ) -> usize {
         let [leechers, seeds] = &self.lists[family as usize];
-        let pool = leechers.len() + if with_seeds { seeds.len() } else { 0 };
-        let own = self.places.get(&asker).filter(|place| Family::of(asker) == family && (with_seeds || !place.is_seed));
-        let own = own.map(|place| place.index + if place.is_seed { leechers.len() } else { 0 });
-        let others = pool - usize::from(own.is_some());
-        for index in sample_indices(others, count, rng) {
-            let index = index + usize::from(own.is_some_and(|own| index >= own));
+        let own = own.iter().filter(|addr| Family::of(**addr) == family).filter_map(|addr| self.places.get(addr));
+        let own = own.filter(|place| with_seeds || !place.is_seed);
+        let mut own: Vec<usize> =
+            own.map(|place| place.index + if place.is_seed { leechers.len() } else { 0 }).collect();
+        own.sort_unstable();
+        let others = self.pool(family, with_seeds) - own.len();
+        let chosen = sample_indices(others, count, rng);
+        for index in &chosen {
+            // The index among all, once the asker's own are counted in again.
+            let index = own.iter().fold(*index, |index, own| index + usize::from(index >= *own));
             let entry = leechers.get(index).unwrap_or_else(|| &seeds[index - leechers.len()]);
             out.push(entry.peer);
         }
+        chosen.len()
     }
 }
 
@@ -180,8 +201,10 @@ mod tests {
 
     use super::*;
 
+    const BY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn peer(n: u16) -> KnownPeer {
-        let host = ["10.0.0.1", "[2001:db8::1]", "[1-ff00:0:110,10.0.0.1]"][usize::from(n) % 3];
+        let host = ["10.0.0.1", "[2001:db8::1]", "[1-ff00:0:110,10.0.0.1]"][usize::from(n % 3)];
         KnownPeer { addr: format!("{host}:{}", n + 1).parse().unwrap(), peer_id: [n as u8; 20] }
     }
 
@@ -200,11 +223,11 @@ mod tests {
         let now = Instant::now();
         let mut swarm = Swarm::new(now);
         for n in 0..4 {
-            swarm.put(peer(n), false, u64::from(n), now + Duration::from_secs(u64::from(n)));
+            swarm.put(peer(n), BY, false, now + Duration::from_secs(u64::from(n)));
         }
-        swarm.put(peer(0), true, 9, now + Duration::from_secs(9));
+        swarm.put(peer(0), BY, true, now + Duration::from_secs(9));
         assert_eq!(swarm.expire(now + Duration::from_secs(2)), 1);
-        assert_eq!(swarm.counts(), (1, 2));
+        assert_eq!((swarm.len(), swarm.counts()), (3, (1, 1)));
     }
 
     proptest! {
@@ -215,27 +238,33 @@ mod tests {
             let mut swarm = Swarm::new(now);
             let mut model: BTreeMap<Endpoint, bool> = BTreeMap::new();
             let mut rng = fastrand::Rng::with_seed(3);
-            for (stamp, (what, n, is_seed)) in steps.into_iter().enumerate() {
+            for (what, n, is_seed) in steps {
                 let peer = peer(n);
+                let family = Family::of(peer.addr);
                 if what == 0 {
                     prop_assert_eq!(swarm.remove(peer.addr), model.remove(&peer.addr).is_some());
                 } else {
-                    swarm.put(peer, is_seed, stamp as u64, now);
+                    swarm.put(peer, BY, is_seed, now);
                     model.insert(peer.addr, is_seed);
                 }
-                let seeds = model.values().filter(|is_seed| **is_seed).count() as u32;
-                prop_assert_eq!(swarm.counts(), (seeds, model.len() as u32 - seeds));
+                let ip: Vec<bool> =
+                    model.iter().filter(|(addr, _)| addr.as_ip().is_some()).map(|(_, is_seed)| *is_seed).collect();
+                let seeds = ip.iter().filter(|is_seed| **is_seed).count() as u32;
+                prop_assert_eq!(swarm.counts(), (seeds, ip.len() as u32 - seeds));
+                let own = [peer.addr, super::tests::peer((n + 3) % 21).addr];
                 let mut chosen = Vec::new();
-                swarm.sample(Family::of(peer.addr), is_seed, peer.addr, 30, &mut rng, &mut chosen);
+                let count = swarm.sample(family, is_seed, &own, 30, &mut rng, &mut chosen);
+                prop_assert_eq!(count, chosen.len());
                 let chosen: HashSet<_> = chosen.iter().map(|peer| peer.addr).collect();
                 let expected: HashSet<_> = model
                     .iter()
                     .filter(|(addr, known)| {
-                        Family::of(**addr) == Family::of(peer.addr) && (is_seed || !**known) && **addr != peer.addr
+                        Family::of(**addr) == family && (is_seed || !**known) && !own.contains(addr)
                     })
                     .map(|(addr, _)| *addr)
                     .collect();
                 prop_assert_eq!(chosen, expected);
+                prop_assert_eq!(count, swarm.sample(family, is_seed, &own, 30, &mut rng, &mut Vec::new()));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The tracker through its two doors, in virtual time.
 
+use anabranch_paths::ScionAddr;
 use proptest::prelude::*;
 
 use super::*;
@@ -7,6 +8,7 @@ use crate::tracker::udp::{self, CONNECTION_ID_ACCEPTED};
 use crate::tracker::{AnnounceReply, ReplyError, http as client};
 
 const HASH: InfoHash = [7; 20];
+const NOBODY: [u16; 0] = [];
 
 fn tracker(now: Instant) -> Tracker {
     Tracker::new(TrackerConfig::new(1, [9; 16]), now)
@@ -33,36 +35,15 @@ fn ports(reply: &AnnounceReply) -> Vec<u16> {
 fn peers_learn_of_each_other_and_leave() {
     let now = Instant::now();
     let mut t = tracker(now);
-    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now)), [0u16; 0]);
+    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now)), NOBODY);
     let reply = http(&mut t, "10.0.0.2", &request(2, 5, Event::Started), "", now);
     assert_eq!(reply.peers, ["10.0.0.1:1".parse().unwrap()]);
     assert_eq!((reply.complete, reply.incomplete), (Some(1), Some(1)));
     assert_eq!(reply.interval, Some(INTERVAL_DEFAULT));
     assert_eq!(reply.external_ip, Some("10.0.0.2".parse().unwrap()));
     http(&mut t, "10.0.0.1", &request(1, 0, Event::Stopped), "", now);
-    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", now)), [0u16; 0]);
+    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", now)), NOBODY);
     assert_eq!(t.stats().peers, 1);
-}
-
-#[test]
-fn peers_of_scion_learn_of_each_other_and_others_do_not() {
-    let now = Instant::now();
-    let mut t = tracker(now);
-    let scion = |port: u16, host: &str| AnnounceRequest {
-        scion: host.parse::<Endpoint>().unwrap().as_scion(),
-        ..request(port, 5, Event::Started)
-    };
-    http(&mut t, "10.0.0.1", &scion(0, "[1-ff00:0:110,127.0.0.5]:31000"), "", now);
-    let reply = http(&mut t, "10.0.0.2", &scion(2, "[1-ff00:0:111,127.0.0.6]:31000"), "", now);
-    assert_eq!(reply.peers, ["[1-ff00:0:110,127.0.0.5]:31000".parse().unwrap()]);
-    // Whoever does not speak SCION is told of the address of plain IP alone.
-    let reply = http(&mut t, "10.0.0.3", &request(3, 5, Event::Started), "", now);
-    assert_eq!(reply.peers, ["10.0.0.2:2".parse().unwrap()]);
-    let reply = http(&mut t, "10.0.0.3", &request(3, 5, Event::Started), "&scion=nonsense", now);
-    assert_eq!(reply.peers.len(), 1);
-    let gone = AnnounceRequest { event: Event::Stopped, ..scion(2, "[1-ff00:0:111,127.0.0.6]:31000") };
-    http(&mut t, "10.0.0.2", &gone, "", now);
-    assert_eq!(t.stats().peers, 2);
 }
 
 #[test]
@@ -114,7 +95,7 @@ fn silent_peers_expire_after_two_intervals() {
     let edge = start + INTERVAL_DEFAULT * 2;
     assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::Started), "", edge)), [1]);
     let past = edge + Duration::from_nanos(1);
-    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", past)), [0u16; 0]);
+    assert_eq!(ports(&http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", past)), NOBODY);
     // A content that nobody announces goes as a whole once anything else is announced.
     let other = AnnounceRequest { info_hash: [8; 20], ..request(3, 5, Event::Started) };
     http(&mut t, "10.0.0.3", &other, "", past + INTERVAL_DEFAULT * 2 + Duration::from_nanos(1));
@@ -265,6 +246,135 @@ fn udp_answers_fit_a_packet() {
     }
 }
 
+fn scion(text: &str) -> Vec<ScionAddr> {
+    text.split_whitespace().map(|address| address.parse().unwrap()).collect()
+}
+
+fn speaks_scion(port: u16, event: Event, addresses: &str) -> AnnounceRequest {
+    AnnounceRequest { scion: Some(scion(addresses)), ..request(port, 5, event) }
+}
+
+fn scion_of(reply: &AnnounceReply) -> Vec<ScionAddr> {
+    let mut peers: Vec<ScionAddr> = reply.peers.iter().filter_map(Endpoint::as_scion).collect();
+    peers.sort();
+    peers
+}
+
+#[test]
+fn scion_peers_are_told_to_those_who_ask() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let (one, two) = ("[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:111,::1]:6881");
+    http(&mut t, "10.0.0.1", &speaks_scion(1, Event::Started, one), "", now);
+    let reply = http(&mut t, "10.0.0.2", &speaks_scion(2, Event::Started, two), "", now);
+    assert_eq!((scion_of(&reply), ports(&reply)), (scion(one), vec![1, 6881]));
+    assert_eq!((reply.complete, reply.incomplete, t.stats().peers), (Some(0), Some(2), 4));
+    for more in ["", "&compact=0", "&compact=0&no_peer_id=1"] {
+        // Who listens nowhere over SCION asks all the same; who does not ask sees nothing of it.
+        let asked = http(&mut t, "10.0.0.3", &speaks_scion(3, Event::Started, ""), more, now);
+        assert_eq!(
+            (scion_of(&asked), ports(&asked)),
+            (scion(&format!("{one} {two}")), vec![1, 2, 6881, 6881]),
+            "{more}"
+        );
+        let target = client::announce_target(&"http://t/announce".parse().unwrap(), &request(0, 5, Event::None)) + more;
+        let body = t.on_http(&target, "10.0.0.4".parse().unwrap(), now).body;
+        assert!(!body.windows(8).any(|window| window == b"ab_scion"), "{more}");
+        assert_eq!(ports(&client::parse_announce_reply(&body).unwrap()), [1, 2, 3]);
+    }
+    http(&mut t, "10.0.0.1", &speaks_scion(1, Event::Stopped, one), "", now);
+    assert_eq!(scion_of(&http(&mut t, "10.0.0.3", &speaks_scion(3, Event::None, ""), "", now)), scion(two));
+}
+
+#[test]
+fn udp_scion_peers_are_told_to_those_who_ask() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let (one, two) = ("[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:111,::1]:6881");
+    http(&mut t, "10.0.0.1", &speaks_scion(1, Event::Started, one), "", now);
+    http(&mut t, "2001:db8::1", &speaks_scion(2, Event::Started, two), "", now);
+    for (source, ip_port) in [("10.0.0.3:999", 1), ("[2001:db8::3]:999", 2)] {
+        let source: SocketAddr = source.parse().unwrap();
+        let id = connect(&mut t, source, now);
+        let mut ask = |request: &AnnounceRequest| {
+            let answer = t.on_datagram(&udp::announce_request(id, 2, request, "/announce"), source, now).unwrap();
+            (answer[..4].to_vec(), udp::parse_announce_reply(&answer, 2, source.is_ipv6()).unwrap())
+        };
+        let (action, reply) = ask(&request(3, 5, Event::Started));
+        assert_eq!((action, ports(&reply)), (vec![0, 0, 0, 1], vec![ip_port]));
+        let (action, reply) = ask(&speaks_scion(3, Event::None, ""));
+        assert_eq!(action, [b'a', b'b', 0, 1]);
+        assert_eq!((scion_of(&reply), ports(&reply)), (scion(&format!("{one} {two}")), vec![ip_port, 6881, 6881]));
+        // The plain form is enough where there is nobody to tell of.
+        let (action, _) = ask(&AnnounceRequest { info_hash: [8; 20], ..speaks_scion(3, Event::Stopped, "") });
+        assert_eq!(action, [0, 0, 0, 1]);
+    }
+}
+
+#[test]
+fn udp_answers_with_scion_fit_a_packet_and_leave_room_for_ip() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    for port in 1..=200 {
+        let address = format!("[1-ff00:0:110,2001:db8::1]:{port}");
+        for ip in ["2001:db8::1", "10.0.0.1"] {
+            http(&mut t, ip, &speaks_scion(port, Event::Started, &address), "", now);
+        }
+    }
+    for (source, over_ip) in [("[2001:db8::3]:999", 39), ("10.0.0.3:999", 117)] {
+        let source: SocketAddr = source.parse().unwrap();
+        let id = connect(&mut t, source, now);
+        let wish = AnnounceRequest { numwant: Some(1000), ..speaks_scion(3, Event::Started, "") };
+        let answer = t.on_datagram(&udp::announce_request(id, 2, &wish, ""), source, now).unwrap();
+        let reply = udp::parse_announce_reply(&answer, 2, source.is_ipv6()).unwrap();
+        assert_eq!((scion_of(&reply).len(), reply.peers.len()), (25, 25 + over_ip));
+        assert!(answer.len() <= 1400);
+    }
+}
+
+#[test]
+fn half_of_the_answer_is_scion_and_more_where_ip_has_few() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    for port in 1..=20 {
+        http(&mut t, "10.0.0.1", &speaks_scion(port, Event::Started, &format!("[1-1,10.0.0.1]:{port}")), "", now);
+    }
+    let mut told = |numwant| {
+        let wish = AnnounceRequest { numwant: Some(numwant), ..speaks_scion(0, Event::None, "") };
+        let reply = http(&mut t, "10.0.0.9", &wish, "", now);
+        (scion_of(&reply).len(), reply.peers.len())
+    };
+    assert_eq!([told(0), told(1), told(11), told(30), told(50)], [(0, 0), (1, 1), (6, 11), (15, 30), (20, 40)]);
+}
+
+#[test]
+fn nobody_changes_what_another_said_of_a_scion_address() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let address = "[1-ff00:0:110,10.0.0.1]:6881";
+    http(&mut t, "10.0.0.1", &speaks_scion(1, Event::Started, address), "", now);
+    let thief = AnnounceRequest { left_bytes: 0, ..speaks_scion(2, Event::Started, address) };
+    http(&mut t, "10.0.0.2", &thief, "", now);
+    http(&mut t, "10.0.0.2", &AnnounceRequest { event: Event::Stopped, ..thief.clone() }, "", now);
+    let seed = AnnounceRequest { left_bytes: 0, ..speaks_scion(3, Event::None, "") };
+    assert_eq!(scion_of(&http(&mut t, "10.0.0.3", &seed, "", now)), scion(address));
+    // Once it is silent for two intervals, the address is free again.
+    let later = now + INTERVAL_DEFAULT * 2 + Duration::from_nanos(1);
+    http(&mut t, "10.0.0.2", &thief, "", later);
+    assert_eq!(scion_of(&http(&mut t, "10.0.0.3", &seed, "", later)), []);
+    assert_eq!(scion_of(&http(&mut t, "10.0.0.4", &speaks_scion(4, Event::None, ""), "", later)), scion(address));
+}
+
+#[test]
+fn a_broken_scion_address_is_refused_over_http() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let target = client::announce_target(&"http://t/announce".parse().unwrap(), &request(1, 5, Event::Started));
+    let answer = t.on_http(&(target + "&ab_scion=nonsense"), "10.0.0.1".parse().unwrap(), now);
+    let refusal = client::parse_announce_reply(&answer.body).unwrap_err().to_string();
+    assert!(refusal.contains("`ab_scion` cannot be read"), "{refusal}");
+}
+
 #[test]
 fn connection_ids_are_good_for_two_minutes_and_one_address() {
     let start = Instant::now();
@@ -296,7 +406,9 @@ proptest! {
         for (content, port, left, event, wait_s) in steps {
             now += Duration::from_secs(wait_s);
             let event = [Event::None, Event::Started, Event::Completed, Event::Stopped][event];
-            let request = AnnounceRequest { info_hash: [content; 20], ..request(port, left, event) };
+            let own = ["[1-1,10.0.0.1]:1", "[1-1,10.0.0.1]:2 [1-2,::1]:2"][usize::from(port) % 2];
+            let scion = (port > 6).then(|| scion(own));
+            let request = AnnounceRequest { info_hash: [content; 20], scion, ..request(port, left, event) };
             let ip = if port % 2 == 0 { "10.0.0.1" } else { "2001:db8::1" };
             http(&mut t, ip, &request, "", now);
             let sum: usize = t.swarms.values().map(Swarm::len).sum();

@@ -4,11 +4,14 @@ use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use anabranch_paths::ScionAddr;
 use siphasher::sip::SipHasher24;
 
-use super::{Families, Tracker};
+use super::swarm::Family;
+use super::{Families, Room, Tracker};
+use crate::compact::{SCION_LEN_MAX, V4_LEN, V6_LEN};
 use crate::tracker::ScrapeEntry;
-use crate::tracker::udp::{self, CONNECTION_ID_ACCEPTED, Request};
+use crate::tracker::udp::{self, ANNOUNCE_REPLY_HEAD, CONNECTION_ID_ACCEPTED, IP_COUNT_BYTES, Request};
 
 /// A connection id's time is cut into steps of this length.
 const STEP: Duration = Duration::from_secs(30);
@@ -16,6 +19,8 @@ const STEP: Duration = Duration::from_secs(30);
 const STEPS_ACCEPTED: u64 = CONNECTION_ID_ACCEPTED.as_secs() / STEP.as_secs();
 /// Largest answer: within the IPv6 minimum MTU's usual 1500-byte neighbours, so that no reply is fragmented.
 const ANSWER_BYTES_MAX: usize = 1400;
+/// SCION peers told in one answer: they may take half of it.
+const SCION_PEERS_MAX: usize = ANSWER_BYTES_MAX / 2 / SCION_LEN_MAX;
 
 impl Tracker {
     /// Answers a datagram. `None`: nothing is to be sent, which is what everything deserves that cannot prove that it
@@ -35,13 +40,17 @@ impl Tracker {
                 None
             }
             Request::Announce { transaction, request, claimed_ip, .. } => {
-                let families = Families::Only { is_ipv6: ip.is_ipv6() };
-                let unit = if ip.is_ipv6() { 18 } else { 6 };
-                let count_max = (ANSWER_BYTES_MAX - 20) / unit;
-                let answer = self.announce(&request, ip, claimed_ip.map(IpAddr::V4), families, count_max, now);
+                let (family, unit) = if ip.is_ipv6() { (Family::V6, V6_LEN) } else { (Family::V4, V4_LEN) };
+                let scion_bytes = IP_COUNT_BYTES + SCION_PEERS_MAX * SCION_LEN_MAX;
+                let ip_bytes =
+                    ANSWER_BYTES_MAX - ANNOUNCE_REPLY_HEAD - request.scion.as_ref().map_or(0, |_| scion_bytes);
+                let room = Room { ip: ip_bytes / unit, scion: SCION_PEERS_MAX };
+                let families = Families::Only(family);
+                let answer = self.announce(&request, ip, claimed_ip.map(IpAddr::V4), families, room, now);
                 let peers: Vec<SocketAddr> = answer.peers.iter().filter_map(|peer| peer.addr.as_ip()).collect();
-                let interval = self.config.interval;
-                Some(udp::announce_reply(transaction, interval, answer.complete, answer.incomplete, &peers))
+                let scion: Vec<ScionAddr> = answer.peers.iter().filter_map(|peer| peer.addr.as_scion()).collect();
+                let (interval, complete, incomplete) = (self.config.interval, answer.complete, answer.incomplete);
+                Some(udp::announce_reply(transaction, interval, complete, incomplete, &peers, &scion))
             }
             Request::Scrape { transaction, hashes, .. } => {
                 self.stats.scrapes += 1;

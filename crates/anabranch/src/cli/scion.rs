@@ -1,0 +1,163 @@
+//! Flags of the commands about SCION networks: `paths`, `ping` and `net`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anabranch_asnet::link::LinkShape;
+use anabranch_asnet::topology::set_property;
+use anabranch_paths::{Acl, PathIdPrefix, Preference, Sequence};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+use crate::destination::{Destination, LinkEnd};
+use crate::units;
+
+/// Flags of everything that looks for paths.
+#[derive(Debug, Args)]
+pub struct PathFlags {
+    /// Address of the SCION daemon [default: SCION_DAEMON_ADDRESS, SCION_DAEMON or 127.0.0.1:30255]
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
+    pub sciond: Option<SocketAddr>,
+    /// Hops that a path may take, such as '0* 1-ff00:0:110#1 0+ (2 | 3)?'
+    #[arg(long, value_name = "SEQUENCE", allow_hyphen_values = true)]
+    pub sequence: Option<Sequence>,
+    /// Interfaces that a path may pass, such as '- 2-ff00:0:210#3 +'
+    #[arg(long, value_name = "ACL", allow_hyphen_values = true)]
+    pub acl: Option<Acl>,
+    /// What to order paths by, first things first: latency, bandwidth, hops, mtu, separated by commas
+    #[arg(long, value_name = "ORDER")]
+    pub preference: Option<Preference>,
+    /// Path policy as JSON, in JPAN's form; the flags above go before what it says
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+}
+
+/// `paths`
+#[derive(Debug, Args)]
+pub struct PathsFlags {
+    /// ISD-AS, host of one (1-ff00:0:110,10.0.0.1), or name
+    #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
+    pub destination: Destination,
+    #[command(flatten)]
+    pub path: PathFlags,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ping`
+#[derive(Debug, Args)]
+pub struct PingFlags {
+    /// Host to ask (1-ff00:0:110,10.0.0.1), or its name
+    #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
+    pub destination: Destination,
+    /// List the paths, and ask which one to take
+    #[arg(long)]
+    pub interactive: bool,
+    /// Path to take, by the beginning of its id [default: the first that `paths` lists]
+    #[arg(long = "path", value_name = "ID", conflicts_with = "interactive")]
+    pub path_id: Option<PathIdPrefix>,
+    /// How many times to ask [default: until interrupted]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+    /// Time between two requests, such as 200ms or 1s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::parse_time)]
+    pub interval: Duration,
+    /// How long to wait for each answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::parse_time)]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub path: PathFlags,
+    /// Print one JSON event a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `net`
+#[derive(Debug, Args)]
+pub struct NetFlags {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: NetCommand,
+}
+
+/// `net ...`
+#[derive(Debug, Subcommand)]
+pub enum NetCommand {
+    /// Run the network of a topology file on this machine until interrupted
+    Up(NetUpFlags),
+    /// Take a link of a running network down or up, or change what it does to packets
+    Link(NetLinkFlags),
+    /// Measure every link of a topology against what it asks for
+    Check(NetCheckFlags),
+}
+
+/// `net up`
+#[derive(Debug, Args)]
+pub struct NetUpFlags {
+    /// Topology file: our TOML, or scionproto's .topo
+    #[arg(value_name = "TOPOLOGY", value_hint = ValueHint::FilePath)]
+    pub topology: PathBuf,
+    /// Where `net link` reaches it
+    #[arg(long, value_name = "ADDR", default_value = CONTROL_ADDRESS)]
+    pub control: SocketAddr,
+    /// Print one JSON event a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where `net up` listens for `net link`: next to the daemons' port.
+const CONTROL_ADDRESS: &str = "127.0.0.1:30256";
+
+/// `net link`
+#[derive(Debug, Args)]
+pub struct NetLinkFlags {
+    /// One end: an ISD-AS, or one of its interfaces where links are parallel (1-ff00:0:110#2)
+    #[arg(value_name = "A")]
+    pub from: LinkEnd,
+    /// The other end
+    #[arg(value_name = "B")]
+    pub to: LinkEnd,
+    /// What to do with the link
+    #[arg(value_name = "ACTION")]
+    pub action: LinkAction,
+    /// With `set`, for packets both ways: rate=10Mbit/s delay=20ms jitter=2ms loss=0.5% queue=256KiB mtu=1472
+    #[arg(value_name = "KEY=VALUE", value_parser = key_value)]
+    pub properties: Vec<(String, String)>,
+    /// Where the network's `net up` listens
+    #[arg(long, value_name = "ADDR", default_value = CONTROL_ADDRESS)]
+    pub control: SocketAddr,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `net link` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LinkAction {
+    /// Drop everything.
+    Down,
+    /// Let packets pass again.
+    Up,
+    /// Change properties.
+    Set,
+}
+
+/// `net check`
+#[derive(Debug, Args)]
+pub struct NetCheckFlags {
+    /// Topology file: our TOML, or scionproto's .topo
+    #[arg(value_name = "TOPOLOGY", value_hint = ValueHint::FilePath)]
+    pub topology: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A property of a link, where it is one: what the network would refuse is told before it is asked.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = pair.ok_or("write KEY=VALUE, as in delay=20ms")?;
+    set_property(&mut LinkShape::default(), key, value).map_err(|error| error.to_string())?;
+    Ok((key.to_owned(), value.to_owned()))
+}

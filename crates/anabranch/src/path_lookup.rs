@@ -1,0 +1,90 @@
+//! The paths to a destination that the flags let through: what `paths` and `ping` have in common.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::SystemTime;
+
+use anabranch_paths::{IsdAs, PathFilter, PolicyFile};
+use anabranch_scion::lookup::names::{NameError, Names};
+use anabranch_scion::lookup::{PathLookup, Source};
+
+use crate::cli::PathFlags;
+use crate::destination::Destination;
+use crate::exit::{Code, Failure};
+use crate::path_list::PathList;
+
+/// Bytes of a policy file: more than it may have, so that its reader notices.
+const POLICY_BYTES_MAX: u64 = anabranch_paths::POLICY_FILE_BYTES_MAX as u64 + 1;
+
+/// What a lookup brought.
+pub struct Found {
+    /// Keeps the paths fresh.
+    pub lookup: PathLookup,
+    /// The destination's AS.
+    pub isd_as: IsdAs,
+    /// The host there, if the destination is one.
+    pub ip: Option<IpAddr>,
+    /// The paths, at least one.
+    pub list: PathList,
+}
+
+/// Asks for the paths to `destination`, in the order in which they are tried. Within a runtime.
+pub async fn find(flags: &PathFlags, destination: &Destination) -> Result<Found, Failure> {
+    let (isd_as, host) = resolve(destination).await?;
+    let filter = filter(flags, isd_as, host)?;
+    let daemon = flags.sciond.map(|address| address.to_string());
+    let source = Source::find(daemon.as_deref()).map_err(Failure::input)?;
+    let unreachable = |error| Failure::new(Code::Network, error);
+    let lookup = PathLookup::start(source).await.map_err(unreachable)?;
+    let mut paths = lookup.paths(isd_as).await.map_err(unreachable)?.to_vec();
+    let total = paths.len();
+    anabranch_paths::sort(&mut paths);
+    filter.apply(&mut paths, SystemTime::now());
+    if paths.is_empty() {
+        let message = format!(
+            "the policy forbids every path to {isd_as}, of which there are {total}: `anabranch paths {isd_as}` lists them"
+        );
+        return Err(Failure::new(Code::Network, message));
+    }
+    let list = PathList::new(lookup.local_as().isd_as, isd_as, paths);
+    Ok(Found { lookup, isd_as, ip: host.map(|host| host.ip()), list })
+}
+
+/// The AS, and the host with its port, which is zero where none was given.
+async fn resolve(destination: &Destination) -> Result<(IsdAs, Option<SocketAddr>), Failure> {
+    match destination {
+        Destination::As(isd_as) => Ok((*isd_as, None)),
+        Destination::Host { isd_as, ip, port } => Ok((*isd_as, Some(SocketAddr::new(*ip, port.unwrap_or(0))))),
+        Destination::Name(name) => {
+            let hosts = Names::system().resolve(name).await.map_err(|error| match error {
+                NameError::HostsLine { .. } | NameError::Hosts { .. } => Failure::input(error),
+                _ => Failure::new(Code::Network, error),
+            })?;
+            // A name that stands for anything stands for at least one host.
+            let first = hosts.first().ok_or_else(|| Failure::new(Code::Network, format!("`{name}` has no address")))?;
+            Ok((first.isd_as, Some(SocketAddr::new(first.ip, 0))))
+        }
+    }
+}
+
+/// The policy file, and over it the flags.
+fn filter(flags: &PathFlags, isd_as: IsdAs, host: Option<SocketAddr>) -> Result<PathFilter, Failure> {
+    let mut filter = match &flags.policy {
+        Some(path) => read_policy(path)?.filter(isd_as, host).clone(),
+        None => PathFilter::default(),
+    };
+    filter.acl = flags.acl.clone().or(filter.acl);
+    filter.sequence = flags.sequence.clone().or(filter.sequence);
+    filter.preference = flags.preference.clone().or(filter.preference);
+    Ok(filter)
+}
+
+fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(POLICY_BYTES_MAX).read_to_string(&mut text));
+    read.map_err(|error| failed(&format!("the policy file cannot be read: {error}")))?;
+    text.parse().map_err(|error: anabranch_paths::PolicyFileError| failed(&error))
+}
