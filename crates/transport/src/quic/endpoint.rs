@@ -248,7 +248,7 @@ impl QuicEndpoint {
         let endpoint = peer.endpoint;
         let failed = |source| ConnectError::Io { endpoint, source };
         let mut client = self.client.clone();
-        client.transport_config(config::transport(self.options.congestion, mtu_bytes));
+        client.transport_config(config::transport(&self.options, mtu_bytes));
         let connecting = self
             .inner
             .connect_with(client, address, tls::SERVER_NAME)
@@ -356,7 +356,7 @@ async fn welcome(host: &Host, incoming: Incoming) {
     let address = incoming.remote_address();
     let Some((peer, mtu_bytes)) = host.caller(&incoming) else { return incoming.ignore() };
     let mut server = host.server.clone();
-    server.transport_config(config::transport(host.options.congestion, mtu_bytes));
+    server.transport_config(config::transport(&host.options, mtu_bytes));
     let Ok(connecting) = incoming.accept_with(Arc::new(server)) else { return };
     let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connecting).await else { return };
     let Some(node_id) = tls::node_id(&connection) else { return };
