@@ -134,6 +134,9 @@ pub async fn accept(session: Rc<Shared>, listener: Listener) {
                 if strangers.get() >= STRANGERS_MAX || !session.make_room() {
                     continue;
                 }
+                if let Some(net) = &session.scion {
+                    net.accepted(&stream);
+                }
                 strangers.set(strangers.get() + 1);
                 let (session, strangers) = (Rc::clone(&session), Rc::clone(&strangers));
                 tokio::task::spawn_local(async move {

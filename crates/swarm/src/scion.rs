@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use anabranch_paths::{PathFilter, PathId, PathIdPrefix, ScionAddr, ScionPath};
 use anabranch_scion::lookup::PathLookup;
 use anabranch_scion::socket::{ScmpEvent, ScmpKind};
-use anabranch_transport::{Congestion, Identity, QuicEndpoint, QuicOptions, QuicRoute, Stream};
+use anabranch_transport::{Congestion, Identity, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream};
 use tokio::sync::broadcast;
 
 use crate::conn::ConnError;
@@ -72,10 +72,22 @@ impl ScionNet {
         })?;
         let stream = self.endpoint.connect_over(remote, &path, None).await;
         let stream = stream.map_err(|error| ConnError::Ended(format!("{error} (over {path})")))?;
-        if let Some(route) = stream.route() {
-            tokio::task::spawn_local(keep_fresh(Rc::clone(self), route, path));
-        }
+        self.watch(&stream, Some(path));
         Ok(stream.into())
+    }
+
+    /// Keeps the path of a connection fresh, if it is ours, and gives the connection up when its way is gone.
+    fn watch(self: &Rc<Self>, stream: &QuicStream, path: Option<Arc<ScionPath>>) {
+        if let Some(route) = stream.route() {
+            tokio::task::spawn_local(keep_alive(Rc::clone(self), route, path));
+        }
+    }
+
+    /// Takes in a connection that was accepted.
+    pub fn accepted(self: &Rc<Self>, stream: &Stream) {
+        if let Stream::Quic(stream) = stream {
+            self.watch(stream, None);
+        }
     }
 
     fn choose(&self, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
@@ -99,10 +111,15 @@ impl ScionNet {
     }
 }
 
-/// Refreshes the path under a connection, and gives the connection up when its way is gone.
-async fn keep_fresh(net: Rc<ScionNet>, route: QuicRoute, path: Arc<ScionPath>) {
+/// Ends with the connection.
+async fn keep_alive(net: Rc<ScionNet>, route: QuicRoute, path: Option<Arc<ScionPath>>) {
     let mut news = net.news.subscribe();
-    let refreshing = refresh(&net, &route, &path);
+    let refreshing = async {
+        match path {
+            Some(path) => refresh(&net, &route, &path).await,
+            None => std::future::pending().await,
+        }
+    };
     let doubting = async {
         loop {
             match news.recv().await {

@@ -2,9 +2,11 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
+use anabranch_paths::{Endpoint, IsdAs, ScionPath};
+use anabranch_scion::lookup::{Daemon, PORT_RANGE_DEFAULT, PathLookup, Source};
 use anabranch_transport::{Identity, QuicEndpoint, QuicOptions, QuicStream, StreamStats};
 
 use crate::{Error, Result};
@@ -24,10 +26,10 @@ pub struct Report {
 }
 
 /// Listens on `address` for one caller and sends it `len` bytes. `listening` is told the address.
-pub fn send(address: SocketAddr, options: &QuicOptions, len: u64, listening: impl FnOnce(SocketAddr)) -> Result<()> {
+pub fn send(address: Endpoint, options: &QuicOptions, len: u64, listening: impl FnOnce(Endpoint)) -> Result<()> {
     runtime()?.block_on(async {
-        let endpoint = endpoint(address, options)?;
-        listening(endpoint.local().socket_addr());
+        let endpoint = bind(address, options)?;
+        listening(endpoint.local());
         let Some(stream) = endpoint.accept().await else { return Ok(()) };
         let block = vec![0x5a; CHUNK];
         let mut left = len;
@@ -46,17 +48,50 @@ pub fn send(address: SocketAddr, options: &QuicOptions, len: u64, listening: imp
     })
 }
 
-/// Calls `peer` and receives until the stream ends.
-pub fn receive(peer: SocketAddr, options: &QuicOptions) -> Result<Report> {
+/// Calls `peer` from `local` and receives until the stream ends. A peer of SCION is reached over the first path that `daemon`
+/// knows; one of our own AS needs no daemon.
+pub fn receive(local: Endpoint, peer: Endpoint, daemon: Option<&str>, options: &QuicOptions) -> Result<Report> {
     runtime()?.block_on(async {
-        let local = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let endpoint = endpoint(local.parse().map_err(|_| nonsense(local))?, options)?;
-        let stream = endpoint.connect(peer.into(), None).await.map_err(|error| nonsense(&error.to_string()))?;
+        let endpoint = bind(local, options)?;
+        let stream = match peer {
+            Endpoint::Ip(_) => endpoint.connect(peer, None).await,
+            Endpoint::Scion(remote) => {
+                let path = match daemon {
+                    Some(daemon) => first_path(daemon, remote.isd_as).await?,
+                    None => Arc::new(inside(remote.isd_as, options.mtu_bytes_max)),
+                };
+                endpoint.connect_over(remote, &path, None).await
+            }
+        };
+        let stream = stream.map_err(|error| nonsense(&error.to_string()))?;
         let report = drain(&stream).await?;
         drop(stream);
         endpoint.close().await;
         Ok(report)
     })
+}
+
+async fn first_path(daemon: &str, to: IsdAs) -> Result<Arc<ScionPath>> {
+    let found = |error: &dyn std::fmt::Display| nonsense(&error.to_string());
+    let lookup = PathLookup::start(Source::Daemon(Daemon::new(daemon))).await.map_err(|error| found(&error))?;
+    let paths = lookup.paths(to).await.map_err(|error| found(&error))?;
+    paths.first().cloned().ok_or_else(|| nonsense("no path"))
+}
+
+/// The path between two hosts of one AS, whose packets have `mtu` bytes.
+fn inside(isd_as: IsdAs, mtu: u16) -> ScionPath {
+    ScionPath {
+        source: isd_as,
+        destination: isd_as,
+        interfaces: Vec::new(),
+        mtu,
+        expiry: SystemTime::UNIX_EPOCH,
+        latency: Vec::new(),
+        bandwidth_kbps: Vec::new(),
+        link_kinds: Vec::new(),
+        next_hop: None,
+        dataplane: Vec::new(),
+    }
 }
 
 async fn drain(stream: &QuicStream) -> Result<Report> {
@@ -79,9 +114,15 @@ async fn drain(stream: &QuicStream) -> Result<Report> {
     }
 }
 
-fn endpoint(address: SocketAddr, options: &QuicOptions) -> Result<QuicEndpoint> {
+fn bind(address: Endpoint, options: &QuicOptions) -> Result<QuicEndpoint> {
     let identity = Identity::ephemeral().map_err(|error| nonsense(&error.to_string()))?;
-    QuicEndpoint::bind(address, &identity, options).map_err(Error::system(format!("listening on {address}")))
+    match address {
+        Endpoint::Ip(address) => {
+            QuicEndpoint::bind(address, &identity, options).map_err(Error::system(format!("listening on {address}")))
+        }
+        Endpoint::Scion(address) => QuicEndpoint::bind_scion(address, PORT_RANGE_DEFAULT, &identity, options)
+            .map_err(|error| nonsense(&error.to_string())),
+    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

@@ -10,7 +10,7 @@ use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;
 
 const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | read FILE | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
-     | quic-send BYTES LISTEN cubic|bbr | quic-recv PEER cubic|bbr | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
+     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -54,14 +54,15 @@ fn run(words: &[&str]) -> Result<()> {
             );
             Ok(())
         }
-        ["quic-send", bytes, listen, congestion] => {
-            let options = quic_options(congestion)?;
+        ["quic-send", bytes, listen, congestion, mtu] => {
+            let options = quic_options(congestion, mtu)?;
             quic::send(parse(listen)?, &options, parse(bytes)?, |address| {
                 println!("{}", json!({ "event": "listening", "address": address.to_string() }));
             })
         }
-        ["quic-recv", peer, congestion] => {
-            let report = quic::receive(parse(peer)?, &quic_options(congestion)?)?;
+        ["quic-recv", peer, congestion, mtu, local, daemon @ ..] => {
+            let options = quic_options(congestion, mtu)?;
+            let report = quic::receive(parse(local)?, parse(peer)?, daemon.first().copied(), &options)?;
             let (seconds, stats) = (report.wall.as_secs_f64(), report.stats);
             println!(
                 "{}",
@@ -93,13 +94,13 @@ fn run(words: &[&str]) -> Result<()> {
     }
 }
 
-fn quic_options(congestion: &str) -> Result<QuicOptions> {
+fn quic_options(congestion: &str, mtu: &str) -> Result<QuicOptions> {
     let congestion = match congestion {
         "cubic" => Congestion::Cubic,
         "bbr" => Congestion::Bbr,
         other => return Err(Error::Nonsense { name: "the command line".into(), what: format!("{other}; {USAGE}") }),
     };
-    Ok(QuicOptions { congestion, ..QuicOptions::default() })
+    Ok(QuicOptions { congestion, mtu_bytes_max: parse(mtu)?, ..QuicOptions::default() })
 }
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T> {

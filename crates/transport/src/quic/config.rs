@@ -48,18 +48,26 @@ pub struct QuicOptions {
     pub congestion: Congestion,
     /// Who may connect; `None` admits everybody.
     pub allowed: Option<HashSet<NodeId>>,
+    /// Largest UDP payload, or packet inside an AS of SCION, that is tried.
+    pub mtu_bytes_max: u16,
     /// The protocol that both sides must name (ALPN).
     pub protocol: Vec<u8>,
 }
 
 impl Default for QuicOptions {
     fn default() -> Self {
-        Self { congestion: Congestion::default(), allowed: None, protocol: super::tls::ALPN.to_vec() }
+        Self {
+            congestion: Congestion::default(),
+            allowed: None,
+            mtu_bytes_max: MTU_MAX,
+            protocol: super::tls::ALPN.to_vec(),
+        }
     }
 }
 
 /// The configuration of one connection, whose path carries UDP payloads of `mtu_bytes` at most.
-pub fn transport(congestion: Congestion, mtu_bytes: u16) -> Arc<TransportConfig> {
+pub fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportConfig> {
+    let mtu_bytes = mtu_bytes.min(options.mtu_bytes_max);
     let mut config = TransportConfig::default();
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(mtu_bytes.clamp(MTU_MIN, MTU_MAX)).black_hole_cooldown(MTU_RETRY);
@@ -78,7 +86,7 @@ pub fn transport(congestion: Congestion, mtu_bytes: u16) -> Arc<TransportConfig>
         .mtu_discovery_config(Some(discovery))
         .ack_frequency_config(Some(acks))
         .datagram_receive_buffer_size(None);
-    match congestion {
+    match options.congestion {
         Congestion::Cubic => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
         Congestion::Bbr => config.congestion_controller_factory(Arc::new(Bbr3Config::default())),
     };

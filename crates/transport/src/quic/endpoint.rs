@@ -80,15 +80,20 @@ enum Ground {
     Scion(Socket),
 }
 
-/// A registered route, for as long as a stream needs it.
-pub struct Registered {
+/// A stream's route: one that we registered, for as long as a stream needs it, or one that a caller came by.
+pub struct Taken {
     socket: Socket,
     route: RouteId,
+    is_registered: bool,
 }
 
-impl Registered {
+impl Taken {
     pub fn id(&self) -> RouteId {
         self.route
+    }
+
+    pub fn is_registered(&self) -> bool {
+        self.is_registered
     }
 
     pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
@@ -96,10 +101,12 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for Taken {
     fn drop(&mut self) {
-        // Others may hold it on; that is theirs to know.
-        self.socket.remove(self.route);
+        if self.is_registered {
+            // Others may hold it on; that is theirs to know.
+            self.socket.remove(self.route);
+        }
     }
 }
 
@@ -216,7 +223,7 @@ impl QuicEndpoint {
         };
         let failed = |source| ConnectError::Route { endpoint, source };
         let route = socket.register(remote, path).map_err(failed)?;
-        let registered = Registered { socket: socket.clone(), route };
+        let taken = Taken { socket: socket.clone(), route, is_registered: true };
         let info = socket.info(route).ok_or(RouteError::Gone).map_err(failed)?;
         let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
         if mtu_bytes < MTU_MIN {
@@ -227,7 +234,7 @@ impl QuicEndpoint {
             });
         }
         let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
-        self.open(peer, scion::address_of(route), mtu_bytes, Some(registered), pin).await
+        self.open(peer, scion::address_of(route), mtu_bytes, Some(taken), pin).await
     }
 
     async fn open(
@@ -235,13 +242,13 @@ impl QuicEndpoint {
         peer: PathPeer,
         address: SocketAddr,
         mtu_bytes: u16,
-        registered: Option<Registered>,
+        taken: Option<Taken>,
         pin: Option<NodeId>,
     ) -> Result<QuicStream, ConnectError> {
         let endpoint = peer.endpoint;
         let failed = |source| ConnectError::Io { endpoint, source };
         let mut client = self.client.clone();
-        client.transport_config(config::transport(self.options.congestion, mtu_bytes));
+        client.transport_config(config::transport(&self.options, mtu_bytes));
         let connecting = self
             .inner
             .connect_with(client, address, tls::SERVER_NAME)
@@ -259,7 +266,7 @@ impl QuicEndpoint {
             return Err(ConnectError::WrongKey { endpoint, expected, found });
         }
         let lanes = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
-        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, registered.map(Arc::new)))
+        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, taken.map(Arc::new)))
     }
 
     /// The next connection whose caller proved its key and opened its stream; `None` when the endpoint is closed.
@@ -346,9 +353,10 @@ async fn welcome_all(endpoint: noq::Endpoint, host: Arc<Host>) {
 
 /// Takes one caller through its handshake, and tells it what is wrong.
 async fn welcome(host: &Host, incoming: Incoming) {
+    let address = incoming.remote_address();
     let Some((peer, mtu_bytes)) = host.caller(&incoming) else { return incoming.ignore() };
     let mut server = host.server.clone();
-    server.transport_config(config::transport(host.options.congestion, mtu_bytes));
+    server.transport_config(config::transport(&host.options, mtu_bytes));
     let Ok(connecting) = incoming.accept_with(Arc::new(server)) else { return };
     let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connecting).await else { return };
     let Some(node_id) = tls::node_id(&connection) else { return };
@@ -368,7 +376,13 @@ async fn welcome(host: &Host, incoming: Incoming) {
         }
     };
     let Some(driver) = host.driver.upgrade() else { return };
-    let stream = QuicStream::new(driver, connection.clone(), lanes, peer, node_id, None);
+    let taken = match &host.ground {
+        Ground::Ip(_) => None,
+        Ground::Scion(socket) => {
+            Some(Arc::new(Taken { socket: socket.clone(), route: scion::route_of(address), is_registered: false }))
+        }
+    };
+    let stream = QuicStream::new(driver, connection.clone(), lanes, peer, node_id, taken);
     if host.accepting.try_send(stream).is_err() {
         CloseCode::Busy.close(&connection, "too many connections at once: try again later");
     }

@@ -15,7 +15,7 @@ use noq::PathId;
 
 use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
 use super::driver::Driver;
-use super::endpoint::{CloseCode, Registered};
+use super::endpoint::{CloseCode, Taken};
 use super::lanes::{RecvLanes, SendLanes};
 use crate::{NodeId, StreamStats};
 
@@ -35,19 +35,25 @@ pub struct QuicStream {
     driver: Arc<Driver>,
     peer: PathPeer,
     node_id: NodeId,
-    registered: Option<Arc<Registered>>,
+    taken: Option<Arc<Taken>>,
 }
 
 /// A connection's route through SCION, for whoever keeps it fresh. Does not keep the connection open.
 pub struct QuicRoute {
     connection: noq::Connection,
-    registered: Arc<Registered>,
+    taken: Arc<Taken>,
 }
 
 impl QuicRoute {
     /// Its name at the socket, which events of the socket have too.
     pub fn id(&self) -> RouteId {
-        self.registered.id()
+        self.taken.id()
+    }
+
+    /// Whether it was dialled from here, and so is ours to refresh. Connections that came in go on over whatever their
+    /// callers refresh.
+    pub fn is_ours(&self) -> bool {
+        self.taken.is_registered()
     }
 
     /// Goes on over fresh bytes of the same path.
@@ -55,7 +61,7 @@ impl QuicRoute {
     /// # Errors
     /// The path is another way.
     pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
-        self.registered.refresh(path)
+        self.taken.refresh(path)
     }
 
     /// Bytes that came over it so far: whether it is alive.
@@ -92,7 +98,7 @@ impl QuicStream {
         (send, receive): (SendLanes, RecvLanes),
         peer: PathPeer,
         node_id: NodeId,
-        registered: Option<Arc<Registered>>,
+        taken: Option<Arc<Taken>>,
     ) -> Self {
         let send = Sending {
             lanes: Some(send),
@@ -101,7 +107,7 @@ impl QuicStream {
             corked: false,
             until_look: 0,
         };
-        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id, registered }
+        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id, taken }
     }
 
     /// Who is at the other end, and over which path.
@@ -197,11 +203,10 @@ impl QuicStream {
         self.halves().send.poll_flush(&self.connection, cx)
     }
 
-    /// The route that it takes, where it was dialled over SCION: to be kept fresh. Connections that came in go on over
-    /// whatever their callers refresh.
+    /// The route that it takes, if it runs over SCION.
     pub fn route(&self) -> Option<QuicRoute> {
-        let registered = Arc::clone(self.registered.as_ref()?);
-        Some(QuicRoute { connection: self.connection.clone(), registered })
+        let taken = Arc::clone(self.taken.as_ref()?);
+        Some(QuicRoute { connection: self.connection.clone(), taken })
     }
 
     /// Round-trip time, window, losses and packet size of this path.
@@ -213,7 +218,7 @@ impl QuicStream {
 
 impl Drop for QuicStream {
     fn drop(&mut self) {
-        let registered = self.registered.take();
+        let taken = self.taken.take();
         let send = &mut self.halves().send;
         let Some(mut lanes) = send.lanes.take() else { return };
         let (gathered, handing_over) = (std::mem::take(&mut send.gathered), std::mem::take(&mut send.handing_over));
@@ -232,7 +237,7 @@ impl Drop for QuicStream {
             let _ = tokio::time::timeout(LINGER, deliver).await;
             CloseCode::Done.close(&connection, "done");
             connection.closed().await;
-            drop((driver, registered));
+            drop((driver, taken));
         });
     }
 }

@@ -2,6 +2,7 @@
 
 mod disk;
 mod many;
+mod quic;
 mod router;
 mod transfer;
 
@@ -67,6 +68,7 @@ fn contender(name: &'static str, run: fn(&mut Stage) -> Result<Sample>) -> Conte
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
     use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
+    use quic::Way;
     use router::Passed;
     use transfer::Client::{Libtorrent, Ours, Rqbit};
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
@@ -191,6 +193,30 @@ pub fn all() -> Vec<Spec> {
                 contender("ours, paced at 750", |_| router::routed(750e3).map(Passed::rate)),
                 contender("ours, offered 1500", |_| router::routed(1500e3).map(Passed::rate)),
                 contender("ours, at will", |_| router::routed(f64::INFINITY).map(Passed::rate)),
+            ],
+        ),
+        spec(
+            "quic",
+            "one QUIC stream between two processes on loopback, packets of up to 8972 bytes: payload rate",
+            MegabitsPerSecond,
+            None,
+            vec![
+                contender("UDP/IP, BBR", |stage| quic::stream(stage, Way::Ip, "bbr", 8972)),
+                contender("inside an AS", |stage| quic::stream(stage, Way::InsideAs, "cubic", 8972)),
+                contender("over a router pair", |stage| quic::stream(stage, Way::RouterPair, "cubic", 8972)),
+                contender("ours", |stage| quic::stream(stage, Way::Ip, "cubic", 8972)),
+            ],
+        ),
+        spec(
+            "quic-1472",
+            "the same, packets of up to 1472 bytes",
+            MegabitsPerSecond,
+            None,
+            vec![
+                contender("UDP/IP, BBR", |stage| quic::stream(stage, Way::Ip, "bbr", 1472)),
+                contender("inside an AS", |stage| quic::stream(stage, Way::InsideAs, "cubic", 1472)),
+                contender("over a router pair", |stage| quic::stream(stage, Way::RouterPair, "cubic", 1472)),
+                contender("ours", |stage| quic::stream(stage, Way::Ip, "cubic", 1472)),
             ],
         ),
         spec(
