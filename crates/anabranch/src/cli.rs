@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::Version;
 use anabranch_content::storage::Preallocate;
-use anabranch_paths::{Acl, Endpoint, PathIdPrefix, Preference, Sequence};
+use anabranch_paths::{Endpoint, PathIdPrefix};
 use clap::builder::{BoolishValueParser, PossibleValue};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -172,23 +172,13 @@ pub struct SessionFlags {
     pub json: bool,
 }
 
-/// How paths through SCION are found and chosen. Every peer is reached over one path, the shortest unless said otherwise.
+/// How peers are reached over SCION: each over one path, the shortest unless said otherwise.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "SCION")]
 pub struct ScionFlags {
-    /// SCION daemon to ask for paths [default: $SCION_DAEMON_ADDRESS or $SCION_DAEMON, else 127.0.0.1:30255]
-    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
-    pub sciond: Option<String>,
-    /// Only paths whose hops match, such as "0* 1-ff00:0:120 0*"
-    #[arg(long, value_name = "HOPS")]
-    pub sequence: Option<Sequence>,
-    /// Only paths that these rules allow, such as "- 2-ff00:0:210#3 +"
-    #[arg(long, value_name = "RULES", allow_hyphen_values = true)]
-    pub acl: Option<Acl>,
-    /// Paths first that are best by these, such as "latency,hops"
-    #[arg(long, value_name = "ORDER")]
-    pub preference: Option<Preference>,
-    /// Only this path, by the beginning of its id
+    #[command(flatten)]
+    pub paths: PathFlags,
+    /// Only this path, by the first digits of its id
     #[arg(long, value_name = "ID")]
     pub path: Option<PathIdPrefix>,
     /// Congestion control of connections over SCION

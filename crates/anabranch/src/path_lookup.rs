@@ -81,7 +81,8 @@ fn filter(flags: &PathFlags, isd_as: IsdAs, host: Option<SocketAddr>) -> Result<
     Ok(filter)
 }
 
-fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {
+/// Reads a policy file.
+pub fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(POLICY_BYTES_MAX).read_to_string(&mut text));

@@ -1,6 +1,7 @@
 //! Our place in the SCION network, as the flags say.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use anabranch_paths::{Endpoint, PathFilter, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
@@ -8,9 +9,10 @@ use anabranch_swarm::ScionConfig;
 use anabranch_transport::{Congestion, Identity};
 
 use crate::address::PeerAddress;
-use crate::cli::{CongestionChoice, ScionFlags, SessionFlags};
+use crate::cli::{CongestionChoice, PathFlags, ScionFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::path_lookup::read_policy;
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
 const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
@@ -30,7 +32,7 @@ pub async fn config(
     }
     let peer = |peer: &PeerAddress| matches!(peer, PeerAddress::Endpoint(Endpoint::Scion(_)));
     let asked_for = !listen.is_empty()
-        || flags.scion.sciond.is_some()
+        || flags.scion.paths.sciond.is_some()
         || flags.peer.iter().any(peer)
         || others.into_iter().any(|address| address.as_scion().is_some());
     if !asked_for && daemon_address_from_env().is_none() {
@@ -49,7 +51,9 @@ pub async fn config(
 
 async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
-    let source = Source::find(flags.sciond.as_deref()).map_err(|error| network(&error))?;
+    let daemon = flags.paths.sciond.map(|address| address.to_string());
+    let policy = flags.paths.policy.as_deref().map(read_policy).transpose()?;
+    let source = Source::find(daemon.as_deref()).map_err(|error| network(&error))?;
     let lookup = PathLookup::start(source).await.map_err(|error| network(&error))?;
     let ours = lookup.local_as().isd_as;
     if let Some(listen) = listen.filter(|listen| listen.isd_as != ours) {
@@ -70,7 +74,8 @@ async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConf
     Ok(ScionConfig {
         local,
         lookup,
-        filter: filter(flags),
+        filter: filter(&flags.paths),
+        policy: policy.map(Arc::new),
         path: flags.path.clone(),
         identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
         congestion: match flags.congestion {
@@ -80,7 +85,7 @@ async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConf
     })
 }
 
-fn filter(flags: &ScionFlags) -> PathFilter {
+fn filter(flags: &PathFlags) -> PathFilter {
     PathFilter {
         acl: flags.acl.clone(),
         sequence: flags.sequence.clone(),
