@@ -19,7 +19,6 @@ use crate::units::{Rate, Size};
 
 pub use scion::{
     LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetUpFlags, PathFlags, PathsFlags, PingFlags,
-    PolicyFlags,
 };
 
 const AFTER_HELP: &str = "\
@@ -173,13 +172,13 @@ pub struct SessionFlags {
     pub json: bool,
 }
 
-/// How paths through SCION are found and chosen. Every peer is reached over one path, the shortest unless said otherwise.
+/// How peers are reached over SCION: each over one path, the shortest unless said otherwise.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "SCION")]
 pub struct ScionFlags {
     #[command(flatten)]
     pub paths: PathFlags,
-    /// Only this path, by the beginning of its id
+    /// Only this path, by the first digits of its id
     #[arg(long, value_name = "ID")]
     pub path: Option<PathIdPrefix>,
     /// Congestion control of connections over SCION

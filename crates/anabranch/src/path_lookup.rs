@@ -10,7 +10,7 @@ use anabranch_paths::{IsdAs, PathFilter, PolicyFile};
 use anabranch_scion::lookup::names::{NameError, Names};
 use anabranch_scion::lookup::{PathLookup, Source};
 
-use crate::cli::{PathFlags, PolicyFlags};
+use crate::cli::PathFlags;
 use crate::destination::Destination;
 use crate::exit::{Code, Failure};
 use crate::path_list::PathList;
@@ -31,9 +31,9 @@ pub struct Found {
 }
 
 /// Asks for the paths to `destination`, in the order in which they are tried. Within a runtime.
-pub async fn find(flags: &PathFlags, policy: &PolicyFlags, destination: &Destination) -> Result<Found, Failure> {
+pub async fn find(flags: &PathFlags, destination: &Destination) -> Result<Found, Failure> {
     let (isd_as, host) = resolve(destination).await?;
-    let filter = match &policy.policy {
+    let filter = match &flags.policy {
         Some(path) => filter(flags, read_policy(path)?.filter(isd_as, host).clone()),
         None => filter(flags, PathFilter::default()),
     };
@@ -81,7 +81,8 @@ pub fn filter(flags: &PathFlags, under: PathFilter) -> PathFilter {
     }
 }
 
-fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {
+/// Reads a policy file.
+pub fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(POLICY_BYTES_MAX).read_to_string(&mut text));

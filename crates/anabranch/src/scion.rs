@@ -1,6 +1,7 @@
 //! Our place in the SCION network, as the flags say.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use anabranch_paths::{Endpoint, PathFilter, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
@@ -11,7 +12,7 @@ use crate::address::PeerAddress;
 use crate::cli::{CongestionChoice, ScionFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
-use crate::path_lookup;
+use crate::path_lookup::{self, read_policy};
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
 const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
@@ -50,6 +51,7 @@ pub async fn config(
 
 async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
+    let policy = flags.paths.policy.as_deref().map(read_policy).transpose()?;
     let source = Source::find(flags.paths.sciond.as_deref()).map_err(|error| network(&error))?;
     let lookup = PathLookup::start(source).await.map_err(|error| network(&error))?;
     let ours = lookup.local_as().isd_as;
@@ -72,6 +74,7 @@ async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConf
         local,
         lookup,
         filter: path_lookup::filter(&flags.paths, PathFilter::default()),
+        policy: policy.map(Arc::new),
         path: flags.path.clone(),
         identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
         congestion: match flags.congestion {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anabranch_paths::{PathFilter, PathId, PathIdPrefix, ScionAddr, ScionPath};
+use anabranch_paths::{PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
 use anabranch_scion::lookup::PathLookup;
 use anabranch_scion::socket::{ScmpEvent, ScmpKind};
 use anabranch_transport::{Congestion, Identity, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream};
@@ -31,6 +31,8 @@ pub struct ScionConfig {
     pub lookup: PathLookup,
     /// Which paths may be used, and which of them first; without a preference, the shortest.
     pub filter: PathFilter,
+    /// What holds for a destination where the filter says nothing.
+    pub policy: Option<Arc<PolicyFile>>,
     /// Take this path and no other.
     pub path: Option<PathIdPrefix>,
     /// Our key.
@@ -66,7 +68,7 @@ impl ScionNet {
     pub async fn dial(self: &Rc<Self>, remote: ScionAddr) -> Result<Stream, ConnError> {
         let failed = |error: &dyn fmt::Display| ConnError::Ended(format!("no path to {}: {error}", remote.isd_as));
         let paths = self.config.lookup.paths(remote.isd_as).await.map_err(|error| failed(&error))?;
-        let path = self.choose(&paths).ok_or_else(|| {
+        let path = self.choose(remote, &paths).ok_or_else(|| {
             let what = format!("none of the {} known ones passes the flags that restrict them", paths.len());
             failed(&what)
         })?;
@@ -90,9 +92,19 @@ impl ScionNet {
         }
     }
 
-    fn choose(&self, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
+    fn choose(&self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
+        let of_policy =
+            self.config.policy.as_ref().map(|policy| policy.filter(remote.isd_as, Some(remote.host)).clone());
+        let (flags, policy) = (self.config.filter.clone(), of_policy.unwrap_or_default());
+        let filter = PathFilter {
+            acl: flags.acl.or(policy.acl),
+            sequence: flags.sequence.or(policy.sequence),
+            preference: flags.preference.or(policy.preference),
+            ..policy
+        };
         let mut allowed = paths.to_vec();
-        self.config.filter.apply(&mut allowed, SystemTime::now());
+        anabranch_paths::sort(&mut allowed);
+        filter.apply(&mut allowed, SystemTime::now());
         let named = |path: &ScionPath| self.config.path.as_ref().is_none_or(|prefix| prefix.matches(path.id()));
         allowed.into_iter().find(|path| named(path))
     }

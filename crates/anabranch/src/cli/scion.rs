@@ -27,11 +27,6 @@ pub struct PathFlags {
     /// What to order paths by, first things first: latency, bandwidth, hops, mtu, separated by commas
     #[arg(long, value_name = "ORDER")]
     pub preference: Option<Preference>,
-}
-
-/// A path policy in a file.
-#[derive(Debug, Args)]
-pub struct PolicyFlags {
     /// Path policy as JSON, in JPAN's form; the flags above go before what it says
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
@@ -45,8 +40,6 @@ pub struct PathsFlags {
     pub destination: Destination,
     #[command(flatten)]
     pub path: PathFlags,
-    #[command(flatten)]
-    pub policy: PolicyFlags,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -75,8 +68,6 @@ pub struct PingFlags {
     pub timeout: Duration,
     #[command(flatten)]
     pub path: PathFlags,
-    #[command(flatten)]
-    pub policy: PolicyFlags,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,

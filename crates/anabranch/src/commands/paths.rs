@@ -9,7 +9,7 @@ use crate::{output, path_lookup, run};
 /// Runs the command.
 pub fn run(flags: &PathsFlags) -> Result<Code, Failure> {
     run::block_on(async {
-        let list = path_lookup::find(&flags.path, &flags.policy, &flags.destination).await?.list;
+        let list = path_lookup::find(&flags.path, &flags.destination).await?.list;
         if flags.json {
             output::line(list.json())?;
         } else {

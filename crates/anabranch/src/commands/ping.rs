@@ -36,7 +36,7 @@ const WAITING_MAX: usize = 256;
 /// Runs the command.
 pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
-        let found = path_lookup::find(&flags.path, &flags.policy, &flags.destination).await?;
+        let found = path_lookup::find(&flags.path, &flags.destination).await?;
         let Some(ip) = found.ip else {
             let isd_as = found.isd_as;
             return Err(Failure::usage(format!("`{isd_as}` is an AS: name a host of it, as in {isd_as},10.0.0.1")));
