@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use noq::congestion::{Bbr3Config, CubicConfig};
+use noq::congestion::CubicConfig;
 use noq::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 use super::lanes::{LANE_WINDOW, LANES};
+use super::tolerant::TolerantConfig;
 use crate::NodeId;
 
 /// What a connection may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again while a
@@ -37,7 +38,7 @@ pub enum Congestion {
     /// CUBIC (RFC 9438): shares a bottleneck evenly with TCP; slows at every loss.
     #[default]
     Cubic,
-    /// BBR, version 3: keeps its rate where a path loses packets without being full.
+    /// BBR, version 3: keeps its rate where a path loses packets without being full, up to 5 % of them.
     Bbr,
 }
 
@@ -88,7 +89,7 @@ pub fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportConfig> 
         .datagram_receive_buffer_size(None);
     match options.congestion {
         Congestion::Cubic => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
-        Congestion::Bbr => config.congestion_controller_factory(Arc::new(Bbr3Config::default())),
+        Congestion::Bbr => config.congestion_controller_factory(Arc::new(TolerantConfig::default())),
     };
     Arc::new(config)
 }

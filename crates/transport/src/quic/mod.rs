@@ -12,6 +12,7 @@ mod lanes;
 mod scion;
 mod stream;
 mod tls;
+mod tolerant;
 mod udp;
 
 pub use config::{Congestion, QuicOptions};
