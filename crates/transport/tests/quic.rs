@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anabranch_paths::Endpoint;
@@ -181,7 +183,7 @@ async fn a_caller_with_another_protocol_is_told_so() {
 }
 
 #[tokio::test]
-async fn who_closes_says_so_and_who_vanishes_is_missed() {
+async fn who_closes_says_so() {
     let (caller, listener) = (endpoint(), endpoint());
     let (near, far) = pair(&caller, &listener).await;
     drop(near);
@@ -192,6 +194,51 @@ async fn who_closes_says_so_and_who_vanishes_is_missed() {
     assert!(error.to_string().contains("the node stops"), "{error}");
     assert!(receive(&far, 1).await.is_err());
     assert!(listener.accept().await.is_none());
+}
+
+/// Passes datagrams on in both directions until it is told to be silent.
+fn relay(to: SocketAddr, silent: Arc<AtomicBool>) -> SocketAddr {
+    let near = std::net::UdpSocket::bind(anywhere()).unwrap();
+    let far = std::net::UdpSocket::bind(anywhere()).unwrap();
+    let address = near.local_addr().unwrap();
+    let caller = Arc::new(Mutex::new(None));
+    let (near_back, far_back, silent_back, called_back) =
+        (near.try_clone().unwrap(), far.try_clone().unwrap(), Arc::clone(&silent), Arc::clone(&caller));
+    for socket in [&near, &far] {
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    }
+    std::thread::spawn(move || {
+        let mut bytes = [0; 65_536];
+        while !silent.load(Ordering::Relaxed) {
+            let Ok((len, from)) = near.recv_from(&mut bytes) else { continue };
+            *caller.lock().unwrap() = Some(from);
+            far.send_to(&bytes[..len], to).unwrap();
+        }
+    });
+    std::thread::spawn(move || {
+        let mut bytes = [0; 65_536];
+        while !silent_back.load(Ordering::Relaxed) {
+            let Ok((len, _)) = far_back.recv_from(&mut bytes) else { continue };
+            let caller = *called_back.lock().unwrap();
+            near_back.send_to(&bytes[..len], caller.unwrap()).unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn who_vanishes_is_missed_at_both_ends() {
+    let (caller, listener) = (endpoint(), endpoint());
+    let silent = Arc::new(AtomicBool::new(false));
+    let between = relay(listener.local().socket_addr(), Arc::clone(&silent));
+    let near = caller.connect(between.into(), None).await.unwrap();
+    send_all(&near, b"!").await.unwrap();
+    let far = listener.accept().await.unwrap();
+    assert_eq!(receive(&far, 1).await.unwrap(), b"!");
+    silent.store(true, Ordering::Relaxed);
+    let (near, far) = tokio::join!(receive(&near, 1), receive(&far, 1));
+    assert_eq!(near.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(far.unwrap_err().kind(), io::ErrorKind::TimedOut);
 }
 
 #[tokio::test]
