@@ -65,10 +65,20 @@ fn contender(name: &'static str, run: fn(&mut Stage) -> Result<Sample>) -> Conte
     Contender { name, run }
 }
 
+/// One QUIC stream over every way, with packets of up to `MTU` bytes.
+fn quic_ways<const MTU: u16>() -> Vec<Contender> {
+    use quic::Way;
+    vec![
+        contender("UDP/IP, BBR", |stage| quic::stream(stage, Way::Ip, "bbr", MTU)),
+        contender("inside an AS", |stage| quic::stream(stage, Way::InsideAs, "cubic", MTU)),
+        contender("over a router pair", |stage| quic::stream(stage, Way::RouterPair, "cubic", MTU)),
+        contender("ours", |stage| quic::stream(stage, Way::Ip, "cubic", MTU)),
+    ]
+}
+
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
     use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
-    use quic::Way;
     use router::Passed;
     use transfer::Client::{Libtorrent, Ours, Rqbit};
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
@@ -200,25 +210,9 @@ pub fn all() -> Vec<Spec> {
             "one QUIC stream between two processes on loopback, packets of up to 8972 bytes: payload rate",
             MegabitsPerSecond,
             None,
-            vec![
-                contender("UDP/IP, BBR", |stage| quic::stream(stage, Way::Ip, "bbr", 8972)),
-                contender("inside an AS", |stage| quic::stream(stage, Way::InsideAs, "cubic", 8972)),
-                contender("over a router pair", |stage| quic::stream(stage, Way::RouterPair, "cubic", 8972)),
-                contender("ours", |stage| quic::stream(stage, Way::Ip, "cubic", 8972)),
-            ],
+            quic_ways::<8972>(),
         ),
-        spec(
-            "quic-1472",
-            "the same, packets of up to 1472 bytes",
-            MegabitsPerSecond,
-            None,
-            vec![
-                contender("UDP/IP, BBR", |stage| quic::stream(stage, Way::Ip, "bbr", 1472)),
-                contender("inside an AS", |stage| quic::stream(stage, Way::InsideAs, "cubic", 1472)),
-                contender("over a router pair", |stage| quic::stream(stage, Way::RouterPair, "cubic", 1472)),
-                contender("ours", |stage| quic::stream(stage, Way::Ip, "cubic", 1472)),
-            ],
-        ),
+        spec("quic-1472", "the same, packets of up to 1472 bytes", MegabitsPerSecond, None, quic_ways::<1472>()),
         spec(
             "router-cpu",
             "the same: CPU time of a router for a packet",
