@@ -33,14 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         interfaces: vec![interface(1, LinkRole::Parent), interface(2, LinkRole::Child)],
     });
     // Down through this AS: in at 1, out at 2, with a hop before and one behind.
-    let hop = |cons_ingress, cons_egress| HopField {
-        ingress_alert: false,
-        egress_alert: false,
-        exp_time: 255,
-        cons_ingress,
-        cons_egress,
-        mac: [0; 6],
-    };
+    let hop = |cons_ingress, cons_egress| HopField::unsealed(255, cons_ingress, cons_egress);
     let info = InfoField { peering: false, cons_dir: true, seg_id: 1, timestamp_s: MADE_S };
     let key = HopKey::new(&KEY);
     let first = key.sealed(info.seg_id, MADE_S, hop(0, 1));

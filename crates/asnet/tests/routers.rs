@@ -87,14 +87,7 @@ impl Pair {
     fn path(&self, from: usize) -> DataplanePath {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let info = InfoField { peering: false, cons_dir: true, seg_id: 1, timestamp_s: now.as_secs() as u32 };
-        let hop = |cons_ingress, cons_egress| HopField {
-            ingress_alert: false,
-            egress_alert: false,
-            exp_time: 63,
-            cons_ingress,
-            cons_egress,
-            mac: [0; 6],
-        };
+        let hop = |cons_ingress, cons_egress| HopField::unsealed(63, cons_ingress, cons_egress);
         let key = HopKey::new(&KEY);
         let first = key.sealed(info.seg_id, info.timestamp_s, hop(0, INTERFACE));
         let beta = chained(info.seg_id, &first.mac);

@@ -130,12 +130,8 @@ fn row(name: &str, count: usize, mut batch: impl FnMut()) {
 /// Six hops: up, core, down.
 fn path() -> DataplanePath {
     let hop = |cons_ingress, cons_egress| HopField {
-        ingress_alert: false,
-        egress_alert: false,
-        exp_time: 63,
-        cons_ingress,
-        cons_egress,
         mac: [1, 2, 3, 4, 5, 6],
+        ..HopField::unsealed(63, cons_ingress, cons_egress)
     };
     let info = |cons_dir| InfoField { peering: false, cons_dir, seg_id: 1, timestamp_s: 1000 };
     DataplanePath::build(&[

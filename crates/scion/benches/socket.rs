@@ -144,14 +144,7 @@ fn scion(isd_as: &str, host: &str) -> ScionAddr {
 
 /// Half of the hops up, half down.
 fn path(source: ScionAddr, destination: ScionAddr, hops: usize) -> ScionPath {
-    let hop = |id: usize| HopField {
-        ingress_alert: false,
-        egress_alert: false,
-        exp_time: 63,
-        cons_ingress: 2 * id as u16,
-        cons_egress: 2 * id as u16 + 1,
-        mac: [id as u8; 6],
-    };
+    let hop = |id: usize| HopField { mac: [id as u8; 6], ..HopField::unsealed(63, 2 * id as u16, 2 * id as u16 + 1) };
     let fields: Vec<_> = (0..hops).map(hop).collect();
     let info = |cons_dir| InfoField { peering: false, cons_dir, seg_id: 7, timestamp_s: 1_700_000_000 };
     let (up, down) = fields.split_at(hops / 2);

@@ -91,14 +91,7 @@ struct Sealer<'a> {
 impl Sealer<'_> {
     fn hop(&self, beta: u16, ingress: u16, egress: u16) -> HopField {
         let exp_time = self.validity.exp_time;
-        let unsealed = anabranch_scion_wire::HopField {
-            ingress_alert: false,
-            egress_alert: false,
-            exp_time,
-            cons_ingress: ingress,
-            cons_egress: egress,
-            mac: [0; 6],
-        };
+        let unsealed = anabranch_scion_wire::HopField::unsealed(exp_time, ingress, egress);
         HopField { exp_time, ingress, egress, mac: self.key.mac(beta, self.validity.timestamp_s, &unsealed) }
     }
 }

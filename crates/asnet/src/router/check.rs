@@ -345,14 +345,7 @@ impl Direction {
     fn probe(&self, len: usize) -> Option<ProbePacket> {
         let (from, to) = (self.from.rules(), self.to.rules());
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        let first = HopField {
-            ingress_alert: false,
-            egress_alert: false,
-            exp_time: u8::MAX,
-            cons_ingress: 0,
-            cons_egress: self.from.ports[self.from_port].id,
-            mac: [0; 6],
-        };
+        let first = HopField::unsealed(u8::MAX, 0, self.from.ports[self.from_port].id);
         let info = InfoField { peering: false, cons_dir: true, seg_id: 0, timestamp_s: now.as_secs() as u32 };
         let path = OneHopPath::build(info, first);
         let fields = HeaderFields {

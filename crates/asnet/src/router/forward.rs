@@ -365,14 +365,7 @@ impl Forwarder {
                 if self.interface(id).is_none_or(|interface| interface.neighbor != source) {
                     return Err(DropReason::BadSource.into());
                 }
-                let second = HopField {
-                    ingress_alert: false,
-                    egress_alert: false,
-                    exp_time: first.exp_time,
-                    cons_ingress: id,
-                    cons_egress: 0,
-                    mac: [0; 6],
-                };
+                let second = HopField::unsealed(first.exp_time, id, 0);
                 path.set_second_hop(self.key.sealed(info.seg_id, info.timestamp_s, second));
                 let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
                 let is_ours = view.header().destination_host() == Some(self.host());

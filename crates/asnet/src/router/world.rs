@@ -105,8 +105,7 @@ pub fn segment(hops: &[Hop]) -> Segment {
 }
 
 pub fn seal(asn: u64, beta: u16, cons_ingress: u16, cons_egress: u16) -> HopField {
-    let hop =
-        HopField { ingress_alert: false, egress_alert: false, exp_time: 63, cons_ingress, cons_egress, mac: [0; 6] };
+    let hop = HopField::unsealed(63, cons_ingress, cons_egress);
     HopKey::new(&key(asn)).sealed(beta, MADE_S, hop)
 }
 

@@ -20,12 +20,8 @@ fn fields(path: PathRef<'_>) -> HeaderFields<'_> {
 /// Four hops on two segments.
 fn path() -> DataplanePath {
     let hop = |cons_ingress, cons_egress| HopField {
-        ingress_alert: false,
-        egress_alert: false,
-        exp_time: 63,
-        cons_ingress,
-        cons_egress,
         mac: [1, 2, 3, 4, 5, 6],
+        ..HopField::unsealed(63, cons_ingress, cons_egress)
     };
     let info = |cons_dir, seg_id| InfoField { peering: false, cons_dir, seg_id, timestamp_s: 0x100 };
     DataplanePath::build(&[

@@ -221,6 +221,11 @@ impl HopField {
     const EGRESS_ALERT: u8 = 1;
     const INGRESS_ALERT: u8 = 2;
 
+    /// A hop without alerts, and without a MAC yet: [`HopKey::sealed`](crate::mac::HopKey::sealed) adds it.
+    pub fn unsealed(exp_time: u8, cons_ingress: u16, cons_egress: u16) -> Self {
+        Self { ingress_alert: false, egress_alert: false, exp_time, cons_ingress, cons_egress, mac: [0; 6] }
+    }
+
     #[inline]
     pub(super) fn read(bytes: [u8; HOP_LEN]) -> Self {
         let [flags, exp_time, i0, i1, e0, e1, mac @ ..] = bytes;

@@ -7,7 +7,7 @@ use crate::arbitrary;
 
 /// A hop field with these interfaces in construction direction.
 fn hop(cons_ingress: u16, cons_egress: u16) -> HopField {
-    HopField { ingress_alert: false, egress_alert: false, exp_time: 63, cons_ingress, cons_egress, mac: [1; 6] }
+    HopField { mac: [1; 6], ..HopField::unsealed(63, cons_ingress, cons_egress) }
 }
 
 fn info(cons_dir: bool) -> InfoField {

@@ -72,14 +72,7 @@ impl HopField {
 
 impl From<HopField> for crate::HopField {
     fn from(hop: HopField) -> Self {
-        Self {
-            ingress_alert: false,
-            egress_alert: false,
-            exp_time: hop.exp_time,
-            cons_ingress: hop.ingress,
-            cons_egress: hop.egress,
-            mac: hop.mac,
-        }
+        Self { mac: hop.mac, ..Self::unsealed(hop.exp_time, hop.ingress, hop.egress) }
     }
 }
 

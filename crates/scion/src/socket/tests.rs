@@ -37,12 +37,8 @@ fn path_at(timestamp_s: u32) -> ScionPath {
 fn path_over([a, core_in, core_out, b]: [u16; 4], timestamp_s: u32) -> ScionPath {
     let [t0, t1, t2, t3] = timestamp_s.to_be_bytes();
     let hop = |cons_ingress, cons_egress| HopField {
-        ingress_alert: false,
-        egress_alert: false,
-        exp_time: 63,
-        cons_ingress,
-        cons_egress,
         mac: [t0, t1, t2, t3, cons_ingress as u8, cons_egress as u8],
+        ..HopField::unsealed(63, cons_ingress, cons_egress)
     };
     let info = |cons_dir| InfoField { peering: false, cons_dir, seg_id: 7, timestamp_s };
     let up = [hop(a, 0), hop(0, core_in)];

@@ -243,14 +243,7 @@ fn path() -> Result<DataplanePath> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(nonsense)?;
     let info = InfoField { peering: false, cons_dir: true, seg_id: 1, timestamp_s: now.as_secs() as u32 };
     let key = HopKey::new(&KEY);
-    let hop = |cons_ingress, cons_egress| HopField {
-        ingress_alert: false,
-        egress_alert: false,
-        exp_time: 255,
-        cons_ingress,
-        cons_egress,
-        mac: [0; 6],
-    };
+    let hop = |cons_ingress, cons_egress| HopField::unsealed(255, cons_ingress, cons_egress);
     let first = key.sealed(info.seg_id, info.timestamp_s, hop(0, 1));
     let second = key.sealed(chained(info.seg_id, &first.mac), info.timestamp_s, hop(1, 0));
     DataplanePath::build(&[PathSegment { info, hops: &[first, second] }]).map_err(nonsense)
