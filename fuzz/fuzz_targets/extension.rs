@@ -1,4 +1,4 @@
-//! Any bytes as extended messages, and any order of events at the metadata fetch.
+//! Any bytes as extended messages, any order of events at the metadata fetch, and what is heard of paths.
 //!
 //! Input: a byte that chooses, then the payload or the events.
 #![no_main]
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::extension::{
-    ExtensionHandshake, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage, MetadataProgress, PexMessage,
-    parse_dont_have, parse_upload_only,
+    ExtensionHandshake, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage, MetadataProgress, PathTalk, PathsMessage,
+    PexMessage, Wish, parse_dont_have, parse_upload_only,
 };
 use anabranch_content::hash::sha1;
 use anabranch_content::info::InfoHashes;
@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, payload)) = data.split_first() else { return };
-    match choice % 5 {
+    match choice % 6 {
         0 => {
             let Ok(handshake) = ExtensionHandshake::parse(payload) else { return };
             assert_eq!(ExtensionHandshake::parse(&handshake.encode()), Ok(handshake));
@@ -32,7 +32,17 @@ fuzz_target!(|data: &[u8]| {
         3 => {
             let _ = (parse_dont_have(payload), parse_upload_only(payload));
         }
-        _ => fetch(payload),
+        4 => fetch(payload),
+        _ => {
+            let Ok(message) = PathsMessage::parse(payload) else { return };
+            assert_eq!(PathsMessage::parse(&message.encode()), Ok(message.clone()));
+            let (mut talk, now) = (PathTalk::default(), Instant::now());
+            talk.wish(Some(Wish { paths: 2, dial: false, selector: None }));
+            talk.heard(message.clone(), now);
+            assert!(talk.granted().len() <= 2);
+            let wished = talk.their_wish().map_or(0, |wish| usize::from(wish.paths));
+            assert!(talk.grant(message.used.unwrap_or_default()) <= wished);
+        }
     }
 });
 

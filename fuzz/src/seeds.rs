@@ -5,7 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anabranch_bittorrent::extension::{ExtensionHandshake, ExtensionIds, MetadataMessage, PexFlags, PexMessage};
+use anabranch_bittorrent::extension::{
+    ExtensionHandshake, ExtensionIds, InterfaceSequence, MetadataMessage, PathsMessage, PeerIdentity, PexFlags,
+    PexMessage, Wish,
+};
 use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
 use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
 use anabranch_bittorrent::wire::{BlockRange, Hashes, Message, TreeRequest, piece_header};
@@ -15,6 +18,8 @@ use anabranch_content::hash::sha256;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::merkle::HashRequest;
 use anabranch_content::storage::{FileRecord, Lease, Resume, Stamp};
+use anabranch_paths::select::Selector;
+use anabranch_paths::{Interface, IsdAs};
 use anabranch_scion_wire::combine::combine;
 use anabranch_scion_wire::proto::control_plane::{SegmentType, Segments, SegmentsRequest, SegmentsResponse};
 use anabranch_scion_wire::proto::{Timestamp, daemon, grpc};
@@ -234,7 +239,8 @@ fn tracker() -> Vec<Vec<u8>> {
     let peer = DictBuilder::new().bytes("ip", "10.0.0.1").int("port", 6881).bytes("peer id", [1; 20]).clone();
     let long = DictBuilder::new().int("interval", 60).list("peers", ListBuilder::new().dict(&peer)).encode();
     let refusal = DictBuilder::new().bytes("failure reason", "no").bytes("retry in", "never").encode();
-    let scion = ["[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:110,::1]:6881"].map(|peer| peer.parse().expect("an address"));
+    let scion =
+        ["[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:110,::1]:6881"].map(|peer| peer.parse().expect("an address"));
     let compact = b"\x00\x01\xff\x00\x00\x00\x01\x10\x04\x0a\x00\x00\x01\x1a\xe1";
     let reply_scion = DictBuilder::new().int("interval", 60).bytes("ab_scion", compact).encode();
     let peer = DictBuilder::new().bytes("ip", "1-ff00:0:110,10.0.0.1").int("port", 6881).clone();
@@ -364,11 +370,17 @@ fn extension() -> Vec<Vec<u8>> {
         upload_only: Some(true),
         complete_ago_secs: Some(9),
         block_len_max: Some(65536),
+        identity: Some(PeerIdentity([7; 32])),
         scion_port: Some(6881),
     };
     let peers = ["10.0.0.1:6881", "[::1]:6881", "[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:110,::1]:6881"]
         .map(|peer| peer.parse().expect("an address"));
     let pex = PexMessage { added: peers.map(|peer| (peer, PexFlags::UPLOAD_ONLY)).to_vec(), dropped: peers.to_vec() };
+    let interface = |asn, id| Interface { isd_as: IsdAs::new(1, asn).expect("a small number"), id };
+    let path = InterfaceSequence::new(vec![interface(110, 1), interface(111, 2)]).expect("one link");
+    let wish = Wish { paths: 4, dial: true, selector: Some(Selector::Disjoint) };
+    let paths =
+        PathsMessage { wish: Some(Some(wish)), grants: Some(vec![path.clone()]), used: Some(vec![path.clone(), path]) };
     let data = MetadataMessage::Data { piece: 1, total_size: Some(16389), data: b"bytes" };
     let honest = [0, 0, 0, 2, 0, 0, 2, 0, 0, 5, 0, 0, 5, 0, 1];
     let liar = [0, 1, 0, 0, 0, 0, 5, 1, 0, 5, 0, 1, 2, 1, 0, 4, 0, 11, 5, 1, 0, 5, 1, 1, 5, 0, 0, 5, 0, 1];
@@ -382,6 +394,8 @@ fn extension() -> Vec<Vec<u8>> {
         with_choice(3, &[0, 0, 0, 1]),
         with_choice(4, &honest),
         with_choice(4, &liar),
+        with_choice(5, &paths.encode()),
+        with_choice(5, &PathsMessage { wish: Some(None), ..PathsMessage::default() }.encode()),
     ]
 }
 

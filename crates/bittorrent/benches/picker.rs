@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use anabranch_bittorrent::ConnId;
-use anabranch_bittorrent::picker::{BlockRef, Order, Picker, PickerConfig, Received, RequestStrategy};
+use anabranch_bittorrent::picker::{BlockRef, Order, Pace, Picker, PickerConfig, Received, RequestStrategy};
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
@@ -50,8 +50,8 @@ fn run(name: &str, config: PickerConfig, pieces: u32, blocks: u32, conns: u32, p
     while picker.wanted_missing_count() > 0 && done < BLOCKS_MAX && idle < conns {
         idle = 0;
         for (conn, (has, queue)) in (0..).map(ConnId).zip(&mut peers) {
-            let rate = 1_000_000 + u64::from(conn.0);
-            picker.pick(conn, has, None, 32 - queue.len(), rate, start, &mut out);
+            let pace = Pace { rate_bytes: 1_000_000 + u64::from(conn.0), path: None };
+            picker.pick(conn, has, None, 32 - queue.len(), pace, start, &mut out);
             queue.extend(out.drain(..));
             idle += u32::from(queue.is_empty());
             for _ in 0..8 {

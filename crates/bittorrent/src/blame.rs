@@ -131,6 +131,12 @@ impl Blame {
         Verdict { guilty: vec![peer], ..Verdict::default() }
     }
 
+    /// What is held against `from` is held against `into`: they turned out to be one.
+    pub fn merge(&mut self, from: PeerKey, into: PeerKey) {
+        let all = self.cases.values_mut().flat_map(|case| case.attempts.iter_mut().flatten());
+        all.filter(|sent| sent.peer == from).for_each(|sent| sent.peer = into);
+    }
+
     /// For how many pieces each peer is suspected at present.
     fn suspected_counts(&self) -> BTreeMap<PeerKey, usize> {
         let mut counts = BTreeMap::new();

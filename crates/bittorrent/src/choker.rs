@@ -183,6 +183,17 @@ impl Choker {
         true
     }
 
+    /// `from` turned out to be `into`, over other connections: two slots become one.
+    pub fn merge(&mut self, from: PeerKey, into: PeerKey) {
+        let Some(gone) = self.known.remove(&from) else { return };
+        let known = self.known.entry(into).or_default();
+        if known.unchoked.is_empty() {
+            *known = gone;
+        } else {
+            known.unchoked.extend(gone.unchoked);
+        }
+    }
+
     /// Decides anew. `peers` are all that are interested, `seeding` says that we want nothing ourselves,
     /// `upload_rate_bytes` is what we send in all.
     pub fn round(

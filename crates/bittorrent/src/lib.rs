@@ -6,7 +6,7 @@
 //! | module | what it decides |
 //! | --- | --- |
 //! | [`handshake`], [`wire`] | what the bytes of a connection mean, and what may be sent (BEP 3, 6, 52) |
-//! | [`extension`] | extended messages: metadata, peer exchange, upload-only (BEP 9, 10, 11, 21) |
+//! | [`extension`] | extended messages: metadata, peer exchange, upload-only (BEP 9, 10, 11, 21); which paths to use |
 //! | [`picker`] | which block to ask for next, of whom |
 //! | [`pipeline`] | how much to ask of a connection at once |
 //! | [`choker`] | who may download from us |

@@ -67,6 +67,9 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// Silence granted before the first block, while nothing is known.
 const TIMEOUT_START: Duration = Duration::from_secs(15);
 
+/// What the first block of a path takes beyond its round trip, as long as nothing is known, or nothing comes.
+const ARRIVAL_UNKNOWN: Duration = Duration::from_millis(500);
+
 /// Nobody gets longer than this.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
@@ -159,6 +162,36 @@ impl Pipeline {
         self.path_rtt = Some(rtt);
     }
 
+    /// The path stopped working and works again: it is believed to be as long as it was, and half as fast, until it shows.
+    pub fn restart(&mut self) {
+        let rate_max_bytes = [self.rate_bytes() / 2, 0];
+        let Self { reqq, path_rtt, rtt_min, .. } = *self;
+        *self = Self { reqq, path_rtt, rtt_min, rate_max_bytes, ..Self::new(self.memory_max_bytes) };
+    }
+
+    /// The rate has fallen for good, says who sees more of the path than its fastest moments.
+    pub fn slow_to(&mut self, rate_bytes: u64) {
+        self.rate_max_bytes = [rate_bytes.min(self.rate_bytes()), 0];
+    }
+
+    /// The time after which a block that is asked for now will be here, behind all that was asked for before.
+    pub fn arrival_in(&self) -> Duration {
+        let rate = self.rate_bytes();
+        if self.stalled || rate == 0 {
+            return self.round_trip() + ARRIVAL_UNKNOWN;
+        }
+        let queued = self.outstanding_bytes + u64::from(BLOCK_LEN);
+        Duration::from_secs_f64(queued as f64 / rate as f64).max(self.round_trip())
+    }
+
+    /// The time from a request to its block where nothing waits, as far as it is known.
+    pub fn round_trip(&self) -> Duration {
+        match (self.rtt_min, self.path_rtt) {
+            (Some(rtt), Some(path)) => rtt.min(path + SERVICE_MAX),
+            (rtt, path) => rtt.or(path).unwrap_or_default(),
+        }
+    }
+
     /// A request for `bytes` went out.
     pub fn on_request(&mut self, bytes: u32, now: Instant) {
         if self.requests.is_empty() {
@@ -191,6 +224,17 @@ impl Pipeline {
         self.on_delivery(u64::from(bytes), now);
     }
 
+    /// A requested block of `bytes` came that may answer an earlier request, given up since: that it came soon says nothing
+    /// of the round trip.
+    pub fn on_block_of_old(&mut self, bytes: u32, now: Instant) {
+        self.stalled = false;
+        self.progress_at = Some(now);
+        if let Some((_, asked)) = self.requests.pop_front() {
+            self.outstanding_bytes -= u64::from(asked);
+        }
+        self.on_delivery(u64::from(bytes), now);
+    }
+
     /// A request will not be answered (choke, reject, cancel, timeout).
     pub fn on_returned(&mut self) {
         // The newest goes: the older the request held against an answer, the safer the round trip. Requests differ in length,
@@ -218,8 +262,10 @@ impl Pipeline {
         }
         let max = self.memory_max_bytes.min(u64::from(self.reqq) * block).max(block);
         let rate = self.rate_bytes();
-        let Some(rtt) = self.rtt_min.filter(|_| rate > 0) else { return START_BYTES.min(max) };
-        let rtt = self.path_rtt.map_or(rtt, |path| rtt.min(path + SERVICE_MAX));
+        if rate == 0 || self.rtt_min.is_none() {
+            return START_BYTES.min(max);
+        }
+        let rtt = self.round_trip();
         let margin = bytes_in(rate, MARGIN).min(MARGIN_BYTES_MAX);
         match self.probe {
             Probe::On { .. } => (bytes_in(rate, rtt) / 2).clamp(block, max),
@@ -517,6 +563,34 @@ mod tests {
         assert_eq!(link.outstanding_max, 1 << 20);
         link.pipeline.set_reqq(0);
         assert_eq!(link.pipeline.target_bytes(), BLOCK);
+    }
+
+    #[test]
+    fn a_path_that_works_again_starts_at_half_of_what_it_was() {
+        let mut link = Link::new(12.5e6, MS * 100);
+        link.run(MS * 5000, MS, usize::MAX);
+        let (rate, rtt) = (link.pipeline.rate_bytes(), link.pipeline.rtt_min());
+        link.pipeline.on_timeout();
+        link.pipeline.restart();
+        assert_eq!((link.pipeline.rate_bytes(), link.pipeline.rtt_min()), (rate / 2, rtt));
+        assert_eq!((link.pipeline.outstanding_bytes(), link.pipeline.is_stalled()), (0, false));
+        link.pipeline.slow_to(1000);
+        assert_eq!(link.pipeline.rate_bytes(), 1000);
+        link.pipeline.slow_to(2000);
+        assert_eq!(link.pipeline.rate_bytes(), 1000, "no faster by that");
+    }
+
+    #[test]
+    fn an_answer_to_an_older_request_makes_no_path_shorter() {
+        let (mut pipeline, now) = (Pipeline::new(64 << 20), Instant::now());
+        pipeline.on_request(BLOCK_LEN, now);
+        pipeline.on_block(BLOCK_LEN, now + MS * 100);
+        pipeline.on_request(BLOCK_LEN, now + MS * 200);
+        pipeline.on_block_of_old(BLOCK_LEN, now + MS * 201);
+        assert_eq!((pipeline.rtt_min(), pipeline.outstanding_bytes()), (Some(MS * 100), 0));
+        pipeline.on_request(BLOCK_LEN, now + MS * 300);
+        pipeline.on_block(BLOCK_LEN, now + MS * 301);
+        assert_eq!(pipeline.rtt_min(), Some(MS));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
 use anabranch_content::geometry::BLOCK_LEN;
 
-use super::ExtensionError;
+use super::{ExtensionError, PeerIdentity};
 use crate::compact::unpack_ip;
 use crate::handshake::display_name;
 use crate::wire::BLOCK_LEN_MAX;
@@ -24,11 +24,13 @@ pub enum Extension {
     UploadOnly,
     /// BEP 54.
     DontHave,
+    /// Ours alone: see [`PathTalk`](super::PathTalk).
+    Paths,
 }
 
 impl Extension {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Metadata, Self::Pex, Self::UploadOnly, Self::DontHave];
+    pub const ALL: [Self; 5] = [Self::Metadata, Self::Pex, Self::UploadOnly, Self::DontHave, Self::Paths];
 
     /// The number that our handshake gives it: what peers send us.
     pub const fn our_id(self) -> u8 {
@@ -47,6 +49,7 @@ impl Extension {
             Self::Pex => "ut_pex",
             Self::UploadOnly => "upload_only",
             Self::DontHave => "lt_donthave",
+            Self::Paths => "ab_paths",
         }
     }
 }
@@ -66,6 +69,7 @@ impl ExtensionIds {
             Some(Extension::Pex.our_id()),
             Some(Extension::UploadOnly.our_id()),
             Some(Extension::DontHave.our_id()),
+            Some(Extension::Paths.our_id()),
         ],
     };
 
@@ -135,6 +139,8 @@ pub struct ExtensionHandshake {
     /// `ab_block`, ours alone: the most bytes that one request to the sender may ask for, between one block and
     /// [`BLOCK_LEN_MAX`]. Peers that do not say it take one block at most.
     pub block_len_max: Option<u32>,
+    /// `ab_id`, ours alone: see [`PeerIdentity`].
+    pub identity: Option<PeerIdentity>,
     /// `ab_scion`, ours alone: the sender takes SCION addresses in peer exchange, and listens on this UDP port of its host
     /// over SCION; 0 where it does not listen.
     pub scion_port: Option<u16>,
@@ -158,6 +164,9 @@ impl ExtensionHandshake {
         }
         if let Some(ip) = self.ipv6 {
             dict.bytes("ipv6", ip.octets());
+        }
+        if let Some(identity) = self.identity {
+            dict.bytes("ab_id", identity.0);
         }
         let numbers = [
             ("p", self.listen_port.map(u64::from)),
@@ -202,6 +211,7 @@ impl ExtensionHandshake {
             upload_only: number("upload_only").map(|flag| flag != 0),
             complete_ago_secs: number("complete_ago"),
             block_len_max: number("ab_block").map(|len| len.clamp(BLOCK_LEN.into(), BLOCK_LEN_MAX.into()) as u32),
+            identity: dict.get("ab_id").and_then(|id| id.as_bytes()?.try_into().ok()).map(PeerIdentity),
             scion_port: number("ab_scion").and_then(|port| u16::try_from(port).ok()),
         })
     }
@@ -220,7 +230,7 @@ mod tests {
             1:v17:libtorrent/2.1.1\x1b6:yourip4:\x0a\0\0\x02e";
         let handshake = ExtensionHandshake::parse(payload).unwrap();
         let ids = Extension::ALL.map(|extension| handshake.ids.get(extension));
-        assert_eq!(ids, [Some(2), Some(1), Some(3), Some(7)]);
+        assert_eq!(ids, [Some(2), Some(1), Some(3), Some(7), None]);
         assert_eq!(handshake.client.as_deref(), Some("libtorrent/2.1.1"));
         assert_eq!((handshake.listen_port, handshake.request_queue_len), (Some(6881), Some(500)));
         assert_eq!((handshake.metadata_size, handshake.upload_only), (Some(31235), Some(true)));
@@ -260,7 +270,8 @@ mod tests {
         let later = ExtensionHandshake::parse(b"d1:md6:ut_pexi0e11:upload_onlyi9eee").unwrap().ids;
         ids.update(&later);
         let ids = Extension::ALL.map(|extension| ids.get(extension));
-        assert_eq!(ids, [Some(Extension::Metadata.our_id()), None, Some(9), Some(Extension::DontHave.our_id())]);
+        let [metadata, _, _, lost, paths] = Extension::ALL.map(|extension| Some(extension.our_id()));
+        assert_eq!(ids, [metadata, None, Some(9), lost, paths]);
         assert_eq!(ExtensionIds::OURS.without(Extension::Pex).get(Extension::Pex), None);
     }
 
@@ -270,22 +281,23 @@ mod tests {
             assert_eq!(Extension::from_our_id(extension.our_id()), Some(extension));
         }
         assert_eq!(Extension::from_our_id(HANDSHAKE_ID), None);
-        assert_eq!(Extension::from_our_id(5), None);
+        assert_eq!(Extension::from_our_id(6), None);
     }
 
     proptest! {
         #[test]
         fn handshakes_round_trip(
-            ids: [Option<u8>; 4], client in proptest::option::of("[a-zA-Z/. ]{0,40}"),
+            ids: [Option<u8>; 5], client in proptest::option::of("[a-zA-Z/. ]{0,40}"),
             listen_port in proptest::option::of(1u16..), request_queue_len: Option<u32>,
             your_ip: Option<IpAddr>, ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>,
             sizes: [Option<u32>; 2], upload_only: Option<bool>,
-            block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX), scion_port: Option<u16>,
+            block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX), identity: Option<[u8; 32]>, scion_port: Option<u16>,
         ) {
             let [metadata_size, complete_ago_secs] = sizes.map(|size| size.map(u64::from));
             let handshake = ExtensionHandshake {
                 ids: ExtensionIds { ids }, client, listen_port, request_queue_len, your_ip, ipv4, ipv6,
-                metadata_size, upload_only, complete_ago_secs, block_len_max, scion_port,
+                metadata_size, upload_only, complete_ago_secs, block_len_max, identity: identity.map(PeerIdentity),
+                scion_port,
             };
             prop_assert_eq!(ExtensionHandshake::parse(&handshake.encode()), Ok(handshake));
         }

@@ -6,6 +6,7 @@
 //! | `ut_pex` | addresses of other peers, IP and SCION | BEP 11, docs/protocol.md: [`PexMessage`], [`PexState`] |
 //! | `upload_only` | a peer stops asking for blocks | BEP 21: [`encode_upload_only`], [`parse_upload_only`] |
 //! | `lt_donthave` | a piece was lost | BEP 54: [`encode_dont_have`], [`parse_dont_have`] |
+//! | `ab_paths` | paths wanted, granted and used | our own: [`PathsMessage`], [`PathTalk`] |
 //!
 //! An extended message carries the number that its *receiver* named in its handshake. Ours are fixed:
 //! [`Extension::our_id`]; the other side's are in [`ExtensionIds`].
@@ -20,14 +21,21 @@
 //! ```
 
 mod handshake;
+mod identity;
 mod metadata_fetch;
+mod paths;
 mod pex;
 mod ut_metadata;
 
 pub use handshake::{Extension, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID};
+pub use identity::PeerIdentity;
 pub use metadata_fetch::{
     METADATA_HELD_LEN_MAX, METADATA_PAUSE, METADATA_REQUEST_TIMEOUT, METADATA_REQUESTS_PER_PEER_MAX,
     METADATA_REQUESTS_PER_PIECE_MAX, METADATA_SOURCES_MAX, MetadataFetch, MetadataMisbehaved, MetadataProgress,
+};
+pub use paths::{
+    GRANTS_MAX, INTERFACES_MAX, InterfaceSequence, PATHS_BURST_MAX, PATHS_INTERVAL, PATHS_RECEIVE_INTERVAL, PathTalk,
+    PathsMessage, PathsNews, USED_MAX, Wish,
 };
 pub use pex::{
     PEX_INTERVAL, PEX_PEERS_MAX, PEX_RECEIVE_INTERVAL_MIN, PEX_RECEIVED_MAX, PEX_TOLD_MAX, PexFlags, PexMessage,
@@ -118,6 +126,7 @@ mod tests {
             let _ = ExtensionHandshake::parse(&noise);
             let _ = MetadataMessage::parse(&noise);
             let _ = PexMessage::parse(&noise);
+            let _ = PathsMessage::parse(&noise);
         }
 
         /// Dictionaries with the right keys and any values.
@@ -138,10 +147,15 @@ mod tests {
             let _ = ExtensionHandshake::parse(&bytes).map(|handshake| handshake.encode());
             let _ = MetadataMessage::parse(&bytes);
             let _ = PexMessage::parse(&bytes).map(|message| message.encode());
+            let _ = PathsMessage::parse(&bytes).map(|message| message.encode());
         }
     }
 
-    const KEYS: [&str; 24] = [
+    const KEYS: [&str; 28] = [
+        "ab_id",
+        "grants",
+        "used",
+        "wish",
         "m",
         "v",
         "p",

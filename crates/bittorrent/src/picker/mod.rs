@@ -18,16 +18,21 @@
 //! 6. A piece another connection is at.
 //! 7. Endgame: every wanted block is requested. Blocks outstanding at peers that are not much faster are asked of this one too.
 //!
+//! Of several paths to one peer ([`PathPace`]), each leaves to the others what they bring before a block could come over it. So
+//! where order matters, blocks are taken by order alone, whoever is at their piece, each path at the place that is needed when
+//! its block comes; and at the end a slow path is asked for nothing that it would be waited for. No block is asked for over
+//! two paths before the endgame, and in it only where that brings it [`DUPLICATE_GAIN`] sooner, or where it is late.
+//!
 //! ```
 //! use std::time::Instant;
-//! use anabranch_bittorrent::{ConnId, picker::{Picker, PickerConfig, Received}};
+//! use anabranch_bittorrent::{ConnId, picker::{Pace, Picker, PickerConfig, Received}};
 //! use anabranch_content::{bitfield::Bitfield, geometry::Geometry};
 //!
 //! let geometry = Geometry::new(65536, 65536 * 2, Vec::new());
 //! let mut picker = Picker::new(geometry, &Bitfield::new(2), PickerConfig { seed: 1, ..PickerConfig::default() });
 //! let (conn, has, mut blocks) = (ConnId(0), Bitfield::full(2), Vec::new());
 //! picker.peer_joined(&has);
-//! picker.pick(conn, &has, None, 8, 0, Instant::now(), &mut blocks);
+//! picker.pick(conn, &has, None, 8, Pace::default(), Instant::now(), &mut blocks);
 //! assert_eq!(blocks.len(), 8);
 //! assert!(matches!(picker.received(conn, blocks[0]), Received::First { piece_complete: false, .. }));
 //! ```
@@ -48,7 +53,9 @@ use anabranch_content::geometry::Geometry;
 use crate::ConnId;
 use open::{Block, OpenPiece, Taken};
 use pieces::{Pieces, State};
-pub use select::{DUPLICATES_MAX, PARTIALS_SPARE, PICK_BLOCKS_MAX, WHOLE_PIECE_SECS, WINDOW};
+pub use select::{
+    DUPLICATE_GAIN, DUPLICATES_MAX, ORDER_SCAN_MAX, PARTIALS_SPARE, PICK_BLOCKS_MAX, WHOLE_PIECE_SECS, WINDOW,
+};
 
 /// A block of a piece, in units of [`anabranch_content::geometry::BLOCK_LEN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,6 +143,24 @@ impl Default for PickerConfig {
     }
 }
 
+/// How fast a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Pace {
+    /// What the peer delivers per second over it, 0 if unknown.
+    pub rate_bytes: u64,
+    /// Where it is one of several paths to its peer.
+    pub path: Option<PathPace>,
+}
+
+/// How a path stands beside its peer's other paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathPace {
+    /// What the others bring, of what is missing, before a block that is asked for now can come over this one.
+    pub lead_bytes: u64,
+    /// When that block is expected.
+    pub arrives_at: Instant,
+}
+
 /// What became of a block that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -161,6 +186,8 @@ struct Conn {
     /// Requests outstanding, by piece.
     held: BTreeMap<u32, u32>,
     parole: bool,
+    /// When all it was asked for is expected, where it is one of several paths to its peer.
+    due: Option<Instant>,
 }
 
 /// See the module's head.
@@ -351,6 +378,17 @@ impl Picker {
         }
     }
 
+    /// `conn` is not to deliver `block` any more, through no fault of its own: anybody may be asked next, it too.
+    pub fn withdrawn(&mut self, conn: ConnId, block: BlockRef) {
+        if let Some(at) = self.pieces.open_at(block.piece) {
+            if self.give_back(at, block.block, conn) {
+                let open = &mut self.open[at];
+                open.owner = open.owner.filter(|owner| *owner != conn);
+            }
+            self.close_untouched(at);
+        }
+    }
+
     /// All requests to `conn` are gone (choke without the fast extension, disconnect).
     pub fn returned_all(&mut self, conn: ConnId) {
         let Some(known) = self.conns.get_mut(&conn) else { return };
@@ -432,6 +470,11 @@ impl Picker {
         self.conn_mut(conn).parole = parole;
     }
 
+    /// Whether [`Picker::set_parole`] was last called with `true`.
+    pub fn is_on_parole(&self, conn: ConnId) -> bool {
+        self.conns.get(&conn).is_some_and(|conn| conn.parole)
+    }
+
     /// Bytes requested or received in pieces that are not verified yet.
     pub fn open_bytes(&self) -> u64 {
         self.open_bytes
@@ -468,7 +511,7 @@ impl Picker {
     }
 
     fn conn_mut(&mut self, conn: ConnId) -> &mut Conn {
-        let blank = Conn { rate_bytes: 0, current: None, held: BTreeMap::new(), parole: false };
+        let blank = Conn { rate_bytes: 0, current: None, held: BTreeMap::new(), parole: false, due: None };
         self.conns.entry(conn).or_insert(blank)
     }
 

@@ -61,16 +61,28 @@ impl OpenPiece {
         self.received == self.blocks.len() as u32
     }
 
-    /// The first free block, requested by `conn` from now on.
-    pub(super) fn take(&mut self, conn: ConnId) -> Option<u32> {
+    /// The first free block that is not before `from`, requested by `conn` from now on.
+    pub(super) fn take(&mut self, conn: ConnId, from: u32) -> Option<u32> {
         if self.free == 0 {
             return None;
         }
-        let at = self.cursor as usize + self.blocks[self.cursor as usize..].iter().position(|b| *b == Block::Free)?;
+        let start = from.max(self.cursor) as usize;
+        let at = start + self.blocks.get(start..)?.iter().position(|block| *block == Block::Free)?;
         self.blocks[at] = Block::Requested(conn);
         self.free -= 1;
-        self.cursor = at as u32 + 1;
+        if from <= self.cursor {
+            self.cursor = at as u32 + 1;
+        }
         Some(at as u32)
+    }
+
+    /// The free block that comes after `skipped` other ones.
+    pub(super) fn nth_free(&self, skipped: u32) -> Option<u32> {
+        if skipped == 0 {
+            return Some(self.cursor);
+        }
+        let free = (0..).zip(&self.blocks).filter(|(_, block)| **block == Block::Free);
+        free.map(|(at, _)| at).nth(skipped as usize)
     }
 
     /// Asks `conn` too for the requested `block`.

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
+use anabranch_content::geometry::BLOCK_LEN;
 
 use super::open::{Block, OpenPiece};
 use super::pieces::{State, common};
-use super::{BlockRef, Order, Picker, RequestStrategy};
+use super::{BlockRef, Conn, Order, Pace, PathPace, Picker, RequestStrategy};
 use crate::ConnId;
 
 /// Blocks one call hands out at most: 16 MiB, more than any pipeline tops up at once.
@@ -45,6 +46,16 @@ const DUPLICATE_SCAN_MAX: usize = 1024;
 /// For how long a connection counts as the fastest after its last pick.
 const FASTEST_FOR: Duration = Duration::from_secs(5);
 
+/// A block that one path of a peer was asked for is asked of another one for no less than this gain: the clocks of a busy
+/// machine are off by tens of milliseconds, and every copy costs its length.
+pub const DUPLICATE_GAIN: Duration = Duration::from_millis(100);
+
+/// Pieces looked at for the place in the order at which a path's next block will be needed: 16 MiB of the smallest.
+pub const ORDER_SCAN_MAX: usize = 1024;
+
+/// Nothing is expected later than this, however slow a path is.
+const DUE_MAX: Duration = Duration::from_secs(60);
+
 /// In the endgame a peer may double a block whose holder is up to twice as fast.
 const ENDGAME_RATIO: (u64, u64) = (1, 2);
 
@@ -53,8 +64,7 @@ const RESCUE_RATIO: (u64, u64) = (4, 1);
 
 impl Picker {
     /// Appends up to `blocks` blocks to ask of `conn`, whose peer has `has`, and marks them requested. `only` limits
-    /// the choice to the allowed-fast set while choked (BEP 6). `peer_rate_bytes` is what the peer delivers per
-    /// second, 0 if unknown. Appending none means: nothing for this peer now; ask again after a block came back or failed.
+    /// the choice to the allowed-fast set while choked (BEP 6). Appending none means: nothing for this peer now; ask again after a block came back or failed.
     #[allow(
         clippy::too_many_arguments,
         reason = "one call per top-up on the hot path; each argument has its own type or name"
@@ -65,27 +75,88 @@ impl Picker {
         has: &Bitfield,
         only: Option<&[u32]>,
         blocks: usize,
-        peer_rate_bytes: u64,
+        pace: Pace,
         now: Instant,
         out: &mut Vec<BlockRef>,
     ) {
         let end = out.len() + blocks.min(PICK_BLOCKS_MAX);
-        self.note_rate(conn, peer_rate_bytes, now);
+        self.note_rate(conn, pace.rate_bytes, now);
+        let begin = out.len();
         if let Some(only) = only {
             self.pick_among(conn, has, only, end, out);
             return;
         }
         if !self.deadlines.is_empty() {
-            self.pick_deadlines(conn, has, now, end, out);
+            self.pick_deadlines(conn, has, pace, now, end, out);
         }
+        match pace.path {
+            // Everything will be asked for elsewhere, and be here, before it could come this way.
+            Some(path) if path.lead_bytes >= self.free_bytes_max() => {}
+            Some(path) if self.config.order == Order::Sequential => self.pick_in_order(conn, has, path, end, out),
+            _ => self.pick_pieces(conn, has, end, out),
+        }
+        if out.len() < end {
+            self.pick_duplicates(conn, has, pace, now, end, out);
+        }
+        let bytes = (out.len() - begin) as u64 * u64::from(BLOCK_LEN);
+        let last = |path: PathPace| path.arrives_at + time_of(bytes, pace.rate_bytes);
+        self.conn_mut(conn).due = pace.path.map(last);
+    }
+
+    fn pick_pieces(&mut self, conn: ConnId, has: &Bitfield, end: usize, out: &mut Vec<BlockRef>) {
         while out.len() < end {
             let Some(piece) = self.next_piece(conn, has) else { break };
             self.enter(conn, piece);
-            self.take_blocks(conn, piece, end, out);
+            self.take_blocks(conn, piece, 0, end, out);
         }
-        if out.len() < end {
-            self.pick_duplicates(conn, has, end, out);
+    }
+
+    /// Blocks in their order, whoever is at their pieces, so that each path fetches what is needed when it comes: what the
+    /// others bring before that is left to them.
+    fn pick_in_order(&mut self, conn: ConnId, has: &Bitfield, path: PathPace, end: usize, out: &mut Vec<BlockRef>) {
+        let (mut from, mut skip) = (0, path.lead_bytes / u64::from(BLOCK_LEN));
+        for _ in 0..ORDER_SCAN_MAX {
+            if out.len() >= end {
+                return;
+            }
+            let Some(piece) = self.next_in_order(conn, has, from) else { break };
+            from = piece + 1;
+            let open = self.pieces.open_at(piece).map(|at| &self.open[at]);
+            let free = open.map_or(self.geometry.block_count(piece), |open| open.free);
+            if skip >= u64::from(free) {
+                skip -= u64::from(free);
+                continue;
+            }
+            let first = open.and_then(|open| open.nth_free(skip as u32)).unwrap_or(skip as u32);
+            skip = 0;
+            self.enter(conn, piece);
+            self.take_blocks(conn, piece, first, end, out);
         }
+        if out.len() < end
+            && let Some(piece) = self.last_resort(conn, has)
+            && skip == 0
+        {
+            self.enter(conn, piece);
+            self.take_blocks(conn, piece, 0, end, out);
+        }
+    }
+
+    /// The first piece from `from` on of which `conn` may ask for a free block.
+    fn next_in_order(&self, conn: ConnId, has: &Bitfield, from: u32) -> Option<u32> {
+        let joinable = |piece: &u32| {
+            let at = self.pieces.open_at(*piece);
+            has.get(*piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, true))
+        };
+        let begun = self.partials.range(from..).copied().find(joinable);
+        let new = || common(self.pieces.idle(), has, from).find(|piece| !self.is_suspect(conn, *piece));
+        let new = if self.may_open() { new() } else { None };
+        begun.into_iter().chain(new).min()
+    }
+
+    /// Bytes that nobody was asked for yet, at most.
+    fn free_bytes_max(&self) -> u64 {
+        let idle = u64::from(self.pieces.idle().count()) * u64::from(self.geometry.piece_length());
+        self.free * u64::from(BLOCK_LEN) + idle
     }
 
     fn note_rate(&mut self, conn: ConnId, rate_bytes: u64, now: Instant) {
@@ -106,29 +177,43 @@ impl Picker {
             let open = self.pieces.open_at(piece).is_some_and(|at| self.may_join(&self.open[at], conn, false));
             if has.get(piece) && (open || self.pieces.state(piece) == Some(State::Idle)) {
                 self.enter(conn, piece);
-                self.take_blocks(conn, piece, end, out);
+                self.take_blocks(conn, piece, 0, end, out);
             }
         }
     }
 
-    fn pick_deadlines(&mut self, conn: ConnId, has: &Bitfield, now: Instant, end: usize, out: &mut Vec<BlockRef>) {
+    fn pick_deadlines(
+        &mut self,
+        conn: ConnId,
+        has: &Bitfield,
+        pace: Pace,
+        now: Instant,
+        end: usize,
+        out: &mut Vec<BlockRef>,
+    ) {
         let first: Vec<(Instant, u32)> = self.deadlines.iter().take(DEADLINES_SCAN_MAX).copied().collect();
+        let mut skip = pace.path.map_or(0, |path| path.lead_bytes / u64::from(BLOCK_LEN));
         for (deadline, piece) in first {
             if out.len() >= end {
                 return;
             }
-            if !has.get(piece) {
+            if !has.get(piece) || !matches!(self.pieces.state(piece), Some(State::Idle | State::Open)) {
                 continue;
             }
-            match self.pieces.state(piece) {
-                Some(State::Idle) => self.enter(conn, piece),
-                Some(State::Open) => {}
-                _ => continue,
+            let open = self.pieces.open_at(piece).map(|at| &self.open[at]);
+            let free = u64::from(open.map_or(self.geometry.block_count(piece), |open| open.free));
+            if skip < free {
+                let from = open.map_or(Some(skip as u32), |open| open.nth_free(skip as u32)).unwrap_or(0);
+                if open.is_none() {
+                    self.enter(conn, piece);
+                }
+                self.take_blocks(conn, piece, from, end, out);
             }
-            self.take_blocks(conn, piece, end, out);
+            skip = skip.saturating_sub(free);
             let late = deadline <= now + DEADLINE_MARGIN;
             if late && self.config.strategy != RequestStrategy::StrictlyPrioritized {
-                self.duplicate_blocks(conn, piece, ENDGAME_RATIO, end, &mut { DUPLICATE_SCAN_MAX }, out);
+                let helper = Helper { pace, ratio: ENDGAME_RATIO, now };
+                self.duplicate_blocks(conn, piece, helper, end, &mut { DUPLICATE_SCAN_MAX }, out);
             }
         }
     }
@@ -317,11 +402,11 @@ impl Picker {
         self.free += u64::from(blocks);
     }
 
-    fn take_blocks(&mut self, conn: ConnId, piece: u32, end: usize, out: &mut Vec<BlockRef>) {
+    fn take_blocks(&mut self, conn: ConnId, piece: u32, from: u32, end: usize, out: &mut Vec<BlockRef>) {
         let Some(at) = self.pieces.open_at(piece) else { return };
         let before = out.len();
         while out.len() < end {
-            let Some(block) = self.open[at].take(conn) else { break };
+            let Some(block) = self.open[at].take(conn, from) else { break };
             self.open_bytes += u64::from(self.geometry.block_len(piece, block));
             out.push(BlockRef { piece, block });
         }
@@ -336,7 +421,15 @@ impl Picker {
         }
     }
 
-    fn pick_duplicates(&mut self, conn: ConnId, has: &Bitfield, end: usize, out: &mut Vec<BlockRef>) {
+    fn pick_duplicates(
+        &mut self,
+        conn: ConnId,
+        has: &Bitfield,
+        pace: Pace,
+        now: Instant,
+        end: usize,
+        out: &mut Vec<BlockRef>,
+    ) {
         let strict = self.config.strategy != RequestStrategy::PrioritizeFastest;
         let ratio = match self.endgame() {
             true => ENDGAME_RATIO,
@@ -352,31 +445,30 @@ impl Picker {
                 return;
             }
             if open.requested() > 0 && has.get(open.piece) {
-                self.duplicate_blocks(conn, open.piece, ratio, end, &mut budget, out);
+                let helper = Helper { pace, ratio, now };
+                self.duplicate_blocks(conn, open.piece, helper, end, &mut budget, out);
             }
         }
     }
 
-    /// Asks `conn` too for requested blocks of `piece` whose holders are slow enough: rate of `conn` at least `ratio`
-    /// times theirs.
+    /// Asks `conn` too for requested blocks of `piece` whose holders are slow enough for its help.
     fn duplicate_blocks(
         &mut self,
         conn: ConnId,
         piece: u32,
-        ratio: (u64, u64),
+        helper: Helper,
         end: usize,
         budget: &mut usize,
         out: &mut Vec<BlockRef>,
     ) {
         let Some(at) = self.pieces.open_at(piece) else { return };
-        let rate = self.rate_of(conn);
         for block in 0..self.open[at].blocks.len() as u32 {
             if out.len() >= end || *budget == 0 {
                 return;
             }
             *budget -= 1;
             let Block::Requested(holder) = self.open[at].blocks[block as usize] else { continue };
-            let slow_enough = rate.saturating_mul(ratio.1) >= self.rate_of(holder).saturating_mul(ratio.0);
+            let slow_enough = self.conns.get(&holder).is_none_or(|holder| helper.helps(holder));
             let holders = self.open[at].holders(block);
             if !slow_enough
                 || holders.fold(0usize, |n, by| if by == conn { usize::MAX } else { n.saturating_add(1) })
@@ -389,6 +481,34 @@ impl Picker {
             out.push(BlockRef { piece, block });
         }
     }
+}
+
+/// Who may be asked for what others were asked for already.
+#[derive(Clone, Copy)]
+struct Helper {
+    pace: Pace,
+    ratio: (u64, u64),
+    now: Instant,
+}
+
+impl Helper {
+    /// Whether it has the rate for it: `ratio` times the holder's at least. Paths of one peer are compared by when their blocks
+    /// come; a path is helped where it is late, or (in the endgame) where that saves [`DUPLICATE_GAIN`].
+    fn helps(&self, holder: &Conn) -> bool {
+        match (self.pace.path, holder.due) {
+            (Some(path), Some(due)) => {
+                let late = due + DUPLICATE_GAIN < self.now;
+                late || (self.ratio == ENDGAME_RATIO && path.arrives_at + DUPLICATE_GAIN < due)
+            }
+            _ => self.pace.rate_bytes.saturating_mul(self.ratio.1) >= holder.rate_bytes.saturating_mul(self.ratio.0),
+        }
+    }
+}
+
+/// What `bytes` take at `rate_bytes` a second; nothing while the rate is unknown.
+fn time_of(bytes: u64, rate_bytes: u64) -> Duration {
+    let secs = if rate_bytes == 0 { 0.0 } else { bytes as f64 / rate_bytes as f64 };
+    Duration::from_secs_f64(secs.min(DUE_MAX.as_secs_f64()))
 }
 
 /// A connection's own fixed random order of the pieces (SplitMix64's finalizer).

@@ -22,7 +22,7 @@ fn picker(pieces: u32, blocks: u32, config: PickerConfig) -> Picker {
 
 fn pick(picker: &mut Picker, conn: ConnId, has: &Bitfield, blocks: usize, rate: u64) -> Vec<BlockRef> {
     let mut out = Vec::new();
-    picker.pick(conn, has, None, blocks, rate, Instant::now(), &mut out);
+    picker.pick(conn, has, None, blocks, Pace { rate_bytes: rate, path: None }, Instant::now(), &mut out);
     out
 }
 
@@ -92,7 +92,11 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                 let (has, rate) = &peers[&conn];
                 let mut out = Vec::new();
                 let others = flying.clone();
-                picker.pick(conn, has, None, rng.usize(1..12), *rate, now, &mut out);
+                // Some are paths to a peer that has others, as slow as it comes.
+                let arrives_at = now + Duration::from_millis(rng.u64(..500));
+                let path = (!conn.0.is_multiple_of(3))
+                    .then(|| PathPace { lead_bytes: rng.u64(..40 * u64::from(BLOCK_LEN)) * rng.u64(..2), arrives_at });
+                picker.pick(conn, has, None, rng.usize(1..12), Pace { rate_bytes: *rate, path }, now, &mut out);
                 for (at, block) in out.iter().enumerate() {
                     assert!(has.get(block.piece), "peer lacks {block:?}");
                     assert!(!got.contains(block), "{block:?} is there already");
@@ -415,7 +419,7 @@ fn one_pick_hands_out_a_bounded_number() {
 #[test]
 fn a_choked_peer_is_asked_for_allowed_fast_pieces_only() {
     let (mut picker, has, mut out) = (picker(16, 2, PickerConfig::default()), field(16, 2..16), Vec::new());
-    picker.pick(A, &has, Some(&[1, 3, 99, 5]), 9, 0, Instant::now(), &mut out);
+    picker.pick(A, &has, Some(&[1, 3, 99, 5]), 9, Pace::default(), Instant::now(), &mut out);
     assert_eq!(out.iter().map(|block| block.piece).collect::<Vec<_>>(), [3, 3, 5, 5]);
 }
 
@@ -472,4 +476,87 @@ fn the_fastest_goes_in_order_and_the_others_where_they_are_inclined() {
         (1..9).flat_map(|conn| pick(&mut picker, ConnId(conn), &has, 1, MB)).map(|b| b.piece).collect();
     assert_eq!(pick(&mut picker, A, &has, 1, 10 * MB)[0].piece, (2..64).find(|piece| !others.contains(piece)).unwrap());
     assert!(!others.is_sorted() && others.iter().all(|piece| *piece < 2 + 8 + WINDOW as u32), "{others:?}");
+}
+
+fn pick_over(
+    picker: &mut Picker,
+    conn: ConnId,
+    has: &Bitfield,
+    blocks: usize,
+    lead: u32,
+    arrives_at: Instant,
+) -> Vec<BlockRef> {
+    let path = PathPace { lead_bytes: u64::from(lead * BLOCK_LEN), arrives_at };
+    let mut out = Vec::new();
+    picker.pick(conn, has, None, blocks, Pace { rate_bytes: MB, path: Some(path) }, arrives_at, &mut out);
+    out
+}
+
+/// The blocks' numbers, counted through all pieces of this many.
+fn numbers(blocks: &[BlockRef], per_piece: u32) -> Vec<u32> {
+    blocks.iter().map(|block| block.piece * per_piece + block.block).collect()
+}
+
+#[test]
+fn a_slower_path_leaves_to_the_others_what_they_bring_before() {
+    let config = PickerConfig { order: Order::Sequential, ..Default::default() };
+    let (mut picker, has, now) = (picker(8, 4, config), Bitfield::full(8), Instant::now());
+    // 6 blocks will have come otherwise: it takes the third block of the second piece, and what follows.
+    assert_eq!(numbers(&pick_over(&mut picker, B, &has, 3, 6, now), 4), [6, 7, 8]);
+    assert_eq!(numbers(&pick_over(&mut picker, A, &has, 5, 0, now), 4), [0, 1, 2, 3, 4]);
+    // The front has moved to block 5, and what is asked for already is skipped: 5, then 9 to 11.
+    assert_eq!(numbers(&pick_over(&mut picker, B, &has, 2, 4, now), 4), [12, 13]);
+    assert_eq!(numbers(&pick_over(&mut picker, A, &has, 4, 0, now), 4), [5, 9, 10, 11]);
+    picker.pieces.check();
+}
+
+#[test]
+fn a_slower_path_leaves_the_nearest_deadlines_to_the_others() {
+    let (mut picker, has, now) = (picker(8, 4, PickerConfig::default()), Bitfield::full(8), Instant::now());
+    for piece in [5, 6] {
+        picker.set_deadline(piece, Some(now + Duration::from_secs(u64::from(piece) * 10)));
+    }
+    assert_eq!(numbers(&pick_over(&mut picker, B, &has, 2, 5, now), 4), [25, 26]);
+    assert_eq!(numbers(&pick_over(&mut picker, A, &has, 6, 0, now), 4), [20, 21, 22, 23, 24, 27]);
+}
+
+#[test]
+fn at_the_end_a_slower_path_is_asked_for_nothing_that_the_others_finish_first() {
+    for order in [Order::RarestFirst, Order::Sequential] {
+        let config = PickerConfig { order, ..Default::default() };
+        let (mut picker, has, now) = (picker(2, 4, config), Bitfield::full(2), Instant::now());
+        assert_eq!(pick_over(&mut picker, B, &has, 1, 8, now), [], "{order:?}: all of it");
+        assert_eq!(pick_over(&mut picker, B, &has, 1, 7, now).len(), 1, "{order:?}: all but a block");
+        assert_eq!(pick_over(&mut picker, B, &has, 1, 7, now), [], "{order:?}");
+        assert_eq!(pick_over(&mut picker, A, &has, 8, 0, now).len(), 7, "{order:?}");
+    }
+}
+
+#[test]
+fn paths_double_a_block_in_the_endgame_alone_where_it_gains_or_is_late() {
+    let (mut picker, has, now) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1), Instant::now());
+    let soon = now + DUPLICATE_GAIN;
+    assert_eq!(pick_over(&mut picker, A, &has, 4, 0, soon).len(), 4);
+    // 64 KiB at 1 MiB/s take 62 ms: all of A is here 162 ms from now.
+    let due = soon + Duration::from_secs(1) / 16;
+    assert_eq!(pick_over(&mut picker, B, &has, 4, 0, due - DUPLICATE_GAIN).len(), 0, "no gain");
+    assert_eq!(pick_over(&mut picker, B, &has, 2, 0, due - DUPLICATE_GAIN - Duration::from_millis(1)).len(), 2);
+    assert_eq!(pick_over(&mut picker, ConnId(2), &has, 4, 0, due + DUPLICATE_GAIN).len(), 0, "late, but not enough");
+    let late = due + DUPLICATE_GAIN + Duration::from_millis(1);
+    assert_eq!(pick_over(&mut picker, ConnId(2), &has, 4, 0, late).len(), 4);
+    // Where memory has run out, a fast path helps no other one.
+    let limited = PickerConfig { open_bytes_max: u64::from(4 * BLOCK_LEN), ..Default::default() };
+    let (mut picker, has) = (self::picker(4, 4, limited), Bitfield::full(4));
+    assert_eq!(pick_over(&mut picker, A, &has, 4, 0, now + Duration::from_secs(5)).len(), 4);
+    assert_eq!(pick_over(&mut picker, B, &has, 4, 0, now).len(), 0);
+}
+
+#[test]
+fn what_a_path_gave_up_is_anybodys() {
+    let (mut picker, has) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1));
+    let blocks = pick(&mut picker, A, &has, 4, MB);
+    blocks[2..].iter().for_each(|block| picker.withdrawn(A, *block));
+    assert_eq!(picker.requested_from(A), 2);
+    assert_eq!(pick(&mut picker, A, &has, 1, MB), blocks[2..3]);
+    assert_eq!(pick(&mut picker, B, &has, 1, MB), blocks[3..]);
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
-use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_paths::{Endpoint, PathId, ScionAddr};
 
 use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
 use crate::PeerKey;
@@ -18,12 +18,23 @@ use crate::wire::BlockRange;
 /// What rates are averaged over: short enough to follow, long enough to be calm.
 pub(super) const RATE_WINDOW: Duration = Duration::from_secs(4);
 
+/// What tells a path that turned slow: a few of its round trips.
+pub(super) const RECENT_WINDOW: Duration = Duration::from_secs(1);
+
 /// A request of ours that is on its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outstanding {
     pub range: BlockRange,
     /// Set when its payload started to arrive.
     pub arriving: bool,
+}
+
+/// A request that we gave up and that may be answered after all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Late {
+    pub range: BlockRange,
+    /// The peer was told, and owes the block or a reject (BEP 6).
+    pub cancelled: bool,
 }
 
 /// The pieces that a peer has.
@@ -35,11 +46,40 @@ pub(super) enum Has {
     Known(Bitfield),
 }
 
+/// Where a connection leads, and over what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The other end.
+    pub address: Endpoint,
+    /// Whether we opened it.
+    pub outgoing: bool,
+    /// The way there, seen from here, whoever opened it. `None`: any way, the only one to this address.
+    pub path: Option<PathId>,
+    /// The key by which the other end proved who it is, where the transport knows one.
+    pub key: Option<[u8; 32]>,
+}
+
+/// What the driver says of a connection's path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PathState {
+    /// Blocks are asked for over it.
+    #[default]
+    Active,
+    /// The connection is kept, and blocks are asked for over it in the endgame alone (thesis, section 7.2: "a waiting state").
+    Standby,
+    /// Nothing gets through: what was asked for over it is asked for over others.
+    Down,
+}
+
 /// One connection. It belongs to one path.
 pub(super) struct Conn {
     pub peer: PeerKey,
     pub address: Endpoint,
     pub outgoing: bool,
+    pub path: Option<PathId>,
+    pub path_state: PathState,
+    /// Of its peer's connections, this one stands for the pieces that the peer has: each peer counts once.
+    pub counted: bool,
     pub fast: bool,
     pub extended: bool,
     pub v2: bool,
@@ -61,7 +101,7 @@ pub(super) struct Conn {
     pub interested: bool,
     pub requests: VecDeque<Outstanding>,
     pub requested_bytes: u64,
-    pub late: VecDeque<BlockRange>,
+    pub late: VecDeque<Late>,
     pub unsolicited: u32,
     /// Requests that the peer rejected in a row while it was not choking us.
     pub rejected: u32,
@@ -76,6 +116,8 @@ pub(super) struct Conn {
     pub granted_left_bytes: u64,
 
     pub down: Rate,
+    /// The same over [`RECENT_WINDOW`]: what a path does now.
+    pub recent: Rate,
     pub up: Rate,
     pub downloaded_bytes: u64,
     pub uploaded_bytes: u64,
@@ -86,6 +128,8 @@ pub(super) struct Conn {
     pub last_progress: Instant,
     /// Since when the peer, unchoking us, owes us an answer: what snubbing is measured from.
     pub waiting_since: Option<Instant>,
+    /// Since when there have been requests under way without a break.
+    pub busy_since: Instant,
 
     pub reqq: u32,
     pub request_len_max: u32,
@@ -114,18 +158,14 @@ pub struct Negotiated {
 }
 
 impl Conn {
-    pub fn new(
-        peer: PeerKey,
-        address: Endpoint,
-        outgoing: bool,
-        negotiated: Negotiated,
-        pieces: Option<u32>,
-        now: Instant,
-    ) -> Self {
+    pub fn new(peer: PeerKey, link: Link, negotiated: Negotiated, pieces: Option<u32>, now: Instant) -> Self {
         Self {
             peer,
-            address,
-            outgoing,
+            address: link.address,
+            outgoing: link.outgoing,
+            path: link.path,
+            path_state: PathState::Active,
+            counted: false,
             fast: negotiated.fast,
             extended: negotiated.extended,
             v2: negotiated.v2,
@@ -155,6 +195,7 @@ impl Conn {
             granted_fast: Vec::new(),
             granted_left_bytes: 0,
             down: Rate::new(RATE_WINDOW),
+            recent: Rate::new(RECENT_WINDOW),
             up: Rate::new(RATE_WINDOW),
             downloaded_bytes: 0,
             uploaded_bytes: 0,
@@ -163,6 +204,7 @@ impl Conn {
             last_sent: now,
             last_progress: now,
             waiting_since: None,
+            busy_since: now,
             reqq: REQQ_DEFAULT,
             request_len_max: anabranch_content::geometry::BLOCK_LEN,
             client: None,

@@ -221,7 +221,8 @@ impl Torrent {
             None => {
                 content.make_picker(&self.config);
                 if let Some(picker) = &mut content.picker {
-                    self.conns.values().filter_map(|conn| conn.bits()).for_each(|bits| picker.peer_joined(bits));
+                    let counted = self.conns.values().filter(|conn| conn.counted);
+                    counted.filter_map(|conn| conn.bits()).for_each(|bits| picker.peer_joined(bits));
                 }
             }
         }

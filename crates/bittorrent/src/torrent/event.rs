@@ -3,6 +3,7 @@
 use anabranch_content::info::Sha256Digest;
 use anabranch_paths::Endpoint;
 
+use crate::extension::Wish;
 use crate::{ConnId, PeerKey};
 
 /// Something that the driver has to act on or may show.
@@ -45,6 +46,42 @@ pub enum Event {
     },
     /// Every wanted piece is verified.
     Finished,
+}
+
+/// What a peer said of paths (see [`crate::extension::PathTalk`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathEvent {
+    /// It wants so many paths to us, or none beyond its own any more. Also when it is gone.
+    Wished {
+        /// Who.
+        peer: PeerKey,
+        /// What.
+        wish: Option<Wish>,
+    },
+    /// It grants other paths than before: see `granted_paths`.
+    Granted {
+        /// Who.
+        peer: PeerKey,
+    },
+    /// It uses other paths than before: see `foreign_paths`.
+    InUse {
+        /// Who.
+        peer: PeerKey,
+    },
+}
+
+impl PathEvent {
+    /// Who said it.
+    pub fn peer(&self) -> PeerKey {
+        match self {
+            Self::Wished { peer, .. } | Self::Granted { peer } | Self::InUse { peer } => *peer,
+        }
+    }
+
+    /// Whether `later` makes this one void.
+    pub(super) fn replaced_by(&self, later: &Self) -> bool {
+        self.peer() == later.peer() && std::mem::discriminant(self) == std::mem::discriminant(later)
+    }
 }
 
 /// The outcome of verifying a piece.

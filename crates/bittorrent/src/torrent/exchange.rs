@@ -1,5 +1,6 @@
 //! Extension messages: greetings, metadata, peers, and who only uploads.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::BLOCK_LEN;
@@ -8,12 +9,13 @@ use anabranch_paths::Endpoint;
 use super::config::{ANSWERS_BYTES_MAX, BAD_EXTENSIONS_MAX};
 use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
-use crate::ConnId;
 use crate::extension::{
     Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
-    MetadataServe, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
+    MetadataServe, PeerIdentity, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have,
+    parse_upload_only,
 };
 use crate::wire::Message;
+use crate::{ConnId, PeerKey};
 
 /// How often a connection is looked at that there was no news for.
 const PEX_RETRY: Duration = Duration::from_secs(5);
@@ -25,6 +27,9 @@ impl Torrent {
         // BEP 27: what is private comes from its tracker: no peers are exchanged, and no metadata for strangers.
         let private = info.is_some_and(|info| info.private);
         let metadata_size = info.filter(|info| !info.private).map(|info| info.source.len() as u64);
+        let info_hash = self.hashes.wire_hashes().next().unwrap_or_default();
+        let peer = self.conns.get(&id).and_then(|conn| self.peers.get(&conn.peer));
+        let peer_id = peer.map_or([0; 20], |peer| peer.peer_id);
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if !conn.extended {
             return;
@@ -45,6 +50,7 @@ impl Torrent {
             metadata_size,
             upload_only: finished.then_some(true),
             block_len_max: Some(REQUEST_LEN_MAX),
+            identity: self.identity_secret.map(|secret| PeerIdentity::ours(&secret, &info_hash, &peer_id)),
             scion_port: self.config.scion_port,
             ..ExtensionHandshake::default()
         };
@@ -98,6 +104,7 @@ impl Torrent {
                 }
                 self.close_if_useless(id);
             }
+            Some(Extension::Paths) => self.on_paths(id, payload, now)?,
             Some(Extension::DontHave) => self.on_dont_have(id, parse_dont_have(payload)?, now),
             // BEP 10: messages that were not agreed on are ignored.
             None => {}
@@ -128,6 +135,10 @@ impl Torrent {
             metadata.add_peer(id, size);
             self.ask_for_metadata(id, now);
         }
+        if let Some(identity) = handshake.identity {
+            self.on_identity(id, identity, now);
+        }
+        self.talk_of_paths(id, now);
         self.fill_requests(id, now);
         self.close_if_useless(id);
     }
@@ -203,20 +214,37 @@ impl Torrent {
             return;
         }
         let due = |conn: &Conn| now >= conn.pex_next && conn.extensions.get(Extension::Pex).is_some();
-        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| due(conn)).map(|(id, _)| *id).collect();
+        let due = self.conns.iter().filter(|(_, conn)| due(conn));
+        // A peer is told once, over its oldest connection, however many paths it has.
+        let due = due.filter(|(id, conn)| self.speaker(conn.peer) == Some(**id));
+        let ids: Vec<(ConnId, PeerKey)> = due.map(|(id, conn)| (*id, conn.peer)).collect();
         if ids.is_empty() {
             return;
         }
-        let all: Vec<(ConnId, Endpoint, PexFlags)> =
-            self.conns.iter().filter_map(|(id, conn)| Some((*id, conn.listen_address()?, flags_of(conn)))).collect();
-        for id in ids {
+        // And it is told of once: by the address that we dialled, if we did.
+        let mut all: BTreeMap<PeerKey, (bool, Endpoint, PexFlags)> = BTreeMap::new();
+        for conn in self.conns.values() {
+            let Some(address) = conn.listen_address() else { continue };
+            let entry = (conn.outgoing, address, flags_of(conn));
+            let known = all.entry(conn.peer).or_insert(entry);
+            if conn.outgoing && !known.0 {
+                *known = entry;
+            }
+        }
+        for (id, peer) in ids {
             // Who did not say that it understands SCION addresses is told of none.
             let scion = self.conns.get(&id).is_some_and(|conn| conn.scion_port.is_some());
             let fits = |address: &Endpoint| scion || address.as_scion().is_none();
-            let others = all.iter().filter(|(other, address, _)| *other != id && fits(address));
-            let others: Vec<(Endpoint, PexFlags)> = others.map(|(_, address, flags)| (*address, *flags)).collect();
+            let others = all.iter().filter(|(other, (_, address, _))| **other != peer && fits(address));
+            let others: Vec<(Endpoint, PexFlags)> = others.map(|(_, (_, address, flags))| (*address, *flags)).collect();
             self.send_peers(id, &others, now);
         }
+    }
+
+    /// The connection over which `peer` is told what is for it and not for one of its paths: the oldest.
+    pub(super) fn speaker(&self, peer: PeerKey) -> Option<ConnId> {
+        let mut live = self.live_paths(peer).filter(|(_, conn)| conn.is_usable());
+        live.next().map(|(id, _)| id)
     }
 
     fn send_peers(&mut self, id: ConnId, others: &[(Endpoint, PexFlags)], now: Instant) {
@@ -231,7 +259,9 @@ impl Torrent {
     }
 
     fn on_peers(&mut self, id: ConnId, message: &PexMessage, now: Instant) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        // One clock for all paths of a peer: that of its oldest connection.
+        let first = self.conns.get(&id).and_then(|conn| self.peers.get(&conn.peer)?.conns.first().copied());
+        let Some(conn) = self.conns.get_mut(&first.unwrap_or(id)) else { return };
         if !self.config.pex || !conn.pex.may_receive(now) || message.added.is_empty() {
             return;
         }

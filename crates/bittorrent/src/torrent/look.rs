@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::{Info, Sha256Digest};
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, PathId};
 
 use super::conn::Conn;
-use super::{ConnId, Torrent};
+use super::{ConnId, PathState, Torrent};
+use crate::PeerKey;
 
 /// Totals and rates for progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,7 +24,7 @@ pub struct TorrentStats {
     pub download_rate_bytes: u64,
     /// Bytes per second, now.
     pub upload_rate_bytes: u64,
-    /// Open connections.
+    /// Connected peers, however many connections each has.
     pub peers: u32,
     /// Of these, peers that have everything.
     pub seeds: u32,
@@ -34,6 +35,12 @@ pub struct TorrentStats {
 pub struct PeerStats {
     /// The connection.
     pub conn: ConnId,
+    /// Its address-level peer.
+    pub peer: PeerKey,
+    /// The path it takes, where the driver said.
+    pub path: Option<PathId>,
+    /// What the driver said of the path.
+    pub path_state: PathState,
     /// Address of the other end.
     pub address: Endpoint,
     /// What the peer calls itself, made safe for display.
@@ -104,7 +111,7 @@ impl Torrent {
         TorrentStats {
             download_rate_bytes: self.down.bytes_per_sec(now),
             upload_rate_bytes: self.up.bytes_per_sec(now),
-            peers: self.conns.len() as u32,
+            peers: self.peers.values().filter(|peer| !peer.conns.is_empty()).count() as u32,
             seeds: self.seeds,
             ..self.stats
         }
@@ -114,6 +121,9 @@ impl Torrent {
     pub fn peer_stats(&mut self, now: Instant) -> Vec<PeerStats> {
         let line = |(id, conn): (&ConnId, &mut Conn)| PeerStats {
             conn: *id,
+            peer: conn.peer,
+            path: conn.path,
+            path_state: conn.path_state,
             address: conn.address,
             client: conn.client.clone(),
             download_rate_bytes: conn.down.bytes_per_sec(now),

@@ -15,8 +15,10 @@
 //! | `verify.rs` | pieces that pass or fail, and whose fault that is |
 //! | `exchange.rs` | extension messages: metadata, peers |
 //! | `hashes.rs` | Merkle layers, fetched and served (BEP 52) |
+//! | `paths.rs` | several connections of one peer: who brings a block first, paths that slow down or fail |
 //! | `peers.rs` | address-level peers: credit and bans |
 //! | `fault.rs` | what a peer can do wrong, and what it costs it |
+//! | `wishes.rs` | which paths are wanted, granted and used |
 //! | `look.rs` | totals and lists |
 //!
 //! # What the driver does
@@ -28,6 +30,11 @@
 //! - Then, and after [`Torrent::on_time`], which wants to be called at [`Torrent::next_deadline`]: [`Torrent::poll_event`]
 //!   until there is none, and for every connection of [`Torrent::take_dirty`]: send what [`Torrent::take_output`] has, then the
 //!   blocks of [`Torrent::next_upload`], with [`Torrent::payload_sent`].
+//!
+//! With several paths to a peer, moreover: [`Torrent::set_identity_secret`] at first; [`Torrent::connected_over`] instead of
+//! `connected`, with the path as it is seen from here whoever dialled; [`Torrent::set_path_rtt`] from time to time;
+//! [`Torrent::set_path_state`] where it is known that a path fails, works again, or is to wait; and the talk of paths in
+//! `wishes.rs`.
 //!
 //! ```
 //! use std::time::Instant;
@@ -55,6 +62,7 @@ mod exchange;
 mod fault;
 mod hashes;
 mod look;
+mod paths;
 mod peers;
 mod pieces;
 mod requests;
@@ -62,6 +70,7 @@ mod requests;
 mod tests;
 mod uploads;
 mod verify;
+mod wishes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -70,9 +79,11 @@ use std::time::{Duration, Instant};
 use anabranch_content::info::{Info, InfoHashes};
 use anabranch_paths::Endpoint;
 
-pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
-pub use conn::Negotiated;
-pub use event::{Event, ExpectedHash, PieceOutcome, Placement};
+pub use config::{
+    CONNECTIONS_MAX, PATHS_PER_PEER_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX,
+};
+pub use conn::{Link, Negotiated, PathState};
+pub use event::{Event, ExpectedHash, PathEvent, PieceOutcome, Placement};
 pub use fault::PeerMisbehaved;
 pub use look::{PeerStats, TorrentStats};
 
@@ -86,6 +97,7 @@ use config::OUT_BYTES_MAX;
 use conn::{Conn, RATE_WINDOW};
 use content::Content;
 use peers::{Ban, Peer};
+use wishes::Wishes;
 
 /// Silence after which we send a keep-alive (BEP 3: two minutes), with a margin for the way.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(100);
@@ -100,9 +112,12 @@ pub enum Refused {
     /// The other end is this very program.
     #[error("connected to ourselves")]
     Ourselves,
-    /// The peer is connected already, over the connection that stays.
+    /// The peer is connected already, over the same path, by the connection that stays.
     #[error("already connected to this peer")]
     Duplicate,
+    /// The peer has [`PATHS_PER_PEER_MAX`] connections.
+    #[error("the peer has {PATHS_PER_PEER_MAX} connections already")]
+    TooManyPaths,
     /// The peer was banned.
     #[error("the peer was banned: {0}")]
     Banned(String),
@@ -115,6 +130,8 @@ pub enum Refused {
 pub struct Torrent {
     hashes: InfoHashes,
     config: TorrentConfig,
+    /// What our identities are made of.
+    identity_secret: Option<[u8; 32]>,
     content: Option<Content>,
     /// What the content is, from when that is known until it is here.
     expected: Option<Arc<Info>>,
@@ -135,6 +152,7 @@ pub struct Torrent {
     seeds: u32,
     dirty: Vec<ConnId>,
     events: VecDeque<Event>,
+    wishes: Box<Wishes>,
     stats: TorrentStats,
     down: Rate,
     up: Rate,
@@ -148,6 +166,7 @@ impl Torrent {
         let choker = Choker::new(config.choker, config.seed);
         Self {
             hashes,
+            identity_secret: None,
             content: None,
             expected: None,
             metadata: Some(MetadataFetch::new(hashes)),
@@ -165,6 +184,7 @@ impl Torrent {
             seeds: 0,
             dirty: Vec::new(),
             events: VecDeque::new(),
+            wishes: Box::default(),
             stats: TorrentStats::default(),
             down: Rate::new(RATE_WINDOW),
             up: Rate::new(RATE_WINDOW),
@@ -173,7 +193,14 @@ impl Torrent {
         }
     }
 
-    /// Adds a connection whose handshakes were exchanged. Greetings are queued for it at once.
+    /// Says what our identities are made of (see [`PeerIdentity`](crate::extension::PeerIdentity)), before the first connection.
+    /// It follows from the node's key where there is one, so that a new run is known again. Without it, our connections over
+    /// several addresses of ours are taken for those of several peers.
+    pub fn set_identity_secret(&mut self, secret: [u8; 32]) {
+        self.identity_secret = Some(secret);
+    }
+
+    /// [`Torrent::connected_over`] a way that nobody knows: the only connection to its peer.
     pub fn connected(
         &mut self,
         address: Endpoint,
@@ -181,23 +208,33 @@ impl Torrent {
         theirs: &Handshake,
         now: Instant,
     ) -> Result<ConnId, Refused> {
+        self.connected_over(Link { address, outgoing, path: None, key: None }, theirs, now)
+    }
+
+    /// Adds a connection whose handshakes were exchanged. Greetings are queued for it at once. A peer may have one for every
+    /// path, up to [`PATHS_PER_PEER_MAX`].
+    pub fn connected_over(&mut self, link: Link, theirs: &Handshake, now: Instant) -> Result<ConnId, Refused> {
         if theirs.peer_id == self.config.peer_id {
             return Err(Refused::Ourselves);
         }
-        if let Some(reason) = self.ban_reason(address, &theirs.peer_id) {
+        if let Some(reason) = self.ban_reason(&link, &theirs.peer_id) {
             return Err(Refused::Banned(reason));
         }
         if self.conns.len() >= CONNECTIONS_MAX {
             return Err(Refused::Full);
         }
-        let peer = self.peer_key(address, theirs.peer_id);
-        if let Some((existing, opened_by_us)) = self.live_connection(peer) {
+        let peer = self.peer_key(&link, theirs.peer_id);
+        let outgoing = link.outgoing;
+        if let Some((existing, opened_by_us)) = self.live_connection(peer, link.path) {
             // Both dialled each other: both sides keep the connection that the greater peer id opened.
             let keep_outgoing = self.config.peer_id > theirs.peer_id;
             if opened_by_us == outgoing || outgoing != keep_outgoing {
                 return Err(Refused::Duplicate);
             }
             self.close(existing, "replaced by the other connection to the same peer");
+        }
+        if self.live_paths(peer).count() >= PATHS_PER_PEER_MAX {
+            return Err(Refused::TooManyPaths);
         }
         let negotiated = Negotiated {
             fast: theirs.reserved.fast(),
@@ -209,10 +246,8 @@ impl Torrent {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         let pieces = self.content.as_ref().map(|content| content.info.geometry.piece_count());
-        self.conns.insert(id, Conn::new(peer, address, outgoing, negotiated, pieces, now));
-        if let Some(entry) = self.peers.get_mut(&peer) {
-            entry.conns.push(id);
-        }
+        self.conns.insert(id, Conn::new(peer, link, negotiated, pieces, now));
+        self.join_peer(id, peer);
         self.note_origin(id, peer);
         self.send_extended_handshake(id);
         if self.content.is_some() {
@@ -222,35 +257,20 @@ impl Torrent {
         Ok(id)
     }
 
-    /// A connection of `peer` that is not about to end, and whether we opened it.
-    fn live_connection(&self, peer: PeerKey) -> Option<(ConnId, bool)> {
-        let conns = self.peers.get(&peer)?.conns.iter();
-        conns
-            .filter_map(|id| Some((*id, self.conns.get(id)?)))
-            .find(|(_, conn)| !conn.closing)
-            .map(|(id, conn)| (id, conn.outgoing))
-    }
-
     /// The connection is gone, whoever ended it.
     pub fn disconnected(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
         self.requested_bytes -= conn.requested_bytes;
-        self.seeds -= u32::from(conn.is_seed());
         if let Some(content) = &mut self.content {
             if let Some(picker) = &mut content.picker {
                 picker.forget(id);
-                if let Some(bits) = conn.bits() {
-                    picker.peer_left(bits);
-                }
             }
             content.hashes.connection_lost(id);
         }
         if let Some(metadata) = &mut self.metadata {
             metadata.remove_peer(id);
         }
-        if let Some(peer) = self.peers.get_mut(&conn.peer) {
-            peer.conns.retain(|other| *other != id);
-        }
+        self.leave_peer(id, &conn);
         self.choker.on_gone(conn.peer, id, now);
         if conn.requested_bytes > 0 {
             self.fill_all_requests(now);
@@ -328,7 +348,9 @@ impl Torrent {
         self.rng.shuffle(&mut ids);
         for id in ids {
             self.check_silence(id, now);
+            self.check_path(id, now);
             self.check_requests(id, now);
+            self.talk_of_paths(id, now);
         }
         self.exchange_peers(now);
         self.fetch_metadata(now);

@@ -1,9 +1,13 @@
 //! Address-level peers: what credit and bans belong to, however many connections there are.
 
-use anabranch_paths::Endpoint;
+use std::time::Instant;
 
-use super::{ConnId, Event, PeerMisbehaved, Torrent};
+use anabranch_paths::{Endpoint, PathId};
+
+use super::conn::Conn;
+use super::{ConnId, Event, Link, PATHS_PER_PEER_MAX, PeerMisbehaved, Torrent};
 use crate::PeerKey;
+use crate::extension::{PathTalk, PeerIdentity};
 
 /// Banned peers from one address after which the address itself is refused. Loopback is exempt: it is one host's many programs.
 pub(super) const BANS_PER_ADDRESS: u32 = 3;
@@ -20,22 +24,41 @@ pub(super) struct Peer {
     pub conns: Vec<ConnId>,
     /// Payload sent to this peer over all its connections.
     pub uploaded_bytes: u64,
+    /// The key that its transport proved.
+    pub key: Option<[u8; 32]>,
+    /// What it calls itself, to us alone.
+    pub identity: Option<PeerIdentity>,
+    /// What is said of paths, and over which connection last.
+    pub talk: PathTalk,
+    pub talked_over: Option<ConnId>,
 }
 
 /// Who is not dealt with again.
 pub(super) struct Ban {
     address: Endpoint,
     peer_id: [u8; 20],
+    key: Option<[u8; 32]>,
+    identity: Option<PeerIdentity>,
     reason: String,
 }
 
 impl Torrent {
-    /// The address-level peer behind an address and id: the same for all its connections.
-    pub(super) fn peer_key(&mut self, address: Endpoint, peer_id: [u8; 20]) -> PeerKey {
-        let known =
-            self.peers.iter().find(|(_, peer)| peer.peer_id == peer_id && is_same_host(&peer.address, &address));
-        if let Some((key, _)) = known {
-            return *key;
+    /// The address-level peer behind a link: the same for all its connections. It is known by its key, or else by address and
+    /// id together, as an id alone is anybody's to copy; [`Torrent::on_identity`] may find out more.
+    pub(super) fn peer_key(&mut self, link: &Link, peer_id: [u8; 20]) -> PeerKey {
+        let address = link.address;
+        let proven = |peer: &Peer| link.key.is_some() && peer.key == link.key;
+        let same = |peer: &Peer| {
+            let other = peer.key.is_some() && link.key.is_some() && peer.key != link.key;
+            peer.peer_id == peer_id && is_same_host(&peer.address, &address) && !other
+        };
+        let known = self.peers.iter().find(|(_, peer)| proven(peer));
+        let known = known.or_else(|| self.peers.iter().find(|(_, peer)| same(peer))).map(|(key, _)| *key);
+        if let Some(key) = known {
+            if let Some(peer) = self.peers.get_mut(&key) {
+                peer.key = peer.key.or(link.key);
+            }
+            return key;
         }
         if self.peers.len() >= PEERS_MAX
             && let Some(idle) = self.peers.iter().find(|(_, peer)| peer.conns.is_empty()).map(|(key, _)| *key)
@@ -44,8 +67,150 @@ impl Torrent {
         }
         let key = PeerKey(self.next_peer);
         self.next_peer += 1;
-        self.peers.insert(key, Peer { peer_id, address, conns: Vec::new(), uploaded_bytes: 0 });
+        let peer = Peer {
+            peer_id,
+            address,
+            conns: Vec::new(),
+            uploaded_bytes: 0,
+            key: link.key,
+            identity: None,
+            talk: PathTalk::default(),
+            talked_over: None,
+        };
+        self.peers.insert(key, peer);
         key
+    }
+
+    /// The connection that `peer` has over `path` and that is not about to end, and whether we opened it.
+    pub(super) fn live_connection(&self, peer: PeerKey, path: Option<PathId>) -> Option<(ConnId, bool)> {
+        let same = self.live_paths(peer).find(|(_, conn)| conn.path == path);
+        same.map(|(id, conn)| (id, conn.outgoing))
+    }
+
+    /// The connections of `peer` that are not about to end, oldest first.
+    pub(super) fn live_paths(&self, peer: PeerKey) -> impl Iterator<Item = (ConnId, &Conn)> {
+        let conns = self.peers.get(&peer).map_or(&[][..], |peer| &peer.conns);
+        conns.iter().filter_map(|id| Some((*id, self.conns.get(id)?))).filter(|(_, conn)| !conn.closing)
+    }
+
+    /// The other connections of the peer at the end of `id`; no memory is claimed where there are none.
+    pub(super) fn siblings(&self, id: ConnId) -> Vec<ConnId> {
+        let peer = self.conns.get(&id).and_then(|conn| self.peers.get(&conn.peer));
+        peer.map_or(Vec::new(), |peer| peer.conns.iter().copied().filter(|other| *other != id).collect())
+    }
+
+    /// `id` is one of `peer`'s connections from now on.
+    pub(super) fn join_peer(&mut self, id: ConnId, peer: PeerKey) {
+        let Some(entry) = self.peers.get_mut(&peer) else { return };
+        entry.conns.push(id);
+        let parole = |content: &super::Content| {
+            let picker = content.picker.as_ref();
+            picker.is_some_and(|picker| entry.conns.iter().any(|conn| picker.is_on_parole(*conn)))
+        };
+        if self.content.as_ref().is_some_and(parole) {
+            self.set_parole(&[peer], true);
+        }
+        self.count_pieces_of(peer);
+    }
+
+    /// `id`, which is off the books already, is no connection of its peer any more.
+    pub(super) fn leave_peer(&mut self, id: ConnId, conn: &Conn) {
+        if let Some(peer) = self.peers.get_mut(&conn.peer) {
+            peer.conns.retain(|other| *other != id);
+            if peer.conns.is_empty() {
+                self.end_path_talk(conn.peer);
+            }
+        }
+        if conn.counted {
+            self.seeds -= u32::from(conn.is_seed());
+            self.discount_pieces(conn);
+            self.count_pieces_of(conn.peer);
+        }
+    }
+
+    fn discount_pieces(&mut self, conn: &Conn) {
+        if let (Some(bits), Some(content)) = (conn.bits(), &mut self.content)
+            && let Some(picker) = &mut content.picker
+        {
+            picker.peer_left(bits);
+        }
+    }
+
+    /// Lets one connection of `peer` stand for the pieces it has, unless one does: a peer with many paths makes no piece less
+    /// rare than it is.
+    fn count_pieces_of(&mut self, peer: PeerKey) {
+        let conns = self.peers.get(&peer).map_or(&[][..], |peer| &peer.conns);
+        let counted = |id: &ConnId| self.conns.get(id).is_some_and(|conn| conn.counted);
+        if conns.iter().any(counted) {
+            return;
+        }
+        let Some(conn) = conns.first().copied().and_then(|id| self.conns.get_mut(&id)) else { return };
+        conn.counted = true;
+        self.seeds += u32::from(conn.is_seed());
+        if let (Some(bits), Some(content)) = (conn.bits(), &mut self.content)
+            && let Some(picker) = &mut content.picker
+        {
+            picker.peer_joined(bits);
+        }
+    }
+
+    /// A peer said by what name we alone know it: all connections that say the same are one peer's.
+    pub(super) fn on_identity(&mut self, id: ConnId, identity: PeerIdentity, now: Instant) {
+        let Some(key) = self.conns.get(&id).map(|conn| conn.peer) else { return };
+        let Some(own) = self.peers.get_mut(&key) else { return };
+        if own.identity.is_some() {
+            // Once given, a name stays.
+            return;
+        }
+        own.identity = Some(identity);
+        let (peer_id, proven) = (own.peer_id, own.key);
+        if let Some(ban) = self.bans.iter().find(|ban| ban.identity == Some(identity)) {
+            let reason = ban.reason.clone();
+            self.close(id, &reason);
+            return;
+        }
+        let same = |peer: &Peer| {
+            let other = peer.key.is_some() && proven.is_some() && peer.key != proven;
+            peer.identity == Some(identity) && peer.peer_id == peer_id && !other
+        };
+        let first = self.peers.iter().find(|(other, peer)| **other != key && same(peer)).map(|(other, _)| *other);
+        if let Some(first) = first {
+            self.merge_peers(key, first, now);
+        }
+    }
+
+    /// `from` turned out to be `into`, over other addresses.
+    fn merge_peers(&mut self, from: PeerKey, into: PeerKey, now: Instant) {
+        let Some(gone) = self.peers.remove(&from) else { return };
+        if let Some(peer) = self.peers.get_mut(&into) {
+            peer.uploaded_bytes += gone.uploaded_bytes;
+            peer.key = peer.key.or(gone.key);
+        }
+        self.origins.values_mut().filter(|peer| **peer == from).for_each(|peer| *peer = into);
+        if let Some(content) = &mut self.content {
+            content.blame.merge(from, into);
+        }
+        self.choker.merge(from, into);
+        // Nothing was said on the new connection before it said whose it is.
+        self.wishes.events.retain(|event| event.peer() != from);
+        for id in gone.conns {
+            let Some(mut conn) = self.conns.remove(&id) else { continue };
+            conn.peer = into;
+            if std::mem::take(&mut conn.counted) {
+                self.seeds -= u32::from(conn.is_seed());
+                self.discount_pieces(&conn);
+            }
+            self.conns.insert(id, conn);
+            let full = self.live_paths(into).count() >= PATHS_PER_PEER_MAX;
+            self.join_peer(id, into);
+            if full {
+                self.close(id, "its peer has too many connections");
+            }
+        }
+        // Where the peer has a slot, it opens all its paths.
+        let waits = |(id, conn): (ConnId, &Conn)| (conn.interested_in_us && conn.choking).then_some(id);
+        let waiting: Vec<ConnId> = self.live_paths(into).filter_map(waits).collect();
+        waiting.into_iter().for_each(|id| self.on_interested(id, now));
     }
 
     /// Remembers whose connection `id` is, beyond its end: blame may come later.
@@ -70,19 +235,32 @@ impl Torrent {
     pub(super) fn ban(&mut self, key: PeerKey, reason: &str) {
         let Some(peer) = self.peers.get(&key) else { return };
         let (address, peer_id, conns) = (peer.address, peer.peer_id, peer.conns.clone());
+        let (proven, identity) = (peer.key, peer.identity);
         if self.bans.iter().any(|ban| ban.address == address && ban.peer_id == peer_id) {
             return;
         }
-        if self.bans.len() >= BANS_MAX {
-            self.bans.pop_front();
+        // Every address that it has been at is refused.
+        let mut addresses = vec![address];
+        for also in conns.iter().filter_map(|id| self.conns.get(id)).map(|conn| conn.address) {
+            if addresses.iter().all(|known| !is_same_host(known, &also)) {
+                addresses.push(also);
+            }
         }
-        self.bans.push_back(Ban { address, peer_id, reason: reason.to_owned() });
+        for address in addresses {
+            if self.bans.len() >= BANS_MAX {
+                self.bans.pop_front();
+            }
+            self.bans.push_back(Ban { address, peer_id, key: proven, identity, reason: reason.to_owned() });
+        }
         self.events.push_back(Event::Banned { peer: key, address, reason: reason.to_owned() });
         conns.into_iter().for_each(|id| self.close(id, reason));
     }
 
-    pub(super) fn ban_reason(&self, address: Endpoint, peer_id: &[u8; 20]) -> Option<String> {
-        let mut from_address = 0;
+    pub(super) fn ban_reason(&self, link: &Link, peer_id: &[u8; 20]) -> Option<String> {
+        let (mut from_address, address) = (0, link.address);
+        if let Some(ban) = self.bans.iter().find(|ban| link.key.is_some() && ban.key == link.key) {
+            return Some(ban.reason.clone());
+        }
         for ban in self.bans.iter().filter(|ban| is_same_host(&ban.address, &address)) {
             if ban.address == address || ban.peer_id == *peer_id {
                 return Some(ban.reason.clone());

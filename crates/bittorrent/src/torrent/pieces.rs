@@ -38,22 +38,28 @@ impl Torrent {
 
     pub(super) fn set_peer_pieces(&mut self, id: ConnId, bits: Bitfield, now: Instant) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        if let Some(picker) = &mut content.picker {
+        if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
             if let Has::Known(old) = &conn.has {
                 picker.peer_left(old);
             }
             picker.peer_joined(&bits);
         }
         conn.wanted = content.wanted_count(&bits);
-        self.seeds -= u32::from(conn.is_seed());
+        self.seeds -= u32::from(conn.counted && conn.is_seed());
         conn.has = Has::Known(bits);
-        self.seeds += u32::from(conn.is_seed());
+        self.seeds += u32::from(conn.counted && conn.is_seed());
         self.update_interest(id, now);
         self.ask_for_hashes(id, now);
         self.close_if_useless(id);
     }
 
+    /// What a peer gained is known of all its paths at once: it hears so over the fastest, and may be asked over any.
     pub(super) fn on_have(&mut self, id: ConnId, piece: u32, now: Instant) -> Result<(), PeerMisbehaved> {
+        self.take_have(id, piece, now)?;
+        self.siblings(id).into_iter().try_for_each(|other| self.take_have(other, piece, now))
+    }
+
+    fn take_have(&mut self, id: ConnId, piece: u32, now: Instant) -> Result<(), PeerMisbehaved> {
         let pieces = self.piece_count();
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         let Has::Known(bits) = &mut conn.has else {
@@ -67,11 +73,11 @@ impl Torrent {
             return Ok(());
         }
         let Some(content) = &mut self.content else { return Ok(()) };
-        if let Some(picker) = &mut content.picker {
+        if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
             picker.peer_has(piece, bits);
         }
         let first = bits.count() == 1;
-        self.seeds += u32::from(conn.is_seed());
+        self.seeds += u32::from(conn.counted && conn.is_seed());
         if content.wants(piece) {
             conn.wanted += 1;
             let dry = conn.interested && conn.requests.is_empty();
@@ -89,14 +95,19 @@ impl Torrent {
 
     /// BEP 54.
     pub(super) fn on_dont_have(&mut self, id: ConnId, piece: u32, now: Instant) {
+        self.take_dont_have(id, piece, now);
+        self.siblings(id).into_iter().for_each(|other| self.take_dont_have(other, piece, now));
+    }
+
+    fn take_dont_have(&mut self, id: ConnId, piece: u32, now: Instant) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
         let was_seed = conn.is_seed();
         let Has::Known(bits) = &mut conn.has else { return };
         if !bits.clear(piece) {
             return;
         }
-        self.seeds -= u32::from(was_seed);
-        if let Some(picker) = &mut content.picker {
+        self.seeds -= u32::from(conn.counted && was_seed);
+        if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
             picker.peer_lost_piece(piece, bits);
         }
         if content.wants(piece) {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
 use super::config::{ALLOWED_FAST_MAX, LATE_MAX, REJECTED_MAX, REJECTED_PAUSE, UNSOLICITED_MAX};
-use super::conn::{Conn, Outstanding};
-use super::{Event, PeerMisbehaved, Placement, REQUEST_BOUNDARY, Torrent};
+use super::conn::{Conn, Late, Outstanding};
+use super::{Event, PathState, PeerMisbehaved, Placement, REQUEST_BOUNDARY, Torrent};
 use crate::ConnId;
-use crate::picker::{BlockRef, Picker, Received};
+use crate::picker::{BlockRef, Pace, Picker, Received};
 use crate::wire::{BlockRange, Message};
 
 /// Requests are topped up once this part of the target is free, so that picking happens in runs, not block by block.
@@ -42,7 +42,7 @@ impl Torrent {
                 request.arriving = true;
                 true
             }
-            None => conn.late.contains(&range),
+            None => conn.late.iter().any(|late| late.range == range),
         };
         if !asked {
             conn.unsolicited += 1;
@@ -73,6 +73,7 @@ impl Torrent {
         conn.waiting_since = conn.waiting_since.map(|_| now);
         conn.downloaded_bytes += bytes;
         conn.down.add(bytes, now);
+        conn.recent.add(bytes, now);
         self.down.add(bytes, now);
     }
 
@@ -84,12 +85,16 @@ impl Torrent {
             Some(at) => {
                 conn.take_request(at);
                 self.requested_bytes -= u64::from(range.len);
-                conn.pipeline.on_block(range.len, now);
+                // The same was asked for before, and given up: which of the two is answered cannot be told.
+                match conn.late.iter().any(|late| late.range == range) {
+                    true => conn.pipeline.on_block_of_old(range.len, now),
+                    false => conn.pipeline.on_block(range.len, now),
+                }
                 conn.waiting_since = (!conn.requests.is_empty()).then_some(now);
                 true
             }
             None => {
-                if let Some(at) = conn.late.iter().position(|late| *late == range) {
+                if let Some(at) = conn.late.iter().position(|late| late.range == range) {
                     conn.late.remove(at);
                 }
                 false
@@ -130,17 +135,16 @@ impl Torrent {
 
     /// Asks for more where there is room: to be called when a run of received bytes was dealt with.
     pub fn fill_requests(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get(&id).filter(|conn| conn.has_room(now)) else { return };
+        let path = self.path_pace(id, conn, now);
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
         let Some(picker) = &mut content.picker else { return };
-        if self.paused || !conn.may_request(now) {
+        if self.paused || (conn.path_state == PathState::Standby && !picker.endgame()) {
             return;
         }
         let target = conn.pipeline.target_bytes();
         let free = target.saturating_sub(conn.requested_bytes);
         let slots = (conn.reqq as usize).saturating_sub(conn.requests.len());
-        if free < (target / TOP_UP_DIVISOR).max(1) || slots == 0 {
-            return;
-        }
         // In the endgame blocks are asked for one by one: a long request is lost whole when another peer is first with a
         // part of it.
         let longest = if picker.endgame() { BLOCK_LEN } else { conn.request_len_max };
@@ -150,11 +154,12 @@ impl Torrent {
         if blocks == 0 {
             return;
         }
-        let rate = conn.down.bytes_per_sec(now);
+        let rate_bytes = conn.down.bytes_per_sec(now);
+        let pace = Pace { rate_bytes, path };
         let Some(bits) = conn.bits() else { return };
         let only = conn.choking_us.then_some(conn.allowed_fast.as_slice());
         let mut picked = Vec::with_capacity(blocks.min(256));
-        picker.pick(id, bits, only, blocks, rate, now, &mut picked);
+        picker.pick(id, bits, only, blocks, pace, now, &mut picked);
         let mut runs = merge(&picked, &content.info.geometry, longest);
         for unsent in runs.split_off(slots.min(runs.len())) {
             blocks_of(unsent).for_each(|block| picker.returned(id, block));
@@ -208,8 +213,14 @@ impl Torrent {
     /// BEP 6, "reject request".
     pub(super) fn on_reject(&mut self, id: ConnId, range: BlockRange, now: Instant) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
+        // The answer to a cancel comes before that to the same request made anew.
+        let cancelled = conn.late.iter().position(|late| late.range == range && late.cancelled);
+        if let Some(at) = cancelled {
+            conn.late.remove(at);
+            return;
+        }
         let Some(at) = conn.requests.iter().position(|request| request.range == range) else {
-            conn.late.retain(|late| *late != range);
+            conn.late.retain(|late| late.range != range);
             return;
         };
         conn.take_request(at);
@@ -263,7 +274,10 @@ impl Torrent {
         }
         conn.pipeline.on_timeout();
         conn.last_progress = now;
-        self.give_up_requests(id);
+        match self.siblings(id).is_empty() {
+            true => self.give_up_requests(id),
+            false => self.withdraw_requests(id, 0),
+        }
         self.fill_all_requests(now);
     }
 
@@ -272,7 +286,7 @@ impl Torrent {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
         while let Some(request) = conn.requests.pop_front() {
             conn.pipeline.on_returned();
-            conn.remember_late(request.range);
+            conn.remember_late(request.range, false);
         }
         self.requested_bytes -= std::mem::take(&mut conn.requested_bytes);
         if let Some(picker) = &mut content.picker {
@@ -305,7 +319,7 @@ impl Torrent {
         conn.take_request(at);
         self.requested_bytes -= u64::from(range.len);
         conn.pipeline.on_returned();
-        conn.remember_late(range);
+        conn.remember_late(range, true);
         blocks_of(range).for_each(|other| picker.returned(id, other));
         Message::Cancel(range).encode(&mut conn.out);
         self.touch(id);
@@ -316,28 +330,38 @@ impl Conn {
     /// Whether anything can be asked of the peer at all.
     fn may_request(&self, now: Instant) -> bool {
         let open = !self.choking_us || !self.allowed_fast.is_empty();
-        self.interested && !self.closing && open && self.resting_until.is_none_or(|until| now >= until)
+        self.interested && self.is_usable() && open && self.resting_until.is_none_or(|until| now >= until)
+    }
+
+    /// Whether more can be asked, enough to be worth a look.
+    fn has_room(&self, now: Instant) -> bool {
+        let target = self.pipeline.target_bytes();
+        let free = target.saturating_sub(self.requested_bytes);
+        self.may_request(now) && free >= (target / TOP_UP_DIVISOR).max(1) && self.requests.len() < self.reqq as usize
     }
 
     fn send_request(&mut self, range: BlockRange, now: Instant) {
+        if self.requests.is_empty() {
+            self.busy_since = now;
+        }
         Message::Request(range).encode(&mut self.out);
         self.requests.push_back(Outstanding { range, arriving: false });
         self.requested_bytes += u64::from(range.len);
         self.pipeline.on_request(range.len, now);
     }
 
-    fn take_request(&mut self, at: usize) {
+    pub(super) fn take_request(&mut self, at: usize) {
         if let Some(request) = self.requests.remove(at) {
             self.requested_bytes -= u64::from(request.range.len);
         }
     }
 
     /// What was given up may still be answered.
-    fn remember_late(&mut self, range: BlockRange) {
+    pub(super) fn remember_late(&mut self, range: BlockRange, cancelled: bool) {
         if self.late.len() >= LATE_MAX {
             self.late.pop_front();
         }
-        self.late.push_back(range);
+        self.late.push_back(Late { range, cancelled });
     }
 }
 
@@ -368,7 +392,7 @@ fn accepts(picker: &Picker, id: ConnId, range: BlockRange) -> bool {
 }
 
 /// The blocks that a range covers.
-fn blocks_of(range: BlockRange) -> impl Iterator<Item = BlockRef> {
+pub(super) fn blocks_of(range: BlockRange) -> impl Iterator<Item = BlockRef> {
     let first = range.begin / BLOCK_LEN;
     let end = (range.begin + range.len).div_ceil(BLOCK_LEN);
     (first..end).map(move |block| BlockRef { piece: range.piece, block })

@@ -70,12 +70,15 @@ impl Torrent {
     /// set, it would send the same pieces over and over.
     pub(super) fn grant_fast(&mut self, id: ConnId) {
         let complete = self.is_complete();
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
+        let (Some(conn), Some(content)) = (self.conns.get(&id), &self.content) else { return };
         let IpAddr::V4(ip) = conn.address.ip().to_canonical() else { return };
         let Some(info_hash) = self.hashes.wire_hashes().next() else { return };
-        if !conn.fast || complete {
+        // The grant is the peer's, whatever paths it has.
+        let granted = |id: &ConnId| self.conns.get(id).is_some_and(|conn| !conn.granted_fast.is_empty());
+        if !conn.fast || complete || self.peers.get(&conn.peer).is_some_and(|peer| peer.conns.iter().any(granted)) {
             return;
         }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         let geometry = &content.info.geometry;
         let count = wire::ALLOWED_FAST_MAX.min(geometry.piece_count() as usize / GRANT_DIVISOR);
         conn.granted_fast = wire::allowed_fast(ip, &info_hash, geometry.piece_count(), count);

@@ -97,7 +97,7 @@ impl Torrent {
     }
 
     /// A peer on parole gets pieces of its own, so that its next failure is its alone.
-    fn set_parole(&mut self, peers: &[PeerKey], parole: bool) {
+    pub(super) fn set_parole(&mut self, peers: &[PeerKey], parole: bool) {
         let Some(picker) = self.content.as_mut().and_then(|content| content.picker.as_mut()) else { return };
         for peer in peers {
             let conns = self.peers.get(peer).map_or(&[][..], |peer| &peer.conns);

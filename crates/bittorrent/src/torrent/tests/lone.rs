@@ -4,14 +4,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, Interface, IsdAs, PathId};
 
 use super::sim::Content;
 use crate::ConnId;
 use crate::extension::{Extension, ExtensionHandshake, ExtensionIds};
 use crate::handshake::{Handshake, Reserved};
-use crate::torrent::{Event, PeerMisbehaved, PieceOutcome, Placement, Refused, Torrent, TorrentConfig};
+use crate::torrent::{Event, Link, PeerMisbehaved, PieceOutcome, Placement, Refused, Torrent, TorrentConfig};
 use crate::wire::{self, BlockRange, Limits, Message, Receiver};
+
+pub fn path_id(number: u16) -> PathId {
+    let isd_as = IsdAs::new(1, 110).unwrap();
+    PathId::of_scion(isd_as, isd_as, &[Interface { isd_as, id: number }])
+}
 
 pub struct Lone {
     pub torrent: Torrent,
@@ -47,6 +52,14 @@ impl Lone {
         let hello = Handshake { reserved, info_hash: [0; 20], peer_id: [id; 20] };
         let address: Endpoint = address.parse().unwrap();
         self.torrent.connected(address, true, &hello, self.now)
+    }
+
+    /// A connection of the peer with this number, from this host, over this path, by a proven key if any.
+    pub fn join_over(&mut self, peer: u8, host: &str, path: u16, key: Option<[u8; 32]>) -> Result<ConnId, Refused> {
+        let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [peer; 20] };
+        let address = format!("{host}:6881").parse().unwrap();
+        let link = Link { address, outgoing: true, path: Some(path_id(path)), key };
+        self.torrent.connected_over(link, &hello, self.now)
     }
 
     /// A peer with all extensions.

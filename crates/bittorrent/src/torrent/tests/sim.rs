@@ -14,9 +14,10 @@ use anabranch_content::info::{Info, Version};
 use anabranch_content::merkle;
 use anabranch_content::metainfo::{Metainfo, PieceLayers};
 
+use super::lone::path_id;
 use crate::ConnId;
 use crate::handshake::{Handshake, Reserved};
-use crate::torrent::{Event, PieceOutcome, Placement, Torrent, TorrentConfig};
+use crate::torrent::{Event, Link, PieceOutcome, Placement, Torrent, TorrentConfig};
 use crate::wire::{self, BlockRange, Message, Receiver, piece_header};
 
 /// A content: what it is, and its bytes in piece space, padding included.
@@ -153,8 +154,10 @@ impl Sim {
             seed: self.seed * 1000 + u64::from(number),
             ..TorrentConfig::default()
         };
+        let mut torrent = Torrent::new(self.content.info.hashes, config.clone(), self.now);
+        torrent.set_identity_secret([number; 32]);
         self.nodes.push(Node {
-            torrent: Torrent::new(self.content.info.hashes, config.clone(), self.now),
+            torrent,
             config,
             manner: Manner::Honest,
             up_rate,
@@ -202,15 +205,25 @@ impl Sim {
     }
 
     pub fn connect_with(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved) {
-        let address =
-            |node: usize, port: u16| format!("10.0.{node}.1:{port}").parse::<anabranch_paths::Endpoint>().unwrap();
+        self.connect_over(from, to, latency, reserved, None);
+    }
+
+    /// Joins two nodes over a path of this number. Every path has addresses of its own at both ends.
+    pub fn connect_path(&mut self, from: usize, to: usize, latency: Duration, path: u16) {
+        self.connect_over(from, to, latency, Reserved::OURS.with_v2(), Some(path));
+    }
+
+    fn connect_over(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved, path: Option<u16>) {
+        let network = path.unwrap_or(0);
+        let address = |node: usize, port: u16| format!("10.{network}.{node}.1:{port}").parse().unwrap();
         let info_hash = self.content.info.hashes.wire_hashes().next().unwrap();
         let mut ids = [ConnId(0); 2];
         for (at, (own, other)) in [(from, to), (to, from)].into_iter().enumerate() {
             let hello = Handshake { reserved, info_hash, peer_id: self.nodes[other].config.peer_id };
             let theirs = Handshake::parse(&hello.encode()).unwrap().unwrap();
             let port = if at == 0 { self.nodes[other].config.listen_port.unwrap() } else { 50_000 };
-            ids[at] = self.nodes[own].torrent.connected(address(other, port), at == 0, &theirs, self.now).unwrap();
+            let link = Link { address: address(other, port), outgoing: at == 0, path: path.map(path_id), key: None };
+            ids[at] = self.nodes[own].torrent.connected_over(link, &theirs, self.now).unwrap();
         }
         let first = self.sides.len();
         for (at, node) in [from, to].into_iter().enumerate() {

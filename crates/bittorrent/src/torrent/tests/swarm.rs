@@ -41,6 +41,33 @@ fn nothing_is_asked_twice_of_one_seed() {
     assert!(sim.elapsed() < MS * 1500, "{:?}", sim.elapsed());
 }
 
+/// Two seeds (one of them a liar) and four leechers, every two joined by three paths over networks of their own.
+#[test]
+fn a_swarm_over_many_paths_completes_and_bans_its_liar_once() {
+    for seed in [1, 2, 3] {
+        let content = Content::v1(64 * 1024, 4_000_000);
+        let mut sim = Sim::new(&content, seed);
+        sim.seed(MB);
+        let liar = sim.seed(MB);
+        sim.nodes[liar].manner = Manner::Liar(5);
+        let leechers: Vec<usize> = (0..4).map(|_| sim.leecher(MB)).collect();
+        for from in 0..sim.nodes.len() {
+            for to in 0..from {
+                (1..4).for_each(|path| sim.connect_path(from, to, MS * 10 * u32::from(path), path));
+            }
+        }
+        sim.run_to_completion(Duration::from_secs(120));
+        for leecher in leechers {
+            let (wasted, banned) = (sim.wasted(leecher), sim.nodes[leecher].banned.clone());
+            println!("seed {seed}: {:?}, node {leecher} banned {banned:?}, wasted {wasted}", sim.elapsed());
+            assert!(banned.len() <= 1 && banned.iter().all(|host| host.ends_with(&format!(".{liar}.1"))), "{banned:?}");
+            assert!(wasted < content.data.len() as u64 / 2, "seed {seed}: {wasted}");
+        }
+        let peers = |sim: &mut Sim, node: usize| sim.nodes[node].torrent.stats(sim.now).peers;
+        assert!(peers(&mut sim, 0) <= 5, "seed {seed}: every peer counts once");
+    }
+}
+
 fn swarm_of_twenty(seed: u64, leecher_rate: u64, piece_length: u32) {
     let content = Content::v1(piece_length, 12_000_000);
     let mut sim = Sim::new(&content, seed);

@@ -1,0 +1,133 @@
+//! Which paths to use: wishes, grants, and what is in use (see [`crate::extension::PathTalk`]).
+//!
+//! Every peer is talked with once, over the oldest of its connections that works and speaks the extension. Choosing is the
+//! driver's: it knows the paths. It hears of wishes by [`PathEvent::Wished`], selects over all of
+//! [`Torrent::path_wishes`], minding [`Torrent::foreign_paths`], and dials back or calls [`Torrent::grant_paths`].
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::config::PATH_EVENTS_MAX;
+use super::{ConnId, PathEvent, Torrent};
+use crate::PeerKey;
+use crate::extension::{Extension, ExtensionError, InterfaceSequence, PathTalk, PathsMessage, Wish};
+use crate::wire::Message;
+
+/// What we say to every peer, and what the driver has not heard of yet. Most contents have none of it.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    /// What we want of uploaders.
+    ours: Option<Wish>,
+    in_use: Vec<InterfaceSequence>,
+    pub(super) events: VecDeque<PathEvent>,
+}
+
+impl Torrent {
+    /// What we want of everybody we download from, while there is something to download. `None` takes it back.
+    pub fn wish_paths(&mut self, wish: Option<Wish>, now: Instant) {
+        self.wishes.ours = wish;
+        self.conn_ids().into_iter().for_each(|id| self.talk_of_paths(id, now));
+    }
+
+    /// Lets `peer` dial these paths, best first, and no others; cut to what it wished for. Answers how many that are.
+    pub fn grant_paths(&mut self, peer: PeerKey, paths: Vec<InterfaceSequence>, now: Instant) -> usize {
+        let Some(entry) = self.peers.get_mut(&peer) else { return 0 };
+        let granted = entry.talk.grant(paths);
+        if let Some(id) = self.path_speaker(peer) {
+            self.talk_of_paths(id, now);
+        }
+        granted
+    }
+
+    /// Tells everybody over which paths content moves here at present.
+    pub fn set_paths_in_use(&mut self, paths: Vec<InterfaceSequence>, now: Instant) {
+        self.wishes.in_use = paths;
+        self.conn_ids().into_iter().for_each(|id| self.talk_of_paths(id, now));
+    }
+
+    /// What connected peers want of us.
+    pub fn path_wishes(&self) -> impl Iterator<Item = (PeerKey, Wish)> + '_ {
+        self.peers.iter().filter_map(|(key, peer)| Some((*key, peer.talk.their_wish()?)))
+    }
+
+    /// What `peer` grants us, best first.
+    pub fn granted_paths(&self, peer: PeerKey) -> &[InterfaceSequence] {
+        self.peers.get(&peer).map_or(&[], |peer| peer.talk.granted())
+    }
+
+    /// The paths that connected peers use, with whomever: load that is not ours.
+    pub fn foreign_paths(&self) -> impl Iterator<Item = (PeerKey, &[InterfaceSequence])> + '_ {
+        let used = self.peers.iter().map(|(key, peer)| (*key, peer.talk.their_used()));
+        used.filter(|(_, paths)| !paths.is_empty())
+    }
+
+    /// The next thing that a peer said of paths.
+    pub fn poll_path_event(&mut self) -> Option<PathEvent> {
+        self.wishes.events.pop_front()
+    }
+
+    /// The connection that paths are talked of with `peer` over.
+    fn path_speaker(&self, peer: PeerKey) -> Option<ConnId> {
+        let speaks = |id: &ConnId| {
+            self.conns.get(id).is_some_and(|conn| conn.extensions.get(Extension::Paths).is_some() && conn.is_usable())
+        };
+        self.peers.get(&peer)?.conns.iter().copied().find(speaks)
+    }
+
+    /// Says what there is to say over `id`, if that is the connection for it.
+    pub(super) fn talk_of_paths(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        let (peer, Some(number)) = (conn.peer, conn.extensions.get(Extension::Paths)) else { return };
+        if self.path_speaker(peer) != Some(id) {
+            return;
+        }
+        let wish = self.wishes.ours.filter(|_| !self.is_finished());
+        let (Some(entry), Some(conn)) = (self.peers.get_mut(&peer), self.conns.get_mut(&id)) else { return };
+        if entry.talked_over.replace(id).is_some_and(|before| before != id) {
+            entry.talk.repeat();
+        }
+        entry.talk.wish(wish);
+        entry.talk.using(&self.wishes.in_use);
+        if let Some(message) = entry.talk.next(now) {
+            Message::Extended { id: number, payload: &message.encode() }.encode(&mut conn.out);
+            self.touch(id);
+        }
+    }
+
+    pub(super) fn on_paths(&mut self, id: ConnId, payload: &[u8], now: Instant) -> Result<(), ExtensionError> {
+        let message = PathsMessage::parse(payload)?;
+        let Some(peer) = self.conns.get(&id).map(|conn| conn.peer) else { return Ok(()) };
+        let Some(entry) = self.peers.get_mut(&peer) else { return Ok(()) };
+        let news = entry.talk.heard(message, now);
+        let events = [
+            (news.wish, PathEvent::Wished { peer, wish: entry.talk.their_wish() }),
+            (news.granted, PathEvent::Granted { peer }),
+            (news.used, PathEvent::InUse { peer }),
+        ];
+        for (_, event) in events.into_iter().filter(|(news, _)| *news) {
+            self.push_path_event(event);
+        }
+        Ok(())
+    }
+
+    /// Only the latest of a kind and peer matters.
+    fn push_path_event(&mut self, event: PathEvent) {
+        self.wishes.events.retain(|other| !other.replaced_by(&event));
+        if self.wishes.events.len() >= PATH_EVENTS_MAX {
+            self.wishes.events.pop_front();
+        }
+        self.wishes.events.push_back(event);
+    }
+
+    /// The last connection of `peer` is gone: what it wished for and used is over.
+    pub(super) fn end_path_talk(&mut self, peer: PeerKey) {
+        let Some(entry) = self.peers.get_mut(&peer) else { return };
+        let wished = entry.talk.their_wish().is_some();
+        entry.talk = PathTalk::default();
+        entry.talked_over = None;
+        self.wishes.events.retain(|event| event.peer() != peer);
+        if wished {
+            self.push_path_event(PathEvent::Wished { peer, wish: None });
+        }
+    }
+}
