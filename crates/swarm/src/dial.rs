@@ -272,7 +272,12 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
     if let ConnError::Misbehaved(fault) = &error {
         state.core.misbehaved(id, fault);
     }
-    state.path_left(id, &reason);
+    let by_peer = match &error {
+        ConnError::Closed => true,
+        ConnError::Io(error) => error.kind() == io::ErrorKind::BrokenPipe,
+        _ => false,
+    };
+    state.path_left(id, by_peer, &reason);
     state.detach(id, Instant::now());
     state.tell(EventKind::PeerDisconnected { address, reason });
     moved >= USEFUL_BYTES
