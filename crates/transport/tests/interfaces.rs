@@ -64,16 +64,24 @@ fn only_interfaces_with_a_route_lead_to_a_peer() {
 
         // The user's choice, and uplinks that come and go.
         let mut second = Interfaces::new(&["up2".to_owned()]).unwrap();
-        assert_eq!(ways(&second, &both), ["up2 (10.2.0.1) to 10.2.0.2:7000"]);
+        assert_eq!(
+            ways(&second, &both),
+            ["up2 (10.2.0.1) to 10.2.0.2:7000", "up2 (10.2.0.1) to 10.1.0.2:7000"],
+            "by the routes of the only interface that may be used"
+        );
         assert!(!interfaces.refresh().unwrap());
         ip("link set up2-far down");
         assert!(interfaces.refresh().unwrap() && second.refresh().unwrap());
-        assert_eq!(ways(&interfaces, &both), ["up1 (10.1.0.1) to 10.1.0.2:7000"]);
+        assert_eq!(
+            ways(&interfaces, &both),
+            ["up1 (10.1.0.1) to 10.1.0.2:7000", "up1 (10.1.0.1) to 10.2.0.2:7000"],
+            "the default route is left"
+        );
         assert_eq!(ways(&second, &both), [""; 0]);
         assert!(!interfaces.has("10.2.0.1".parse().unwrap()));
         ip("link set up2-far up");
         assert!(second.refresh().unwrap());
-        assert_eq!(ways(&second, &both).len(), 1);
+        assert_eq!(ways(&second, &both).len(), 2);
         ip("link del up2");
         assert!(second.refresh().unwrap());
         assert_eq!(ways(&second, &both), [""; 0]);

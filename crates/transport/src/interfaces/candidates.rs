@@ -66,7 +66,8 @@ pub fn pair(
         }
     }
     // Pairs on one diagonal of the table of sources and remotes have no end in common.
-    let diagonal = |pair: &Pair| (pair.remote_at + sources.len() - pair.source_at) % sources.len().max(1);
+    let side = sources.len().max(REMOTES_MAX);
+    let diagonal = |pair: &Pair| (pair.remote_at + side - pair.source_at) % side;
     pairs.sort_by_key(|pair| (!pair.same_network, diagonal(pair), pair.source_at, pair.remote_at));
     pairs.truncate(CANDIDATES_MAX);
     pairs.into_iter().map(|pair| pair.candidate).collect()
@@ -94,8 +95,12 @@ fn vias(
         SocketAddr::V4(_) => 0,
     };
     let link_local = is_link_local(ip);
+    // A private address of a network around us is nobody's elsewhere, whatever default routes say.
+    let around = |interface: &&LocalInterface| interface.addresses.iter().any(|own| own.has_in_network(ip));
+    let usable = || interfaces.iter().filter(|interface| interface.usable && !interface.loopback);
+    let at_hand = is_private(ip) && usable().any(|interface| around(&interface));
     let mut vias = Vec::new();
-    for interface in interfaces.iter().filter(|interface| interface.usable && !interface.loopback) {
+    for interface in usable().filter(|interface| !at_hand || around(interface)) {
         // RFC 4007 §6: a link-local IPv6 address means a host only together with its link.
         if link_local && ip.is_ipv6() && zone != interface.index {
             continue;
@@ -136,6 +141,10 @@ fn canonical(address: SocketAddr) -> SocketAddr {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
         IpAddr::V6(_) => address,
     }
+}
+
+fn is_private(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_private()) || is_unique_local(ip)
 }
 
 fn is_unique_local(ip: IpAddr) -> bool {

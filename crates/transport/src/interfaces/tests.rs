@@ -58,14 +58,18 @@ fn two_links_of_their_own_make_two_paths() {
 fn pairs_in_one_network_come_first_then_those_without_a_common_end() {
     let ours = [interface("a", 2, &["10.1.0.1/24"]), interface("b", 3, &["10.2.0.1/24"])];
     let found = pair(&remotes(&["192.0.2.1:1", "192.0.2.2:1", "10.2.0.2:1"]), &ours, everywhere);
+    // What is private and at hand is reached directly alone.
     let order = [
         "b (10.2.0.1) to 10.2.0.2:1",
         "a (10.1.0.1) to 192.0.2.1:1",
         "b (10.2.0.1) to 192.0.2.2:1",
         "a (10.1.0.1) to 192.0.2.2:1",
-        "a (10.1.0.1) to 10.2.0.2:1",
         "b (10.2.0.1) to 192.0.2.1:1",
     ];
+    assert_eq!(shown(&found), order);
+    let public = [interface("a", 2, &["198.51.100.1/24"]), interface("b", 3, &["203.0.113.1/24"])];
+    let found = pair(&remotes(&["203.0.113.2:1"]), &public, everywhere);
+    let order = ["b (203.0.113.1) to 203.0.113.2:1", "a (198.51.100.1) to 203.0.113.2:1"];
     assert_eq!(shown(&found), order);
 }
 
@@ -130,7 +134,7 @@ fn names_restrict_what_leaves_the_machine() {
     let all = vec![lo(), interface("a", 2, &["10.1.0.1/24"]), interface("b", 3, &["10.2.0.1/24"])];
     let list = restrict(all, &["b".to_owned()]);
     let found = pair(&remotes(&["192.0.2.7:1", "127.0.0.1:1"]), &list, everywhere);
-    assert_eq!(shown(&found), ["b (10.2.0.1) to 192.0.2.7:1", "lo (127.0.0.1) to 127.0.0.1:1"]);
+    assert_eq!(shown(&found), ["lo (127.0.0.1) to 127.0.0.1:1", "b (10.2.0.1) to 192.0.2.7:1"]);
     // An address of ours on an interface that may not be used is no way to anybody else's.
     let found = pair(&remotes(&["10.1.0.1:1"]), &list, everywhere);
     assert!(found[0].via.is_local);
