@@ -68,6 +68,11 @@ impl Torrent {
         self.wishes.events.pop_front()
     }
 
+    /// Whether there is any.
+    pub fn has_path_events(&self) -> bool {
+        !self.wishes.events.is_empty()
+    }
+
     /// The connection that paths are talked of with `peer` over.
     fn path_speaker(&self, peer: PeerKey) -> Option<ConnId> {
         let speaks = |id: &ConnId| {

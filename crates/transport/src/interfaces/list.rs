@@ -9,7 +9,7 @@ use super::{INTERFACE_ADDRESSES_MAX, LocalAddress, LocalInterface};
 /// Entries of the system's list that are read: an interface has one, and one for each of its addresses.
 const ENTRIES_MAX: usize = 8192;
 
-/// All interfaces, in the system's order; usable are those that are up and running.
+/// All interfaces, in the system's order; usable are those that are running.
 pub fn all() -> io::Result<Vec<LocalInterface>> {
     let mut list: Vec<LocalInterface> = Vec::new();
     let entries = Entries::new()?;
@@ -23,8 +23,15 @@ pub fn all() -> io::Result<Vec<LocalInterface>> {
                 let loopback = flag(libc::IFF_LOOPBACK);
                 // SAFETY: the name ends in a zero byte; 0 comes back where the interface is gone by now.
                 let index = unsafe { libc::if_nametoindex(entry.ifa_name) };
-                let usable = flag(libc::IFF_UP) && flag(libc::IFF_RUNNING) && index != 0;
-                list.push(LocalInterface { name: name.into(), index, loopback, usable, addresses: Vec::new() });
+                let running = flag(libc::IFF_UP) && flag(libc::IFF_RUNNING) && index != 0;
+                list.push(LocalInterface {
+                    name: name.into(),
+                    index,
+                    loopback,
+                    running,
+                    usable: running,
+                    addresses: Vec::new(),
+                });
                 let Some(new) = list.last_mut() else { continue };
                 new
             }

@@ -34,7 +34,9 @@ pub struct LocalInterface {
     pub index: u32,
     /// Whether it leads to this machine alone.
     pub loopback: bool,
-    /// Up, running and, where the user named interfaces, one of them; the loopback where it is up.
+    /// Up and running.
+    pub running: bool,
+    /// Running and, where the user named interfaces, one of them; the loopback in any case.
     pub usable: bool,
     /// Its addresses, in the system's order.
     pub addresses: Vec<LocalAddress>,
@@ -128,9 +130,9 @@ impl Interfaces {
         !self.names.is_empty()
     }
 
-    /// Whether packets can leave from `source` now.
+    /// Whether `source` is an address of an interface that is running, whether the user named it or not.
     pub fn has(&self, source: IpAddr) -> bool {
-        self.list.iter().filter(|interface| interface.usable).any(|interface| interface.has(source))
+        self.list.iter().filter(|interface| interface.running).any(|interface| interface.has(source))
     }
 
     /// The ways to a peer that listens at all of `remotes`: see [`IpCandidate`]. The first [`REMOTES_MAX`] of them count.
@@ -196,7 +198,7 @@ fn restrict(list: Vec<LocalInterface>, names: &[String]) -> Vec<LocalInterface> 
     for interface in &mut list {
         // What stays on this machine uses no uplink, so naming uplinks does not forbid it.
         let named = interface.loopback || names.is_empty() || names.contains(&interface.name);
-        interface.usable &= named && left > 0;
+        interface.usable = interface.running && named && left > 0;
         left -= usize::from(interface.usable);
     }
     list

@@ -16,7 +16,7 @@ fn interface(name: &str, index: u32, addresses: &[&str]) -> LocalInterface {
         LocalAddress { ip: ip.parse().unwrap(), prefix_len: prefix_len.parse().unwrap() }
     };
     let addresses = addresses.iter().map(address).collect();
-    LocalInterface { name: name.to_owned(), index, loopback: name == "lo", usable: true, addresses }
+    LocalInterface { name: name.to_owned(), index, loopback: name == "lo", running: true, usable: true, addresses }
 }
 
 fn lo() -> LocalInterface {
@@ -187,7 +187,7 @@ proptest! {
     ) {
         let mut list = vec![lo()];
         for (at, (addresses, usable)) in addresses.into_iter().enumerate() {
-            list.push(LocalInterface { name: format!("x{at}"), index: at as u32 + 2, loopback: false, usable, addresses });
+            list.push(LocalInterface { name: format!("x{at}"), index: at as u32 + 2, loopback: false, running: usable, usable, addresses });
         }
         let remotes: Vec<SocketAddr> = ends.into_iter().map(SocketAddr::from).collect();
         let route = |interface: &LocalInterface, source, remote: SocketAddr| {
