@@ -403,7 +403,9 @@ impl State {
                 self.desk.granted.contains_key(&key) || self.desk.implied.contains(&key)
             };
             let we_choose = self.chooses_alone() || !view.speaks_paths;
-            let preferred = |path: PathId| if we_choose { ours.contains(&path) } else { theirs(path) };
+            let over_ip = self.desk.ip.chosen(view.peer);
+            let preferred =
+                |path: PathId| over_ip.contains(&path) || if we_choose { ours.contains(&path) } else { theirs(path) };
             let ways = view.conns.iter().filter_map(|id| Some((*id, self.desk.ways.get(id)?)));
             let ways: Vec<_> = ways.map(|(id, way)| (id, way.path.id(), way.down.is_some(), way.handshake)).collect();
             let any = ways.iter().any(|(_, path, is_down, _)| preferred(*path) && !is_down);
