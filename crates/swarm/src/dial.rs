@@ -159,7 +159,10 @@ async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, H
     let torrent = session
         .by_hash(&theirs.info_hash)
         .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;
-    let ours = handshake(session, &torrent.borrow(), theirs.info_hash);
+    let ours = {
+        let torrent = torrent.borrow();
+        handshake(session, &torrent, theirs.answer_hash(&torrent.hashes))
+    };
     send_all(stream, &ours.encode()).await?;
     Ok((torrent, theirs, early))
 }
