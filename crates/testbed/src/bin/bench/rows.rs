@@ -4,6 +4,7 @@ mod disk;
 mod many;
 mod quic;
 mod router;
+mod scion;
 mod transfer;
 
 use anabranch_testbed::Result;
@@ -24,6 +25,8 @@ pub enum Unit {
     KilopacketsPerSecond,
     /// CPU time of one step; less is better.
     Nanoseconds,
+    /// Time against what an echo takes; less is better.
+    RoundTrips,
 }
 
 impl Unit {
@@ -35,6 +38,7 @@ impl Unit {
             Self::MegabitsPerSecond => "Mbit/s",
             Self::KilopacketsPerSecond => "1000 packets/s",
             Self::Nanoseconds => "ns",
+            Self::RoundTrips => "round trips",
         }
     }
 }
@@ -78,8 +82,9 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
-    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
+    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, RoundTrips, Seconds};
     use router::Passed;
+    use scion::{Down, Weather};
     use transfer::Client::{Libtorrent, Ours, Rqbit};
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
     vec![
@@ -221,6 +226,28 @@ pub fn all() -> Vec<Spec> {
             vec![
                 contender("bare relay", |_| router::relayed(500e3).map(Passed::cpu)),
                 contender("ours", |_| router::routed(500e3).map(Passed::cpu)),
+            ],
+        ),
+        spec(
+            "scion-torrent",
+            "a torrent fetched across three ASes of SCION and compared",
+            Seconds,
+            Some("MB/s"),
+            vec![
+                contender("2 % lost, 80 ms", |stage| scion::torrent(stage, Weather::Lossy)),
+                contender("daemons gone half-way, paced", |stage| scion::torrent(stage, Weather::DaemonsGone)),
+                contender("paths of 20 s, paced", |stage| scion::torrent(stage, Weather::ShortLives)),
+                contender("ours", |stage| scion::torrent(stage, Weather::Fair)),
+            ],
+        ),
+        spec(
+            "link-down",
+            "a link goes down under who sends: time until the sender is told which",
+            RoundTrips,
+            Some("round trip ms"),
+            vec![
+                contender("far link", |_| scion::link_down(Down::Far)),
+                contender("own link", |_| scion::link_down(Down::Own)),
             ],
         ),
     ]
