@@ -211,9 +211,7 @@ impl Sim {
 
     /// Hands over what has arrived.
     fn deliver(&mut self, now: Instant) {
-        for (line, forward, from) in
-            [(&mut self.there, true, "192.0.2.1:1"), (&mut self.back, false, "192.0.2.2:1")]
-        {
+        for (line, forward, from) in [(&mut self.there, true, "192.0.2.1:1"), (&mut self.back, false, "192.0.2.2:1")] {
             let from = FourTuple::new(from.parse().unwrap(), None);
             while let Some(burst) = line.due(now) {
                 for packet in burst.bytes.chunks(burst.segment_len) {

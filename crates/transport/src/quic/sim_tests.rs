@@ -23,6 +23,32 @@ fn alone(bottleneck: Bottleneck, congestion: Congestion, seconds: u32) -> Reache
     run(bottleneck, &[(congestion, Duration::ZERO)], 2 * SECOND, seconds * SECOND)[0]
 }
 
+#[test]
+fn bbr_fills_a_line_that_loses_packets_and_cubic_does_not() {
+    let lossy = Bottleneck { loss: 0.02, ..line(50, 1.0) };
+    let [cubic, bbr] = [Congestion::Cubic, Congestion::Bbr].map(|control| alone(lossy, control, 7));
+    assert!(cubic.goodput_bps < 0.1 * 50e6, "{cubic:?}");
+    assert!(bbr.goodput_bps > 0.65 * 50e6, "{bbr:?}");
+}
+
+#[test]
+fn bbr_fills_lines_with_short_and_long_queues_and_leaves_the_queues_short() {
+    // 91 % of the line are payload.
+    for (queue, least) in [(0.1, 0.6), (0.25, 0.75), (4.0, 0.75)] {
+        let reached = alone(line(50, queue), Congestion::Bbr, 7);
+        assert!(reached.goodput_bps > least * 50e6, "{queue}: {reached:?}");
+        assert!(reached.round_trip < ROUND_TRIP * 13 / 10, "{queue}: {reached:?}");
+        assert!(reached.lost < 0.04, "{queue}: {reached:?}");
+    }
+}
+
+#[test]
+fn cubic_gets_its_part_of_a_line_that_bbr_uses() {
+    let flows = [(Congestion::Bbr, Duration::ZERO), (Congestion::Cubic, SECOND)];
+    let reached = run(line(20, 4.0), &flows, 2 * SECOND, 8 * SECOND);
+    assert!(reached.iter().all(|each| each.goodput_bps > 0.1 * 20e6), "{reached:?}");
+}
+
 /// `cargo test --release -p anabranch-transport --lib congestion_table -- --ignored --nocapture`
 #[test]
 #[ignore = "a table to look at; takes a minute"]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_asnet::network::{Network, Options};
 use anabranch_asnet::topology::{As, Topology};
 use anabranch_paths::{IsdAs, ScionAddr, ScionPath};
-use anabranch_scion::socket::{DEFAULT_PORTS, RouteId, ScmpKind, Socket};
+use anabranch_scion::socket::{DEFAULT_PORTS, END_HOST_PORT, RouteId, ScmpKind, Socket};
 use anabranch_testbed::peers::anabranch::command;
 use anabranch_testbed::process::Process;
 use anabranch_testbed::{Error, Result};
@@ -32,6 +32,8 @@ const SHORT_LIFE_TRANSFER_S: u64 = 45;
 const NEWS_DELAY: Duration = Duration::from_millis(20);
 /// Times that the link goes down; the median counts.
 const NEWS_TIMES: usize = 11;
+/// How long an echo may take.
+const ECHO_LIMIT: Duration = Duration::from_secs(5);
 /// How often the sender sends.
 const NEWS_GAP: Duration = Duration::from_millis(1);
 
@@ -132,7 +134,8 @@ pub fn link_down(down: Down) -> Result<Sample> {
     let network = start(line(&format!("[defaults]\ndelay = '{} ms'\n", NEWS_DELAY.as_millis()), "", "")?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Error::system("starting the runtime"))?.block_on(async {
-        let (here, there) = (socket(&network, ALICE)?, socket(&network, BOB)?);
+        // Routers hand echo requests to the port for all.
+        let (here, there) = (socket(&network, ALICE, 0)?, socket(&network, BOB, END_HOST_PORT)?);
         let paths = network.control().paths(isd_as(ALICE)?, isd_as(BOB)?, SystemTime::now()).map_err(nonsense)?;
         let path = paths.first().ok_or_else(|| nonsense("no path"))?;
         let route = here.register(there.local(), path).map_err(nonsense)?;
@@ -154,7 +157,7 @@ async fn news(network: &Network, here: &Socket, route: RouteId, path: &ScionPath
     let link = network.find_link(&interface.to_string(), None).map_err(nonsense)?;
     let (mut rounds, mut round_trips_ms) = (Vec::new(), Vec::new());
     for _ in 0..NEWS_TIMES {
-        let echo = here.ping(route, 8, LIMIT).await.map_err(nonsense)?;
+        let echo = here.ping(route, 8, ECHO_LIMIT).await.map_err(nonsense)?;
         network.set_link_up(link, false).map_err(nonsense)?;
         let since = Instant::now();
         let event = loop {
@@ -179,9 +182,9 @@ async fn news(network: &Network, here: &Socket, route: RouteId, path: &ScionPath
     Ok(Sample { figure: rounds[NEWS_TIMES / 2], extra: Some(round_trips_ms[NEWS_TIMES / 2]), ..Sample::default() })
 }
 
-fn socket(network: &Network, name: &str) -> Result<Socket> {
+fn socket(network: &Network, name: &str, port: u16) -> Result<Socket> {
     let home = home(network, name)?;
-    let address = ScionAddr::new(home.isd_as, (home.hosts[0].address, 0).into());
+    let address = ScionAddr::new(home.isd_as, (home.hosts[0].address, port).into());
     Socket::bind(address, DEFAULT_PORTS).map_err(nonsense)
 }
 
