@@ -5,6 +5,7 @@ mod many;
 mod multihome;
 mod quic;
 mod router;
+mod scion;
 mod transfer;
 
 use anabranch_testbed::Result;
@@ -26,6 +27,8 @@ pub enum Unit {
     KilopacketsPerSecond,
     /// CPU time of one step; less is better.
     Nanoseconds,
+    /// Time against what an echo takes; less is better.
+    RoundTrips,
 }
 
 impl Unit {
@@ -37,6 +40,7 @@ impl Unit {
             Self::MegabitsPerSecond => "Mbit/s",
             Self::KilopacketsPerSecond => "1000 packets/s",
             Self::Nanoseconds => "ns",
+            Self::RoundTrips => "round trips",
         }
     }
 }
@@ -80,9 +84,10 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
-    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
+    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, RoundTrips, Seconds};
     use multihome::From;
     use router::Passed;
+    use scion::{Down, Weather};
     use transfer::Client::{Libtorrent, Ours, Rqbit};
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
     const V4: From = From::Ours(Family::V4);
@@ -239,6 +244,28 @@ pub fn all() -> Vec<Spec> {
             vec![
                 contender("bare relay", |_| router::relayed(500e3).map(Passed::cpu)),
                 contender("ours", |_| router::routed(500e3).map(Passed::cpu)),
+            ],
+        ),
+        spec(
+            "scion-torrent",
+            "a torrent fetched across three ASes of SCION and compared",
+            Seconds,
+            Some("MB/s"),
+            vec![
+                contender("2 % lost, 80 ms", |stage| scion::torrent(stage, Weather::Lossy)),
+                contender("daemons gone half-way, paced", |stage| scion::torrent(stage, Weather::DaemonsGone)),
+                contender("paths of 20 s, paced", |stage| scion::torrent(stage, Weather::ShortLives)),
+                contender("ours", |stage| scion::torrent(stage, Weather::Fair)),
+            ],
+        ),
+        spec(
+            "link-down",
+            "a link goes down under who sends: time until the sender is told which",
+            RoundTrips,
+            Some("round trip ms"),
+            vec![
+                contender("far link", |_| scion::link_down(Down::Far)),
+                contender("own link", |_| scion::link_down(Down::Own)),
             ],
         ),
     ]
