@@ -10,6 +10,7 @@
 //! What a report says comes from the logs of the programs that ran and from the counters of the routers between them,
 //! never from what the plan expected. Everything but [`demo`] is a function of its input.
 
+pub mod demo;
 pub mod network;
 pub mod report;
 pub mod run;

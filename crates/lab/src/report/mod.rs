@@ -136,6 +136,17 @@ impl Report {
         page
     }
 
+    /// What came out, as a table for a terminal.
+    pub fn text(&self) -> String {
+        results::plain(self)
+    }
+
+    /// How often the first run's rate a run reached.
+    pub fn ratio(&self, run: &Run) -> f64 {
+        let first = self.runs.first().map_or(0.0, |first| first.seconds);
+        first / run.seconds.max(f64::MIN_POSITIVE)
+    }
+
     /// Which panel each choice shows; as many rules as there are runs.
     fn panel_styles(&self) -> String {
         let mut rules = String::new();

@@ -88,13 +88,13 @@ fn candidates(page: &mut String, report: &Report, run: &Run, book: &Book, at: us
         return;
     };
     let count = decision.candidates.len();
-    put!(page, "<h3>{count} candidates for <code>{}</code>", escape(&decision.selector));
-    put!(
-        page,
-        " <span class=\"sub\">chosen after {}: {}</span></h3>\n",
-        text::seconds((decision.time - run.began).max(0.0)),
-        escape(&decision.why)
-    );
+    put!(page, "<h3>{count} candidates");
+    match &decision.selector {
+        Some(selector) => put!(page, " for <code>{}</code>", escape(selector)),
+        None => page.push_str(", chosen by the uploader"),
+    }
+    let after = text::seconds((decision.time - run.began).max(0.0));
+    put!(page, " <span class=\"sub\">after {after}: {}</span></h3>\n", escape(&decision.why));
     let mut rows: Vec<&Candidate> = decision.candidates.iter().collect();
     // Stable: what is equal stays in the order of the lookup.
     rows.sort_by_key(|candidate| (book_place(run, book, candidate), candidate.choice));

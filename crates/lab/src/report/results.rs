@@ -19,6 +19,37 @@ pub(super) fn write(page: &mut String, report: &Report) {
     page.push_str("</section>\n");
 }
 
+/// The table for a terminal.
+pub(super) fn plain(report: &Report) -> String {
+    let heads = ["", "paths", "time", "rate", "to the first", "on the wire", "paths carry", "network carries"];
+    let mut rows = vec![heads.map(str::to_owned)];
+    for run in &report.runs {
+        let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), text::rate);
+        rows.push([
+            run.name.clone(),
+            run.used().count().to_string(),
+            text::seconds(run.seconds),
+            text::rate(run.rate(report.content_bytes)),
+            ratio(report, run).replace('\u{d7}', "x"),
+            text::rate(run.wire_rate(&report.network)),
+            rate(run.limit(&report.network)),
+            rate(report.bound.as_ref().map(|bound| bound.rate_bps as f64)),
+        ]);
+    }
+    let widths: [usize; 8] =
+        std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
+    let mut table = String::new();
+    for row in &rows {
+        for (at, cell) in row.iter().enumerate() {
+            let width = widths[at];
+            // Names to the left, figures to the right.
+            if at == 0 { put!(table, "{cell:<width$}") } else { put!(table, "  {cell:>width$}") }
+        }
+        table.push('\n');
+    }
+    table
+}
+
 /// A bar for every run, and where the network ends.
 fn bars(page: &mut String, report: &Report) {
     let rates: Vec<f64> = report.runs.iter().map(|run| run.rate(report.content_bytes)).collect();
@@ -56,10 +87,8 @@ fn bars(page: &mut String, report: &Report) {
     page.push_str("</svg>\n<p class=\"sub\">Bars are the rate of the file; dashed, the same with all headers, as the receiver\u{2019}s links carried it.</p>\n");
 }
 
-/// How often the first run's rate.
 fn ratio(report: &Report, run: &Run) -> String {
-    let first = report.runs.first().map_or(0.0, |first| first.seconds);
-    format!("{:.2} \u{d7}", first / run.seconds.max(f64::MIN_POSITIVE))
+    format!("{:.2} \u{d7}", report.ratio(run))
 }
 
 fn table(page: &mut String, report: &Report) {

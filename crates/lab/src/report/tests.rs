@@ -40,7 +40,7 @@ pub(crate) fn run(name: &str, seconds: f64) -> Run {
     let decision = Decision {
         time: 1000.1,
         peer: "[1-3,127.0.0.1]:7".into(),
-        selector: name.into(),
+        selector: Some(name.into()),
         why: "it began".into(),
         candidates,
     };
@@ -185,4 +185,14 @@ fn the_choice_that_carried_the_file_is_the_last_before_its_end() {
         run.decisions.push(Decision { time, why: why.into(), ..run.decisions[0].clone() });
     }
     assert_eq!(run.decision().unwrap().why, "measured");
+}
+
+#[test]
+fn the_table_is_aligned() {
+    let text = report().text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4);
+    assert!(lines[0].starts_with("          paths  "), "{text}");
+    assert!(lines[3].starts_with("disjoint      3  2.00 s  48.0 Mbit/s        4.00 x"), "{text}");
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{text}");
 }

@@ -63,8 +63,8 @@ pub struct Decision {
     pub time: f64,
     /// The peer.
     pub peer: String,
-    /// Who chose: the selector's name.
-    pub selector: String,
+    /// The selector's name; `None` where the peer chose.
+    pub selector: Option<String>,
     /// What made it choose.
     pub why: String,
     /// What there was to choose from.
@@ -155,7 +155,7 @@ fn decision(event: &Value) -> Result<Decision, String> {
     Ok(Decision {
         time: number(event, "time")?,
         peer: text(event, "peer")?,
-        selector: text(event, "selector")?,
+        selector: event["selector"].as_str().map(str::to_owned),
         why: text(event, "why")?,
         candidates: candidates.iter().map(candidate).collect::<Result<_, _>>()?,
     })
@@ -224,7 +224,7 @@ pub(crate) mod tests {
     #[test]
     fn events_are_read() {
         let Event::Paths(decision) = read(PATHS).unwrap() else { panic!() };
-        assert_eq!((decision.selector.as_str(), decision.candidates.len()), ("disjoint", 1));
+        assert_eq!((decision.selector.as_deref(), decision.candidates.len()), (Some("disjoint"), 1));
         let candidate = &decision.candidates[0];
         assert_eq!((candidate.interfaces.len(), candidate.latency_ms, candidate.mtu), (2, None, Some(1472)));
         assert_eq!(candidate.choice, Choice::Chosen);
