@@ -30,7 +30,7 @@ impl Book {
             let length = |path: &&str| {
                 let candidate = run.candidate(path);
                 let latency = candidate.and_then(|candidate| candidate.latency_ms).unwrap_or(f64::INFINITY);
-                (candidate.map_or(u64::MAX, |candidate| candidate.hops), latency)
+                (candidate.and_then(|candidate| candidate.hops).unwrap_or(u64::MAX), latency)
             };
             used.sort_by(|a, b| {
                 let ((a_hops, a_ms), (b_hops, b_ms)) = (length(a), length(b));

@@ -6,9 +6,9 @@ use crate::text;
 /// Pixels of the whole chart, and what the axes take of it.
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 210.0;
-const LEFT: f64 = 46.0;
+const LEFT: f64 = 52.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 16.0;
+const TOP: f64 = 18.0;
 const BOTTOM: f64 = 30.0;
 /// Ticks that an axis should have, about.
 const X_TICKS: usize = 10;
@@ -105,6 +105,7 @@ impl Chart<'_> {
             put!(svg, r#"<path class="grid" d="M{LEFT} {}H{right}"/>"#, Px(y));
             put!(svg, r#"<text class="tick" x="{}" y="{}" text-anchor="end">{rate}</text>"#, LEFT - 7.0, Px(y + 4.0));
         }
+        put!(svg, r#"<text class="tick" x="{}" y="{}" text-anchor="end">Mbit/s</text>"#, LEFT - 7.0, TOP - 2.0);
         for seconds in ticks(self.seconds_max, X_TICKS) {
             let (x, unit) = (self.x(seconds), if seconds == 0.0 { " s" } else { "" });
             put!(svg, r#"<path class="grid" d="M{} {floor}v5"/>"#, Px(x));
@@ -199,13 +200,13 @@ mod tests {
         let band = |color, rate| Band { name: format!("<{color}>"), color, rates: vec![rate; 3] };
         let bands = [band(0, 20e6), band(1, 30e6)];
         let svg = chart(&bands).stacked();
-        // 20 and 50 of 100 Mbit/s on 164 pixels over the floor at 180.
-        assert!(svg.contains(r#"<path class="edge c0" d="M46 147.2L"#), "{svg}");
-        assert!(svg.contains(r#"<path class="edge c1" d="M46 98L"#), "{svg}");
+        // 20 and 50 of 100 Mbit/s on 162 pixels over the floor at 180.
+        assert!(svg.contains(r#"<path class="edge c0" d="M52 147.6L"#), "{svg}");
+        assert!(svg.contains(r#"<path class="edge c1" d="M52 99L"#), "{svg}");
         assert!(svg.contains("&lt;0&gt; 20.0\n&lt;1&gt; 30.0\ntogether 50.0 Mbit/s"));
         assert!(svg.contains("a &lt;chart&gt;") && svg.contains("bound &amp; all"));
         assert_eq!(svg.matches("class=\"hit\"").count(), 3);
-        assert!(chart(&bands).lines().contains(r#"<path class="line c1" d="M46 130.8L"#));
+        assert!(chart(&bands).lines().contains(r#"<path class="line c1" d="M52 131.4L"#));
     }
 
     #[test]

@@ -9,8 +9,9 @@ use crate::network::{LinkType, Network};
 
 /// Times that rows are sorted by their neighbours'; layered drawings change little after that.
 const SWEEPS: usize = 12;
-/// Rows are this much farther apart in columns that links pass without stopping there.
-const PASSED_STRETCH: f64 = 1.9;
+/// Rows are this much farther apart in columns without core ASes: links between end hosts' ASes and the core pass inside,
+/// those around the core outside.
+const OUTER_STRETCH: f64 = 1.9;
 
 /// A place on the map, from 0 to 1 in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +31,7 @@ pub(super) fn places(network: &Network) -> Vec<Place> {
         rows[*column].push(node);
     }
     let neighbours = neighbours(network);
-    let gaps: Vec<f64> = (0..count).map(|column| gap(column, &columns, &neighbours)).collect();
+    let gaps: Vec<f64> = (0..count).map(|column| gap(column, &columns, network)).collect();
     let mut y = vec![0.0; columns.len()];
     for column in &mut rows {
         column.sort_by_key(|node| network.nodes[*node].isd_as);
@@ -150,14 +151,9 @@ fn depths(network: &Network) -> Vec<usize> {
 }
 
 /// How far apart the rows of a column are.
-fn gap(column: usize, columns: &[usize], neighbours: &[Vec<usize>]) -> f64 {
-    let passed = neighbours.iter().enumerate().any(|(node, beside)| {
-        beside.iter().any(|other| {
-            let (a, b) = (columns[node].min(columns[*other]), columns[node].max(columns[*other]));
-            a < column && column < b
-        })
-    });
-    if passed { PASSED_STRETCH } else { 1.0 }
+fn gap(column: usize, columns: &[usize], network: &Network) -> f64 {
+    let core = network.nodes.iter().zip(columns).any(|(node, own)| *own == column && node.core);
+    if core { 1.0 } else { OUTER_STRETCH }
 }
 
 #[cfg(test)]

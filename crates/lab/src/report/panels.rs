@@ -145,8 +145,8 @@ fn row_of(page: &mut String, report: &Report, run: &Run, book: &Book, candidate:
         escape(way),
         escape(short_id(&candidate.path))
     );
-    put!(page, "<td class=\"n\">{}</td>", candidate.hops);
     let none = || "\u{2013}".to_owned();
+    put!(page, "<td class=\"n\">{}</td>", candidate.hops.map_or_else(none, |hops| hops.to_string()));
     put!(
         page,
         "<td class=\"n\">{}</td>",

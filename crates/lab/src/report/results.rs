@@ -9,7 +9,8 @@ const WIDTH: f64 = 1060.0;
 const ROW: f64 = 46.0;
 const BAR: f64 = 22.0;
 const LEFT: f64 = 150.0;
-/// Room behind the longest bar for its figures.
+/// What the figures of a bar take, and the room behind the longest one for them.
+const FIGURES: f64 = 230.0;
 const RIGHT: f64 = 250.0;
 
 pub(super) fn write(page: &mut String, report: &Report) {
@@ -66,10 +67,8 @@ fn bars(page: &mut String, report: &Report) {
         put!(page, r#"<rect class="bar" x="{LEFT}" y="{y}" width="{}" height="{BAR}" rx="3"/>"#, Px(x(rate)));
         let end = LEFT + x(rate.max(wires[at])) + 10.0;
         // Beside the line of the bound, not across it.
-        let end = bound
-            .map(|bound| LEFT + x(bound))
-            .filter(|line| (end - 12.0..line + 6.0).contains(line))
-            .map_or(end, |line| line + 10.0);
+        let line = bound.map_or(0.0, |bound| LEFT + x(bound));
+        let end = if (end - 12.0..end + FIGURES).contains(&line) { line + 10.0 } else { end };
         put!(page, r#"<text class="value" x="{}" y="{}">{} "#, Px(end), y + BAR - 6.0, text::rate(rate));
         put!(
             page,

@@ -29,7 +29,7 @@ pub(crate) fn run(name: &str, seconds: f64) -> Run {
     let candidates = WAYS.map(|(path, text, latency_ms)| Candidate {
         path: path.into(),
         interfaces: interfaces(text),
-        hops: 3,
+        hops: Some(3),
         mtu: Some(1472),
         latency_ms: Some(latency_ms),
         choice: Choice::Chosen,

@@ -78,8 +78,8 @@ pub struct Candidate {
     pub path: String,
     /// What it passes, in order; empty over IP.
     pub interfaces: Vec<Interface>,
-    /// ASes on it.
-    pub hops: u64,
+    /// ASes on it; unknown over IP.
+    pub hops: Option<u64>,
     /// Bytes of the largest packet.
     pub mtu: Option<u64>,
     /// One-way latency as its ASes claim it.
@@ -172,7 +172,7 @@ fn candidate(value: &Value) -> Result<Candidate, String> {
     Ok(Candidate {
         path: text(value, "path")?,
         interfaces: interfaces.iter().map(interface).collect::<Result<_, _>>()?,
-        hops: count(value, "hops")?,
+        hops: value["hops"].as_u64(),
         mtu: value["mtu"].as_u64(),
         latency_ms: value["latency_ms"].as_f64(),
         choice,
@@ -239,8 +239,8 @@ pub(crate) mod tests {
     fn errors_name_program_line_and_key() {
         let mut reader = EventReader::new("share");
         reader.read(r#"{"event":"piece"}"#).unwrap();
-        let error = reader.read(&PATHS.replace("\"hops\"", "\"hips\"")).unwrap_err().to_string();
-        assert!(error.starts_with("share, line 2: no proper `hops` in "), "{error}");
+        let error = reader.read(&PATHS.replace("\"reason\"", "\"season\"")).unwrap_err().to_string();
+        assert!(error.starts_with("share, line 2: no proper `reason` in "), "{error}");
         for (text, says) in [
             ("{", "no JSON"),
             ("{}", "no proper `event`"),
