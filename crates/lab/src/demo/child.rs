@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::DemoError;
-use crate::run::{Event, EventReader};
+use crate::run::{Event, EventReader, Side};
 
 /// Lines read ahead: a program that says more is held up until they are taken.
 const LINES_MAX: usize = 1024;
@@ -98,7 +98,8 @@ impl Running {
                 }
             });
         }
-        let reader = EventReader::new(&logs.events.display().to_string());
+        let side = if name == "share" { Side::Uploader } else { Side::Downloader };
+        let reader = EventReader::new(&logs.events.display().to_string(), side);
         Ok(Self { name, child, lines, reader, logs })
     }
 
@@ -111,15 +112,18 @@ impl Running {
         }
     }
 
-    /// Takes what it said and does nothing with it, so that it is not held up. It must not have ended.
-    pub fn pass_over(&mut self) -> Result<(), DemoError> {
-        loop {
+    /// What it has said meanwhile. It must not have ended.
+    pub fn told(&mut self) -> Result<Vec<Event>, DemoError> {
+        let mut events = Vec::new();
+        // What it says from now on is for the next time.
+        while events.len() < LINES_MAX {
             match self.next(Duration::ZERO)? {
-                Next::Event(_) => {}
-                Next::Nothing => return Ok(()),
+                Next::Event(event) => events.push(event),
+                Next::Nothing => break,
                 Next::Ended => return Err(self.ended()),
             }
         }
+        Ok(events)
     }
 
     /// Why it ended, as an error.

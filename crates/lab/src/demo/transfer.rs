@@ -1,7 +1,6 @@
 //! One run: a program that shares, one that fetches, and what both and the routers between them say.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -142,16 +141,13 @@ fn arguments(scene: &Scene<'_>, way: Way, got: &str, log: &str) -> Result<(Vec<S
     let (sender, sender_daemon) = place(scene.network.sender, "alice")?;
     let (receiver, receiver_daemon) = place(scene.network.receiver, "bob")?;
     let address = format!("{sender}:{PORT}");
-    let choice = |daemon: SocketAddr| {
-        let paths = way.paths.to_string();
-        ["--sciond", &daemon.to_string(), "--selector", way.selector, "--paths", &paths, "--json"].map(str::to_owned)
-    };
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let mut share = words(&[TORRENT, "--listen", &address]);
-    share.extend(choice(sender_daemon));
+    // Who shares chooses as those wish who fetch.
+    let share = words(&[TORRENT, "--listen", &address, "--sciond", &sender_daemon.to_string(), "--json"]);
     let receiver = format!("{receiver}:0");
-    let mut get = words(&[TORRENT, "-o", got, "--peer", &address, "--listen", &receiver, "--path-log", log]);
-    get.extend(choice(receiver_daemon));
+    let (daemon, paths) = (receiver_daemon.to_string(), way.paths.to_string());
+    let mut get = words(&[TORRENT, "-o", got, "--selector", way.selector, "--paths", &paths, "--peer", &address]);
+    get.extend(words(&["--listen", &receiver, "--sciond", &daemon, "--path-log", log, "--json"]));
     Ok((share, get))
 }
 
@@ -208,12 +204,10 @@ impl<'a> Follower<'a> {
             match getting.next(TICK)? {
                 Next::Ended => break,
                 Next::Nothing => {}
-                Next::Event(event) => match event {
-                    Event::Finished { wasted, .. } => finished = Some((self.started.elapsed().as_secs_f64(), wasted)),
-                    Event::Paths(decision) if self.decisions.len() < DECISIONS_MAX => self.decisions.push(decision),
-                    Event::Path(change) if self.changes.len() < CHANGES_MAX => self.changes.push(change),
-                    _ => {}
-                },
+                Next::Event(Event::Finished { wasted, .. }) => {
+                    finished = Some((self.started.elapsed().as_secs_f64(), wasted));
+                }
+                Next::Event(event) => self.hear([event]),
             }
             if cancel.load(Ordering::Relaxed) {
                 getting.interrupt();
@@ -223,7 +217,7 @@ impl<'a> Follower<'a> {
                 continue;
             }
             told = Instant::now();
-            sharing.pass_over()?;
+            self.hear_uploader(sharing)?;
             self.log.poll()?;
             let live = self.live();
             if live.bytes > bytes {
@@ -235,8 +229,26 @@ impl<'a> Follower<'a> {
                 watch(Notice::Goes(&live));
             }
         }
+        self.hear_uploader(sharing)?;
         let ended_well = getting.wait().is_some_and(|status| status.success());
         finished.filter(|_| ended_well).ok_or_else(|| getting.ended())
+    }
+
+    /// Keeps what is about paths.
+    fn hear(&mut self, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            match event {
+                Event::Paths(decision) if self.decisions.len() < DECISIONS_MAX => self.decisions.push(decision),
+                Event::Path(change) if self.changes.len() < CHANGES_MAX => self.changes.push(change),
+                _ => {}
+            }
+        }
+    }
+
+    /// Keeps what the uploader chose; what becomes of paths, the downloader tells.
+    fn hear_uploader(&mut self, sharing: &mut Running) -> Result<(), DemoError> {
+        self.hear(sharing.told()?.into_iter().filter(|event| matches!(event, Event::Paths(_))));
+        Ok(())
     }
 
     fn live(&self) -> Live {
@@ -266,7 +278,8 @@ impl<'a> Follower<'a> {
         Live { way: self.way, seconds, bytes, bytes_total: self.scene.options.content_bytes, rate, paths }
     }
 
-    fn finish(self) -> Result<(PathLog, Vec<Decision>, Vec<Change>), DemoError> {
+    fn finish(mut self) -> Result<(PathLog, Vec<Decision>, Vec<Change>), DemoError> {
+        self.decisions.sort_by(|a, b| a.time.total_cmp(&b.time));
         Ok((self.log.finish()?, self.decisions, self.changes))
     }
 }

@@ -54,9 +54,9 @@ pub struct Run {
     pub wasted: u64,
     /// What the receiver logged of every path.
     pub log: PathLog,
-    /// What the receiver chose, and why.
+    /// What was chosen, and why, in the order of time.
     pub decisions: Vec<Decision>,
-    /// What became of the paths.
+    /// What became of the paths, as the receiver tells.
     pub changes: Vec<Change>,
     /// What the routers counted on every link, in the order of the network: what left the first and the second end.
     pub links: Vec<[LinkUse; 2]>,
@@ -87,10 +87,11 @@ impl Run {
         into.sum::<u64>() as f64 * 8.0 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// What was chosen last before the end, which is what carried the file.
+    /// What was chosen last before the end, which is what carried the file, by the side that chose.
     pub fn decision(&self) -> Option<&Decision> {
         let done = self.began + self.seconds;
-        self.decisions.iter().rev().find(|decision| decision.time <= done).or(self.decisions.first())
+        let in_time = || self.decisions.iter().rev().filter(|decision| decision.time <= done);
+        in_time().find(|decision| decision.selector.is_some()).or(in_time().next()).or(self.decisions.first())
     }
 
     /// The paths that carried content.

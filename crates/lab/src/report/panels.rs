@@ -4,7 +4,7 @@ use super::book::{Book, short_id};
 use super::map::{self, Load};
 use super::markup::{escape, put};
 use super::{Report, Run};
-use crate::run::{Candidate, Choice};
+use crate::run::{Candidate, Choice, Side};
 use crate::text;
 
 /// Candidates that are shown without asking, at least.
@@ -89,12 +89,12 @@ fn candidates(page: &mut String, report: &Report, run: &Run, book: &Book, at: us
     };
     let count = decision.candidates.len();
     put!(page, "<h3>{count} candidates");
-    match &decision.selector {
-        Some(selector) => put!(page, " for <code>{}</code>", escape(selector)),
-        None => page.push_str(", chosen by the uploader"),
+    if let Some(selector) = &decision.selector {
+        put!(page, " for <code>{}</code>", escape(selector));
     }
+    let side = if decision.by == Side::Uploader { "uploader" } else { "downloader" };
     let after = text::seconds((decision.time - run.began).max(0.0));
-    put!(page, " <span class=\"sub\">after {after}: {}</span></h3>\n", escape(&decision.why));
+    put!(page, " <span class=\"sub\">the {side} after {after}: {}</span></h3>\n", escape(&decision.why));
     let mut rows: Vec<&Candidate> = decision.candidates.iter().collect();
     // Stable: what is equal stays in the order of the lookup.
     rows.sort_by_key(|candidate| (book_place(run, book, candidate), candidate.choice));
@@ -182,9 +182,16 @@ fn changes(page: &mut String, run: &Run, book: &Book) {
     for decision in &run.decisions {
         let chosen = decision.candidates.iter().filter(|candidate| candidate.choice == Choice::Chosen);
         let names: Vec<String> = chosen.map(|candidate| name(book, &candidate.path)).collect();
+        let side = if decision.by == Side::Uploader { "uploader" } else { "downloader" };
         entries.push((
             decision.time,
-            format!("chose {} of {} ({}): {}", names.len(), decision.candidates.len(), decision.why, names.join(", ")),
+            format!(
+                "{side}: {} of {} paths chosen ({}): {}",
+                names.len(),
+                decision.candidates.len(),
+                decision.why,
+                names.join(", ")
+            ),
         ));
     }
     for change in &run.changes {

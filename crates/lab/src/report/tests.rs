@@ -1,6 +1,6 @@
 use super::*;
 use crate::network::tests::{diamond, interfaces};
-use crate::run::{Candidate, Choice, Point, Series};
+use crate::run::{Candidate, Choice, Point, Series, Side};
 
 /// The ways through the diamond.
 const WAYS: [(&str, &str, f64); 3] = [
@@ -38,6 +38,7 @@ pub(crate) fn run(name: &str, seconds: f64) -> Run {
     let mut candidates = candidates.to_vec();
     candidates.push(Candidate { path: "unused".into(), choice: Choice::Left, ..candidates[0].clone() });
     let decision = Decision {
+        by: Side::Uploader,
         time: 1000.1,
         peer: "[1-3,127.0.0.1]:7".into(),
         selector: Some(name.into()),
@@ -184,6 +185,10 @@ fn the_choice_that_carried_the_file_is_the_last_before_its_end() {
     for (time, why) in [(1002.0, "measured"), (1004.5, "gone")] {
         run.decisions.push(Decision { time, why: why.into(), ..run.decisions[0].clone() });
     }
+    assert_eq!(run.decision().unwrap().why, "measured");
+    // Who was told what was chosen knows no reasons.
+    run.decisions.push(Decision { time: 1003.0, selector: None, by: Side::Downloader, ..run.decisions[0].clone() });
+    run.decisions.sort_by(|a, b| a.time.total_cmp(&b.time));
     assert_eq!(run.decision().unwrap().why, "measured");
 }
 

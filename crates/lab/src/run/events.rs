@@ -1,6 +1,6 @@
 //! The JSON events of `anabranch get` and `anabranch share`, one a line.
 
-use anabranch_paths::Interface;
+use anabranch_paths::{Interface, PathId};
 use serde_json::Value;
 
 use super::{LogError, quote};
@@ -56,14 +56,25 @@ pub enum Choice {
     Left,
 }
 
-/// A choice of paths to one peer.
+/// Who said something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The program that shares.
+    Uploader,
+    /// The program that fetches.
+    Downloader,
+}
+
+/// A choice of paths to one peer. Ids and interfaces are as the downloader names them, whoever chose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
+    /// Who tells of it.
+    pub by: Side,
     /// When, in seconds since 1970.
     pub time: f64,
     /// The peer.
     pub peer: String,
-    /// The selector's name; `None` where the peer chose.
+    /// The selector's name; `None` where the other side chose.
     pub selector: Option<String>,
     /// What made it choose.
     pub why: String,
@@ -109,23 +120,24 @@ pub struct Change {
 #[derive(Debug)]
 pub struct EventReader {
     name: String,
+    by: Side,
     line: usize,
 }
 
 impl EventReader {
     /// A reader at the first line of `name`.
-    pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), line: 0 }
+    pub fn new(name: &str, by: Side) -> Self {
+        Self { name: name.to_owned(), by, line: 0 }
     }
 
     /// The event of the next line.
     pub fn read(&mut self, line: &str) -> Result<Event, LogError> {
         self.line += 1;
-        parse(line).map_err(|problem| LogError::malformed(&self.name, self.line, problem))
+        parse(line, self.by).map_err(|problem| LogError::malformed(&self.name, self.line, problem))
     }
 }
 
-fn parse(line: &str) -> Result<Event, String> {
+fn parse(line: &str, by: Side) -> Result<Event, String> {
     if line.len() > EVENT_BYTES_MAX {
         return Err(format!("longer than {EVENT_BYTES_MAX} bytes"));
     }
@@ -138,7 +150,7 @@ fn parse(line: &str) -> Result<Event, String> {
         }
         "finished" => Event::Finished { downloaded: count(&event, "downloaded")?, wasted: count(&event, "wasted")? },
         "error" => Event::Failed { message: text(&event, "message")? },
-        "paths" => Event::Paths(decision(&event)?),
+        "paths" => Event::Paths(decision(&event, by)?),
         "path" => Event::Path(Change {
             time: number(&event, "time")?,
             peer: text(&event, "peer")?,
@@ -150,19 +162,29 @@ fn parse(line: &str) -> Result<Event, String> {
     })
 }
 
-fn decision(event: &Value) -> Result<Decision, String> {
+fn decision(event: &Value, by: Side) -> Result<Decision, String> {
     let candidates = event["candidates"].as_array().ok_or_else(|| missing(event, "candidates"))?;
     Ok(Decision {
+        by,
         time: number(event, "time")?,
         peer: text(event, "peer")?,
         selector: event["selector"].as_str().map(str::to_owned),
         why: text(event, "why")?,
-        candidates: candidates.iter().map(candidate).collect::<Result<_, _>>()?,
+        candidates: candidates.iter().map(|value| candidate(value, by)).collect::<Result<_, _>>()?,
     })
 }
 
-fn candidate(value: &Value) -> Result<Candidate, String> {
+fn candidate(value: &Value, by: Side) -> Result<Candidate, String> {
     let interfaces = value["interfaces"].as_array().ok_or_else(|| missing(value, "interfaces"))?;
+    let mut interfaces: Vec<Interface> = interfaces.iter().map(interface).collect::<Result<_, _>>()?;
+    let mut path = text(value, "path")?;
+    if by == Side::Uploader {
+        // The same way has another id from its other end.
+        interfaces.reverse();
+        if let [first, .., last] = &interfaces[..] {
+            path = format!("{:#}", PathId::of_scion(first.isd_as, last.isd_as, &interfaces));
+        }
+    }
     let choice = match text(value, "choice")?.as_str() {
         "chosen" => Choice::Chosen,
         "standby" => Choice::Standby,
@@ -170,8 +192,8 @@ fn candidate(value: &Value) -> Result<Candidate, String> {
         other => return Err(format!("`{}` is no choice", quote(other))),
     };
     Ok(Candidate {
-        path: text(value, "path")?,
-        interfaces: interfaces.iter().map(interface).collect::<Result<_, _>>()?,
+        path,
+        interfaces,
         hops: value["hops"].as_u64(),
         mtu: value["mtu"].as_u64(),
         latency_ms: value["latency_ms"].as_f64(),
@@ -218,7 +240,7 @@ pub(crate) mod tests {
         "reason":"fewest <hops>"}]}"##;
 
     fn read(text: &str) -> Result<Event, LogError> {
-        EventReader::new("get").read(text)
+        EventReader::new("get", Side::Downloader).read(text)
     }
 
     #[test]
@@ -236,8 +258,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn paths_of_the_uploader_are_named_as_the_downloader_does() {
+        let read = |text: &str, by| match EventReader::new("x", by).read(text).unwrap() {
+            Event::Paths(decision) => decision.candidates[0].clone(),
+            other => panic!("{other:?}"),
+        };
+        let back = PATHS.replace(r##"["1-2#1","1-1#2"]"##, r##"["1-1#2","1-2#1"]"##);
+        let id =
+            PathId::of_scion("1-2".parse().unwrap(), "1-1".parse().unwrap(), &read(PATHS, Side::Downloader).interfaces);
+        let seen = read(&back, Side::Uploader);
+        assert_eq!((seen.path, seen.interfaces), (format!("{id:#}"), read(PATHS, Side::Downloader).interfaces));
+    }
+
+    #[test]
     fn errors_name_program_line_and_key() {
-        let mut reader = EventReader::new("share");
+        let mut reader = EventReader::new("share", Side::Uploader);
         reader.read(r#"{"event":"piece"}"#).unwrap();
         let error = reader.read(&PATHS.replace("\"reason\"", "\"season\"")).unwrap_err().to_string();
         assert!(error.starts_with("share, line 2: no proper `reason` in "), "{error}");

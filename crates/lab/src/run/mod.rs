@@ -6,7 +6,7 @@
 pub mod events;
 pub mod path_log;
 
-pub use events::{Candidate, Change, Choice, Decision, Event, EventReader};
+pub use events::{Candidate, Change, Choice, Decision, Event, EventReader, Side};
 pub use path_log::{PathLog, PathLogReader, Point, Series};
 
 /// A log that cannot be read.
