@@ -1,14 +1,15 @@
 //! Where ASes stand on the map: the sender left, the receiver right, cores between, in as few crossings as is easy.
 //!
-//! Columns come from the distance to the nearer end host and to the core, rows from the mean of the neighbours' rows, a
-//! few times over. Everything follows from the network alone, so the same network always looks the same.
+//! Columns come from the distance to the nearer end host and to the core, rows from how flat the links lie. Everything follows from the network alone, so the same network always looks the same.
 
 use std::collections::VecDeque;
 
 use crate::network::{LinkType, Network};
 
-/// Times that rows are sorted by their neighbours'; layered drawings change little after that.
-const SWEEPS: usize = 12;
+/// Times that all columns are gone through; drawings change little after a few.
+const ROUNDS_MAX: usize = 12;
+/// Less than this is no improvement but rounding.
+const SLOPE_MIN: f64 = 1e-9;
 /// Rows are this much farther apart in columns without core ASes: links between end hosts' ASes and the core pass inside,
 /// those around the core outside.
 const OUTER_STRETCH: f64 = 1.9;
@@ -32,34 +33,65 @@ pub(super) fn places(network: &Network) -> Vec<Place> {
     }
     let neighbours = neighbours(network);
     let gaps: Vec<f64> = (0..count).map(|column| gap(column, &columns, network)).collect();
-    let mut y = vec![0.0; columns.len()];
     for column in &mut rows {
         column.sort_by_key(|node| network.nodes[*node].isd_as);
     }
-    for sweep in 0..=SWEEPS {
-        for column in 0..count {
-            // There and back again, so that both sides pull.
-            let column = if sweep % 2 == 0 { column } else { count - 1 - column };
-            if sweep > 0 {
-                let pull = |node: usize| {
-                    let beside = &neighbours[node];
-                    let sum: f64 = beside.iter().map(|other| y[*other]).sum();
-                    if beside.is_empty() { 0.0 } else { sum / beside.len() as f64 }
-                };
-                let mut keyed: Vec<(f64, usize)> = rows[column].iter().map(|node| (pull(*node), *node)).collect();
-                keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
-                rows[column] = keyed.into_iter().map(|(_, node)| node).collect();
-            }
-            let middle = (rows[column].len() as f64 - 1.0) / 2.0;
-            for (row, node) in rows[column].iter().enumerate() {
-                y[*node] = (row as f64 - middle) * gaps[column];
-            }
-        }
-    }
+    straighten(&mut rows, &gaps, &neighbours);
+    let y = heights(&rows, &gaps, columns.len());
     let reach = y.iter().fold(0.0f64, |reach, y| reach.max(y.abs())).max(0.5);
     let across = count.saturating_sub(1).max(1) as f64;
     let place = |(column, y): (&usize, &f64)| Place { x: *column as f64 / across, y: 0.5 + y / reach / 2.0 };
     columns.iter().zip(&y).map(place).collect()
+}
+
+/// Orders rows so that links rise and fall as little as possible: neighbours in a column change places, and all columns up
+/// to one are turned over, as long as that helps.
+fn straighten(rows: &mut [Vec<usize>], gaps: &[f64], neighbours: &[Vec<usize>]) {
+    let slope = |rows: &[Vec<usize>]| {
+        let y = heights(rows, gaps, neighbours.len());
+        let rises = neighbours.iter().enumerate().flat_map(|(node, beside)| {
+            let y = &y;
+            beside.iter().map(move |other| (y[node] - y[*other]).abs())
+        });
+        rises.sum::<f64>()
+    };
+    let mut best = slope(rows);
+    let mut attempt = |rows: &mut [Vec<usize>], change: &dyn Fn(&mut [Vec<usize>])| {
+        change(rows);
+        let now = slope(rows);
+        let better = now < best - SLOPE_MIN;
+        if better {
+            best = now;
+        } else {
+            // Every change undoes itself.
+            change(rows);
+        }
+        better
+    };
+    for _ in 0..ROUNDS_MAX {
+        let mut changed = false;
+        for column in 0..rows.len() {
+            for row in 1..rows[column].len() {
+                changed |= attempt(rows, &|rows| rows[column].swap(row - 1, row));
+            }
+            changed |= attempt(rows, &|rows| rows[..=column].iter_mut().for_each(|column| column.reverse()));
+        }
+        if !changed {
+            return;
+        }
+    }
+}
+
+/// How high every AS stands; the middle of each column is at nothing.
+fn heights(rows: &[Vec<usize>], gaps: &[f64], count: usize) -> Vec<f64> {
+    let mut y = vec![0.0; count];
+    for (column, gap) in rows.iter().zip(gaps) {
+        let middle = (column.len() as f64 - 1.0) / 2.0;
+        for (row, node) in column.iter().enumerate() {
+            y[*node] = (row as f64 - middle) * gap;
+        }
+    }
+    y
 }
 
 /// The column of every AS, numbered from the left without gaps.

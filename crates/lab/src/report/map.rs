@@ -22,7 +22,7 @@ const NODE: (f64, f64) = (34.0, 17.0);
 /// Less than this share of its capacity on a link is keeping in touch, not load.
 const IDLE_LOAD: f64 = 0.01;
 /// Upper ends of the steps of load that have a colour of their own; the last has no end.
-const LOAD_STEPS: [f64; 4] = [0.25, 0.5, 0.75, 0.9];
+const LOAD_STEPS: [f64; 4] = [0.25, 0.5, 0.7, 0.85];
 
 /// How full a link was, on a scale of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ mod tests {
     fn load_has_steps() {
         let of = |share: f64| Load::of(share);
         assert_eq!([of(0.0), of(0.009), of(f64::NAN)], [Load::Idle, Load::Idle, Load::Step(1)]);
-        assert_eq!([of(0.01), of(0.25), of(0.26), of(0.9), of(0.91), of(7.0)], [1, 1, 2, 4, 5, 5].map(Load::Step));
+        assert_eq!([of(0.01), of(0.25), of(0.26), of(0.85), of(0.86), of(7.0)], [1, 1, 2, 4, 5, 5].map(Load::Step));
     }
 
     #[test]

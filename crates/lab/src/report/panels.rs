@@ -43,7 +43,7 @@ fn scale(page: &mut String, report: &Report) {
     page.push_str(
         "<div class=\"scale\"><span>Load of links, the mean over the run in Mbit/s of their capacity:</span>",
     );
-    let steps = ["idle", "up to 25 %", "up to 50 %", "up to 75 %", "up to 90 %", "more"];
+    let steps = ["idle", "up to 25 %", "up to 50 %", "up to 70 %", "up to 85 %", "more"];
     for (step, name) in steps.into_iter().enumerate() {
         let class = if step == 0 { "idle".to_owned() } else { format!("l{step}") };
         put!(page, "<span><i class=\"{class}\"></i>{name}</span>");
@@ -71,9 +71,9 @@ fn bottlenecks(page: &mut String, report: &Report, run: &Run) {
     let dropped: u64 = run.links.iter().flatten().map(|used| used.dropped).sum();
     page.push_str("<p class=\"sub\">");
     match full.len() {
-        0 => page.push_str("No link was more than 90 % full over the whole run."),
-        1 => put!(page, "One link was full: {}.", full[0]),
-        count => put!(page, "{count} links were full: {}.", full.join(", ")),
+        0 => page.push_str("No link was more than 85 % full over the whole run."),
+        1 => put!(page, "One link was more than 85 % full over the whole run: {}.", full[0]),
+        count => put!(page, "{count} links were more than 85 % full over the whole run: {}.", full.join(", ")),
     }
     put!(page, " Queues dropped {dropped} packets.");
     if run.wasted > 0 {
@@ -103,7 +103,7 @@ fn candidates(page: &mut String, report: &Report, run: &Run, book: &Book, at: us
         put!(page, "<input class=\"more-rows\" type=\"checkbox\" id=\"more-{at}\">");
     }
     page.push_str("<div class=\"scroll\"><table class=\"candidates\">\n<thead><tr><th></th><th>way</th><th class=\"n\">ASes</th><th class=\"n\">latency</th>");
-    page.push_str("<th class=\"n\">narrowest link</th><th>choice</th><th>reason</th><th class=\"n\">carried</th><th class=\"n\">rate</th><th class=\"n\">RTT</th></tr></thead>\n<tbody>\n");
+    page.push_str("<th class=\"n\">narrowest<br>link</th><th>choice</th><th>reason</th><th class=\"n\">carried</th><th class=\"n\">RTT</th></tr></thead>\n<tbody>\n");
     for (row, candidate) in rows.into_iter().enumerate() {
         row_of(page, report, run, book, candidate, row >= shown);
     }
@@ -163,16 +163,20 @@ fn row_of(page: &mut String, report: &Report, run: &Run, book: &Book, candidate:
         Choice::Standby => "standby",
         Choice::Left => "left",
     };
-    put!(page, "<td><span class=\"chip {choice}\">{choice}</span></td><td>{}</td>", escape(&candidate.reason));
+    put!(
+        page,
+        "<td><span class=\"chip {choice}\">{choice}</span></td><td class=\"reason\">{}</td>",
+        escape(&candidate.reason)
+    );
     let series = run.log.series.iter().filter(|series| series.path == candidate.path && series.bytes() > 0);
     let bytes: u64 = series.clone().map(|series| series.bytes()).sum();
     if bytes > 0 {
         let rtt = series.filter_map(|series| series.rtt_ms_median()).fold(None, |_, ms| Some(ms));
-        put!(page, "<td class=\"n\">{}</td>", text::mib(bytes));
-        put!(page, "<td class=\"n\">{}</td>", text::rate(bytes as f64 * 8.0 / run.seconds.max(f64::MIN_POSITIVE)));
+        let rate = text::rate(bytes as f64 * 8.0 / run.seconds.max(f64::MIN_POSITIVE));
+        put!(page, "<td class=\"n\">{}<span class=\"about\">{rate}</span></td>", text::mib(bytes));
         put!(page, "<td class=\"n\">{}</td></tr>\n", rtt.map_or_else(none, |ms| format!("{ms:.0} ms")));
     } else {
-        page.push_str("<td class=\"n\">\u{2013}</td><td class=\"n\">\u{2013}</td><td class=\"n\">\u{2013}</td></tr>\n");
+        page.push_str("<td class=\"n\">\u{2013}</td><td class=\"n\">\u{2013}</td></tr>\n");
     }
 }
 

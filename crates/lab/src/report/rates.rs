@@ -6,8 +6,8 @@ use super::markup::{escape, put};
 use super::{Report, Run};
 use crate::text;
 
-/// Finer than this, the blocks of 16 KiB show instead of rates.
-const SLOT_SECONDS_MIN: f64 = 0.25;
+/// Finer than this, what waited for a lost packet and then came at once shows instead of rates.
+const SLOT_SECONDS_MIN: f64 = 0.5;
 /// Slots of the longest run: about two pixels each.
 const SLOTS_MAX: f64 = 300.0;
 /// Room over the highest rate.
@@ -27,7 +27,10 @@ pub(super) fn write(page: &mut String, report: &Report, book: &Book) {
     page.push_str(
         "<p class=\"sub\">What arrived over each path, in Mbit/s of the file, on the same scales in every run. ",
     );
-    page.push_str("Stacked, the upper edge is the rate of all paths together, and every run\u{2019}s area is the same file.</p>\n");
+    page.push_str(
+        "Stacked, the upper edge is the rate of all paths together, and every run\u{2019}s area is the same file. \
+         Peaks are what waited behind a lost packet and then came at once.</p>\n",
+    );
     page.push_str("<input class=\"choice\" type=\"radio\" name=\"view\" id=\"stacked\" checked><input class=\"choice\" type=\"radio\" name=\"view\" id=\"apart\">\n");
     page.push_str("<div class=\"tabs\"><label for=\"stacked\">Stacked</label><label for=\"apart\">Each path alone</label></div>\n");
     page.push_str("<style>#stacked:checked ~ .run .alone, #apart:checked ~ .run .together { display: none; }\n");

@@ -88,7 +88,8 @@ pub struct PathLogReader {
     line: usize,
     /// Where each of [`COLUMNS`] is, and how many columns there are, once the head was read.
     head: Option<([usize; COLUMNS.len()], usize)>,
-    places: HashMap<(String, String), usize>,
+    /// Where each series is, and what its earlier connections received: each counts from nothing.
+    places: HashMap<(String, String), (usize, u64)>,
     rows: usize,
     /// What was read so far.
     pub log: PathLog,
@@ -196,11 +197,16 @@ impl PathLogReader {
             share: if share.is_empty() { 0.0 } else { amount("share", share)? },
         };
         let key = (peer.to_owned(), path.to_owned());
-        let place = *self.places.entry(key).or_insert_with(|| {
+        let (place, before) = self.places.entry(key).or_insert_with(|| {
             self.log.series.push(Series { peer: peer.to_owned(), path: path.to_owned(), points: Vec::new() });
-            self.log.series.len() - 1
+            (self.log.series.len() - 1, 0)
         });
-        let points = &mut self.log.series[place].points;
+        let points = &mut self.log.series[*place].points;
+        let last = points.last().map_or(0, |last| last.downloaded);
+        if before.saturating_add(point.downloaded) < last {
+            *before = last;
+        }
+        let point = Point { downloaded: before.saturating_add(point.downloaded), ..point };
         if points.last().is_some_and(|last| last.seconds > point.seconds) {
             return Err(format!("time goes back to {seconds} s"));
         }
@@ -277,6 +283,14 @@ mod tests {
         assert_eq!(log.series[0].rtt_ms_median(), Some(30.1));
         assert!(!log.series[1].points[0].active);
         assert_eq!(log.series[1].rtt_ms_median(), None);
+    }
+
+    #[test]
+    fn a_path_that_is_opened_anew_goes_on_counting() {
+        let row = |seconds: &str, bytes: u64| format!("{seconds},abc,a:1,p1,active,{bytes},0,0,0,,0,1\n");
+        let log = read(&format!("{HEAD}{}{}{}{}", row("0.1", 5), row("0.2", 9), row("0.3", 2), row("0.4", 4))).unwrap();
+        let bytes: Vec<u64> = log.series[0].points.iter().map(|point| point.downloaded).collect();
+        assert_eq!(bytes, [5, 9, 11, 13]);
     }
 
     #[test]
