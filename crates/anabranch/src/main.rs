@@ -75,6 +75,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Paths(flags) => commands::paths::run(&flags),
         Command::Ping(flags) => commands::ping::run(&flags, chatter),
         Command::Net(flags) => commands::net::run(flags.command, chatter),
+        Command::Demo(flags) => commands::demo::run(&flags, chatter),
         Command::Completions(flags) => commands::generate::completions(&flags),
         Command::Man(flags) => commands::generate::man(&flags),
     }

@@ -28,6 +28,7 @@
 //! ```
 
 mod endpoint;
+pub mod flow;
 mod id;
 mod isd_as;
 mod overlap;
