@@ -16,11 +16,12 @@ fn path_id(peer: u64, number: u64) -> PathId {
     Path::ip(address(peer), address(number + 1)).id()
 }
 
-fn candidate(peer: u64, number: u64, resources: &[u16]) -> Candidate {
+pub(super) fn candidate(peer: u64, number: u64, resources: &[u16]) -> Candidate {
     Candidate {
         peer,
         path: path_id(peer, number),
         resources: resources.iter().map(|id| resource(*id)).collect(),
+        claims_kbps: vec![None; resources.len()],
         hops: resources.len(),
         latency: None,
         handshake: None,
