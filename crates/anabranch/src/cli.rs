@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::Version;
 use anabranch_content::storage::Preallocate;
+use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, PathIdPrefix};
 use clap::builder::{BoolishValueParser, PossibleValue};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
@@ -153,9 +154,11 @@ pub struct SessionFlags {
     /// Most bytes per second to send, for each connection
     #[arg(long, value_name = "RATE")]
     pub peer_limit_up: Option<Rate>,
-    /// Most connections, all contents together
+    /// Most connections with peers, whoever opened them, all contents together
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub max_connections: u32,
+    pub max_peers: u32,
+    #[command(flatten)]
+    pub multipath: MultipathFlags,
     /// Peers served at once, for each content [default: by the upload rate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub upload_slots: Option<u32>,
@@ -172,15 +175,42 @@ pub struct SessionFlags {
     pub json: bool,
 }
 
-/// How peers are reached over SCION: each over one path, the shortest unless said otherwise.
+/// How many paths are used, and which.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Paths")]
+pub struct MultipathFlags {
+    /// Paths to one peer at most, those asked for where content is fetched, those granted where it is shared
+    /// [default: 4 to fetch, 16 to share]
+    #[arg(long = "paths", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub paths_per_peer: Option<u32>,
+    /// Connections to choose at most, over all paths to all peers of a content, and peers to serve at once [default: 64, and
+    /// peers by the upload rate]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub max_connections: Option<u32>,
+    /// How paths are chosen: disjoint, disjoint-paper, first, shortest, all, handshake-race or bandwidth-race [default: disjoint;
+    /// to share: as those who fetch wish]
+    #[arg(long, value_name = "NAME")]
+    pub selector: Option<Selector>,
+    /// List the paths to each SCION peer that is named, and ask which ones to take
+    #[arg(long, conflicts_with = "path")]
+    pub interactive: bool,
+    /// Say which paths there are, which are chosen and why, and what becomes of each
+    #[arg(long)]
+    pub explain: bool,
+    /// Write rate, round trip, losses and share of each path to this file, as CSV, twenty times a second
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub path_log: Option<PathBuf>,
+}
+
+/// How peers are reached over SCION.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "SCION")]
 pub struct ScionFlags {
     #[command(flatten)]
     pub paths: PathFlags,
-    /// Only this path, by the first digits of its id
+    /// Only this path, by the first digits of its id; may be given several times
     #[arg(long, value_name = "ID")]
-    pub path: Option<PathIdPrefix>,
+    pub path: Vec<PathIdPrefix>,
     /// Congestion control of connections over SCION
     #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Cubic)]
     pub congestion: CongestionChoice,

@@ -1,6 +1,8 @@
 //! Events as `--json` prints them, and as notes for people.
 
-use anabranch_swarm::{EventKind, FailureKind, Progress};
+use anabranch_paths::Path;
+use anabranch_paths::select::{Choice, Selector};
+use anabranch_swarm::{EventKind, FailureKind, PathProgress, PathVerdict, Progress};
 use serde_json::{Value, json};
 
 /// Name and fields of an event in JSON. `docs/cli.md` lists them: they are stable.
@@ -38,6 +40,24 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::PeerBanned { address, reason } => {
             ("banned", json!({ "peer": address.to_string(), "reason": reason }))
         }
+        EventKind::PathsChosen { peer, selector, why, verdicts } => {
+            let fields = json!({
+                "peer": peer.to_string(),
+                "selector": selector.map(Selector::name),
+                "why": why,
+                "candidates": verdicts.iter().map(verdict).collect::<Vec<_>>(),
+            });
+            ("paths", fields)
+        }
+        EventKind::PathChanged { peer, path, condition, reason } => {
+            let fields = json!({
+                "peer": peer.to_string(),
+                "path": path_name(path),
+                "state": condition.to_string(),
+                "reason": reason,
+            });
+            ("path", fields)
+        }
         EventKind::Tracker { url, peers } => ("tracker", json!({ "url": url, "peers": peers })),
         EventKind::TrackerFailed { url, reason } => ("tracker_error", json!({ "url": url, "reason": reason })),
         EventKind::Paused { reason } => ("paused", json!({ "reason": reason })),
@@ -46,9 +66,59 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
     }
 }
 
-/// The fields of a `progress` event.
-pub fn progress(progress: &Progress) -> Value {
+fn verdict(verdict: &PathVerdict) -> Value {
+    let scion = verdict.path.as_scion();
+    let interfaces = scion.map(|path| path.interfaces.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let latency = scion.map(|path| path.latency()).filter(|latency| latency.unclaimed == 0);
     json!({
+        "path": path_name(&verdict.path),
+        "interfaces": interfaces.unwrap_or_default(),
+        "hops": scion.map(|path| path.hop_count()),
+        "mtu": scion.map(|path| path.mtu),
+        "latency_ms": latency.map(|latency| latency.claimed.as_secs_f64() * 1e3),
+        "choice": choice(verdict.choice),
+        "reason": verdict.reason,
+    })
+}
+
+/// As `paths` names it; over plain IP, by its two ends.
+pub fn path_name(path: &Path) -> String {
+    match path.as_scion() {
+        Some(_) => format!("{:#}", path.id()),
+        None => format!("{}-{}", path.local(), path.remote()),
+    }
+}
+
+fn choice(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Chosen => "chosen",
+        Choice::Standby => "standby",
+        Choice::Left => "left",
+    }
+}
+
+/// The entry of one path in a `progress` event. `total` is what all paths of its content move, bytes a second.
+fn path_progress(path: &PathProgress, total: u64) -> Value {
+    let rate = path.download_rate_bytes + path.upload_rate_bytes;
+    json!({
+        "peer": path.peer.to_string(),
+        "path": path_name(&path.path),
+        "state": path.condition.to_string(),
+        "down_rate": path.download_rate_bytes,
+        "up_rate": path.upload_rate_bytes,
+        "downloaded": path.downloaded_bytes,
+        "uploaded": path.uploaded_bytes,
+        "rtt_ms": path.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+        "lost": path.lost_packets,
+        "share": if total > 0 { rate as f64 / total as f64 } else { 0.0 },
+    })
+}
+
+/// The fields of a `progress` event.
+pub fn progress(progress: &Progress, paths: &[PathProgress]) -> Value {
+    let total = paths.iter().map(|path| path.download_rate_bytes + path.upload_rate_bytes).sum();
+    json!({
+        "paths": paths.iter().map(|path| path_progress(path, total)).collect::<Vec<_>>(),
         "bytes_done": progress.bytes_done,
         "bytes_total": progress.bytes_total,
         "pieces_have": progress.pieces_have,
@@ -87,6 +157,7 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::PeerConnected { address, .. } => (false, format!("{address} connected")),
         EventKind::PeerDisconnected { address, reason } => (false, format!("{address} is gone: {reason}")),
         EventKind::PeerBanned { address, reason } => (true, format!("banned {address}: {reason}")),
+        EventKind::PathsChosen { .. } | EventKind::PathChanged { .. } => return None,
         EventKind::Tracker { url, peers } => (false, format!("{url} named {peers} peers")),
         EventKind::TrackerFailed { url, reason } => {
             (true, format!("tracker {url} failed and is asked again later: {reason}"))
@@ -96,4 +167,33 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::Failed { reason, .. } => (true, format!("error: {reason}")),
     };
     Some((always, text))
+}
+
+/// What `--explain` says of an event, a line each.
+pub fn explanation(kind: &EventKind) -> Vec<String> {
+    match kind {
+        EventKind::PathsChosen { peer, selector, why, verdicts } => {
+            let by = selector.map_or("the peer's choice", Selector::name);
+            let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen).count();
+            let head = format!("{chosen} of {} paths to {peer} chosen by {by} ({why}):", verdicts.len());
+            let line = |(place, verdict): (usize, &PathVerdict)| {
+                let overlaps = verdicts.iter().enumerate().filter(|(other, verdict)| {
+                    *other != place && verdict.choice == Choice::Chosen
+                });
+                let links: usize = overlaps.map(|(_, other)| verdict.path.overlap(&other.path).links).sum();
+                let shared = match links {
+                    0 => "shares no link with those chosen".to_owned(),
+                    1 => "shares 1 link with those chosen".to_owned(),
+                    links => format!("shares {links} links with those chosen"),
+                };
+                let (choice, id) = (choice(verdict.choice), verdict.path.id());
+                format!("  {choice:7}  {id}  {}  {shared}: {}", verdict.path, verdict.reason)
+            };
+            std::iter::once(head).chain(verdicts.iter().enumerate().map(line)).collect()
+        }
+        EventKind::PathChanged { peer, path, condition, reason } => {
+            vec![format!("{peer} over {} {path}: {condition}, {reason}", path.id())]
+        }
+        _ => Vec::new(),
+    }
 }

@@ -10,7 +10,7 @@
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `scion` | our place in the SCION network |
-//! | `events`, `status` | events as JSON or as notes; the progress lines of a terminal |
+//! | `events`, `status`, `path_log` | events as JSON or as notes; the progress lines of a terminal; paths as CSV |
 //! | `output`, `exit` | standard output that may be closed; errors and their exit codes |
 //!
 //! Nothing here knows the protocol: that is the session's.
@@ -23,6 +23,7 @@ mod events;
 mod exit;
 mod output;
 mod path_list;
+mod path_log;
 mod path_lookup;
 mod patterns;
 mod run;

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{Event, EventKind, FailureKind, Progress, Session, SessionConfig, SessionError, TorrentId};
+use anabranch_swarm::{
+    Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session, SessionConfig, SessionError,
+    TorrentId,
+};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -18,17 +21,22 @@ use tokio::task::LocalSet;
 use crate::cli::SessionFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
+use crate::path_log::{PATH_LOG_EVERY, PathLog};
 use crate::status::StatusLines;
 use crate::{events, system, units};
 
 /// The port that BitTorrent peers expect first.
 const LISTEN_PORT: u16 = 6881;
+/// Paths to one peer where nobody says: what most hosts with several ways have.
+const PATHS_WISHED: usize = 4;
 /// How often progress is told in JSON.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// How often progress is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(250);
 /// Contents with a line of their own; the others share one.
 const LINES_MAX: usize = 8;
+/// Paths of a content with a line of their own.
+const PATH_LINES_MAX: usize = 16;
 /// Threads for what blocks: opening files, checking, looking up names. Each costs memory, and disks gain nothing from more.
 const BLOCKING_THREADS_MAX: usize = 8;
 
@@ -73,7 +81,9 @@ async fn next_signal(signals: &mut [tokio::signal::unix::Signal]) {
 pub fn session_config(flags: &SessionFlags) -> SessionConfig {
     let rate = |rate: Option<units::Rate>| rate.map(|rate| rate.0);
     let defaults = SessionConfig::default();
-    let connections_max = flags.max_connections as usize;
+    let connections_max = flags.max_peers as usize;
+    let chosen_max = flags.multipath.max_connections.map(|count| count as usize);
+    let slots = flags.upload_slots.map(|slots| slots as usize).or(chosen_max);
     SessionConfig {
         connections_max,
         torrent_connections_max: defaults.torrent_connections_max.min(connections_max),
@@ -83,11 +93,17 @@ pub fn session_config(flags: &SessionFlags) -> SessionConfig {
         peer_limit_up: rate(flags.peer_limit_up),
         buffer_bytes: flags.memory.0,
         choker: choker::Config {
-            slots: flags.upload_slots.map_or(Slots::Auto, |slots| Slots::Fixed(slots as usize)),
+            slots: slots.map_or(Slots::Auto, Slots::Fixed),
             upload_limit_bytes: rate(flags.limit_up),
             ..defaults.choker
         },
         pex: !flags.no_pex,
+        paths: PathsConfig {
+            wished: flags.multipath.paths_per_peer.map_or(PATHS_WISHED, |paths| paths as usize),
+            granted: flags.multipath.paths_per_peer.map_or(defaults.paths.granted, |paths| paths as usize),
+            connections: chosen_max.unwrap_or(defaults.paths.connections),
+            selector: flags.multipath.selector,
+        },
         ..defaults
     }
 }
@@ -198,20 +214,40 @@ pub struct Watch {
     lines: Option<StatusLines>,
     /// Trackers that failed: told once, until they answer.
     failing: BTreeSet<(TorrentId, String)>,
+    explain: bool,
+    path_log: Option<PathLog>,
+    /// When progress was last drawn or told.
+    told: Option<Instant>,
 }
 
 impl Watch {
     /// Watches nothing yet.
-    pub fn new(chatter: Chatter, json: bool) -> Self {
+    pub fn new(flags: &SessionFlags, chatter: Chatter) -> Result<Self, Failure> {
+        let json = flags.json;
         let lines = (chatter.draws() && !json).then(StatusLines::default);
-        Self { contents: BTreeMap::new(), chatter, json, lines, failing: BTreeSet::new() }
+        Ok(Self {
+            contents: BTreeMap::new(),
+            chatter,
+            json,
+            lines,
+            failing: BTreeSet::new(),
+            explain: flags.multipath.explain,
+            path_log: flags.multipath.path_log.as_deref().map(PathLog::create).transpose()?,
+            told: None,
+        })
     }
 
     /// When to call [`Watch::tick`].
     pub fn ticks(&self) -> tokio::time::Interval {
-        let mut ticks = tokio::time::interval(if self.lines.is_some() { DRAW_EVERY } else { PROGRESS_EVERY });
+        let every = if self.path_log.is_some() { PATH_LOG_EVERY } else { self.told_every() };
+        let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         ticks
+    }
+
+    /// Between two progress events, or two drawings.
+    fn told_every(&self) -> Duration {
+        if self.lines.is_some() { DRAW_EVERY } else { PROGRESS_EVERY }
     }
 
     /// Says something to people.
@@ -266,6 +302,11 @@ impl Watch {
             _ => false,
         };
         self.tell(id, name, fields)?;
+        if self.explain {
+            for line in events::explanation(&event.kind) {
+                self.note(line);
+            }
+        }
         let said = |always: bool| !self.json && (always && !known || self.chatter.verbose);
         if let Some((_, text)) = events::note(&event.kind).filter(|(always, _)| said(*always)) {
             let label = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
@@ -295,7 +336,7 @@ impl Watch {
                 units::bytes(stats.uploaded_bytes),
             )
         };
-        self.tell(id, "progress", events::progress(&progress))?;
+        self.tell(id, "progress", events::progress(&progress, &session.paths(id)))?;
         let fields = json!({
             "bytes_total": progress.bytes_total,
             "downloaded": stats.downloaded_bytes,
@@ -312,6 +353,13 @@ impl Watch {
 
     /// Tells how things are.
     pub fn tick(&mut self, session: &Session) -> Result<(), Failure> {
+        let now = Instant::now();
+        self.log_paths(session, now)?;
+        // Timers are as exact as they are: half an interval early is on time.
+        if self.told.is_some_and(|told| now.saturating_duration_since(told) < self.told_every() - PATH_LOG_EVERY / 2) {
+            return Ok(());
+        }
+        self.told = Some(now);
         if self.json {
             return self.tell_progress(session);
         }
@@ -322,6 +370,7 @@ impl Watch {
             let Some(progress) = session.progress(*id) else { continue };
             if shown.len() < LINES_MAX && (!content.finished || self.contents.len() <= LINES_MAX) {
                 shown.push(status(content, &progress));
+                shown.extend(path_lines(&session.paths(*id)));
             } else {
                 others += 1;
                 down += progress.stats.download_rate_bytes;
@@ -341,7 +390,7 @@ impl Watch {
         let ids: Vec<TorrentId> = self.contents.keys().copied().collect();
         for id in ids {
             let Some(progress) = session.progress(id) else { continue };
-            let fields = events::progress(&progress);
+            let fields = events::progress(&progress, &session.paths(id));
             let at_rest = self
                 .contents
                 .get(&id)
@@ -357,6 +406,13 @@ impl Watch {
         Ok(())
     }
 
+    fn log_paths(&mut self, session: &Session, now: Instant) -> Result<(), Failure> {
+        let Some(log) = self.path_log.as_mut().filter(|log| log.is_due(now)) else { return Ok(()) };
+        let contents: Vec<(&str, Vec<PathProgress>)> =
+            self.contents.iter().map(|(id, content)| (content.hash.as_str(), session.paths(*id))).collect();
+        log.write(&contents, now)
+    }
+
     /// Takes the progress lines away for good.
     pub fn close(&mut self) {
         if let Some(lines) = &mut self.lines {
@@ -364,6 +420,30 @@ impl Watch {
         }
         self.lines = None;
     }
+}
+
+/// A line for each path, where there is a choice of them.
+fn path_lines(paths: &[PathProgress]) -> Vec<String> {
+    let is_scion = |path: &&PathProgress| path.path.as_scion().is_some();
+    let shown = || paths.iter().filter(is_scion).filter(|path| path.condition != PathCondition::Gone);
+    if shown().count() < 2 {
+        return Vec::new();
+    }
+    let total: u64 = paths.iter().map(|path| path.download_rate_bytes + path.upload_rate_bytes).sum();
+    let line = |path: &PathProgress| {
+        let share = units::percent(path.download_rate_bytes + path.upload_rate_bytes, total.max(1));
+        let rtt = path.rtt.map_or("-".to_owned(), |rtt| format!("{:.1} ms", rtt.as_secs_f64() * 1e3));
+        format!(
+            "  {}  {:7}  down {:>11}  up {:>11}  {share:5.1} %  RTT {rtt:>9}  lost {:<6}  {}",
+            path.path.id(),
+            path.condition.to_string(),
+            units::rate(path.download_rate_bytes),
+            units::rate(path.upload_rate_bytes),
+            path.lost_packets,
+            path.path,
+        )
+    };
+    shown().take(PATH_LINES_MAX).map(line).collect()
 }
 
 /// The progress line of one content.

@@ -75,7 +75,7 @@ async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConf
         lookup,
         filter: path_lookup::filter(&flags.paths, PathFilter::default()),
         policy: policy.map(Arc::new),
-        path: flags.path.clone(),
+        only: flags.path.clone(),
         identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
         congestion: match flags.congestion {
             CongestionChoice::Cubic => Congestion::Cubic,

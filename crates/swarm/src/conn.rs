@@ -135,7 +135,7 @@ pub struct Conn {
     corked: bool,
     /// Payload that arrived since it was last reported.
     payload_bytes: u64,
-    /// When the path's round trip was last asked for.
+    /// When the transport was last asked what it measured.
     path_looked_at: Option<Instant>,
     /// A block found no place since memory was last seen to.
     memory_short: bool,
@@ -148,8 +148,8 @@ pub struct Conn {
 /// Part of a piece, as long as a receive buffer: what is read from disk at once.
 type Chunk = (u32, u32);
 
-/// How often the kernel is asked for a path's round trip.
-const PATH_EVERY: Duration = Duration::from_secs(1);
+/// How often the transport is asked what it measured of the path.
+const PATH_EVERY: Duration = Duration::from_millis(200);
 
 /// What a turn of sending or receiving came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -530,10 +530,7 @@ impl Conn {
         let mut torrent = self.torrent.borrow_mut();
         if payload_bytes > 0 {
             torrent.core.payload_received(self.id, payload_bytes, now);
-            if self.path_looked_at.is_none_or(|at| now >= at + PATH_EVERY)
-                && let Ok(stats) = self.stream.stats()
-            {
-                self.path_looked_at = Some(now);
+            if let Some(stats) = measure(&self.stream, &self.handle, &mut self.path_looked_at, now) {
                 torrent.core.set_path_rtt(self.id, stats.rtt);
             }
             self.handle.moved(now);
@@ -680,6 +677,7 @@ impl Conn {
             }
         };
         self.handle.moved(now);
+        measure(&self.stream, &self.handle, &mut self.path_looked_at, now);
         self.up.spend(sent as u64);
         upload.sent += sent as u32;
         if upload.sent == upload.range.len {
@@ -696,6 +694,22 @@ impl Conn {
         }
         Ok(())
     }
+}
+
+/// Asks the transport what it measured of the path, now and then.
+fn measure(
+    stream: &Stream,
+    handle: &ConnHandle,
+    looked_at: &mut Option<Instant>,
+    now: Instant,
+) -> Option<anabranch_transport::StreamStats> {
+    if looked_at.is_some_and(|at| now < at + PATH_EVERY) {
+        return None;
+    }
+    let stats = stream.stats().ok()?;
+    *looked_at = Some(now);
+    handle.measured(stats);
+    Some(stats)
 }
 
 fn push(scratch: &mut Scratch, segment: Segment, place: *mut u8, len: usize) {

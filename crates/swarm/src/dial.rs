@@ -3,14 +3,17 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
-use anabranch_paths::Endpoint;
+use anabranch_bittorrent::torrent::Link;
+use anabranch_paths::{Endpoint, Path, ScionAddr, ScionPath};
 use anabranch_transport::{Listener, Stream, TcpStream};
 
 use crate::conn::{Conn, ConnError};
 use crate::events::EventKind;
+use crate::multipath::Way;
 use crate::session::Shared;
 use crate::torrent::TorrentRef;
 
@@ -26,6 +29,20 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const PLACES_RETRY: Duration = Duration::from_millis(500);
 /// Accepted connections that have not said yet what they want.
 const STRANGERS_MAX: usize = 256;
+/// How often it is looked whether a peer is still connected over other paths.
+const OTHERS_EVERY: Duration = Duration::from_secs(1);
+
+/// A connection whose handshakes were exchanged.
+pub struct Reached {
+    stream: Stream,
+    theirs: Handshake,
+    /// What came behind the handshake.
+    early: Vec<u8>,
+    /// The path, seen from here.
+    path: Path,
+    /// How long it took to open; `None` where we did not.
+    took: Option<Duration>,
+}
 
 /// Dials peers of a content until it leaves the session.
 pub async fn dial(torrent: TorrentRef) {
@@ -52,8 +69,13 @@ pub async fn dial(torrent: TorrentRef) {
             tokio::task::spawn_local(async move {
                 let reached = reach(&torrent, address).await;
                 dialling.set(dialling.get().saturating_sub(1));
+                torrent.borrow_mut().desk.tried(address, reached.is_ok());
                 wake.notify_one();
                 let useful = outgoing(&torrent, address, reached).await;
+                // Over whichever path it is connected still: it need not be dialled.
+                while torrent.borrow().desk.reaches(address) && !torrent.borrow().stopping {
+                    tokio::time::sleep(OTHERS_EVERY).await;
+                }
                 torrent.borrow_mut().book.lost(address, useful, Instant::now());
                 wake.notify_one();
             });
@@ -74,15 +96,11 @@ pub async fn dial(torrent: TorrentRef) {
 }
 
 /// Runs a connection that was dialled; answers whether it was worth having.
-async fn outgoing(
-    torrent: &TorrentRef,
-    address: Endpoint,
-    reached: Result<(Stream, Handshake, Vec<u8>), ConnError>,
-) -> bool {
+async fn outgoing(torrent: &TorrentRef, address: Endpoint, reached: Result<Reached, ConnError>) -> bool {
     match reached {
-        Ok((stream, theirs, early)) => {
+        Ok(reached) => {
             torrent.borrow_mut().book.connected(address);
-            run(torrent, stream, true, &theirs, early).await
+            run(torrent, reached).await
         }
         Err(error) => {
             torrent.borrow().tell(EventKind::PeerDisconnected { address, reason: error.to_string() });
@@ -91,11 +109,15 @@ async fn outgoing(
     }
 }
 
-/// Connects and exchanges handshakes.
-async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<(Stream, Handshake, Vec<u8>), ConnError> {
-    let net = torrent.borrow().session().scion.clone();
+/// Connects over any path and exchanges handshakes.
+async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnError> {
+    let (net, failures) = {
+        let torrent = torrent.borrow();
+        (torrent.session().scion.clone(), torrent.desk.failures(address))
+    };
+    let began = Instant::now();
     let stream = match (address, net) {
-        (Endpoint::Scion(remote), Some(net)) => net.dial(remote).await?,
+        (Endpoint::Scion(remote), Some(net)) => net.dial(remote, failures).await?,
         (Endpoint::Scion(_), None) => {
             return Err(ConnError::Ended("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
@@ -104,6 +126,28 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<(Stream, Hands
             stream.map_err(|error| ConnError::Ended(error.to_string()))?.into()
         }
     };
+    greet(torrent, stream, began).await
+}
+
+/// Connects to a peer that is connected already, over one more path, within `patience`, and exchanges handshakes.
+pub async fn over_path(
+    torrent: &TorrentRef,
+    address: ScionAddr,
+    path: &Arc<ScionPath>,
+    patience: Duration,
+) -> Result<Reached, ConnError> {
+    let began = Instant::now();
+    let Some(net) = torrent.borrow().session().scion.clone() else { return Err(ConnError::Closed) };
+    let reaching = async {
+        let stream = net.connect(address, path).await?;
+        greet(torrent, stream, began).await
+    };
+    let timely = tokio::time::timeout(patience, reaching).await;
+    timely.map_err(|_| ConnError::Ended(format!("it did not open within {patience:?}")))?
+}
+
+/// Exchanges handshakes over a connection of ours.
+async fn greet(torrent: &TorrentRef, stream: Stream, began: Instant) -> Result<Reached, ConnError> {
     let hello = async {
         let ours = {
             let torrent = torrent.borrow();
@@ -122,7 +166,13 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<(Stream, Hands
     let (theirs, early) = tokio::time::timeout(HANDSHAKE_TIMEOUT, hello)
         .await
         .map_err(|_| ConnError::Stranger(format!("it sent no handshake within {HANDSHAKE_TIMEOUT:?}")))??;
-    Ok((stream, theirs, early))
+    let path = stream.peer().path.clone();
+    Ok(Reached { stream, theirs, early, path, took: Some(began.elapsed()) })
+}
+
+/// Serves a connection to its end.
+pub async fn serve(torrent: &TorrentRef, reached: Reached) {
+    run(torrent, reached).await;
 }
 
 /// Accepts peers until the session ends.
@@ -143,7 +193,11 @@ pub async fn accept(session: Rc<Shared>, listener: Listener) {
                     let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&session, &stream)).await;
                     strangers.set(strangers.get().saturating_sub(1));
                     if let Ok(Ok((torrent, theirs, early))) = hello {
-                        run(&torrent, stream, false, &theirs, early).await;
+                        let path = match &session.scion {
+                            Some(net) => net.named(&stream.peer().path).await,
+                            None => stream.peer().path.clone(),
+                        };
+                        run(&torrent, Reached { stream, theirs, early, path, took: None }).await;
                     }
                 });
             }
@@ -170,8 +224,11 @@ fn handshake(session: &Shared, torrent: &crate::torrent::State, info_hash: [u8; 
 }
 
 /// Runs a connection to its end; answers whether it was worth having.
-async fn run(torrent: &TorrentRef, stream: Stream, outgoing: bool, theirs: &Handshake, early: Vec<u8>) -> bool {
-    let address = stream.peer().endpoint;
+async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
+    let Reached { stream, theirs, early, path, took } = reached;
+    let (address, outgoing) = (stream.peer().endpoint, took.is_some());
+    let key = stream.node_id().map(|key| *key.as_bytes());
+    let link = Link { address, outgoing, path: Some(path.id()), key };
     let session = torrent.borrow().session();
     let joined = {
         let mut state = torrent.borrow_mut();
@@ -181,10 +238,15 @@ async fn run(torrent: &TorrentRef, stream: Stream, outgoing: bool, theirs: &Hand
         } else if full || state.stopping {
             return false;
         }
-        match state.core.connected(address, outgoing, theirs, Instant::now()) {
+        match state.core.connected_over(link, &theirs, Instant::now()) {
             Ok(id) => {
                 let handle = state.attach(id);
                 state.tell(EventKind::PeerConnected { address, outgoing });
+                let route = match &stream {
+                    Stream::Quic(stream) => stream.route(),
+                    Stream::Tcp(_) => None,
+                };
+                state.path_joined(id, Way::new(address, path, route, took, Rc::clone(&handle)));
                 Ok((id, handle))
             }
             Err(refused) => Err(refused),
@@ -210,6 +272,7 @@ async fn run(torrent: &TorrentRef, stream: Stream, outgoing: bool, theirs: &Hand
     if let ConnError::Misbehaved(fault) = &error {
         state.core.misbehaved(id, fault);
     }
+    state.path_left(id, &reason);
     state.detach(id, Instant::now());
     state.tell(EventKind::PeerDisconnected { address, reason });
     moved >= USEFUL_BYTES

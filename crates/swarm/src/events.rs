@@ -1,7 +1,10 @@
 //! What a session tells its owner.
 
 use anabranch_content::info::InfoHashes;
-use anabranch_paths::Endpoint;
+use anabranch_paths::select::Selector;
+use anabranch_paths::{Endpoint, Path};
+
+use crate::multipath::{PathCondition, PathVerdict};
 
 /// A content's number within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +80,28 @@ pub enum EventKind {
         /// Its address.
         address: Endpoint,
         /// What it did.
+        reason: String,
+    },
+    /// The paths to a peer were chosen, or are chosen otherwise than before.
+    PathsChosen {
+        /// Its address.
+        peer: Endpoint,
+        /// By which way; `None`: the peer chose.
+        selector: Option<Selector>,
+        /// What made a choice necessary.
+        why: String,
+        /// All candidates.
+        verdicts: Vec<PathVerdict>,
+    },
+    /// What becomes of one of several paths changed.
+    PathChanged {
+        /// Who is at its end.
+        peer: Endpoint,
+        /// Which.
+        path: Path,
+        /// What becomes of it.
+        condition: PathCondition,
+        /// Why.
         reason: String,
     },
     /// A tracker answered.

@@ -8,6 +8,7 @@
 //! | `session` | the public face: contents come and go, progress, shutdown |
 //! | `torrent` | one content at work; acts on what its core wants |
 //! | `conn`, `dial` | one connection's bytes; how connections come about |
+//! | `multipath`, `scion` | several paths to one peer, and those through SCION |
 //! | `warm` | what is sent is read from disk before it is needed |
 //! | `buffers`, `disk`, `spill` | where blocks gather; who verifies and writes them; what happens when memory is short |
 //! | `open` | files are opened, what is there is verified |
@@ -36,6 +37,7 @@ mod dial;
 mod disk;
 mod events;
 mod limits;
+mod multipath;
 mod open;
 mod scion;
 mod session;
@@ -45,6 +47,7 @@ pub mod tracker;
 mod warm;
 
 pub use events::{Event, EventKind, FailureKind, TorrentId};
+pub use multipath::{PathCondition, PathProgress, PathVerdict, PathsConfig};
 pub use scion::ScionConfig;
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,

@@ -1,15 +1,17 @@
-//! Peers over SCION: one QUIC connection each, over one path that the user's filter puts first.
+//! Peers over SCION: a QUIC connection for every path that is used.
 //!
 //! Every connection keeps its path for life; what changes is the path's bytes, which are refreshed under it. Where the
-//! network says that a link on the way is down, and nothing more comes, the connection is given up at once: the peer is
-//! then dialled again, over a path that is left.
+//! network says that a link on the way is down, and nothing more comes, the connection is given up at once: what was asked
+//! for over it comes over other paths ([`crate::multipath`]).
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use anabranch_paths::{PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
+use anabranch_paths::{Interface, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
 use anabranch_scion::lookup::PathLookup;
 use anabranch_scion::socket::{ScmpEvent, ScmpKind};
 use anabranch_transport::{Congestion, Identity, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream};
@@ -20,7 +22,13 @@ use crate::conn::ConnError;
 /// News of trouble that a connection may be behind with; older ones are passed over.
 const NEWS_MAX: usize = 64;
 /// Silence after news that a link on the way is down, after which the news is believed: the message itself proves nothing.
-const DOUBT: Duration = Duration::from_secs(1);
+pub const DOUBT: Duration = Duration::from_secs(1);
+/// How long a link counts as down that nobody complains of any more.
+const DOWN_HOLDS: Duration = Duration::from_secs(10);
+/// Links that are remembered as down; with more, the network is in no state to be remembered.
+const DOWN_MAX: usize = 1024;
+/// How long an accepted connection waits for a lookup that tells which ASes its path passes.
+const NAMING_MAX: Duration = Duration::from_secs(2);
 
 /// How peers are reached over SCION.
 #[derive(Clone)]
@@ -33,8 +41,8 @@ pub struct ScionConfig {
     pub filter: PathFilter,
     /// What holds for a destination where the filter says nothing.
     pub policy: Option<Arc<PolicyFile>>,
-    /// Take this path and no other.
-    pub path: Option<PathIdPrefix>,
+    /// Take these paths and no others; any where there are none.
+    pub only: Vec<PathIdPrefix>,
     /// Our key.
     pub identity: Identity,
     /// The congestion control of our connections.
@@ -53,6 +61,8 @@ pub struct ScionNet {
     /// Dials and accepts.
     pub endpoint: Rc<QuicEndpoint>,
     news: broadcast::Sender<ScmpEvent>,
+    /// Interfaces whose links are down, as the network says, and since when.
+    down: RefCell<HashMap<Interface, Instant>>,
 }
 
 impl ScionNet {
@@ -61,20 +71,41 @@ impl ScionNet {
         let ports = config.lookup.local_as().ports.clone();
         let options = QuicOptions { congestion: config.congestion, ..QuicOptions::default() };
         let endpoint = QuicEndpoint::bind_scion(config.local, ports, &config.identity, &options)?;
-        Ok(Self { config: config.clone(), endpoint: Rc::new(endpoint), news: broadcast::channel(NEWS_MAX).0 })
+        let news = broadcast::channel(NEWS_MAX).0;
+        Ok(Self { config: config.clone(), endpoint: Rc::new(endpoint), news, down: RefCell::default() })
     }
 
-    /// Connects to `remote` over the path that comes first.
-    pub async fn dial(self: &Rc<Self>, remote: ScionAddr) -> Result<Stream, ConnError> {
+    /// Whether the user said which paths may be used: nobody else may choose then.
+    pub fn is_restricted(&self) -> bool {
+        let PathFilter { acl, sequence, .. } = &self.config.filter;
+        !self.config.only.is_empty() || self.config.policy.is_some() || acl.is_some() || sequence.is_some()
+    }
+
+    /// The paths to `remote` that may be used, best first; at least one.
+    pub async fn paths(&self, remote: ScionAddr) -> Result<Vec<Arc<ScionPath>>, ConnError> {
         let failed = |error: &dyn fmt::Display| ConnError::Ended(format!("no path to {}: {error}", remote.isd_as));
         let paths = self.config.lookup.paths(remote.isd_as).await.map_err(|error| failed(&error))?;
-        let path = self.choose(remote, &paths).ok_or_else(|| {
+        let allowed = self.allowed(remote, &paths);
+        if allowed.is_empty() {
             let what = format!("none of the {} known ones passes the flags that restrict them", paths.len());
-            failed(&what)
-        })?;
-        let stream = self.endpoint.connect_over(remote, &path, None).await;
+            return Err(failed(&what));
+        }
+        Ok(allowed)
+    }
+
+    /// Connects to `remote` over one of the best paths that work: with every failed attempt before, over the next one.
+    pub async fn dial(self: &Rc<Self>, remote: ScionAddr, failures: usize) -> Result<Stream, ConnError> {
+        let mut paths = self.paths(remote).await?;
+        paths.sort_by_key(|path| self.is_down(path));
+        let working = paths.iter().filter(|path| !self.is_down(path)).count();
+        self.connect(remote, &paths[failures % working.max(1)]).await
+    }
+
+    /// Connects to `remote` over `path`.
+    pub async fn connect(self: &Rc<Self>, remote: ScionAddr, path: &Arc<ScionPath>) -> Result<Stream, ConnError> {
+        let stream = self.endpoint.connect_over(remote, path, None).await;
         let stream = stream.map_err(|error| ConnError::Ended(format!("{error} (over {path})")))?;
-        self.watch(&stream, Some(path));
+        self.watch(&stream, Some(Arc::clone(path)));
         Ok(stream.into())
     }
 
@@ -92,7 +123,49 @@ impl ScionNet {
         }
     }
 
-    fn choose(&self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
+    /// The path of an accepted connection, seen from here. Its packets tell the numbers of the interfaces, the lookup tells
+    /// whose they are; what the lookup does not know stays as the packets tell it.
+    pub async fn named(&self, path: &Path) -> Path {
+        let Some(seen) = path.as_scion().filter(|seen| !seen.interfaces.is_empty()) else { return path.clone() };
+        let numbers = |path: &ScionPath| path.interfaces.iter().map(|interface| interface.id).collect::<Vec<_>>();
+        let known = tokio::time::timeout(NAMING_MAX, self.config.lookup.paths(seen.destination)).await;
+        let known = known.ok().and_then(Result::ok);
+        let same = known.and_then(|known| known.iter().find(|known| numbers(known) == numbers(seen)).cloned());
+        same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), same))
+    }
+
+    /// News of trouble from now on.
+    pub fn news(&self) -> broadcast::Receiver<ScmpEvent> {
+        self.news.subscribe()
+    }
+
+    /// The interface on `path` whose link is down, as far as is known.
+    pub fn down_interface(&self, path: &ScionPath) -> Option<Interface> {
+        let down = self.down.borrow();
+        let is_down = |interface: &&Interface| down.get(interface).is_some_and(|since| since.elapsed() < DOWN_HOLDS);
+        path.interfaces.iter().find(is_down).copied()
+    }
+
+    /// Whether a link on `path` is down.
+    pub fn is_down(&self, path: &ScionPath) -> bool {
+        self.down_interface(path).is_some()
+    }
+
+    /// Something came over `path`: all its links work. Answers whether one was thought to be down.
+    pub fn works(&self, path: &ScionPath) -> bool {
+        let mut down = self.down.borrow_mut();
+        path.interfaces.iter().filter(|interface| down.remove(interface).is_some()).count() > 0
+    }
+
+    fn goes_down(&self, interface: Interface) {
+        let mut down = self.down.borrow_mut();
+        down.retain(|_, since| since.elapsed() < DOWN_HOLDS);
+        if down.len() < DOWN_MAX {
+            down.insert(interface, Instant::now());
+        }
+    }
+
+    fn allowed(&self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Vec<Arc<ScionPath>> {
         let of_policy =
             self.config.policy.as_ref().map(|policy| policy.filter(remote.isd_as, Some(remote.host)).clone());
         let (flags, policy) = (self.config.filter.clone(), of_policy.unwrap_or_default());
@@ -105,8 +178,9 @@ impl ScionNet {
         let mut allowed = paths.to_vec();
         anabranch_paths::sort(&mut allowed);
         filter.apply(&mut allowed, SystemTime::now());
-        let named = |path: &ScionPath| self.config.path.as_ref().is_none_or(|prefix| prefix.matches(path.id()));
-        allowed.into_iter().find(|path| named(path))
+        let only = &self.config.only;
+        allowed.retain(|path| only.is_empty() || only.iter().any(|prefix| prefix.matches(path.id())));
+        allowed
     }
 
     /// Passes the socket's news of trouble on, and tells the daemon of links that are down. Ends with its task.
@@ -115,6 +189,7 @@ impl ScionNet {
         loop {
             let event = socket.event().await;
             if let ScmpKind::ExternalInterfaceDown(interface) = event.kind {
+                self.goes_down(interface);
                 self.config.lookup.interface_down(interface).await;
             }
             // Without connections nobody listens.
@@ -154,7 +229,8 @@ async fn keep_alive(net: Rc<ScionNet>, route: QuicRoute, path: Option<Arc<ScionP
     }
 }
 
-fn is_down(kind: &ScmpKind) -> bool {
+/// Whether the news is that a path does not work.
+pub fn is_down(kind: &ScmpKind) -> bool {
     matches!(kind, ScmpKind::ExternalInterfaceDown(_) | ScmpKind::InternalConnectivityDown { .. })
 }
 

@@ -24,9 +24,9 @@ use anabranch_content::info::{FileEntry, Info, InfoHashes};
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::Preallocate;
-use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_paths::{Endpoint, ScionAddr, Scoreboard};
 use anabranch_scion::socket::BindError;
-use anabranch_transport::{Listener, TcpListener};
+use anabranch_transport::{Identity, Listener, TcpListener};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
@@ -36,6 +36,7 @@ use crate::conn::Scratch;
 use crate::disk::{Disk, Reply};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::Limiter;
+use crate::multipath::{self, PathProgress, PathsConfig};
 use crate::scion::{ScionConfig, ScionNet};
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
@@ -49,6 +50,8 @@ const SHUTDOWN_POLL: Duration = Duration::from_millis(5);
 const OPENING_MAX: usize = 4;
 /// How often storage that is out of order is tried again.
 const STORAGE_RETRY: Duration = Duration::from_secs(2);
+/// What the secret is for that peers know us by.
+const IDENTITY_PURPOSE: &str = "bittorrent peer identity";
 /// How often running downloads look whether their state should be synced.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 
@@ -59,6 +62,8 @@ pub struct SessionConfig {
     pub listen: Vec<SocketAddr>,
     /// How peers are reached over SCION; `None`: not at all.
     pub scion: Option<ScionConfig>,
+    /// How paths are chosen.
+    pub paths: PathsConfig,
     /// Connections of all contents together.
     pub connections_max: usize,
     /// Connections of one content.
@@ -97,6 +102,7 @@ impl Default for SessionConfig {
         Self {
             listen: Vec::new(),
             scion: None,
+            paths: PathsConfig::default(),
             connections_max: 1000,
             torrent_connections_max: 400,
             limit_down: None,
@@ -217,6 +223,10 @@ pub struct Shared {
     pub listening: Vec<SocketAddr>,
     /// Our place in the SCION network.
     pub scion: Option<Rc<ScionNet>>,
+    /// What was measured of paths.
+    pub board: RefCell<Scoreboard>,
+    /// What our names among peers are made of.
+    identity_secret: Option<[u8; 32]>,
     /// Our name.
     pub peer_id: [u8; 20],
     /// Receive memory.
@@ -289,9 +299,14 @@ impl Session {
         listeners.extend(scion.iter().map(|net| Listener::Quic(Rc::clone(&net.endpoint))));
         let (replies, replied) = unbounded_channel();
         let (events, events_out) = unbounded_channel();
+        let identity = config.scion.as_ref().map(|scion| scion.identity.clone());
+        // Without randomness, connections of ours over several addresses are not known as one peer's.
+        let identity = identity.or_else(|| Identity::ephemeral().ok());
         let shared = Rc::new(Shared {
             listening,
             scion: scion.clone(),
+            board: RefCell::default(),
+            identity_secret: identity.map(|identity| identity.secret(IDENTITY_PURPOSE)),
             peer_id: peer_id(config.seed),
             scratch: RefCell::new(Scratch::new()),
             pools: Pools::new(config.buffer_bytes),
@@ -350,12 +365,16 @@ impl Session {
             tiers.push(options.trackers.clone());
         }
         peers.extend(&options.peers);
+        let mut core = Torrent::new(hashes, shared.torrent_config(&options, id), now);
+        if let Some(secret) = shared.identity_secret {
+            core.set_identity_secret(secret);
+        }
         let state = State::new(
             Rc::clone(shared),
             NewState {
                 id,
                 hashes,
-                core: Torrent::new(hashes, shared.torrent_config(&options, id), now),
+                core,
                 dir: options.dir.clone(),
                 tidy: options.tidy,
                 layers_at_hand: matches!(source, Source::Metainfo(_)),
@@ -374,6 +393,7 @@ impl Session {
         shared.options.borrow_mut().insert(id, options);
         tokio::task::spawn_local(keep_time(torrent.clone()));
         tokio::task::spawn_local(dial::dial(torrent.clone()));
+        tokio::task::spawn_local(multipath::steer(torrent.clone()));
         if let Source::Metainfo(metainfo) = source {
             torrent.borrow_mut().metadata_known = true;
             let layers = metainfo.piece_layers.clone();
@@ -399,6 +419,12 @@ impl Session {
     pub fn peers(&self, id: TorrentId) -> Vec<PeerStats> {
         let torrent = self.shared.torrent(id);
         torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().core.peer_stats(Instant::now()))
+    }
+
+    /// Its connections, each with its path.
+    pub fn paths(&self, id: TorrentId) -> Vec<PathProgress> {
+        let torrent = self.shared.torrent(id);
+        torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().path_progress(Instant::now()))
     }
 
     /// What a content is, once known.

@@ -12,12 +12,14 @@ use anabranch_bittorrent::peerbook::{PeerBook, Source};
 use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
 use anabranch_content::storage::{ResumeStore, Storage, StorageError};
+use anabranch_transport::StreamStats;
 use tokio::sync::Notify;
 
 use crate::buffers::PieceBuffers;
 use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Limiter, Limits};
+use crate::multipath::Desk;
 use crate::session::Shared;
 use crate::spill;
 
@@ -56,9 +58,20 @@ pub struct ConnHandle {
     warmed: Cell<bool>,
     /// When payload moved last, either way; `None` before the first.
     moved: Cell<Option<Instant>>,
+    stats: Cell<Option<StreamStats>>,
 }
 
 impl ConnHandle {
+    /// What the transport measured lately of a connection that is at work.
+    pub fn stats(&self) -> Option<StreamStats> {
+        self.stats.get()
+    }
+
+    /// The transport measured this.
+    pub fn measured(&self, stats: StreamStats) {
+        self.stats.set(Some(stats));
+    }
+
     /// There is something to send.
     pub fn wake(&self) {
         self.notify.notify_one();
@@ -126,6 +139,8 @@ pub struct State {
     pub layers_at_hand: bool,
     /// Who may be dialled.
     pub book: PeerBook,
+    /// Which paths its connections take, and which are chosen.
+    pub desk: Desk,
     /// Wakes the task that dials.
     pub dial: Rc<Notify>,
     /// Wakes the task that keeps the core's time.
@@ -194,6 +209,7 @@ impl State {
             tidy: new.tidy,
             layers_at_hand: new.layers_at_hand,
             book: PeerBook::new(),
+            desk: Desk::default(),
             dial: Rc::default(),
             clock: Rc::default(),
             announce: Rc::default(),
@@ -283,6 +299,7 @@ impl State {
         self.announce.notify_one();
         self.dial.notify_one();
         self.clock.notify_one();
+        self.desk.wake.notify_one();
     }
 
     /// Ends all connections.

@@ -203,6 +203,16 @@ impl Identity {
         self.node_id
     }
 
+    /// A secret for `purpose` that follows from the key: the same in every run that has the key, unknown to everybody else.
+    /// Ed25519 signatures are deterministic (RFC 8032), and nothing else is signed with this prefix.
+    pub fn secret(&self, purpose: &str) -> [u8; KEY_LEN] {
+        let message = [b"anabranch secret v1\0", purpose.as_bytes()].concat();
+        let signer = self.key.choose_scheme(&[rustls::SignatureScheme::ED25519]);
+        let signature = signer.and_then(|signer| signer.sign(&message).ok());
+        let first = signature.as_deref().and_then(|signature| signature.first_chunk());
+        *first.expect("an Ed25519 key signs every message with 64 bytes")
+    }
+
     pub(crate) fn signing_key(&self) -> Arc<dyn SigningKey> {
         Arc::clone(&self.key)
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use anabranch_paths::{Endpoint, PathPeer};
 
-use crate::{QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
+use crate::{NodeId, QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
 
 /// A connection, bound to the path it was opened on for its whole life.
 #[derive(Debug)]
@@ -36,6 +36,14 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.peer(),
             Self::Quic(stream) => stream.peer(),
+        }
+    }
+
+    /// The key that the other end proved, where the transport asks for one.
+    pub fn node_id(&self) -> Option<NodeId> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Quic(stream) => Some(stream.node_id()),
         }
     }
 

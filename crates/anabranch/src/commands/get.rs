@@ -43,7 +43,7 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
             ..run::session_config(&flags.session)
         };
         let (session, events) = run::start(&flags.session, config, chatter)?;
-        let mut watch = Watch::new(chatter, flags.session.json);
+        let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = match add_all(&session, &flags, sources, &peers, &mut watch) {
             Ok(()) => tokio::select! {
                 ended = follow(&session, events, &flags, &mut watch) => ended,

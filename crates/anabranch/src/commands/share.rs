@@ -49,7 +49,7 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
         let peers = run::peers(&flags.session, scion.is_some()).await?;
         let config = SessionConfig { scion, ..run::session_config(&flags.session) };
         let (session, events) = run::start(&flags.session, config, chatter)?;
-        let mut watch = Watch::new(chatter, flags.session.json);
+        let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = async {
             if !flags.session.json {
                 let addresses: Vec<String> = addresses(&session).map(|address| address.to_string()).collect();

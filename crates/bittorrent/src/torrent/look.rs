@@ -10,6 +10,7 @@ use anabranch_paths::{Endpoint, PathId};
 use super::conn::Conn;
 use super::{ConnId, PathState, Torrent};
 use crate::PeerKey;
+use crate::extension::{Extension, Wish};
 
 /// Totals and rates for progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -63,7 +64,55 @@ pub struct PeerStats {
     pub requested_bytes: u64,
 }
 
+/// An address-level peer, as whoever chooses its paths sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    /// Which.
+    pub peer: PeerKey,
+    /// Its connections that are not about to end, oldest first.
+    pub conns: Vec<ConnId>,
+    /// Where it can be dialled, each address once.
+    pub listens: Vec<Endpoint>,
+    /// It understands `ab_paths`.
+    pub speaks_paths: bool,
+    /// What it wants of us.
+    pub wish: Option<Wish>,
+    /// It wants content of ours.
+    pub is_interested: bool,
+    /// We serve it.
+    pub is_served: bool,
+    /// It has content that we want.
+    pub is_wanted: bool,
+}
+
 impl Torrent {
+    /// The connected peers.
+    pub fn peer_views(&self) -> Vec<PeerView> {
+        let view = |(key, peer): (&PeerKey, &super::peers::Peer)| {
+            let live: Vec<(ConnId, &Conn)> = self.live_paths(*key).collect();
+            let any = |test: &dyn Fn(&Conn) -> bool| live.iter().any(|(_, conn)| test(conn));
+            let mut listens: Vec<Endpoint> = live.iter().filter_map(|(_, conn)| conn.listen_address()).collect();
+            listens.sort_unstable();
+            listens.dedup();
+            (!live.is_empty()).then(|| PeerView {
+                peer: *key,
+                conns: live.iter().map(|(id, _)| *id).collect(),
+                listens,
+                speaks_paths: any(&|conn| conn.extensions.get(Extension::Paths).is_some()),
+                wish: peer.talk.their_wish(),
+                is_interested: any(&|conn| conn.interested_in_us),
+                is_served: any(&|conn| conn.interested_in_us && !conn.choking),
+                is_wanted: any(&|conn| conn.interested),
+            })
+        };
+        self.peers.iter().filter_map(view).collect()
+    }
+
+    /// The address-level peer at the end of a connection.
+    pub fn peer_of(&self, id: ConnId) -> Option<PeerKey> {
+        self.conns.get(&id).map(|conn| conn.peer)
+    }
+
     /// What is downloaded, once known.
     pub fn info(&self) -> Option<&Arc<Info>> {
         self.content.as_ref().map(|content| &content.info)

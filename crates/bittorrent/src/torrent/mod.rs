@@ -85,7 +85,7 @@ pub use config::{
 pub use conn::{Link, Negotiated, PathState};
 pub use event::{Event, ExpectedHash, PathEvent, PieceOutcome, Placement};
 pub use fault::PeerMisbehaved;
-pub use look::{PeerStats, TorrentStats};
+pub use look::{PeerStats, PeerView, TorrentStats};
 
 use crate::choker::Choker;
 use crate::extension::MetadataFetch;

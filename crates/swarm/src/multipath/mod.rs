@@ -1,0 +1,358 @@
+//! Several paths to one peer: which there are, which are chosen, and what becomes of each.
+//!
+//! A connection belongs to one path for life ([`Way`]); the core knows which connections are one peer's and spreads requests
+//! over them. Here is decided which connections there are, by one task a content ([`steer`]):
+//!
+//! - **The uploader decides.** A downloader connects over one path and wishes for more. The uploader selects over the paths to
+//!   all its downloaders ([`choose`]), says which it grants, and dials back over those that have no connection yet. A
+//!   downloader that cannot be dialled, or that nobody dialled for [`GRANT_PATIENCE`], dials what it was granted.
+//! - **The downloader decides** where the uploader cannot: it does not know the extension, is reached over plain IP, or our
+//!   user restricts the paths.
+//! - What is not chosen but connected stands by: nothing is asked for over it while a chosen path works.
+//! - A path that fails, by the network's word or by silence, is left at once, the choice is made anew without it, and it is
+//!   tried again until it works.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `choose` | who chooses for whom, selection, grants, which connections to open |
+//! | `steer` | the task: news, lookups, measuring, telling |
+
+mod choose;
+mod steer;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::torrent::PathState;
+use anabranch_bittorrent::{ConnId, PeerKey};
+use anabranch_paths::select::{Choice, Selector};
+use anabranch_paths::{Endpoint, Path, PathId, ScionAddr, ScionPath};
+use anabranch_scion::socket::RouteId;
+use anabranch_transport::QuicRoute;
+use tokio::sync::Notify;
+
+use crate::events::EventKind;
+use crate::torrent::{ConnHandle, State};
+
+pub use steer::steer;
+
+/// How long the uploader has for dialling what it granted before we do.
+const GRANT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How paths are chosen.
+#[derive(Clone, Debug)]
+pub struct PathsConfig {
+    /// Paths wished for to one peer, those it has among them; 1: one is enough.
+    pub wished: usize,
+    /// Paths granted to one peer at most.
+    pub granted: usize,
+    /// Connections that are chosen at most, over all paths to all peers of a content.
+    pub connections: usize,
+    /// How to choose; `None`: as the peers wish, or [`Selector::Disjoint`] where they differ.
+    pub selector: Option<Selector>,
+}
+
+impl Default for PathsConfig {
+    /// One path a peer, and as many as a downloader wishes.
+    fn default() -> Self {
+        let granted = anabranch_bittorrent::torrent::PATHS_PER_PEER_MAX;
+        Self { wished: 1, granted, connections: 64, selector: None }
+    }
+}
+
+/// What becomes of a path, for people and programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PathCondition {
+    /// It carries content.
+    Active,
+    /// Its connection is kept for when it is needed.
+    Standby,
+    /// Nothing gets through at present.
+    Down,
+    /// Its connection is closed.
+    Gone,
+}
+
+impl fmt::Display for PathCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::Standby => "standby",
+            Self::Down => "down",
+            Self::Gone => "gone",
+        })
+    }
+}
+
+/// A path to a peer, whether it was chosen, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathVerdict {
+    /// The path.
+    pub path: Path,
+    /// What becomes of it.
+    pub choice: Choice,
+    /// Why.
+    pub reason: String,
+}
+
+/// One path's connection, for progress.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathProgress {
+    /// Who is at its end.
+    pub peer: Endpoint,
+    /// The path.
+    pub path: Path,
+    /// What becomes of it.
+    pub condition: PathCondition,
+    /// Bytes per second from the peer.
+    pub download_rate_bytes: u64,
+    /// Bytes per second to the peer.
+    pub upload_rate_bytes: u64,
+    /// Payload from the peer.
+    pub downloaded_bytes: u64,
+    /// Payload to the peer.
+    pub uploaded_bytes: u64,
+    /// Round-trip time, once measured.
+    pub rtt: Option<Duration>,
+    /// Packets lost so far.
+    pub lost_packets: u64,
+}
+
+/// A connection's path, and what was seen of it.
+pub struct Way {
+    /// Who is at its end.
+    pub address: Endpoint,
+    /// The path, seen from here.
+    pub path: Path,
+    /// Its way through SCION.
+    pub route: Option<QuicRoute>,
+    /// How long opening it took, where we did.
+    pub handshake: Option<Duration>,
+    /// Reaches its task, and has what the transport measured.
+    pub handle: Rc<ConnHandle>,
+    /// What was measured up to now.
+    seen: Seen,
+    /// When payload moved last.
+    moved: Option<Instant>,
+    /// Since when it does not work, and what had been received by then.
+    down: Option<(Instant, u64)>,
+    told: Option<PathCondition>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    payload_bytes: u64,
+    sent_packets: u64,
+    lost_packets: u64,
+    rtt_min: Option<Duration>,
+}
+
+impl Way {
+    /// A new connection's.
+    pub fn new(
+        address: Endpoint,
+        path: Path,
+        route: Option<QuicRoute>,
+        handshake: Option<Duration>,
+        handle: Rc<ConnHandle>,
+    ) -> Self {
+        Self { address, path, route, handshake, handle, seen: Seen::default(), moved: None, down: None, told: None }
+    }
+
+    /// Bytes that came over it, whatever they were.
+    fn received_bytes(&self) -> u64 {
+        self.route.as_ref().map_or(0, QuicRoute::received_bytes)
+    }
+
+    /// Whether it is this route of the socket's.
+    fn is_route(&self, route: RouteId) -> bool {
+        self.route.as_ref().is_some_and(|ours| ours.id() == route)
+    }
+
+    /// Whether there may be more than one path of its kind.
+    fn is_one_of_many(&self) -> bool {
+        self.path.as_scion().is_some_and(|path| !path.interfaces.is_empty())
+    }
+}
+
+/// An attempt to open a path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    is_under_way: bool,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+/// What a lookup brought.
+struct Found {
+    paths: Vec<Arc<ScionPath>>,
+    at: Instant,
+}
+
+/// What was decided about one peer.
+#[derive(Default)]
+struct Decision {
+    /// Best first.
+    chosen: Vec<PathId>,
+    /// What was told last.
+    choices: Vec<(PathId, Choice)>,
+}
+
+/// What is known and decided of a content's paths. Bounded by the core's connections and by what lookups bring for them.
+#[derive(Default)]
+pub struct Desk {
+    /// Wakes the task.
+    pub wake: Rc<Notify>,
+    ways: HashMap<ConnId, Way>,
+    found: HashMap<ScionAddr, Found>,
+    decisions: BTreeMap<PeerKey, Decision>,
+    /// What peers granted us, and since when.
+    granted: HashMap<(PeerKey, PathId), Instant>,
+    attempts: HashMap<(PeerKey, PathId), Attempt>,
+    /// Paths that failed while they were of use: tried again.
+    lost: HashSet<(PeerKey, PathId)>,
+    handshakes: HashMap<PathId, Duration>,
+    /// What changed since the last choice, for its explanation.
+    why: Option<String>,
+    chosen_at: Option<Instant>,
+    /// What the last choice was made of.
+    chosen_of: u64,
+    wished: bool,
+    /// Failed attempts to reach an address at all.
+    failures: HashMap<Endpoint, usize>,
+}
+
+impl Desk {
+    /// Whether a connection to `address` is open.
+    pub fn reaches(&self, address: Endpoint) -> bool {
+        self.ways.values().any(|way| way.address == address)
+    }
+
+    /// Attempts to reach `address` that failed in a row.
+    pub fn failures(&self, address: Endpoint) -> usize {
+        self.failures.get(&address).copied().unwrap_or(0)
+    }
+
+    /// An attempt to reach `address` ended.
+    pub fn tried(&mut self, address: Endpoint, reached: bool) {
+        if reached {
+            self.failures.remove(&address);
+        } else {
+            *self.failures.entry(address).or_default() += 1;
+        }
+    }
+
+    /// Whether there is anything to choose among or to watch.
+    fn is_idle(&self) -> bool {
+        !self.ways.values().any(Way::is_one_of_many) && self.lost.is_empty()
+    }
+
+    /// The choice is to be made anew, and why.
+    fn reconsider(&mut self, why: impl Into<String>) {
+        self.why.get_or_insert_with(|| why.into());
+        self.chosen_at = None;
+        self.wake.notify_one();
+    }
+
+    fn forget(&mut self, peer: PeerKey) {
+        self.decisions.remove(&peer);
+        self.granted.retain(|(of, _), _| *of != peer);
+        self.attempts.retain(|(of, _), attempt| *of != peer || attempt.is_under_way);
+        self.lost.retain(|(of, _)| *of != peer);
+    }
+}
+
+impl State {
+    /// A connection is open.
+    pub fn path_joined(&mut self, id: ConnId, way: Way) {
+        if let (Some(path), Some(net)) = (way.path.as_scion(), &self.session().scion) {
+            net.works(path);
+        }
+        let (path, peer) = (way.path.id(), self.core.peer_of(id));
+        if let Some(handshake) = way.handshake {
+            self.desk.handshakes.insert(path, handshake);
+        }
+        if let Some(peer) = peer
+            && self.desk.lost.remove(&(peer, path))
+        {
+            self.desk.reconsider(format!("{} works again", way.path));
+        }
+        if way.is_one_of_many() {
+            self.desk.reconsider("a peer connected");
+        }
+        self.desk.ways.insert(id, way);
+    }
+
+    /// A connection is gone. Call while the core still knows it.
+    pub fn path_left(&mut self, id: ConnId, reason: &str) {
+        let Some(way) = self.desk.ways.remove(&id) else { return };
+        if !way.is_one_of_many() {
+            return;
+        }
+        self.tell(EventKind::PathChanged {
+            peer: way.address,
+            path: way.path.clone(),
+            condition: PathCondition::Gone,
+            reason: reason.to_owned(),
+        });
+        let Some(peer) = self.core.peer_of(id) else { return };
+        let (key, chosen) = ((peer, way.path.id()), self.desk.decisions.get(&peer));
+        let was_of_use =
+            self.desk.granted.contains_key(&key) || chosen.is_some_and(|decision| decision.chosen.contains(&key.1));
+        if was_of_use && self.desk.reaches(way.address) {
+            self.desk.lost.insert(key);
+        }
+        self.desk.reconsider(format!("the connection over {} ended: {reason}", way.path));
+    }
+
+    /// The path of `id` stopped working, or works again.
+    fn set_path_down(&mut self, id: ConnId, reason: Option<&str>, now: Instant) {
+        let Some(way) = self.desk.ways.get_mut(&id) else { return };
+        match reason {
+            Some(_) => way.down = way.down.or(Some((now, way.received_bytes()))),
+            None => way.down = None,
+        }
+        let why = match reason {
+            Some(reason) => format!("{} fails: {reason}", way.path),
+            None => format!("{} works after all", way.path),
+        };
+        if reason.is_some() {
+            self.core.set_path_state(id, PathState::Down, now);
+        }
+        self.set_condition(id, if reason.is_some() { PathCondition::Down } else { PathCondition::Active }, &why);
+        self.desk.reconsider(why);
+    }
+
+    /// Tells what became of a path, where that is new.
+    fn set_condition(&mut self, id: ConnId, condition: PathCondition, reason: &str) {
+        let Some(way) = self.desk.ways.get_mut(&id) else { return };
+        if !way.is_one_of_many() || way.told.replace(condition) == Some(condition) {
+            return;
+        }
+        let (peer, path) = (way.address, way.path.clone());
+        self.tell(EventKind::PathChanged { peer, path, condition, reason: reason.to_owned() });
+    }
+
+    /// Its connections, each with its path.
+    pub fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
+        let line = |peer: anabranch_bittorrent::torrent::PeerStats| {
+            let way = self.desk.ways.get(&peer.conn)?;
+            let stats = way.handle.stats();
+            Some(PathProgress {
+                peer: way.address,
+                path: way.path.clone(),
+                condition: way.told.unwrap_or(PathCondition::Active),
+                download_rate_bytes: peer.download_rate_bytes,
+                upload_rate_bytes: peer.upload_rate_bytes,
+                downloaded_bytes: peer.downloaded_bytes,
+                uploaded_bytes: peer.uploaded_bytes,
+                rtt: stats.map(|stats| stats.rtt),
+                lost_packets: stats.map_or(0, |stats| stats.lost_packets),
+            })
+        };
+        self.core.peer_stats(now).into_iter().filter_map(line).collect()
+    }
+}
