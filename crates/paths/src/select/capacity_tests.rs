@@ -6,7 +6,7 @@ use super::*;
 use crate::flow::{FlowNetwork, fair_rates};
 use crate::{Interface, IsdAs};
 
-const NETWORKS: u64 = 600;
+const NETWORKS: u64 = 1000;
 /// Candidates of one peer, shortest first, as a path lookup gives them.
 const PATHS_MAX: usize = 30;
 const HOPS_MAX: usize = 7;
@@ -146,26 +146,79 @@ fn spread(mut shares: Vec<f64>) -> (f64, f64) {
     (shares[shares.len() / 2], shares[shares.len() / 20])
 }
 
+/// Connections in all and for each peer, where there are so many peers.
+fn budgets(peers: usize) -> [Budget; 5] {
+    [1, 2, 4, 8, 16].map(|per_peer| Budget { connections: per_peer * peers, per_peer })
+}
+
+fn scenes(capacities: &[u64], peers: usize, claims: bool) -> Vec<Scene> {
+    (0..NETWORKS).map(|seed| Scene::random(seed, capacities, peers, claims)).collect()
+}
+
+fn shares(scenes: &[Scene], selector: Selector, budget: Budget) -> Vec<f64> {
+    scenes.iter().map(|scene| share_of_bound(scene, selector, budget)).collect()
+}
+
+/// On random networks greed finds what is best half of the time and more. Where it falls short, the bound mostly does too: it
+/// knows nothing of sharing fairly, nor of paths that only reach their width together. With equal links, or with claims, one
+/// network in twenty is left with less than three quarters to nine tenths; without claims and with links from 10 to 100, a
+/// single path may be ten times narrower than the widest, and nobody can know.
 #[test]
-fn distribution() {
-    for (name, capacities, peers, claims) in [
-        ("equal, 1 peer", &[20][..], 1, false),
-        ("equal, 1 peer, claims", &[20][..], 1, true),
-        ("unequal, 1 peer", &[10, 20, 50, 100], 1, false),
-        ("unequal, 1 peer, claims", &[10, 20, 50, 100], 1, true),
-        ("unequal, 4 peers", &[10, 20, 50, 100], 4, false),
-        ("unequal, 4 peers, claims", &[10, 20, 50, 100], 4, true),
+fn the_choice_carries_nearly_what_the_network_can() {
+    // Links, peers, claims; and the least 5th percentile over all budgets.
+    for (name, capacities, peers, claims, floor) in [
+        ("equal links, 1 peer", &[20][..], 1, false, 0.8),
+        ("equal links, 4 peers", &[20], 4, false, 0.85),
+        ("links of 10 to 100, 1 peer, claimed", &[10, 20, 50, 100], 1, true, 0.7),
+        ("links of 10 to 100, 4 peers, claimed", &[10, 20, 50, 100], 4, true, 0.8),
+        ("links of 10 to 100, 1 peer", &[10, 20, 50, 100], 1, false, 0.15),
+        ("links of 10 to 100, 4 peers", &[10, 20, 50, 100], 4, false, 0.35),
     ] {
-        for (connections, per_peer) in [(peers, 1), (2 * peers, 2), (4 * peers, 4), (8 * peers, 8), (16 * peers, 16)] {
-            let budget = Budget { connections, per_peer };
-            let scenes: Vec<Scene> = (0..NETWORKS).map(|seed| Scene::random(seed, capacities, peers, claims)).collect();
-            for selector in [Selector::Disjoint] {
-                let (median, low) =
-                    spread(scenes.iter().map(|scene| share_of_bound(scene, selector, budget)).collect());
-                println!(
-                    "{name}, {connections} connections, {per_peer} a peer, {selector}: median {median:.3}, 5th percentile {low:.3}"
-                );
+        let scenes = scenes(capacities, peers, claims);
+        for budget in budgets(peers) {
+            let (median, low) = spread(shares(&scenes, Selector::Disjoint, budget));
+            println!("{name}, {} paths each: median {median:.3}, 5th percentile {low:.3}", budget.per_peer);
+            assert!(median >= 0.85 && low >= floor, "{name}, {budget:?}: {median} {low}");
+        }
+    }
+}
+
+#[test]
+fn on_the_whole_the_choice_carries_more_than_any_other_selector_s() {
+    for (capacities, peers, claims) in [(&[20][..], 1, false), (&[20], 4, false), (&[10, 20, 50, 100], 4, true)] {
+        let scenes = scenes(capacities, peers, claims);
+        for budget in budgets(peers) {
+            let mean = |selector| shares(&scenes, selector, budget).iter().sum::<f64>() / NETWORKS as f64;
+            let ours = mean(Selector::Disjoint);
+            for other in [Selector::DisjointPaper, Selector::All, Selector::Shortest] {
+                let theirs = mean(other);
+                println!("{peers} peers, {} paths each: disjoint {ours:.3}, {other} {theirs:.3}", budget.per_peer);
+                assert!(ours >= theirs - 0.01, "{budget:?}: {ours}, {other} {theirs}");
             }
         }
     }
+}
+
+#[test]
+fn claims_lead_to_the_wide_path_and_sharing_a_wide_link_is_no_loss() {
+    let with_claims = |number, links: &[(u16, u64)]| {
+        let mut candidate = super::tests::candidate(1, number, &links.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+        candidate.claims_kbps = links.iter().map(|(_, claim)| Some(*claim)).collect();
+        candidate
+    };
+    // A short narrow path, and two longer ones that share a link as wide as both.
+    let narrow = with_claims(0, &[(1, 10)]);
+    let wide = [with_claims(1, &[(2, 100), (3, 50)]), with_claims(2, &[(2, 100), (4, 50)])];
+    let mut candidates = vec![narrow, wide[0].clone(), wide[1].clone()];
+    let budget = Budget { connections: 2, per_peer: 2 };
+    let selection = Selector::Disjoint.select(&candidates, &Scoreboard::default(), budget);
+    assert_eq!(selection.chosen().collect::<Vec<_>>(), [1, 2]);
+    let reasons: Vec<&Reason> = selection.verdicts.iter().map(|verdict| &verdict.reason).collect();
+    assert!(reasons.contains(&&Reason::MostRoom { kbps: 50 }), "{reasons:?}");
+    let at = super::tests::resource(1);
+    assert_eq!(*reasons[0], Reason::LessRoom { kbps: 10, at });
+    // One AS that makes no claim, and nothing is compared by claims: who shares nothing comes first.
+    candidates[2].claims_kbps[1] = None;
+    let selection = Selector::Disjoint.select(&candidates, &Scoreboard::default(), budget);
+    assert_eq!(selection.chosen().next(), Some(0));
 }

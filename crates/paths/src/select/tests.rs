@@ -7,7 +7,7 @@ use crate::{Interface, IsdAs};
 
 const TOPOLOGIES: u64 = 2000;
 
-fn resource(id: u16) -> Resource {
+pub(super) fn resource(id: u16) -> Resource {
     Resource::Interface(Interface { isd_as: IsdAs::from_u64(1 << 48 | 1), id })
 }
 

@@ -2,6 +2,7 @@
 
 mod disk;
 mod many;
+mod paths;
 mod quic;
 mod router;
 mod transfer;
@@ -24,6 +25,10 @@ pub enum Unit {
     KilopacketsPerSecond,
     /// CPU time of one step; less is better.
     Nanoseconds,
+    /// Wall time; less is better.
+    Milliseconds,
+    /// Of what could be.
+    Percent,
 }
 
 impl Unit {
@@ -35,6 +40,8 @@ impl Unit {
             Self::MegabitsPerSecond => "Mbit/s",
             Self::KilopacketsPerSecond => "1000 packets/s",
             Self::Nanoseconds => "ns",
+            Self::Milliseconds => "ms",
+            Self::Percent => "%",
         }
     }
 }
@@ -57,6 +64,8 @@ pub struct Spec {
     pub unit: Unit,
     /// Name of the second figure, if any.
     pub extra: Option<&'static str>,
+    /// Names of further figures.
+    pub more: &'static [&'static str],
     /// In the order in which they run.
     pub contenders: Vec<Contender>,
 }
@@ -81,8 +90,8 @@ pub fn all() -> Vec<Spec> {
     use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
     use router::Passed;
     use transfer::Client::{Libtorrent, Ours, Rqbit};
-    let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
-    vec![
+    let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, more: &[], contenders };
+    let mut specs = vec![
         spec(
             "loopback-v1",
             "one seeder to one leecher, v1, 1 MiB pieces, loopback, in memory",
@@ -223,5 +232,7 @@ pub fn all() -> Vec<Spec> {
                 contender("ours", |_| router::routed(500e3).map(Passed::cpu)),
             ],
         ),
-    ]
+    ];
+    specs.extend(paths::specs());
+    specs
 }
