@@ -97,7 +97,7 @@ impl<'a> Row<'a> {
                 Outcome::Failed(_) => writeln!(text, "| {} | failed | | | | | |", contender.name).ok(),
                 Outcome::Ran(samples) if samples.is_empty() => continue,
                 Outcome::Ran(samples) => {
-                    let line = Summary::of(samples, self.spec.more.len()).line(ours.as_ref(), samples);
+                    let line = Summary::of(samples).line(ours.as_ref(), samples, self.spec.more.len());
                     writeln!(text, "| {} | {line}", contender.name).ok()
                 }
             };
