@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::extension::{
-    ExtensionHandshake, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage, MetadataProgress, PathTalk, PathsMessage,
-    PexMessage, Wish, parse_dont_have, parse_upload_only,
+    ADDRESSES_MAX, ExtensionHandshake, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage, MetadataProgress, PathTalk,
+    PathsMessage, PexMessage, Wish, parse_dont_have, parse_upload_only,
 };
 use anabranch_content::hash::sha1;
 use anabranch_content::info::InfoHashes;
@@ -19,6 +19,7 @@ fuzz_target!(|data: &[u8]| {
     match choice % 6 {
         0 => {
             let Ok(handshake) = ExtensionHandshake::parse(payload) else { return };
+            assert!(handshake.addresses.iter().flatten().count() <= ADDRESSES_MAX);
             assert_eq!(ExtensionHandshake::parse(&handshake.encode()), Ok(handshake));
         }
         1 => {

@@ -358,6 +358,8 @@ fn wire() -> Vec<Vec<u8>> {
 }
 
 fn extension() -> Vec<Vec<u8>> {
+    let peers = ["10.0.0.1:6881", "[::1]:6881", "[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:110,::1]:6881"]
+        .map(|peer| peer.parse().expect("an address"));
     let handshake = ExtensionHandshake {
         ids: ExtensionIds::OURS,
         client: Some("Anabranch 0.1".into()),
@@ -372,9 +374,8 @@ fn extension() -> Vec<Vec<u8>> {
         block_len_max: Some(65536),
         identity: Some(PeerIdentity([7; 32])),
         scion_port: Some(6881),
+        addresses: Some(peers.to_vec()),
     };
-    let peers = ["10.0.0.1:6881", "[::1]:6881", "[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:110,::1]:6881"]
-        .map(|peer| peer.parse().expect("an address"));
     let pex = PexMessage { added: peers.map(|peer| (peer, PexFlags::UPLOAD_ONLY)).to_vec(), dropped: peers.to_vec() };
     let interface = |asn, id| Interface { isd_as: IsdAs::new(1, asn).expect("a small number"), id };
     let path = InterfaceSequence::new(vec![interface(110, 1), interface(111, 2)]).expect("one link");

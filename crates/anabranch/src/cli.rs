@@ -191,6 +191,9 @@ pub struct MultipathFlags {
     /// to share: as those who fetch wish]
     #[arg(long, value_name = "NAME")]
     pub selector: Option<Selector>,
+    /// Network interface that connections over plain IP may leave by; may be given several times [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub interface: Vec<String>,
     /// List the paths to each SCION peer that is named, and ask which ones to take
     #[arg(long, conflicts_with = "path")]
     pub interactive: bool,

@@ -177,9 +177,10 @@ pub fn explanation(kind: &EventKind) -> Vec<String> {
             let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen).count();
             let head = format!("{chosen} of {} paths to {peer} chosen by {by} ({why}):", verdicts.len());
             let line = |(place, verdict): (usize, &PathVerdict)| {
-                let overlaps = verdicts.iter().enumerate().filter(|(other, verdict)| {
-                    *other != place && verdict.choice == Choice::Chosen
-                });
+                let overlaps = verdicts
+                    .iter()
+                    .enumerate()
+                    .filter(|(other, verdict)| *other != place && verdict.choice == Choice::Chosen);
                 let links: usize = overlaps.map(|(_, other)| verdict.path.overlap(&other.path).links).sum();
                 let shared = match links {
                     0 => "shares no link with those chosen".to_owned(),

@@ -105,6 +105,7 @@ mod tests {
             uploaded_bytes: 0,
             rtt: Some(Duration::from_micros(12_345)),
             lost_packets: 3,
+            is_one_of_many: true,
         };
         let began = log.began;
         log.write(&[("abc", vec![path(1, 1000), path(2, 0)])], began + Duration::from_secs(1)).unwrap();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::choker::{self, Slots};
 use anabranch_paths::Endpoint;
 use anabranch_swarm::{
-    Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session, SessionConfig, SessionError,
-    TorrentId,
+    Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session, SessionConfig,
+    SessionError, TorrentId,
 };
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -103,6 +103,7 @@ pub fn session_config(flags: &SessionFlags) -> SessionConfig {
             granted: flags.multipath.paths_per_peer.map_or(defaults.paths.granted, |paths| paths as usize),
             connections: chosen_max.unwrap_or(defaults.paths.connections),
             selector: flags.multipath.selector,
+            interfaces: flags.multipath.interface.clone(),
         },
         ..defaults
     }
@@ -132,6 +133,7 @@ pub fn start(
     };
     let started = started.map_err(|error| match error {
         SessionError::Listen { address, source } => listen_failure(address, &source),
+        error @ SessionError::Interfaces(_) => Failure::new(Code::Usage, error),
         error @ SessionError::Scion { .. } => Failure::new(Code::Network, error),
         SessionError::Threads(error) => Failure::runtime(error),
     })?;
@@ -424,8 +426,7 @@ impl Watch {
 
 /// A line for each path, where there is a choice of them.
 fn path_lines(paths: &[PathProgress]) -> Vec<String> {
-    let is_scion = |path: &&PathProgress| path.path.as_scion().is_some();
-    let shown = || paths.iter().filter(is_scion).filter(|path| path.condition != PathCondition::Gone);
+    let shown = || paths.iter().filter(|path| path.is_one_of_many).filter(|path| path.condition != PathCondition::Gone);
     if shown().count() < 2 {
         return Vec::new();
     }

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
 use anabranch_bittorrent::torrent::Link;
 use anabranch_paths::{Endpoint, Path, ScionAddr, ScionPath};
-use anabranch_transport::{Listener, Stream, TcpStream};
+use anabranch_transport::{Listener, Stream, TcpStream, Via};
 
 use crate::conn::{Conn, ConnError};
 use crate::events::EventKind;
@@ -121,12 +122,33 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnE
         (Endpoint::Scion(_), None) => {
             return Err(ConnError::Ended("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
-        (Endpoint::Ip(_), _) => {
-            let stream = TcpStream::connect(address, None).await;
-            stream.map_err(|error| ConnError::Ended(error.to_string()))?.into()
+        (Endpoint::Ip(remote), _) => {
+            let session = torrent.borrow().session();
+            let way = session.ways_out.as_ref().map_or(Ok(None), |ways_out| ways_out.via(remote, failures));
+            let way = way.map_err(|error| ConnError::Ended(format!("cannot connect to {address}: {error}")))?;
+            connect(remote, way.as_ref().map(|way| &way.via)).await?
         }
     };
     greet(torrent, stream, began).await
+}
+
+async fn connect(remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnError> {
+    let stream = TcpStream::connect(remote.into(), via).await;
+    Ok(stream.map_err(|error| ConnError::Ended(error.to_string()))?.into())
+}
+
+/// Connects to a peer that is connected already, by one more way out of this machine, within `patience`, and exchanges
+/// handshakes.
+pub async fn over_ip(
+    torrent: &TorrentRef,
+    remote: SocketAddr,
+    via: Option<&Via>,
+    patience: Duration,
+) -> Result<Reached, ConnError> {
+    let began = Instant::now();
+    let reaching = async { greet(torrent, connect(remote, via).await?, began).await };
+    let timely = tokio::time::timeout(patience, reaching).await;
+    timely.map_err(|_| ConnError::Ended(format!("it did not open within {patience:?}")))?
 }
 
 /// Connects to a peer that is connected already, over one more path, within `patience`, and exchanges handshakes.
@@ -272,7 +294,12 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
     if let ConnError::Misbehaved(fault) = &error {
         state.core.misbehaved(id, fault);
     }
-    state.path_left(id, &reason);
+    let by_peer = match &error {
+        ConnError::Closed => true,
+        ConnError::Io(error) => error.kind() == io::ErrorKind::BrokenPipe,
+        _ => false,
+    };
+    state.path_left(id, by_peer, &reason);
     state.detach(id, Instant::now());
     state.tell(EventKind::PeerDisconnected { address, reason });
     moved >= USEFUL_BYTES

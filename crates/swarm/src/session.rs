@@ -26,7 +26,7 @@ use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::Preallocate;
 use anabranch_paths::{Endpoint, ScionAddr, Scoreboard};
 use anabranch_scion::socket::BindError;
-use anabranch_transport::{Identity, Listener, TcpListener};
+use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
@@ -36,7 +36,7 @@ use crate::conn::Scratch;
 use crate::disk::{Disk, Reply};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::Limiter;
-use crate::multipath::{self, PathProgress, PathsConfig};
+use crate::multipath::{self, PathProgress, PathsConfig, WaysOut};
 use crate::scion::{ScionConfig, ScionNet};
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
@@ -189,6 +189,9 @@ pub enum SessionError {
         /// Why.
         source: BindError,
     },
+    /// There are no network interfaces as the configuration names them.
+    #[error(transparent)]
+    Interfaces(InterfaceError),
     /// The disk threads cannot be started.
     #[error("cannot start the disk threads: {0}")]
     Threads(io::Error),
@@ -223,6 +226,8 @@ pub struct Shared {
     pub listening: Vec<SocketAddr>,
     /// Our place in the SCION network.
     pub scion: Option<Rc<ScionNet>>,
+    /// The ways out of this machine; `None` where the system does not tell.
+    pub ways_out: Option<WaysOut>,
     /// What was measured of paths.
     pub board: RefCell<Scoreboard>,
     /// What our names among peers are made of.
@@ -296,6 +301,11 @@ impl Session {
             ScionNet::open(scion).map(Rc::new).map_err(failed)
         });
         let scion = scion.transpose()?;
+        let ways_out = match WaysOut::open(&config.paths.interfaces) {
+            // Where nobody names any, connections go as the system's routes go.
+            Err(InterfaceError::Io(_)) if config.paths.interfaces.is_empty() => None,
+            opened => Some(opened.map_err(SessionError::Interfaces)?),
+        };
         listeners.extend(scion.iter().map(|net| Listener::Quic(Rc::clone(&net.endpoint))));
         let (replies, replied) = unbounded_channel();
         let (events, events_out) = unbounded_channel();
@@ -305,6 +315,7 @@ impl Session {
         let shared = Rc::new(Shared {
             listening,
             scion: scion.clone(),
+            ways_out,
             board: RefCell::default(),
             identity_secret: identity.map(|identity| identity.secret(IDENTITY_PURPOSE)),
             peer_id: peer_id(config.seed),

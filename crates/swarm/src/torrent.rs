@@ -553,6 +553,9 @@ impl State {
         while let Some(event) = self.core.poll_event() {
             self.act(event, now);
         }
+        if self.core.has_path_events() {
+            self.desk.wake.notify_one();
+        }
         let mut dirty = std::mem::take(&mut self.dirty);
         self.core.take_dirty(&mut dirty);
         for id in dirty.drain(..) {

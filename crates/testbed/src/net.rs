@@ -79,6 +79,36 @@ impl Namespace {
         run(self.command("ip").args(["route", "replace", network, "dev", name, "congctl", "cubic"]))
     }
 
+    /// Gives device `name` a further address; one of IPv6 is usable at once.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn add_address(&self, name: &str, address: &str) -> Result<()> {
+        let mut command = self.command("ip");
+        command.args(["addr", "add", address, "dev", name]);
+        if address.contains(':') {
+            command.arg("nodad");
+        }
+        run(&mut command)
+    }
+
+    /// Routes `network` to device `name`; of several routes, the one of the least metric is the system's choice.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn route(&self, network: &str, name: &str, metric: u32) -> Result<()> {
+        let metric = metric.to_string();
+        run(self.command("ip").args(["route", "replace", network, "dev", name, "metric", &metric, "congctl", "cubic"]))
+    }
+
+    /// Turns device `name` on or off.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn set_device(&self, name: &str, up: bool) -> Result<()> {
+        run(self.command("ip").args(["link", "set", name, if up { "up" } else { "down" }]))
+    }
+
     /// Runs `work` on a thread of its own that is inside the namespace.
     ///
     /// # Errors

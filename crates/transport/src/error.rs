@@ -6,7 +6,7 @@ use std::time::Duration;
 use anabranch_paths::Endpoint;
 use anabranch_scion::socket::RouteError;
 
-use crate::NodeId;
+use crate::{NodeId, Via};
 
 /// Longest time that a connection may take to open: three SYNs of the kernel's schedule, and then some.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,6 +27,14 @@ pub enum ConnectError {
         endpoint: Endpoint,
         /// What the system said.
         source: io::Error,
+    },
+    /// The same, by one of several ways out of this machine.
+    #[error("over {via}: {source}")]
+    Over {
+        /// How we left.
+        via: Via,
+        /// What happened.
+        source: Box<ConnectError>,
     },
     /// Somebody is there and speaks something else.
     #[error(

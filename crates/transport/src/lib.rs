@@ -3,10 +3,12 @@
 //! A [`TcpStream`] is opened over one [`Path`](anabranch_paths::Path) and never leaves it. It receives straight into
 //! buffers that the caller owns ([`TcpStream::try_recv`], scattered) and sends files without copying
 //! ([`TcpStream::try_send_file`]). Waiting is the async driver's: every call here either moves bytes or answers
-//! `WouldBlock`, and [`TcpStream::poll_recv_ready`] and [`TcpStream::poll_send_ready`] say when to try again.
+//! `WouldBlock`, and [`TcpStream::poll_recv_ready`] and [`TcpStream::poll_send_ready`] say when to try again. Over which paths a peer
+//! is reached by plain IP, [`Interfaces`] knows.
 
 mod error;
 mod identity;
+mod interfaces;
 mod quic;
 mod stats;
 mod stream;
@@ -14,6 +16,10 @@ mod tcp;
 
 pub use error::ConnectError;
 pub use identity::{Identity, IdentityError, NodeId, NodeIdError};
+pub use interfaces::{
+    CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_EVERY, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate,
+    LocalAddress, LocalInterface, REMOTES_MAX, Via,
+};
 pub use quic::{ALPN, Congestion, QuicEndpoint, QuicOptions, QuicRoute, QuicStream};
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 use std::task::{Context, Poll};
 
@@ -10,7 +10,7 @@ use anabranch_paths::{Endpoint, Path, PathPeer};
 use tokio::io::Interest;
 
 use crate::error::CONNECT_TIMEOUT;
-use crate::{ConnectError, StreamStats};
+use crate::{ConnectError, StreamStats, Via};
 
 /// Connections the kernel may hold for us before we accept them.
 const BACKLOG: u32 = 1024;
@@ -23,21 +23,29 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Opens a connection to `endpoint`, from the local address `local` if one is given.
-    pub async fn connect(endpoint: Endpoint, local: Option<IpAddr>) -> Result<Self, ConnectError> {
+    /// Opens a connection to `endpoint`: by the way that `via` says, or where there is none, as the system's routes go.
+    ///
+    /// # Errors
+    /// Where nobody answers or the system says no; with `via`, the error names it.
+    pub async fn connect(endpoint: Endpoint, via: Option<&Via>) -> Result<Self, ConnectError> {
         let remote = endpoint.as_ip().ok_or(ConnectError::NotIp(endpoint))?;
         let attempt = async {
             let socket =
                 if remote.is_ipv4() { tokio::net::TcpSocket::new_v4() } else { tokio::net::TcpSocket::new_v6() }?;
-            if let Some(local) = local {
-                socket.bind(SocketAddr::new(local, 0))?;
+            if let Some(via) = via {
+                leave_by(&socket, via)?;
             }
             Self::new(socket.connect(remote).await?)
         };
-        match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
-            Ok(result) => result.map_err(|source| ConnectError::Io { endpoint, source }),
-            Err(_) => Err(ConnectError::TimedOut(endpoint)),
-        }
+        let error = match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(source)) => ConnectError::Io { endpoint, source },
+            Err(_) => ConnectError::TimedOut(endpoint),
+        };
+        Err(match via {
+            Some(via) => ConnectError::Over { via: via.clone(), source: Box::new(error) },
+            None => error,
+        })
     }
 
     fn new(inner: tokio::net::TcpStream) -> io::Result<Self> {
@@ -137,6 +145,21 @@ impl TcpStream {
     pub fn stats(&self) -> io::Result<StreamStats> {
         StreamStats::of_tcp(self.inner.as_fd())
     }
+}
+
+/// Binds a socket to the interface and the address of `via`.
+fn leave_by(socket: &tokio::net::TcpSocket, via: &Via) -> io::Result<()> {
+    if !via.is_local {
+        match socket.bind_device(Some(via.interface.as_bytes())) {
+            // Before Linux 5.7, and in some sandboxes, that takes a privilege. The address alone does where routes heed it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            result => result?,
+        }
+    }
+    socket.bind(match via.source {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => SocketAddrV6::new(ip, 0, 0, via.index).into(),
+        ip => SocketAddr::new(ip, 0),
+    })
 }
 
 /// Accepts connections.

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
 use anabranch_content::geometry::BLOCK_LEN;
+use anabranch_paths::Endpoint;
 
-use super::{ExtensionError, PeerIdentity};
+use super::{ExtensionError, PeerIdentity, addresses};
 use crate::compact::unpack_ip;
 use crate::handshake::display_name;
 use crate::wire::BLOCK_LEN_MAX;
@@ -144,6 +145,9 @@ pub struct ExtensionHandshake {
     /// `ab_scion`, ours alone: the sender takes SCION addresses in peer exchange, and listens on this UDP port of its host
     /// over SCION; 0 where it does not listen.
     pub scion_port: Option<u16>,
+    /// `ab_addr`, ours alone: where the sender listens, beside where it is met; at most
+    /// [`ADDRESSES_MAX`](super::ADDRESSES_MAX).
+    pub addresses: Option<Vec<Endpoint>>,
 }
 
 impl ExtensionHandshake {
@@ -167,6 +171,9 @@ impl ExtensionHandshake {
         }
         if let Some(identity) = self.identity {
             dict.bytes("ab_id", identity.0);
+        }
+        if let Some(addresses) = &self.addresses {
+            dict.bytes("ab_addr", addresses::encode(addresses));
         }
         let numbers = [
             ("p", self.listen_port.map(u64::from)),
@@ -213,6 +220,7 @@ impl ExtensionHandshake {
             block_len_max: number("ab_block").map(|len| len.clamp(BLOCK_LEN.into(), BLOCK_LEN_MAX.into()) as u32),
             identity: dict.get("ab_id").and_then(|id| id.as_bytes()?.try_into().ok()).map(PeerIdentity),
             scion_port: number("ab_scion").and_then(|port| u16::try_from(port).ok()),
+            addresses: dict.get("ab_addr").and_then(|list| list.as_bytes()).map(addresses::parse),
         })
     }
 }
@@ -292,12 +300,13 @@ mod tests {
             your_ip: Option<IpAddr>, ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>,
             sizes: [Option<u32>; 2], upload_only: Option<bool>,
             block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX), identity: Option<[u8; 32]>, scion_port: Option<u16>,
+            address_bytes: Option<Vec<u8>>,
         ) {
             let [metadata_size, complete_ago_secs] = sizes.map(|size| size.map(u64::from));
             let handshake = ExtensionHandshake {
                 ids: ExtensionIds { ids }, client, listen_port, request_queue_len, your_ip, ipv4, ipv6,
                 metadata_size, upload_only, complete_ago_secs, block_len_max, identity: identity.map(PeerIdentity),
-                scion_port,
+                scion_port, addresses: address_bytes.as_deref().map(addresses::parse),
             };
             prop_assert_eq!(ExtensionHandshake::parse(&handshake.encode()), Ok(handshake));
         }

@@ -20,6 +20,7 @@
 //! assert_eq!(theirs.request_queue_len, Some(500));
 //! ```
 
+mod addresses;
 mod handshake;
 mod identity;
 mod metadata_fetch;
@@ -27,6 +28,7 @@ mod paths;
 mod pex;
 mod ut_metadata;
 
+pub use addresses::{ADDRESSES_MAX, is_for};
 pub use handshake::{Extension, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID};
 pub use identity::PeerIdentity;
 pub use metadata_fetch::{
@@ -151,7 +153,8 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 28] = [
+    const KEYS: [&str; 29] = [
+        "ab_addr",
         "ab_id",
         "grants",
         "used",

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anabranch_content::bitfield::Bitfield;
 use anabranch_paths::{Endpoint, PathId, ScionAddr};
 
+use super::addresses::AddressTalk;
 use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
 use crate::PeerKey;
 use crate::choker::SNUBBED_AFTER;
@@ -137,6 +138,8 @@ pub(super) struct Conn {
     pub listen_port: Option<u16>,
     /// What the peer said as `ab_scion`: it understands SCION addresses, and listens there unless it is 0.
     pub scion_port: Option<u16>,
+    /// What is said of addresses; nothing with peers of another kind.
+    pub addresses: Option<Box<AddressTalk>>,
     /// Numbers under which the peer takes extended messages (BEP 10).
     pub extensions: ExtensionIds,
     pub pex: PexState,
@@ -210,6 +213,7 @@ impl Conn {
             client: None,
             listen_port: None,
             scion_port: None,
+            addresses: None,
             extensions: ExtensionIds::default(),
             pex: PexState::default(),
             pex_next: now,

@@ -68,13 +68,20 @@ pub enum PathEvent {
         /// Who.
         peer: PeerKey,
     },
+    /// It listens at other addresses than before: see `peer_addresses`.
+    Addresses {
+        /// Who.
+        peer: PeerKey,
+    },
 }
 
 impl PathEvent {
     /// Who said it.
     pub fn peer(&self) -> PeerKey {
         match self {
-            Self::Wished { peer, .. } | Self::Granted { peer } | Self::InUse { peer } => *peer,
+            Self::Wished { peer, .. } | Self::Granted { peer } | Self::InUse { peer } | Self::Addresses { peer } => {
+                *peer
+            }
         }
     }
 

@@ -138,6 +138,7 @@ impl Torrent {
         if let Some(identity) = handshake.identity {
             self.on_identity(id, identity, now);
         }
+        self.talk_of_addresses(id, handshake, now);
         self.talk_of_paths(id, now);
         self.fill_requests(id, now);
         self.close_if_useless(id);

@@ -19,6 +19,7 @@
 //! | `peers.rs` | address-level peers: credit and bans |
 //! | `fault.rs` | what a peer can do wrong, and what it costs it |
 //! | `wishes.rs` | which paths are wanted, granted and used |
+//! | `addresses.rs` | where else peers listen, and we |
 //! | `look.rs` | totals and lists |
 //!
 //! # What the driver does
@@ -54,6 +55,7 @@
 //! assert!(torrent.next_deadline().is_some());
 //! ```
 
+mod addresses;
 mod config;
 mod conn;
 mod content;
@@ -351,6 +353,7 @@ impl Torrent {
             self.check_path(id, now);
             self.check_requests(id, now);
             self.talk_of_paths(id, now);
+            self.tell_addresses(id, now);
         }
         self.exchange_peers(now);
         self.fetch_metadata(now);

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::addresses::OwnAddresses;
 use super::config::PATH_EVENTS_MAX;
 use super::{ConnId, PathEvent, Torrent};
 use crate::PeerKey;
@@ -19,6 +20,7 @@ pub(super) struct Wishes {
     /// What we want of uploaders.
     ours: Option<Wish>,
     in_use: Vec<InterfaceSequence>,
+    pub(super) own_addresses: OwnAddresses,
     pub(super) events: VecDeque<PathEvent>,
 }
 
@@ -66,6 +68,11 @@ impl Torrent {
         self.wishes.events.pop_front()
     }
 
+    /// Whether there is any.
+    pub fn has_path_events(&self) -> bool {
+        !self.wishes.events.is_empty()
+    }
+
     /// The connection that paths are talked of with `peer` over.
     fn path_speaker(&self, peer: PeerKey) -> Option<ConnId> {
         let speaks = |id: &ConnId| {
@@ -111,7 +118,7 @@ impl Torrent {
     }
 
     /// Only the latest of a kind and peer matters.
-    fn push_path_event(&mut self, event: PathEvent) {
+    pub(super) fn push_path_event(&mut self, event: PathEvent) {
         self.wishes.events.retain(|other| !other.replaced_by(&event));
         if self.wishes.events.len() >= PATH_EVENTS_MAX {
             self.wishes.events.pop_front();

@@ -15,9 +15,11 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `choose` | who chooses for whom, selection, grants, which connections to open |
+//! | `ip` | paths over plain IP: our interfaces, their addresses |
 //! | `steer` | the task: news, lookups, measuring, telling |
 
 mod choose;
+mod ip;
 mod steer;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -37,6 +39,8 @@ use tokio::sync::Notify;
 use crate::events::EventKind;
 use crate::torrent::{ConnHandle, State};
 
+use ip::IpDesk;
+pub use ip::WaysOut;
 pub use steer::steer;
 
 /// How long the uploader has for dialling what it granted before we do.
@@ -53,13 +57,15 @@ pub struct PathsConfig {
     pub connections: usize,
     /// How to choose; `None`: as the peers wish, or [`Selector::Disjoint`] where they differ.
     pub selector: Option<Selector>,
+    /// Network interfaces that connections over plain IP may leave by; empty: all.
+    pub interfaces: Vec<String>,
 }
 
 impl Default for PathsConfig {
     /// One path a peer, and as many as a downloader wishes.
     fn default() -> Self {
         let granted = anabranch_bittorrent::torrent::PATHS_PER_PEER_MAX;
-        Self { wished: 1, granted, connections: 64, selector: None }
+        Self { wished: 1, granted, connections: 64, selector: None, interfaces: Vec::new() }
     }
 }
 
@@ -119,6 +125,8 @@ pub struct PathProgress {
     pub rtt: Option<Duration>,
     /// Packets lost so far.
     pub lost_packets: u64,
+    /// Whether there may be other paths to the same peer.
+    pub is_one_of_many: bool,
 }
 
 /// A connection's path, and what was seen of it.
@@ -140,6 +148,8 @@ pub struct Way {
     /// Since when it does not work, and what had been received by then.
     down: Option<(Instant, u64)>,
     told: Option<PathCondition>,
+    /// Over plain IP: there are other ways to its peer.
+    has_alternatives: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -159,7 +169,18 @@ impl Way {
         handshake: Option<Duration>,
         handle: Rc<ConnHandle>,
     ) -> Self {
-        Self { address, path, route, handshake, handle, seen: Seen::default(), moved: None, down: None, told: None }
+        Self {
+            address,
+            path,
+            route,
+            handshake,
+            handle,
+            seen: Seen::default(),
+            moved: None,
+            down: None,
+            told: None,
+            has_alternatives: false,
+        }
     }
 
     /// Bytes that came over it, whatever they were.
@@ -174,7 +195,7 @@ impl Way {
 
     /// Whether there may be more than one path of its kind.
     fn is_one_of_many(&self) -> bool {
-        self.path.as_scion().is_some_and(|path| !path.interfaces.is_empty())
+        self.has_alternatives || self.path.as_scion().is_some_and(|path| !path.interfaces.is_empty())
     }
 }
 
@@ -211,6 +232,8 @@ pub struct Desk {
     decisions: BTreeMap<PeerKey, Decision>,
     /// What peers granted us, and since when.
     granted: HashMap<(PeerKey, PathId), Instant>,
+    /// Paths over which an uploader dialled us since it said what it grants: it will say so of these.
+    implied: HashSet<(PeerKey, PathId)>,
     attempts: HashMap<(PeerKey, PathId), Attempt>,
     /// Paths that failed while they were of use: tried again.
     lost: HashSet<(PeerKey, PathId)>,
@@ -223,6 +246,8 @@ pub struct Desk {
     wished: bool,
     /// Failed attempts to reach an address at all.
     failures: HashMap<Endpoint, usize>,
+    /// The paths over plain IP.
+    ip: IpDesk,
 }
 
 impl Desk {
@@ -245,9 +270,12 @@ impl Desk {
         }
     }
 
-    /// Whether there is anything to choose among or to watch.
-    fn is_idle(&self) -> bool {
-        !self.ways.values().any(Way::is_one_of_many) && self.lost.is_empty()
+    /// How long until connections have to be looked at again, while there is anything to choose among or to watch.
+    fn pause(&self, now: Instant) -> Option<Duration> {
+        let over_ip = self.ip.pause(self.ways.values(), now);
+        let is_busy = self.ways.values().any(Way::is_one_of_many) || !self.lost.is_empty();
+        let busy = is_busy.then_some(steer::LOOK_EVERY);
+        busy.into_iter().chain(over_ip).min()
     }
 
     /// The choice is to be made anew, and why.
@@ -260,6 +288,7 @@ impl Desk {
     fn forget(&mut self, peer: PeerKey) {
         self.decisions.remove(&peer);
         self.granted.retain(|(of, _), _| *of != peer);
+        self.implied.retain(|(of, _)| *of != peer);
         self.attempts.retain(|(of, _), attempt| *of != peer || attempt.is_under_way);
         self.lost.retain(|(of, _)| *of != peer);
     }
@@ -280,15 +309,23 @@ impl State {
         {
             self.desk.reconsider(format!("{} works again", way.path));
         }
+        if let Some(peer) = peer.filter(|_| way.handshake.is_none()) {
+            self.desk.implied.insert((peer, path));
+        }
         if way.is_one_of_many() {
             self.desk.reconsider("a peer connected");
         }
+        self.desk.ip.joined(&way, Instant::now());
+        self.desk.wake.notify_one();
         self.desk.ways.insert(id, way);
     }
 
-    /// A connection is gone. Call while the core still knows it.
-    pub fn path_left(&mut self, id: ConnId, reason: &str) {
+    /// A connection is gone; `by_peer`: the peer closed it. Call while the core still knows it.
+    pub fn path_left(&mut self, id: ConnId, by_peer: bool, reason: &str) {
         let Some(way) = self.desk.ways.remove(&id) else { return };
+        if let Some(peer) = self.core.peer_of(id).filter(|_| way.down.is_none()) {
+            self.desk.ip.left(peer, &way, Instant::now());
+        }
         if !way.is_one_of_many() {
             return;
         }
@@ -302,7 +339,7 @@ impl State {
         let (key, chosen) = ((peer, way.path.id()), self.desk.decisions.get(&peer));
         let was_of_use =
             self.desk.granted.contains_key(&key) || chosen.is_some_and(|decision| decision.chosen.contains(&key.1));
-        if was_of_use && self.desk.reaches(way.address) {
+        if was_of_use && !by_peer && self.desk.reaches(way.address) {
             self.desk.lost.insert(key);
         }
         self.desk.reconsider(format!("the connection over {} ended: {reason}", way.path));
@@ -351,6 +388,7 @@ impl State {
                 uploaded_bytes: peer.uploaded_bytes,
                 rtt: stats.map(|stats| stats.rtt),
                 lost_packets: stats.map_or(0, |stats| stats.lost_packets),
+                is_one_of_many: way.is_one_of_many(),
             })
         };
         self.core.peer_stats(now).into_iter().filter_map(line).collect()

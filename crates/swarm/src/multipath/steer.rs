@@ -12,13 +12,14 @@ use anabranch_scion::socket::{ScmpEvent, ScmpKind};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::choose::Dial;
+use super::ip::{self, IpDial};
 use super::{Found, Seen, Way};
 use crate::dial;
 use crate::scion::{DOUBT, is_down};
 use crate::torrent::{State, TorrentRef};
 
 /// How often connections are looked at, while there are paths to choose among.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often paths are looked up anew; the lookup itself keeps them fresh and answers from memory.
 const FOUND_FOR: Duration = Duration::from_secs(2);
 /// How long one lookup may take before the choice is made without it.
@@ -34,20 +35,25 @@ pub async fn steer(torrent: TorrentRef) {
         let torrent = torrent.borrow();
         (Rc::clone(&torrent.desk.wake), torrent.session())
     };
-    let Some(net) = session.scion.clone() else { return };
-    let mut news = net.news();
+    let mut news = session.scion.as_ref().map(|net| net.news());
     loop {
-        let idle = torrent.borrow().desk.is_idle();
+        let pause = torrent.borrow().desk.pause(Instant::now());
         let pause = async {
-            match idle {
-                true => std::future::pending().await,
-                false => tokio::time::sleep(LOOK_EVERY).await,
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        let next = async {
+            match &mut news {
+                Some(news) => news.recv().await,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = wake.notified() => {}
             () = pause => {}
-            event = news.recv() => match event {
+            event = next => match event {
                 Ok(event) => torrent.borrow_mut().hear(&event, Instant::now()),
                 // What was missed shows in silence.
                 Err(RecvError::Lagged(_)) => {}
@@ -58,9 +64,12 @@ pub async fn steer(torrent: TorrentRef) {
             return;
         }
         look_up(&torrent).await;
-        let dials = torrent.borrow_mut().look_after_paths(Instant::now());
+        let (dials, ip_dials) = torrent.borrow_mut().look_after_paths(Instant::now());
         for dial in dials {
             tokio::task::spawn_local(open(torrent.clone(), dial));
+        }
+        for dial in ip_dials {
+            tokio::task::spawn_local(ip::open(torrent.clone(), dial));
         }
     }
 }
@@ -83,8 +92,11 @@ async fn look_up(torrent: &TorrentRef) {
         let torrent = torrent.borrow();
         let Some(net) = torrent.session().scion.clone() else { return };
         let views = torrent.core.peer_views();
-        let due: Vec<ScionAddr> =
-            torrent.addresses_of_interest(&views).into_iter().filter(|address| torrent.is_lookup_due(*address)).collect();
+        let due: Vec<ScionAddr> = torrent
+            .addresses_of_interest(&views)
+            .into_iter()
+            .filter(|address| torrent.is_lookup_due(*address))
+            .collect();
         (net, due)
     };
     for address in due {
@@ -129,7 +141,7 @@ impl State {
     }
 
     /// One look at all connections; answers which further ones to open.
-    fn look_after_paths(&mut self, now: Instant) -> Vec<Dial> {
+    fn look_after_paths(&mut self, now: Instant) -> (Vec<Dial>, Vec<IpDial>) {
         while let Some(event) = self.core.poll_path_event() {
             if let PathEvent::Wished { wish, .. } = event {
                 self.desk.reconsider(if wish.is_some() { "a peer wishes for paths" } else { "a peer has enough" });
@@ -138,10 +150,11 @@ impl State {
         self.doubt(now);
         self.measure(now);
         let views = self.core.peer_views();
+        let ip_dials = self.choose_ip(&views, now);
         let dials = self.choose(&views, now);
         self.tell_what_is_in_use(now);
         self.pump(now);
-        dials
+        (dials, ip_dials)
     }
 
     /// Whether what is said to be down really is: the message itself proves nothing.
@@ -175,8 +188,7 @@ impl State {
             let Some(stats) = way.handle.stats() else { continue };
             let sent_packets = stats.sent_bytes / if stats.mtu_bytes > 0 { stats.mtu_bytes } else { PACKET_BYTES };
             let rtt_min = way.seen.rtt_min.map_or(stats.rtt, |least| least.min(stats.rtt));
-            let seen =
-                Seen { payload_bytes, sent_packets, lost_packets: stats.lost_packets, rtt_min: Some(rtt_min) };
+            let seen = Seen { payload_bytes, sent_packets, lost_packets: stats.lost_packets, rtt_min: Some(rtt_min) };
             let before = std::mem::replace(&mut way.seen, seen);
             board.add(way.path.id(), &Candidate::new(0, &way.path).resources);
             let sample = Sample {

@@ -105,9 +105,27 @@ impl Libtorrent {
     /// # Errors
     /// When it is missing or does not come up.
     pub fn seed(torrent: &Path, data: &Path, inside: Option<&Namespace>, listen: &str) -> Result<Self> {
+        Self::seed_with(torrent, data, inside, listen, &[])
+    }
+
+    /// As [`Self::seed`], and takes several connections of one peer, each from another address of it.
+    ///
+    /// # Errors
+    /// When it is missing or does not come up.
+    pub fn seed_to_many_paths(torrent: &Path, data: &Path, inside: Option<&Namespace>, listen: &str) -> Result<Self> {
+        Self::seed_with(torrent, data, inside, listen, &["--set", "allow_multiple_connections_per_pid=1"])
+    }
+
+    fn seed_with(
+        torrent: &Path,
+        data: &Path,
+        inside: Option<&Namespace>,
+        listen: &str,
+        extra: &[&str],
+    ) -> Result<Self> {
         let mut command = command(inside)?;
         command.arg("seed").arg(torrent).arg("--data").arg(data).args(["--listen", listen, "--assume-complete"]);
-        let mut peer = Self::start("libtorrent seeder", &mut command)?;
+        let mut peer = Self::start("libtorrent seeder", command.args(extra))?;
         peer.process.wait_event("ready", START_LIMIT)?;
         Ok(peer)
     }

@@ -1,12 +1,15 @@
-//! A wire between two namespaces with a rate, a delay, loss and a queue, made in user space.
+//! A wire between two namespaces with a rate, a delay, loss and a queue, made in user space; or several ([`Bundle`]).
 //!
 //! The kernels this has to run on lack `netem`. Each end is a TUN device; one thread moves packets from either end to
 //! the other through a [`link::Link`] per direction. The devices carry `virtio_net_hdr` and accept TCP and UDP
 //! segmentation offload, so that a 64 KiB burst passes in one read and one write, checksums left undone: a gigabit
 //! costs a few percent of one core. With loss, offload is off, so that single packets get lost and not bursts.
 
+mod bundle;
 pub mod link;
 mod tun;
+
+pub use bundle::{Bundle, Family};
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -68,15 +71,66 @@ struct Shared {
     counts: [[AtomicU64; 4]; 2],
 }
 
+/// A wire: a device at each end and the thread that carries between them.
+struct Cable {
+    shared: Arc<Shared>,
+    wake: OwnedFd,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Cable {
+    /// Makes device `name` in both namespaces, without addresses, and starts to carry.
+    fn new(ends: [&Namespace; 2], name: &str, shape: Shape) -> Result<Self> {
+        let offload = shape.loss == 0.0;
+        let tuns = ends.iter().map(|namespace| namespace.enter(|| Tun::open(name, offload)));
+        let tuns: Vec<Tun> = tuns.collect::<Result<_>>()?;
+        // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake < 0 {
+            return Err(Error::last_os("eventfd"));
+        }
+        // SAFETY: as above.
+        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
+        let shared = Arc::new(Shared::default());
+        let thread = std::thread::spawn({
+            let shared = shared.clone();
+            let wake = wake.as_raw_fd();
+            move || carry(&tuns, shape, &shared, wake)
+        });
+        Ok(Self { shared, wake, thread: Some(thread) })
+    }
+
+    fn counts(&self) -> [Counts; 2] {
+        [0, 1].map(|way: usize| {
+            let [bytes, bursts, dropped, lost] =
+                [0, 1, 2, 3].map(|at: usize| self.shared.counts[way][at].load(Ordering::Relaxed));
+            Counts { bytes, bursts, dropped, lost }
+        })
+    }
+
+    fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        // SAFETY: eight readable bytes, a descriptor we own.
+        unsafe { libc::write(self.wake.as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
 /// Two namespaces and the wire between them.
 pub struct Wire {
     /// One end, [`Self::LEFT`].
     pub left: Namespace,
     /// The other, [`Self::RIGHT`].
     pub right: Namespace,
-    shared: Arc<Shared>,
-    wake: OwnedFd,
-    thread: Option<JoinHandle<Result<()>>>,
+    cable: Cable,
 }
 
 impl Wire {
@@ -93,51 +147,21 @@ impl Wire {
     /// When this process may not make namespaces or TUN devices.
     pub fn new(shape: Shape) -> Result<Self> {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
-        let offload = shape.loss == 0.0;
-        let mut ends = Vec::new();
+        let cable = Cable::new([&left, &right], "wire0", shape)?;
         for (namespace, address) in [(&left, Self::LEFT), (&right, Self::RIGHT)] {
-            ends.push(namespace.enter(|| Tun::open("wire0", offload))?);
             namespace.device_up("wire0", address, Self::NETWORK, shape.mtu)?;
         }
-        // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
-        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if wake < 0 {
-            return Err(Error::last_os("eventfd"));
-        }
-        // SAFETY: as above.
-        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
-        let shared = Arc::new(Shared::default());
-        let thread = std::thread::spawn({
-            let shared = shared.clone();
-            let wake = wake.as_raw_fd();
-            move || carry(&ends, shape, &shared, wake)
-        });
-        Ok(Self { left, right, shared, wake, thread: Some(thread) })
+        Ok(Self { left, right, cable })
     }
 
     /// What passed so far, left to right and right to left.
     pub fn counts(&self) -> [Counts; 2] {
-        [0, 1].map(|way: usize| {
-            let [bytes, bursts, dropped, lost] =
-                [0, 1, 2, 3].map(|at: usize| self.shared.counts[way][at].load(Ordering::Relaxed));
-            Counts { bytes, bursts, dropped, lost }
-        })
+        self.cable.counts()
     }
 
     /// Whether it still carries (it stops only when a device fails).
     pub fn is_alive(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        // SAFETY: eight readable bytes, a descriptor we own.
-        unsafe { libc::write(self.wake.as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
+        self.cable.is_alive()
     }
 }
 

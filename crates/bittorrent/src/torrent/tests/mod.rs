@@ -1,6 +1,7 @@
 //! Several torrents joined by virtual links in virtual time ([`sim`]), and one torrent with peers of the test's own making
 //! ([`lone`]). Every behaviour has its file.
 
+mod addresses;
 mod blame;
 mod exchange;
 mod hashes;

@@ -2,12 +2,14 @@
 
 mod disk;
 mod many;
+mod multihome;
 mod paths;
 mod quic;
 mod router;
 mod transfer;
 
 use anabranch_testbed::Result;
+use anabranch_testbed::wire::Family;
 
 use crate::report::Sample;
 use crate::stage::Stage;
@@ -88,8 +90,11 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
     use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
+    use multihome::From;
     use router::Passed;
     use transfer::Client::{Libtorrent, Ours, Rqbit};
+    const V4: From = From::Ours(Family::V4);
+    const V6: From = From::Ours(Family::V6);
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, more: &[], contenders };
     let mut specs = vec![
         spec(
@@ -136,6 +141,19 @@ pub fn all() -> Vec<Spec> {
                 contender("libtorrent", |stage| transfer::over_wire(stage, Libtorrent)),
                 contender("rqbit", |stage| transfer::over_wire(stage, Rqbit)),
                 contender("ours", |stage| transfer::over_wire(stage, Ours)),
+            ],
+        ),
+        spec(
+            "multihome",
+            "two hosts joined by two links, 10 ms round trip: payload rate over both, started together",
+            MegabitsPerSecond,
+            Some("% of the links one by one"),
+            vec![
+                contender("100 + 50 Mbit/s", |stage| multihome::both(stage, [100, 50], V4)),
+                contender("50 + 50", |stage| multihome::both(stage, [50, 50], V4)),
+                contender("100 + 50, IPv6", |stage| multihome::both(stage, [100, 50], V6)),
+                contender("100 + 50, libtorrent", |stage| multihome::both(stage, [100, 50], From::LibtorrentTwice)),
+                contender("the same, one address", |stage| multihome::both(stage, [100, 50], From::LibtorrentOnce)),
             ],
         ),
         spec(

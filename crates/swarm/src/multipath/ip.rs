@@ -1,0 +1,412 @@
+//! Paths over plain IP: every usable interface of ours with every address of a peer, so that uplinks add up.
+//!
+//! Who fetches dials: any BitTorrent client takes connections. One that takes a single connection from a peer closes what is
+//! one too many; it is left with one then. A peer of our kind tells its further addresses (`ab_addr`), as we tell ours, and is known
+//! as one peer over all of them; others are one peer for each address that they were met at.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::PeerKey;
+use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PeerView};
+use anabranch_paths::select::{Budget, Candidate, Choice, Selector};
+use anabranch_paths::{Endpoint, PathId};
+use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate};
+
+use super::{Attempt, PathCondition, PathVerdict, Way};
+use crate::dial;
+use crate::events::EventKind;
+use crate::torrent::{State, TorrentRef};
+
+/// How often a choice is made anew that nothing asks for but what was measured since.
+const REMEASURED_EVERY: Duration = Duration::from_secs(5);
+/// The same for races.
+const RACED_EVERY: Duration = Duration::from_secs(1);
+/// How long a path has for opening: two lost SYNs, and then some.
+const OPENING_MAX: Duration = Duration::from_secs(4);
+/// Wait after an attempt that failed, and how many attempts wait no longer; after them ...
+const RETRY: Duration = Duration::from_secs(1);
+const RETRIES_SOON: u32 = 30;
+/// ... so long.
+const RETRY_LATER: Duration = Duration::from_secs(10);
+/// A connection that ends so soon after another one opened was one too many for the peer.
+const TOO_MANY_WITHIN: Duration = Duration::from_secs(5);
+/// So many of those, and the peer keeps the one connection it has.
+const TOO_MANY_MAX: u32 = 2;
+/// After a connection opened, the peer soon says what it has and where else it listens: so long it is looked often, ...
+const EARLY: Duration = Duration::from_secs(2);
+/// ... this often.
+const EARLY_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The ways out of this machine, for all contents.
+pub struct WaysOut {
+    interfaces: RefCell<Interfaces>,
+    looked_at: Cell<Instant>,
+    /// Counts the changes.
+    version: Cell<u64>,
+}
+
+impl WaysOut {
+    /// The interfaces of these names; all where there are none.
+    pub fn open(names: &[String]) -> Result<Self, InterfaceError> {
+        let interfaces = RefCell::new(Interfaces::new(names)?);
+        Ok(Self { interfaces, looked_at: Cell::new(Instant::now()), version: Cell::new(0) })
+    }
+
+    /// Looks whether interfaces came or went, where that is due; answers the number of changes so far.
+    fn look(&self, now: Instant) -> u64 {
+        if now.saturating_duration_since(self.looked_at.get()) >= INTERFACES_EVERY {
+            self.looked_at.set(now);
+            // What the system does not tell stays as it was, and is asked for again.
+            if self.interfaces.borrow_mut().refresh().unwrap_or(false) {
+                self.version.set(self.version.get() + 1);
+            }
+        }
+        self.version.get()
+    }
+
+    /// How to reach `remote` at the first attempt, or after so many that failed: as the system's routes go, unless the user
+    /// named interfaces, then by one after the other.
+    pub fn via(&self, remote: SocketAddr, failures: usize) -> Result<Option<IpCandidate>, String> {
+        let interfaces = self.interfaces.borrow();
+        let is_free = !interfaces.is_restricted();
+        if is_free && failures == 0 {
+            return Ok(None);
+        }
+        let mut all = interfaces.candidates(&[remote]);
+        let turns = all.len() + usize::from(is_free);
+        let Some(turn) = failures.checked_rem(turns) else {
+            return Err("none of the interfaces that may be used leads there: see --interface".to_owned());
+        };
+        Ok(match is_free {
+            true if turn == 0 => None,
+            true => Some(all.swap_remove(turn - 1)),
+            false => Some(all.swap_remove(turn)),
+        })
+    }
+}
+
+/// What is known and decided of a content's paths over IP. Bounded by the core's connections and by
+/// [`CANDIDATES_MAX`](anabranch_transport::CANDIDATES_MAX).
+#[derive(Default)]
+pub struct IpDesk {
+    /// The state of the interfaces that this is made of.
+    version: Option<u64>,
+    peers: BTreeMap<PeerKey, IpPeer>,
+    joined_at: Option<Instant>,
+    chosen_at: Option<Instant>,
+    chosen_of: u64,
+    why: Option<String>,
+}
+
+/// One peer.
+#[derive(Default)]
+struct IpPeer {
+    remotes: Vec<SocketAddr>,
+    candidates: Vec<IpCandidate>,
+    /// Best first.
+    chosen: Vec<PathId>,
+    /// What was told last.
+    choices: Vec<(PathId, Choice)>,
+    attempts: HashMap<PathId, Attempt>,
+    opened_at: Option<Instant>,
+    too_many: u32,
+}
+
+/// A connection to open.
+pub struct IpDial {
+    peer: PeerKey,
+    candidate: IpCandidate,
+}
+
+impl IpDesk {
+    /// The paths to `peer` that were chosen.
+    pub fn chosen(&self, peer: PeerKey) -> &[PathId] {
+        self.peers.get(&peer).map_or(&[], |peer| &peer.chosen)
+    }
+
+    /// How long until it has to be looked again, where there is anything to look at.
+    pub fn pause<'a>(&self, mut ways: impl Iterator<Item = &'a Way>, now: Instant) -> Option<Duration> {
+        let early = self.joined_at.is_some_and(|at| now.saturating_duration_since(at) < EARLY);
+        ways.any(leaves_by_ip).then_some(if early { EARLY_LOOK_EVERY } else { INTERFACES_EVERY })
+    }
+
+    /// A connection opened.
+    pub fn joined(&mut self, way: &Way, now: Instant) {
+        if leaves_by_ip(way) {
+            self.joined_at = Some(now);
+        }
+    }
+
+    /// A connection of `peer` ended, not by us.
+    pub fn left(&mut self, peer: PeerKey, way: &Way, now: Instant) {
+        let Some(entry) = self.peers.get_mut(&peer).filter(|_| way.path.as_scion().is_none()) else { return };
+        if entry.opened_at.is_some_and(|at| now.saturating_duration_since(at) < TOO_MANY_WITHIN) {
+            entry.opened_at = None;
+            entry.too_many += 1;
+        }
+        self.reconsider("a connection ended");
+    }
+
+    fn reconsider(&mut self, why: &str) {
+        self.why.get_or_insert_with(|| why.to_owned());
+        self.chosen_at = None;
+    }
+}
+
+impl State {
+    /// Finds, chooses and opens; answers which connections are to be opened.
+    pub(super) fn choose_ip(&mut self, views: &[PeerView], now: Instant) -> Vec<IpDial> {
+        let session = self.session();
+        let Some(ways_out) = &session.ways_out else { return Vec::new() };
+        let version = ways_out.look(now);
+        if self.desk.ip.version.replace(version) != Some(version) {
+            self.interfaces_changed(&ways_out.interfaces.borrow(), now);
+        }
+        let alive: BTreeSet<PeerKey> = views.iter().map(|view| view.peer).collect();
+        self.desk.ip.peers.retain(|peer, _| alive.contains(peer));
+        for view in views {
+            self.find_ip(view, &ways_out.interfaces.borrow());
+        }
+        let wished = session.config.paths.wished;
+        let fetches = !self.core.is_finished() && wished > 1;
+        let clients: Vec<&PeerView> = views
+            .iter()
+            .filter(|view| fetches && view.is_wanted && self.has_choice(view))
+            .filter(|view| self.desk.ip.peers[&view.peer].too_many < TOO_MANY_MAX)
+            .take(session.config.paths.connections)
+            .collect();
+        if self.is_ip_choice_due(&clients, now) {
+            self.decide_ip(&clients);
+        }
+        let mut dials = Vec::new();
+        for view in clients {
+            dials.extend(self.dials_to(view, now));
+        }
+        dials
+    }
+
+    fn interfaces_changed(&mut self, interfaces: &Interfaces, now: Instant) {
+        let session = self.session();
+        let scion = session.scion.as_ref().map(|net| net.endpoint.local());
+        let mut own: Vec<Endpoint> =
+            interfaces.reachable_at(&session.listening).into_iter().map(Endpoint::from).chain(scion).collect();
+        // A peer knows the only one.
+        if own.len() < 2 {
+            own.clear();
+        }
+        self.core.set_own_addresses(own, now);
+        for peer in self.desk.ip.peers.values_mut() {
+            peer.remotes.clear();
+            peer.attempts.retain(|_, attempt| attempt.is_under_way);
+        }
+        let gone = |way: &Way| leaves_by_ip(way) && !interfaces.has(way.path.local());
+        let gone: Vec<_> = self.desk.ways.iter().filter(|(_, way)| gone(way)).map(|(id, _)| *id).collect();
+        for id in gone {
+            self.set_path_down(id, Some("its interface is gone"), now);
+        }
+        self.desk.ip.reconsider("interfaces came or went");
+    }
+
+    /// Pairs our addresses with a peer's, where either are others than before.
+    fn find_ip(&mut self, view: &PeerView, interfaces: &Interfaces) {
+        let session = self.session();
+        let own = interfaces.reachable_at(&session.listening);
+        let told = self.core.peer_addresses(view.peer);
+        let mut remotes: Vec<SocketAddr> = Vec::new();
+        for remote in view.listens.iter().chain(&told).filter_map(Endpoint::as_ip) {
+            if !remotes.contains(&remote) && !own.contains(&remote) {
+                remotes.push(remote);
+            }
+        }
+        let peer = self.desk.ip.peers.entry(view.peer).or_default();
+        if peer.remotes != remotes {
+            peer.candidates = interfaces.candidates(&remotes);
+            peer.remotes = remotes;
+            let known: BTreeSet<PathId> = peer.candidates.iter().map(|candidate| candidate.path.id()).collect();
+            peer.chosen.retain(|path| known.contains(path));
+        }
+        if self.has_choice(view) {
+            for id in &view.conns {
+                if let Some(way) = self.desk.ways.get_mut(id) {
+                    way.has_alternatives = true;
+                }
+            }
+        }
+    }
+
+    /// Whether there is more than one way to a peer, that through SCION among them.
+    fn has_choice(&self, view: &PeerView) -> bool {
+        let candidates = self.desk.ip.peers.get(&view.peer).map_or(0, |peer| peer.candidates.len());
+        candidates + self.scion_ways(view) > 1 && candidates > 0
+    }
+
+    fn scion_ways(&self, view: &PeerView) -> usize {
+        let ways = view.conns.iter().filter_map(|id| self.desk.ways.get(id));
+        ways.filter(|way| way.path.as_scion().is_some()).count()
+    }
+
+    fn is_ip_choice_due(&mut self, clients: &[&PeerView], now: Instant) -> bool {
+        let mut hash = DefaultHasher::new();
+        for client in clients {
+            let peer = &self.desk.ip.peers[&client.peer];
+            client.peer.hash(&mut hash);
+            for candidate in &peer.candidates {
+                (candidate.path.id(), peer.fails(candidate.path.id())).hash(&mut hash);
+            }
+        }
+        let of = hash.finish();
+        let every = match self.ip_selector() {
+            Selector::BandwidthRace | Selector::HandshakeRace => RACED_EVERY,
+            _ => REMEASURED_EVERY,
+        };
+        let desk = &mut self.desk.ip;
+        let is_due = of != desk.chosen_of || desk.chosen_at.is_none_or(|at| now.saturating_duration_since(at) >= every);
+        if is_due {
+            (desk.chosen_of, desk.chosen_at) = (of, Some(now));
+        }
+        is_due
+    }
+
+    fn ip_selector(&self) -> Selector {
+        self.session().config.paths.selector.unwrap_or_default()
+    }
+
+    fn decide_ip(&mut self, clients: &[&PeerView]) {
+        let session = self.session();
+        let selector = self.ip_selector();
+        let mut board = session.board.borrow_mut();
+        let mut owners = Vec::new();
+        let mut candidates = Vec::new();
+        for client in clients {
+            let peer = &self.desk.ip.peers[&client.peer];
+            for (place, found) in peer.candidates.iter().enumerate() {
+                let id = found.path.id();
+                let mut candidate = Candidate::new(client.peer.0.into(), &found.path);
+                candidate.place = place;
+                candidate.handshake = self.desk.handshakes.get(&id).copied();
+                board.add(id, &candidate.resources);
+                board.set_down(id, peer.fails(id));
+                candidates.push(candidate);
+                owners.push(client.peer);
+            }
+        }
+        let wished = session.config.paths.wished.min(PATHS_PER_PEER_MAX);
+        let budget = Budget { connections: session.config.paths.connections, per_peer: wished };
+        let selection = selector.select(&candidates, &board, budget);
+        drop(board);
+        let why = self.desk.ip.why.take().unwrap_or_else(|| "measured anew".to_owned());
+        for client in clients {
+            let left = wished.saturating_sub(self.scion_ways(client));
+            let Some(peer) = self.desk.ip.peers.get_mut(&client.peer) else { continue };
+            let own = owners.iter().zip(&selection.verdicts).filter(|(owner, _)| **owner == client.peer);
+            let verdicts: Vec<PathVerdict> = own
+                .zip(&peer.candidates)
+                .map(|((_, verdict), candidate)| PathVerdict {
+                    path: candidate.path.clone(),
+                    choice: verdict.choice,
+                    reason: format!("{}, by {}", verdict.reason, candidate.via.interface),
+                })
+                .collect();
+            let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen);
+            peer.chosen = chosen.map(|verdict| verdict.path.id()).take(left).collect();
+            let choices = verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect();
+            if std::mem::replace(&mut peer.choices, choices)
+                != verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect::<Vec<_>>()
+                && let Some(first) = peer.candidates.first()
+            {
+                let address = view_address(client).unwrap_or(first.remote.into());
+                let why = why.clone();
+                self.tell(EventKind::PathsChosen { peer: address, selector: Some(selector), why, verdicts });
+            }
+        }
+    }
+
+    /// Opens what was chosen and is not open.
+    fn dials_to(&mut self, view: &PeerView, now: Instant) -> Vec<IpDial> {
+        let open = view.conns.iter().filter_map(|id| Some(self.desk.ways.get(id)?.path.id()));
+        let open: BTreeSet<PathId> = open.collect();
+        // For a race, what was never tried runs too.
+        let races = self.ip_selector() == Selector::HandshakeRace;
+        let Some(peer) = self.desk.ip.peers.get_mut(&view.peer) else { return Vec::new() };
+        let under_way = peer.attempts.values().filter(|attempt| attempt.is_under_way).count();
+        let mut room = PATHS_PER_PEER_MAX.saturating_sub(view.conns.len() + under_way);
+        let mut dials = Vec::new();
+        for candidate in &peer.candidates {
+            let id = candidate.path.id();
+            // What failed is tried again, whether it is chosen at present or not: it cannot be while it fails.
+            let is_wanted = peer.chosen.contains(&id)
+                || peer.attempts.get(&id).is_some_and(|attempt| attempt.failures > 0)
+                || races && !self.desk.handshakes.contains_key(&id);
+            let attempt = peer.attempts.entry(id).or_default();
+            let waits = attempt.is_under_way || attempt.not_before.is_some_and(|at| now < at);
+            if !is_wanted || waits || room == 0 || open.contains(&id) {
+                continue;
+            }
+            attempt.is_under_way = true;
+            room -= 1;
+            dials.push(IpDial { peer: view.peer, candidate: candidate.clone() });
+        }
+        dials
+    }
+
+    fn ip_opened(&mut self, dial: &IpDial, now: Instant) {
+        if let Some(peer) = self.desk.ip.peers.get_mut(&dial.peer) {
+            peer.opened_at = Some(now);
+            if let Some(attempt) = peer.attempts.get_mut(&dial.candidate.path.id()) {
+                attempt.failures = 0;
+            }
+        }
+    }
+
+    /// An attempt ended: with an error, or with a connection that is over by now.
+    fn ip_dialled(&mut self, dial: &IpDial, error: Option<String>, now: Instant) {
+        let Some(peer) = self.desk.ip.peers.get_mut(&dial.peer) else { return };
+        let attempt = peer.attempts.entry(dial.candidate.path.id()).or_default();
+        attempt.is_under_way = false;
+        match error {
+            None => *attempt = Attempt { not_before: Some(now + RETRY), ..Attempt::default() },
+            Some(reason) => {
+                attempt.failures += 1;
+                attempt.not_before = Some(now + if attempt.failures <= RETRIES_SOON { RETRY } else { RETRY_LATER });
+                if attempt.failures == 1 {
+                    let (peer, path) = (dial.candidate.remote.into(), dial.candidate.path.clone());
+                    self.tell(EventKind::PathChanged { peer, path, condition: PathCondition::Down, reason });
+                    self.desk.ip.reconsider("a path could not be opened");
+                }
+            }
+        }
+        self.desk.wake.notify_one();
+    }
+}
+
+impl IpPeer {
+    fn fails(&self, path: PathId) -> bool {
+        self.attempts.get(&path).is_some_and(|attempt| attempt.failures > 0)
+    }
+}
+
+/// Opens a path and serves its connection to the end.
+pub(super) async fn open(torrent: TorrentRef, dial: IpDial) {
+    let (remote, via) = (dial.candidate.remote, &dial.candidate.via);
+    let reached = match dial::over_ip(&torrent, remote, Some(via), OPENING_MAX).await {
+        Ok(reached) => reached,
+        Err(error) => return torrent.borrow_mut().ip_dialled(&dial, Some(error.to_string()), Instant::now()),
+    };
+    torrent.borrow_mut().ip_opened(&dial, Instant::now());
+    dial::serve(&torrent, reached).await;
+    torrent.borrow_mut().ip_dialled(&dial, None, Instant::now());
+}
+
+/// Whether a connection leaves this machine, over plain IP.
+fn leaves_by_ip(way: &Way) -> bool {
+    way.path.as_scion().is_none() && !way.path.remote().is_loopback()
+}
+
+/// Where the peer was met over IP.
+fn view_address(view: &PeerView) -> Option<Endpoint> {
+    view.listens.iter().copied().find(|address| address.as_ip().is_some())
+}

@@ -1,0 +1,171 @@
+//! Hosts with two uplinks: both are used, with our own kind and with libtorrent, over IPv4 and IPv6.
+//!
+//! What passed is counted on the wires.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anabranch_testbed::peers::anabranch::{self, Anabranch};
+use anabranch_testbed::peers::libtorrent::Libtorrent;
+use anabranch_testbed::process::Process;
+use anabranch_testbed::scene::{Content, Maker, Scene};
+use anabranch_testbed::wire::{Bundle, Family, Shape};
+use anabranch_testbed::{Result, net};
+
+const LIMIT: Duration = Duration::from_secs(180);
+const PORT: u16 = 7000;
+const MIB: u64 = 1 << 20;
+const LEN: u64 = 24 * MIB;
+
+fn must<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Two hosts, two wires of this rate between them, and a content at the left one. None where no network may be made.
+struct Hosts {
+    bundle: Bundle,
+    scene: Scene,
+    out: PathBuf,
+}
+
+impl Hosts {
+    fn new(rate_mbit: u64) -> Option<Self> {
+        if !net::available() {
+            eprintln!("left out: not root");
+            return None;
+        }
+        // A queue of 50 ms, as a sane provider has it.
+        let rate_bits = rate_mbit * 1_000_000;
+        let shape = Shape { queue_bytes: rate_bits / 8 / 20, ..Shape::new(rate_bits, Duration::from_millis(10)) };
+        let scene = must(Scene::new(Content::Bytes(LEN), "1", Maker::Ours, None));
+        let out = must(scene.folder("out"));
+        Some(Self { bundle: must(Bundle::new(&[shape, shape])), scene, out })
+    }
+
+    fn share(&self, listen: &str) -> Anabranch {
+        let listen = format!("{listen}:{PORT}");
+        let inside = Some(&self.bundle.left_end);
+        must(Anabranch::share(&self.scene.torrent, Some(&self.scene.data), &listen, inside, &[])).0
+    }
+
+    fn libtorrent(&self) -> Libtorrent {
+        let listen = format!("0.0.0.0:{PORT}");
+        let inside = Some(&self.bundle.left_end);
+        must(Libtorrent::seed_to_many_paths(&self.scene.torrent, &self.scene.data, inside, &listen))
+    }
+
+    fn get(&self, peers: &[&str], extra: &[&str]) -> Anabranch {
+        let peers: Vec<SocketAddr> = peers.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), PORT)).collect();
+        must(Anabranch::get(&self.scene.source(), &self.out, &peers, Some(&self.bundle.right_end), extra))
+    }
+
+    fn finish(&self, get: &mut Anabranch) {
+        must(get.wait_finished(LIMIT));
+        must(self.scene.check(&self.out));
+        println!("over the wires: {:.2} and {:.2} of the content", self.part(0), self.part(1));
+    }
+
+    /// How much of the content came over a wire.
+    fn part(&self, wire: usize) -> f64 {
+        self.bundle.counts(wire)[0].bytes as f64 / LEN as f64
+    }
+
+    /// Both wires are alike: each carries about half, and nothing to speak of twice.
+    fn assert_both(&self) {
+        let parts = [self.part(0), self.part(1)];
+        assert!(parts.iter().all(|part| *part > 0.3), "{parts:?}");
+        assert!(parts[0] + parts[1] < 1.15, "{parts:?}");
+    }
+}
+
+#[test]
+fn two_uplinks_add_up_with_our_own_kind() {
+    let Some(hosts) = Hosts::new(50) else { return };
+    let _seeder = hosts.share("0.0.0.0");
+    // One address is enough: the other is told.
+    let mut get = hosts.get(&[&Bundle::left(0, Family::V4)], &["--paths", "4"]);
+    hosts.finish(&mut get);
+    hosts.assert_both();
+}
+
+#[test]
+fn two_uplinks_add_up_over_ipv6() {
+    let Some(hosts) = Hosts::new(50) else { return };
+    let _seeder = hosts.share("[::]");
+    let mut get = hosts.get(&[&Bundle::left(1, Family::V6)], &["--paths", "2"]);
+    hosts.finish(&mut get);
+    hosts.assert_both();
+}
+
+#[test]
+fn two_uplinks_add_up_with_one_address_of_libtorrent() {
+    let Some(hosts) = Hosts::new(50) else { return };
+    let _seeder = hosts.libtorrent();
+    let mut get = hosts.get(&[Bundle::SERVER], &["--paths", "2"]);
+    hosts.finish(&mut get);
+    hosts.assert_both();
+}
+
+#[test]
+fn two_uplinks_add_up_with_two_addresses_of_libtorrent() {
+    let Some(hosts) = Hosts::new(50) else { return };
+    let _seeder = hosts.libtorrent();
+    let peers = [0, 1].map(|wire| Bundle::left(wire, Family::V4));
+    let mut get = hosts.get(&[&peers[0], &peers[1]], &["--paths", "2"]);
+    hosts.finish(&mut get);
+    hosts.assert_both();
+}
+
+#[test]
+fn named_interfaces_are_used_and_no_others() {
+    let Some(hosts) = Hosts::new(100) else { return };
+    let _seeder = hosts.share("0.0.0.0");
+    // The system's own choice would be the first.
+    let second = Bundle::device(1);
+    let mut get = hosts.get(&[Bundle::SERVER], &["--paths", "4", "--interface", &second]);
+    hosts.finish(&mut get);
+    assert!(hosts.part(0) < 0.001 && hosts.part(1) > 0.99, "{} {}", hosts.part(0), hosts.part(1));
+}
+
+#[test]
+fn one_path_is_one_path() {
+    let Some(hosts) = Hosts::new(100) else { return };
+    let _seeder = hosts.share("0.0.0.0");
+    let mut get = hosts.get(&[&Bundle::left(1, Family::V4)], &["--paths", "1"]);
+    hosts.finish(&mut get);
+    assert!(hosts.part(0) < 0.001, "{}", hosts.part(0));
+}
+
+#[test]
+fn an_uplink_that_goes_leaves_the_other_and_is_used_again() {
+    let Some(hosts) = Hosts::new(10) else { return };
+    let _seeder = hosts.share("0.0.0.0");
+    let mut get = hosts.get(&[&Bundle::left(0, Family::V4)], &["--paths", "2"]);
+    let (second, deadline) = (Bundle::device(1), Instant::now() + LIMIT);
+    let wait_for = |wire: usize, part: f64| {
+        while hosts.part(wire) < part {
+            assert!(Instant::now() < deadline, "wire {wire} carries no more than {}", hosts.part(wire));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for(1, 0.05);
+    must(hosts.bundle.right_end.set_device(&second, false));
+    let at = hosts.part(0);
+    wait_for(0, at + 0.1);
+    must(hosts.bundle.right_end.set_device(&second, true));
+    let at = hosts.part(1);
+    wait_for(1, at + 0.1);
+    hosts.finish(&mut get);
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_told() {
+    let Ok(mut command) = anabranch::command(None) else { return };
+    command.args(["get", "magnet:?xt=urn:btih:0101010101010101010101010101010101010101", "--interface", "nope7"]);
+    let mut get = must(Process::spawn("anabranch get", &mut command));
+    let usage = must(get.wait(LIMIT));
+    assert!(!usage.status.success());
+    let log = get.log();
+    assert!(log.contains("there is no network interface `nope7`: this machine has") && log.contains("lo"), "{log}");
+}

@@ -1,0 +1,126 @@
+//! Whether an interface leads to an address, and from which of ours: asked of the system without sending a packet.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::{LocalInterface, is_link_local};
+
+/// Any port: a UDP socket that is connected sends nothing. 9 is "discard" (RFC 863).
+const PORT: u16 = 9;
+
+// rtnetlink(7), linux/rtnetlink.h
+const MESSAGE_LEN_MAX: usize = 4096;
+const HEADER_LEN: usize = 16;
+const ROUTE_LEN: usize = 12;
+const ROUTE_TYPE_AT: usize = HEADER_LEN + 7;
+const RTM_F_FIB_MATCH: u32 = 0x2000;
+const RTN_UNICAST: u8 = 1;
+
+/// The address that packets to `remote` leave from by `interface`: `source`, or the one that the system would choose. `None`
+/// where no route leads there.
+pub fn source_towards(interface: &LocalInterface, source: Option<IpAddr>, remote: SocketAddr) -> Option<IpAddr> {
+    if let IpAddr::V4(to) = remote.ip() {
+        let from = source.and_then(|source| if let IpAddr::V4(from) = source { Some(from) } else { None });
+        // What cannot be asked is tried: the connection will tell.
+        if !is_routed(interface.index, from, to).unwrap_or(true) {
+            return None;
+        }
+    }
+    probe(interface, source, remote).ok()
+}
+
+fn probe(interface: &LocalInterface, source: Option<IpAddr>, remote: SocketAddr) -> io::Result<IpAddr> {
+    let any = if remote.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+    let mut from = SocketAddr::new(source.unwrap_or(any), 0);
+    if let (SocketAddr::V6(from), Some(true)) = (&mut from, source.map(is_link_local)) {
+        from.set_scope_id(interface.index);
+    }
+    let socket = UdpSocket::bind(from)?;
+    match bind_to_device(&socket, &interface.name) {
+        // Without the device, nothing is learned but whether there is any route for this source.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && source.is_some() => {}
+        result => result?,
+    }
+    let mut to = remote;
+    to.set_port(PORT);
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+fn bind_to_device(socket: &UdpSocket, name: &str) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `name`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether the routing tables lead to `to` by interface number `index`.
+///
+/// A socket that is bound to a device does not tell for IPv4: where its tables have no route, Linux takes the destination to be
+/// on the device's own link. So the tables themselves are asked (`RTM_F_FIB_MATCH`).
+fn is_routed(index: u32, from: Option<Ipv4Addr>, to: Ipv4Addr) -> io::Result<bool> {
+    // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
+    let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let question = question(index, from, to);
+    // SAFETY: the pointer and length describe `question`.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), question.as_ptr().cast(), question.len(), 0) };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut answer = [0u8; MESSAGE_LEN_MAX];
+    // The system has answered before `send` returned: nothing is waited for.
+    // SAFETY: the pointer and length describe `answer`.
+    let len = unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT) };
+    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+    verdict(&answer[..len])
+}
+
+fn question(index: u32, from: Option<Ipv4Addr>, to: Ipv4Addr) -> Vec<u8> {
+    let mut body = vec![libc::AF_INET as u8, 32, if from.is_some() { 32 } else { 0 }];
+    body.resize(8, 0);
+    body.extend_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
+    let mut attribute = |kind: u16, value: [u8; 4]| {
+        body.extend_from_slice(&8u16.to_ne_bytes());
+        body.extend_from_slice(&kind.to_ne_bytes());
+        body.extend_from_slice(&value);
+    };
+    attribute(libc::RTA_DST, to.octets());
+    attribute(libc::RTA_OIF, index.to_ne_bytes());
+    if let Some(from) = from {
+        attribute(libc::RTA_SRC, from.octets());
+    }
+    let mut message = ((HEADER_LEN + body.len()) as u32).to_ne_bytes().to_vec();
+    message.extend_from_slice(&libc::RTM_GETROUTE.to_ne_bytes());
+    message.extend_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    message.resize(HEADER_LEN, 0);
+    message.append(&mut body);
+    message
+}
+
+/// What the system answered: a route, or an error that says that there is none.
+fn verdict(answer: &[u8]) -> io::Result<bool> {
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let kind = answer.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes).ok_or_else(malformed)?;
+    if kind == libc::RTM_NEWROUTE && answer.len() >= HEADER_LEN + ROUTE_LEN {
+        return Ok(answer[ROUTE_TYPE_AT] == RTN_UNICAST);
+    }
+    let code = answer.get(HEADER_LEN..HEADER_LEN + 4).and_then(|code| code.try_into().ok()).map(i32::from_ne_bytes);
+    match code.filter(|_| i32::from(kind) == libc::NLMSG_ERROR).map(i32::wrapping_neg) {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(false),
+        Some(code) => Err(io::Error::from_raw_os_error(code)),
+        None => Err(malformed()),
+    }
+}
