@@ -3,6 +3,7 @@
 mod disk;
 mod many;
 mod multihome;
+mod paths;
 mod quic;
 mod router;
 mod scion;
@@ -29,6 +30,10 @@ pub enum Unit {
     Nanoseconds,
     /// Time against what an echo takes; less is better.
     RoundTrips,
+    /// Wall time; less is better.
+    Milliseconds,
+    /// Of what could be.
+    Percent,
 }
 
 impl Unit {
@@ -41,6 +46,8 @@ impl Unit {
             Self::KilopacketsPerSecond => "1000 packets/s",
             Self::Nanoseconds => "ns",
             Self::RoundTrips => "round trips",
+            Self::Milliseconds => "ms",
+            Self::Percent => "%",
         }
     }
 }
@@ -63,6 +70,8 @@ pub struct Spec {
     pub unit: Unit,
     /// Name of the second figure, if any.
     pub extra: Option<&'static str>,
+    /// Names of further figures.
+    pub more: &'static [&'static str],
     /// In the order in which they run.
     pub contenders: Vec<Contender>,
 }
@@ -89,10 +98,10 @@ pub fn all() -> Vec<Spec> {
     use router::Passed;
     use scion::{Down, Weather};
     use transfer::Client::{Libtorrent, Ours, Rqbit};
-    let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
     const V4: From = From::Ours(Family::V4);
     const V6: From = From::Ours(Family::V6);
-    vec![
+    let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, more: &[], contenders };
+    let mut specs = vec![
         spec(
             "loopback-v1",
             "one seeder to one leecher, v1, 1 MiB pieces, loopback, in memory",
@@ -268,5 +277,7 @@ pub fn all() -> Vec<Spec> {
                 contender("own link", |_| scion::link_down(Down::Own)),
             ],
         ),
-    ]
+    ];
+    specs.extend(paths::specs());
+    specs
 }
