@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_asnet::network::{Direction, Network, Options};
 use anabranch_asnet::topology::Topology;
-use anabranch_lab::run::{Event, EventReader};
+use anabranch_lab::run::{Event, EventReader, Side};
 use anabranch_paths::IsdAs;
 use anabranch_testbed::data;
 use anabranch_testbed::peers::anabranch;
@@ -229,8 +229,8 @@ impl Transfer {
             daemon,
             sharer,
             getter,
-            sharer_events: Told::new("share"),
-            getter_events: Told::new("get"),
+            sharer_events: Told::new("share", Side::Uploader),
+            getter_events: Told::new("get", Side::Downloader),
             done: 0,
             changes: 0,
             rss_bytes_max: 0,
@@ -241,7 +241,7 @@ impl Transfer {
     fn begin(&mut self) {
         std::fs::remove_dir_all(&self.out).unwrap();
         self.getter = get(self.number, &self.magnet, &self.out, &self.listen, &self.daemon);
-        self.getter_events = Told::new("get");
+        self.getter_events = Told::new("get", Side::Downloader);
     }
 
     /// Whether the file is there; then it is the same, and everything was told.
@@ -299,8 +299,8 @@ struct Told {
 }
 
 impl Told {
-    fn new(name: &str) -> Self {
-        Self { reader: EventReader::new(name), states: HashMap::new(), changes: 0 }
+    fn new(name: &str, by: Side) -> Self {
+        Self { reader: EventReader::new(name, by), states: HashMap::new(), changes: 0 }
     }
 
     /// Every choice says what made it, and why each path was taken or not; every change says why.
