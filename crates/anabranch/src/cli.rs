@@ -217,7 +217,7 @@ pub struct ScionFlags {
     #[arg(long, value_name = "ID")]
     pub path: Vec<PathIdPrefix>,
     /// Congestion control of connections over SCION
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Cubic)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Bbr)]
     pub congestion: CongestionChoice,
     /// File with this node's key, made if it is not there [default: a new key each time]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -227,9 +227,9 @@ pub struct ScionFlags {
 /// Congestion control, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CongestionChoice {
-    /// Shares evenly with TCP
+    /// Shares evenly with TCP, slows at every lost packet, fills queues
     Cubic,
-    /// Keeps its rate where packets are lost without congestion
+    /// Keeps its rate where packets are lost without congestion, and queues short
     Bbr,
 }
 

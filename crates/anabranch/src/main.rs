@@ -6,7 +6,7 @@
 //! | `settings` | flags that are not given come from the environment, then from the configuration file |
 //! | `units`, `address`, `source`, `patterns` | what users write: rates and sizes, addresses, torrents and links, file patterns |
 //! | `destination` | SCION destinations and ends of links as users write them |
-//! | `path_lookup`, `path_list` | the paths that flags let through; how they are shown and chosen |
+//! | `path_lookup`, `path_list`, `ask` | the paths that flags let through; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `scion` | our place in the SCION network |
@@ -16,6 +16,7 @@
 //! Nothing here knows the protocol: that is the session's.
 
 mod address;
+mod ask;
 mod cli;
 mod commands;
 mod destination;
