@@ -3,15 +3,20 @@
 mod common;
 
 use std::fs;
+use std::net::UdpSocket;
+use std::sync::{Mutex, PoisonError};
 
-use common::{anabranch, finish};
+use common::{Running, anabranch, finish};
 use serde_json::Value;
 
 /// Rates of so short a run say little; that the paths add up still shows.
 const SIZE: &str = "8MiB";
+/// Its network has its addresses to itself: one demo at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn one_file_is_fetched_in_three_ways_and_a_page_tells_of_it() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let (code, stdout, stderr) = finish(anabranch(dir.path()).args(["demo", "--size", SIZE, "--out", "out", "--json"]));
     assert_eq!(code, 0, "{stdout} {stderr}");
@@ -35,10 +40,27 @@ fn one_file_is_fetched_in_three_ways_and_a_page_tells_of_it() {
         assert!(!page.contains(outside), "{outside}");
     }
     // The logs stay, the file does not.
-    let mut kept: Vec<_> = fs::read_dir(dir.path().join("out")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut kept: Vec<_> =
+        fs::read_dir(dir.path().join("out")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     kept.sort();
     assert!(kept.contains(&"disjoint.paths.csv".into()) && kept.contains(&"all.get.jsonl".into()), "{kept:?}");
     assert!(!kept.contains(&"noise".into()), "{kept:?}");
+}
+
+#[test]
+fn who_is_interrupted_leaves_nothing_running() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let mut demo = Running::start(anabranch(dir.path()).args(["demo", "--size", "64MiB", "--out", "out", "--json"]));
+    let run = demo.event("run");
+    let listen = run["commands"][0].as_str().unwrap().split('\'').nth(1).unwrap().to_owned();
+    while demo.event("progress")["downloaded"] == 0 {}
+    assert_eq!(demo.interrupt().0, 130);
+    // Where it was shared, nobody listens any more.
+    let (host, port) = listen.rsplit_once(',').unwrap().1.split_once("]:").unwrap();
+    assert_eq!(port, "31000");
+    UdpSocket::bind((host, 31000)).unwrap();
+    assert!(!dir.path().join("out/noise").exists());
 }
 
 #[test]

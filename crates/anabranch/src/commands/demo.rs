@@ -99,6 +99,13 @@ impl Screen {
             output::json_event("report", json!({ "page": page.to_string(), "runs": runs(&outcome.report) }))?;
         } else {
             output::line(format_args!("\n{}", outcome.report.text()))?;
+            let starved: Vec<&str> = outcome.report.starved().iter().map(|run| run.name.as_str()).collect();
+            if !starved.is_empty() {
+                let runs = starved.join(", ");
+                self.chatter.note(format_args!(
+                    "the processors were busy in {runs}: they may have been the limit, not the network"
+                ));
+            }
             output::line(format_args!("All paths, loads and reasons are on this page: {page}"))?;
         }
         Ok(Code::Success)

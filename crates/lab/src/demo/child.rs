@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -52,6 +53,16 @@ fn command(program: &Path, dir: &Path) -> Command {
         std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("ANABRANCH_"));
     for name in ours.chain(["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR"].map(Into::into)) {
         command.env_remove(name);
+    }
+    // Ctrl-C on the terminal is for us, who then end them in their order.
+    command.process_group(0);
+    // SAFETY: the call changes a setting of the new process and neither allocates nor locks.
+    unsafe {
+        command.pre_exec(|| {
+            // Nobody outlives us, however we end; where the system refuses, they end when they are told to.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
     }
     command
 }

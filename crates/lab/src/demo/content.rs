@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::DemoError;
@@ -11,6 +11,28 @@ use super::DemoError;
 const CHUNK_BYTES: usize = 1 << 20;
 /// The same file every time.
 const SEED: u64 = 1;
+
+/// A file or folder that is of no use afterwards: removed when dropped, and before, where an earlier demo left one.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(path: &Path) -> Self {
+        let scratch = Self(path.to_path_buf());
+        scratch.remove();
+        scratch
+    }
+
+    fn remove(&self) {
+        // What is not there needs no removing; what cannot be removed shows when it is written anew.
+        let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
 
 /// Writes a file of `bytes`.
 pub(super) fn write(path: &Path, bytes: u64, cancel: &AtomicBool) -> Result<(), DemoError> {
@@ -21,8 +43,6 @@ pub(super) fn write(path: &Path, bytes: u64, cancel: &AtomicBool) -> Result<(), 
     let mut left = bytes;
     while left > 0 {
         if cancel.load(Ordering::Relaxed) {
-            // A file that is not whole is of no use.
-            drop(fs::remove_file(path));
             return Err(DemoError::Canceled);
         }
         let count = left.min(CHUNK_BYTES as u64) as usize;
@@ -69,6 +89,7 @@ mod tests {
         assert!(!is_same(&a, &b).unwrap());
         assert!(is_same(&a, &dir.path().join("c")).is_err());
         assert!(matches!(write(&b, bytes, &AtomicBool::new(true)), Err(DemoError::Canceled)));
-        assert!(!b.exists());
+        drop(Scratch::new(&a));
+        assert!(!a.exists());
     }
 }

@@ -109,6 +109,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, watch: &mut dyn FnMut(Notice<
     let (sender, receiver) = ends(&topology)?;
     let network = Network::new(&topology, sender, receiver);
     let running = Running::start(topology, NetworkOptions::default())?;
+    let _content = content::Scratch::new(&out.join(CONTENT));
     content::write(&out.join(CONTENT), options.content_bytes, cancel)?;
     child::finish(&options.program, &out, "create", &["create", CONTENT, "-o", TORRENT, "--force", "--quiet"])?;
     let bound = network.bound();
@@ -124,8 +125,6 @@ pub fn run(options: &Options, cancel: &AtomicBool, watch: &mut dyn FnMut(Notice<
         runs.push(run);
     }
     drop(running);
-    // The logs and the torrent stay; the file is noise.
-    fs::remove_file(out.join(CONTENT)).map_err(|error| DemoError::file(&out.join(CONTENT), error))?;
     let facts = facts(&network, &runs);
     let report = Report { network, bound, content_bytes: options.content_bytes, runs, facts };
     let page = out.join(PAGE);

@@ -76,18 +76,14 @@ pub(super) fn run(
     watch: &mut dyn FnMut(Notice<'_>),
 ) -> Result<Run, DemoError> {
     let label = way.selector;
-    let got = format!("{label}.got");
+    let folder = format!("{label}.got");
     let log = format!("{label}.paths.csv");
-    let (share, get) = arguments(scene, way, &got, &log)?;
+    let (share, get) = arguments(scene, way, &folder, &log)?;
     let commands = [shown("share", &share), shown("get", &get)];
     watch(Notice::Begins { way, commands: &commands });
-    let remove = |path: &Path| match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(DemoError::file(path, error)),
-        _ => Ok(()),
-    };
+    let got = content::Scratch::new(&scene.out.join(&folder));
     // What an earlier demo left would be taken for this one's.
-    remove(&scene.out.join(&log))?;
-    remove_folder(&scene.out.join(&got))?;
+    drop(content::Scratch::new(&scene.out.join(&log)));
 
     let program = &scene.options.program;
     let mut sharing = Running::start(program, scene.out, label, "share", &share)?;
@@ -102,11 +98,11 @@ pub(super) fn run(
     let busy = processors().zip(busy_before).and_then(|(after, before)| after.share_since(before));
     sharing.interrupt();
 
-    let fetched = scene.out.join(&got).join(CONTENT);
+    let fetched = scene.out.join(&folder).join(CONTENT);
     if !content::is_same(&scene.out.join(CONTENT), &fetched)? {
         return Err(DemoError::Differs(fetched));
     }
-    remove_folder(&scene.out.join(&got))?;
+    drop(got);
     let (paths, decisions, changes) = follower.finish()?;
     Ok(Run {
         name: label.to_owned(),
@@ -122,13 +118,6 @@ pub(super) fn run(
         links,
         busy,
     })
-}
-
-fn remove_folder(path: &Path) -> Result<(), DemoError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(DemoError::file(path, error)),
-        _ => Ok(()),
-    }
 }
 
 /// What `share` and `get` are started with.

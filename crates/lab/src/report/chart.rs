@@ -119,7 +119,7 @@ impl Chart<'_> {
         if let Some((rate, name)) = self.bound {
             let y = self.y(rate);
             put!(svg, r#"<path class="bound" d="M{LEFT} {}H{}"/>"#, Px(y), WIDTH - RIGHT);
-            put!(svg, r#"<text class="note" x="{}" y="{}" text-anchor="end">"#, WIDTH - RIGHT, Px(y - 5.0));
+            put!(svg, r#"<text class="note" x="{}" y="{}">"#, LEFT + 6.0, Px(y - 5.0));
             put!(svg, "{}</text>", escape(name));
         }
         let x = self.x(self.done);

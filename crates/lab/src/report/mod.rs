@@ -20,6 +20,9 @@ use crate::text;
 use book::Book;
 use markup::{escape, put};
 
+/// Above this share of work, processors were in each other's way.
+const BUSY_MAX: f64 = 0.9;
+
 /// Everything that a report is about.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -87,11 +90,16 @@ impl Run {
         into.sum::<u64>() as f64 * 8.0 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// What was chosen last before the end, which is what carried the file, by the side that chose.
+    /// What was chosen for the longest part of the run, by the side that chose.
     pub fn decision(&self) -> Option<&Decision> {
         let done = self.began + self.seconds;
-        let in_time = || self.decisions.iter().rev().filter(|decision| decision.time <= done);
-        in_time().find(|decision| decision.selector.is_some()).or(in_time().next()).or(self.decisions.first())
+        let chose: Vec<&Decision> = self.decisions.iter().filter(|decision| decision.selector.is_some()).collect();
+        let held = chose.iter().enumerate().map(|(at, decision)| {
+            let until = chose.get(at + 1).map_or(done, |next| next.time.min(done));
+            (until - decision.time, *decision)
+        });
+        let longest = held.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, decision)| decision);
+        longest.or(self.decisions.last())
     }
 
     /// The paths that carried content.
@@ -140,6 +148,11 @@ impl Report {
     /// What came out, as a table for a terminal.
     pub fn text(&self) -> String {
         results::plain(self)
+    }
+
+    /// The runs in which the machine had hardly anything left, so that it may have been the limit and not the network.
+    pub fn starved(&self) -> Vec<&Run> {
+        self.runs.iter().filter(|run| run.busy.is_some_and(|busy| busy > BUSY_MAX)).collect()
     }
 
     /// How often the first run's rate a run reached.

@@ -15,6 +15,11 @@ const RIGHT: f64 = 250.0;
 
 pub(super) fn write(page: &mut String, report: &Report) {
     page.push_str("<section>\n<h2>What came out</h2>\n");
+    let starved: Vec<&str> = report.starved().iter().map(|run| run.name.as_str()).collect();
+    if !starved.is_empty() {
+        put!(page, "<p class=\"warning\">The processors of this machine were busy in {}: ", escape(starved.join(", ")));
+        page.push_str("they, and not the network, may have been the limit. Try again while nothing else runs.</p>\n");
+    }
     bars(page, report);
     table(page, report);
     page.push_str("</section>\n");

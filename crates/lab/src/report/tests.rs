@@ -180,16 +180,28 @@ fn runs_say_what_they_carried() {
 }
 
 #[test]
-fn the_choice_that_carried_the_file_is_the_last_before_its_end() {
+fn the_choice_that_is_shown_is_the_one_that_held_longest() {
     let mut run = run("disjoint", 4.0);
-    for (time, why) in [(1002.0, "measured"), (1004.5, "gone")] {
+    for (time, why) in [(1000.5, "measured"), (1003.9, "gone"), (1004.5, "after the end")] {
         run.decisions.push(Decision { time, why: why.into(), ..run.decisions[0].clone() });
     }
     assert_eq!(run.decision().unwrap().why, "measured");
     // Who was told what was chosen knows no reasons.
-    run.decisions.push(Decision { time: 1003.0, selector: None, by: Side::Downloader, ..run.decisions[0].clone() });
+    run.decisions.push(Decision { time: 1001.0, selector: None, by: Side::Downloader, ..run.decisions[0].clone() });
     run.decisions.sort_by(|a, b| a.time.total_cmp(&b.time));
     assert_eq!(run.decision().unwrap().why, "measured");
+    run.decisions.retain(|decision| decision.selector.is_none());
+    assert_eq!(run.decision().unwrap().by, Side::Downloader);
+}
+
+#[test]
+fn a_machine_without_rest_is_named() {
+    let mut report = report();
+    assert!(!report.html().contains("class=\"warning\""));
+    report.runs[1].busy = Some(0.97);
+    let page = report.html();
+    check_markup(&page);
+    assert!(page.contains("were busy in all:"));
 }
 
 #[test]
