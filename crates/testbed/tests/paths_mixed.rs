@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_asnet::network::{Network, Options};
 use anabranch_asnet::topology::Topology;
-use anabranch_lab::run::{Event, EventReader, PathLogReader};
+use anabranch_lab::run::{Event, EventReader, PathLogReader, Side};
 use anabranch_paths::IsdAs;
 use anabranch_testbed::Result;
 use anabranch_testbed::peers::aria2::Aria2;
@@ -84,7 +84,7 @@ fn swarm() -> Result<()> {
 
     // Nobody was sent away, and ours had its paths meanwhile.
     for process in [&mut seeder, &mut leecher] {
-        let mut reader = EventReader::new("ours");
+        let mut reader = EventReader::new("ours", Side::Downloader);
         for line in process.rest() {
             assert_ne!(line.json()["event"], "banned", "{}", line.text);
             assert_ne!(line.json()["event"], "piece_failed", "{}", line.text);

@@ -102,6 +102,7 @@ pub fn torrent(stage: &mut Stage, weather: Weather) -> Result<Sample> {
         cpu_share,
         rss_mib: Some(usage.rss_bytes_max as f64 / f64::from(1 << 20)),
         extra: Some(stage.len as f64 / seconds / 1e6),
+        ..Sample::default()
     })
 }
 
