@@ -168,7 +168,7 @@ impl Report {
             put!(rules, "#run-{at}:checked ~ .panel-{at} {{ display: block; }}\n");
             put!(rules, "#run-{at}:checked ~ .tabs label[for=run-{at}] ");
             rules.push_str(
-                "{ background: var(--card); color: var(--text); font-weight: 600; box-shadow: var(--shadow); }\n",
+                "{ background: var(--tab); color: var(--text); font-weight: 600; box-shadow: var(--shadow); }\n",
             );
         }
         rules

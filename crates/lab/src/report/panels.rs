@@ -134,7 +134,9 @@ fn row_of(page: &mut String, report: &Report, run: &Run, book: &Book, candidate:
     }
     match book.place(&candidate.path) {
         Some(place) => {
-            put!(page, "<td><span class=\"dot c{}\">{}</span></td>", Book::color(place), text::letter(place))
+            // Filled where it carried something in this run too.
+            let dot = if run.used().any(|path| path == candidate.path) { "dot" } else { "dot hollow" };
+            put!(page, "<td><span class=\"{dot} c{}\">{}</span></td>", Book::color(place), text::letter(place));
         }
         None => page.push_str("<td></td>"),
     }

@@ -36,7 +36,7 @@ pub(super) fn write(page: &mut String, report: &Report, book: &Book) {
     page.push_str("<style>#stacked:checked ~ .run .alone, #apart:checked ~ .run .together { display: none; }\n");
     page.push_str("#stacked:checked ~ .tabs label[for=stacked], #apart:checked ~ .tabs label[for=apart] ");
     page.push_str(
-        "{ background: var(--card); color: var(--text); font-weight: 600; box-shadow: var(--shadow); }</style>\n",
+        "{ background: var(--tab); color: var(--text); font-weight: 600; box-shadow: var(--shadow); }</style>\n",
     );
     for (run, bands) in report.runs.iter().zip(&bands) {
         put!(
