@@ -339,7 +339,8 @@ impl State {
         let (key, chosen) = ((peer, way.path.id()), self.desk.decisions.get(&peer));
         let was_of_use =
             self.desk.granted.contains_key(&key) || chosen.is_some_and(|decision| decision.chosen.contains(&key.1));
-        if was_of_use && !by_peer && self.desk.reaches(way.address) {
+        // What was down is not among the chosen any more, and either side may have given it up: it failed all the same.
+        if (was_of_use && !by_peer || way.down.is_some()) && self.desk.reaches(way.address) {
             self.desk.lost.insert(key);
         }
         self.desk.reconsider(format!("the connection over {} ended: {reason}", way.path));

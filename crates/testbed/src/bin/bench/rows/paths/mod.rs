@@ -95,8 +95,8 @@ fn overlap() -> Spec {
         name: "paths-overlap",
         title: "32 paths over three bottlenecks of 20 Mbit/s, four connections: payload rate",
         unit: MegabitsPerSecond,
-        extra: Some("% of the max-flow bound"),
-        more: &["% of it by the choice alone"],
+        extra: Some("% of the max-flow bound, in payload"),
+        more: &["% of it, headers counted", "% by the choice alone"],
         contenders: vec![
             contender("shortest", |stage| overlap(stage, "shortest")),
             contender("all", |stage| overlap(stage, "all")),

@@ -15,7 +15,9 @@ use crate::stage::Stage;
 /// machine forwards.
 const CORES: [&str; 2] = ["1-ff00:0:1", "1-ff00:0:2"];
 const LEAVES: [&str; 6] = ["1-ff00:0:11", "1-ff00:0:12", "1-ff00:0:13", "1-ff00:0:14", "1-ff00:0:15", "1-ff00:0:16"];
-const HOSTS: usize = 2;
+/// Where the seeder is, alone; the others have two or three who fetch, sixteen in all.
+const SEEDER: &str = LEAVES[0];
+const LEECHERS: usize = 16;
 /// Small, so that twenty runs end in minutes.
 const BYTES: u64 = 3_000_000;
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -25,10 +27,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn topology() -> String {
     let mut text = "[defaults]\nrate = '12 Mbit/s'\ndelay = '5 ms'\n".to_owned();
     for core in CORES {
-        text += &format!("[as.'{core}']\ncore = true\nhosts = ['seeder', 'a', 'b']\n");
+        text += &format!("[as.'{core}']\ncore = true\nhosts = ['a', 'b', 'c']\n");
     }
     for leaf in LEAVES {
-        text += &format!("[as.'{leaf}']\nhosts = ['a', 'b']\n");
+        text += &format!("[as.'{leaf}']\nhosts = ['a', 'b', 'c']\n");
     }
     text += &format!("[[link]]\ncore = ['{}', '{}']\ncount = 2\n", CORES[0], CORES[1]);
     for leaf in LEAVES {
@@ -43,7 +45,7 @@ fn topology() -> String {
     text
 }
 
-/// One seeder, and two who fetch in each of the eight ASes, all of whom stay until the last one is done.
+/// One seeder, and sixteen who fetch in the seven other ASes, all of whom stay until the last one is done.
 pub fn swarm(stage: &mut Stage, selector: &str, connections: usize) -> Result<Sample> {
     let ground = Ground::new(&topology())?;
     let content = stage.keep("paths")?.join(format!("{BYTES}.bin"));
@@ -59,16 +61,15 @@ pub fn swarm(stage: &mut Stage, selector: &str, connections: usize) -> Result<Sa
     let connections = connections.to_string();
     let flags = ["--selector", selector, "--max-connections", &connections, "--paths", "4"];
     let made = ["--tracker", &url, "--torrent-out", &torrent.display().to_string(), "--piece-length", "65536"];
-    let (_seeder, _) = ground.share(CORES[0], &content, &[&flags[..], &made[..]].concat())?;
+    let (_seeder, _) = ground.share(SEEDER, &content, &[&flags[..], &made[..]].concat())?;
     let began = Instant::now();
     let mut leechers = Vec::new();
-    for isd_as in CORES.into_iter().chain(LEAVES) {
-        let first = usize::from(CORES.contains(&isd_as));
-        for host in first..first + HOSTS {
-            let mut command = ground.command("get", isd_as, host)?;
-            command.arg(&torrent).arg("-o").arg(stage.out()?).arg("--seed").args(flags);
-            leechers.push(Process::spawn("anabranch get", &mut command)?);
-        }
+    let homes: Vec<&str> = CORES.into_iter().chain(LEAVES).filter(|isd_as| *isd_as != SEEDER).collect();
+    for number in 0..LEECHERS {
+        let (isd_as, host) = (homes[number % homes.len()], number / homes.len());
+        let mut command = ground.command("get", isd_as, host)?;
+        command.arg(&torrent).arg("-o").arg(stage.out()?).arg("--seed").args(flags);
+        leechers.push(Process::spawn("anabranch get", &mut command)?);
     }
     let mut times = Vec::new();
     for leecher in &mut leechers {
