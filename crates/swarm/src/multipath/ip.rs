@@ -18,6 +18,7 @@ use anabranch_paths::{Endpoint, Path, PathId};
 use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate};
 
 use super::{Attempt, PathCondition, PathVerdict, Way};
+use crate::conn::ConnError;
 use crate::dial;
 use crate::events::EventKind;
 use crate::torrent::{State, TorrentRef};
@@ -73,14 +74,18 @@ impl WaysOut {
         self.version.get()
     }
 
-    /// A path as selectors see it. An interface is one uplink, whichever of its addresses packets leave from.
-    pub(super) fn as_seen(&self, peer: u32, path: &Path) -> Candidate {
-        let mut candidate = Candidate::new(peer.into(), path);
-        if path.as_scion().is_none() {
-            let uplink = self.interfaces.borrow().uplink(path.local());
-            candidate.resources = vec![Resource::Local(uplink), Resource::Remote(path.remote())];
-        }
+    /// A path over IP as selectors see it. An interface is one uplink, whichever of its addresses packets leave from.
+    fn as_seen(&self, host: HostId, path: &Path) -> Candidate {
+        let mut candidate = Candidate::new(host.0.into(), path);
+        let uplink = self.interfaces.borrow().uplink(path.local());
+        candidate.resources = vec![Resource::Local(uplink), Resource::Remote(path.remote())];
         candidate
+    }
+
+    /// Where a path over IP may be held back, as far as measurements can tell: at the uplink. What happens at the host that several
+    /// uplinks lead to cannot be told from queues that fill at the same time, and to leave an uplink for it costs more than it saves.
+    pub(super) fn bottlenecks(&self, path: &Path) -> Vec<Resource> {
+        vec![Resource::Local(self.interfaces.borrow().uplink(path.local()))]
     }
 
     /// How to reach `remote` at the first attempt, or after so many that failed: as the system's routes go, unless the user
@@ -354,12 +359,12 @@ impl State {
             let peer = &self.desk.ip.hosts[&client.id];
             for (place, found) in peer.candidates.iter().enumerate() {
                 let id = found.path.id();
-                let mut candidate = ways_out.as_seen(client.id.0, &found.path);
+                let mut candidate = ways_out.as_seen(client.id, &found.path);
                 candidate.place = place;
                 // Of two that are alike, what is open stays.
                 candidate.hops = usize::from(!open.contains(&id));
                 candidate.handshake = self.desk.handshakes.get(&id).copied();
-                board.add(id, &candidate.resources);
+                board.add(id, &ways_out.bottlenecks(&found.path));
                 board.set_down(id, peer.fails(id));
                 candidates.push(candidate);
                 owners.push(client.id);
@@ -449,6 +454,12 @@ impl State {
         }
     }
 
+    fn ip_refused(&mut self, dial: &IpDial) {
+        if let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) {
+            peer.too_many += 1;
+        }
+    }
+
     /// An attempt ended: with an error, or with a connection that is over by now.
     fn ip_dialled(&mut self, dial: &IpDial, error: Option<String>, now: Instant) {
         let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) else { return };
@@ -481,7 +492,14 @@ pub(super) async fn open(torrent: TorrentRef, dial: IpDial) {
     let (remote, via) = (dial.candidate.remote, &dial.candidate.via);
     let reached = match dial::over_ip(&torrent, remote, Some(via), OPENING_MAX).await {
         Ok(reached) => reached,
-        Err(error) => return torrent.borrow_mut().ip_dialled(&dial, Some(error.to_string()), Instant::now()),
+        Err(error) => {
+            let mut torrent = torrent.borrow_mut();
+            // TCP opened, and BitTorrent did not.
+            if !matches!(error, ConnError::Ended(_)) {
+                torrent.ip_refused(&dial);
+            }
+            return torrent.ip_dialled(&dial, Some(error.to_string()), Instant::now());
+        }
     };
     torrent.borrow_mut().ip_opened(&dial, Instant::now());
     dial::serve(&torrent, reached).await;
