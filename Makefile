@@ -18,8 +18,8 @@ help: ## Show this list
 build: ## Build the program, optimised: target/release/anabranch
 	$(CARGO) build --release -p anabranch
 
-demo: build ## Fetch a 1 GiB file across an embedded SCION network of three ASes, and show path and rate
-	./demo.sh
+demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it
+	$(ANABRANCH_BIN) demo --out $(TARGET)/demo
 
 deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION end host into .deps/)
 	$(INSTALL)

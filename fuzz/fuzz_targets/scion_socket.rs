@@ -15,18 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let mut now = Instant::now();
     let core = Core::new(address("10.0.0.1:443"), now);
     // The route that the samples' errors are about.
-    let path = ScionPath {
-        source: isd_as,
-        destination: isd_as,
-        interfaces: vec![],
-        mtu: 1400,
-        expiry: SystemTime::UNIX_EPOCH,
-        latency: vec![],
-        bandwidth_kbps: vec![],
-        link_kinds: vec![],
-        next_hop: None,
-        dataplane: vec![],
-    };
+    let path = ScionPath::inside(isd_as, 1400, SystemTime::UNIX_EPOCH);
     core.register(address("10.0.0.2:31000"), &path, now).expect("a route");
     let (mut inbox, from) = (Inbox::default(), SocketAddr::from(([10, 0, 0, 2], 31000)));
     let mut rest = data;

@@ -403,12 +403,9 @@ fn extension() -> Vec<Vec<u8>> {
 /// UDP over every kind of path, between every kind of address.
 fn scion_packet() -> Vec<Vec<u8>> {
     let hop = |cons_ingress, cons_egress| HopField {
-        ingress_alert: false,
         egress_alert: true,
-        exp_time: 63,
-        cons_ingress,
-        cons_egress,
         mac: [1, 2, 3, 4, 5, 6],
+        ..HopField::unsealed(63, cons_ingress, cons_egress)
     };
     let info = |cons_dir, peering| InfoField { peering, cons_dir, seg_id: 7, timestamp_s: 1_700_000_000 };
     let (up, core, down) = ([hop(1, 0), hop(2, 3), hop(0, 4)], [hop(5, 0), hop(0, 6)], [hop(0, 7), hop(8, 0)]);

@@ -67,6 +67,8 @@ pub enum Command {
     Ping(Box<PingFlags>),
     /// Run SCION networks on this machine
     Net(NetFlags),
+    /// Fetch one file over one network in three ways, and draw a page of what happened
+    Demo(DemoFlags),
     /// Print completions for a shell
     Completions(CompletionsFlags),
     /// Print the manual, or write it as man pages
@@ -215,7 +217,7 @@ pub struct ScionFlags {
     #[arg(long, value_name = "ID")]
     pub path: Vec<PathIdPrefix>,
     /// Congestion control of connections over SCION
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Cubic)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Bbr)]
     pub congestion: CongestionChoice,
     /// File with this node's key, made if it is not there [default: a new key each time]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -225,9 +227,9 @@ pub struct ScionFlags {
 /// Congestion control, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CongestionChoice {
-    /// Shares evenly with TCP
+    /// Shares evenly with TCP, slows at every lost packet, fills queues
     Cubic,
-    /// Keeps its rate where packets are lost without congestion
+    /// Keeps its rate where packets are lost without congestion, and queues short
     Bbr,
 }
 
@@ -310,6 +312,20 @@ pub struct TrackerFlags {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:6969", value_parser = ip_only)]
     pub listen: Endpoint,
     /// Print the address as a JSON event
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub struct DemoFlags {
+    /// Folder for the page and the logs
+    #[arg(long, value_name = "DIR", default_value = "anabranch-demo", value_hint = ValueHint::DirPath)]
+    pub out: PathBuf,
+    /// Size of the file
+    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
+    pub size: Size,
+    /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,
 }

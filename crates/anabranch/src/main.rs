@@ -6,7 +6,7 @@
 //! | `settings` | flags that are not given come from the environment, then from the configuration file |
 //! | `units`, `address`, `source`, `patterns` | what users write: rates and sizes, addresses, torrents and links, file patterns |
 //! | `destination` | SCION destinations and ends of links as users write them |
-//! | `path_lookup`, `path_list` | the paths that flags let through; how they are shown and chosen |
+//! | `path_lookup`, `path_list`, `ask` | the paths that flags let through; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `scion` | our place in the SCION network |
@@ -16,6 +16,7 @@
 //! Nothing here knows the protocol: that is the session's.
 
 mod address;
+mod ask;
 mod cli;
 mod commands;
 mod destination;
@@ -74,6 +75,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Paths(flags) => commands::paths::run(&flags),
         Command::Ping(flags) => commands::ping::run(&flags, chatter),
         Command::Net(flags) => commands::net::run(flags.command, chatter),
+        Command::Demo(flags) => commands::demo::run(&flags, chatter),
         Command::Completions(flags) => commands::generate::completions(&flags),
         Command::Man(flags) => commands::generate::man(&flags),
     }

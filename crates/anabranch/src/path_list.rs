@@ -157,31 +157,14 @@ pub fn path_json(path: &ScionPath) -> Value {
 pub mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
+    use anabranch_paths::testing;
+
     use super::*;
 
-    /// The path that prints as `text`, with nothing claimed of it.
+    /// The path that prints as `text`, with an end and a first router.
     pub fn path(text: &str) -> ScionPath {
-        let mut words = text.split(' ');
-        let source: IsdAs = words.next().unwrap().parse().unwrap();
-        let (mut destination, mut interfaces) = (source, Vec::new());
-        while let Some(link) = words.next() {
-            let (out, into) = link.split_once('>').unwrap();
-            interfaces.push(Interface { isd_as: destination, id: out.parse().unwrap() });
-            destination = words.next().unwrap().parse().unwrap();
-            interfaces.push(Interface { isd_as: destination, id: into.parse().unwrap() });
-        }
-        ScionPath {
-            source,
-            destination,
-            interfaces,
-            mtu: 1472,
-            expiry: UNIX_EPOCH + Duration::from_secs(3725),
-            latency: Vec::new(),
-            bandwidth_kbps: Vec::new(),
-            link_kinds: Vec::new(),
-            next_hop: Some("127.0.0.1:31002".parse().unwrap()),
-            dataplane: Vec::new(),
-        }
+        let (expiry, next_hop) = (UNIX_EPOCH + Duration::from_secs(3725), "127.0.0.1:31002".parse().ok());
+        ScionPath { expiry, next_hop, ..testing::path(text) }
     }
 
     fn list(texts: &[&str]) -> PathList {

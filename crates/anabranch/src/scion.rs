@@ -1,17 +1,22 @@
 //! Our place in the SCION network, as the flags say.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use anabranch_paths::{Endpoint, PathFilter, ScionAddr};
+use anabranch_paths::{Endpoint, IsdAs, PathFilter, PathIdPrefix, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
 use anabranch_swarm::ScionConfig;
 use anabranch_transport::{Congestion, Identity};
 
 use crate::address::PeerAddress;
+use crate::ask;
 use crate::cli::{CongestionChoice, ScionFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::path_list::PathList;
 use crate::path_lookup::{self, read_policy};
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
@@ -30,15 +35,29 @@ pub async fn config(
             "`--listen` takes one SCION address: the host is in one AS, and one port is enough",
         ));
     }
-    let peer = |peer: &PeerAddress| matches!(peer, PeerAddress::Endpoint(Endpoint::Scion(_)));
-    let asked_for = !listen.is_empty()
-        || flags.scion.paths.sciond.is_some()
-        || flags.peer.iter().any(peer)
-        || others.into_iter().any(|address| address.as_scion().is_some());
+    let peer = |peer: &PeerAddress| match peer {
+        PeerAddress::Endpoint(endpoint) => endpoint.as_scion(),
+        PeerAddress::Name(..) => None,
+    };
+    let named: BTreeSet<ScionAddr> =
+        flags.peer.iter().filter_map(peer).chain(others.filter_map(|address| address.as_scion())).collect();
+    if flags.multipath.interactive && named.is_empty() {
+        return Err(Failure::usage(
+            "`--interactive` asks for the paths to SCION peers that are named: give --peer, or a magnet link that names some",
+        ));
+    }
+    let asked_for = !listen.is_empty() || flags.scion.paths.sciond.is_some() || !named.is_empty();
     if !asked_for && daemon_address_from_env().is_none() {
         return Ok(None);
     }
-    match open(&flags.scion, listen.first().copied()).await {
+    let opened = match open(&flags.scion, listen.first().copied()).await {
+        Ok(mut config) if flags.multipath.interactive => {
+            ask_for_paths(&mut config, &named).await?;
+            Ok(config)
+        }
+        opened => opened,
+    };
+    match opened {
         Ok(config) => Ok(Some(config)),
         // A variable in the environment is an offer.
         Err(failure) if !asked_for => {
@@ -47,6 +66,21 @@ pub async fn config(
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// Asks which paths to take to the ASes of `peers`, and restricts the choice to those.
+async fn ask_for_paths(config: &mut ScionConfig, peers: &BTreeSet<ScionAddr>) -> Result<(), Failure> {
+    let destinations: BTreeSet<IsdAs> = peers.iter().map(|peer| peer.isd_as).collect();
+    for destination in destinations {
+        let found = config.lookup.paths(destination).await.map_err(|error| Failure::new(Code::Network, error))?;
+        let mut paths = found.to_vec();
+        anabranch_paths::sort(&mut paths);
+        config.filter.apply(&mut paths, SystemTime::now());
+        let list = PathList::new(config.lookup.local_as().isd_as, destination, paths);
+        let chosen = ask::several(&list, io::stdin().lock(), io::stderr())?;
+        config.only.extend(chosen.iter().map(|path| PathIdPrefix::from(path.id())));
+    }
+    Ok(())
 }
 
 async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConfig, Failure> {

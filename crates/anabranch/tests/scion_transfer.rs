@@ -112,6 +112,62 @@ fn peers_find_each_other_by_a_tracker() {
     assert_same(&dir.path().join("out"), &file);
 }
 
+/// `get` at the first host of an AS, going on: the program, and its address.
+fn getting(dir: &Path, network: &Network, isd_as: &str, arguments: &[&str]) -> (Running, String) {
+    let mut running = Running::start(get(dir, network, isd_as, arguments).arg("--json"));
+    let address = running.event("listening")["address"].as_str().unwrap().to_owned();
+    (running, address)
+}
+
+/// Waits until all of them are connected.
+fn await_peers(running: &mut Running, addresses: &[&str]) {
+    let mut missing = addresses.to_vec();
+    while !missing.is_empty() {
+        let event = running.event("peer_connected");
+        missing.retain(|address| event["peer"] != *address);
+    }
+}
+
+#[test]
+fn two_who_fetch_find_each_other_by_a_tracker() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(9_000_000, 5)).unwrap();
+    let network = network("two-isds.toml", 116, "");
+    let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
+    let url = tracker.event("listening")["http"].as_str().unwrap().to_owned();
+    let made = ["one.bin", "--tracker", &url, "--torrent-out", "one.torrent"];
+    let (_sharer, sharer_address, _) = share(dir.path(), &network, "1-ff00:0:111", &made);
+    // Slow enough that both are at it for a while.
+    let fetch = |isd_as, out| {
+        let arguments = ["one.torrent", "-o", out, "--no-pex", "--limit-down", "300K"];
+        getting(dir.path(), &network, isd_as, &arguments)
+    };
+    let (mut first, first_address) = fetch("1-ff00:0:112", "first");
+    await_peers(&mut first, &[&sharer_address]);
+    let (mut second, second_address) = fetch("2-ff00:0:212", "second");
+    await_peers(&mut second, &[&sharer_address, &first_address]);
+    await_peers(&mut first, &[&second_address]);
+}
+
+#[test]
+fn who_knows_one_peer_hears_of_the_others_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(9_000_000, 6))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let network = network("two-isds.toml", 117, "");
+    let made = ["one.bin", "--torrent-out", "one.torrent"];
+    let (_sharer, sharer_address, _) = share(dir.path(), &network, "1-ff00:0:111", &made);
+    let arguments = ["one.torrent", "-o", "first", "--peer", &sharer_address, "--limit-down", "600K"];
+    let (mut first, first_address) = getting(dir.path(), &network, "1-ff00:0:112", &arguments);
+    await_peers(&mut first, &[&sharer_address]);
+    // Nobody but the first is named to the second.
+    let arguments = ["one.torrent", "-o", "second", "--peer", &first_address, "--limit-down", "600K"];
+    let (mut second, _) = getting(dir.path(), &network, "2-ff00:0:212", &arguments);
+    await_peers(&mut second, &[&first_address, &sharer_address]);
+    second.event("finished");
+    assert_same(&dir.path().join("second"), &file);
+}
+
 #[test]
 fn a_transfer_outlives_its_paths_and_the_daemon() {
     let dir = tempfile::tempdir().unwrap();

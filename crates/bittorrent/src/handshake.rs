@@ -9,6 +9,7 @@
 //! assert_eq!(Handshake::parse(&bytes), Ok(Some(ours)));
 //! ```
 
+use anabranch_content::info::InfoHashes;
 use thiserror::Error;
 
 use crate::{InfoHash, text};
@@ -103,6 +104,14 @@ impl Handshake {
         bytes
     }
 
+    /// The info-hash to answer with, for a content with these hashes that this handshake asks for.
+    ///
+    /// Who asks for the v1 hash and can do v2 is told the v2 hash (BEP 52, "upgrade path"). That is more than a nicety:
+    /// libtorrent, where a tracker tells it meanwhile that the peer can do v2, takes no other answer any more.
+    pub fn answer_hash(&self, hashes: &InfoHashes) -> InfoHash {
+        hashes.v2_truncated().filter(|_| self.reserved.v2()).unwrap_or(self.info_hash)
+    }
+
     /// Reads the handshake at the front of `input`: `None` until all [`HANDSHAKE_LEN`] bytes are there.
     ///
     /// # Errors
@@ -192,6 +201,17 @@ mod tests {
         assert_eq!(reserved.with_v2().0, [0, 0, 0, 0, 0, 0x10, 0, 0x14]);
         assert!(reserved.with_v2().v2());
         assert!(Reserved([0, 0, 0, 0, 0, 0, 0, 1]).dht());
+    }
+
+    #[test]
+    fn who_can_do_v2_is_told_the_v2_hash_of_a_hybrid() {
+        let hybrid = InfoHashes { v1: Some([1; 20]), v2: Some([2; 32]) };
+        let asks = |reserved, info_hash| Handshake { reserved, info_hash, peer_id: [0; 20] };
+        let (v1_only, both) = (Reserved::OURS, Reserved::OURS.with_v2());
+        assert_eq!(asks(both, [1; 20]).answer_hash(&hybrid), [2; 20]);
+        assert_eq!(asks(v1_only, [1; 20]).answer_hash(&hybrid), [1; 20]);
+        assert_eq!(asks(v1_only, [2; 20]).answer_hash(&hybrid), [2; 20]);
+        assert_eq!(asks(both, [1; 20]).answer_hash(&InfoHashes { v1: Some([1; 20]), v2: None }), [1; 20]);
     }
 
     #[test]

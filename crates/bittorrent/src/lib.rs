@@ -26,11 +26,11 @@
 //! let (mut book, now) = (PeerBook::new(), Instant::now());
 //! let address: Endpoint = "192.0.2.7:6881".parse()?;
 //! book.add(address, Source::User);
-//! assert_eq!(book.next(now), Some(address)); // the driver dials it
+//! assert_eq!(book.next(now, false), Some(address)); // the driver dials it
 //! book.lost(address, false, now); // in vain
-//! assert_eq!(book.next(now), None);
-//! let again = book.next_deadline().expect("a user's peer is never given up");
-//! assert_eq!(book.next(again), Some(address));
+//! assert_eq!(book.next(now, false), None);
+//! let again = book.next_deadline(now, false).expect("a user's peer is never given up");
+//! assert_eq!(book.next(again, false), Some(address));
 //! # Ok::<(), anabranch_paths::EndpointError>(())
 //! ```
 

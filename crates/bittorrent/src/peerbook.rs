@@ -40,7 +40,19 @@ enum State {
 struct Entry {
     source: Source,
     failures: u32,
+    /// It needed nothing from anybody when it was last connected.
+    complete: bool,
     state: State,
+}
+
+impl Entry {
+    /// When it may be dialled: not before `now`.
+    fn dialable_at(&self, now: Instant, seeding: bool) -> Option<Instant> {
+        match self.state {
+            State::Idle { not_before } if !(seeding && self.complete) => Some(not_before.map_or(now, |at| at.max(now))),
+            _ => None,
+        }
+    }
 }
 
 /// The addresses known for one content.
@@ -77,7 +89,8 @@ impl PeerBook {
         if self.entries.len() >= ADDRESSES_MAX && !self.forget_one(source) {
             return;
         }
-        self.entries.insert(address, Entry { source, failures: 0, state: State::Idle { not_before: None } });
+        self.entries
+            .insert(address, Entry { source, failures: 0, complete: false, state: State::Idle { not_before: None } });
     }
 
     /// Makes room by forgetting the idle address with the most failures that is not more trusted than `for_source`.
@@ -92,27 +105,28 @@ impl PeerBook {
         worst.is_some_and(|address| self.entries.remove(&address).is_some())
     }
 
-    /// The next address to dial, marked as being dialled.
-    pub fn next(&mut self, now: Instant) -> Option<Endpoint> {
+    /// The next address to dial, marked as being dialled. While `seeding`, peers that need nothing are left out.
+    pub fn next(&mut self, now: Instant, seeding: bool) -> Option<Endpoint> {
+        let due = |entry: &Entry| entry.dialable_at(now, seeding).is_some_and(|at| at <= now);
         let (address, entry) = self
             .entries
             .iter_mut()
-            .filter(|(_, entry)| match entry.state {
-                State::Idle { not_before } => not_before.is_none_or(|at| at <= now),
-                State::Dialling | State::Connected => false,
-            })
+            .filter(|(_, entry)| due(entry))
             .min_by_key(|(_, entry)| (entry.failures, std::cmp::Reverse(entry.source)))?;
         entry.state = State::Dialling;
         Some(*address)
     }
 
-    /// When [`PeerBook::next`] may have something again; `None` while nobody waits.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let waiting = |entry: &Entry| match entry.state {
-            State::Idle { not_before } => not_before,
-            State::Dialling | State::Connected => None,
-        };
-        self.entries.values().filter_map(waiting).min()
+    /// When [`PeerBook::next`] has something: `now` if it has at once, `None` while nobody waits.
+    pub fn next_deadline(&self, now: Instant, seeding: bool) -> Option<Instant> {
+        self.entries.values().filter_map(|entry| entry.dialable_at(now, seeding)).min()
+    }
+
+    /// Whether the peer at this address has all it wants: to who has so too it is of no use.
+    pub fn set_complete(&mut self, address: Endpoint, complete: bool) {
+        if let Some(entry) = self.entries.get_mut(&address) {
+            entry.complete = complete;
+        }
     }
 
     /// Somebody at this address is connected, whoever dialled.
@@ -154,10 +168,10 @@ mod tests {
         let (mut book, mut now) = (PeerBook::new(), Instant::now());
         book.add(address(1), Source::Tracker);
         for attempt in 0..=FAILURES_MAX {
-            assert_eq!(book.next(now), Some(address(1)), "attempt {attempt}");
+            assert_eq!(book.next(now, false), Some(address(1)), "attempt {attempt}");
             book.lost(address(1), false, now);
-            assert_eq!(book.next(now), None);
-            now = book.next_deadline().unwrap_or(now);
+            assert_eq!(book.next(now, false), None);
+            now = book.next_deadline(now, false).unwrap_or(now);
         }
         assert!(book.is_empty());
     }
@@ -167,7 +181,7 @@ mod tests {
         let (mut book, mut now) = (PeerBook::new(), Instant::now());
         book.add(address(1), Source::User);
         for _ in 0..100 {
-            assert_eq!(book.next(now), Some(address(1)));
+            assert_eq!(book.next(now, false), Some(address(1)));
             book.lost(address(1), false, now);
             now += RETRY_MAX;
         }
@@ -184,8 +198,8 @@ mod tests {
         assert_eq!(book.len(), ADDRESSES_MAX);
         book.add(address(60_000), Source::Tracker);
         assert_eq!(book.len(), ADDRESSES_MAX);
-        assert_eq!(book.next(now), Some(address(1)));
-        assert_eq!(book.next(now), Some(address(60_000)));
+        assert_eq!(book.next(now, false), Some(address(1)));
+        assert_eq!(book.next(now, false), Some(address(60_000)));
     }
 
     #[test]
@@ -207,6 +221,22 @@ mod tests {
             book.add(address, Source::Tracker);
         }
         book.forget(known[1]);
-        assert_eq!([book.next(now), book.next(now), book.next(now)], [Some(known[0]), Some(known[2]), None]);
+        assert_eq!(
+            [book.next(now, false), book.next(now, false), book.next(now, false)],
+            [Some(known[0]), Some(known[2]), None]
+        );
+    }
+
+    #[test]
+    fn a_seed_leaves_out_who_needs_nothing() {
+        let (mut book, now) = (PeerBook::new(), Instant::now());
+        book.add(address(1), Source::Tracker);
+        book.add(address(2), Source::Tracker);
+        book.set_complete(address(1), true);
+        assert_eq!(book.next_deadline(now, true), Some(now));
+        assert_eq!([book.next(now, true), book.next(now, true)], [Some(address(2)), None]);
+        assert_eq!(book.next_deadline(now, true), None);
+        // Something was lost: now it is of use.
+        assert_eq!(book.next(now, false), Some(address(1)));
     }
 }

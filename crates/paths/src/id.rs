@@ -106,6 +106,13 @@ impl PathIdPrefix {
     }
 }
 
+impl From<PathId> for PathIdPrefix {
+    /// All of it.
+    fn from(id: PathId) -> Self {
+        Self(format!("{id:#}"))
+    }
+}
+
 impl FromStr for PathIdPrefix {
     type Err = PathIdError;
 

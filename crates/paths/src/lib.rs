@@ -28,6 +28,7 @@
 //! ```
 
 mod endpoint;
+pub mod flow;
 mod id;
 mod isd_as;
 mod overlap;
@@ -36,8 +37,8 @@ mod policy;
 mod scion;
 mod scoreboard;
 pub mod select;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use endpoint::{ENDPOINT_TEXT_BYTES_MAX, Endpoint, EndpointError, ScionAddr};
 pub use id::{PathId, PathIdError, PathIdPrefix};

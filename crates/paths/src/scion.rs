@@ -101,6 +101,22 @@ impl fmt::Display for Latency {
 }
 
 impl ScionPath {
+    /// The path between two hosts of one AS, whose packets have at most `mtu` bytes: no interfaces and no header.
+    pub fn inside(isd_as: IsdAs, mtu: u16, expiry: SystemTime) -> Self {
+        Self {
+            source: isd_as,
+            destination: isd_as,
+            interfaces: Vec::new(),
+            mtu,
+            expiry,
+            latency: Vec::new(),
+            bandwidth_kbps: Vec::new(),
+            link_kinds: Vec::new(),
+            next_hop: None,
+            dataplane: Vec::new(),
+        }
+    }
+
     /// The identity that survives refresh.
     pub fn id(&self) -> PathId {
         PathId::of_scion(self.source, self.destination, &self.interfaces)

@@ -22,18 +22,7 @@ fn socket(host: &str) -> Socket {
 }
 
 fn within(mtu: u16) -> ScionPath {
-    ScionPath {
-        source: isd_as(),
-        destination: isd_as(),
-        interfaces: vec![],
-        mtu,
-        expiry: SystemTime::UNIX_EPOCH,
-        latency: vec![],
-        bandwidth_kbps: vec![],
-        link_kinds: vec![],
-        next_hop: None,
-        dataplane: vec![],
-    }
+    ScionPath::inside(isd_as(), mtu, SystemTime::UNIX_EPOCH)
 }
 
 /// Receives until `count` packets came: route, payload length and ECN of each, and in how many buffers they came.

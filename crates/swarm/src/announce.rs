@@ -89,7 +89,7 @@ fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
         uploaded_bytes: stats.uploaded_bytes,
         downloaded_bytes: stats.downloaded_bytes,
         left_bytes,
-        peers_wanted: if torrent.wants_peers() { room as u32 } else { 0 },
+        peers_wanted: room as u32,
     };
     // Without storage, "finished" would be said of a content whose files nobody looked at yet.
     let known = torrent.storage.is_some();

@@ -60,9 +60,8 @@ pub async fn dial(torrent: TorrentRef) {
             }
             let room = torrent.conn_count() + dialling.get() < session.config.torrent_connections_max
                 && session.connections.get() < session.config.connections_max
-                && dialling.get() < DIALLING_MAX
-                && torrent.wants_peers();
-            if room { torrent.book.next(Instant::now()) } else { None }
+                && dialling.get() < DIALLING_MAX;
+            if room { torrent.next_to_dial(Instant::now()) } else { None }
         };
         if let Some(address) = next {
             dialling.set(dialling.get() + 1);
@@ -84,10 +83,9 @@ pub async fn dial(torrent: TorrentRef) {
         }
         // Where somebody could be dialled but places are lacking, another content's connection may leave one, untold.
         let wait = {
-            let torrent = torrent.borrow();
-            let wants = torrent.wants_peers() && !torrent.book.is_empty();
-            let wait = torrent.book.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-            wait.filter(|_| wants).map(|wait| wait.max(PLACES_RETRY))
+            let now = Instant::now();
+            let deadline = torrent.borrow().dial_deadline(now);
+            deadline.map(|at| at.saturating_duration_since(now).max(PLACES_RETRY))
         };
         match wait {
             Some(wait) => drop(tokio::time::timeout(wait, wake.notified()).await),
@@ -235,7 +233,10 @@ async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, H
     let torrent = session
         .by_hash(&theirs.info_hash)
         .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;
-    let ours = handshake(session, &torrent.borrow(), theirs.info_hash);
+    let ours = {
+        let torrent = torrent.borrow();
+        handshake(session, &torrent, theirs.answer_hash(&torrent.hashes))
+    };
     send_all(stream, &ours.encode()).await?;
     Ok((torrent, theirs, early))
 }
@@ -294,10 +295,17 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
     if let ConnError::Misbehaved(fault) = &error {
         state.core.misbehaved(id, fault);
     }
-    state.path_left(id, &reason);
-    state.detach(id, Instant::now());
+    let by_peer = match &error {
+        ConnError::Closed => true,
+        ConnError::Io(error) => error.kind() == io::ErrorKind::BrokenPipe,
+        _ => false,
+    };
+    state.path_left(id, by_peer, &reason);
+    let (now, useful) = (Instant::now(), moved >= USEFUL_BYTES);
+    state.note_end(id, outgoing, useful, now);
+    state.detach(id, now);
     state.tell(EventKind::PeerDisconnected { address, reason });
-    moved >= USEFUL_BYTES
+    useful
 }
 
 /// Reads a handshake; answers it and what came behind it.

@@ -12,6 +12,7 @@ use anabranch_bittorrent::peerbook::{PeerBook, Source};
 use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
 use anabranch_content::storage::{ResumeStore, Storage, StorageError};
+use anabranch_paths::Endpoint;
 use anabranch_transport::StreamStats;
 use tokio::sync::Notify;
 
@@ -322,9 +323,41 @@ impl State {
         }
     }
 
-    /// Whether more peers would be of use.
-    pub fn wants_peers(&self) -> bool {
-        !self.core.is_finished() || self.core.info().is_none()
+    // ---- peers to dial ----
+
+    /// The next peer to dial. Who has everything dials too: of two peers it may be the one that cannot be reached.
+    pub fn next_to_dial(&mut self, now: Instant) -> Option<Endpoint> {
+        if !self.is_of_use() {
+            return None;
+        }
+        let seeding = self.core.is_finished();
+        loop {
+            let address = self.book.next(now, seeding)?;
+            if !self.core.is_connected_to(&address) {
+                return Some(address);
+            }
+            // It dialled us.
+            self.book.connected(address);
+        }
+    }
+
+    /// When [`State::next_to_dial`] has one, if places are not lacking.
+    pub fn dial_deadline(&self, now: Instant) -> Option<Instant> {
+        self.book.next_deadline(now, self.core.is_finished()).filter(|_| self.is_of_use())
+    }
+
+    /// Something is to be had or to be given.
+    fn is_of_use(&self) -> bool {
+        !self.core.is_finished() || self.core.have().is_some_and(|have| have.count() > 0)
+    }
+
+    /// A connection that was opened by us or by the other side is about to leave the core.
+    pub fn note_end(&mut self, id: ConnId, outgoing: bool, useful: bool, now: Instant) {
+        let Some(address) = self.core.listen_address(id) else { return };
+        self.book.set_complete(address, self.core.needs_nothing(id));
+        if !outgoing {
+            self.book.lost(address, useful, now);
+        }
     }
 
     // ---- memory ----

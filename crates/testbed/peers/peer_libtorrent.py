@@ -153,6 +153,8 @@ def drain(opened, seen):
             say("hash_failed", message=alert.message())
         if name in ("peer_connect_alert", "incoming_connection_alert"):
             say("connected", message=alert.message())
+        if name == "peer_disconnected_alert":
+            say("disconnected", message=alert.message())
         seen.add(name)
 
 

@@ -58,7 +58,7 @@ pub fn receive(local: Endpoint, peer: Endpoint, daemon: Option<&str>, options: &
             Endpoint::Scion(remote) => {
                 let path = match daemon {
                     Some(daemon) => first_path(daemon, remote.isd_as).await?,
-                    None => Arc::new(inside(remote.isd_as, options.mtu_bytes_max)),
+                    None => Arc::new(ScionPath::inside(remote.isd_as, options.mtu_bytes_max, SystemTime::UNIX_EPOCH)),
                 };
                 endpoint.connect_over(remote, &path, None).await
             }
@@ -76,22 +76,6 @@ async fn first_path(daemon: &str, to: IsdAs) -> Result<Arc<ScionPath>> {
     let lookup = PathLookup::start(Source::Daemon(Daemon::new(daemon))).await.map_err(|error| found(&error))?;
     let paths = lookup.paths(to).await.map_err(|error| found(&error))?;
     paths.first().cloned().ok_or_else(|| nonsense("no path"))
-}
-
-/// The path between two hosts of one AS, whose packets have `mtu` bytes.
-fn inside(isd_as: IsdAs, mtu: u16) -> ScionPath {
-    ScionPath {
-        source: isd_as,
-        destination: isd_as,
-        interfaces: Vec::new(),
-        mtu,
-        expiry: SystemTime::UNIX_EPOCH,
-        latency: Vec::new(),
-        bandwidth_kbps: Vec::new(),
-        link_kinds: Vec::new(),
-        next_hop: None,
-        dataplane: Vec::new(),
-    }
 }
 
 async fn drain(stream: &QuicStream) -> Result<Report> {

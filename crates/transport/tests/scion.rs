@@ -16,19 +16,7 @@ fn endpoint() -> QuicEndpoint {
 }
 
 fn inside(mtu: u16) -> Arc<ScionPath> {
-    let isd_as = AS.parse().unwrap();
-    Arc::new(ScionPath {
-        source: isd_as,
-        destination: isd_as,
-        interfaces: vec![],
-        mtu,
-        expiry: SystemTime::now(),
-        latency: vec![],
-        bandwidth_kbps: vec![],
-        link_kinds: vec![],
-        next_hop: None,
-        dataplane: vec![],
-    })
+    Arc::new(ScionPath::inside(AS.parse().unwrap(), mtu, SystemTime::now()))
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod create;
+pub mod demo;
 pub mod generate;
 pub mod get;
 pub mod net;

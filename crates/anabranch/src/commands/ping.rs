@@ -2,11 +2,10 @@
 
 mod summary;
 
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anabranch_paths::{PathId, ScionAddr, ScionPath};
 use anabranch_scion::lookup::PathLookup;
@@ -21,13 +20,9 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::path_list::{self, PathList};
 use crate::path_lookup::{self, Found};
-use crate::{run, scion};
+use crate::{ask, run, scion};
 use summary::{Summary, milliseconds};
 
-/// Answers to `--interactive` that name no path, before the program gives up.
-const WRONG_ANSWERS_MAX: usize = 16;
-/// Longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 4096;
 /// Bytes of data in a request: as many as ping(8) sends.
 const DATA_LEN: usize = 56;
 /// Requests that wait for their answers at a time: those of two seconds, at one in eight milliseconds. Then the next one waits too.
@@ -64,7 +59,7 @@ fn why(ended: io::Result<()>) -> String {
 
 fn choose(flags: &PingFlags, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
     if flags.interactive {
-        return ask(list, io::stdin().lock(), io::stderr());
+        return ask::one(list, io::stdin().lock(), io::stderr());
     }
     match &flags.path_id {
         Some(prefix) => {
@@ -203,55 +198,4 @@ async fn refresh(lookup: &PathLookup, socket: &Socket, route: RouteId, remote: S
     }
     // Without news the path lives as long as it lives; routers say when it has expired.
     std::future::pending().await
-}
-
-/// Lists the paths and asks which one to take. What is asked goes to `screen`, so that results stay apart from it.
-fn ask(list: &PathList, answers: impl BufRead, mut screen: impl Write) -> Result<Arc<ScionPath>, Failure> {
-    let shown = |error: std::io::Error| Failure::new(Code::Failed, format!("cannot ask which path to take: {error}"));
-    let mut answers = answers.take(ANSWER_BYTES_MAX * WRONG_ANSWERS_MAX as u64);
-    write!(screen, "{}", list.text(SystemTime::now())).map_err(shown)?;
-    for _ in 0..WRONG_ANSWERS_MAX {
-        write!(screen, "path (number or id): ").and_then(|()| screen.flush()).map_err(shown)?;
-        let mut answer = String::new();
-        if answers.read_line(&mut answer).map_err(shown)? == 0 {
-            break;
-        }
-        match list.choose(&answer) {
-            Ok(path) => return Ok(path.clone()),
-            Err(error) => writeln!(screen, "{error}").map_err(shown)?,
-        }
-    }
-    Err(Failure::usage("no path was chosen: answer with a number of the list, or give --path ID"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::path_list::tests::path;
-
-    fn list() -> PathList {
-        let paths = ["1-1 1>2 1-2", "1-1 3>4 1-2"].map(|text| Arc::new(path(text)));
-        PathList::new(paths[0].source, paths[0].destination, paths.into())
-    }
-
-    #[test]
-    fn the_user_is_asked_until_an_answer_names_a_path() {
-        let list = list();
-        let mut screen = Vec::new();
-        let chosen = ask(&list, "7\nwest\n1\n".as_bytes(), &mut screen).unwrap();
-        assert_eq!(chosen, list.paths()[1]);
-        let screen = String::from_utf8(screen).unwrap();
-        assert!(screen.starts_with("2 paths from 1-1 to 1-2"), "{screen}");
-        assert!(screen.contains("`west` is no path id"), "{screen}");
-    }
-
-    #[test]
-    fn asking_ends() {
-        let ended = ask(&list(), "west\n".as_bytes(), Vec::new()).unwrap_err();
-        assert!(ended.to_string().contains("--path ID"));
-        let mut screen = Vec::new();
-        let endless = "west\n".repeat(WRONG_ANSWERS_MAX + 1) + "0\n";
-        assert!(ask(&list(), endless.as_bytes(), &mut screen).is_err());
-        assert_eq!(String::from_utf8(screen).unwrap().matches("path (").count(), WRONG_ANSWERS_MAX);
-    }
 }

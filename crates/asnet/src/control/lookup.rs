@@ -140,7 +140,7 @@ impl ControlPlane {
             return Err(LookupError::Wildcard(dst));
         }
         if local == dst {
-            return Ok(vec![self.inside(home, now)]);
+            return Ok(vec![ScionPath::inside(home.isd_as, home.mtu, now + SEGMENT_LIFETIME_MAX)]);
         }
         let Some(there) = self.topology.get(dst) else { return Ok(Vec::new()) };
         let view = self.view(now);
@@ -165,21 +165,6 @@ impl ControlPlane {
             path.next_hop = first.map(|interface| home.routers[interface.router].internal);
         }
         Ok(paths)
-    }
-
-    fn inside(&self, home: &As, now: SystemTime) -> ScionPath {
-        ScionPath {
-            source: home.isd_as,
-            destination: home.isd_as,
-            interfaces: Vec::new(),
-            mtu: home.mtu,
-            expiry: now + SEGMENT_LIFETIME_MAX,
-            latency: Vec::new(),
-            bandwidth_kbps: Vec::new(),
-            link_kinds: Vec::new(),
-            next_hop: None,
-            dataplane: Vec::new(),
-        }
     }
 
     /// What kind of segments a request means; the same are refused as by scionproto's control service.

@@ -31,7 +31,7 @@ pub const GRANTS_MAX: usize = crate::torrent::PATHS_PER_PEER_MAX;
 /// Paths in use that are told of, and remembered of each peer.
 pub const USED_MAX: usize = 32;
 /// Between two messages that we send, so that many small decisions become one.
-pub const PATHS_INTERVAL: Duration = Duration::from_secs(1);
+pub const PATHS_INTERVAL: Duration = PATHS_RECEIVE_INTERVAL;
 /// Messages that a peer may send at once, and ...
 pub const PATHS_BURST_MAX: u32 = 16;
 /// ... the time after which it may send another one.

@@ -155,6 +155,21 @@ impl Torrent {
         self.conns.get(&id).map_or(0, |conn| conn.downloaded_bytes + conn.uploaded_bytes)
     }
 
+    /// Where the peer at the other end of a connection can be dialled, as far as is known.
+    pub fn listen_address(&self, id: ConnId) -> Option<Endpoint> {
+        self.conns.get(&id)?.listen_address()
+    }
+
+    /// Whether a connection is there to the peer that can be dialled at this address, whoever opened it.
+    pub fn is_connected_to(&self, address: &Endpoint) -> bool {
+        self.conns.values().any(|conn| !conn.closing && conn.listen_address().as_ref() == Some(address))
+    }
+
+    /// Whether the peer at the other end has all it wants.
+    pub fn needs_nothing(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.is_seed() || conn.upload_only)
+    }
+
     /// Totals and rates.
     pub fn stats(&mut self, now: Instant) -> TorrentStats {
         TorrentStats {

@@ -231,6 +231,10 @@ impl Torrent {
             // Both dialled each other: both sides keep the connection that the greater peer id opened.
             let keep_outgoing = self.config.peer_id > theirs.peer_id;
             if opened_by_us == outgoing || outgoing != keep_outgoing {
+                if outgoing && let Some(conn) = self.conns.get_mut(&existing) {
+                    // It has not said so itself, perhaps: there it listens, and need not be dialled again.
+                    conn.listen_port = conn.listen_port.or(link.address.as_ip().map(|address| address.port()));
+                }
                 return Err(Refused::Duplicate);
             }
             self.close(existing, "replaced by the other connection to the same peer");

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::numbered::Numbered;
 use super::simple::by_length;
-use super::{Ballot, Choice, Reason, Resource, Verdict};
+use super::{Ballot, Choice, Reason, Verdict};
 use crate::Scoreboard;
 
 /// Overlaps below this are none: what is left of weights that were measured as nearly zero.
@@ -12,13 +13,8 @@ const OVERLAP_MIN: f64 = 0.05;
 /// Paper, Algorithm 1, to the letter: conflicts of a path are counted against every other candidate, chosen or not, and
 /// the first of the sorted list are taken, whosever they are.
 pub(super) fn paper(ballot: &mut Ballot<'_>) {
-    let conflicts = conflicts(ballot);
-    let mut sorted = ballot.order.clone();
-    sorted.sort_by_key(|&index| {
-        (conflicts[index], ballot.candidates[index].hops, ballot.candidates[index].peer, ballot.candidates[index].path)
-    });
-    for (place, index) in sorted.into_iter().enumerate() {
-        let conflicts = conflicts[index];
+    let numbered = Numbered::new(ballot);
+    for (place, (index, conflicts)) in by_conflicts(ballot, &numbered).into_iter().enumerate() {
         let verdict = if place < ballot.budget.connections {
             Verdict::chosen(Reason::FewConflicts { conflicts })
         } else {
@@ -28,33 +24,36 @@ pub(super) fn paper(ballot: &mut Ballot<'_>) {
     }
 }
 
-/// For every candidate, how often one of its resources is in another one: what comparing all pairs counts.
-fn conflicts(ballot: &Ballot<'_>) -> Vec<usize> {
-    let mut passing: HashMap<Resource, usize> = HashMap::new();
-    for &index in &ballot.order {
-        for resource in &ballot.candidates[index].resources {
-            *passing.entry(*resource).or_default() += 1;
-        }
-    }
-    let mut conflicts = vec![0; ballot.candidates.len()];
-    for &index in &ballot.order {
-        conflicts[index] = ballot.candidates[index].resources.iter().map(|resource| passing[resource] - 1).sum();
-    }
-    conflicts
+/// The candidates, each with how often one of its resources is in another one (what comparing all pairs counts), in the
+/// order of the paper.
+fn by_conflicts(ballot: &Ballot<'_>, numbered: &Numbered) -> Vec<(usize, usize)> {
+    let conflicts = |index: usize| numbered.of(index).iter().map(|&n| numbered.users[n].len() - 1).sum();
+    let mut sorted: Vec<(usize, usize)> = ballot.order.iter().map(|&index| (index, conflicts(index))).collect();
+    sorted.sort_by_cached_key(|&(index, conflicts)| {
+        let candidate = &ballot.candidates[index];
+        (conflicts, candidate.hops, candidate.peer, candidate.path)
+    });
+    sorted
 }
 
 /// Greedy: every step takes the candidate that overlaps least with what is already chosen; a peer with fewer paths comes
-/// before one with more, so nobody gets a second path before everybody has one.
+/// before one with more, so nobody gets a second path before everybody has one. Where every AS on every candidate claims
+/// what its links carry, the one to which the chosen paths leave most room comes first: sharing a wide link is no loss.
 pub(super) fn greedy(ballot: &mut Ballot<'_>, board: &Scoreboard) {
-    let mut field = Field::new(ballot, board);
+    let numbered = Numbered::new(ballot);
+    let mut field = Field::new(ballot, &numbered, board);
     let mut chosen = field.run(ballot);
     // Where the paper's own choice leaves nobody without, and overlaps less, it is the better one: greed can be led astray.
-    let alternative = field.paper_choice(ballot);
-    if alternative.len() == chosen.len()
-        && field.is_fair(ballot, &alternative)
-        && field.total_overlap(&alternative) < field.total_overlap(&chosen)
-    {
-        chosen = field.retrace(&alternative);
+    if field.room.is_none() {
+        let first = by_conflicts(ballot, &numbered).into_iter().take(ballot.budget.connections);
+        let alternative: Vec<usize> = first.map(|(index, _)| index).collect();
+        if alternative.len() == chosen.len()
+            && is_fair(ballot, &alternative)
+            && field.total_overlap(alternative.iter().copied())
+                < field.total_overlap(chosen.iter().map(|(index, _)| *index))
+        {
+            chosen = field.retrace(&alternative);
+        }
     }
     for (index, reason) in chosen {
         ballot.decide(index, Verdict::chosen(reason));
@@ -62,11 +61,19 @@ pub(super) fn greedy(ballot: &mut Ballot<'_>, board: &Scoreboard) {
     field.explain_the_rest(ballot);
 }
 
-/// The candidates with their resources numbered, and the load on each resource.
-struct Field {
-    /// Numbers of the resources of each candidate.
-    resources: Vec<Vec<usize>>,
-    names: Vec<Resource>,
+/// Nobody has two paths while somebody has none, and nobody has more than a peer may.
+fn is_fair(ballot: &Ballot<'_>, chosen: &[usize]) -> bool {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    for &index in chosen {
+        *counts.entry(ballot.candidates[index].peer).or_default() += 1;
+    }
+    let most = counts.values().copied().max().unwrap_or(0);
+    most <= ballot.budget.per_peer && (most <= 1 || counts.len() == ballot.peers().len())
+}
+
+/// What is known of the resources, and the load on each.
+struct Field<'a> {
+    numbered: &'a Numbered,
     /// What one more path through a resource costs for each path that is there already.
     weights: Vec<f64>,
     congested: Vec<bool>,
@@ -74,133 +81,144 @@ struct Field {
     foreign: Vec<f64>,
     /// Chosen paths through each resource.
     load: Vec<f64>,
-    /// The candidates through each resource.
-    users: Vec<Vec<usize>>,
-    /// The overlap of each candidate with what is chosen.
-    overlap: Vec<f64>,
+    /// What the chosen paths leave of each resource, kbit/s, where every AS on every candidate claims what it carries.
+    room: Option<Vec<f64>>,
 }
 
-impl Field {
-    fn new(ballot: &Ballot<'_>, board: &Scoreboard) -> Self {
-        let mut numbers: HashMap<Resource, usize> = HashMap::new();
-        let mut names = Vec::new();
-        let mut users: Vec<Vec<usize>> = Vec::new();
-        let mut resources = vec![Vec::new(); ballot.candidates.len()];
-        for &index in &ballot.order {
-            for resource in &ballot.candidates[index].resources {
-                let number = *numbers.entry(*resource).or_insert_with(|| {
-                    names.push(*resource);
-                    users.push(Vec::new());
-                    names.len() - 1
-                });
-                resources[index].push(number);
-                users[number].push(index);
-            }
-        }
-        let weights: Vec<f64> = names.iter().map(|name| board.overlap_weight(name)).collect();
+/// What a candidate has to offer, kept up to date: looking for the best is most of the work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Offer {
+    /// What it could carry beside those that are chosen, kbit/s; infinite where that is not known.
+    gain: f64,
+    /// Its weighted overlap with what is chosen.
+    overlap: f64,
+    /// Whether it leads through a bottleneck that a chosen path fills already: one more takes from the first.
+    is_full: bool,
+    is_taken: bool,
+}
+
+impl Offer {
+    fn is_better(&self, other: &Self) -> bool {
+        self.gain > other.gain || self.gain == other.gain && self.overlap < other.overlap
+    }
+}
+
+impl<'a> Field<'a> {
+    fn new(ballot: &Ballot<'_>, numbered: &'a Numbered, board: &Scoreboard) -> Self {
+        let names = &numbered.names;
         let foreign: Vec<f64> = names.iter().map(|name| board.foreign_load(name)).collect();
-        let congested = names.iter().map(|name| board.is_congested(name)).collect();
-        let overlap = resources.iter().map(|numbers| numbers.iter().map(|&n| weights[n] * foreign[n]).sum()).collect();
-        Self { load: vec![0.0; names.len()], resources, names, weights, congested, foreign, users, overlap }
+        let mut room = numbered.claims_kbps(ballot);
+        // Whoever else is there takes a part.
+        for (room, foreign) in room.iter_mut().flatten().zip(&foreign) {
+            *room /= 1.0 + foreign;
+        }
+        Self {
+            numbered,
+            weights: names.iter().map(|name| board.overlap_weight(name)).collect(),
+            congested: names.iter().map(|name| board.is_congested(name)).collect(),
+            foreign,
+            load: vec![0.0; names.len()],
+            room,
+        }
+    }
+
+    fn offer(&self, index: usize) -> Offer {
+        let numbers = self.numbered.of(index);
+        Offer {
+            gain: self
+                .room
+                .as_ref()
+                .map_or(f64::INFINITY, |room| numbers.iter().map(|&number| room[number]).fold(f64::INFINITY, f64::min)),
+            overlap: numbers.iter().map(|&n| self.weights[n] * (self.load[n] + self.foreign[n])).sum(),
+            is_full: numbers.iter().any(|&n| self.congested[n] && self.load[n] > 0.0),
+            is_taken: false,
+        }
     }
 
     fn run(&mut self, ballot: &Ballot<'_>) -> Vec<(usize, Reason)> {
-        let peers = ballot.peers();
-        let mut left: Vec<Vec<usize>> = peers;
-        for paths in &mut left {
-            paths.sort_by_key(|&index| by_length(ballot, index));
+        // Each peer's candidates, the shortest first: so the first of equals is the shortest.
+        let mut peers = ballot.peers();
+        for paths in &mut peers {
+            paths.sort_by_cached_key(|&index| by_length(ballot, index));
         }
+        let mut offers: Vec<Offer> = (0..ballot.candidates.len()).map(|index| self.offer(index)).collect();
         let mut chosen = Vec::new();
-        // Rounds: in each, every peer gets at most one path more; within a round the least overlap goes first.
+        // Rounds: in each, every peer gets at most one path more; within a round the best goes first.
         for round in 0..ballot.budget.per_peer {
-            let mut waiting: Vec<usize> = (0..left.len()).filter(|&peer| !left[peer].is_empty()).collect();
-            if waiting.is_empty() {
-                break;
-            }
-            while !waiting.is_empty() && chosen.len() < ballot.budget.connections {
-                // The first of equals is the shortest, because each list is sorted so.
-                let best_of = |peer: usize| {
-                    let usable =
-                        left[peer].iter().enumerate().filter(|&(_, &index)| round == 0 || !self.is_full(index));
-                    usable
-                        .min_by(|(a, left), (b, right)| {
-                            self.overlap[**left].total_cmp(&self.overlap[**right]).then(a.cmp(b))
-                        })
-                        .map(|(at, index)| (at, *index))
-                };
-                let winner =
-                    waiting.iter().enumerate().filter_map(|(slot, &peer)| Some((slot, peer, best_of(peer)?))).min_by(
-                        |(_, _, (_, a)), (_, _, (_, b))| {
-                            self.overlap[*a]
-                                .total_cmp(&self.overlap[*b])
-                                .then_with(|| by_length(ballot, *a).cmp(&by_length(ballot, *b)))
-                        },
-                    );
-                let Some((slot, peer, (at, index))) = winner else { break };
-                waiting.swap_remove(slot);
-                waiting.sort_unstable();
-                left[peer].remove(at);
+            let before = chosen.len();
+            let best = |paths: &Vec<usize>, offers: &[Offer]| best_of(paths, offers, round).map(|at| (at, offers[at]));
+            let mut waiting: Vec<(&Vec<usize>, usize, Offer)> = Vec::with_capacity(peers.len());
+            waiting.extend(peers.iter().filter_map(|paths| best(paths, &offers).map(|(at, offer)| (paths, at, offer))));
+            while chosen.len() < ballot.budget.connections {
+                let winner = (0..waiting.len()).reduce(|left, right| {
+                    let ((_, ours, our_offer), (_, theirs, their_offer)) = (&waiting[right], &waiting[left]);
+                    let is_shorter = || by_length(ballot, *ours) < by_length(ballot, *theirs);
+                    let beats = our_offer.is_better(their_offer) || !their_offer.is_better(our_offer) && is_shorter();
+                    if beats { right } else { left }
+                });
+                let Some(slot) = winner else { break };
+                let (_, index, _) = waiting.remove(slot);
                 chosen.push((index, self.reason(index, round)));
-                self.take(index);
+                self.take(index, &mut offers);
+                // Offers only get worse: who was a peer's best still is, unless it is what got worse.
+                waiting.retain_mut(|(paths, at, offer)| {
+                    if offers[*at] == *offer {
+                        return true;
+                    }
+                    let found = best(paths, &offers);
+                    if let Some((best_at, best_offer)) = found {
+                        (*at, *offer) = (best_at, best_offer);
+                    }
+                    found.is_some()
+                });
+            }
+            if chosen.len() == before {
+                break;
             }
         }
         chosen
     }
 
-    /// Whether it leads through a bottleneck that a chosen path fills already: one more takes from the first.
-    fn is_full(&self, index: usize) -> bool {
-        self.resources[index].iter().any(|&n| self.congested[n] && self.load[n] > 0.0)
+    /// Takes a candidate, and tells the others through the same resources.
+    fn take(&mut self, index: usize, offers: &mut [Offer]) {
+        let gain = self.offer(index).gain;
+        for &number in self.numbered.of(index) {
+            self.load[number] += 1.0;
+            let mut room_left = f64::INFINITY;
+            if let Some(room) = &mut self.room {
+                // Differences of floating-point numbers may end a little below nothing.
+                room[number] = (room[number] - gain).max(0.0);
+                room_left = room[number];
+            }
+            for &user in &self.numbered.users[number] {
+                let offer = &mut offers[user as usize];
+                offer.overlap += self.weights[number];
+                offer.gain = offer.gain.min(room_left);
+                offer.is_full |= self.congested[number];
+            }
+        }
+        offers[index].is_taken = true;
     }
 
     fn reason(&self, index: usize, round: usize) -> Reason {
-        let overlap = self.overlap[index];
-        if overlap >= OVERLAP_MIN {
-            return if round == 0 { Reason::ServesPeer { overlap } } else { Reason::LeastOverlap { overlap } };
+        let Offer { gain, overlap, .. } = self.offer(index);
+        if overlap < OVERLAP_MIN {
+            let shares = self.numbered.of(index).iter().any(|&n| self.load[n] + self.foreign[n] > 0.0);
+            return if shares { Reason::HarmlessOverlap } else { Reason::Disjoint };
         }
-        let shares = self.resources[index].iter().any(|&n| self.load[n] + self.foreign[n] > 0.0);
-        if shares { Reason::HarmlessOverlap } else { Reason::Disjoint }
-    }
-
-    fn take(&mut self, index: usize) {
-        for at in 0..self.resources[index].len() {
-            let number = self.resources[index][at];
-            self.load[number] += 1.0;
-            for &user in &self.users[number] {
-                self.overlap[user] += self.weights[number];
-            }
+        match round {
+            0 => Reason::ServesPeer { overlap },
+            _ if gain > 0.0 && gain.is_finite() => Reason::MostRoom { kbps: gain as u64 },
+            _ => Reason::LeastOverlap { overlap },
         }
-    }
-
-    fn paper_choice(&self, ballot: &Ballot<'_>) -> Vec<(usize, Reason)> {
-        let conflicts = conflicts(ballot);
-        let mut sorted = ballot.order.clone();
-        sorted.sort_by_key(|&index| {
-            (
-                conflicts[index],
-                ballot.candidates[index].hops,
-                ballot.candidates[index].peer,
-                ballot.candidates[index].path,
-            )
-        });
-        sorted.into_iter().take(ballot.budget.connections).map(|index| (index, Reason::Disjoint)).collect()
-    }
-
-    /// Nobody has two paths while somebody has none, and nobody has more than a peer may.
-    fn is_fair(&self, ballot: &Ballot<'_>, chosen: &[(usize, Reason)]) -> bool {
-        let mut counts: HashMap<u64, usize> = HashMap::new();
-        for (index, _) in chosen {
-            *counts.entry(ballot.candidates[*index].peer).or_default() += 1;
-        }
-        let most = counts.values().copied().max().unwrap_or(0);
-        most <= ballot.budget.per_peer && (most <= 1 || counts.len() == ballot.peers().len())
     }
 
     /// Weighted overlap between all pairs of `chosen`.
-    fn total_overlap(&self, chosen: &[(usize, Reason)]) -> f64 {
-        let mut load = vec![0.0; self.names.len()];
+    fn total_overlap(&self, chosen: impl Iterator<Item = usize>) -> f64 {
+        let mut load = vec![0.0; self.load.len()];
         let mut total = 0.0;
-        for (index, _) in chosen {
-            for &number in &self.resources[*index] {
+        for index in chosen {
+            for &number in self.numbered.of(index) {
                 total += self.weights[number] * (load[number] + self.foreign[number]);
                 load[number] += 1.0;
             }
@@ -209,15 +227,12 @@ impl Field {
     }
 
     /// Takes `chosen` instead of what was taken, with reasons as they arise in that order.
-    fn retrace(&mut self, chosen: &[(usize, Reason)]) -> Vec<(usize, Reason)> {
+    fn retrace(&mut self, chosen: &[usize]) -> Vec<(usize, Reason)> {
         self.load.fill(0.0);
-        for (index, numbers) in self.resources.iter().enumerate() {
-            self.overlap[index] = numbers.iter().map(|&n| self.weights[n] * self.foreign[n]).sum();
-        }
         let mut retraced = Vec::with_capacity(chosen.len());
-        for &(index, _) in chosen {
+        for &index in chosen {
             retraced.push((index, self.reason(index, 1)));
-            self.take(index);
+            self.numbered.of(index).iter().for_each(|&number| self.load[number] += 1.0);
         }
         retraced
     }
@@ -233,22 +248,47 @@ impl Field {
             if ballot.verdicts[index].is_some() {
                 continue;
             }
-            let worst = self.resources[index].iter().copied().max_by(|&a, &b| {
-                let cost = |n: usize| self.weights[n] * (self.load[n] + self.foreign[n]);
-                cost(a).total_cmp(&cost(b))
-            });
-            let full = self.resources[index].iter().copied().find(|&n| self.congested[n] && self.load[n] > 0.0);
             let served = counts.get(&ballot.candidates[index].peer).copied().unwrap_or(0) >= ballot.budget.per_peer;
-            let overlap = self.overlap[index];
-            let verdict = match (full, worst) {
-                (Some(at), _) => Verdict::standby(Reason::Bottleneck { at: self.names[at] }),
-                (None, Some(at)) if overlap >= OVERLAP_MIN => {
-                    Verdict::standby(Reason::MoreOverlap { overlap, at: self.names[at] })
-                }
-                _ if served => Verdict::standby(Reason::PeerServed),
-                _ => Verdict::left(Reason::BudgetSpent),
-            };
-            ballot.decide(index, verdict);
+            ballot.decide(index, self.refusal(index, served));
         }
     }
+
+    /// Why a candidate was not chosen.
+    fn refusal(&self, index: usize, is_served: bool) -> Verdict {
+        let (numbers, names, offer) = (self.numbered.of(index), &self.numbered.names, self.offer(index));
+        let most = |cost: &dyn Fn(usize) -> f64| {
+            let worst = numbers.iter().copied().max_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+            worst.map(|number| names[number])
+        };
+        if let Some(&at) = numbers.iter().find(|&&n| self.congested[n] && self.load[n] > 0.0) {
+            return Verdict::standby(Reason::Bottleneck { at: names[at] });
+        }
+        if let Some(room) = &self.room
+            && let Some(at) = most(&|n| -room[n])
+        {
+            return Verdict::standby(Reason::LessRoom { kbps: offer.gain as u64, at });
+        }
+        match most(&|n| self.weights[n] * (self.load[n] + self.foreign[n])) {
+            Some(at) if offer.overlap >= OVERLAP_MIN => {
+                Verdict::standby(Reason::MoreOverlap { overlap: offer.overlap, at })
+            }
+            _ if is_served => Verdict::standby(Reason::PeerServed),
+            _ => Verdict::left(Reason::BudgetSpent),
+        }
+    }
+}
+
+/// The best of a peer's candidates, the first of equals.
+fn best_of(paths: &[usize], offers: &[Offer], round: usize) -> Option<usize> {
+    let mut best: Option<usize> = None;
+    for &index in paths {
+        let offer = &offers[index];
+        if offer.is_taken || round > 0 && offer.is_full {
+            continue;
+        }
+        if best.is_none_or(|best| offer.is_better(&offers[best])) {
+            best = Some(index);
+        }
+    }
+    best
 }

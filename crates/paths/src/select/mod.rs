@@ -16,7 +16,10 @@
 //! println!("{}", selection.verdicts[0].reason);
 //! ```
 
+#[cfg(test)]
+mod capacity_tests;
 mod disjoint;
+mod numbered;
 mod race;
 mod resource;
 mod simple;
@@ -45,6 +48,8 @@ pub struct Candidate {
     pub path: PathId,
     /// What it passes, in order.
     pub resources: Vec<Resource>,
+    /// What the ASes claim that each resource carries, in kbit/s.
+    pub claims_kbps: Vec<Option<u64>>,
     /// ASes it passes on its way, one less than their number.
     pub hops: usize,
     /// One-way latency that the ASes claim.
@@ -58,14 +63,17 @@ pub struct Candidate {
 impl Candidate {
     /// `path` to the peer with the number `peer`, nothing measured yet.
     pub fn new(peer: u64, path: &Path) -> Self {
-        let (resources, hops, latency) = match path.as_scion() {
+        let (resources, claims_kbps, hops, latency) = match path.as_scion() {
             Some(scion) => {
-                let resources = scion.interfaces.iter().map(|interface| Resource::Interface(*interface)).collect();
-                (resources, scion.hop_count(), scion.latency.iter().copied().sum())
+                let resources: Vec<_> = scion.interfaces.iter().copied().map(Resource::Interface).collect();
+                // Even entries are links; both of a link's interfaces get its claim.
+                let of_link = |interface: usize| scion.bandwidth_kbps.get(interface / 2 * 2).copied().flatten();
+                let claims = (0..resources.len()).map(of_link).collect();
+                (resources, claims, scion.hop_count(), scion.latency.iter().copied().sum())
             }
-            None => (vec![Resource::Local(path.local()), Resource::Remote(path.remote())], 0, None),
+            None => (vec![Resource::Local(path.local()), Resource::Remote(path.remote())], vec![None; 2], 0, None),
         };
-        Self { peer, path: path.id(), resources, hops, latency, handshake: None, place: 0 }
+        Self { peer, path: path.id(), resources, claims_kbps, hops, latency, handshake: None, place: 0 }
     }
 }
 
@@ -119,6 +127,18 @@ pub enum Reason {
     },
     /// Its overlap is with interfaces that were measured not to slow it.
     HarmlessOverlap,
+    /// What it shares has more room left for it, by the claims of the ASes, than the others have.
+    MostRoom {
+        /// The narrowest of what is left on its way.
+        kbps: u64,
+    },
+    /// By the claims of the ASes, the paths chosen leave it less room than others had.
+    LessRoom {
+        /// The narrowest of what is left on its way.
+        kbps: u64,
+        /// Where that is.
+        at: Resource,
+    },
     /// It shares more than others do, and the budget is spent.
     MoreOverlap {
         /// Weighted overlap with what is chosen.
@@ -360,6 +380,12 @@ impl fmt::Display for Reason {
             Self::ServesPeer { overlap } => write!(f, "the first path of its peer (overlap {overlap:.1})"),
             Self::LeastOverlap { overlap } => write!(f, "least overlap of those left ({overlap:.1})"),
             Self::HarmlessOverlap => write!(f, "shares only what was measured not to slow it"),
+            Self::MostRoom { kbps } => {
+                write!(f, "shares links, with the most room left by their claims ({kbps} kbit/s)")
+            }
+            Self::LessRoom { kbps, at } => {
+                write!(f, "the paths chosen leave it less room ({kbps} kbit/s at {at}, by its claim)")
+            }
             Self::MoreOverlap { overlap, at } => {
                 write!(f, "overlaps more than those chosen ({overlap:.1}, most at {at})")
             }

@@ -7,7 +7,7 @@ use crate::{Interface, IsdAs};
 
 const TOPOLOGIES: u64 = 2000;
 
-fn resource(id: u16) -> Resource {
+pub(super) fn resource(id: u16) -> Resource {
     Resource::Interface(Interface { isd_as: IsdAs::from_u64(1 << 48 | 1), id })
 }
 
@@ -16,11 +16,12 @@ fn path_id(peer: u64, number: u64) -> PathId {
     Path::ip(address(peer), address(number + 1)).id()
 }
 
-fn candidate(peer: u64, number: u64, resources: &[u16]) -> Candidate {
+pub(super) fn candidate(peer: u64, number: u64, resources: &[u16]) -> Candidate {
     Candidate {
         peer,
         path: path_id(peer, number),
         resources: resources.iter().map(|id| resource(*id)).collect(),
+        claims_kbps: vec![None; resources.len()],
         hops: resources.len(),
         latency: None,
         handshake: None,

@@ -20,10 +20,7 @@
 //! let any_port = ScionAddr::new(isd_as, "127.0.0.1:0".parse()?);
 //! let (one, other) = (Socket::bind(any_port, DEFAULT_PORTS)?, Socket::bind(any_port, DEFAULT_PORTS)?);
 //! // Both are in one AS: the path between them is empty.
-//! # let path = ScionPath {
-//! #     source: isd_as, destination: isd_as, interfaces: vec![], mtu: 1472, expiry: std::time::SystemTime::now(),
-//! #     latency: vec![], bandwidth_kbps: vec![], link_kinds: vec![], next_hop: None, dataplane: vec![],
-//! # };
+//! let path = ScionPath::inside(isd_as, 1472, std::time::SystemTime::now());
 //! let route = one.register(other.local(), &path)?;
 //! one.send_to(route, b"hello").await?;
 //! let mut buf = [0; 1472];

@@ -66,14 +66,7 @@ fn path_over([a, core_in, core_out, b]: [u16; 4], timestamp_s: u32) -> ScionPath
 }
 
 fn path_within(isd_as: IsdAs) -> ScionPath {
-    ScionPath {
-        source: isd_as,
-        destination: isd_as,
-        interfaces: vec![],
-        next_hop: None,
-        dataplane: vec![],
-        ..path_at(0)
-    }
+    ScionPath::inside(isd_as, 1400, SystemTime::UNIX_EPOCH)
 }
 
 /// A core with what its socket would keep.

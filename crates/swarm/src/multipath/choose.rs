@@ -338,6 +338,7 @@ impl State {
             if granted.iter().copied().collect::<BTreeSet<_>>() == before {
                 continue;
             }
+            self.desk.implied.retain(|(peer, _)| *peer != view.peer);
             self.desk.granted.retain(|(peer, path), _| *peer != view.peer || granted.contains(path));
             for path in &granted {
                 self.desk.granted.entry((view.peer, *path)).or_insert(now);
@@ -397,31 +398,38 @@ impl State {
         for view in views {
             let decision = self.desk.decisions.get(&view.peer);
             let ours: Vec<PathId> = decision.map_or(Vec::new(), |decision| decision.chosen.clone());
-            let theirs = |path: PathId| self.desk.granted.contains_key(&(view.peer, path));
+            let theirs = |path: PathId| {
+                let key = (view.peer, path);
+                self.desk.granted.contains_key(&key) || self.desk.implied.contains(&key)
+            };
             let we_choose = self.chooses_alone() || !view.speaks_paths;
             let over_ip = self.desk.ip.chosen(view.peer);
             let preferred =
                 |path: PathId| over_ip.contains(&path) || if we_choose { ours.contains(&path) } else { theirs(path) };
             let ways = view.conns.iter().filter_map(|id| Some((*id, self.desk.ways.get(id)?)));
-            let ways: Vec<_> = ways.map(|(id, way)| (id, way.path.id(), way.down.is_some())).collect();
-            let any = ways.iter().any(|(_, path, is_down)| preferred(*path) && !is_down);
+            let ways: Vec<_> = ways.map(|(id, way)| (id, way.path.id(), way.down.is_some(), way.handshake)).collect();
+            let any = ways.iter().any(|(_, path, is_down, _)| preferred(*path) && !is_down);
             let states: Vec<_> = ways
                 .iter()
-                .map(|(id, path, is_down)| match (is_down, any && !preferred(*path)) {
-                    (true, _) => (*id, *path, PathState::Down),
-                    (false, true) => (*id, *path, PathState::Standby),
-                    (false, false) => (*id, *path, PathState::Active),
+                .map(|(id, path, is_down, handshake)| {
+                    let state = match (is_down, any && !preferred(*path)) {
+                        (true, _) => PathState::Down,
+                        (false, true) => PathState::Standby,
+                        (false, false) => PathState::Active,
+                    };
+                    (*id, *path, state, handshake.is_some())
                 })
                 .collect();
             let uploads = matches!(self.role(view), Some(Role::Uploader { .. })) && !ours.is_empty();
-            for (id, path, state) in states {
+            for (id, path, state, is_dialled) in states {
                 self.core.set_path_state(id, state, now);
                 let is_left = if uploads { !ours.contains(&path) } else { state == PathState::Standby };
                 let (condition, reason) = match state {
                     PathState::Down => (PathCondition::Down, "nothing comes through"),
                     _ if is_left => (PathCondition::Standby, "not chosen"),
                     _ if any || uploads => (PathCondition::Active, "chosen"),
-                    _ => (PathCondition::Active, "the first to its peer"),
+                    _ if is_dialled => (PathCondition::Active, "the first to its peer"),
+                    _ => (PathCondition::Active, "the peer opened it"),
                 };
                 self.set_condition(id, condition, reason);
             }

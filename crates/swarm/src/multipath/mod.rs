@@ -232,6 +232,8 @@ pub struct Desk {
     decisions: BTreeMap<PeerKey, Decision>,
     /// What peers granted us, and since when.
     granted: HashMap<(PeerKey, PathId), Instant>,
+    /// Paths over which an uploader dialled us since it said what it grants: it will say so of these.
+    implied: HashSet<(PeerKey, PathId)>,
     attempts: HashMap<(PeerKey, PathId), Attempt>,
     /// Paths that failed while they were of use: tried again.
     lost: HashSet<(PeerKey, PathId)>,
@@ -286,6 +288,7 @@ impl Desk {
     fn forget(&mut self, peer: PeerKey) {
         self.decisions.remove(&peer);
         self.granted.retain(|(of, _), _| *of != peer);
+        self.implied.retain(|(of, _)| *of != peer);
         self.attempts.retain(|(of, _), attempt| *of != peer || attempt.is_under_way);
         self.lost.retain(|(of, _)| *of != peer);
     }
@@ -306,6 +309,9 @@ impl State {
         {
             self.desk.reconsider(format!("{} works again", way.path));
         }
+        if let Some(peer) = peer.filter(|_| way.handshake.is_none()) {
+            self.desk.implied.insert((peer, path));
+        }
         if way.is_one_of_many() {
             self.desk.reconsider("a peer connected");
         }
@@ -314,8 +320,8 @@ impl State {
         self.desk.ways.insert(id, way);
     }
 
-    /// A connection is gone. Call while the core still knows it.
-    pub fn path_left(&mut self, id: ConnId, reason: &str) {
+    /// A connection is gone; `by_peer`: the peer closed it. Call while the core still knows it.
+    pub fn path_left(&mut self, id: ConnId, by_peer: bool, reason: &str) {
         let Some(way) = self.desk.ways.remove(&id) else { return };
         if let Some(peer) = self.core.peer_of(id).filter(|_| way.down.is_none()) {
             self.desk.ip.left(peer, &way, Instant::now());
@@ -333,7 +339,7 @@ impl State {
         let (key, chosen) = ((peer, way.path.id()), self.desk.decisions.get(&peer));
         let was_of_use =
             self.desk.granted.contains_key(&key) || chosen.is_some_and(|decision| decision.chosen.contains(&key.1));
-        if was_of_use && self.desk.reaches(way.address) {
+        if was_of_use && !by_peer && self.desk.reaches(way.address) {
             self.desk.lost.insert(key);
         }
         self.desk.reconsider(format!("the connection over {} ended: {reason}", way.path));

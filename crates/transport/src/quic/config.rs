@@ -35,10 +35,10 @@ const ACK_EVERY: u32 = 10;
 /// How a connection finds its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Congestion {
-    /// CUBIC (RFC 9438): shares a bottleneck evenly with TCP; slows at every loss.
-    #[default]
+    /// CUBIC (RFC 9438): shares a bottleneck evenly with TCP; slows at every loss, and fills every queue.
     Cubic,
-    /// BBR, version 3: keeps its rate where a path loses packets without being full, up to 5 % of them.
+    /// BBR, version 3: keeps its rate where a path loses packets without being full, up to 5 % of them, and queues short.
+    #[default]
     Bbr,
 }
 

@@ -10,6 +10,10 @@ mod driver;
 mod endpoint;
 mod lanes;
 mod scion;
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod sim_tests;
 mod stream;
 mod tls;
 mod tolerant;

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::rows::Spec;
 
+/// Further figures of a row at most.
+pub const MORE_MAX: usize = 2;
+
 /// One run of one contender.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
@@ -23,6 +26,8 @@ pub struct Sample {
     pub rss_mib: Option<f64>,
     /// A second figure, named by the row.
     pub extra: Option<f64>,
+    /// Further figures, likewise.
+    pub more: [Option<f64>; MORE_MAX],
 }
 
 impl Sample {
@@ -81,8 +86,10 @@ impl<'a> Row<'a> {
         let mut text = format!("\n### {}: {}\n\n", self.spec.name, self.spec.title);
         let extra = self.spec.extra.unwrap_or("");
         let unit = self.spec.unit.name();
-        writeln!(text, "| | {unit} (range) | to ours | CPU s (fetch + share) | to ours | peak MiB | {extra} |").ok();
-        writeln!(text, "| --- | --- | --- | --- | --- | --- | --- |").ok();
+        let more: String = self.spec.more.iter().map(|name| format!(" {name} |")).collect();
+        writeln!(text, "| | {unit} (range) | to ours | CPU s (fetch + share) | to ours | peak MiB | {extra} |{more}")
+            .ok();
+        writeln!(text, "| --- | --- | --- | --- | --- | --- | --- |{}", " --- |".repeat(self.spec.more.len())).ok();
         let ours = self.summary_of("ours");
         for (contender, outcome) in self.spec.contenders.iter().zip(&self.outcomes) {
             match outcome {
@@ -90,7 +97,7 @@ impl<'a> Row<'a> {
                 Outcome::Failed(_) => writeln!(text, "| {} | failed | | | | | |", contender.name).ok(),
                 Outcome::Ran(samples) if samples.is_empty() => continue,
                 Outcome::Ran(samples) => {
-                    let line = Summary::of(samples).line(ours.as_ref(), samples);
+                    let line = Summary::of(samples).line(ours.as_ref(), samples, self.spec.more.len());
                     writeln!(text, "| {} | {line}", contender.name).ok()
                 }
             };
@@ -124,7 +131,7 @@ impl<'a> Row<'a> {
             })
             .collect();
         let (unit, extra) = (self.spec.unit.name(), self.spec.extra);
-        json!({ "row": self.spec.name, "title": self.spec.title, "unit": unit, "extra": extra, "contenders": contenders })
+        json!({ "row": self.spec.name, "title": self.spec.title, "unit": unit, "extra": extra, "more": self.spec.more, "contenders": contenders })
     }
 }
 
@@ -135,6 +142,7 @@ fn sample_json(sample: &Sample) -> Value {
         "cpu_share_seconds": sample.cpu_share,
         "rss_mib_max": sample.rss_mib,
         "extra": sample.extra,
+        "more": sample.more,
     })
 }
 
@@ -151,7 +159,7 @@ impl Summary {
     }
 
     /// The cells after the name.
-    fn line(&self, ours: Option<&Self>, samples: &[Sample]) -> String {
+    fn line(&self, ours: Option<&Self>, samples: &[Sample], more: usize) -> String {
         let figures = samples.iter().map(|sample| sample.figure);
         let (low, high) = (figures.clone().fold(f64::INFINITY, f64::min), figures.fold(0.0, f64::max));
         let ratio = |mine: Option<f64>, ours: Option<f64>| match (mine, ours) {
@@ -164,6 +172,9 @@ impl Summary {
             (Some(fetch), Some(share)) => format!("{} ({fetch:.2} + {share:.2})", cell(self.cpu, 2)),
             _ => cell(self.cpu, 2),
         };
+        let more: String = (0..more)
+            .map(|at| format!(" {} |", cell(median(samples.iter().filter_map(|sample| sample.more[at])), 1)))
+            .collect();
         format!(
             "{:.2} ({low:.2}-{high:.2}) | {} | {cpu} | {} | {} | {} |",
             self.figure,
@@ -171,11 +182,12 @@ impl Summary {
             ratio(self.cpu, ours.and_then(|ours| ours.cpu)),
             cell(part(|sample| sample.rss_mib), 1),
             cell(part(|sample| sample.extra), 1),
-        )
+        ) + &more
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+/// The middle one, or the mean of the two in the middle.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -232,7 +244,7 @@ mod tests {
     fn a_line_has_the_ratio_to_ours() {
         let samples = [Sample { figure: 4.0, cpu_fetch: Some(2.0), cpu_share: Some(3.0), ..Sample::default() }];
         let ours = Summary { figure: 1.0, cpu: Some(2.0) };
-        let line = Summary::of(&samples).line(Some(&ours), &samples);
+        let line = Summary::of(&samples).line(Some(&ours), &samples, 0);
         assert_eq!(line, "4.00 (4.00-4.00) | 0.25 | 5.00 (2.00 + 3.00) | 0.40 |  |  |");
     }
 }

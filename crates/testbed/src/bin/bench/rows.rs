@@ -3,8 +3,10 @@
 mod disk;
 mod many;
 mod multihome;
+mod paths;
 mod quic;
 mod router;
+mod scion;
 mod transfer;
 
 use anabranch_testbed::Result;
@@ -26,6 +28,12 @@ pub enum Unit {
     KilopacketsPerSecond,
     /// CPU time of one step; less is better.
     Nanoseconds,
+    /// Time against what an echo takes; less is better.
+    RoundTrips,
+    /// Wall time; less is better.
+    Milliseconds,
+    /// Of what could be.
+    Percent,
 }
 
 impl Unit {
@@ -37,6 +45,9 @@ impl Unit {
             Self::MegabitsPerSecond => "Mbit/s",
             Self::KilopacketsPerSecond => "1000 packets/s",
             Self::Nanoseconds => "ns",
+            Self::RoundTrips => "round trips",
+            Self::Milliseconds => "ms",
+            Self::Percent => "%",
         }
     }
 }
@@ -59,6 +70,8 @@ pub struct Spec {
     pub unit: Unit,
     /// Name of the second figure, if any.
     pub extra: Option<&'static str>,
+    /// Names of further figures.
+    pub more: &'static [&'static str],
     /// In the order in which they run.
     pub contenders: Vec<Contender>,
 }
@@ -80,14 +93,15 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
-    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, Seconds};
+    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, RoundTrips, Seconds};
     use multihome::From;
     use router::Passed;
+    use scion::{Down, Weather};
     use transfer::Client::{Libtorrent, Ours, Rqbit};
-    let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, contenders };
     const V4: From = From::Ours(Family::V4);
     const V6: From = From::Ours(Family::V6);
-    vec![
+    let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, more: &[], contenders };
+    let mut specs = vec![
         spec(
             "loopback-v1",
             "one seeder to one leecher, v1, 1 MiB pieces, loopback, in memory",
@@ -241,5 +255,29 @@ pub fn all() -> Vec<Spec> {
                 contender("ours", |_| router::routed(500e3).map(Passed::cpu)),
             ],
         ),
-    ]
+        spec(
+            "scion-torrent",
+            "a torrent fetched across three ASes of SCION and compared",
+            Seconds,
+            Some("MB/s"),
+            vec![
+                contender("2 % lost, 80 ms", |stage| scion::torrent(stage, Weather::Lossy)),
+                contender("daemons gone half-way, paced", |stage| scion::torrent(stage, Weather::DaemonsGone)),
+                contender("paths of 20 s, paced", |stage| scion::torrent(stage, Weather::ShortLives)),
+                contender("ours", |stage| scion::torrent(stage, Weather::Fair)),
+            ],
+        ),
+        spec(
+            "link-down",
+            "a link goes down under who sends: time until the sender is told which",
+            RoundTrips,
+            Some("round trip ms"),
+            vec![
+                contender("far link", |_| scion::link_down(Down::Far)),
+                contender("own link", |_| scion::link_down(Down::Own)),
+            ],
+        ),
+    ];
+    specs.extend(paths::specs());
+    specs
 }

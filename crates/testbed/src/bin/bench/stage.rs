@@ -1,5 +1,6 @@
 //! Where the benches happen: content and torrents in memory, a namespace whose loopback is pinned to cubic.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anabranch_testbed::net::{self, Namespace};
@@ -21,6 +22,8 @@ pub struct Stage {
     pub content: PathBuf,
     /// The loopback with cubic; none where this process may not make namespaces.
     pub inside: Option<Namespace>,
+    /// What one path carried alone, bits a second, by its rate and delay: what several are compared with.
+    pub alone: HashMap<(Option<u32>, u32), Vec<f64>>,
     serial: u32,
 }
 
@@ -42,7 +45,7 @@ impl Stage {
         if inside.is_none() {
             eprintln!("not root: TCP uses the machine's default congestion control, and the long wire is left out");
         }
-        Ok(Self { folder, len, data, content, inside, serial: 0 })
+        Ok(Self { folder, len, data, content, inside, alone: HashMap::new(), serial: 0 })
     }
 
     /// The torrent of the content in `version`, made by libtorrent when first asked for.

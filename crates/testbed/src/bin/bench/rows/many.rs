@@ -91,5 +91,6 @@ fn crowd(stage: &Stage, seeder: &Process, address: SocketAddr, leechers: u32) ->
         cpu_share: seeder.cpu_so_far().map(|cpu| (cpu - cpu_before).as_secs_f64()),
         rss_mib: seeder.status_bytes("VmHWM").map(|bytes| bytes as f64 / f64::from(1 << 20)),
         extra: event["served"].as_f64(),
+        ..Sample::default()
     })
 }

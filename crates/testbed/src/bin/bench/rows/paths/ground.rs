@@ -1,0 +1,177 @@
+//! A network in this process, and programs on its hosts.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anabranch_asnet::network::{Network, Options};
+use anabranch_asnet::topology::Topology;
+use anabranch_lab::run::{PathLog, PathLogReader};
+use anabranch_paths::IsdAs;
+use anabranch_testbed::peers::anabranch;
+use anabranch_testbed::process::{Process, Usage};
+use anabranch_testbed::{Result, data};
+
+use super::nonsense;
+use crate::stage::Stage;
+
+/// Where content is, and where it goes, in networks of two ASes.
+pub const SENDER: &str = "1-ff00:0:110";
+pub const RECEIVER: &str = "1-ff00:0:111";
+/// The addresses of these networks begin here; rows run one after the other.
+const NETWORK: &str = "127.140.0.0";
+/// How long a program may take to be up, on a machine that is busy with another.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A link that is a path of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wire {
+    /// `None`: as fast as the machine.
+    pub rate_mbps: Option<u32>,
+    /// In each direction.
+    pub delay_ms: u32,
+}
+
+impl Wire {
+    /// Nothing but the machine.
+    pub const UNLIMITED: Self = Self { rate_mbps: None, delay_ms: 0 };
+
+    pub const fn new(rate_mbps: u32, delay_ms: u32) -> Self {
+        Self { rate_mbps: Some(rate_mbps), delay_ms }
+    }
+}
+
+/// Two ASes that these links join.
+pub fn parallel(wires: &[Wire]) -> Result<Ground> {
+    let mut text = format!("[as.'{SENDER}']\ncore = true\n[as.'{RECEIVER}']\n");
+    for wire in wires {
+        let rate = wire.rate_mbps.map_or("none".to_owned(), |rate| format!("{rate} Mbit/s"));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "[[link]]\nparent = '{SENDER}'\nchild = '{RECEIVER}'\nrate = '{rate}'\ndelay = '{} ms'",
+            wire.delay_ms
+        );
+    }
+    Ground::new(&text)
+}
+
+/// A running network.
+pub struct Ground {
+    pub network: Network,
+}
+
+impl Ground {
+    /// `topology` is TOML without the addresses.
+    pub fn new(topology: &str) -> Result<Self> {
+        let text = format!("network = '{NETWORK}'\n{topology}");
+        let topology = Topology::from_toml("bench.toml", &text).map_err(nonsense)?;
+        Ok(Self { network: Network::start(topology, Options::default()).map_err(nonsense)? })
+    }
+
+    /// `anabranch NAME` at host `host` of an AS.
+    pub fn command(&self, name: &str, isd_as: &str, host: usize) -> Result<Command> {
+        let number: IsdAs = isd_as.parse().map_err(nonsense)?;
+        let home = self.network.topology().get(number).ok_or_else(|| nonsense("no such AS"))?;
+        let address = home.hosts.get(host).ok_or_else(|| nonsense("no such host"))?.address;
+        let mut command = anabranch::command(None)?;
+        command.args([name, "--json", "--listen", &format!("[{isd_as},{address}]:0")]);
+        command.args(["--sciond", &home.daemon.to_string()]);
+        Ok(command)
+    }
+
+    /// Shares a file from a host; the program and the magnet link, which names its address.
+    pub fn share(&self, isd_as: &str, content: &Path, flags: &[&str]) -> Result<(Process, String)> {
+        let mut command = self.command("share", isd_as, 0)?;
+        let mut process = Process::spawn("anabranch share", command.arg(content).args(flags))?;
+        let (event, _) = process.wait_event("started", START_LIMIT)?;
+        let magnet = event["magnet"].as_str().ok_or_else(|| nonsense("no magnet link"))?.to_owned();
+        Ok((process, magnet))
+    }
+}
+
+/// One file on its way from the sender's AS to the receiver's.
+pub struct Transfer {
+    pub getter: Process,
+    pub sharer: Process,
+    log: PathLogReader,
+    content: PathBuf,
+    out: PathBuf,
+    sharer_cpu: Duration,
+}
+
+/// What came of it.
+pub struct Arrived {
+    pub log: PathLog,
+    /// From the start of the program to its end.
+    pub usage: Usage,
+    pub sharer_cpu: Duration,
+}
+
+impl Transfer {
+    /// Begins to fetch `bytes`; both sides get `flags`.
+    pub fn start(stage: &mut Stage, ground: &Ground, ends: [&str; 2], bytes: u64, flags: &[&str]) -> Result<Self> {
+        let (have, out) = (stage.keep("paths")?, stage.out()?);
+        let content = have.join(format!("{bytes}.bin"));
+        if !content.exists() {
+            data::make_file(&content, bytes, bytes)?;
+        }
+        let (sharer, magnet) = ground.share(ends[0], &content, flags)?;
+        let log = out.join("paths.csv");
+        let sharer_cpu = sharer.cpu_so_far().unwrap_or_default();
+        let mut command = ground.command("get", ends[1], 0)?;
+        command.arg(&magnet).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
+        let getter = Process::spawn("anabranch get", &mut command)?;
+        Ok(Self { getter, sharer, log: PathLogReader::new(&log), content, out, sharer_cpu })
+    }
+
+    /// Where the log is now: its clock starts with the program, as nearly as matters here.
+    pub fn seconds(&self) -> f64 {
+        self.getter.started().elapsed().as_secs_f64()
+    }
+
+    /// Waits until the log is at `seconds`.
+    pub fn sleep_until(&self, seconds: f64) {
+        std::thread::sleep(Duration::from_secs_f64((seconds - self.seconds()).max(0.0)));
+    }
+
+    /// The log as far as it is written.
+    pub fn log(&mut self) -> Result<&PathLog> {
+        self.log.poll().map_err(nonsense)?;
+        Ok(&self.log.log)
+    }
+
+    /// Waits until payload comes; answers when.
+    pub fn wait_flowing(&mut self) -> Result<f64> {
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if self.log()?.series.iter().any(|series| series.bytes() > 0) {
+                return Ok(self.seconds());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(nonsense(format!("nothing comes:\n{}", self.getter.log())))
+    }
+
+    /// Waits for the end, and compares the files.
+    pub fn finish(mut self, limit: Duration) -> Result<Arrived> {
+        let usage = self.getter.wait_success(limit)?;
+        let name = self.content.file_name().unwrap_or_default();
+        if !data::same_file(&self.content, &self.out.join(name))? {
+            return Err(nonsense("what arrived differs"));
+        }
+        self.end(usage)
+    }
+
+    /// Ends it before it is complete.
+    pub fn stop(mut self) -> Result<Arrived> {
+        let usage = self.getter.stop()?;
+        self.end(usage)
+    }
+
+    fn end(self, usage: Usage) -> Result<Arrived> {
+        let sharer_cpu = self.sharer.cpu_so_far().unwrap_or_default().saturating_sub(self.sharer_cpu);
+        Ok(Arrived { log: self.log.finish().map_err(nonsense)?, usage, sharer_cpu })
+    }
+}

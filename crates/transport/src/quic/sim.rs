@@ -1,0 +1,295 @@
+//! Connections over one bottleneck in virtual time: both ends as noq has them, with the congestion control that we give
+//! them, and a line of `anabranch_asnet::link` between. No sockets, no clock. (Not quite replayable: BBR draws its probe
+//! times from the system.)
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anabranch_asnet::link::{LinkShape, Shaper};
+use bytes::BytesMut;
+use noq_proto::{
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, FourTuple, PathId,
+    PathStats, ServerConfig, StreamId,
+};
+
+use super::config::{Congestion, MTU_MAX, QuicOptions, SEND_WINDOW_MAX, transport};
+use super::lanes::LANES;
+use super::tls;
+use crate::Identity;
+
+/// Bytes of SCION and UDP headers of a path over three ASes; the line counts them.
+const HEADERS_LEN: usize = 132;
+/// UDP payload that fits the path.
+const MTU: u16 = 1472 - HEADERS_LEN as u16;
+/// Packets that leave in one go, as noq asks its sockets for.
+const BURST_PACKETS: NonZeroUsize = NonZeroUsize::new(10).unwrap();
+/// Written to one stream at once.
+const CHUNK: [u8; 16 * 1024] = [0x5a; 16 * 1024];
+
+/// The path: both directions take `round_trip / 2`, the one with the data has a rate, a queue and losses.
+#[derive(Clone, Copy, Debug)]
+pub struct Bottleneck {
+    pub rate_bps: Option<u64>,
+    pub queue_bytes: usize,
+    pub round_trip: Duration,
+    pub loss: f64,
+}
+
+/// What a connection reached in the time that counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reached {
+    /// Payload that arrived, in bits a second.
+    pub goodput_bps: f64,
+    /// The sender's smoothed round-trip time, its mean.
+    pub round_trip: Duration,
+    /// Of the packets sent, those taken for lost.
+    pub lost: f64,
+}
+
+/// One end of a connection.
+struct End {
+    endpoint: Endpoint,
+    connection: Option<(ConnectionHandle, Connection)>,
+}
+
+impl End {
+    fn new(server: Option<ServerConfig>, seed: u8) -> Self {
+        let mut config = EndpointConfig::default();
+        config.rng_seed(Some([seed; 32])).max_udp_payload_size(MTU_MAX).unwrap();
+        Self { endpoint: Endpoint::new(Arc::new(config), server.map(Arc::new), true), connection: None }
+    }
+
+    fn receive(&mut self, now: Instant, from: FourTuple, packet: &[u8]) {
+        let mut answer = Vec::new();
+        match self.endpoint.handle(now, from, None, BytesMut::from(packet), &mut answer) {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => {
+                if let Some((_, connection)) = &mut self.connection {
+                    connection.handle_event(event);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.connection = self.endpoint.accept(incoming, now, &mut answer, None).ok();
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what is due; gives each packet to `send`.
+    fn drive(&mut self, now: Instant, mut send: impl FnMut(&[u8])) {
+        let Some((handle, connection)) = &mut self.connection else { return };
+        if connection.poll_timeout().is_some_and(|due| due <= now) {
+            connection.handle_timeout(now);
+        }
+        while let Some(event) = connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(*handle, event) {
+                connection.handle_event(event);
+            }
+        }
+        while connection.poll().is_some() {}
+        let mut packets = Vec::new();
+        while let Some(transmit) = connection.poll_transmit(now, BURST_PACKETS, &mut packets) {
+            packets[..transmit.size].chunks(transmit.segment_size.unwrap_or(transmit.size)).for_each(&mut send);
+            packets.clear();
+        }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.connection.as_ref().and_then(|(_, connection)| connection.poll_timeout())
+    }
+}
+
+/// A connection that sends as much as it may, from `start` on.
+struct Flow {
+    sender: End,
+    receiver: End,
+    client: Option<ClientConfig>,
+    start: Instant,
+    streams: Vec<StreamId>,
+    receiving: Vec<StreamId>,
+    received: u64,
+    before: Before,
+    /// The sum of what [`Flow::look`] saw.
+    round_trips: Duration,
+    looks: u32,
+}
+
+/// What had happened when it began to count.
+#[derive(Default)]
+struct Before {
+    received: u64,
+    sent: u64,
+    lost: u64,
+}
+
+/// Runs one connection for each of `flows` (its congestion control, and when it starts) over the same bottleneck; what
+/// happens after `warm_up` counts, until `end`.
+pub fn run(bottleneck: Bottleneck, flows: &[(Congestion, Duration)], warm_up: Duration, end: Duration) -> Vec<Reached> {
+    Sim::new(bottleneck, flows).run(warm_up, end)
+}
+
+struct Sim {
+    start: Instant,
+    there: Shaper,
+    back: Shaper,
+    flows: Vec<Flow>,
+}
+
+impl Sim {
+    fn new(bottleneck: Bottleneck, flows: &[(Congestion, Duration)]) -> Self {
+        let start = Instant::now();
+        let delay = bottleneck.round_trip / 2;
+        let back = LinkShape { delay, queue_bytes: 64 << 20, ..LinkShape::default() };
+        let (rate_bps, queue_bytes, loss) = (bottleneck.rate_bps, bottleneck.queue_bytes, bottleneck.loss);
+        let there = LinkShape { rate_bps, queue_bytes, loss, ..back };
+        let flow = |(number, (congestion, after)): (usize, &(Congestion, Duration))| {
+            let options = QuicOptions { congestion: *congestion, ..QuicOptions::default() };
+            let identity = Identity::ephemeral().unwrap();
+            let config = transport(&options, MTU);
+            let mut server = ServerConfig::with_crypto(Arc::new(tls::server(&identity, &options.protocol).unwrap()));
+            server.transport = config.clone();
+            let mut client = ClientConfig::new(Arc::new(tls::client(&identity, &options.protocol).unwrap()));
+            client.transport_config(config);
+            Flow {
+                sender: End::new(None, 2 * number as u8),
+                receiver: End::new(Some(server), 2 * number as u8 + 1),
+                client: Some(client),
+                start: start + *after,
+                streams: Vec::new(),
+                receiving: Vec::new(),
+                received: 0,
+                before: Before::default(),
+                round_trips: Duration::ZERO,
+                looks: 0,
+            }
+        };
+        let flows = flows.iter().enumerate().map(flow).collect();
+        Self { start, there: Shaper::new(there, 7, start), back: Shaper::new(back, 8, start), flows }
+    }
+
+    fn run(mut self, warm_up: Duration, end: Duration) -> Vec<Reached> {
+        let (warm, end) = (self.start + warm_up, self.start + end);
+        let mut now = self.start;
+        let mut counts_from = None;
+        while now < end {
+            let counts = now >= warm;
+            if counts && counts_from.is_none() {
+                counts_from = Some(now);
+                self.flows.iter_mut().for_each(Flow::begin_to_count);
+            }
+            self.deliver(now);
+            for number in 0..self.flows.len() {
+                self.step(number, now, counts);
+            }
+            now = self.next(now).min(end);
+        }
+        let counted = end - counts_from.unwrap_or(end);
+        self.flows.iter_mut().map(|flow| flow.reached(counted)).collect()
+    }
+
+    fn step(&mut self, number: usize, now: Instant, counts: bool) {
+        let flow = &mut self.flows[number];
+        if flow.client.is_some() && flow.start <= now {
+            let client = flow.client.take().unwrap();
+            let connected = flow.sender.endpoint.connect(now, client, "192.0.2.2:1".parse().unwrap(), tls::SERVER_NAME);
+            flow.sender.connection = Some(connected.unwrap());
+        }
+        flow.write();
+        flow.read();
+        if counts {
+            flow.look();
+        }
+        let tagged = |packet: &[u8]| {
+            let mut bytes = vec![number as u8; HEADERS_LEN];
+            bytes.extend_from_slice(packet);
+            bytes
+        };
+        // What finds the queue full is gone: that is what queues are about.
+        flow.sender.drive(now, |packet| _ = self.there.enqueue(now, &tagged(packet)));
+        flow.receiver.drive(now, |packet| _ = self.back.enqueue(now, &tagged(packet)));
+    }
+
+    /// Hands over what has arrived.
+    fn deliver(&mut self, now: Instant) {
+        for (line, forward, from) in [(&mut self.there, true, "192.0.2.1:1"), (&mut self.back, false, "192.0.2.2:1")] {
+            let from = FourTuple::new(from.parse().unwrap(), None);
+            while let Some(burst) = line.due(now) {
+                for packet in burst.bytes.chunks(burst.segment_len) {
+                    let (tag, packet) = packet.split_at(HEADERS_LEN);
+                    let flow = &mut self.flows[usize::from(tag[0])];
+                    let end = if forward { &mut flow.receiver } else { &mut flow.sender };
+                    end.receive(now, from, packet);
+                }
+                let packets = burst.packets;
+                line.consume(packets);
+            }
+        }
+    }
+
+    /// When something happens next. Time always goes on, by a microsecond at least: nothing here is finer.
+    fn next(&self, now: Instant) -> Instant {
+        let ends = self.flows.iter().flat_map(|flow| [flow.sender.due(), flow.receiver.due()]);
+        let starts = self.flows.iter().map(|flow| flow.client.as_ref().map(|_| flow.start));
+        let lines = [self.there.deadline(), self.back.deadline()];
+        let next = ends.chain(starts).chain(lines).flatten().min();
+        next.unwrap_or(now).max(now + Duration::from_micros(1))
+    }
+}
+
+impl Flow {
+    /// Fills the streams, as the lanes of a connection are filled.
+    fn write(&mut self) {
+        let Some((_, connection)) = &mut self.sender.connection else { return };
+        connection.set_send_window(SEND_WINDOW_MAX);
+        while self.streams.len() < LANES as usize {
+            let Some(stream) = connection.streams().open(Dir::Bi) else { break };
+            self.streams.push(stream);
+        }
+        for stream in &self.streams {
+            while connection.send_stream(*stream).write(&CHUNK).is_ok_and(|written| written > 0) {}
+        }
+    }
+
+    fn read(&mut self) {
+        let Some((_, connection)) = &mut self.receiver.connection else { return };
+        while let Some(stream) = connection.streams().accept(Dir::Bi) {
+            self.receiving.push(stream);
+        }
+        for stream in &self.receiving {
+            let mut stream = connection.recv_stream(*stream);
+            let Ok(mut chunks) = stream.read(true) else { continue };
+            while let Ok(Some(chunk)) = chunks.next(usize::MAX) {
+                self.received += chunk.bytes.len() as u64;
+            }
+            let _ = chunks.finalize();
+        }
+    }
+
+    fn stats(&mut self) -> Option<PathStats> {
+        self.sender.connection.as_mut()?.1.path_stats(PathId::ZERO)
+    }
+
+    fn begin_to_count(&mut self) {
+        if let Some(stats) = self.stats() {
+            self.before = Before { received: self.received, sent: stats.udp_tx.datagrams, lost: stats.lost_packets };
+        }
+    }
+
+    /// Notes the round-trip time.
+    fn look(&mut self) {
+        if let Some(stats) = self.stats() {
+            self.round_trips += stats.rtt;
+            self.looks += 1;
+        }
+    }
+
+    fn reached(&mut self, counted: Duration) -> Reached {
+        let Some(stats) = self.stats() else { return Reached::default() };
+        let sent = (stats.udp_tx.datagrams - self.before.sent).max(1);
+        Reached {
+            goodput_bps: (self.received - self.before.received) as f64 * 8.0 / counted.as_secs_f64(),
+            round_trip: self.round_trips / self.looks.max(1),
+            lost: (stats.lost_packets - self.before.lost) as f64 / sent as f64,
+        }
+    }
+}

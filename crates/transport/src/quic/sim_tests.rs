@@ -1,0 +1,96 @@
+//! What CUBIC and BBR make of lines that lose packets, have short queues, or are shared.
+
+use std::time::Duration;
+
+use super::config::Congestion;
+use super::sim::{Bottleneck, Reached, run};
+
+const SECOND: Duration = Duration::from_secs(1);
+const ROUND_TRIP: Duration = Duration::from_millis(40);
+
+/// `rate` in Mbit/s; the queue in parts of what fits into the line in one round trip.
+fn line(rate: u64, queue: f64) -> Bottleneck {
+    let product_bytes = rate as f64 * 1e6 / 8.0 * ROUND_TRIP.as_secs_f64();
+    Bottleneck {
+        rate_bps: Some(rate * 1_000_000),
+        queue_bytes: ((product_bytes * queue) as usize).max(3000),
+        round_trip: ROUND_TRIP,
+        loss: 0.0,
+    }
+}
+
+fn alone(bottleneck: Bottleneck, congestion: Congestion, seconds: u32) -> Reached {
+    run(bottleneck, &[(congestion, Duration::ZERO)], 2 * SECOND, seconds * SECOND)[0]
+}
+
+#[test]
+fn bbr_fills_a_line_that_loses_packets_and_cubic_does_not() {
+    let lossy = Bottleneck { loss: 0.02, ..line(50, 1.0) };
+    let [cubic, bbr] = [Congestion::Cubic, Congestion::Bbr].map(|control| alone(lossy, control, 7));
+    assert!(cubic.goodput_bps < 0.1 * 50e6, "{cubic:?}");
+    assert!(bbr.goodput_bps > 0.65 * 50e6, "{bbr:?}");
+}
+
+#[test]
+fn bbr_fills_lines_with_short_and_long_queues_and_leaves_the_queues_short() {
+    // 91 % of the line are payload.
+    for (queue, least) in [(0.1, 0.6), (0.25, 0.75), (4.0, 0.75)] {
+        let reached = alone(line(50, queue), Congestion::Bbr, 7);
+        assert!(reached.goodput_bps > least * 50e6, "{queue}: {reached:?}");
+        assert!(reached.round_trip < ROUND_TRIP * 13 / 10, "{queue}: {reached:?}");
+        assert!(reached.lost < 0.04, "{queue}: {reached:?}");
+    }
+}
+
+#[test]
+fn cubic_gets_its_part_of_a_line_that_bbr_uses() {
+    let flows = [(Congestion::Bbr, Duration::ZERO), (Congestion::Cubic, SECOND)];
+    let reached = run(line(20, 4.0), &flows, 2 * SECOND, 8 * SECOND);
+    assert!(reached.iter().all(|each| each.goodput_bps > 0.1 * 20e6), "{reached:?}");
+}
+
+/// `cargo test --release -p anabranch-transport --lib congestion_table -- --ignored --nocapture`
+#[test]
+#[ignore = "a table to look at; takes a minute"]
+fn congestion_table() {
+    println!("one connection, 40 ms, 20 s of which 18 count");
+    println!("| Mbit/s | queue | lost on the line | control | goodput | round trip | lost in all |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    let show = |rate: u64, queue: f64, loss: f64| {
+        for congestion in [Congestion::Cubic, Congestion::Bbr] {
+            let reached = alone(Bottleneck { loss, ..line(rate, queue) }, congestion, 20);
+            println!(
+                "| {rate} | {queue} | {:.1} % | {congestion:?} | {:.0} % | {:.2} | {:.2} % |",
+                loss * 100.0,
+                reached.goodput_bps / rate as f64 / 1e4,
+                reached.round_trip.as_secs_f64() / ROUND_TRIP.as_secs_f64(),
+                reached.lost * 100.0,
+            );
+        }
+    };
+    for rate in [20, 50, 100] {
+        for queue in [0.1, 0.25, 1.0, 4.0] {
+            show(rate, queue, 0.0);
+        }
+    }
+    for loss in [0.001, 0.01, 0.02, 0.05] {
+        show(100, 1.0, loss);
+    }
+    println!("\ntwo connections, 50 Mbit/s, 40 ms, the second 3 s later; 30 s of which 24 count");
+    println!("| queue | first | second | of the first | of the second | lost |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for queue in [0.25, 1.0, 4.0] {
+        for (one, other) in [
+            (Congestion::Cubic, Congestion::Cubic),
+            (Congestion::Bbr, Congestion::Bbr),
+            (Congestion::Cubic, Congestion::Bbr),
+            (Congestion::Bbr, Congestion::Cubic),
+        ] {
+            let flows = [(one, Duration::ZERO), (other, 3 * SECOND)];
+            let reached = run(line(50, queue), &flows, 6 * SECOND, 30 * SECOND);
+            let part = |at: usize| reached[at].goodput_bps / 50e4;
+            let lost = reached.iter().map(|each| format!("{:.2} %", each.lost * 100.0)).collect::<Vec<_>>();
+            println!("| {queue} | {one:?} | {other:?} | {:.0} % | {:.0} % | {} |", part(0), part(1), lost.join(", "));
+        }
+    }
+}
