@@ -92,13 +92,35 @@ impl Namespace {
         run(&mut command)
     }
 
-    /// Routes `network` to device `name`; of several routes, the one of the least metric is the system's choice.
+    /// Routes `network` to device `name`, by a gateway if there is one; of several routes, the one of the least metric is the
+    /// system's choice.
     ///
     /// # Errors
     /// When `ip` fails.
-    pub fn route(&self, network: &str, name: &str, metric: u32) -> Result<()> {
-        let metric = metric.to_string();
-        run(self.command("ip").args(["route", "replace", network, "dev", name, "metric", &metric, "congctl", "cubic"]))
+    pub fn route(&self, network: &str, name: &str, gateway: Option<&str>, metric: u32) -> Result<()> {
+        let mut command = self.command("ip");
+        command.args(["route", "replace", network, "dev", name, "metric", &metric.to_string(), "congctl", "cubic"]);
+        if let Some(gateway) = gateway {
+            command.args(["via", gateway]);
+        }
+        run(&mut command)
+    }
+
+    /// Joins this namespace and `other` by a link without limits, whose devices are called `name`, are off, and have no addresses.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn link(&self, name: &str, other: &Self) -> Result<()> {
+        let peer = ["peer", "name", name, "netns", &other.name];
+        run(self.command("ip").args(["link", "add", name, "type", "veth"]).args(peer))
+    }
+
+    /// Sets a variable of `sysctl`.
+    ///
+    /// # Errors
+    /// When `sysctl` fails.
+    pub fn set(&self, variable: &str, value: &str) -> Result<()> {
+        run(self.command("sysctl").args(["-qw", &format!("{variable}={value}")]))
     }
 
     /// Turns device `name` on or off.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anabranch_testbed::net::Namespace;
 use anabranch_testbed::peers::anabranch::{self, Anabranch};
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::process::Process;
@@ -43,16 +44,15 @@ impl Hosts {
         Some(Self { bundle: must(Bundle::new(&[shape, shape])), scene, out })
     }
 
-    fn share(&self, listen: &str) -> Anabranch {
-        let listen = format!("{listen}:{PORT}");
-        let inside = Some(&self.bundle.left_end);
-        must(Anabranch::share(&self.scene.torrent, Some(&self.scene.data), &listen, inside, &[])).0
+    fn share(&self, inside: &Namespace, listen: &[&str]) -> Anabranch {
+        let listen: Vec<String> = listen.iter().map(|ip| format!("{ip}:{PORT}")).collect();
+        let further: Vec<&str> = listen[1..].iter().flat_map(|listen| ["--listen", listen]).collect();
+        must(Anabranch::share(&self.scene.torrent, Some(&self.scene.data), &listen[0], Some(inside), &further)).0
     }
 
-    fn libtorrent(&self) -> Libtorrent {
+    fn libtorrent(&self, inside: &Namespace) -> Libtorrent {
         let listen = format!("0.0.0.0:{PORT}");
-        let inside = Some(&self.bundle.left_end);
-        must(Libtorrent::seed_to_many_paths(&self.scene.torrent, &self.scene.data, inside, &listen))
+        must(Libtorrent::seed_to_many_paths(&self.scene.torrent, &self.scene.data, Some(inside), &listen))
     }
 
     fn get(&self, peers: &[&str], extra: &[&str]) -> Anabranch {
@@ -82,7 +82,7 @@ impl Hosts {
 #[test]
 fn two_uplinks_add_up_with_our_own_kind() {
     let Some(hosts) = Hosts::new(50) else { return };
-    let _seeder = hosts.share("0.0.0.0");
+    let _seeder = hosts.share(&hosts.bundle.left_end, &["0.0.0.0"]);
     // One address is enough: the other is told.
     let mut get = hosts.get(&[&Bundle::left(0, Family::V4)], &["--paths", "4"]);
     hosts.finish(&mut get);
@@ -92,8 +92,19 @@ fn two_uplinks_add_up_with_our_own_kind() {
 #[test]
 fn two_uplinks_add_up_over_ipv6() {
     let Some(hosts) = Hosts::new(50) else { return };
-    let _seeder = hosts.share("[::]");
+    let listen = [0, 1].map(|wire| format!("[{}]", Bundle::left(wire, Family::V6)));
+    let _seeder = hosts.share(&hosts.bundle.left_end, &[&listen[0], &listen[1]]);
     let mut get = hosts.get(&[&Bundle::left(1, Family::V6)], &["--paths", "2"]);
+    hosts.finish(&mut get);
+    hosts.assert_both();
+}
+
+#[test]
+fn two_families_over_one_uplink_are_no_two_uplinks() {
+    let Some(hosts) = Hosts::new(50) else { return };
+    // Four pairs; two of them have nothing in common.
+    let _seeder = hosts.share(&hosts.bundle.left_end, &["[::]"]);
+    let mut get = hosts.get(&[&Bundle::left(0, Family::V6)], &["--paths", "2"]);
     hosts.finish(&mut get);
     hosts.assert_both();
 }
@@ -101,7 +112,7 @@ fn two_uplinks_add_up_over_ipv6() {
 #[test]
 fn two_uplinks_add_up_with_one_address_of_libtorrent() {
     let Some(hosts) = Hosts::new(50) else { return };
-    let _seeder = hosts.libtorrent();
+    let _seeder = hosts.libtorrent(&hosts.bundle.server);
     let mut get = hosts.get(&[Bundle::SERVER], &["--paths", "2"]);
     hosts.finish(&mut get);
     hosts.assert_both();
@@ -110,7 +121,7 @@ fn two_uplinks_add_up_with_one_address_of_libtorrent() {
 #[test]
 fn two_uplinks_add_up_with_two_addresses_of_libtorrent() {
     let Some(hosts) = Hosts::new(50) else { return };
-    let _seeder = hosts.libtorrent();
+    let _seeder = hosts.libtorrent(&hosts.bundle.left_end);
     let peers = [0, 1].map(|wire| Bundle::left(wire, Family::V4));
     let mut get = hosts.get(&[&peers[0], &peers[1]], &["--paths", "2"]);
     hosts.finish(&mut get);
@@ -120,7 +131,7 @@ fn two_uplinks_add_up_with_two_addresses_of_libtorrent() {
 #[test]
 fn named_interfaces_are_used_and_no_others() {
     let Some(hosts) = Hosts::new(100) else { return };
-    let _seeder = hosts.share("0.0.0.0");
+    let _seeder = hosts.share(&hosts.bundle.server, &["0.0.0.0"]);
     // The system's own choice would be the first.
     let second = Bundle::device(1);
     let mut get = hosts.get(&[Bundle::SERVER], &["--paths", "4", "--interface", &second]);
@@ -131,18 +142,18 @@ fn named_interfaces_are_used_and_no_others() {
 #[test]
 fn one_path_is_one_path() {
     let Some(hosts) = Hosts::new(100) else { return };
-    let _seeder = hosts.share("0.0.0.0");
+    let _seeder = hosts.share(&hosts.bundle.left_end, &["0.0.0.0"]);
     let mut get = hosts.get(&[&Bundle::left(1, Family::V4)], &["--paths", "1"]);
     hosts.finish(&mut get);
     assert!(hosts.part(0) < 0.001, "{}", hosts.part(0));
 }
 
-#[test]
-fn an_uplink_that_goes_leaves_the_other_and_is_used_again() {
+/// `lose` takes the second wire, `mend` gives it back: the other goes on, and both are used in the end.
+fn lose_the_second_wire(lose: fn(&Bundle), mend: fn(&Bundle)) {
     let Some(hosts) = Hosts::new(10) else { return };
-    let _seeder = hosts.share("0.0.0.0");
+    let _seeder = hosts.share(&hosts.bundle.left_end, &["0.0.0.0"]);
     let mut get = hosts.get(&[&Bundle::left(0, Family::V4)], &["--paths", "2"]);
-    let (second, deadline) = (Bundle::device(1), Instant::now() + LIMIT);
+    let deadline = Instant::now() + LIMIT;
     let wait_for = |wire: usize, part: f64| {
         while hosts.part(wire) < part {
             assert!(Instant::now() < deadline, "wire {wire} carries no more than {}", hosts.part(wire));
@@ -150,13 +161,28 @@ fn an_uplink_that_goes_leaves_the_other_and_is_used_again() {
         }
     };
     wait_for(1, 0.05);
-    must(hosts.bundle.right_end.set_device(&second, false));
-    let at = hosts.part(0);
-    wait_for(0, at + 0.1);
-    must(hosts.bundle.right_end.set_device(&second, true));
-    let at = hosts.part(1);
+    lose(&hosts.bundle);
+    let (at, since) = (hosts.part(0), Instant::now());
+    wait_for(0, at + 0.2);
+    println!("20 % over the other wire in {:?}", since.elapsed());
+    let (at, since) = (hosts.part(1), Instant::now());
+    mend(&hosts.bundle);
+    wait_for(1, at + 0.01);
+    println!("used again after {:?}", since.elapsed());
     wait_for(1, at + 0.1);
     hosts.finish(&mut get);
+}
+
+#[test]
+fn an_uplink_that_goes_leaves_the_other_and_is_used_again() {
+    let lose = |bundle: &Bundle| must(bundle.right_end.set_device(&Bundle::device(1), false));
+    let mend = |bundle: &Bundle| must(bundle.right_end.set_device(&Bundle::device(1), true));
+    lose_the_second_wire(lose, mend);
+}
+
+#[test]
+fn a_link_that_is_cut_out_of_sight_leaves_the_other_and_is_used_again() {
+    lose_the_second_wire(|bundle| bundle.cut(1, true), |bundle| bundle.cut(1, false));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Who fetches dials: any BitTorrent client takes connections. One that takes a single connection from a peer closes what is
 //! one too many; it is left with one then. A peer of our kind tells its further addresses (`ab_addr`), as we tell ours, and is known
-//! as one peer over all of them; others are one peer for each address that they were met at.
+//! as one peer over all of them. Others may have another peer id on every connection (libtorrent): those that listen at the same
+//! address are one host here, whatever the core takes them for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,13 +11,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anabranch_bittorrent::PeerKey;
 use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PeerView};
-use anabranch_paths::select::{Budget, Candidate, Choice, Selector};
-use anabranch_paths::{Endpoint, PathId};
+use anabranch_bittorrent::{ConnId, PeerKey};
+use anabranch_paths::select::{Budget, Candidate, Choice, Resource, Selector};
+use anabranch_paths::{Endpoint, Path, PathId};
 use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate};
 
 use super::{Attempt, PathCondition, PathVerdict, Way};
+use crate::conn::ConnError;
 use crate::dial;
 use crate::events::EventKind;
 use crate::torrent::{State, TorrentRef};
@@ -32,6 +34,10 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRIES_SOON: u32 = 30;
 /// ... so long.
 const RETRY_LATER: Duration = Duration::from_secs(10);
+/// A connection that owes us blocks and brings none for so long is given up, ...
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// ... if another one of its peer brought some this lately.
+const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 /// A connection that ends so soon after another one opened was one too many for the peer.
 const TOO_MANY_WITHIN: Duration = Duration::from_secs(5);
 /// So many of those, and the peer keeps the one connection it has.
@@ -68,6 +74,20 @@ impl WaysOut {
         self.version.get()
     }
 
+    /// A path over IP as selectors see it. An interface is one uplink, whichever of its addresses packets leave from.
+    fn as_seen(&self, host: HostId, path: &Path) -> Candidate {
+        let mut candidate = Candidate::new(host.0.into(), path);
+        let uplink = self.interfaces.borrow().uplink(path.local());
+        candidate.resources = vec![Resource::Local(uplink), Resource::Remote(path.remote())];
+        candidate
+    }
+
+    /// Where a path over IP may be held back, as far as measurements can tell: at the uplink. What happens at the host that several
+    /// uplinks lead to cannot be told from queues that fill at the same time, and to leave an uplink for it costs more than it saves.
+    pub(super) fn bottlenecks(&self, path: &Path) -> Vec<Resource> {
+        vec![Resource::Local(self.interfaces.borrow().uplink(path.local()))]
+    }
+
     /// How to reach `remote` at the first attempt, or after so many that failed: as the system's routes go, unless the user
     /// named interfaces, then by one after the other.
     pub fn via(&self, remote: SocketAddr, failures: usize) -> Result<Option<IpCandidate>, String> {
@@ -95,14 +115,32 @@ impl WaysOut {
 pub struct IpDesk {
     /// The state of the interfaces that this is made of.
     version: Option<u64>,
-    peers: BTreeMap<PeerKey, IpPeer>,
+    hosts: BTreeMap<HostId, IpPeer>,
+    of_peer: HashMap<PeerKey, HostId>,
+    of_address: HashMap<SocketAddr, HostId>,
+    next_host: u32,
     joined_at: Option<Instant>,
     chosen_at: Option<Instant>,
     chosen_of: u64,
     why: Option<String>,
 }
 
-/// One peer.
+/// The number of a host: who listens at one address, or at several and is known as one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct HostId(u32);
+
+/// A host's connections.
+struct Host {
+    id: HostId,
+    /// As the core knows it: once, where it is of our kind.
+    peers: Vec<PeerKey>,
+    conns: Vec<ConnId>,
+    listens: Vec<SocketAddr>,
+    /// It has content that we want.
+    is_wanted: bool,
+}
+
+/// What is known of a host.
 #[derive(Default)]
 struct IpPeer {
     remotes: Vec<SocketAddr>,
@@ -118,14 +156,15 @@ struct IpPeer {
 
 /// A connection to open.
 pub struct IpDial {
-    peer: PeerKey,
+    host: HostId,
     candidate: IpCandidate,
 }
 
 impl IpDesk {
     /// The paths to `peer` that were chosen.
     pub fn chosen(&self, peer: PeerKey) -> &[PathId] {
-        self.peers.get(&peer).map_or(&[], |peer| &peer.chosen)
+        let host = self.of_peer.get(&peer).and_then(|host| self.hosts.get(host));
+        host.map_or(&[], |host| &host.chosen)
     }
 
     /// How long until it has to be looked again, where there is anything to look at.
@@ -138,17 +177,48 @@ impl IpDesk {
     pub fn joined(&mut self, way: &Way, now: Instant) {
         if leaves_by_ip(way) {
             self.joined_at = Some(now);
+            self.reconsider("a peer connected");
         }
     }
 
     /// A connection of `peer` ended, not by us.
     pub fn left(&mut self, peer: PeerKey, way: &Way, now: Instant) {
-        let Some(entry) = self.peers.get_mut(&peer).filter(|_| way.path.as_scion().is_none()) else { return };
+        let host = self.of_peer.get(&peer).filter(|_| way.path.as_scion().is_none());
+        let Some(entry) = host.and_then(|host| self.hosts.get_mut(host)) else { return };
         if entry.opened_at.is_some_and(|at| now.saturating_duration_since(at) < TOO_MANY_WITHIN) {
             entry.opened_at = None;
             entry.too_many += 1;
         }
         self.reconsider("a connection ended");
+    }
+
+    /// Who is at the ends of these connections.
+    fn hosts_of(&mut self, views: &[PeerView]) -> Vec<Host> {
+        let mut hosts: BTreeMap<HostId, Host> = BTreeMap::new();
+        let of_peer = std::mem::take(&mut self.of_peer);
+        let of_address = std::mem::take(&mut self.of_address);
+        for view in views {
+            let listens: Vec<SocketAddr> = view.listens.iter().filter_map(Endpoint::as_ip).collect();
+            let met = listens.iter().find_map(|at| self.of_address.get(at).or_else(|| of_address.get(at)));
+            let id = met.or_else(|| of_peer.get(&view.peer)).copied().unwrap_or_else(|| {
+                self.next_host = self.next_host.wrapping_add(1);
+                HostId(self.next_host)
+            });
+            self.of_peer.insert(view.peer, id);
+            let empty = Host { id, peers: Vec::new(), conns: Vec::new(), listens: Vec::new(), is_wanted: false };
+            let host = hosts.entry(id).or_insert(empty);
+            host.peers.push(view.peer);
+            host.conns.extend(&view.conns);
+            host.is_wanted |= view.is_wanted;
+            for at in listens {
+                self.of_address.insert(at, id);
+                if !host.listens.contains(&at) {
+                    host.listens.push(at);
+                }
+            }
+        }
+        self.hosts.retain(|id, _| hosts.contains_key(id));
+        hosts.into_values().collect()
     }
 
     fn reconsider(&mut self, why: &str) {
@@ -166,25 +236,26 @@ impl State {
         if self.desk.ip.version.replace(version) != Some(version) {
             self.interfaces_changed(&ways_out.interfaces.borrow(), now);
         }
-        let alive: BTreeSet<PeerKey> = views.iter().map(|view| view.peer).collect();
-        self.desk.ip.peers.retain(|peer, _| alive.contains(peer));
-        for view in views {
-            self.find_ip(view, &ways_out.interfaces.borrow());
+        let hosts = self.desk.ip.hosts_of(views);
+        let own = ways_out.interfaces.borrow().reachable_at(&session.listening);
+        for host in &hosts {
+            self.find_ip(host, &own, &ways_out.interfaces.borrow());
         }
         let wished = session.config.paths.wished;
         let fetches = !self.core.is_finished() && wished > 1;
-        let clients: Vec<&PeerView> = views
+        let clients: Vec<&Host> = hosts
             .iter()
-            .filter(|view| fetches && view.is_wanted && self.has_choice(view))
-            .filter(|view| self.desk.ip.peers[&view.peer].too_many < TOO_MANY_MAX)
+            .filter(|host| fetches && host.is_wanted && self.has_choice(host))
+            .filter(|host| self.desk.ip.hosts[&host.id].too_many < TOO_MANY_MAX)
             .take(session.config.paths.connections)
             .collect();
         if self.is_ip_choice_due(&clients, now) {
             self.decide_ip(&clients);
         }
         let mut dials = Vec::new();
-        for view in clients {
-            dials.extend(self.dials_to(view, now));
+        for host in clients {
+            self.leave_silent(host, now);
+            dials.extend(self.dials_to(host, now));
         }
         dials
     }
@@ -199,7 +270,7 @@ impl State {
             own.clear();
         }
         self.core.set_own_addresses(own, now);
-        for peer in self.desk.ip.peers.values_mut() {
+        for peer in self.desk.ip.hosts.values_mut() {
             peer.remotes.clear();
             peer.attempts.retain(|_, attempt| attempt.is_under_way);
         }
@@ -212,25 +283,23 @@ impl State {
     }
 
     /// Pairs our addresses with a peer's, where either are others than before.
-    fn find_ip(&mut self, view: &PeerView, interfaces: &Interfaces) {
-        let session = self.session();
-        let own = interfaces.reachable_at(&session.listening);
-        let told = self.core.peer_addresses(view.peer);
+    fn find_ip(&mut self, host: &Host, own: &[SocketAddr], interfaces: &Interfaces) {
+        let told = host.peers.iter().flat_map(|peer| self.core.peer_addresses(*peer));
         let mut remotes: Vec<SocketAddr> = Vec::new();
-        for remote in view.listens.iter().chain(&told).filter_map(Endpoint::as_ip) {
+        for remote in host.listens.iter().copied().chain(told.filter_map(|address| address.as_ip())) {
             if !remotes.contains(&remote) && !own.contains(&remote) {
                 remotes.push(remote);
             }
         }
-        let peer = self.desk.ip.peers.entry(view.peer).or_default();
-        if peer.remotes != remotes {
-            peer.candidates = interfaces.candidates(&remotes);
-            peer.remotes = remotes;
-            let known: BTreeSet<PathId> = peer.candidates.iter().map(|candidate| candidate.path.id()).collect();
-            peer.chosen.retain(|path| known.contains(path));
+        let known = self.desk.ip.hosts.entry(host.id).or_default();
+        if known.remotes != remotes {
+            known.candidates = interfaces.candidates(&remotes);
+            known.remotes = remotes;
+            let ids: BTreeSet<PathId> = known.candidates.iter().map(|candidate| candidate.path.id()).collect();
+            known.chosen.retain(|path| ids.contains(path));
         }
-        if self.has_choice(view) {
-            for id in &view.conns {
+        if self.has_choice(host) {
+            for id in &host.conns {
                 if let Some(way) = self.desk.ways.get_mut(id) {
                     way.has_alternatives = true;
                 }
@@ -238,22 +307,25 @@ impl State {
         }
     }
 
-    /// Whether there is more than one way to a peer, that through SCION among them.
-    fn has_choice(&self, view: &PeerView) -> bool {
-        let candidates = self.desk.ip.peers.get(&view.peer).map_or(0, |peer| peer.candidates.len());
-        candidates + self.scion_ways(view) > 1 && candidates > 0
+    /// Whether there is more than one way to a host, those through SCION among them.
+    fn has_choice(&self, host: &Host) -> bool {
+        let candidates = self.desk.ip.hosts.get(&host.id).map_or(0, |host| host.candidates.len());
+        candidates + self.scion_ways(host) > 1 && candidates > 0
     }
 
-    fn scion_ways(&self, view: &PeerView) -> usize {
-        let ways = view.conns.iter().filter_map(|id| self.desk.ways.get(id));
-        ways.filter(|way| way.path.as_scion().is_some()).count()
+    fn scion_ways(&self, host: &Host) -> usize {
+        self.ways_of(host).filter(|(_, way)| way.path.as_scion().is_some()).count()
     }
 
-    fn is_ip_choice_due(&mut self, clients: &[&PeerView], now: Instant) -> bool {
+    fn ways_of(&self, host: &Host) -> impl Iterator<Item = (ConnId, &Way)> {
+        host.conns.iter().filter_map(|id| Some((*id, self.desk.ways.get(id)?)))
+    }
+
+    fn is_ip_choice_due(&mut self, clients: &[&Host], now: Instant) -> bool {
         let mut hash = DefaultHasher::new();
         for client in clients {
-            let peer = &self.desk.ip.peers[&client.peer];
-            client.peer.hash(&mut hash);
+            let peer = &self.desk.ip.hosts[&client.id];
+            client.id.hash(&mut hash);
             for candidate in &peer.candidates {
                 (candidate.path.id(), peer.fails(candidate.path.id())).hash(&mut hash);
             }
@@ -275,23 +347,27 @@ impl State {
         self.session().config.paths.selector.unwrap_or_default()
     }
 
-    fn decide_ip(&mut self, clients: &[&PeerView]) {
+    fn decide_ip(&mut self, clients: &[&Host]) {
         let session = self.session();
         let selector = self.ip_selector();
+        let Some(ways_out) = &session.ways_out else { return };
         let mut board = session.board.borrow_mut();
         let mut owners = Vec::new();
         let mut candidates = Vec::new();
         for client in clients {
-            let peer = &self.desk.ip.peers[&client.peer];
+            let open: BTreeSet<PathId> = self.ways_of(client).map(|(_, way)| way.path.id()).collect();
+            let peer = &self.desk.ip.hosts[&client.id];
             for (place, found) in peer.candidates.iter().enumerate() {
                 let id = found.path.id();
-                let mut candidate = Candidate::new(client.peer.0.into(), &found.path);
+                let mut candidate = ways_out.as_seen(client.id, &found.path);
                 candidate.place = place;
+                // Of two that are alike, what is open stays.
+                candidate.hops = usize::from(!open.contains(&id));
                 candidate.handshake = self.desk.handshakes.get(&id).copied();
-                board.add(id, &candidate.resources);
+                board.add(id, &ways_out.bottlenecks(&found.path));
                 board.set_down(id, peer.fails(id));
                 candidates.push(candidate);
-                owners.push(client.peer);
+                owners.push(client.id);
             }
         }
         let wished = session.config.paths.wished.min(PATHS_PER_PEER_MAX);
@@ -301,8 +377,8 @@ impl State {
         let why = self.desk.ip.why.take().unwrap_or_else(|| "measured anew".to_owned());
         for client in clients {
             let left = wished.saturating_sub(self.scion_ways(client));
-            let Some(peer) = self.desk.ip.peers.get_mut(&client.peer) else { continue };
-            let own = owners.iter().zip(&selection.verdicts).filter(|(owner, _)| **owner == client.peer);
+            let Some(peer) = self.desk.ip.hosts.get_mut(&client.id) else { continue };
+            let own = owners.iter().zip(&selection.verdicts).filter(|(owner, _)| **owner == client.id);
             let verdicts: Vec<PathVerdict> = own
                 .zip(&peer.candidates)
                 .map(|((_, verdict), candidate)| PathVerdict {
@@ -318,22 +394,38 @@ impl State {
                 != verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect::<Vec<_>>()
                 && let Some(first) = peer.candidates.first()
             {
-                let address = view_address(client).unwrap_or(first.remote.into());
+                let address = client.listens.first().map_or(first.remote, |met_at| *met_at).into();
                 let why = why.clone();
                 self.tell(EventKind::PathsChosen { peer: address, selector: Some(selector), why, verdicts });
             }
         }
     }
 
+    /// Gives up connections over which nothing comes while others of the same peer work. The core asks for their blocks elsewhere
+    /// by itself; but TCP, once a way is cut, waits ever longer before it tries again, and a new connection tries at once.
+    fn leave_silent(&mut self, host: &Host, now: Instant) {
+        let quiet_for = |way: &Way| Some(now.saturating_duration_since(way.moved?));
+        if !self.ways_of(host).any(|(_, way)| quiet_for(way).is_some_and(|quiet| quiet < ALIVE_WITHIN)) {
+            return;
+        }
+        let is_silent = |(id, way): &(ConnId, &Way)| {
+            let owes = self.core.expected(*id).next().is_some();
+            leaves_by_ip(way) && way.down.is_none() && owes && quiet_for(way).is_some_and(|quiet| quiet > SILENCE_MAX)
+        };
+        let silent: Vec<ConnId> = self.ways_of(host).filter(is_silent).map(|(id, _)| id).collect();
+        for id in silent {
+            self.set_path_down(id, Some("nothing comes while other paths work"), now);
+        }
+    }
+
     /// Opens what was chosen and is not open.
-    fn dials_to(&mut self, view: &PeerView, now: Instant) -> Vec<IpDial> {
-        let open = view.conns.iter().filter_map(|id| Some(self.desk.ways.get(id)?.path.id()));
-        let open: BTreeSet<PathId> = open.collect();
+    fn dials_to(&mut self, host: &Host, now: Instant) -> Vec<IpDial> {
+        let open: BTreeSet<PathId> = self.ways_of(host).map(|(_, way)| way.path.id()).collect();
         // For a race, what was never tried runs too.
         let races = self.ip_selector() == Selector::HandshakeRace;
-        let Some(peer) = self.desk.ip.peers.get_mut(&view.peer) else { return Vec::new() };
+        let Some(peer) = self.desk.ip.hosts.get_mut(&host.id) else { return Vec::new() };
         let under_way = peer.attempts.values().filter(|attempt| attempt.is_under_way).count();
-        let mut room = PATHS_PER_PEER_MAX.saturating_sub(view.conns.len() + under_way);
+        let mut room = PATHS_PER_PEER_MAX.saturating_sub(host.conns.len() + under_way);
         let mut dials = Vec::new();
         for candidate in &peer.candidates {
             let id = candidate.path.id();
@@ -348,13 +440,13 @@ impl State {
             }
             attempt.is_under_way = true;
             room -= 1;
-            dials.push(IpDial { peer: view.peer, candidate: candidate.clone() });
+            dials.push(IpDial { host: host.id, candidate: candidate.clone() });
         }
         dials
     }
 
     fn ip_opened(&mut self, dial: &IpDial, now: Instant) {
-        if let Some(peer) = self.desk.ip.peers.get_mut(&dial.peer) {
+        if let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) {
             peer.opened_at = Some(now);
             if let Some(attempt) = peer.attempts.get_mut(&dial.candidate.path.id()) {
                 attempt.failures = 0;
@@ -362,9 +454,15 @@ impl State {
         }
     }
 
+    fn ip_refused(&mut self, dial: &IpDial) {
+        if let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) {
+            peer.too_many += 1;
+        }
+    }
+
     /// An attempt ended: with an error, or with a connection that is over by now.
     fn ip_dialled(&mut self, dial: &IpDial, error: Option<String>, now: Instant) {
-        let Some(peer) = self.desk.ip.peers.get_mut(&dial.peer) else { return };
+        let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) else { return };
         let attempt = peer.attempts.entry(dial.candidate.path.id()).or_default();
         attempt.is_under_way = false;
         match error {
@@ -394,7 +492,14 @@ pub(super) async fn open(torrent: TorrentRef, dial: IpDial) {
     let (remote, via) = (dial.candidate.remote, &dial.candidate.via);
     let reached = match dial::over_ip(&torrent, remote, Some(via), OPENING_MAX).await {
         Ok(reached) => reached,
-        Err(error) => return torrent.borrow_mut().ip_dialled(&dial, Some(error.to_string()), Instant::now()),
+        Err(error) => {
+            let mut torrent = torrent.borrow_mut();
+            // TCP opened, and BitTorrent did not.
+            if !matches!(error, ConnError::Ended(_)) {
+                torrent.ip_refused(&dial);
+            }
+            return torrent.ip_dialled(&dial, Some(error.to_string()), Instant::now());
+        }
     };
     torrent.borrow_mut().ip_opened(&dial, Instant::now());
     dial::serve(&torrent, reached).await;
@@ -404,9 +509,4 @@ pub(super) async fn open(torrent: TorrentRef, dial: IpDial) {
 /// Whether a connection leaves this machine, over plain IP.
 fn leaves_by_ip(way: &Way) -> bool {
     way.path.as_scion().is_none() && !way.path.remote().is_loopback()
-}
-
-/// Where the peer was met over IP.
-fn view_address(view: &PeerView) -> Option<Endpoint> {
-    view.listens.iter().copied().find(|address| address.as_ip().is_some())
 }

@@ -190,7 +190,11 @@ impl State {
             let rtt_min = way.seen.rtt_min.map_or(stats.rtt, |least| least.min(stats.rtt));
             let seen = Seen { payload_bytes, sent_packets, lost_packets: stats.lost_packets, rtt_min: Some(rtt_min) };
             let before = std::mem::replace(&mut way.seen, seen);
-            board.add(way.path.id(), &Candidate::new(0, &way.path).resources);
+            let resources = match (&session.ways_out, way.path.as_scion()) {
+                (Some(ways_out), None) => ways_out.bottlenecks(&way.path),
+                _ => Candidate::new(0, &way.path).resources,
+            };
+            board.add(way.path.id(), &resources);
             let sample = Sample {
                 bytes: payload_bytes.saturating_sub(before.payload_bytes),
                 rtt: stats.rtt,

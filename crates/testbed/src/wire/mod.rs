@@ -68,6 +68,7 @@ pub struct Counts {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
+    cut: AtomicBool,
     counts: [[AtomicU64; 4]; 2],
 }
 
@@ -177,6 +178,7 @@ fn carry(ends: &[Tun], shape: Shape, shared: &Shared, wake: i32) -> Result<()> {
             for _ in 0..BATCH_MAX {
                 let mut buffer = spare.pop().unwrap_or_else(|| vec![0; tun::BURST_LEN_MAX]);
                 match ends[way].read(&mut buffer)? {
+                    Some(_) if shared.cut.load(Ordering::Relaxed) => spare.push(buffer),
                     Some(burst) => {
                         if let Err(buffer) = links[way].push(Instant::now(), buffer, burst) {
                             spare.push(buffer);

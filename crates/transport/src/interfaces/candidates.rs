@@ -33,7 +33,8 @@ struct Pair {
 
 /// Pairs `interfaces` with `remotes`, without doubles, [`CANDIDATES_MAX`] at most. IPv4 goes with IPv4 and IPv6 with IPv6, what
 /// is of this machine or link alone with its own kind. Pairs in one network come first; among the others those that have no end
-/// in common.
+/// in common. A peer whose first address is on this very machine is reached there alone, and one elsewhere never here: private
+/// addresses of two machines may be the same.
 ///
 /// `route` answers the address that packets to the remote leave from by an interface, which is the given one where one is given;
 /// `None` where no route leads there.
@@ -45,13 +46,16 @@ pub fn pair(
     let mut pairs: Vec<Pair> = Vec::new();
     let (mut known, mut sources): (_, Vec<IpAddr>) = (HashSet::new(), Vec::new());
     for (remote_at, remote) in remotes.iter().take(REMOTES_MAX).enumerate() {
+        if pairs.first().is_some_and(|first| first.candidate.via.is_local) {
+            break;
+        }
         let remote = canonical(*remote);
         if remote.ip().is_unspecified() || remote.ip().is_multicast() || remote.port() == 0 {
             continue;
         }
         for via in vias(remote, interfaces, &route) {
             let path = Path::ip(via.source, remote.ip());
-            if !known.insert(path.id()) {
+            if via.is_local && remote_at > 0 || !known.insert(path.id()) {
                 continue;
             }
             let source_at = sources.iter().position(|source| *source == via.source).unwrap_or_else(|| {

@@ -135,6 +135,12 @@ impl Interfaces {
         self.list.iter().filter(|interface| interface.running).any(|interface| interface.has(source))
     }
 
+    /// The address that stands for the interface which has `source`: one uplink, whatever its addresses and families.
+    pub fn uplink(&self, source: IpAddr) -> IpAddr {
+        let own = self.list.iter().find(|interface| interface.has(source));
+        own.and_then(|own| own.addresses.first()).map_or(source, |first| first.ip)
+    }
+
     /// The ways to a peer that listens at all of `remotes`: see [`IpCandidate`]. The first [`REMOTES_MAX`] of them count.
     ///
     /// Asks the system for routes, without a packet being sent: some ten microseconds for each interface and address.

@@ -98,6 +98,11 @@ fn what_stays_on_this_machine_has_one_way() {
         assert!(only.via.is_local && only.via.source == source.parse::<IpAddr>().unwrap(), "{remote}");
     }
     assert!(pair(&remotes(&["127.0.0.1:1"]), &ours[1..], everywhere).is_empty());
+    // Who is met here is here, whatever else it listens at; who is met elsewhere is not, though its numbers are ours too.
+    let here = pair(&remotes(&["127.0.0.1:1", "10.1.0.1:1", "192.0.2.7:1"]), &ours, everywhere);
+    assert_eq!(shown(&here), ["lo (127.0.0.1) to 127.0.0.1:1"]);
+    let elsewhere = pair(&remotes(&["10.1.0.2:1", "10.2.0.1:1", "127.0.0.1:1"]), &ours, everywhere);
+    assert_eq!(shown(&elsewhere), ["a (10.1.0.1) to 10.1.0.2:1"]);
 }
 
 #[test]
@@ -133,8 +138,8 @@ fn what_is_considered_has_its_limits() {
 fn names_restrict_what_leaves_the_machine() {
     let all = vec![lo(), interface("a", 2, &["10.1.0.1/24"]), interface("b", 3, &["10.2.0.1/24"])];
     let list = restrict(all, &["b".to_owned()]);
-    let found = pair(&remotes(&["192.0.2.7:1", "127.0.0.1:1"]), &list, everywhere);
-    assert_eq!(shown(&found), ["lo (127.0.0.1) to 127.0.0.1:1", "b (10.2.0.1) to 192.0.2.7:1"]);
+    assert_eq!(shown(&pair(&remotes(&["192.0.2.7:1"]), &list, everywhere)), ["b (10.2.0.1) to 192.0.2.7:1"]);
+    assert_eq!(shown(&pair(&remotes(&["127.0.0.1:1"]), &list, everywhere)), ["lo (127.0.0.1) to 127.0.0.1:1"]);
     // An address of ours on an interface that may not be used is no way to anybody else's.
     let found = pair(&remotes(&["10.1.0.1:1"]), &list, everywhere);
     assert!(found[0].via.is_local);
@@ -152,6 +157,11 @@ fn peers_reach_us_at_what_we_listen_on() {
     assert_eq!(at(&["0.0.0.0:80"]), remotes(&["10.1.0.1:80", "10.2.0.1:80"]));
     assert_eq!(at(&["[::]:80"]), remotes(&["10.1.0.1:80", "10.2.0.1:80", "[2001:db8::1]:80"]));
     assert_eq!(at(&["0.0.0.0:80", "[::]:80"]).len(), 3);
+    let uplink = |ip: &str| interfaces.uplink(ip.parse().unwrap()).to_string();
+    assert_eq!(
+        (uplink("2001:db8::1"), uplink("10.2.0.1"), uplink("10.9.0.1")),
+        ("10.2.0.1".into(), "10.2.0.1".into(), "10.9.0.1".into())
+    );
     assert_eq!(at(&["10.2.0.1:80", "10.9.0.1:80", "127.0.0.1:80"]), remotes(&["10.2.0.1:80"]));
 }
 

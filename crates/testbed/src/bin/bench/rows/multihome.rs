@@ -59,13 +59,16 @@ fn fetch(stage: &mut Stage, rates_mbit: [u64; 2], from: From, only: Option<usize
     let out = stage.out()?;
     let _seeder = match from {
         From::Ours(family) => {
-            let listen = if family == Family::V4 { "0.0.0.0" } else { "[::]" };
-            let listen = format!("{listen}:{PORT}");
-            Anabranch::share(&torrent, Some(&folder), &listen, Some(&bundle.left_end), &[])?.0.process
+            let listen = [0, 1].map(|link| Bundle::left(link, family));
+            let listen =
+                listen.map(|ip| if family == Family::V6 { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") });
+            let further = ["--listen", &listen[1]];
+            Anabranch::share(&torrent, Some(&folder), &listen[0], Some(&bundle.left_end), &further)?.0.process
         }
         From::LibtorrentOnce | From::LibtorrentTwice => {
             let listen = format!("0.0.0.0:{PORT}");
-            Libtorrent::seed_to_many_paths(&torrent, &folder, Some(&bundle.left_end), &listen)?.process
+            let inside = if matches!(from, From::LibtorrentOnce) { &bundle.server } else { &bundle.left_end };
+            Libtorrent::seed_to_many_paths(&torrent, &folder, Some(inside), &listen)?.process
         }
     };
     let peers = match from {
