@@ -233,7 +233,16 @@ fn unwanted_pieces(request: &Request) -> Vec<(u32, Priority)> {
     needed.iter_zeros().map(|piece| (piece, Priority::SKIP)).collect()
 }
 
-/// Runs `work` where it may block.
+/// Runs a task of a content to its end. Where it panics, or what it does on another thread, the content fails and says so:
+/// nobody waits for it in vain.
+pub async fn guarded(torrent: TorrentRef, task: impl Future<Output = ()> + 'static) {
+    let ended = tokio::task::spawn_local(task).await;
+    if ended.is_err_and(|error| error.is_panic()) {
+        torrent.borrow_mut().panicked(Instant::now());
+    }
+}
+
+/// Runs `work` where it may block. A panic in it goes on here: see [`guarded`].
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

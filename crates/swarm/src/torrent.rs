@@ -500,9 +500,9 @@ impl State {
         }
     }
 
-    /// A job of ours panicked on a disk thread and is lost. Waiting for it would be for ever, and what it did is unknown: this
-    /// content ends here. What was verified before is on disk and recorded.
-    pub fn disk_panicked(&mut self, now: Instant) {
+    /// A job of ours panicked, on a disk thread or elsewhere, and is lost. Waiting for it would be for ever, and what it did is
+    /// unknown: this content ends here. What was verified before is on disk and recorded.
+    pub fn panicked(&mut self, now: Instant) {
         // Answers that still come are of jobs that nobody waits for any more.
         (self.verifying, self.spilling) = (0, 0);
         if self.stopping {
