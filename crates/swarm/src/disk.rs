@@ -76,6 +76,15 @@ pub enum Reply {
         /// One a block.
         hashes: Vec<Sha256Digest>,
     },
+    /// A piece that could not be sent was looked at again.
+    Looked {
+        /// Whose it is.
+        torrent: TorrentId,
+        /// The piece.
+        piece: u32,
+        /// It can be read.
+        readable: bool,
+    },
     /// A job panicked and is lost, or one that was verified side by side with it: a fault of this program.
     Panicked {
         /// Whose it was.

@@ -635,7 +635,10 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
         let id = match &reply {
             Reply::Verified(verified) => verified.torrent,
             Reply::Spilled(spilled) => spilled.torrent,
-            Reply::Warmed { torrent, .. } | Reply::Leaves { torrent, .. } | Reply::Panicked { torrent } => *torrent,
+            Reply::Warmed { torrent, .. }
+            | Reply::Leaves { torrent, .. }
+            | Reply::Looked { torrent, .. }
+            | Reply::Panicked { torrent } => *torrent,
         };
         let Some(torrent) = shared.torrent(id) else { continue };
         let mut torrent = torrent.borrow_mut();
@@ -647,6 +650,7 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
                 torrent.core.leaves_ready(piece, &hashes);
                 torrent.pump(now);
             }
+            Reply::Looked { piece, readable, .. } => torrent.looked(piece, readable, now),
             Reply::Panicked { .. } => torrent.panicked(now),
         }
     }

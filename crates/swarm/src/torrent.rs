@@ -24,6 +24,8 @@ use crate::spill;
 
 /// A connection that moved no payload for this long makes room for a new one when all places are taken.
 const IDLE_MIN: Duration = Duration::from_secs(60);
+/// Pieces that could not be read and are tried again: a disk that fails fails for all.
+const UNREADABLE_MAX: usize = 16;
 /// Memory counts as short below this part of it.
 const MEMORY_SHORT_DIVISOR: u64 = 8;
 
@@ -142,6 +144,8 @@ pub struct State {
     waiting: Vec<u32>,
     /// What storage refused, to be handed in again when it works. Bounded by the buffers that it is made of.
     stalled: Vec<Stalled>,
+    /// Verified pieces of a download that cannot be read: bounded by what one look at the disk is worth.
+    unreadable: Vec<u32>,
     /// Pieces and spills at the disk threads.
     verifying: u32,
     spilling: u32,
@@ -203,6 +207,7 @@ impl State {
             conns: HashMap::new(),
             waiting: Vec::new(),
             stalled: Vec::new(),
+            unreadable: Vec::new(),
             verifying: 0,
             spilling: 0,
             probing: false,
@@ -456,26 +461,47 @@ impl State {
     fn stall(&mut self, job: Stalled, error: &StorageError, now: Instant) {
         self.probing = false;
         self.stalled.push(job);
+        self.pause(error.to_string(), now);
+    }
+
+    fn pause(&mut self, reason: String, now: Instant) {
         if !self.core.is_paused() {
             self.core.set_paused(true, now);
-            self.tell(EventKind::Paused { reason: error.to_string() });
+            self.tell(EventKind::Paused { reason });
             self.clock.notify_one();
         }
     }
 
     /// Tries storage again with one thing that it refused.
     pub fn retry_storage(&mut self) {
-        if self.core.is_paused()
-            && !self.probing
-            && !self.stopping
-            && let Some(job) = self.stalled.pop()
-        {
+        if !self.core.is_paused() || self.probing || self.stopping {
+            return;
+        }
+        if let Some(job) = self.stalled.pop() {
             self.probing = true;
             self.hand_in(job);
+        } else if let (Some(piece), Some(storage)) = (self.unreadable.last().copied(), self.storage.clone()) {
+            self.probing = true;
+            let torrent = self.id;
+            self.session.disk.run(torrent, self.session.replies.clone(), move || {
+                let readable = spill::read(&storage, piece, |_| {}).is_ok();
+                Reply::Looked { torrent, piece, readable }
+            });
         }
     }
 
-    /// Something reached the disk. Where that was in doubt, everything else follows.
+    /// A piece that could not be sent was looked at again.
+    pub fn looked(&mut self, piece: u32, readable: bool, now: Instant) {
+        if readable {
+            self.unreadable.retain(|other| *other != piece);
+            self.storage_works(now);
+            self.pump(now);
+        } else {
+            self.probing = false;
+        }
+    }
+
+    /// Something reached the disk, or could be read. Where that was in doubt, everything else follows.
     fn storage_works(&mut self, now: Instant) {
         if !std::mem::take(&mut self.probing) {
             return;
@@ -483,8 +509,10 @@ impl State {
         for job in std::mem::take(&mut self.stalled) {
             self.hand_in(job);
         }
-        self.core.set_paused(false, now);
-        self.tell(EventKind::Resumed);
+        if self.unreadable.is_empty() {
+            self.core.set_paused(false, now);
+            self.tell(EventKind::Resumed);
+        }
     }
 
     fn hand_in(&mut self, job: Stalled) {
@@ -509,6 +537,7 @@ impl State {
             return;
         }
         self.stalled.clear();
+        self.unreadable.clear();
         self.waiting.clear();
         self.buffers = None;
         self.core.set_paused(true, now);
@@ -524,8 +553,27 @@ impl State {
         self.verifying + self.spilling > 0
     }
 
-    /// A shared file ended before its time: the pieces in it are not ours any more until they are checked.
-    pub fn content_vanished(&mut self, file: usize) {
+    /// A piece of a download that was promised cannot be read. Nothing of it is given up: the cause may pass, as when a disk is
+    /// plugged in again. Answers whether it is one of a download.
+    fn wait_until_readable(&mut self, piece: u32, reason: &str) -> bool {
+        if self.resume.is_none() {
+            return false;
+        }
+        if self.unreadable.len() < UNREADABLE_MAX && !self.unreadable.contains(&piece) {
+            self.unreadable.push(piece);
+        }
+        let now = Instant::now();
+        self.pause(reason.to_owned(), now);
+        self.pump(now);
+        true
+    }
+
+    /// A file ended before its time, or is gone, as `piece` was to be sent. Where files are only shared, the pieces in it are
+    /// not ours any more until they are checked.
+    pub fn content_vanished(&mut self, file: usize, piece: u32, reason: &str) {
+        if self.wait_until_readable(piece, reason) {
+            return;
+        }
         let Some(storage) = &self.storage else { return };
         storage.forget_file(file);
         let entry = &storage.info().files[file];
@@ -537,8 +585,11 @@ impl State {
         }
     }
 
-    /// A shared piece cannot be read.
-    pub fn content_unreadable(&mut self, piece: u32) {
+    /// A piece that was to be sent cannot be read.
+    pub fn content_unreadable(&mut self, piece: u32, reason: &str) {
+        if self.wait_until_readable(piece, reason) {
+            return;
+        }
         self.lose(&[piece], format!("piece {piece} cannot be read from disk any more"));
     }
 
