@@ -76,6 +76,11 @@ pub enum Reply {
         /// One a block.
         hashes: Vec<Sha256Digest>,
     },
+    /// What helps the next start was written, or could not be.
+    Kept {
+        /// Whose it is.
+        torrent: TorrentId,
+    },
     /// A piece that could not be sent was looked at again.
     Looked {
         /// Whose it is.

@@ -638,6 +638,7 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
             Reply::Warmed { torrent, .. }
             | Reply::Leaves { torrent, .. }
             | Reply::Looked { torrent, .. }
+            | Reply::Kept { torrent }
             | Reply::Panicked { torrent } => *torrent,
         };
         let Some(torrent) = shared.torrent(id) else { continue };
@@ -651,6 +652,7 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
                 torrent.pump(now);
             }
             Reply::Looked { piece, readable, .. } => torrent.looked(piece, readable, now),
+            Reply::Kept { .. } => {}
             Reply::Panicked { .. } => torrent.panicked(now),
         }
     }

@@ -654,6 +654,7 @@ impl State {
                 self.dial.notify_one();
             }
             CoreEvent::LeavesWanted { piece } => self.hash_leaves(piece),
+            CoreEvent::PieceLayer { .. } if self.core.knows_all_layers() => self.keep_layers(),
             CoreEvent::PieceLayer { .. } => {}
             CoreEvent::Finished => {
                 self.session.pools.trim();
@@ -661,6 +662,18 @@ impl State {
                 self.announce.notify_one();
             }
         }
+    }
+
+    /// All Merkle layers are here, from peers: they are kept for the next start.
+    fn keep_layers(&self) {
+        let Some(resume) = self.resume.clone() else { return };
+        let layers = self.core.piece_layers().map(|(root, layer)| (*root, layer.into())).collect();
+        let torrent = self.id;
+        self.session.disk.run(torrent, self.session.replies.clone(), move || {
+            // Without them the next start may have more to fetch, and that is all.
+            let _ = resume.keep_layers(layers);
+            Reply::Kept { torrent }
+        });
     }
 
     /// Block hashes of a piece that a peer wants to see (BEP 52).

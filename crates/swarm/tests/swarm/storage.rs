@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use anabranch_content::hex;
+
 use crate::support::*;
 
 /// Runs the ignored test `name` where it may mount.
@@ -254,5 +256,32 @@ fn files_that_changed_between_runs_are_checked_again() {
         std::fs::write(&path, bytes).unwrap();
         assert_eq!(get(true).await, 256 * KIB as u64);
         assert_eq!(get(false).await, 0);
+    });
+}
+
+#[test]
+fn a_magnet_link_has_its_layers_after_a_restart() {
+    run(async {
+        let content = Content::new(&[("a", 2 * MIB), ("b", MIB)], Version::V2, Some(64 * KIB as u32));
+        let (_out, out) = temp();
+        let hash = content.metainfo.info.hashes.v2.unwrap();
+        let get = async || {
+            let seed = Node::seed(1, &content);
+            let mut node = Node::start(config(2));
+            let link = format!("magnet:?xt=urn:btmh:1220{}&x.pe={}", hex::encode(&hash), seed.address());
+            let options = AddOptions { dir: out.clone(), ..AddOptions::default() };
+            let id = node.session.add(Source::Magnet(Box::new(link.parse().unwrap())), options).unwrap();
+            node.finished().await;
+            content.assert_in(&out, |_| true);
+            let downloaded = node.progress(id).stats.downloaded_bytes;
+            node.session.shutdown().await;
+            downloaded
+        };
+        assert_eq!(get().await, content.len());
+        // Its time alone changes: it has to be hashed again, against something.
+        let file = std::fs::File::options().write(true).open(out.join("content/a")).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(1000)).unwrap();
+        drop(file);
+        assert_eq!(get().await, 0);
     });
 }
