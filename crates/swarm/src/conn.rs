@@ -653,13 +653,15 @@ impl Conn {
                 match self.stream.try_send_file(&file, offset, len as usize) {
                     Ok(0) => {
                         // The file ends early. `check_file` says how; whatever it says, this promise cannot be kept.
-                        let found = storage.check_file(index);
-                        torrent.borrow_mut().content_vanished(index);
-                        found?;
-                        return Err(ConnError::Ended("a shared file changed while it was sent".to_owned()));
+                        let changed = || ConnError::Ended("a shared file changed while it was sent".to_owned());
+                        let error = storage.check_file(index).err().map_or_else(changed, ConnError::Storage);
+                        torrent.borrow_mut().content_vanished(index, upload.range.piece, &error.to_string());
+                        return Err(error);
                     }
                     Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-                        torrent.borrow_mut().content_unreadable(upload.range.piece);
+                        let path = storage.file_path(index);
+                        let reason = format!("cannot read {}: {error}; check the disk", path.display());
+                        torrent.borrow_mut().content_unreadable(upload.range.piece, &reason);
                         return Err(error.into());
                     }
                     sent => sent?,
@@ -669,9 +671,10 @@ impl Conn {
             Some(Err(error)) if error.kind == ErrorKind::TooManyOpenFiles => return Err(error.into()),
             Some(Err(error)) => {
                 let file = (0..storage.info().files.len()).find(|file| storage.file_path(*file) == error.path);
+                let (mut torrent, piece, reason) = (torrent.borrow_mut(), upload.range.piece, error.to_string());
                 match file.filter(|_| error.kind == ErrorKind::Vanished) {
-                    Some(file) => torrent.borrow_mut().content_vanished(file),
-                    None => torrent.borrow_mut().content_unreadable(upload.range.piece),
+                    Some(file) => torrent.content_vanished(file, piece, &reason),
+                    None => torrent.content_unreadable(piece, &reason),
                 }
                 return Err(error.into());
             }

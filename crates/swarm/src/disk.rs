@@ -76,6 +76,20 @@ pub enum Reply {
         /// One a block.
         hashes: Vec<Sha256Digest>,
     },
+    /// What helps the next start was written, or could not be.
+    Kept {
+        /// Whose it is.
+        torrent: TorrentId,
+    },
+    /// A piece that could not be sent was looked at again.
+    Looked {
+        /// Whose it is.
+        torrent: TorrentId,
+        /// The piece.
+        piece: u32,
+        /// It can be read.
+        readable: bool,
+    },
     /// A job panicked and is lost, or one that was verified side by side with it: a fault of this program.
     Panicked {
         /// Whose it was.

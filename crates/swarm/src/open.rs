@@ -79,6 +79,13 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
     if told {
         torrent.borrow().tell(EventKind::Resumed);
     }
+    let mut layers = layers;
+    if layers.is_empty()
+        && info.version.is_v2()
+        && let Some(resume) = opened.resume.clone()
+    {
+        layers = blocking(move || resume.kept_layers()).await;
+    }
     let opened = check(&torrent, opened, &layers).await;
     if torrent.borrow().stopping {
         return;
@@ -150,8 +157,8 @@ fn pieces_on_disk(storage: &Storage) -> Vec<u32> {
 
 /// Verifies the pieces that have to be, and adds those that are good.
 ///
-/// Pieces of a v2 content whose piece layers are not known yet (a magnet link after a restart: layers come from peers and
-/// are not kept) cannot be hashed against anything. Those that the resume file vouches for count all the same; only those
+/// Pieces of a v2 content whose piece layers are not known (a magnet link, and a restart before peers sent all of them)
+/// cannot be hashed against anything. Those that the resume file vouches for count all the same; only those
 /// that would have to be hashed again, because files changed or the machine restarted, are fetched again.
 async fn check(torrent: &TorrentRef, mut opened: Opened, layers: &Layers) -> Opened {
     if opened.recheck.is_empty() {
@@ -233,7 +240,16 @@ fn unwanted_pieces(request: &Request) -> Vec<(u32, Priority)> {
     needed.iter_zeros().map(|piece| (piece, Priority::SKIP)).collect()
 }
 
-/// Runs `work` where it may block.
+/// Runs a task of a content to its end. Where it panics, or what it does on another thread, the content fails and says so:
+/// nobody waits for it in vain.
+pub async fn guarded(torrent: TorrentRef, task: impl Future<Output = ()> + 'static) {
+    let ended = tokio::task::spawn_local(task).await;
+    if ended.is_err_and(|error| error.is_panic()) {
+        torrent.borrow_mut().panicked(Instant::now());
+    }
+}
+
+/// Runs `work` where it may block. A panic in it goes on here: see [`guarded`].
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

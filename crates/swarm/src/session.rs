@@ -409,7 +409,8 @@ impl Session {
             torrent.borrow_mut().metadata_known = true;
             let layers = metainfo.piece_layers.clone();
             torrent.borrow_mut().core.expect_content(Arc::clone(&metainfo.info));
-            tokio::task::spawn_local(open::open(torrent.clone(), metainfo.info.clone(), layers));
+            let opening = open::open(torrent.clone(), metainfo.info.clone(), layers);
+            tokio::task::spawn_local(open::guarded(torrent.clone(), opening));
         }
         let urls = parse_trackers(&torrent, &tiers);
         if urls.iter().any(|tier| !tier.is_empty()) {
@@ -487,7 +488,8 @@ impl Session {
                     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
                     let done_with = torrent.borrow().is_done_with();
                     // What could not be recorded is checked at the next start.
-                    let _ = open::blocking(move || if done_with { resume.delete() } else { resume.close(false) }).await;
+                    let close = open::blocking(move || if done_with { resume.delete() } else { resume.close(false) });
+                    open::guarded(torrent.clone(), async { drop(close.await) }).await;
                 }
             }
         };
@@ -566,7 +568,8 @@ impl Shared {
                     self.by_hash.borrow_mut().entry(hash).or_insert(id);
                 }
                 let info = Arc::new(info);
-                tokio::task::spawn_local(open::open(torrent, Arc::clone(&info), HashMap::new()));
+                let opening = open::open(torrent.clone(), Arc::clone(&info), HashMap::new());
+                tokio::task::spawn_local(open::guarded(torrent, opening));
                 Some(info)
             }
             Err(error) => {
@@ -580,7 +583,7 @@ impl Shared {
     /// Everything wanted is there: recorded first, told then.
     pub fn finished(self: &Rc<Self>, id: TorrentId) {
         let Some(torrent) = self.torrent(id) else { return };
-        tokio::task::spawn_local(async move {
+        tokio::task::spawn_local(open::guarded(torrent.clone(), async move {
             let resume = torrent.borrow().resume.clone();
             if let Some(resume) = resume {
                 let mut told = false;
@@ -604,7 +607,7 @@ impl Shared {
                 }
             }
             torrent.borrow().tell(EventKind::Finished);
-        });
+        }));
     }
 
     fn torrent_config(&self, options: &AddOptions, id: TorrentId) -> TorrentConfig {
@@ -669,7 +672,11 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
         let id = match &reply {
             Reply::Verified(verified) => verified.torrent,
             Reply::Spilled(spilled) => spilled.torrent,
-            Reply::Warmed { torrent, .. } | Reply::Leaves { torrent, .. } | Reply::Panicked { torrent } => *torrent,
+            Reply::Warmed { torrent, .. }
+            | Reply::Leaves { torrent, .. }
+            | Reply::Looked { torrent, .. }
+            | Reply::Kept { torrent }
+            | Reply::Panicked { torrent } => *torrent,
         };
         let Some(torrent) = shared.torrent(id) else { continue };
         let mut torrent = torrent.borrow_mut();
@@ -681,7 +688,9 @@ async fn serve_disk(shared: Rc<Shared>, mut replies: UnboundedReceiver<Reply>) {
                 torrent.core.leaves_ready(piece, &hashes);
                 torrent.pump(now);
             }
-            Reply::Panicked { .. } => torrent.disk_panicked(now),
+            Reply::Looked { piece, readable, .. } => torrent.looked(piece, readable, now),
+            Reply::Kept { .. } => {}
+            Reply::Panicked { .. } => torrent.panicked(now),
         }
     }
 }
@@ -733,14 +742,14 @@ async fn housekeeping(shared: Rc<Shared>) {
         let checkpointing = Rc::clone(&checkpointing);
         tokio::task::spawn_local(async move {
             for torrent in torrents {
-                checkpoint(&torrent, now).await;
+                open::guarded(torrent.clone(), checkpoint(torrent, now)).await;
             }
             checkpointing.set(false);
         });
     }
 }
 
-async fn checkpoint(torrent: &TorrentRef, now: Instant) {
+async fn checkpoint(torrent: TorrentRef, now: Instant) {
     let (resume, stats) = {
         let mut torrent = torrent.borrow_mut();
         let Some(resume) = torrent.resume.clone().filter(|_| !torrent.stopping) else { return };

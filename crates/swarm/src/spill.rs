@@ -25,15 +25,23 @@ pub fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {
 
 /// Hashes the blocks of a piece on disk (BEP 52).
 pub fn leaves(storage: &Storage, piece: u32) -> Result<Vec<Sha256Digest>, StorageError> {
-    let geometry = &storage.info().geometry;
     let mut leaves = Vec::new();
+    read(storage, piece, |chunk| {
+        leaves.extend(hash::sha256_many(&chunk.chunks(BLOCK_LEN as usize).collect::<Vec<_>>()));
+    })?;
+    Ok(leaves)
+}
+
+/// Reads a piece, a chunk at a time.
+pub fn read(storage: &Storage, piece: u32, mut take: impl FnMut(&[u8])) -> Result<(), StorageError> {
+    let geometry = &storage.info().geometry;
     let mut chunk = vec![0; geometry.data_len(piece).min(CHUNK_LEN) as usize];
     let mut begin = 0;
     while begin < geometry.data_len(piece) {
         let len = (geometry.data_len(piece) - begin).min(CHUNK_LEN) as usize;
         storage.read_at(geometry.piece_offset(piece) + u64::from(begin), &mut chunk[..len])?;
-        leaves.extend(hash::sha256_many(&chunk[..len].chunks(BLOCK_LEN as usize).collect::<Vec<_>>()));
+        take(&chunk[..len]);
         begin += len as u32;
     }
-    Ok(leaves)
+    Ok(())
 }

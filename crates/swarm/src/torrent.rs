@@ -26,6 +26,8 @@ use crate::spill;
 
 /// A connection that moved no payload for this long makes room for a new one when all places are taken.
 const IDLE_MIN: Duration = Duration::from_secs(60);
+/// Pieces that could not be read and are tried again: a disk that fails fails for all.
+const UNREADABLE_MAX: usize = 16;
 /// Memory counts as short below this part of it.
 const MEMORY_SHORT_DIVISOR: u64 = 8;
 
@@ -157,6 +159,8 @@ pub struct State {
     waiting: Vec<u32>,
     /// What storage refused, to be handed in again when it works. Bounded by the buffers that it is made of.
     stalled: Vec<Stalled>,
+    /// Verified pieces of a download that cannot be read: bounded by what one look at the disk is worth.
+    unreadable: Vec<u32>,
     /// Pieces and spills at the disk threads.
     verifying: u32,
     spilling: u32,
@@ -219,6 +223,7 @@ impl State {
             conns: HashMap::new(),
             waiting: Vec::new(),
             stalled: Vec::new(),
+            unreadable: Vec::new(),
             verifying: 0,
             spilling: 0,
             probing: false,
@@ -473,26 +478,47 @@ impl State {
     fn stall(&mut self, job: Stalled, error: &StorageError, now: Instant) {
         self.probing = false;
         self.stalled.push(job);
+        self.pause(error.to_string(), now);
+    }
+
+    fn pause(&mut self, reason: String, now: Instant) {
         if !self.core.is_paused() {
             self.core.set_paused(true, now);
-            self.tell(EventKind::Paused { reason: error.to_string() });
+            self.tell(EventKind::Paused { reason });
             self.clock.notify_one();
         }
     }
 
     /// Tries storage again with one thing that it refused.
     pub fn retry_storage(&mut self) {
-        if self.core.is_paused()
-            && !self.probing
-            && !self.stopping
-            && let Some(job) = self.stalled.pop()
-        {
+        if !self.core.is_paused() || self.probing || self.stopping {
+            return;
+        }
+        if let Some(job) = self.stalled.pop() {
             self.probing = true;
             self.hand_in(job);
+        } else if let (Some(piece), Some(storage)) = (self.unreadable.last().copied(), self.storage.clone()) {
+            self.probing = true;
+            let torrent = self.id;
+            self.session.disk.run(torrent, self.session.replies.clone(), move || {
+                let readable = spill::read(&storage, piece, |_| {}).is_ok();
+                Reply::Looked { torrent, piece, readable }
+            });
         }
     }
 
-    /// Something reached the disk. Where that was in doubt, everything else follows.
+    /// A piece that could not be sent was looked at again.
+    pub fn looked(&mut self, piece: u32, readable: bool, now: Instant) {
+        if readable {
+            self.unreadable.retain(|other| *other != piece);
+            self.storage_works(now);
+            self.pump(now);
+        } else {
+            self.probing = false;
+        }
+    }
+
+    /// Something reached the disk, or could be read. Where that was in doubt, everything else follows.
     fn storage_works(&mut self, now: Instant) {
         if !std::mem::take(&mut self.probing) {
             return;
@@ -500,8 +526,10 @@ impl State {
         for job in std::mem::take(&mut self.stalled) {
             self.hand_in(job);
         }
-        self.core.set_paused(false, now);
-        self.tell(EventKind::Resumed);
+        if self.unreadable.is_empty() {
+            self.core.set_paused(false, now);
+            self.tell(EventKind::Resumed);
+        }
     }
 
     fn hand_in(&mut self, job: Stalled) {
@@ -517,15 +545,16 @@ impl State {
         }
     }
 
-    /// A job of ours panicked on a disk thread and is lost. Waiting for it would be for ever, and what it did is unknown: this
-    /// content ends here. What was verified before is on disk and recorded.
-    pub fn disk_panicked(&mut self, now: Instant) {
+    /// A job of ours panicked, on a disk thread or elsewhere, and is lost. Waiting for it would be for ever, and what it did is
+    /// unknown: this content ends here. What was verified before is on disk and recorded.
+    pub fn panicked(&mut self, now: Instant) {
         // Answers that still come are of jobs that nobody waits for any more.
         (self.verifying, self.spilling) = (0, 0);
         if self.stopping {
             return;
         }
         self.stalled.clear();
+        self.unreadable.clear();
         self.waiting.clear();
         self.buffers = None;
         self.core.set_paused(true, now);
@@ -541,8 +570,27 @@ impl State {
         self.verifying + self.spilling > 0
     }
 
-    /// A shared file ended before its time: the pieces in it are not ours any more until they are checked.
-    pub fn content_vanished(&mut self, file: usize) {
+    /// A piece of a download that was promised cannot be read. Nothing of it is given up: the cause may pass, as when a disk is
+    /// plugged in again. Answers whether it is one of a download.
+    fn wait_until_readable(&mut self, piece: u32, reason: &str) -> bool {
+        if self.resume.is_none() {
+            return false;
+        }
+        if self.unreadable.len() < UNREADABLE_MAX && !self.unreadable.contains(&piece) {
+            self.unreadable.push(piece);
+        }
+        let now = Instant::now();
+        self.pause(reason.to_owned(), now);
+        self.pump(now);
+        true
+    }
+
+    /// A file ended before its time, or is gone, as `piece` was to be sent. Where files are only shared, the pieces in it are
+    /// not ours any more until they are checked.
+    pub fn content_vanished(&mut self, file: usize, piece: u32, reason: &str) {
+        if self.wait_until_readable(piece, reason) {
+            return;
+        }
         let Some(storage) = &self.storage else { return };
         storage.forget_file(file);
         let entry = &storage.info().files[file];
@@ -554,8 +602,11 @@ impl State {
         }
     }
 
-    /// A shared piece cannot be read.
-    pub fn content_unreadable(&mut self, piece: u32) {
+    /// A piece that was to be sent cannot be read.
+    pub fn content_unreadable(&mut self, piece: u32, reason: &str) {
+        if self.wait_until_readable(piece, reason) {
+            return;
+        }
         self.lose(&[piece], format!("piece {piece} cannot be read from disk any more"));
     }
 
@@ -623,6 +674,7 @@ impl State {
                 self.dial.notify_one();
             }
             CoreEvent::LeavesWanted { piece } => self.hash_leaves(piece),
+            CoreEvent::PieceLayer { .. } if self.core.knows_all_layers() => self.keep_layers(),
             CoreEvent::PieceLayer { .. } => {}
             CoreEvent::Finished => {
                 self.session.pools.trim();
@@ -630,6 +682,18 @@ impl State {
                 self.announce.notify_one();
             }
         }
+    }
+
+    /// All Merkle layers are here, from peers: they are kept for the next start.
+    fn keep_layers(&self) {
+        let Some(resume) = self.resume.clone() else { return };
+        let layers = self.core.piece_layers().map(|(root, layer)| (*root, layer.into())).collect();
+        let torrent = self.id;
+        self.session.disk.run(torrent, self.session.replies.clone(), move || {
+            // Without them the next start may have more to fetch, and that is all.
+            let _ = resume.keep_layers(layers);
+            Reply::Kept { torrent }
+        });
     }
 
     /// Block hashes of a piece that a peer wants to see (BEP 52).

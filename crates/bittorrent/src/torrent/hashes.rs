@@ -119,7 +119,7 @@ impl HashStore {
         self.tree = None;
     }
 
-    fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.incomplete == 0
     }
 

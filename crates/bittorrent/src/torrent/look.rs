@@ -138,6 +138,11 @@ impl Torrent {
         self.content.iter().flat_map(|content| content.hashes.layers())
     }
 
+    /// Whether the hash of every piece is known: there are no more [`Torrent::piece_layers`] to come.
+    pub fn knows_all_layers(&self) -> bool {
+        self.content.as_ref().is_some_and(|content| content.hashes.is_complete())
+    }
+
     /// Bytes of wanted pieces: verified, and all. Pieces that are verified though not wanted count in both. `None` while
     /// the content is unknown.
     pub fn wanted_bytes(&self) -> Option<(u64, u64)> {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::resume::{HEADER_LEN, Record, snapshot_crc, snapshot_len};
 use super::{Lease, Op, Reconciled, Resume, ResumeError, SegmentKind, Storage, StorageError};
 use crate::bitfield::Bitfield;
+use crate::metainfo::{Metainfo, PieceLayers};
 
 /// Past this many bytes of journal a checkpoint is due: it keeps loading quick. 9 bytes a piece.
 pub const JOURNAL_LIMIT_BYTES: u64 = 256 * 1024;
@@ -206,16 +207,47 @@ impl ResumeStore {
         self.save_snapshot(synced, true)
     }
 
-    /// Deletes the resume file: the content is no longer ours.
+    /// Keeps piece layers that came from peers (BEP 52), beside the resume file: a magnet link has none, and without them
+    /// pieces that have to be hashed again after a restart could only be fetched again.
+    pub fn keep_layers(&self, layers: PieceLayers) -> Result<(), StorageError> {
+        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let torrent = Metainfo { piece_layers: layers, ..Metainfo::new(Arc::clone(self.storage.info())) };
+        let (path, temporary) = (self.layers_path(), self.path.with_extension("anabranch-torrent-new"));
+        let write = || {
+            let _ = std::fs::remove_file(&temporary);
+            let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+            file.write_all_at(&torrent.encode(), 0)?;
+            std::fs::rename(&temporary, &path)
+        };
+        write().map_err(|source| StorageError::new(Op::Write, &path, source))
+    }
+
+    /// The layers that were kept, as far as they are there and right: each is proven by its root. Nothing was synced, and
+    /// nothing has to be: what a power cut leaves of the file proves itself or does not count.
+    pub fn kept_layers(&self) -> PieceLayers {
+        let bytes = read_bounded(&self.layers_path()).ok().flatten().unwrap_or_default();
+        let kept = Metainfo::parse(&bytes).ok();
+        let ours = kept.filter(|torrent| torrent.info.hashes == self.storage.info().hashes);
+        ours.map_or_else(PieceLayers::new, |torrent| torrent.piece_layers)
+    }
+
+    fn layers_path(&self) -> PathBuf {
+        self.path.with_file_name(super::hidden_name(self.storage.info(), "torrent"))
+    }
+
+    /// Deletes the resume file and what is kept beside it: the content is no longer ours.
     pub fn delete(&self) -> Result<(), StorageError> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock().journal = None;
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StorageError::new(Op::Delete, &self.path, error))
+        for path in [&self.layers_path(), &self.path] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(StorageError::new(Op::Delete, path, error));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

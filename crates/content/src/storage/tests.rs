@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 use proptest::prelude::*;
@@ -15,6 +16,9 @@ use proptest::prelude::*;
 use super::testing::info;
 use super::*;
 use crate::bitfield::Bitfield;
+use crate::create::{CreateOptions, create};
+use crate::info::Version;
+use crate::metainfo::Metainfo;
 
 const PIECE: u32 = 1024;
 
@@ -687,6 +691,47 @@ fn foreign_and_damaged_files_are_told() {
     symlink("elsewhere", &path).unwrap();
     let storage = Arc::new(storage_of(download.root.path(), &download.entries));
     assert_eq!(ResumeStore::open(storage, None).unwrap_err().kind, ErrorKind::InTheWay);
+}
+
+#[test]
+fn layers_from_peers_are_kept_and_prove_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = |name: &str, byte: u8| {
+        fs::write(dir.path().join(name), vec![byte; 200_000]).unwrap();
+        let options = CreateOptions { version: Version::V2, piece_length: Some(32 * 1024), ..CreateOptions::default() };
+        let made = create(&dir.path().join(name), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
+        Metainfo::parse(&made.metainfo).unwrap()
+    };
+    let (torrent, other) = (made("one", 1), made("two", 2));
+    let out = dir.path().join("out");
+    let open = || {
+        let storage = Storage::open(torrent.info.clone(), &out, StorageOptions::default()).unwrap();
+        ResumeStore::open(Arc::new(storage), None).unwrap().0
+    };
+    let store = open();
+    assert!(store.kept_layers().is_empty());
+    store.keep_layers(torrent.piece_layers.clone()).unwrap();
+    let store = open();
+    assert!(!store.kept_layers().is_empty());
+    assert_eq!(store.kept_layers(), torrent.piece_layers);
+    // Neither what was cut short, nor what is wrong, nor what is another content's counts.
+    let path = fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "anabranch-torrent"));
+    let path = path.unwrap();
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(store.kept_layers().is_empty());
+    let mut wrong = bytes.clone();
+    wrong[bytes.len() - 40] ^= 1;
+    fs::write(&path, wrong).unwrap();
+    assert!(store.kept_layers().is_empty());
+    fs::write(&path, other.encode()).unwrap();
+    assert!(store.kept_layers().is_empty());
+    store.delete().unwrap();
+    assert!(!path.exists());
+    store.delete().unwrap();
 }
 
 #[test]

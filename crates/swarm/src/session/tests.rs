@@ -70,8 +70,50 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
         assert!(tokio::time::timeout(Duration::from_millis(300), again).await.is_err());
         node.shutdown().await;
     };
+    run(test);
+}
+
+/// Runs `test` as a program would.
+fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new()
         .block_on(&runtime, async { tokio::time::timeout(TEST_MAX, test).await.expect("the test hangs") });
     runtime.shutdown_background();
+}
+
+#[test]
+fn a_content_that_panics_while_it_is_opened_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), vec![7; 1 << 20]).unwrap();
+    let made = create(&dir.path().join("data"), &CreateOptions::default(), &AtomicBool::new(false), |_, _| {}).unwrap();
+    let metainfo = Metainfo::parse(&made.metainfo).unwrap();
+    run(async {
+        let (node, mut events) = start(1, None);
+        let options = AddOptions {
+            dir: dir.path().to_owned(),
+            files: Some(Box::new(|_, _| panic!("a fault, for a test"))),
+            ..AddOptions::default()
+        };
+        node.add(Source::Metainfo(Box::new(metainfo)), options).unwrap();
+        let failed = until(&mut events, |kind| matches!(kind, EventKind::Failed { .. })).await;
+        assert!(matches!(failed, EventKind::Failed { kind: FailureKind::Internal, .. }));
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn a_panic_on_another_thread_fails_the_content_that_waits_for_it() {
+    run(async {
+        let (node, mut events) = start(1, None);
+        let link = "magnet:?xt=urn:btih:c12fe1c06bba254a9dc9f519b335aa7c1367a88a";
+        let id = node.add(Source::Magnet(Box::new(link.parse().unwrap())), AddOptions::default()).unwrap();
+        let torrent = node.shared.torrent(id).unwrap();
+        // What ends well, or is ended, is no fault.
+        open::guarded(torrent.clone(), async { open::blocking(|| ()).await }).await;
+        assert!(events.try_recv().is_err());
+        open::guarded(torrent, async { open::blocking(|| panic!("a fault, for a test")).await }).await;
+        let told = events.try_recv().map(|event| event.kind);
+        assert!(matches!(told, Ok(EventKind::Failed { kind: FailureKind::Internal, .. })), "{told:?}");
+        node.shutdown().await;
+    });
 }

@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use anabranch_content::hex;
+
 use crate::support::*;
 
 /// Runs the ignored test `name` where it may mount.
@@ -139,6 +141,58 @@ fn a_file_that_vanishes_under_a_download_pauses_it() {
 }
 
 #[test]
+fn a_file_that_is_gone_when_a_peer_asks_for_it_pauses_a_download_and_loses_nothing() {
+    run(async {
+        let content = Content::new(&[("a", 2 * MIB), ("b", 6 * MIB)], Version::V1, Some(MIB as u32));
+        let (_out, out) = temp();
+        // Half of it is here.
+        fetch_file(&content, &out, "a").await;
+        let mut node = Node::start(config(2));
+        let id = node.get(&content, &out, &[]);
+        node.until(|kind| matches!(kind, EventKind::Started { .. })).await;
+        let have = node.progress(id).pieces_have;
+        assert_eq!(have, 2);
+        let (file, aside) = (out.join("content/a"), out.join("aside"));
+        std::fs::rename(&file, &aside).unwrap();
+        let (_other, other) = temp();
+        let mut peer = Node::start(config(3));
+        peer.get(&content, &other, &[node.address()]);
+        let told = node.until(|kind| matches!(kind, EventKind::Paused { .. } | EventKind::Failed { .. })).await;
+        assert!(matches!(&told, EventKind::Paused { reason } if reason.contains("content/a")), "{told:?}");
+        assert_eq!(node.progress(id).pieces_have, have);
+        // Told once, however often peers ask.
+        let again =
+            node.until(|kind| matches!(kind, EventKind::Paused { .. } | EventKind::Resumed | EventKind::Failed { .. }));
+        assert!(tokio::time::timeout(Duration::from_secs(5), again).await.is_err());
+        std::fs::rename(&aside, &file).unwrap();
+        node.until(|kind| matches!(kind, EventKind::Resumed)).await;
+        let seed = Node::seed(1, &content);
+        node.session.add_peer(id, seed.address().into());
+        node.finished().await;
+        content.assert_in(&out, |_| true);
+        assert_eq!(node.progress(id).stats.downloaded_bytes, 6 * MIB as u64);
+        peer.finished().await;
+        content.assert_in(&other, |_| true);
+    });
+}
+
+/// Fetches one file of `content` into `out`.
+async fn fetch_file(content: &Content, out: &std::path::Path, name: &'static str) {
+    let seed = Node::seed(1, content);
+    let mut node = Node::start(config(2));
+    let options = AddOptions {
+        dir: out.to_owned(),
+        peers: vec![seed.address().into()],
+        files: Some(Box::new(move |_, file| file.path.ends_with(name))),
+        ..AddOptions::default()
+    };
+    node.session.add(content.source(), options).unwrap();
+    node.finished().await;
+    node.session.shutdown().await;
+    seed.session.shutdown().await;
+}
+
+#[test]
 fn what_was_received_before_a_crash_is_not_fetched_again() {
     for (seed, pieces) in [(1, 1), (2, 7), (3, 20), (4, 31)] {
         let content = Content::new(&[("a", 5 * MIB), ("b", 3 * MIB)], Version::Hybrid, Some(256 * KIB as u32));
@@ -202,5 +256,32 @@ fn files_that_changed_between_runs_are_checked_again() {
         std::fs::write(&path, bytes).unwrap();
         assert_eq!(get(true).await, 256 * KIB as u64);
         assert_eq!(get(false).await, 0);
+    });
+}
+
+#[test]
+fn a_magnet_link_has_its_layers_after_a_restart() {
+    run(async {
+        let content = Content::new(&[("a", 2 * MIB), ("b", MIB)], Version::V2, Some(64 * KIB as u32));
+        let (_out, out) = temp();
+        let hash = content.metainfo.info.hashes.v2.unwrap();
+        let get = async || {
+            let seed = Node::seed(1, &content);
+            let mut node = Node::start(config(2));
+            let link = format!("magnet:?xt=urn:btmh:1220{}&x.pe={}", hex::encode(&hash), seed.address());
+            let options = AddOptions { dir: out.clone(), ..AddOptions::default() };
+            let id = node.session.add(Source::Magnet(Box::new(link.parse().unwrap())), options).unwrap();
+            node.finished().await;
+            content.assert_in(&out, |_| true);
+            let downloaded = node.progress(id).stats.downloaded_bytes;
+            node.session.shutdown().await;
+            downloaded
+        };
+        assert_eq!(get().await, content.len());
+        // Its time alone changes: it has to be hashed again, against something.
+        let file = std::fs::File::options().write(true).open(out.join("content/a")).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(1000)).unwrap();
+        drop(file);
+        assert_eq!(get().await, 0);
     });
 }
