@@ -105,6 +105,9 @@ use wishes::Wishes;
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(100);
 /// Silence after which a peer is gone: two keep-alives of theirs missed.
 const SILENCE_MAX: Duration = Duration::from_secs(240);
+/// Silence after which a connection gives way to a new one that its peer opens over the same path: more than it takes two that
+/// are opened at once to meet.
+const REPLACED_AFTER: Duration = Duration::from_secs(2);
 /// How often time-driven duties of a torrent with connections run: the resolution of request timeouts.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -230,7 +233,9 @@ impl Torrent {
         if let Some((existing, opened_by_us)) = self.live_connection(peer, link.path) {
             // Both dialled each other: both sides keep the connection that the greater peer id opened.
             let keep_outgoing = self.config.peer_id > theirs.peer_id;
-            if opened_by_us == outgoing || outgoing != keep_outgoing {
+            // Who opens the same way anew has lost the connection over it, which we may not notice for long.
+            let is_lost = !outgoing && !opened_by_us && self.is_silent(existing, REPLACED_AFTER, now);
+            if !is_lost && (opened_by_us == outgoing || outgoing != keep_outgoing) {
                 if outgoing && let Some(conn) = self.conns.get_mut(&existing) {
                     // It has not said so itself, perhaps: there it listens, and need not be dialled again.
                     conn.listen_port = conn.listen_port.or(link.address.as_ip().map(|address| address.port()));
@@ -261,6 +266,11 @@ impl Torrent {
             self.grant_fast(id);
         }
         Ok(id)
+    }
+
+    fn is_silent(&self, id: ConnId, longer_than: Duration, now: Instant) -> bool {
+        let conn = self.conns.get(&id);
+        conn.is_some_and(|conn| now.saturating_duration_since(conn.last_received) > longer_than)
     }
 
     /// The connection is gone, whoever ended it.

@@ -15,7 +15,7 @@ use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PeerView};
 use anabranch_bittorrent::{ConnId, PeerKey};
 use anabranch_paths::select::{Budget, Candidate, Choice, Resource, Selector};
 use anabranch_paths::{Endpoint, Path, PathId};
-use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate};
+use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate, REMOTES_MAX};
 
 use super::{Attempt, PathCondition, PathVerdict, Way};
 use crate::conn::ConnError;
@@ -40,8 +40,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 /// A connection that ends so soon after another one opened was one too many for the peer.
 const TOO_MANY_WITHIN: Duration = Duration::from_secs(5);
-/// So many of those, and the peer keeps the one connection it has.
+/// So many of those, and the peer keeps the one connection it has, ...
 const TOO_MANY_MAX: u32 = 2;
+/// ... for so long: it may have thought that a connection was there which is lost.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
 /// After a connection opened, the peer soon says what it has and where else it listens: so long it is looked often, ...
 const EARLY: Duration = Duration::from_secs(2);
 /// ... this often.
@@ -144,6 +146,8 @@ struct Host {
 #[derive(Default)]
 struct IpPeer {
     remotes: Vec<SocketAddr>,
+    /// Interfaces came or went since.
+    is_old: bool,
     candidates: Vec<IpCandidate>,
     /// Best first.
     chosen: Vec<PathId>,
@@ -152,6 +156,7 @@ struct IpPeer {
     attempts: HashMap<PathId, Attempt>,
     opened_at: Option<Instant>,
     too_many: u32,
+    alone_until: Option<Instant>,
 }
 
 /// A connection to open.
@@ -187,7 +192,7 @@ impl IpDesk {
         let Some(entry) = host.and_then(|host| self.hosts.get_mut(host)) else { return };
         if entry.opened_at.is_some_and(|at| now.saturating_duration_since(at) < TOO_MANY_WITHIN) {
             entry.opened_at = None;
-            entry.too_many += 1;
+            entry.refused(now);
         }
         self.reconsider("a connection ended");
     }
@@ -246,7 +251,7 @@ impl State {
         let clients: Vec<&Host> = hosts
             .iter()
             .filter(|host| fetches && host.is_wanted && self.has_choice(host))
-            .filter(|host| self.desk.ip.hosts[&host.id].too_many < TOO_MANY_MAX)
+            .filter(|host| self.desk.ip.hosts[&host.id].alone_until.is_none_or(|until| now >= until))
             .take(session.config.paths.connections)
             .collect();
         if self.is_ip_choice_due(&clients, now) {
@@ -271,8 +276,9 @@ impl State {
         }
         self.core.set_own_addresses(own, now);
         for peer in self.desk.ip.hosts.values_mut() {
-            peer.remotes.clear();
+            peer.is_old = true;
             peer.attempts.retain(|_, attempt| attempt.is_under_way);
+            peer.alone_until = None;
         }
         let gone = |way: &Way| leaves_by_ip(way) && !interfaces.has(way.path.local());
         let gone: Vec<_> = self.desk.ways.iter().filter(|(_, way)| gone(way)).map(|(id, _)| *id).collect();
@@ -286,13 +292,16 @@ impl State {
     fn find_ip(&mut self, host: &Host, own: &[SocketAddr], interfaces: &Interfaces) {
         let told = host.peers.iter().flat_map(|peer| self.core.peer_addresses(*peer));
         let mut remotes: Vec<SocketAddr> = Vec::new();
-        for remote in host.listens.iter().copied().chain(told.filter_map(|address| address.as_ip())) {
-            if !remotes.contains(&remote) && !own.contains(&remote) {
+        // What it listened at before may come back, as an uplink does.
+        let before = self.desk.ip.hosts.get(&host.id).map_or(&[][..], |known| &known.remotes).to_vec();
+        let now = host.listens.iter().copied().chain(told.filter_map(|address| address.as_ip()));
+        for remote in now.chain(before) {
+            if !remotes.contains(&remote) && !own.contains(&remote) && remotes.len() < REMOTES_MAX {
                 remotes.push(remote);
             }
         }
         let known = self.desk.ip.hosts.entry(host.id).or_default();
-        if known.remotes != remotes {
+        if std::mem::take(&mut known.is_old) || known.remotes != remotes {
             known.candidates = interfaces.candidates(&remotes);
             known.remotes = remotes;
             let ids: BTreeSet<PathId> = known.candidates.iter().map(|candidate| candidate.path.id()).collect();
@@ -454,9 +463,9 @@ impl State {
         }
     }
 
-    fn ip_refused(&mut self, dial: &IpDial) {
+    fn ip_refused(&mut self, dial: &IpDial, now: Instant) {
         if let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) {
-            peer.too_many += 1;
+            peer.refused(now);
         }
     }
 
@@ -482,6 +491,15 @@ impl State {
 }
 
 impl IpPeer {
+    /// The host had one connection too many.
+    fn refused(&mut self, now: Instant) {
+        self.too_many += 1;
+        if self.too_many >= TOO_MANY_MAX {
+            self.too_many = 0;
+            self.alone_until = Some(now + LEFT_ALONE);
+        }
+    }
+
     fn fails(&self, path: PathId) -> bool {
         self.attempts.get(&path).is_some_and(|attempt| attempt.failures > 0)
     }
@@ -496,7 +514,7 @@ pub(super) async fn open(torrent: TorrentRef, dial: IpDial) {
             let mut torrent = torrent.borrow_mut();
             // TCP opened, and BitTorrent did not.
             if !matches!(error, ConnError::Ended(_)) {
-                torrent.ip_refused(&dial);
+                torrent.ip_refused(&dial, Instant::now());
             }
             return torrent.ip_dialled(&dial, Some(error.to_string()), Instant::now());
         }
@@ -510,3 +528,7 @@ pub(super) async fn open(torrent: TorrentRef, dial: IpDial) {
 fn leaves_by_ip(way: &Way) -> bool {
     way.path.as_scion().is_none() && !way.path.remote().is_loopback()
 }
+
+#[cfg(test)]
+#[path = "ip_tests.rs"]
+mod tests;

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use super::lone::Lone;
+use anabranch_paths::Endpoint;
+
+use super::lone::{Lone, path_id};
 use super::sim::Content;
 use crate::choker;
 use crate::extension::{Extension, PEX_INTERVAL, PeerIdentity, PexMessage};
-use crate::torrent::{Event, PATHS_PER_PEER_MAX, PeerMisbehaved, PieceOutcome, Refused};
+use crate::handshake::{Handshake, Reserved};
+use crate::torrent::{Event, Link, PATHS_PER_PEER_MAX, PeerMisbehaved, PieceOutcome, REPLACED_AFTER, Refused};
 use crate::wire::{BlockRange, Message};
 use crate::{ConnId, PeerKey};
 
@@ -243,4 +246,26 @@ fn our_own_name_is_another_for_every_peer_and_none_without_a_secret() {
     lone.torrent.set_identity_secret([3; 32]);
     let names = [(1, 2), (1, 3), (2, 1)].map(|(peer, path)| name(&mut lone, peer, path).unwrap());
     assert!(names[0] == names[1] && names[1] != names[2]);
+}
+
+#[test]
+fn a_peer_that_lost_its_connection_unnoticed_may_open_it_anew() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::seed(&content);
+    let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [1; 20] };
+    let link = |port: u16| {
+        let address = Endpoint::Ip(([192, 0, 2, 1], port).into());
+        Link { address, outgoing: false, path: Some(path_id(1)), key: None }
+    };
+    let first = lone.torrent.connected_over(link(1000), &hello, lone.now).unwrap();
+    lone.now += REPLACED_AFTER;
+    assert_eq!(lone.torrent.connected_over(link(1001), &hello, lone.now), Err(Refused::Duplicate));
+    lone.now += Duration::from_millis(1);
+    let second = lone.torrent.connected_over(link(1001), &hello, lone.now).unwrap();
+    let closed = std::iter::from_fn(|| lone.torrent.poll_event());
+    let closed: Vec<Event> = closed.filter(|event| matches!(event, Event::Close { .. })).collect();
+    assert!(matches!(closed[..], [Event::Close { conn, .. }] if conn == first), "{closed:?}");
+    // That one is alive.
+    assert_eq!(lone.torrent.connected_over(link(1002), &hello, lone.now), Err(Refused::Duplicate));
+    assert_eq!(lone.torrent.conns[&second].peer, lone.torrent.conns[&first].peer);
 }

@@ -1,0 +1,72 @@
+//! Who is one host, and by which way it is dialled at first.
+
+use super::*;
+
+fn view(peer: u32, listens: &[&str]) -> PeerView {
+    PeerView {
+        peer: PeerKey(peer),
+        conns: vec![ConnId(peer)],
+        listens: listens.iter().map(|at| at.parse().unwrap()).collect(),
+        speaks_paths: false,
+        wish: None,
+        is_interested: false,
+        is_served: false,
+        is_wanted: peer.is_multiple_of(2),
+    }
+}
+
+fn grouped(desk: &mut IpDesk, views: &[PeerView]) -> Vec<(HostId, Vec<u32>, usize)> {
+    let hosts = desk.hosts_of(views).into_iter();
+    hosts.map(|host| (host.id, host.conns.iter().map(|conn| conn.0).collect(), host.listens.len())).collect()
+}
+
+#[test]
+fn who_listens_at_one_address_is_one_host_whatever_its_peer_ids() {
+    let mut desk = IpDesk::default();
+    let (one, other) = ("192.0.2.1:80", "192.0.2.2:80");
+    let first = grouped(&mut desk, &[view(1, &[one]), view(2, &[one]), view(3, &[other])]);
+    assert_eq!(first.iter().map(|(_, conns, _)| conns.clone()).collect::<Vec<_>>(), [vec![1, 2], vec![3]]);
+    let hosts = desk.hosts_of(&[view(1, &[one]), view(2, &[one])]);
+    assert!(hosts[0].is_wanted && hosts.len() == 1);
+    // It stays itself when the connection by which it was met goes, and when one of our kind turns out to have more addresses.
+    let later = grouped(&mut desk, &[view(2, &[one]), view(4, &[other, "192.0.2.3:80"])]);
+    assert_eq!(later[0], (first[0].0, vec![2], 1));
+    assert_eq!(later[1].2, 2);
+    let last = grouped(&mut desk, &[view(4, &["192.0.2.3:80"])]);
+    assert_eq!(last, [(later[1].0, vec![4], 1)]);
+    // One that cannot be dialled is itself all the same.
+    assert_eq!(grouped(&mut desk, &[view(5, &[]), view(6, &[])]).len(), 2);
+    assert!(desk.of_address.is_empty());
+}
+
+#[test]
+fn refusals_count_when_they_follow_an_opening() {
+    let (mut desk, now) = (IpDesk::default(), Instant::now());
+    let host = desk.hosts_of(&[view(1, &["192.0.2.1:80"])])[0].id;
+    let path = Path::ip([10, 0, 0, 1].into(), [192, 0, 2, 1].into());
+    let way = Way::new("192.0.2.1:80".parse().unwrap(), path, None, None, std::rc::Rc::default());
+    desk.hosts.insert(host, IpPeer { opened_at: Some(now), ..IpPeer::default() });
+    desk.left(PeerKey(1), &way, now + TOO_MANY_WITHIN - Duration::from_millis(1));
+    assert_eq!(desk.hosts[&host].too_many, 1);
+    desk.left(PeerKey(1), &way, now);
+    assert_eq!(desk.hosts[&host].too_many, 1, "no opening since");
+    desk.hosts.insert(host, IpPeer { opened_at: Some(now), too_many: 1, ..IpPeer::default() });
+    desk.left(PeerKey(1), &way, now + TOO_MANY_WITHIN);
+    assert_eq!((desk.hosts[&host].too_many, desk.hosts[&host].alone_until), (1, None));
+    desk.left(PeerKey(1), &way, now + TOO_MANY_WITHIN / 2);
+    assert_eq!(desk.hosts[&host].alone_until, Some(now + TOO_MANY_WITHIN / 2 + LEFT_ALONE));
+}
+
+#[test]
+fn the_first_attempt_is_the_systems_and_later_ones_go_round() {
+    let remote = "127.0.0.1:80".parse().unwrap();
+    let free = WaysOut::open(&[]).unwrap();
+    let ways: Vec<bool> = (0..4).map(|failures| free.via(remote, failures).unwrap().is_some()).collect();
+    assert_eq!(ways, [false, true, false, true]);
+    let lo = Interfaces::new(&[]).unwrap().list().iter().find(|interface| interface.loopback).unwrap().name.clone();
+    let only = WaysOut::open(std::slice::from_ref(&lo)).unwrap();
+    assert_eq!(only.via(remote, 0).unwrap().unwrap().via.interface, lo);
+    let nowhere = only.via("192.0.2.1:80".parse().unwrap(), 0).unwrap_err();
+    assert!(nowhere.contains("--interface"), "{nowhere}");
+    assert!(WaysOut::open(&["nope7".to_owned()]).is_err());
+}
