@@ -45,8 +45,11 @@ fn bbr_fills_lines_with_short_and_long_queues_and_leaves_the_queues_short() {
 #[test]
 fn cubic_gets_its_part_of_a_line_that_bbr_uses() {
     let flows = [(Congestion::Bbr, Duration::ZERO), (Congestion::Cubic, SECOND)];
-    let reached = run(line(20, 4.0), &flows, 2 * SECOND, 8 * SECOND);
-    assert!(reached.iter().all(|each| each.goodput_bps > 0.1 * 20e6), "{reached:?}");
+    for queue in [1.0, 4.0] {
+        let reached = run(line(50, queue), &flows, 3 * SECOND, 15 * SECOND);
+        // It varies with BBR's probe times, around a fifth or more.
+        assert!(reached[1].goodput_bps > 0.05 * 50e6, "{queue}: {reached:?}");
+    }
 }
 
 /// `cargo test --release -p anabranch-transport --lib congestion_table -- --ignored --nocapture`
