@@ -142,8 +142,8 @@ impl PieceBuffers {
     }
 
     /// Where the payload of `range` goes: memory of `range.len` bytes, see [pointers](self#pointers). `None` where no memory is
-    /// left, where the block is here already or arriving over another connection, and where its piece is being verified.
-    pub fn place(&mut self, range: BlockRange, conn: ConnId, now: Instant) -> Option<*mut u8> {
+    /// left, where any of it is here already or arriving, over whichever connection, and where its piece is being verified.
+    pub fn place(&mut self, range: BlockRange, now: Instant) -> Option<*mut u8> {
         if range.piece >= self.closed.len() || self.closed.get(range.piece) {
             return None;
         }
@@ -151,7 +151,9 @@ impl PieceBuffers {
         let index = (range.begin / chunk_len) as usize;
         let pools = Rc::clone(&self.pools);
         let piece = self.piece_mut(range.piece, now);
-        let free = piece.fillers.iter().all(|(other, by)| *by == conn || !overlap(*other, range));
+        // Not even over the same connection: what was given up and asked for anew in other lengths may arrive both ways, and
+        // what is laid out for the second would be written over the first if something else came next.
+        let free = piece.fillers.iter().all(|(other, _)| !overlap(*other, range));
         let missing = piece.blocks.get(blocks(range))?.iter().all(|block| *block == Block::Missing);
         if !free || !missing || range.end() > u64::from(chunk_len) * (index as u64 + 1) {
             return None;
@@ -165,10 +167,12 @@ impl PieceBuffers {
 
     /// The header of `range` arrived over `conn`: its payload is received in place. `None` as for [`PieceBuffers::place`].
     pub fn begin(&mut self, range: BlockRange, conn: ConnId, now: Instant) -> Option<*mut u8> {
-        let place = self.place(range, conn, now)?;
-        let piece = self.pieces.get_mut(&range.piece)?;
-        piece.fillers.retain(|(_, by)| *by != conn);
-        piece.fillers.push((range, conn));
+        // A connection receives one block at a time.
+        if let Some(piece) = self.pieces.get_mut(&range.piece) {
+            piece.fillers.retain(|(_, by)| *by != conn);
+        }
+        let place = self.place(range, now)?;
+        self.pieces.get_mut(&range.piece)?.fillers.push((range, conn));
         Some(place)
     }
 
@@ -194,12 +198,12 @@ impl PieceBuffers {
     }
 
     /// A block that was received elsewhere is copied to its place, and taken from whoever was still receiving it.
-    pub fn insert(&mut self, range: BlockRange, payload: &[u8], conn: ConnId, now: Instant) -> bool {
+    pub fn insert(&mut self, range: BlockRange, payload: &[u8], now: Instant) -> bool {
         debug_assert_eq!(payload.len(), range.len as usize);
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
             piece.fillers.retain(|(other, _)| !overlap(*other, range));
         }
-        let Some(place) = self.place(range, conn, now) else { return false };
+        let Some(place) = self.place(range, now) else { return false };
         // SAFETY: `place` answers memory of `range.len` bytes that belongs to this piece's chunk, which `payload` is no part of.
         unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), place, payload.len()) };
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
@@ -316,7 +320,8 @@ fn blocks(range: BlockRange) -> std::ops::Range<usize> {
     first as usize..end as usize
 }
 
-fn overlap(one: BlockRange, other: BlockRange) -> bool {
+/// Whether two ranges have bytes in common.
+pub fn overlap(one: BlockRange, other: BlockRange) -> bool {
     one.piece == other.piece && u64::from(one.begin) < other.end() && u64::from(other.begin) < one.end()
 }
 
@@ -339,7 +344,7 @@ mod tests {
 
     fn fill(buffers: &mut PieceBuffers, piece: u32, blocks: std::ops::Range<u32>, now: Instant) {
         for at in blocks {
-            assert!(buffers.insert(block(piece, at), &[at as u8; BLOCK_LEN as usize], ONE, now));
+            assert!(buffers.insert(block(piece, at), &[at as u8; BLOCK_LEN as usize], now));
         }
     }
 
@@ -348,16 +353,32 @@ mod tests {
         let (mut buffers, now) = buffers(4);
         let place = buffers.begin(block(0, 3), ONE, now).unwrap();
         assert_eq!(buffers.begin(block(0, 3), TWO, now), None);
-        assert_eq!(buffers.place(block(0, 3), TWO, now), None);
+        assert_eq!(buffers.place(block(0, 3), now), None);
         assert!(buffers.begin(block(0, 4), TWO, now).is_some(), "its neighbour is free");
         // SAFETY: within the block.
         assert_eq!(buffers.resume(block(0, 3), ONE, 100), Some(unsafe { place.add(100) }));
         assert_eq!(buffers.resume(block(0, 3), ONE, BLOCK_LEN + 1), None);
         // The other one has it whole: it is taken from who was still receiving it.
-        assert!(buffers.insert(block(0, 3), &[7; BLOCK_LEN as usize], TWO, now));
+        assert!(buffers.insert(block(0, 3), &[7; BLOCK_LEN as usize], now));
         assert_eq!(buffers.resume(block(0, 3), ONE, 100), None);
         assert!(!buffers.finish(block(0, 3), ONE, now));
-        assert!(!buffers.insert(block(0, 3), &[8; BLOCK_LEN as usize], ONE, now), "it is here already");
+        assert!(!buffers.insert(block(0, 3), &[8; BLOCK_LEN as usize], now), "it is here already");
+    }
+
+    #[test]
+    fn nothing_is_laid_out_inside_a_block_that_is_arriving() {
+        let (mut buffers, now) = buffers(4);
+        // Asked for as one, given up when it was late, asked for anew block by block; and then the first answer comes.
+        let whole = BlockRange { piece: 0, begin: 0, len: 4 * BLOCK_LEN };
+        buffers.begin(whole, ONE, now).unwrap();
+        for at in 0..4 {
+            assert_eq!(buffers.place(block(0, at), now), None);
+        }
+        assert!(buffers.place(block(0, 4), now).is_some());
+        assert!(buffers.finish(whole, ONE, now));
+        // One that the connection never received to its end does not stand in its own way.
+        buffers.begin(block(0, 5), ONE, now).unwrap();
+        assert!(buffers.begin(block(0, 5), ONE, now).is_some());
     }
 
     #[test]
@@ -372,20 +393,20 @@ mod tests {
     #[test]
     fn nothing_outside_of_pieces_and_chunks_has_a_place() {
         let (mut buffers, now) = buffers(4);
-        assert_eq!(buffers.place(block(5, 0), ONE, now), None, "five pieces");
-        assert_eq!(buffers.place(block(0, 32), ONE, now), None, "32 blocks a piece");
+        assert_eq!(buffers.place(block(5, 0), now), None, "five pieces");
+        assert_eq!(buffers.place(block(0, 32), now), None, "32 blocks a piece");
         let across = BlockRange { piece: 0, begin: CHUNK_LEN - BLOCK_LEN, len: 2 * BLOCK_LEN };
-        assert_eq!(buffers.place(across, ONE, now), None);
+        assert_eq!(buffers.place(across, now), None);
     }
 
     #[test]
     fn memory_ends_at_its_limit() {
         let (mut buffers, now) = buffers(2);
-        assert!(buffers.place(block(0, 0), ONE, now).is_some());
-        assert!(buffers.place(block(1, 0), ONE, now).is_some());
+        assert!(buffers.place(block(0, 0), now).is_some());
+        assert!(buffers.place(block(1, 0), now).is_some());
         assert_eq!(buffers.pools.free_bytes(), 0);
-        assert_eq!(buffers.place(block(2, 0), ONE, now), None);
-        assert!(buffers.place(block(1, 1), ONE, now).is_some(), "its chunk is there");
+        assert_eq!(buffers.place(block(2, 0), now), None);
+        assert!(buffers.place(block(1, 1), now).is_some(), "its chunk is there");
         // Laid out, never received into: given back without a write.
         assert!(buffers.spill().is_empty());
         assert_eq!(buffers.pools.free_bytes(), u64::from(CHUNK_LEN));
@@ -401,11 +422,11 @@ mod tests {
         assert!(whole.on_disk.is_empty() && whole.chunks.iter().all(Option::is_some));
         assert_eq!(whole.chunks[1].as_ref().unwrap()[0], 16);
         assert!(buffers.take(0).is_none());
-        assert_eq!(buffers.place(block(0, 0), TWO, now), None);
+        assert_eq!(buffers.place(block(0, 0), now), None);
         drop(whole);
         assert_eq!(buffers.pools.used_bytes(), 0);
         buffers.reopen(0);
-        assert!(buffers.place(block(0, 0), TWO, now).is_some());
+        assert!(buffers.place(block(0, 0), now).is_some());
     }
 
     #[test]
@@ -416,7 +437,7 @@ mod tests {
         let spills = buffers.spill();
         assert_eq!(spills.len(), 1);
         assert_eq!((spills[0].piece, spills[0].chunk, spills[0].blocks.len()), (0, 0, 16));
-        assert_eq!(buffers.place(block(0, 0), TWO, now), None, "it is on disk");
+        assert_eq!(buffers.place(block(0, 0), now), None, "it is on disk");
         assert!(buffers.take(0).is_none());
         buffers.begin(block(0, 20), ONE, now).unwrap();
         buffers.begin(block(1, 1), TWO, now).unwrap();

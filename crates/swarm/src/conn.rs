@@ -20,7 +20,7 @@ use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver, 
 use anabranch_content::storage::{ErrorKind, SendSegment, StorageError};
 use anabranch_transport::Stream;
 
-use crate::buffers::CHUNK_LEN;
+use crate::buffers::{CHUNK_LEN, overlap};
 use crate::disk::Reply;
 use crate::limits::Limits;
 use crate::torrent::{ConnHandle, TorrentRef};
@@ -330,7 +330,11 @@ impl Conn {
             if ahead < range.len as usize || index >= scratch.headers.len() || scratch.iovecs.len() + 3 > SEGMENTS_MAX {
                 break;
             }
-            let Some(place) = buffers.place(range, self.id, now) else { break };
+            // What is laid out inside the block that arrives would be written over with it before it is looked at.
+            if arriving.is_some_and(|arriving| overlap(arriving, range)) {
+                break;
+            }
+            let Some(place) = buffers.place(range, now) else { break };
             let header = scratch.headers[index].as_mut_ptr();
             push(scratch, Segment::Header(index), header, PIECE_HEADER_LEN - gathered);
             push(scratch, Segment::Expected(range, place), place, range.len as usize);
@@ -514,7 +518,7 @@ impl Conn {
                 (range, buffers.as_mut().is_some_and(|buffers| buffers.finish(range, self.id, now)))
             }
             Some(Current::Aside(range, memory)) => {
-                (range, buffers.as_mut().is_some_and(|buffers| buffers.insert(range, &memory, self.id, now)))
+                (range, buffers.as_mut().is_some_and(|buffers| buffers.insert(range, &memory, now)))
             }
             Some(Current::Discard(range)) => (range, false),
             None => return Ok(()),

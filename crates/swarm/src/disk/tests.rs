@@ -71,7 +71,7 @@ impl Scene {
             let (begin, len) = (block * BLOCK_LEN, self.info().geometry.block_len(piece, block));
             let range = BlockRange { piece, begin, len };
             let payload = &bytes[begin as usize..][..len as usize];
-            assert!(self.buffers.insert(range, payload, CONN, Instant::now()));
+            assert!(self.buffers.insert(range, payload, Instant::now()));
         }
     }
 

@@ -404,9 +404,12 @@ impl State {
             };
             let we_choose = self.chooses_alone() || !view.speaks_paths;
             let over_ip = self.desk.ip.chosen(view.peer);
+            let ways = view.conns.iter().filter_map(|id| Some((*id, self.desk.ways.get(id)?)));
+            // Where we do not choose among addresses, what is open over IP is used, and beside paths through SCION.
+            let ip_paths = ways.clone().filter(|(_, way)| way.path.as_scion().is_none()).map(|(_, way)| way.path.id());
+            let over_ip: Vec<PathId> = if over_ip.is_empty() { ip_paths.collect() } else { over_ip.to_vec() };
             let preferred =
                 |path: PathId| over_ip.contains(&path) || if we_choose { ours.contains(&path) } else { theirs(path) };
-            let ways = view.conns.iter().filter_map(|id| Some((*id, self.desk.ways.get(id)?)));
             let ways: Vec<_> = ways.map(|(id, way)| (id, way.path.id(), way.down.is_some(), way.handshake)).collect();
             let any = ways.iter().any(|(_, path, is_down, _)| preferred(*path) && !is_down);
             let states: Vec<_> = ways

@@ -49,6 +49,11 @@ const EARLY: Duration = Duration::from_secs(2);
 /// ... this often.
 const EARLY_LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// What measurements say of an IP path's uplinks: nothing. Two connections over one uplink may not slow each other where something else
+/// limits both, and still bring nothing together; and the queues of two uplinks that fill at the same time look like one at the host
+/// that both lead to. So sharing an end counts the same at all times.
+pub(super) const IP_MEASURED: [Resource; 0] = [];
+
 /// The ways out of this machine, for all contents.
 pub struct WaysOut {
     interfaces: RefCell<Interfaces>,
@@ -82,12 +87,6 @@ impl WaysOut {
         let uplink = self.interfaces.borrow().uplink(path.local());
         candidate.resources = vec![Resource::Local(uplink), Resource::Remote(path.remote())];
         candidate
-    }
-
-    /// Where a path over IP may be held back, as far as measurements can tell: at the uplink. What happens at the host that several
-    /// uplinks lead to cannot be told from queues that fill at the same time, and to leave an uplink for it costs more than it saves.
-    pub(super) fn bottlenecks(&self, path: &Path) -> Vec<Resource> {
-        vec![Resource::Local(self.interfaces.borrow().uplink(path.local()))]
     }
 
     /// How to reach `remote` at the first attempt, or after so many that failed: as the system's routes go, unless the user
@@ -373,7 +372,7 @@ impl State {
                 // Of two that are alike, what is open stays.
                 candidate.hops = usize::from(!open.contains(&id));
                 candidate.handshake = self.desk.handshakes.get(&id).copied();
-                board.add(id, &ways_out.bottlenecks(&found.path));
+                board.add(id, &IP_MEASURED);
                 board.set_down(id, peer.fails(id));
                 candidates.push(candidate);
                 owners.push(client.id);

@@ -12,7 +12,7 @@ use anabranch_scion::socket::{ScmpEvent, ScmpKind};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::choose::Dial;
-use super::ip::{self, IpDial};
+use super::ip::{self, IP_MEASURED, IpDial};
 use super::{Found, Seen, Way};
 use crate::dial;
 use crate::scion::{DOUBT, is_down};
@@ -190,9 +190,9 @@ impl State {
             let rtt_min = way.seen.rtt_min.map_or(stats.rtt, |least| least.min(stats.rtt));
             let seen = Seen { payload_bytes, sent_packets, lost_packets: stats.lost_packets, rtt_min: Some(rtt_min) };
             let before = std::mem::replace(&mut way.seen, seen);
-            let resources = match (&session.ways_out, way.path.as_scion()) {
-                (Some(ways_out), None) => ways_out.bottlenecks(&way.path),
-                _ => Candidate::new(0, &way.path).resources,
+            let resources = match way.path.as_scion() {
+                Some(_) => Candidate::new(0, &way.path).resources,
+                None => IP_MEASURED.to_vec(),
             };
             board.add(way.path.id(), &resources);
             let sample = Sample {
