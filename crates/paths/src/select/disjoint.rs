@@ -10,6 +10,10 @@ use crate::Scoreboard;
 /// Overlaps below this are none: what is left of weights that were measured as nearly zero.
 const OVERLAP_MIN: f64 = 0.05;
 
+/// A further path is worth having where the chosen ones leave it this share of its width, by the claims of the ASes. With less
+/// it brings little, and takes more from the others wherever it meets them.
+const ROOM_SHARE_MIN: f64 = 0.1;
+
 /// Paper, Algorithm 1, to the letter: conflicts of a path are counted against every other candidate, chosen or not, and
 /// the first of the sorted list are taken, whosever they are.
 pub(super) fn paper(ballot: &mut Ballot<'_>) {
@@ -38,7 +42,8 @@ fn by_conflicts(ballot: &Ballot<'_>, numbered: &Numbered) -> Vec<(usize, usize)>
 
 /// Greedy: every step takes the candidate that overlaps least with what is already chosen; a peer with fewer paths comes
 /// before one with more, so nobody gets a second path before everybody has one. Where every AS on every candidate claims
-/// what its links carry, the one to which the chosen paths leave most room comes first: sharing a wide link is no loss.
+/// what its links carry, the one to which the chosen paths leave most room comes first: sharing a wide link is no loss, and
+/// what has no room left stands by.
 pub(super) fn greedy(ballot: &mut Ballot<'_>, board: &Scoreboard) {
     let numbered = Numbered::new(ballot);
     let mut field = Field::new(ballot, &numbered, board);
@@ -90,9 +95,12 @@ struct Field<'a> {
 struct Offer {
     /// What it could carry beside those that are chosen, kbit/s; infinite where that is not known.
     gain: f64,
+    /// The same while nothing is chosen.
+    width: f64,
     /// Its weighted overlap with what is chosen.
     overlap: f64,
-    /// Whether it leads through a bottleneck that a chosen path fills already: one more takes from the first.
+    /// Whether it leads through a bottleneck that chosen paths fill already, as measured or by the claims: one more takes from
+    /// them.
     is_full: bool,
     is_taken: bool,
 }
@@ -124,11 +132,11 @@ impl<'a> Field<'a> {
 
     fn offer(&self, index: usize) -> Offer {
         let numbers = self.numbered.of(index);
+        let narrowest = |room: &Vec<f64>| numbers.iter().map(|&number| room[number]).fold(f64::INFINITY, f64::min);
+        let gain = self.room.as_ref().map_or(f64::INFINITY, narrowest);
         Offer {
-            gain: self
-                .room
-                .as_ref()
-                .map_or(f64::INFINITY, |room| numbers.iter().map(|&number| room[number]).fold(f64::INFINITY, f64::min)),
+            gain,
+            width: gain,
             overlap: numbers.iter().map(|&n| self.weights[n] * (self.load[n] + self.foreign[n])).sum(),
             is_full: numbers.iter().any(|&n| self.congested[n] && self.load[n] > 0.0),
             is_taken: false,
@@ -194,7 +202,7 @@ impl<'a> Field<'a> {
                 let offer = &mut offers[user as usize];
                 offer.overlap += self.weights[number];
                 offer.gain = offer.gain.min(room_left);
-                offer.is_full |= self.congested[number];
+                offer.is_full |= self.congested[number] || offer.gain < ROOM_SHARE_MIN * offer.width;
             }
         }
         offers[index].is_taken = true;
