@@ -170,20 +170,26 @@ fn an_interrupted_get_says_so_and_goes_on_later() {
 }
 
 #[test]
-fn a_content_that_is_cut_short_while_it_is_seeded_has_a_code_of_its_own() {
+fn a_content_that_is_cut_short_while_it_is_seeded_waits_until_it_is_put_back() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("one.bin"), noise(3_000_000, 5)).unwrap();
-    let (_sharer, address, _) = share(dir.path(), &["one.bin", "--torrent-out", "one.torrent"]);
+    let file = vec![("one.bin".into(), noise(3_000_000, 5))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let (sharer, address, _) = share(dir.path(), &["one.bin", "--torrent-out", "one.torrent"]);
     let arguments = get(&address, &["one.torrent", "-o", "out", "--seed", "--json"]);
     let mut seeding = Running::start(anabranch(dir.path()).args(arguments));
     let seeder = seeding.event("listening")["address"].as_str().unwrap().to_owned();
     seeding.event("finished");
+    drop(sharer);
     fs::File::options().write(true).open(dir.path().join("out/one.bin")).unwrap().set_len(1).unwrap();
-    let _asking = Running::start(anabranch(dir.path()).args(get(&seeder, &["one.torrent", "-o", "again", "--json"])));
-    let error = seeding.event("error");
-    assert_eq!(error["kind"], "content", "{error}");
-    assert!(error["message"].as_str().unwrap().contains("one.bin"), "{error}");
-    assert_eq!(seeding.child.wait().unwrap().code(), Some(4));
+    let arguments = get(&seeder, &["one.torrent", "-o", "again", "--json", "--no-pex"]);
+    let mut asking = Running::start(anabranch(dir.path()).args(arguments));
+    let paused = seeding.event("paused");
+    assert!(paused["reason"].as_str().unwrap().contains("one.bin"), "{paused}");
+    fs::write(dir.path().join("out/one.bin"), &file[0].1).unwrap();
+    seeding.event("resumed");
+    asking.event("finished");
+    assert_same(&dir.path().join("again"), &file);
+    assert_eq!(seeding.interrupt().0, 0);
 }
 
 #[test]
