@@ -65,7 +65,7 @@ fn chosen(event: &Value) -> usize {
 #[test]
 fn a_file_comes_over_all_paths_that_the_uploader_grants() {
     let dir = tempfile::tempdir().unwrap();
-    let network = network(131, 3);
+    let network = network(181, 3);
     let (mut sharer, magnet) = share(dir.path(), &network, 16_000_000, &[]);
     let events = get(dir.path(), &network, &magnet, &[]);
     assert_eq!(carriers(&events).len(), 3);
@@ -81,7 +81,7 @@ fn a_file_comes_over_all_paths_that_the_uploader_grants() {
 #[test]
 fn no_more_paths_are_used_than_either_side_wants() {
     let dir = tempfile::tempdir().unwrap();
-    let network = network(132, 4);
+    let network = network(182, 4);
     let (_sharer, magnet) = share(dir.path(), &network, 12_000_000, &["--paths", "3"]);
     assert_eq!(carriers(&get(dir.path(), &network, &magnet, &["--paths", "2"])).len(), 2);
     fs::remove_dir_all(dir.path().join("out")).unwrap();
@@ -93,7 +93,7 @@ fn no_more_paths_are_used_than_either_side_wants() {
 #[test]
 fn the_user_who_fetches_has_the_last_word() {
     let dir = tempfile::tempdir().unwrap();
-    let network = network(133, 4);
+    let network = network(183, 4);
     let (_sharer, magnet) = share(dir.path(), &network, 12_000_000, &[]);
     let acl = ["--acl", "- 1-ff00:0:112#1 - 1-ff00:0:112#2 +", "--path-log", "paths.csv"];
     let events = get(dir.path(), &network, &magnet, &acl);
@@ -108,7 +108,7 @@ fn the_user_who_fetches_has_the_last_word() {
 #[test]
 fn what_a_cut_path_owed_comes_over_others_and_it_is_used_again() {
     let dir = tempfile::tempdir().unwrap();
-    let network = network(134, 2);
+    let network = network(184, 2);
     let (_sharer, magnet) = share(dir.path(), &network, 40_000_000, &[]);
     let link = network.find_link("1-ff00:0:111#1", Some("1-ff00:0:112#1")).unwrap();
     let events = std::thread::scope(|scope| {
