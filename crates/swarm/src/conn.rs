@@ -43,6 +43,10 @@ const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
 const OUTPUT_LEN_MAX: usize = 16 * 1024 * 1024;
 /// Memory for control messages that is kept between two turns.
 const STAGING_KEPT_LEN: usize = 4096;
+/// A connection that found a rate limit used up by others for so long ...
+const TRICKLE_EVERY: Duration = Duration::from_millis(200);
+/// ... receives this much all the same, and the others wait for it: what it has to say is not held up by what they fetch.
+const TRICKLE_BYTES: u64 = 4 * 1024;
 /// How long a connection waits for a buffer or for its turn under a rate limit before it looks again.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -135,6 +139,8 @@ pub struct Conn {
     corked: bool,
     /// Payload that arrived since it was last reported.
     payload_bytes: u64,
+    /// Since when a rate limit has let nothing through.
+    limited_since: Option<Instant>,
     /// When the transport was last asked what it measured.
     path_looked_at: Option<Instant>,
     /// A block found no place since memory was last seen to.
@@ -183,6 +189,7 @@ impl Conn {
             upload: None,
             corked: false,
             payload_bytes: 0,
+            limited_since: None,
             path_looked_at: None,
             memory_short: false,
             warming: None,
@@ -256,10 +263,15 @@ impl Conn {
         let mut turn_bytes = 0;
         loop {
             let now = Instant::now();
-            let allowed = self.down.available(now);
+            let mut allowed = self.down.available(now);
             if allowed == 0 {
-                return Ok(Turn::Wait(self.down.wait(now).max(RETRY)));
+                let since = *self.limited_since.get_or_insert(now);
+                if now.saturating_duration_since(since) < TRICKLE_EVERY {
+                    return Ok(Turn::Wait(self.down.wait(now).clamp(RETRY, TRICKLE_EVERY)));
+                }
+                allowed = TRICKLE_BYTES;
             }
+            self.limited_since = None;
             let session = self.torrent.borrow().session();
             // Held until what came is dealt with: no other connection receives meanwhile.
             let mut scratch = session.scratch.borrow_mut();
