@@ -51,7 +51,8 @@ fn swarm() -> Result<()> {
 
     let data = scene.data.display().to_string();
     // The same for each connection, so that the loopback does not outrun the paths.
-    let mut seeder = ours(&network, "1-ff00:0:110", &["share", &scene.source(), "--data", &data, "--peer-limit-up", "1M"])?;
+    let mut seeder =
+        ours(&network, "1-ff00:0:110", &["share", &scene.source(), "--data", &data, "--peer-limit-up", "1M"])?;
     let mut over_ip = None;
     let mut over_scion = None;
     while over_ip.is_none() || over_scion.is_none() {
