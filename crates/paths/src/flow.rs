@@ -288,8 +288,8 @@ mod tests {
             let rates = fair_rates(&paths, &capacities);
             let through = |link: usize| (0..paths.len()).filter(|&path| paths[path].contains(&link)).collect::<Vec<_>>();
             let load = |link: usize| through(link).into_iter().map(|path| rates[path]).sum::<f64>();
-            for link in 0..capacities.len() {
-                prop_assert!(load(link) <= capacities[link] + 1e-6);
+            for (link, capacity) in capacities.iter().enumerate() {
+                prop_assert!(load(link) <= capacity + 1e-6);
             }
             for (path, links) in paths.iter().enumerate() {
                 let is_bottleneck = |link: usize| {
