@@ -11,14 +11,11 @@ use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PathState, PeerView};
 use anabranch_paths::select::{Budget, Candidate, Choice, Resource, Selector};
 use anabranch_paths::{Endpoint, Path, PathId, ScionAddr, ScionPath};
 
+use super::occasion::{RACED_EVERY, REMEASURED_EVERY};
 use super::{Attempt, GRANT_PATIENCE, PathCondition, PathVerdict};
 use crate::events::EventKind;
 use crate::torrent::State;
 
-/// How often a choice that depends on measurements is made anew, where nothing else asks for it.
-const REMEASURED_EVERY: Duration = Duration::from_secs(5);
-/// The same for races, which are run anew with every slot of the scoreboard but one.
-const RACED_EVERY: Duration = Duration::from_secs(1);
 /// Connections opened to measure how fast paths open.
 const RUNNERS_MAX: usize = PATHS_PER_PEER_MAX - 4;
 /// Connections to one peer beyond which those that stand by are closed: there has to be room for others to be tried.
@@ -148,23 +145,12 @@ impl State {
                 (path.id(), self.fails(client.peer, path)).hash(&mut hash);
             }
         }
-        let of = hash.finish();
-        let changed = of != self.desk.chosen_of;
         let every = match self.selector(clients) {
             Selector::BandwidthRace | Selector::HandshakeRace => Some(RACED_EVERY),
             Selector::Disjoint => Some(REMEASURED_EVERY),
             _ => None,
         };
-        let aged = match (self.desk.chosen_at, every) {
-            (None, _) => true,
-            (Some(at), Some(every)) => now.saturating_duration_since(at) >= every,
-            (Some(_), None) => false,
-        };
-        if !(changed || aged) {
-            return false;
-        }
-        (self.desk.chosen_of, self.desk.chosen_at) = (of, Some(now));
-        true
+        self.desk.occasion.is_due(hash.finish(), every, now)
     }
 
     /// Whether a path does not work for a peer, as far as is known.
@@ -206,7 +192,7 @@ impl State {
         let budget = Budget { connections: session.config.paths.connections, per_peer };
         let selection = selector.select(&candidates, &board, budget);
         drop(board);
-        let why = self.desk.why.take().unwrap_or_else(|| "measured anew".to_owned());
+        let why = self.desk.occasion.take_why();
         for client in clients {
             let own = paths.iter().zip(&selection.verdicts).filter(|((of, _), _)| of.peer == client.peer);
             let verdicts: Vec<PathVerdict> = own
@@ -230,11 +216,7 @@ impl State {
         why: &str,
     ) {
         let decision = self.desk.decisions.entry(client.peer).or_default();
-        let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen);
-        decision.chosen = chosen.map(|verdict| verdict.path.id()).take(wished).collect();
-        let choices: Vec<(PathId, Choice)> =
-            verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect();
-        if std::mem::replace(&mut decision.choices, choices.clone()) != choices {
+        if decision.take(&verdicts, wished) {
             let peer = Endpoint::Scion(client.address);
             self.tell(EventKind::PathsChosen { peer, selector: Some(selector), why: why.to_owned(), verdicts });
         }

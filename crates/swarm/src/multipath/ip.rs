@@ -13,20 +13,17 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PeerView};
 use anabranch_bittorrent::{ConnId, PeerKey};
-use anabranch_paths::select::{Budget, Candidate, Choice, Resource, Selector};
+use anabranch_paths::select::{Budget, Candidate, Resource, Selector};
 use anabranch_paths::{Endpoint, Path, PathId};
 use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate, REMOTES_MAX};
 
+use super::occasion::{Decision, Occasion, RACED_EVERY, REMEASURED_EVERY};
 use super::{Attempt, PathCondition, PathVerdict, Way};
 use crate::conn::ConnError;
 use crate::dial;
 use crate::events::EventKind;
 use crate::torrent::{State, TorrentRef};
 
-/// How often a choice is made anew that nothing asks for but what was measured since.
-const REMEASURED_EVERY: Duration = Duration::from_secs(5);
-/// The same for races.
-const RACED_EVERY: Duration = Duration::from_secs(1);
 /// How long a path has for opening: two lost SYNs, and then some.
 const OPENING_MAX: Duration = Duration::from_secs(4);
 /// Wait after an attempt that failed, and how many attempts wait no longer; after them ...
@@ -121,9 +118,7 @@ pub struct IpDesk {
     of_address: HashMap<SocketAddr, HostId>,
     next_host: u32,
     joined_at: Option<Instant>,
-    chosen_at: Option<Instant>,
-    chosen_of: u64,
-    why: Option<String>,
+    occasion: Occasion,
 }
 
 /// The number of a host: who listens at one address, or at several and is known as one peer.
@@ -148,10 +143,7 @@ struct IpPeer {
     /// Interfaces came or went since.
     is_old: bool,
     candidates: Vec<IpCandidate>,
-    /// Best first.
-    chosen: Vec<PathId>,
-    /// What was told last.
-    choices: Vec<(PathId, Choice)>,
+    decision: Decision,
     attempts: HashMap<PathId, Attempt>,
     opened_at: Option<Instant>,
     too_many: u32,
@@ -168,7 +160,7 @@ impl IpDesk {
     /// The paths to `peer` that were chosen.
     pub fn chosen(&self, peer: PeerKey) -> &[PathId] {
         let host = self.of_peer.get(&peer).and_then(|host| self.hosts.get(host));
-        host.map_or(&[], |host| &host.chosen)
+        host.map_or(&[], |host| &host.decision.chosen)
     }
 
     /// How long until it has to be looked again, where there is anything to look at.
@@ -181,7 +173,7 @@ impl IpDesk {
     pub fn joined(&mut self, way: &Way, now: Instant) {
         if leaves_by_ip(way) {
             self.joined_at = Some(now);
-            self.reconsider("a peer connected");
+            self.occasion.reconsider("a peer connected");
         }
     }
 
@@ -193,7 +185,7 @@ impl IpDesk {
             entry.opened_at = None;
             entry.refused(now);
         }
-        self.reconsider("a connection ended");
+        self.occasion.reconsider("a connection ended");
     }
 
     /// Who is at the ends of these connections.
@@ -223,11 +215,6 @@ impl IpDesk {
         }
         self.hosts.retain(|id, _| hosts.contains_key(id));
         hosts.into_values().collect()
-    }
-
-    fn reconsider(&mut self, why: &str) {
-        self.why.get_or_insert_with(|| why.to_owned());
-        self.chosen_at = None;
     }
 }
 
@@ -284,7 +271,7 @@ impl State {
         for id in gone {
             self.set_path_down(id, Some("its interface is gone"), now);
         }
-        self.desk.ip.reconsider("interfaces came or went");
+        self.desk.ip.occasion.reconsider("interfaces came or went");
     }
 
     /// Pairs our addresses with a peer's, where either are others than before.
@@ -304,7 +291,7 @@ impl State {
             known.candidates = interfaces.candidates(&remotes);
             known.remotes = remotes;
             let ids: BTreeSet<PathId> = known.candidates.iter().map(|candidate| candidate.path.id()).collect();
-            known.chosen.retain(|path| ids.contains(path));
+            known.decision.chosen.retain(|path| ids.contains(path));
         }
         if self.has_choice(host) {
             for id in &host.conns {
@@ -338,17 +325,11 @@ impl State {
                 (candidate.path.id(), peer.fails(candidate.path.id())).hash(&mut hash);
             }
         }
-        let of = hash.finish();
         let every = match self.ip_selector() {
             Selector::BandwidthRace | Selector::HandshakeRace => RACED_EVERY,
             _ => REMEASURED_EVERY,
         };
-        let desk = &mut self.desk.ip;
-        let is_due = of != desk.chosen_of || desk.chosen_at.is_none_or(|at| now.saturating_duration_since(at) >= every);
-        if is_due {
-            (desk.chosen_of, desk.chosen_at) = (of, Some(now));
-        }
-        is_due
+        self.desk.ip.occasion.is_due(hash.finish(), Some(every), now)
     }
 
     fn ip_selector(&self) -> Selector {
@@ -382,7 +363,7 @@ impl State {
         let budget = Budget { connections: session.config.paths.connections, per_peer: wished };
         let selection = selector.select(&candidates, &board, budget);
         drop(board);
-        let why = self.desk.ip.why.take().unwrap_or_else(|| "measured anew".to_owned());
+        let why = self.desk.ip.occasion.take_why();
         for client in clients {
             let left = wished.saturating_sub(self.scion_ways(client));
             let Some(peer) = self.desk.ip.hosts.get_mut(&client.id) else { continue };
@@ -395,11 +376,7 @@ impl State {
                     reason: format!("{}, by {}", verdict.reason, candidate.via.interface),
                 })
                 .collect();
-            let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen);
-            peer.chosen = chosen.map(|verdict| verdict.path.id()).take(left).collect();
-            let choices = verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect();
-            if std::mem::replace(&mut peer.choices, choices)
-                != verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect::<Vec<_>>()
+            if peer.decision.take(&verdicts, left)
                 && let Some(first) = peer.candidates.first()
             {
                 let address = client.listens.first().map_or(first.remote, |met_at| *met_at).into();
@@ -438,7 +415,7 @@ impl State {
         for candidate in &peer.candidates {
             let id = candidate.path.id();
             // What failed is tried again, whether it is chosen at present or not: it cannot be while it fails.
-            let is_wanted = peer.chosen.contains(&id)
+            let is_wanted = peer.decision.chosen.contains(&id)
                 || peer.attempts.get(&id).is_some_and(|attempt| attempt.failures > 0)
                 || races && !self.desk.handshakes.contains_key(&id);
             let attempt = peer.attempts.entry(id).or_default();
@@ -481,7 +458,7 @@ impl State {
                 if attempt.failures == 1 {
                     let (peer, path) = (dial.candidate.remote.into(), dial.candidate.path.clone());
                     self.tell(EventKind::PathChanged { peer, path, condition: PathCondition::Down, reason });
-                    self.desk.ip.reconsider("a path could not be opened");
+                    self.desk.ip.occasion.reconsider("a path could not be opened");
                 }
             }
         }

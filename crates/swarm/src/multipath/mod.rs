@@ -16,10 +16,12 @@
 //! | --- | --- |
 //! | `choose` | who chooses for whom, selection, grants, which connections to open |
 //! | `ip` | paths over plain IP: our interfaces, their addresses |
+//! | `occasion` | when a choice is made, and what of it is news |
 //! | `steer` | the task: news, lookups, measuring, telling |
 
 mod choose;
 mod ip;
+mod occasion;
 mod steer;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -41,6 +43,7 @@ use crate::torrent::{ConnHandle, State};
 
 use ip::IpDesk;
 pub use ip::WaysOut;
+use occasion::{Decision, Occasion};
 pub use steer::steer;
 
 /// How long the uploader has for dialling what it granted before we do.
@@ -213,15 +216,6 @@ struct Found {
     at: Instant,
 }
 
-/// What was decided about one peer.
-#[derive(Default)]
-struct Decision {
-    /// Best first.
-    chosen: Vec<PathId>,
-    /// What was told last.
-    choices: Vec<(PathId, Choice)>,
-}
-
 /// What is known and decided of a content's paths. Bounded by the core's connections and by what lookups bring for them.
 #[derive(Default)]
 pub struct Desk {
@@ -238,11 +232,7 @@ pub struct Desk {
     /// Paths that failed while they were of use: tried again.
     lost: HashSet<(PeerKey, PathId)>,
     handshakes: HashMap<PathId, Duration>,
-    /// What changed since the last choice, for its explanation.
-    why: Option<String>,
-    chosen_at: Option<Instant>,
-    /// What the last choice was made of.
-    chosen_of: u64,
+    occasion: Occasion,
     wished: bool,
     /// Failed attempts to reach an address at all.
     failures: HashMap<Endpoint, usize>,
@@ -280,8 +270,7 @@ impl Desk {
 
     /// The choice is to be made anew, and why.
     fn reconsider(&mut self, why: impl Into<String>) {
-        self.why.get_or_insert_with(|| why.into());
-        self.chosen_at = None;
+        self.occasion.reconsider(why);
         self.wake.notify_one();
     }
 
