@@ -15,3 +15,5 @@ pub mod network;
 pub mod report;
 pub mod run;
 mod text;
+
+pub use text::date;

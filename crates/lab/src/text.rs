@@ -46,7 +46,7 @@ pub(crate) fn utc(since_1970: Duration) -> String {
 }
 
 /// Year, month and day of a number of days since 1970 (Gregorian calendar; years begin in March, so that leap days come last).
-fn date(days: u64) -> (u64, u64, u64) {
+pub fn date(days: u64) -> (u64, u64, u64) {
     // From 0000-03-01, in eras of 400 years.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -128,18 +128,10 @@ fn hashes_text(text: &mut String, hashes: &anabranch_content::info::InfoHashes) 
     hashes.v2.iter().for_each(|hash| field(text, "info-hash v2", anabranch_content::hex::encode(hash)));
 }
 
-/// UTC, from days since 1970 by the civil calendar.
+/// UTC, of seconds since 1970.
 fn date_text(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
-    // Days are counted from 0000-03-01, so that leap days end the years; 400 years have 146,097 days.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (year, month, day) = anabranch_lab::date(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", time / 3600, time / 60 % 60, time % 60)
 }
 
