@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anabranch_bittorrent::extension::{
     ExtensionHandshake, ExtensionIds, InterfaceSequence, MetadataMessage, PathsMessage, PeerIdentity, PexFlags,
-    PexMessage, Wish,
+    PathsInUse, PexMessage, Wish,
 };
 use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
 use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
@@ -376,9 +376,15 @@ fn extension() -> Vec<Vec<u8>> {
         scion_port: Some(6881),
         addresses: Some(peers.to_vec()),
     };
-    let pex = PexMessage { added: peers.map(|peer| (peer, PexFlags::UPLOAD_ONLY)).to_vec(), dropped: peers.to_vec() };
     let interface = |asn, id| Interface { isd_as: IsdAs::new(1, asn).expect("a small number"), id };
     let path = InterfaceSequence::new(vec![interface(110, 1), interface(111, 2)]).expect("one link");
+    let mut in_use = PathsInUse::default();
+    in_use.add("[1-ff00:0:110,10.1.2.3]:6881".parse().expect("an address"), &[path.clone(), path.reversed()]);
+    let pex = PexMessage {
+        added: peers.map(|peer| (peer, PexFlags::UPLOAD_ONLY)).to_vec(),
+        dropped: peers.to_vec(),
+        in_use: Some(in_use),
+    };
     let wish = Wish { paths: 4, dial: true, selector: Some(Selector::Disjoint) };
     let paths =
         PathsMessage { wish: Some(Some(wish)), grants: Some(vec![path.clone()]), used: Some(vec![path.clone(), path]) };

@@ -39,6 +39,7 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
     let (outcomes, mut outcome) = unbounded_channel::<(Action, Result<AnnounceReply, TrackerError>)>();
     let mut complete_at_start = None;
     let mut completion_told = false;
+    let mut in_use = Vec::new();
     loop {
         let now = Instant::now();
         let (progress, stopping, known, finished) = look(&torrent, now);
@@ -48,6 +49,10 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
         if finished && complete_at_start == Some(false) && !completion_told {
             completion_told = true;
             announcer.on_complete(now);
+        }
+        if progress.in_use != in_use {
+            in_use.clone_from(&progress.in_use);
+            announcer.on_paths_changed(now);
         }
         if stopping {
             announcer.stop();
@@ -90,6 +95,7 @@ fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
         downloaded_bytes: stats.downloaded_bytes,
         left_bytes,
         peers_wanted: room as u32,
+        in_use: torrent.core.paths_in_use().to_vec(),
     };
     // Without storage, "finished" would be said of a content whose files nobody looked at yet.
     let known = torrent.storage.is_some();
@@ -110,6 +116,9 @@ fn take_in(
             let mut torrent = torrent.borrow_mut();
             for peer in &reply.peers {
                 torrent.book.add(*peer, Source::Tracker);
+            }
+            if let Some(in_use) = reply.in_use {
+                torrent.core.told_in_use(in_use, now);
             }
             torrent.tell(EventKind::Tracker { url, peers: reply.peers.len() });
             torrent.dial.notify_one();

@@ -3,7 +3,7 @@
 //! | name | what | specification |
 //! | --- | --- | --- |
 //! | `ut_metadata` | the info dictionary, to and from peers | BEP 9: [`MetadataMessage`], [`MetadataFetch`], [`MetadataServe`] |
-//! | `ut_pex` | addresses of other peers, IP and SCION | BEP 11, docs/protocol.md: [`PexMessage`], [`PexState`] |
+//! | `ut_pex` | addresses of other peers, IP and SCION, and paths they use | BEP 11, docs/protocol.md: [`PexMessage`], [`PexState`], [`PathsInUse`] |
 //! | `upload_only` | a peer stops asking for blocks | BEP 21: [`encode_upload_only`], [`parse_upload_only`] |
 //! | `lt_donthave` | a piece was lost | BEP 54: [`encode_dont_have`], [`parse_dont_have`] |
 //! | `ab_paths` | paths wanted, granted and used | our own: [`PathsMessage`], [`PathTalk`] |
@@ -23,6 +23,7 @@
 mod addresses;
 mod handshake;
 mod identity;
+mod in_use;
 mod metadata_fetch;
 mod paths;
 mod pex;
@@ -31,6 +32,8 @@ mod ut_metadata;
 pub use addresses::{ADDRESSES_MAX, is_for};
 pub use handshake::{Extension, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID};
 pub use identity::PeerIdentity;
+pub(crate) use in_use::KEY as IN_USE_KEY;
+pub use in_use::{IN_USE_COUNTS_FOR, IN_USE_MAX, IN_USE_OF_HOST_MAX, PathsInUse};
 pub use metadata_fetch::{
     METADATA_HELD_LEN_MAX, METADATA_PAUSE, METADATA_REQUEST_TIMEOUT, METADATA_REQUESTS_PER_PEER_MAX,
     METADATA_REQUESTS_PER_PIECE_MAX, METADATA_SOURCES_MAX, MetadataFetch, MetadataMisbehaved, MetadataProgress,

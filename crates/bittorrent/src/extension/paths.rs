@@ -58,7 +58,13 @@ impl InterfaceSequence {
         &self.0
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The same path, seen from its other end.
+    pub fn reversed(&self) -> Self {
+        Self(self.0.iter().rev().copied().collect())
+    }
+
+    /// The bytes by which messages name it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let entry = |interface: &Interface| {
             let (isd_as, id) = (interface.isd_as.to_u64().to_be_bytes(), interface.id.to_be_bytes());
             isd_as.into_iter().chain(id)
@@ -66,7 +72,8 @@ impl InterfaceSequence {
         self.0.iter().flat_map(entry).collect()
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Reads them; `None` where they name no path.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let (entries, rest) = bytes.as_chunks::<INTERFACE_LEN>();
         if !rest.is_empty() || entries.len() > INTERFACES_MAX {
             return None;

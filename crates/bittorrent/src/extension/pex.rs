@@ -1,7 +1,8 @@
 //! Peer exchange (BEP 11, "ut_pex"): addresses of peers, told to peers.
 //!
 //! SCION addresses have keys of our own beside BEP 11's: `ab_added`, `ab_added.f` and `ab_dropped`, which mean the same and
-//! hold our compact form. They are for peers that said `ab_scion` in their extension handshake; others would leave the keys.
+//! hold our compact form, and `ab_used`, which paths they use ([`PathsInUse`]). They are for peers that said `ab_scion` in their
+//! extension handshake; others would leave the keys.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
 use anabranch_paths::Endpoint;
 
-use super::ExtensionError;
+use super::{ExtensionError, IN_USE_KEY, PathsInUse};
 use crate::compact::{pack, pack_scion, unpack_scion, unpack_v4, unpack_v6};
 
 /// Peers in one message, for those that came and those that went each, IPv4, IPv6 and SCION together (BEP 11).
@@ -66,6 +67,8 @@ pub struct PexMessage {
     pub added: Vec<(Endpoint, PexFlags)>,
     /// Peers that it is connected to no longer.
     pub dropped: Vec<Endpoint>,
+    /// Paths that peers of its use, in place of what was told before; `None`: it says nothing of them.
+    pub in_use: Option<PathsInUse>,
 }
 
 impl PexMessage {
@@ -95,6 +98,9 @@ impl PexMessage {
                 dict.bytes(key, list);
             }
         }
+        if let Some(in_use) = &self.in_use {
+            dict.dict(IN_USE_KEY, &in_use.encode());
+        }
         dict.encode()
     }
 
@@ -119,6 +125,7 @@ impl PexMessage {
         let mut message = Self {
             added: added.filter(|(address, _)| has_port(address)).take(PEX_RECEIVED_MAX).collect(),
             dropped: dropped.filter(has_port).take(PEX_RECEIVED_MAX).collect(),
+            in_use: dict.get(IN_USE_KEY).and_then(PathsInUse::parse),
         };
         // IPv4 that came mapped into IPv6 is IPv4.
         message.added.sort_by_key(|(address, _)| family(address));
@@ -131,14 +138,16 @@ impl PexMessage {
 #[derive(Clone, Debug, Default)]
 pub struct PexState {
     told: BTreeSet<Endpoint>,
+    told_in_use: bool,
     sent: Option<Instant>,
     received: Option<Instant>,
 }
 
 impl PexState {
     /// The message to send now, if one is due and there is news. `current` is who is connected now, without the
-    /// receiver itself; peers are told by the address they listen on.
-    pub fn next(&mut self, current: &[(Endpoint, PexFlags)], now: Instant) -> Option<PexMessage> {
+    /// receiver itself; peers are told by the address they listen on. `in_use` is what they use; it is told as long as there is
+    /// any, as what is not repeated is forgotten.
+    pub fn next(&mut self, current: &[(Endpoint, PexFlags)], in_use: &PathsInUse, now: Instant) -> Option<PexMessage> {
         if self.deadline().is_some_and(|due| now < due) {
             return None;
         }
@@ -156,11 +165,13 @@ impl PexState {
                 added.push((address, flags));
             }
         }
-        if added.is_empty() && dropped.is_empty() {
+        let was_told = std::mem::replace(&mut self.told_in_use, !in_use.is_empty());
+        let in_use = (was_told || self.told_in_use).then(|| in_use.clone());
+        if added.is_empty() && dropped.is_empty() && in_use.is_none() {
             return None;
         }
         self.sent = Some(now);
-        Some(PexMessage { added, dropped })
+        Some(PexMessage { added, dropped, in_use })
     }
 
     /// When [`next`](Self::next) may have something again; `None` before the first message.
@@ -230,27 +241,27 @@ mod tests {
     #[test]
     fn only_news_is_told_once_a_minute() {
         let (mut state, now) = (PexState::default(), Instant::now());
-        assert_eq!(state.next(&[], now), None);
-        let first = state.next(&peers(1..4), now).unwrap();
+        assert_eq!(state.next(&[], &PathsInUse::default(), now), None);
+        let first = state.next(&peers(1..4), &PathsInUse::default(), now).unwrap();
         assert_eq!((first.added, first.dropped), (peers(1..4), vec![]));
         let almost = now + PEX_INTERVAL - Duration::from_millis(1);
-        assert_eq!(state.next(&peers(2..5), almost), None);
-        let second = state.next(&peers(2..5), now + PEX_INTERVAL).unwrap();
+        assert_eq!(state.next(&peers(2..5), &PathsInUse::default(), almost), None);
+        let second = state.next(&peers(2..5), &PathsInUse::default(), now + PEX_INTERVAL).unwrap();
         assert_eq!((second.added, second.dropped), (peers(4..5), vec![peers(1..2)[0].0]));
-        assert_eq!(state.next(&peers(2..5), now + 2 * PEX_INTERVAL), None);
+        assert_eq!(state.next(&peers(2..5), &PathsInUse::default(), now + 2 * PEX_INTERVAL), None);
     }
 
     #[test]
     fn fifty_at_a_time_and_no_more_than_the_limit_in_all() {
         let (mut state, mut now, mut told) = (PexState::default(), Instant::now(), 0);
         let crowd = peers(1..1000);
-        while let Some(message) = state.next(&crowd, now) {
+        while let Some(message) = state.next(&crowd, &PathsInUse::default(), now) {
             assert_eq!(message.added.len(), PEX_PEERS_MAX);
             told += message.added.len();
             now += PEX_INTERVAL;
         }
         assert_eq!(told, PEX_TOLD_MAX);
-        let message = state.next(&[], now).unwrap();
+        let message = state.next(&[], &PathsInUse::default(), now).unwrap();
         assert_eq!((message.added.len(), message.dropped.len()), (0, PEX_PEERS_MAX));
     }
 
@@ -273,7 +284,7 @@ mod tests {
     #[test]
     fn long_lists_are_cut() {
         for (count, taken) in [(PEX_RECEIVED_MAX, PEX_RECEIVED_MAX), (PEX_RECEIVED_MAX + 1, PEX_RECEIVED_MAX)] {
-            let message = PexMessage { added: peers(1..count as u16 + 1), dropped: vec![] };
+            let message = PexMessage { added: peers(1..count as u16 + 1), dropped: vec![], in_use: None };
             assert_eq!(PexMessage::parse(&message.encode()).unwrap().added.len(), taken);
         }
     }
@@ -281,7 +292,7 @@ mod tests {
     #[test]
     fn scion_peers_are_in_keys_of_our_own() {
         let peer: Endpoint = "[1-ff00:0:110,10.1.2.3]:6881".parse().unwrap();
-        let message = PexMessage { added: vec![(peer, PexFlags::REACHABLE)], dropped: vec![peer] };
+        let message = PexMessage { added: vec![(peer, PexFlags::REACHABLE)], dropped: vec![peer], in_use: None };
         let compact = b"\x00\x01\xff\x00\x00\x00\x01\x10\x04\x0a\x01\x02\x03\x1a\xe1";
         let expected = [
             &b"d8:ab_added15:"[..],
@@ -324,7 +335,7 @@ mod tests {
         let scion = |port| Endpoint::Scion(ScionAddr::new(IsdAs::from_u64(1 << 48 | 7), ([10, 0, 0, 1], port).into()));
         let all = |count| (1..=count).map(|port| (scion(port), PexFlags::default())).collect();
         for count in [PEX_RECEIVED_MAX, PEX_RECEIVED_MAX + 1] {
-            let message = PexMessage { added: all(count as u16), dropped: vec![] };
+            let message = PexMessage { added: all(count as u16), dropped: vec![], in_use: None };
             assert_eq!(PexMessage::parse(&message.encode()).unwrap().added.len(), PEX_RECEIVED_MAX);
         }
     }
@@ -349,7 +360,7 @@ mod tests {
             added in prop::collection::vec((endpoint(), any::<u8>().prop_map(PexFlags)), 0..PEX_RECEIVED_MAX),
             dropped in prop::collection::vec(endpoint(), 0..PEX_RECEIVED_MAX),
         ) {
-            let mut message = PexMessage { added, dropped };
+            let mut message = PexMessage { added, dropped, in_use: None };
             message.added.sort_by_key(|(address, _)| family(address));
             message.dropped.sort_by_key(family);
             prop_assert_eq!(PexMessage::parse(&message.encode()), Ok(message));

@@ -11,8 +11,8 @@ use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
 use crate::extension::{
     Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
-    MetadataServe, PeerIdentity, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have,
-    parse_upload_only,
+    MetadataServe, PathsInUse, PeerIdentity, PexFlags, PexMessage, encode_dont_have, encode_upload_only,
+    parse_dont_have, parse_upload_only,
 };
 use crate::wire::Message;
 use crate::{ConnId, PeerKey};
@@ -96,7 +96,7 @@ impl Torrent {
                     return Ok(self.on_metadata(id, message, now));
                 }
             }
-            Some(Extension::Pex) => self.on_peers(id, &PexMessage::parse(payload)?, now),
+            Some(Extension::Pex) => self.on_peers(id, PexMessage::parse(payload)?, now),
             Some(Extension::UploadOnly) => {
                 let upload_only = parse_upload_only(payload)?;
                 if let Some(conn) = self.conns.get_mut(&id) {
@@ -238,7 +238,8 @@ impl Torrent {
             let fits = |address: &Endpoint| scion || address.as_scion().is_none();
             let others = all.iter().filter(|(other, (_, address, _))| **other != peer && fits(address));
             let others: Vec<(Endpoint, PexFlags)> = others.map(|(_, (_, address, flags))| (*address, *flags)).collect();
-            self.send_peers(id, &others, now);
+            let in_use = if scion { self.in_use_of_others(peer) } else { PathsInUse::default() };
+            self.send_peers(id, &others, &in_use, now);
         }
     }
 
@@ -248,10 +249,10 @@ impl Torrent {
         live.next().map(|(id, _)| id)
     }
 
-    fn send_peers(&mut self, id: ConnId, others: &[(Endpoint, PexFlags)], now: Instant) {
+    fn send_peers(&mut self, id: ConnId, others: &[(Endpoint, PexFlags)], in_use: &PathsInUse, now: Instant) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(extension) = conn.extensions.get(Extension::Pex) else { return };
-        let message = conn.pex.next(others, now);
+        let message = conn.pex.next(others, in_use, now);
         conn.pex_next = conn.pex.deadline().map_or(now, |due| due.max(now)).max(now + PEX_RETRY);
         if let Some(message) = message {
             Message::Extended { id: extension, payload: &message.encode() }.encode(&mut conn.out);
@@ -259,12 +260,15 @@ impl Torrent {
         }
     }
 
-    fn on_peers(&mut self, id: ConnId, message: &PexMessage, now: Instant) {
+    fn on_peers(&mut self, id: ConnId, message: PexMessage, now: Instant) {
         // One clock for all paths of a peer: that of its oldest connection.
         let first = self.conns.get(&id).and_then(|conn| self.peers.get(&conn.peer)?.conns.first().copied());
         let Some(conn) = self.conns.get_mut(&first.unwrap_or(id)) else { return };
-        if !self.config.pex || !conn.pex.may_receive(now) || message.added.is_empty() {
+        if !self.config.pex || !conn.pex.may_receive(now) {
             return;
+        }
+        if let (Some(in_use), Some(peer)) = (message.in_use, self.peers.get_mut(&conn.peer)) {
+            peer.told.replace(in_use, now);
         }
         let complete = self.is_complete();
         // Two peers that only upload have nothing to say to each other (BEP 21).

@@ -5,6 +5,7 @@ use std::time::Instant;
 use anabranch_paths::{Endpoint, PathId};
 
 use super::conn::Conn;
+use super::wishes::Told;
 use super::{ConnId, Event, Link, PATHS_PER_PEER_MAX, PeerMisbehaved, Torrent};
 use crate::PeerKey;
 use crate::extension::{PathTalk, PeerIdentity};
@@ -31,6 +32,8 @@ pub(super) struct Peer {
     /// What is said of paths, and over which connection last.
     pub talk: PathTalk,
     pub talked_over: Option<ConnId>,
+    /// What it told of paths that third parties use.
+    pub told: Told,
 }
 
 /// Who is not dealt with again.
@@ -76,6 +79,7 @@ impl Torrent {
             identity: None,
             talk: PathTalk::default(),
             talked_over: None,
+            told: Told::default(),
         };
         self.peers.insert(key, peer);
         key

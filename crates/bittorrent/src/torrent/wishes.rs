@@ -4,14 +4,18 @@
 //! driver's: it knows the paths. It hears of wishes by [`PathEvent::Wished`], selects over all of
 //! [`Torrent::path_wishes`], minding [`Torrent::foreign_paths`], and dials back or calls [`Torrent::grant_paths`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
+
+use anabranch_paths::ScionAddr;
 
 use super::addresses::OwnAddresses;
 use super::config::PATH_EVENTS_MAX;
 use super::{ConnId, PathEvent, Torrent};
 use crate::PeerKey;
-use crate::extension::{Extension, ExtensionError, InterfaceSequence, PathTalk, PathsMessage, Wish};
+use crate::extension::{
+    Extension, ExtensionError, IN_USE_COUNTS_FOR, InterfaceSequence, PathTalk, PathsInUse, PathsMessage, Wish,
+};
 use crate::wire::Message;
 
 /// What we say to every peer, and what the driver has not heard of yet. Most contents have none of it.
@@ -20,8 +24,37 @@ pub(super) struct Wishes {
     /// What we want of uploaders.
     ours: Option<Wish>,
     in_use: Vec<InterfaceSequence>,
+    /// What the tracker told of paths that others use.
+    told: Told,
     pub(super) own_addresses: OwnAddresses,
     pub(super) events: VecDeque<PathEvent>,
+}
+
+/// What somebody told of paths that third parties use, and when.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    in_use: PathsInUse,
+    at: Option<Instant>,
+}
+
+impl Told {
+    /// In place of what was told before.
+    pub fn replace(&mut self, in_use: PathsInUse, now: Instant) {
+        *self = Self { in_use, at: Some(now) };
+    }
+
+    /// As long as it counts.
+    fn hosts(&self, now: Instant) -> impl Iterator<Item = (ScionAddr, &[InterfaceSequence])> {
+        let counts = self.at.is_some_and(|at| now.saturating_duration_since(at) < IN_USE_COUNTS_FOR);
+        self.in_use.hosts().filter(move |_| counts)
+    }
+}
+
+/// Who uses a path.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum User {
+    Peer(PeerKey),
+    Host(ScionAddr),
 }
 
 impl Torrent {
@@ -57,10 +90,46 @@ impl Torrent {
         self.peers.get(&peer).map_or(&[], |peer| peer.talk.granted())
     }
 
-    /// The paths that connected peers use, with whomever: load that is not ours.
-    pub fn foreign_paths(&self) -> impl Iterator<Item = (PeerKey, &[InterfaceSequence])> + '_ {
-        let used = self.peers.iter().map(|(key, peer)| (*key, peer.talk.their_used()));
-        used.filter(|(_, paths)| !paths.is_empty())
+    /// Over which paths content moves here at present.
+    pub fn paths_in_use(&self) -> &[InterfaceSequence] {
+        &self.wishes.in_use
+    }
+
+    /// A tracker told what others use.
+    pub fn told_in_use(&mut self, in_use: PathsInUse, now: Instant) {
+        self.wishes.told.replace(in_use, now);
+    }
+
+    /// The paths that others use, with whomever, and how many do: as connected peers say of themselves, and as they and trackers
+    /// tell of third parties. A path that both its ends tell of counts once, and is there as one of them sees it.
+    pub fn foreign_paths(&self, now: Instant) -> BTreeMap<InterfaceSequence, u32> {
+        let known: BTreeSet<ScionAddr> =
+            self.conns.values().filter_map(|conn| conn.listen_address()?.as_scion()).collect();
+        let themselves = self.peers.iter().map(|(key, peer)| (User::Peer(*key), peer.talk.their_used()));
+        let told = self.peers.values().map(|peer| &peer.told).chain([&self.wishes.told]);
+        let third = told.flat_map(|told| told.hosts(now)).filter(|(host, _)| !known.contains(host));
+        let mut users: BTreeMap<InterfaceSequence, [BTreeSet<User>; 2]> = BTreeMap::new();
+        for (user, paths) in themselves.chain(third.map(|(host, paths)| (User::Host(host), paths))) {
+            for path in paths {
+                let back = path.reversed();
+                let (name, end) = if back < *path { (back, 1) } else { (path.clone(), 0) };
+                users.entry(name).or_default()[end].insert(user);
+            }
+        }
+        let count = |[here, there]: [BTreeSet<User>; 2]| here.len().max(there.len()) as u32;
+        users.into_iter().map(|(path, users)| (path, count(users))).collect()
+    }
+
+    /// What connected peers use, but for `to`: for telling it.
+    pub(super) fn in_use_of_others(&self, to: PeerKey) -> PathsInUse {
+        let mut in_use = PathsInUse::default();
+        for (_, peer) in self.peers.iter().filter(|(key, _)| **key != to) {
+            let listens = |id| self.conns.get(id).and_then(|conn| conn.listen_address()?.as_scion());
+            if let Some(host) = peer.conns.iter().find_map(listens) {
+                in_use.add(host, peer.talk.their_used());
+            }
+        }
+        in_use
     }
 
     /// The next thing that a peer said of paths.
@@ -131,6 +200,7 @@ impl Torrent {
         let Some(entry) = self.peers.get_mut(&peer) else { return };
         let wished = entry.talk.their_wish().is_some();
         entry.talk = PathTalk::default();
+        entry.told = Told::default();
         entry.talked_over = None;
         self.wishes.events.retain(|event| event.peer() != peer);
         if wished {

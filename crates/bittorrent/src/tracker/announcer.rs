@@ -12,6 +12,7 @@ use anabranch_content::info::InfoHashes;
 use anabranch_paths::ScionAddr;
 
 use super::{AnnounceReply, AnnounceRequest, Event, InfoHash, PeerId, Retry, TrackerUrl};
+use crate::extension::InterfaceSequence;
 
 /// Trackers kept of one content. Lists in the wild stop near 50; each costs state and, when all fail, an announce.
 pub const TRACKERS_MAX: usize = 100;
@@ -50,7 +51,7 @@ pub struct AnnouncerConfig {
 }
 
 /// The numbers that an announce carries, as they are now.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Bytes of content sent since the start.
     pub uploaded_bytes: u64,
@@ -60,6 +61,8 @@ pub struct Progress {
     pub left_bytes: u64,
     /// How many more peers could be used; lowers `numwant`, down to 0.
     pub peers_wanted: u32,
+    /// Paths over which content moves.
+    pub in_use: Vec<InterfaceSequence>,
 }
 
 /// Names an announce under way.
@@ -146,6 +149,8 @@ struct State {
     failures: u32,
     retry_at: Option<Instant>,
     is_banned: bool,
+    /// It wants to know of paths in use.
+    minds_paths: bool,
     tracker_id: Option<Vec<u8>>,
 }
 
@@ -256,6 +261,17 @@ impl Announcer {
         }
     }
 
+    /// Other paths are in use than before: whoever minds is told as soon as it allows.
+    pub fn on_paths_changed(&mut self, now: Instant) {
+        for at in 0..self.lanes.len() {
+            let tracker = self.candidate(at, now);
+            let lane = &mut self.lanes[at];
+            if tracker.is_some_and(|tracker| lane.states[tracker].minds_paths) {
+                lane.next_at = lane.next_at.min(lane.not_before.max(now));
+            }
+        }
+    }
+
     /// We leave: from now on `poll` gives one `stopped` for every tracker that knows of us, and nothing else.
     pub fn stop(&mut self) {
         if !self.is_stopping {
@@ -307,6 +323,7 @@ impl Announcer {
             key: self.config.key,
             tracker_id: self.lanes[lane].states[tracker].tracker_id.clone(),
             scion: self.config.scion.clone(),
+            in_use: if event == Event::Stopped { Vec::new() } else { progress.in_use.clone() },
         };
         Action { id, tracker: self.trackers[tracker].url.clone(), request }
     }
@@ -328,6 +345,7 @@ impl Announcer {
         let lane = &mut self.lanes[lane];
         let state = &mut lane.states[tracker];
         (state.failures, state.retry_at, state.is_started) = (0, None, true);
+        state.minds_paths = reply.in_use.is_some();
         if reply.tracker_id.is_some() {
             state.tracker_id.clone_from(&reply.tracker_id);
         }

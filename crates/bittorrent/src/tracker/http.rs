@@ -12,9 +12,13 @@ use super::{
     AnnounceReply, AnnounceRequest, Event, InfoHash, Refusal, ReplyError, Retry, SCRAPE_HASHES_MAX, ScrapeEntry,
     TRACKER_ID_BYTES_MAX, TrackerUrl, clean_text, peers, scion,
 };
+use crate::extension::{IN_USE_KEY, PathsInUse};
 
 /// Largest body read. [`super::REPLY_PEERS_MAX`] peers in the long form of BEP 3 take about 180 KB.
 pub const BODY_BYTES_MAX: usize = 512 << 10;
+
+/// Longest path and query that paths in use are put into: half of what common servers read.
+const TARGET_BYTES_MAX: usize = 4 << 10;
 
 /// Path and query of an announce. The URL's own query stays in front.
 pub fn announce_target(url: &TrackerUrl, request: &AnnounceRequest) -> String {
@@ -38,7 +42,7 @@ pub fn announce_target(url: &TrackerUrl, request: &AnnounceRequest) -> String {
     if let Some(id) = &request.tracker_id {
         push_bytes(&mut out, "&trackerid=", id);
     }
-    scion::push_query(&mut out, request.scion.as_deref());
+    scion::push_query(&mut out, request, TARGET_BYTES_MAX);
     out
 }
 
@@ -68,6 +72,7 @@ pub fn parse_announce_reply(body: &[u8]) -> Result<AnnounceReply, ReplyError> {
             warning: root.get("warning message").and_then(|text| text.as_bytes()).map(clean_text),
             tracker_id: root.get("tracker id").and_then(|id| id.as_bytes()).map(<[u8]>::to_vec),
             external_ip: root.get("external ip").and_then(|ip| ip.as_bytes()).and_then(read_ip),
+            in_use: root.get(IN_USE_KEY).and_then(PathsInUse::parse),
             peers: Vec::new(),
         };
         reply.tracker_id.take_if(|id| id.len() > TRACKER_ID_BYTES_MAX);
@@ -226,6 +231,7 @@ mod tests {
             warning: Some("old".to_owned()),
             tracker_id: Some(b"id".to_vec()),
             external_ip: Some("1.2.3.4".parse().unwrap()),
+            in_use: None,
         };
         assert_eq!(reply, expected);
     }
@@ -313,10 +319,10 @@ mod tests {
         }
 
         #[test]
-        fn no_bencoded_body_panics(values in proptest::collection::vec((0usize..11, "[ilde0-9:]{0,12}"), 0..8)) {
-            const KEYS: [&str; 11] = [
+        fn no_bencoded_body_panics(values in proptest::collection::vec((0usize..12, "[ilde0-9:]{0,12}"), 0..8)) {
+            const KEYS: [&str; 12] = [
                 "peers", "peers6", "interval", "failure reason", "retry in", "files", "external ip", "complete",
-                "tracker id", "min interval", "ab_scion",
+                "tracker id", "min interval", "ab_scion", "ab_used",
             ];
             let entries = values.iter().map(|(key, value)| format!("{}:{}{value}", KEYS[*key].len(), KEYS[*key]));
             let body = format!("d{}e", entries.collect::<String>());

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use anabranch_paths::{Endpoint, ScionAddr};
 
+use crate::extension::{InterfaceSequence, PathsInUse};
 use crate::text;
 
 pub mod announcer;
@@ -88,6 +89,9 @@ pub struct AnnounceRequest {
     /// Where we listen over SCION, at most [`SCION_ADDRESSES_MAX`], and the wish to be told of peers there. `None` says and
     /// wishes nothing. Trackers of other makes leave it.
     pub scion: Option<Vec<ScionAddr>>,
+    /// Paths over which content moves here at present, seen from here, for who speaks SCION: at most
+    /// [`IN_USE_OF_HOST_MAX`](crate::extension::IN_USE_OF_HOST_MAX), and as many as fit.
+    pub in_use: Vec<InterfaceSequence>,
 }
 
 impl AnnounceRequest {
@@ -105,6 +109,7 @@ impl AnnounceRequest {
             key: 0,
             tracker_id: None,
             scion: None,
+            in_use: Vec::new(),
         }
     }
 }
@@ -130,6 +135,8 @@ pub struct AnnounceReply {
     pub tracker_id: Option<Vec<u8>>,
     /// Our address as the tracker sees it (BEP 24).
     pub external_ip: Option<IpAddr>,
+    /// Paths that others use; `None` from a tracker that knows nothing of such (HTTP only).
+    pub in_use: Option<PathsInUse>,
 }
 
 /// One content's numbers in a scrape (BEP 48, BEP 15).

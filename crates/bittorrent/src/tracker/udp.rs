@@ -90,7 +90,7 @@ pub fn announce_request(connection: u64, transaction: u32, request: &AnnounceReq
     push_u32(&mut out, request.numwant.map_or(u32::MAX, |want| want.min(i32::MAX as u32)));
     out.extend_from_slice(&request.port.to_be_bytes());
     let mut with_scion = target.to_owned();
-    scion::push_query(&mut with_scion, request.scion.as_deref());
+    scion::push_query(&mut with_scion, request, URL_DATA_BYTES_MAX);
     let target = if with_scion.len() <= URL_DATA_BYTES_MAX { &with_scion } else { target };
     if !target.is_empty() && target != "/" {
         for part in target.as_bytes()[..target.len().min(URL_DATA_BYTES_MAX)].chunks(usize::from(u8::MAX)) {
@@ -226,6 +226,7 @@ pub fn parse_request(bytes: &[u8]) -> Result<Request, RequestError> {
             needs(ANNOUNCE_REQUEST_BYTES)?;
             let url_data = read_options(&bytes[ANNOUNCE_REQUEST_BYTES..])?;
             let numwant = u32_at(bytes, 92);
+            let (scion, in_use) = scion::read_url_data(&url_data);
             let request = AnnounceRequest {
                 info_hash: array_at(bytes, 16),
                 peer_id: array_at(bytes, 36),
@@ -237,7 +238,8 @@ pub fn parse_request(bytes: &[u8]) -> Result<Request, RequestError> {
                 numwant: (numwant <= i32::MAX as u32).then_some(numwant),
                 port: u16::from_be_bytes(array_at(bytes, 96)),
                 tracker_id: None,
-                scion: scion::read_url_data(&url_data),
+                scion,
+                in_use,
             };
             let claimed_ip = Some(Ipv4Addr::from(u32_at(bytes, 84))).filter(|ip| !ip.is_unspecified());
             Ok(Request::Announce { connection, transaction, request: Box::new(request), claimed_ip, url_data })
@@ -453,7 +455,7 @@ mod tests {
         }
         // A URL that leaves no room for it is sent as it is.
         let mut parameters = String::new();
-        scion::push_query(&mut parameters, Some(&scion));
+        scion::push_query(&mut parameters, &AnnounceRequest { scion: Some(scion.clone()), ..request() }, 0);
         for (len, said) in
             [(URL_DATA_BYTES_MAX - parameters.len(), true), (URL_DATA_BYTES_MAX - parameters.len() + 1, false)]
         {

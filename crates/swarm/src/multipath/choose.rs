@@ -1,6 +1,6 @@
 //! Who chooses for whom, and what follows: grants, connections to open, what is asked for over which connection.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -90,7 +90,7 @@ impl State {
         let clients = self.clients(views);
         let mut dials = Vec::new();
         if self.is_choice_due(&clients, now) {
-            self.decide(&clients);
+            self.decide(&clients, now);
         }
         for client in &clients {
             self.act_on_decision(client, views, now, &mut dials);
@@ -160,7 +160,7 @@ impl State {
         is_down || self.desk.lost.contains(&key) || self.desk.attempts.get(&key).is_some_and(|tried| tried.failures > 0)
     }
 
-    fn decide(&mut self, clients: &[Client]) {
+    fn decide(&mut self, clients: &[Client], now: Instant) {
         let session = self.session();
         let selector = self.selector(clients);
         let mut board = session.board.borrow_mut();
@@ -182,7 +182,7 @@ impl State {
                 paths.push((client, path));
             }
         }
-        let foreign = self.foreign_load();
+        let foreign = self.foreign_load(now);
         board.set_foreign(foreign);
         let wished = |client: &Client| match client.role {
             Role::Uploader { wished, .. } => wished.min(session.config.paths.granted),
@@ -437,18 +437,16 @@ impl State {
         }
     }
 
-    /// The paths that others told us they use, by what they pass; those between them and us are ours to count.
-    fn foreign_load(&self) -> Vec<(Resource, u32)> {
+    /// The paths that others use, by what they pass; those between them and us are ours to count.
+    fn foreign_load(&self, now: Instant) -> Vec<(Resource, u32)> {
         let own: BTreeSet<PathId> = self.desk.ways.values().map(|way| way.path.id()).collect();
-        let mut loads = std::collections::BTreeMap::new();
-        for path in self.core.foreign_paths().flat_map(|(_, paths)| paths) {
-            let back: Vec<_> = path.interfaces().iter().rev().copied().collect();
-            let back = InterfaceSequence::new(back).map(|back| path_id(&back));
-            if own.contains(&path_id(path)) || back.is_some_and(|back| own.contains(&back)) {
+        let mut loads = BTreeMap::new();
+        for (path, users) in self.core.foreign_paths(now) {
+            if own.contains(&path_id(&path)) || own.contains(&path_id(&path.reversed())) {
                 continue;
             }
             for interface in path.interfaces() {
-                *loads.entry(Resource::Interface(*interface)).or_insert(0) += 1;
+                *loads.entry(Resource::Interface(*interface)).or_insert(0) += users;
             }
         }
         loads.into_iter().collect()

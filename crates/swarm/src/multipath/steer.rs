@@ -217,6 +217,10 @@ impl State {
         let mut used: Vec<_> = self.desk.ways.values().filter(is_used).filter_map(sequence).collect();
         used.sort();
         used.dedup();
+        if self.core.paths_in_use() != used {
+            // Trackers are told too.
+            self.announce.notify_one();
+        }
         self.core.set_paths_in_use(used, now);
     }
 }

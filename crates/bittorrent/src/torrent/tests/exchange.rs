@@ -117,7 +117,11 @@ fn private_torrents_exchange_neither_peers_nor_metadata() {
     );
     lone.greet(id, |_| {});
     lone.greet(other, |_| {});
-    let peers = PexMessage { added: vec![("192.0.2.1:1".parse().unwrap(), PexFlags::default())], dropped: vec![] };
+    let peers = PexMessage {
+        added: vec![("192.0.2.1:1".parse().unwrap(), PexFlags::default())],
+        dropped: vec![],
+        in_use: None,
+    };
     lone.extended(id, Extension::Pex, &peers.encode()).unwrap();
     lone.pass(PEX_INTERVAL);
     assert!(lone.events().is_empty());
@@ -166,6 +170,7 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
     let news = |port: u16| PexMessage {
         added: vec![(Endpoint::Ip(([192, 0, 2, 1], port).into()), PexFlags::default())],
         dropped: vec![],
+        in_use: None,
     };
     lone.events();
     lone.extended(id, Extension::Pex, &news(1).encode()).unwrap();
@@ -220,7 +225,11 @@ fn a_scion_peer_that_dialled_us_is_told_by_the_port_it_names() {
 fn scion_peers_are_heard_by_those_who_speak_it() {
     let content = Content::v1(16 * 1024, 200_000);
     let (ip, scion) = ("192.0.2.1:1".parse().unwrap(), "[1-ff00:0:110,10.0.0.1]:6881".parse().unwrap());
-    let news = PexMessage { added: [ip, scion].map(|peer| (peer, PexFlags::default())).to_vec(), dropped: vec![] };
+    let news = PexMessage {
+        added: [ip, scion].map(|peer| (peer, PexFlags::default())).to_vec(),
+        dropped: vec![],
+        in_use: None,
+    };
     for (speaks, heard) in [(None, vec![ip]), (Some(0), vec![ip, scion])] {
         let mut lone = Lone::leecher(&content);
         lone.torrent.config.scion_port = speaks;

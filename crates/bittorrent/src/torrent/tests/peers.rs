@@ -224,6 +224,7 @@ fn peers_are_exchanged_once_a_peer() {
     let news = |port: u16| PexMessage {
         added: vec![(format!("192.0.2.3:{port}").parse().unwrap(), added[0].1)],
         dropped: vec![],
+        in_use: None,
     };
     lone.events();
     ours.iter().for_each(|id| lone.extended(*id, Extension::Pex, &news(1).encode()).unwrap());

@@ -1,11 +1,17 @@
 //! Wishes, grants and paths in use between torrents.
 
-use anabranch_paths::{Interface, IsdAs};
+use std::time::Duration;
+
+use anabranch_paths::{Interface, IsdAs, ScionAddr};
 
 use super::lone::Lone;
 use super::sim::Content;
 use crate::ConnId;
-use crate::extension::{Extension, InterfaceSequence, PATHS_INTERVAL, PathsMessage, Wish};
+use crate::extension::{
+    Extension, IN_USE_COUNTS_FOR, InterfaceSequence, PATHS_INTERVAL, PEX_INTERVAL, PathsInUse, PathsMessage,
+    PexMessage, Wish,
+};
+use crate::handshake::Reserved;
 use crate::torrent::config::PATH_EVENTS_MAX;
 use crate::torrent::{PathEvent, PathState};
 
@@ -24,6 +30,18 @@ fn said(lone: &mut Lone, id: ConnId) -> Vec<PathsMessage> {
 
 fn hear(lone: &mut Lone, id: ConnId, message: &PathsMessage) {
     lone.extended(id, Extension::Paths, &message.encode()).unwrap();
+}
+
+fn foreign(lone: &Lone) -> Vec<(InterfaceSequence, u32)> {
+    lone.torrent.foreign_paths(lone.now).into_iter().collect()
+}
+
+fn using(paths: &[u16]) -> PathsMessage {
+    PathsMessage { used: Some(paths.iter().copied().map(sequence).collect()), ..PathsMessage::default() }
+}
+
+fn host(number: u8) -> ScionAddr {
+    ScionAddr::new(IsdAs::new(1, 110).unwrap(), ([10, 0, 0, number], 6881).into())
 }
 
 fn greeted(lone: &mut Lone, peer: u8, path: u16) -> ConnId {
@@ -64,7 +82,7 @@ fn an_uploader_hears_wishes_and_grants_no_more() {
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::Wished { peer, wish: Some(WISH) }));
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::InUse { peer }));
     assert_eq!(lone.torrent.path_wishes().collect::<Vec<_>>(), [(peer, WISH)]);
-    assert_eq!(lone.torrent.foreign_paths().collect::<Vec<_>>(), [(peer, &[sequence(9)][..])]);
+    assert_eq!(foreign(&lone), [(sequence(9), 1)]);
     assert_eq!(lone.torrent.grant_paths(peer, (1..=3).map(sequence).collect(), lone.now), 2);
     assert_eq!(said(&mut lone, id)[0].grants, Some(vec![sequence(1), sequence(2)]));
     lone.torrent.set_paths_in_use(vec![sequence(1)], lone.now);
@@ -76,7 +94,67 @@ fn an_uploader_hears_wishes_and_grants_no_more() {
     assert!(said(&mut lone, id).is_empty());
     lone.torrent.disconnected(id, lone.now);
     assert_eq!(lone.torrent.poll_path_event(), Some(PathEvent::Wished { peer, wish: None }));
-    assert_eq!((lone.torrent.path_wishes().count(), lone.torrent.foreign_paths().count()), (0, 0));
+    assert_eq!((lone.torrent.path_wishes().count(), foreign(&lone).len()), (0, 0));
+}
+
+/// A peer over SCION.
+fn greeted_over_scion(lone: &mut Lone, number: u8) -> ConnId {
+    let id = lone.try_join(&host(number).to_string(), number, Reserved::OURS).unwrap();
+    lone.greet(id, |hello| hello.scion_port = Some(0));
+    id
+}
+
+#[test]
+fn what_peers_use_is_told_to_others_and_no_further() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let ids: Vec<ConnId> = (1..=3).map(|number| greeted_over_scion(&mut lone, number)).collect();
+    let plain = greeted(&mut lone, 9, 1);
+    // The third one only knows of it.
+    let mut elsewhere = PathsInUse::default();
+    elsewhere.add(host(7), &[sequence(7)]);
+    let news = PexMessage { in_use: Some(elsewhere), ..PexMessage::default() };
+    lone.extended(ids[2], Extension::Pex, &news.encode()).unwrap();
+    hear(&mut lone, ids[0], &using(&[1, 2]));
+    lone.pass(Duration::from_millis(1));
+    let told = |lone: &mut Lone, id| {
+        let message = lone.sent_extended(id, Extension::Pex.our_id()).pop();
+        message.and_then(|message| PexMessage::parse(&message).unwrap().in_use)
+    };
+    let mut expected = PathsInUse::default();
+    expected.add(host(1), &[sequence(1), sequence(2)]);
+    assert_eq!(told(&mut lone, ids[1]), Some(expected.clone()));
+    assert_eq!((told(&mut lone, ids[0]), told(&mut lone, plain)), (None, None));
+    // It is repeated as long as there is any, and then taken back.
+    lone.pass(PEX_INTERVAL);
+    assert_eq!(told(&mut lone, ids[1]), Some(expected));
+    hear(&mut lone, ids[0], &using(&[]));
+    lone.pass(PEX_INTERVAL);
+    assert_eq!(told(&mut lone, ids[1]), Some(PathsInUse::default()));
+    lone.pass(PEX_INTERVAL);
+    assert_eq!(told(&mut lone, ids[1]), None);
+}
+
+#[test]
+fn a_transfer_that_both_its_ends_tell_of_counts_once() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let ids: Vec<ConnId> = (1..=2).map(|number| greeted_over_scion(&mut lone, number)).collect();
+    hear(&mut lone, ids[0], &using(&[1, 2]));
+    let there = PathsMessage { used: Some(vec![sequence(1).reversed()]), ..PathsMessage::default() };
+    hear(&mut lone, ids[1], &there);
+    assert_eq!(foreign(&lone), [(sequence(1), 1), (sequence(2), 1)]);
+    // By peer exchange and by a tracker: two more users, one of them told of twice, and a peer that speaks for itself.
+    let mut told = PathsInUse::default();
+    (1..=3).for_each(|number| told.add(host(number), &[sequence(2)]));
+    lone.extended(ids[1], Extension::Pex, &PexMessage { in_use: Some(told), ..PexMessage::default() }.encode())
+        .unwrap();
+    let mut told = PathsInUse::default();
+    (3..=4).for_each(|number| told.add(host(number), &[sequence(2)]));
+    lone.torrent.told_in_use(told, lone.now);
+    assert_eq!(foreign(&lone), [(sequence(1), 1), (sequence(2), 3)]);
+    lone.now += IN_USE_COUNTS_FOR;
+    assert_eq!(foreign(&lone), [(sequence(1), 1), (sequence(2), 1)]);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Virtual time: every wait here is arithmetic.
 
 use super::*;
+use crate::extension::PathsInUse;
 
-const NONE: Progress = Progress { uploaded_bytes: 0, downloaded_bytes: 0, left_bytes: 9, peers_wanted: 500 };
+const NONE: Progress =
+    Progress { uploaded_bytes: 0, downloaded_bytes: 0, left_bytes: 9, peers_wanted: 500, in_use: Vec::new() };
 
 fn urls(names: &[&str]) -> Vec<TrackerUrl> {
     names.iter().map(|name| format!("http://{name}/announce").parse().unwrap()).collect()
@@ -42,6 +44,20 @@ fn started_comes_first_then_regular_announces_at_the_interval() {
     assert_eq!(a.deadline(), Some(due));
     assert_eq!(a.poll(&NONE, due - Duration::from_nanos(1)), None);
     assert_eq!(one(&mut a, due).request.event, Event::None);
+}
+
+#[test]
+fn who_minds_paths_is_told_of_them_as_soon_as_it_allows() {
+    let start = Instant::now();
+    let minute = Duration::from_secs(60);
+    for (in_use, due) in [(None, 30 * minute), (Some(PathsInUse::default()), minute)] {
+        let mut a = announcer(&[&["a"]], 0, start);
+        let action = one(&mut a, start);
+        let reply = AnnounceReply { interval_min: Some(minute), in_use, ..reply(1800) };
+        a.on_outcome(action.id, Outcome::Reply(&reply), start);
+        a.on_paths_changed(start + minute / 2);
+        assert_eq!(a.deadline(), Some(start + due));
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use anabranch_paths::Endpoint;
 
 use super::{Answer, Families, KnownPeer, Room, Stats, Tracker};
 use crate::compact;
+use crate::extension::IN_USE_KEY;
 use crate::tracker::url::percent_decode;
 use crate::tracker::{AnnounceRequest, Event, InfoHash, SCRAPE_HASHES_MAX, scion};
 
@@ -85,6 +86,10 @@ impl Tracker {
         } else {
             put_long(&mut dict, &answer, has_peer_ids)
         }
+        // Empty says that we would know.
+        if let Some(in_use) = &answer.in_use {
+            dict.dict(IN_USE_KEY, &in_use.encode());
+        }
         Ok(dict.encode())
     }
 
@@ -141,6 +146,7 @@ fn parse_announce(query: &str) -> Result<Announce, RequestError> {
             }
             "ip" => claimed_ip = percent_decode(value).and_then(|ip| String::from_utf8(ip).ok()?.parse().ok()),
             scion::KEY => scion::take_value(&mut rest.scion, value).ok_or(RequestError::Field(scion::KEY))?,
+            IN_USE_KEY => scion::take_in_use(&mut rest.in_use, value),
             "compact" => is_compact = value != "0", // BEP 23
             "no_peer_id" => has_peer_ids = value == "0",
             _ => {}
@@ -232,7 +238,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_target_panics(target in "/(announce|scrape|stats)\\?(info_hash|port|left|numwant|ip|ab_scion|[%a-f0-9=&+]){0,30}|\\PC*") {
+        fn no_target_panics(target in "/(announce|scrape|stats)\\?(info_hash|port|left|numwant|ip|ab_scion|ab_used|[%a-f0-9=&+]){0,30}|\\PC*") {
             let now = Instant::now();
             let mut tracker = Tracker::new(super::super::TrackerConfig::new(0, [0; 16]), now);
             tracker.on_http(&target, IpAddr::from([10, 0, 0, 1]), now);

@@ -4,25 +4,29 @@
 //! send. Nothing is kept per client but its peer entry: UDP connection ids are recomputed, not remembered (BEP 15).
 //!
 //! A peer is where its packets come from; where it listens over SCION it says itself, and only who says something of SCION
-//! is told of such peers. Whoever said an address first is the only one to change its entry while that lasts. Keys in a query that are not known are ignored, so that clients may say more.
+//! is told of such peers, and of the paths that they use. Whoever said an address first is the only one to change its entry while
+//! that lasts. Keys in a query that are not known are ignored, so that clients may say more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, ScionAddr};
 
 mod http;
+mod in_use;
 mod swarm;
 #[cfg(test)]
 mod tests;
 mod udp;
 
 pub use http::HttpAnswer;
+use in_use::UsedPaths;
 pub use swarm::KnownPeer;
 use swarm::{Family, Swarm};
 
 use super::{AnnounceRequest, Event, InfoHash, ScrapeEntry};
+use crate::extension::PathsInUse;
 
 /// Wait that clients are told (BEP 3's usual half hour).
 pub const INTERVAL_DEFAULT: Duration = Duration::from_secs(30 * 60);
@@ -105,6 +109,7 @@ pub struct Tracker {
     swarms: HashMap<InfoHash, Swarm>,
     /// By stamp, so by when they were last announced.
     by_age: BTreeMap<u64, InfoHash>,
+    used: UsedPaths,
     stamp_next: u64,
     stats: Stats,
     rng: fastrand::Rng,
@@ -139,6 +144,8 @@ struct Answer {
     incomplete: u32,
     downloaded: u32,
     peers: Vec<KnownPeer>,
+    /// What others use, for who speaks SCION.
+    in_use: Option<PathsInUse>,
 }
 
 impl Tracker {
@@ -146,7 +153,8 @@ impl Tracker {
     pub fn new(config: TrackerConfig, now: Instant) -> Self {
         let rng = fastrand::Rng::with_seed(config.seed);
         let (swarms, by_age) = (HashMap::new(), BTreeMap::new());
-        Tracker { config, started_at: now, swarms, by_age, stamp_next: 0, stats: Stats::default(), rng }
+        let used = UsedPaths::default();
+        Tracker { config, started_at: now, swarms, by_age, used, stamp_next: 0, stats: Stats::default(), rng }
     }
 
     /// Numbers for people and tests.
@@ -173,7 +181,7 @@ impl Tracker {
         let is_seed = request.left_bytes == 0;
         let stamp = self.stamp(request.info_hash);
 
-        let Tracker { config, swarms, stats, rng, .. } = self;
+        let Tracker { config, swarms, used, stats, rng, .. } = self;
         let swarm = swarms.entry(request.info_hash).or_insert_with(|| Swarm::new(now));
         (swarm.stamp, swarm.seen_at) = (stamp, now);
         stats.peers -= expire_peers(swarm, config.interval, now);
@@ -195,9 +203,14 @@ impl Tracker {
             swarm.put(KnownPeer { addr, peer_id: request.peer_id }, source, is_seed, now);
         }
         stats.peers = stats.peers + swarm.len() - before;
+        let own_scion: Vec<ScionAddr> = own.iter().filter_map(Endpoint::as_scion).collect();
+        // What a host uses it uses once, however many addresses it has.
+        if let Some(host) = own_scion.first() {
+            used.put(request.info_hash, *host, &request.in_use, now);
+        }
 
         let (complete, incomplete) = swarm.counts();
-        let mut answer = Answer { complete, incomplete, downloaded: swarm.downloaded, peers: Vec::new() };
+        let mut answer = Answer { complete, incomplete, downloaded: swarm.downloaded, peers: Vec::new(), in_use: None };
         let wanted = request.numwant.map_or(NUMWANT_DEFAULT, |want| want as usize).min(NUMWANT_CAP);
         if request.event != Event::Stopped {
             let families = match families {
@@ -207,6 +220,7 @@ impl Tracker {
             };
             let families = families.into_iter().flatten();
             let asks = request.scion.is_some();
+            answer.in_use = asks.then(|| used.by_others(request.info_hash, &own_scion, now));
             // Who speaks SCION gets half of its peers there, and more where IP has fewer.
             let over_ip: usize = families.clone().map(|family| swarm.pool(family, !is_seed)).sum();
             let over_scion = wanted.div_ceil(2).max(wanted.saturating_sub(over_ip)).min(room.scion);

@@ -1,9 +1,10 @@
 //! The tracker through its two doors, in virtual time.
 
-use anabranch_paths::ScionAddr;
+use anabranch_paths::{Interface, IsdAs, ScionAddr};
 use proptest::prelude::*;
 
 use super::*;
+use crate::extension::{IN_USE_COUNTS_FOR, InterfaceSequence};
 use crate::tracker::udp::{self, CONNECTION_ID_ACCEPTED};
 use crate::tracker::{AnnounceReply, ReplyError, http as client};
 
@@ -363,6 +364,54 @@ fn nobody_changes_what_another_said_of_a_scion_address() {
     http(&mut t, "10.0.0.2", &thief, "", later);
     assert_eq!(scion_of(&http(&mut t, "10.0.0.3", &seed, "", later)), []);
     assert_eq!(scion_of(&http(&mut t, "10.0.0.4", &speaks_scion(4, Event::None, ""), "", later)), scion(address));
+}
+
+fn path(id: u16) -> InterfaceSequence {
+    let interface = |asn| Interface { isd_as: IsdAs::new(1, asn).unwrap(), id };
+    InterfaceSequence::new(vec![interface(110), interface(111)]).unwrap()
+}
+
+#[test]
+fn paths_in_use_are_told_to_others_while_they_are_news() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let one = "[1-ff00:0:110,10.0.0.1]:6881";
+    let uses = |ids: &[u16]| AnnounceRequest {
+        in_use: ids.iter().copied().map(path).collect(),
+        ..speaks_scion(1, Event::None, one)
+    };
+    let told = |t: &mut Tracker, wish: &AnnounceRequest, at| {
+        let in_use = http(t, "10.0.0.2", wish, "", at).in_use;
+        in_use.map(|in_use| in_use.hosts().flat_map(|(_, paths)| paths.to_vec()).collect::<Vec<_>>())
+    };
+    let asks = speaks_scion(2, Event::None, "");
+    assert_eq!(http(&mut t, "10.0.0.1", &uses(&[1, 2]), "", now).in_use, Some(PathsInUse::default()));
+    assert_eq!(told(&mut t, &asks, now), Some(vec![path(1), path(2)]));
+    assert_eq!(told(&mut t, &request(2, 5, Event::None), now), None);
+    assert_eq!(told(&mut t, &AnnounceRequest { info_hash: [8; 20], ..asks.clone() }, now), Some(vec![]));
+    // Nobody else says what it uses, it changes its mind, it falls silent.
+    http(&mut t, "10.0.0.9", &uses(&[9]), "", now);
+    assert_eq!(told(&mut t, &asks, now), Some(vec![path(1), path(2)]));
+    let later = now + IN_USE_COUNTS_FOR / 2;
+    http(&mut t, "10.0.0.1", &uses(&[3]), "", later);
+    assert_eq!(told(&mut t, &asks, now + IN_USE_COUNTS_FOR), Some(vec![path(3)]));
+    assert_eq!(told(&mut t, &asks, later + IN_USE_COUNTS_FOR), Some(vec![]));
+    http(&mut t, "10.0.0.1", &uses(&[4]), "", later);
+    http(&mut t, "10.0.0.1", &AnnounceRequest { event: Event::Stopped, ..uses(&[]) }, "", later);
+    assert_eq!(told(&mut t, &asks, later), Some(vec![]));
+}
+
+#[test]
+fn paths_in_use_reach_the_tracker_by_udp_too() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    let source: SocketAddr = "10.0.0.1:5".parse().unwrap();
+    let id = t.on_datagram(&udp::connect_request(7), source, now).unwrap();
+    let id = udp::parse_connect_reply(&id, 7).unwrap();
+    let uses = AnnounceRequest { in_use: vec![path(1)], ..speaks_scion(1, Event::None, "[1-1,10.0.0.1]:1") };
+    t.on_datagram(&udp::announce_request(id, 8, &uses, "/announce"), source, now).unwrap();
+    let told = http(&mut t, "10.0.0.2", &speaks_scion(2, Event::None, ""), "", now).in_use.unwrap();
+    assert_eq!(told.hosts().count(), 1);
 }
 
 #[test]
