@@ -79,6 +79,21 @@ fn a_file_comes_over_all_paths_that_the_uploader_grants() {
 }
 
 #[test]
+fn paths_over_scion_and_over_plain_ip_carry_one_peer_s_content_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let network = network(185, 3);
+    // The loopback has no limit of its own: without one there would be nothing left for the others.
+    let arguments = ["--listen", "127.0.0.1:0", "--limit-up", "8 MiB"];
+    let (_sharer, magnet) = share(dir.path(), &network, 32_000_000, &arguments);
+    let events = get(dir.path(), &network, &magnet, &["--listen", "127.0.0.1:0"]);
+    let carriers = carriers(&events);
+    assert_eq!(carriers.len(), 4, "{carriers:?}");
+    assert!(carriers.contains("127.0.0.1-127.0.0.1"), "{carriers:?}");
+    let most = events.iter().filter_map(|event| event["peers"].as_u64()).max();
+    assert_eq!(most, Some(1), "they are one peer's");
+}
+
+#[test]
 fn no_more_paths_are_used_than_either_side_wants() {
     let dir = tempfile::tempdir().unwrap();
     let network = network(182, 4);
