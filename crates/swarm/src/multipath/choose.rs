@@ -11,8 +11,9 @@ use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PathState, PeerView};
 use anabranch_paths::select::{Budget, Candidate, Choice, Resource, Selector};
 use anabranch_paths::{Endpoint, Path, PathId, ScionAddr, ScionPath};
 
+use super::attempt::Attempt;
 use super::occasion::{RACED_EVERY, REMEASURED_EVERY};
-use super::{Attempt, GRANT_PATIENCE, PathCondition, PathVerdict};
+use super::{GRANT_PATIENCE, PathCondition, PathVerdict};
 use crate::events::EventKind;
 use crate::torrent::State;
 
@@ -22,10 +23,6 @@ const RUNNERS_MAX: usize = PATHS_PER_PEER_MAX - 4;
 const CONNECTIONS_KEPT: usize = PATHS_PER_PEER_MAX - 2;
 /// Wait after an attempt that failed. Links come back at any time, and asking costs one packet.
 const RETRY: Duration = Duration::from_millis(500);
-/// Attempts that wait no longer than that; after them ...
-const RETRIES_SOON: u32 = 60;
-/// ... so long.
-const RETRY_LATER: Duration = Duration::from_secs(10);
 /// How long a path has for opening, when it is tried again.
 const REOPENING_MAX: Duration = Duration::from_millis(1500);
 /// The same at first: lookups, keys and round trips around the world.
@@ -157,7 +154,7 @@ impl State {
     fn fails(&self, peer: PeerKey, path: &ScionPath) -> bool {
         let key = (peer, path.id());
         let is_down = self.session().scion.as_ref().is_some_and(|net| net.is_down(path));
-        is_down || self.desk.lost.contains(&key) || self.desk.attempts.get(&key).is_some_and(|tried| tried.failures > 0)
+        is_down || self.desk.lost.contains(&key) || self.desk.attempts.get(&key).is_some_and(Attempt::fails)
     }
 
     fn decide(&mut self, clients: &[Client], now: Instant) {
@@ -266,15 +263,13 @@ impl State {
         let id = path.id();
         let conns = views.iter().find(|view| view.peer == peer).map_or(&[][..], |view| &view.conns);
         let is_open = conns.iter().any(|conn| self.desk.ways.get(conn).is_some_and(|way| way.path.id() == id));
-        let opening = self.desk.attempts.iter().filter(|((of, _), tried)| *of == peer && tried.is_under_way).count();
+        let opening = self.desk.attempts.iter().filter(|((of, _), tried)| *of == peer && tried.is_under_way()).count();
         if is_open || conns.len() + opening >= PATHS_PER_PEER_MAX || path.expiry <= SystemTime::now() {
             return;
         }
-        let tried = self.desk.attempts.entry((peer, id)).or_default();
-        if tried.is_under_way || tried.not_before.is_some_and(|at| now < at) {
+        if !self.desk.attempts.entry((peer, id)).or_default().begin(now) {
             return;
         }
-        tried.is_under_way = true;
         let known = self.desk.handshakes.get(&id);
         let patience = known.map_or(OPENING_MAX, |handshake| REOPENING_MAX.max(*handshake * 5));
         dials.push(Dial { peer, address, path: Arc::clone(path), patience });
@@ -283,13 +278,10 @@ impl State {
     /// An attempt to open a path ended; `reached`: with a connection, which is over by now.
     pub(super) fn dialled(&mut self, peer: PeerKey, path: PathId, reached: bool, now: Instant) {
         let tried = self.desk.attempts.entry((peer, path)).or_default();
-        tried.is_under_way = false;
         if reached {
-            *tried = Attempt { not_before: Some(now + RETRY), ..Attempt::default() };
+            tried.ended(RETRY, now);
         } else {
-            tried.failures += 1;
-            tried.not_before = Some(now + if tried.failures <= RETRIES_SOON { RETRY } else { RETRY_LATER });
-            let first = tried.failures == 1;
+            let first = tried.failed(RETRY, now);
             self.desk.lost.insert((peer, path));
             if first {
                 self.desk.reconsider("a path could not be opened");
@@ -305,7 +297,7 @@ impl State {
     /// A path opened: what failed before does not count.
     pub(super) fn opened(&mut self, peer: PeerKey, path: PathId) {
         if let Some(tried) = self.desk.attempts.get_mut(&(peer, path)) {
-            tried.failures = 0;
+            tried.opened();
         }
         self.desk.wake.notify_one();
     }

@@ -17,8 +17,9 @@ use anabranch_paths::select::{Budget, Candidate, Resource, Selector};
 use anabranch_paths::{Endpoint, Path, PathId};
 use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate, REMOTES_MAX};
 
+use super::attempt::Attempt;
 use super::occasion::{Decision, Occasion, RACED_EVERY, REMEASURED_EVERY};
-use super::{Attempt, PathCondition, PathVerdict, Way};
+use super::{PathCondition, PathVerdict, Way};
 use crate::conn::ConnError;
 use crate::dial;
 use crate::events::EventKind;
@@ -26,11 +27,8 @@ use crate::torrent::{State, TorrentRef};
 
 /// How long a path has for opening: two lost SYNs, and then some.
 const OPENING_MAX: Duration = Duration::from_secs(4);
-/// Wait after an attempt that failed, and how many attempts wait no longer; after them ...
+/// Wait after an attempt that failed.
 const RETRY: Duration = Duration::from_secs(1);
-const RETRIES_SOON: u32 = 30;
-/// ... so long.
-const RETRY_LATER: Duration = Duration::from_secs(10);
 /// A connection that owes us blocks and brings none for so long is given up, ...
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// ... if another one of its peer brought some this lately.
@@ -263,7 +261,7 @@ impl State {
         self.core.set_own_addresses(own, now);
         for peer in self.desk.ip.hosts.values_mut() {
             peer.is_old = true;
-            peer.attempts.retain(|_, attempt| attempt.is_under_way);
+            peer.attempts.retain(|_, attempt| attempt.is_under_way());
             peer.alone_until = None;
         }
         let gone = |way: &Way| leaves_by_ip(way) && !interfaces.has(way.path.local());
@@ -409,21 +407,19 @@ impl State {
         // For a race, what was never tried runs too.
         let races = self.ip_selector() == Selector::HandshakeRace;
         let Some(peer) = self.desk.ip.hosts.get_mut(&host.id) else { return Vec::new() };
-        let under_way = peer.attempts.values().filter(|attempt| attempt.is_under_way).count();
+        let under_way = peer.attempts.values().filter(|attempt| attempt.is_under_way()).count();
         let mut room = PATHS_PER_PEER_MAX.saturating_sub(host.conns.len() + under_way);
         let mut dials = Vec::new();
         for candidate in &peer.candidates {
             let id = candidate.path.id();
             // What failed is tried again, whether it is chosen at present or not: it cannot be while it fails.
             let is_wanted = peer.decision.chosen.contains(&id)
-                || peer.attempts.get(&id).is_some_and(|attempt| attempt.failures > 0)
+                || peer.attempts.get(&id).is_some_and(Attempt::fails)
                 || races && !self.desk.handshakes.contains_key(&id);
-            let attempt = peer.attempts.entry(id).or_default();
-            let waits = attempt.is_under_way || attempt.not_before.is_some_and(|at| now < at);
-            if !is_wanted || waits || room == 0 || open.contains(&id) {
+            let may = is_wanted && room > 0 && !open.contains(&id);
+            if !may || !peer.attempts.entry(id).or_default().begin(now) {
                 continue;
             }
-            attempt.is_under_way = true;
             room -= 1;
             dials.push(IpDial { host: host.id, candidate: candidate.clone() });
         }
@@ -434,7 +430,7 @@ impl State {
         if let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) {
             peer.opened_at = Some(now);
             if let Some(attempt) = peer.attempts.get_mut(&dial.candidate.path.id()) {
-                attempt.failures = 0;
+                attempt.opened();
             }
         }
     }
@@ -449,13 +445,10 @@ impl State {
     fn ip_dialled(&mut self, dial: &IpDial, error: Option<String>, now: Instant) {
         let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) else { return };
         let attempt = peer.attempts.entry(dial.candidate.path.id()).or_default();
-        attempt.is_under_way = false;
         match error {
-            None => *attempt = Attempt { not_before: Some(now + RETRY), ..Attempt::default() },
+            None => attempt.ended(RETRY, now),
             Some(reason) => {
-                attempt.failures += 1;
-                attempt.not_before = Some(now + if attempt.failures <= RETRIES_SOON { RETRY } else { RETRY_LATER });
-                if attempt.failures == 1 {
+                if attempt.failed(RETRY, now) {
                     let (peer, path) = (dial.candidate.remote.into(), dial.candidate.path.clone());
                     self.tell(EventKind::PathChanged { peer, path, condition: PathCondition::Down, reason });
                     self.desk.ip.occasion.reconsider("a path could not be opened");
@@ -477,7 +470,7 @@ impl IpPeer {
     }
 
     fn fails(&self, path: PathId) -> bool {
-        self.attempts.get(&path).is_some_and(|attempt| attempt.failures > 0)
+        self.attempts.get(&path).is_some_and(Attempt::fails)
     }
 }
 

@@ -14,11 +14,13 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
+//! | `attempt` | when a path that did not open is tried again |
 //! | `choose` | who chooses for whom, selection, grants, which connections to open |
 //! | `ip` | paths over plain IP: our interfaces, their addresses |
 //! | `occasion` | when a choice is made, and what of it is news |
 //! | `steer` | the task: news, lookups, measuring, telling |
 
+mod attempt;
 mod choose;
 mod ip;
 mod occasion;
@@ -41,6 +43,7 @@ use tokio::sync::Notify;
 use crate::events::EventKind;
 use crate::torrent::{ConnHandle, State};
 
+use attempt::Attempt;
 use ip::IpDesk;
 pub use ip::WaysOut;
 use occasion::{Decision, Occasion};
@@ -202,14 +205,6 @@ impl Way {
     }
 }
 
-/// An attempt to open a path.
-#[derive(Clone, Copy, Debug, Default)]
-struct Attempt {
-    is_under_way: bool,
-    failures: u32,
-    not_before: Option<Instant>,
-}
-
 /// What a lookup brought.
 struct Found {
     paths: Vec<Arc<ScionPath>>,
@@ -278,7 +273,7 @@ impl Desk {
         self.decisions.remove(&peer);
         self.granted.retain(|(of, _), _| *of != peer);
         self.implied.retain(|(of, _)| *of != peer);
-        self.attempts.retain(|(of, _), attempt| *of != peer || attempt.is_under_way);
+        self.attempts.retain(|(of, _), attempt| *of != peer || attempt.is_under_way());
         self.lost.retain(|(of, _)| *of != peer);
     }
 }

@@ -66,3 +66,40 @@ impl Decision {
         is_news
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anabranch_paths::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_choice_is_due_when_asked_for_when_others_are_there_and_when_it_is_old() {
+        let (mut occasion, now) = (Occasion::default(), Instant::now());
+        assert!(occasion.is_due(1, None, now) && !occasion.is_due(1, None, now));
+        assert!(occasion.is_due(2, None, now) && !occasion.is_due(2, None, now + REMEASURED_EVERY));
+        assert!(!occasion.is_due(2, Some(REMEASURED_EVERY), now + REMEASURED_EVERY / 2));
+        assert!(occasion.is_due(2, Some(REMEASURED_EVERY), now + REMEASURED_EVERY));
+        assert_eq!(occasion.take_why(), "measured anew");
+        occasion.reconsider("a peer left");
+        occasion.reconsider("a peer connected");
+        assert!(occasion.is_due(2, None, now));
+        assert_eq!((occasion.take_why(), occasion.take_why()), ("a peer left".to_owned(), "measured anew".to_owned()));
+    }
+
+    #[test]
+    fn a_choice_is_news_where_it_is_another_one() {
+        let path = |host: u8| Path::ip([127, 0, 0, 1].into(), [127, 0, 0, host].into());
+        let verdict = |host, choice, reason: &str| PathVerdict { path: path(host), choice, reason: reason.to_owned() };
+        let mut decision = Decision::default();
+        let first =
+            [verdict(1, Choice::Chosen, "a"), verdict(2, Choice::Standby, "b"), verdict(3, Choice::Chosen, "c")];
+        assert!(decision.take(&first, 2));
+        assert_eq!(decision.chosen, [path(1).id(), path(3).id()]);
+        let same = [verdict(1, Choice::Chosen, "d"), first[1].clone(), first[2].clone()];
+        assert!(!decision.take(&same, 1));
+        assert_eq!(decision.chosen, [path(1).id()]);
+        assert!(decision.take(&[first[1].clone(), verdict(1, Choice::Left, "a")], 2));
+        assert_eq!(decision.chosen, []);
+    }
+}
