@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
+use anabranch_content::bencode::{DictBuilder, Value};
 use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_paths::Endpoint;
 
-use super::{ExtensionError, PeerIdentity, addresses};
+use super::{ExtensionError, PeerIdentity, addresses, parse_dict};
 use crate::compact::unpack_ip;
 use crate::handshake::display_name;
 use crate::wire::BLOCK_LEN_MAX;
@@ -198,12 +198,8 @@ impl ExtensionHandshake {
     /// Where the payload is no bencoded dictionary.
     pub fn parse(payload: &[u8]) -> Result<Self, ExtensionError> {
         const MESSAGE: &str = "extension handshake";
-        let (tree, _) = bencode::parse_prefix(payload, &Limits::MESSAGE)
-            .map_err(|source| ExtensionError::Bencode { message: MESSAGE, source })?;
+        let tree = parse_dict(payload, MESSAGE)?;
         let dict = tree.root();
-        if !dict.is_dict() {
-            return Err(ExtensionError::Field { message: MESSAGE, field: "dictionary" });
-        }
         let number = |key: &str| dict.get(key)?.as_uint();
         let ip = |key: &str| unpack_ip(dict.get(key)?.as_bytes()?);
         Ok(Self {

@@ -111,6 +111,16 @@ pub fn parse_dont_have(payload: &[u8]) -> Result<u32, ExtensionError> {
     payload.try_into().map(u32::from_be_bytes).map_err(|_| wrong)
 }
 
+/// The dictionary at the front of a payload. What follows it is let pass: metadata come so (BEP 9), and old clients pad.
+fn parse_dict<'p>(payload: &'p [u8], message: &'static str) -> Result<bencode::Tree<'p>, ExtensionError> {
+    let (tree, _) = bencode::parse_prefix(payload, &bencode::Limits::MESSAGE)
+        .map_err(|source| ExtensionError::Bencode { message, source })?;
+    if !tree.root().is_dict() {
+        return Err(ExtensionError::Field { message, field: "dictionary" });
+    }
+    Ok(tree)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,7 +166,7 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 29] = [
+    const KEYS: [&str; 30] = [
         "ab_addr",
         "ab_id",
         "grants",
@@ -186,5 +196,6 @@ mod tests {
         "ab_added.f",
         "ab_dropped",
         "ab_scion",
+        "ab_used",
     ];
 }

@@ -18,11 +18,11 @@
 
 use std::time::{Duration, Instant};
 
-use anabranch_content::bencode::{self, DictBuilder, Limits, ListBuilder, Value};
+use anabranch_content::bencode::{DictBuilder, ListBuilder, Value};
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Interface, IsdAs};
 
-use super::ExtensionError;
+use super::{ExtensionError, parse_dict};
 
 /// Interfaces of one path: two for each of the links between 64 hop fields, which is all that a SCION header holds.
 pub const INTERFACES_MAX: usize = 126;
@@ -140,12 +140,8 @@ impl PathsMessage {
     /// # Errors
     /// Where the payload is no bencoded dictionary.
     pub fn parse(payload: &[u8]) -> Result<Self, ExtensionError> {
-        let (tree, _) = bencode::parse_prefix(payload, &Limits::MESSAGE)
-            .map_err(|source| ExtensionError::Bencode { message: MESSAGE, source })?;
+        let tree = parse_dict(payload, MESSAGE)?;
         let dict = tree.root();
-        if !dict.is_dict() {
-            return Err(ExtensionError::Field { message: MESSAGE, field: "dictionary" });
-        }
         let list = |key: &str, max: usize| {
             let entries = dict.get(key)?.as_list()?;
             Some(entries.filter_map(|path| InterfaceSequence::parse(path.as_bytes()?)).take(max).collect())

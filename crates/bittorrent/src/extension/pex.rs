@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anabranch_content::bencode::{self, DictBuilder, Limits, Value};
+use anabranch_content::bencode::{DictBuilder, Value};
 use anabranch_paths::Endpoint;
 
-use super::{ExtensionError, IN_USE_KEY, PathsInUse};
+use super::{ExtensionError, IN_USE_KEY, PathsInUse, parse_dict};
 use crate::compact::{pack, pack_scion, unpack_scion, unpack_v4, unpack_v6};
 
 /// Peers in one message, for those that came and those that went each, IPv4, IPv6 and SCION together (BEP 11).
@@ -111,12 +111,8 @@ impl PexMessage {
     /// # Errors
     /// Where the payload is no bencoded dictionary.
     pub fn parse(payload: &[u8]) -> Result<Self, ExtensionError> {
-        let (tree, _) = bencode::parse_prefix(payload, &Limits::MESSAGE)
-            .map_err(|source| ExtensionError::Bencode { message: MESSAGE, source })?;
+        let tree = parse_dict(payload, MESSAGE)?;
         let dict = tree.root();
-        if !dict.is_dict() {
-            return Err(ExtensionError::Field { message: MESSAGE, field: "dictionary" });
-        }
         let lists = |keys: [&str; FAMILIES]| endpoints(keys.map(|key| list(dict, key)));
         let flags = ["added.f", "added6.f", "ab_added.f"].map(|key| list(dict, key));
         let added = with_flags(lists(["added", "added6", "ab_added"]), flags);
