@@ -124,18 +124,20 @@ enum Families {
     Both,
 }
 
-/// How many peers an answer has room for.
+/// What an answer has room for.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    /// Of all IP families together.
+    /// Peers of all IP families together.
     ip: usize,
     /// Over SCION, for those who ask.
     scion: usize,
+    /// Paths in use, for those who speak SCION.
+    in_use: bool,
 }
 
 impl Room {
     /// As many as any client is told.
-    const ANY: Room = Room { ip: NUMWANT_CAP, scion: NUMWANT_CAP };
+    const ANY: Room = Room { ip: NUMWANT_CAP, scion: NUMWANT_CAP, in_use: true };
 }
 
 /// An announce's answer, before it has a wire form.
@@ -220,7 +222,7 @@ impl Tracker {
             };
             let families = families.into_iter().flatten();
             let asks = request.scion.is_some();
-            answer.in_use = asks.then(|| used.by_others(request.info_hash, &own_scion, now));
+            answer.in_use = (asks && room.in_use).then(|| used.by_others(request.info_hash, &own_scion, now));
             // Who speaks SCION gets half of its peers there, and more where IP has fewer.
             let over_ip: usize = families.clone().map(|family| swarm.pool(family, !is_seed)).sum();
             let over_scion = wanted.div_ceil(2).max(wanted.saturating_sub(over_ip)).min(room.scion);

@@ -44,7 +44,7 @@ impl Tracker {
                 let scion_bytes = IP_COUNT_BYTES + SCION_PEERS_MAX * SCION_LEN_MAX;
                 let ip_bytes =
                     ANSWER_BYTES_MAX - ANNOUNCE_REPLY_HEAD - request.scion.as_ref().map_or(0, |_| scion_bytes);
-                let room = Room { ip: ip_bytes / unit, scion: SCION_PEERS_MAX };
+                let room = Room { ip: ip_bytes / unit, scion: SCION_PEERS_MAX, in_use: false };
                 let families = Families::Only(family);
                 let answer = self.announce(&request, ip, claimed_ip.map(IpAddr::V4), families, room, now);
                 let peers: Vec<SocketAddr> = answer.peers.iter().filter_map(|peer| peer.addr.as_ip()).collect();
