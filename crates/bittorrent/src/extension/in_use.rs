@@ -82,18 +82,13 @@ impl PathsInUse {
 #[cfg(test)]
 mod tests {
     use anabranch_content::bencode::{self, Limits};
-    use anabranch_paths::{Interface, IsdAs};
+    use anabranch_paths::IsdAs;
     use proptest::prelude::*;
 
     use super::*;
 
     fn host(port: u16) -> ScionAddr {
         ScionAddr::new(IsdAs::new(1, 110).unwrap(), ([10, 0, 0, 1], port).into())
-    }
-
-    fn path(id: u16) -> InterfaceSequence {
-        let interface = |asn| Interface { isd_as: IsdAs::new(1, asn).unwrap(), id };
-        InterfaceSequence::new(vec![interface(110), interface(111)]).unwrap()
     }
 
     fn read(bytes: &[u8]) -> Option<PathsInUse> {
@@ -104,7 +99,7 @@ mod tests {
     #[test]
     fn hosts_have_the_documented_bytes() {
         let mut in_use = PathsInUse::default();
-        in_use.add(host(6881), &[path(3)]);
+        in_use.add(host(6881), &[InterfaceSequence::of_link(3)]);
         let bytes = in_use.encode().encode();
         let interface = |asn| [0, 1, 0, 0, 0, 0, 0, asn, 0, 3];
         let expected = [
@@ -120,7 +115,7 @@ mod tests {
     #[test]
     fn no_more_are_told_than_there_is_room_for() {
         let mut in_use = PathsInUse::default();
-        let many: Vec<_> = (1..=9).map(path).collect();
+        let many: Vec<_> = (1..=9).map(InterfaceSequence::of_link).collect();
         in_use.add(host(1), &many);
         in_use.add(host(1), &many[..1]);
         in_use.add(host(0), &many);
@@ -144,7 +139,7 @@ mod tests {
         fn what_is_told_is_read(hosts in prop::collection::vec((1u16.., prop::collection::vec(1u16.., 0..10)), 0..20)) {
             let mut in_use = PathsInUse::default();
             for (port, paths) in hosts {
-                in_use.add(host(port), &paths.into_iter().map(path).collect::<Vec<_>>());
+                in_use.add(host(port), &paths.into_iter().map(InterfaceSequence::of_link).collect::<Vec<_>>());
             }
             prop_assert_eq!(read(&in_use.encode().encode()), Some(in_use));
         }

@@ -301,6 +301,15 @@ impl PathTalk {
 }
 
 #[cfg(test)]
+impl InterfaceSequence {
+    /// From AS 1-110 over one link to AS 1-111, for tests.
+    pub(crate) fn of_link(id: u16) -> Self {
+        let interface = |asn| Interface { isd_as: IsdAs::new(1, asn).unwrap(), id };
+        Self::new(vec![interface(110), interface(111)]).unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

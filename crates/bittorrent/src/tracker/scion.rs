@@ -80,7 +80,7 @@ pub(super) fn read_url_data(url_data: &[u8]) -> (Option<Vec<ScionAddr>>, Vec<Int
 
 #[cfg(test)]
 mod tests {
-    use anabranch_paths::{Interface, IsdAs};
+    use anabranch_paths::IsdAs;
     use proptest::prelude::*;
 
     use super::*;
@@ -96,11 +96,6 @@ mod tests {
     fn says(scion: Option<&[ScionAddr]>, in_use: &[InterfaceSequence]) -> AnnounceRequest {
         let request = AnnounceRequest::new([0; 20], [0; 20], 1, super::super::Event::None);
         AnnounceRequest { scion: scion.map(<[ScionAddr]>::to_vec), in_use: in_use.to_vec(), ..request }
-    }
-
-    fn path(id: u16) -> InterfaceSequence {
-        let interface = |asn| Interface { isd_as: IsdAs::new(1, asn).unwrap(), id };
-        InterfaceSequence::new(vec![interface(110), interface(111)]).unwrap()
     }
 
     #[test]
@@ -147,7 +142,7 @@ mod tests {
 
     #[test]
     fn paths_in_use_are_told_as_far_as_there_is_room() {
-        let paths: Vec<_> = (1..=9).map(path).collect();
+        let paths: Vec<_> = (1..=9).map(InterfaceSequence::of_link).collect();
         let mut target = "/a".to_owned();
         push_query(&mut target, &says(Some(&[]), &paths[..1]), 1000);
         let interface = |asn| format!("%00%01%00%00%00%00%00{asn}%00%01");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anabranch_paths::{Interface, IsdAs, ScionAddr};
+use anabranch_paths::{IsdAs, ScionAddr};
 
 use super::lone::Lone;
 use super::sim::Content;
@@ -18,8 +18,7 @@ use crate::torrent::{PathEvent, PathState};
 const WISH: Wish = Wish { paths: 2, dial: false, selector: None };
 
 fn sequence(id: u16) -> InterfaceSequence {
-    let interface = |asn| Interface { isd_as: IsdAs::new(1, asn).unwrap(), id };
-    InterfaceSequence::new(vec![interface(110), interface(111)]).unwrap()
+    InterfaceSequence::of_link(id)
 }
 
 /// Takes what was said of paths over a connection since the last time.

@@ -1,6 +1,6 @@
 //! The tracker through its two doors, in virtual time.
 
-use anabranch_paths::{Interface, IsdAs, ScionAddr};
+use anabranch_paths::ScionAddr;
 use proptest::prelude::*;
 
 use super::*;
@@ -367,8 +367,7 @@ fn nobody_changes_what_another_said_of_a_scion_address() {
 }
 
 fn path(id: u16) -> InterfaceSequence {
-    let interface = |asn| Interface { isd_as: IsdAs::new(1, asn).unwrap(), id };
-    InterfaceSequence::new(vec![interface(110), interface(111)]).unwrap()
+    InterfaceSequence::of_link(id)
 }
 
 #[test]
