@@ -67,7 +67,7 @@ fn fetch(events: &[u8]) {
                 let content = if conn == HONEST { &metadata } else { &lie };
                 let piece = detail % 3;
                 let data = content.chunks(METADATA_PIECE_LEN as usize).nth(piece.into()).unwrap_or(&[]);
-                match fetch.received(conn, piece.into(), None, data) {
+                match fetch.received(conn, piece.into(), None, data, now) {
                     Ok(MetadataProgress::Complete(complete)) => return assert_eq!(complete, metadata),
                     Ok(MetadataProgress::Failed { blamed }) => assert_ne!(blamed, Some(HONEST)),
                     Ok(MetadataProgress::Going) | Err(_) => {}

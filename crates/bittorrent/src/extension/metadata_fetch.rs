@@ -3,6 +3,9 @@
 //! Peers may lie in two ways: about the size and about the bytes. Each size that is claimed gets an [`Attempt`] of its own,
 //! so a false one delays nobody. A finished attempt is checked against the info-hashes; where it fails and one peer supplied
 //! it all, that peer is to blame, and where several did, the attempt starts again from one peer at a time until it is known who.
+//!
+//! Some clients (rtorrent) keep one answer of several requests that come together, and drop the rest. So a peer that leaves
+//! some of several unanswered is asked for one piece at a time from then on.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +32,10 @@ pub const METADATA_HELD_LEN_MAX: usize = 2 * METADATA_LEN_MAX as usize;
 
 /// How long a peer has for one piece.
 pub const METADATA_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a peer may be silent with several requests before it is asked for one at a time: it may have dropped the others.
+/// Shorter than [`METADATA_REQUEST_TIMEOUT`], as nothing is lost where it is only slow: what comes late is taken.
+pub const METADATA_SILENCE: Duration = Duration::from_secs(3);
 
 /// How long a peer that refused, or let time run out, is not asked again.
 pub const METADATA_PAUSE: Duration = Duration::from_secs(20);
@@ -86,6 +93,10 @@ struct Source {
     conn: ConnId,
     size: u32,
     paused_until: Option<Instant>,
+    /// Pieces that it is asked for at once.
+    requests_max: usize,
+    /// When it was asked while nothing was under way, or answered last: what its silence is measured from.
+    heard: Option<Instant>,
 }
 
 /// What was asked and not yet answered.
@@ -122,7 +133,8 @@ impl MetadataFetch {
         if self.sources.len() >= METADATA_SOURCES_MAX || self.sources.iter().any(|source| source.conn == conn) {
             return false;
         }
-        self.sources.push(Source { conn, size, paused_until: None });
+        let requests_max = METADATA_REQUESTS_PER_PEER_MAX;
+        self.sources.push(Source { conn, size, paused_until: None, requests_max, heard: None });
         if self.attempts.iter().all(|attempt| attempt.size != size) {
             self.attempts.push(Attempt::new(size));
         }
@@ -152,10 +164,14 @@ impl MetadataFetch {
         if attempt.solo.is_some_and(|solo| solo != conn) {
             return None;
         }
-        if self.requests.iter().filter(|request| request.conn == conn).count() >= METADATA_REQUESTS_PER_PEER_MAX {
+        let under_way = self.under_way(conn);
+        if under_way >= source.requests_max {
             return None;
         }
         let piece = self.least_asked(attempt, conn)?;
+        if under_way == 0 {
+            self.note_heard(conn, now);
+        }
         self.requests.push(Request { conn, piece, deadline: now + METADATA_REQUEST_TIMEOUT });
         Some(piece)
     }
@@ -179,10 +195,12 @@ impl MetadataFetch {
         piece: u32,
         total_size: Option<u64>,
         data: &[u8],
+        now: Instant,
     ) -> Result<MetadataProgress, MetadataMisbehaved> {
-        let Some(source) = self.sources.iter().find(|source| source.conn == conn) else {
+        let Some(source) = self.sources.iter_mut().find(|source| source.conn == conn) else {
             return Ok(MetadataProgress::Going);
         };
+        source.heard = Some(now);
         let size = source.size;
         if let Some(misbehaved) = misbehaviour(size, piece, total_size, data) {
             self.remove_peer(conn);
@@ -205,7 +223,31 @@ impl MetadataFetch {
     /// When to call [`next_request`](Self::next_request) again though nothing came.
     pub fn deadline(&self) -> Option<Instant> {
         let pauses = self.sources.iter().filter_map(|source| source.paused_until);
-        self.requests.iter().map(|request| request.deadline).chain(pauses).min()
+        let silences = self.sources.iter().filter(|source| self.under_way(source.conn) > 1);
+        let silences = silences.filter_map(|source| Some(source.heard? + METADATA_SILENCE));
+        self.requests.iter().map(|request| request.deadline).chain(pauses).chain(silences).min()
+    }
+
+    fn under_way(&self, conn: ConnId) -> usize {
+        self.requests.iter().filter(|request| request.conn == conn).count()
+    }
+
+    fn note_heard(&mut self, conn: ConnId, now: Instant) {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.conn == conn) {
+            source.heard = Some(now);
+        }
+    }
+
+    /// Peers that are silent with several requests are asked for one at a time, at once.
+    fn ask_the_silent_singly(&mut self, now: Instant) {
+        let silent = |source: &Source| source.heard.is_some_and(|at| now >= at + METADATA_SILENCE);
+        for at in 0..self.sources.len() {
+            let conn = self.sources[at].conn;
+            if silent(&self.sources[at]) && self.under_way(conn) > 1 {
+                self.sources[at].requests_max = 1;
+                self.requests.retain(|request| request.conn != conn);
+            }
+        }
     }
 
     /// Frees what was asked too long ago, and ends pauses.
@@ -213,6 +255,7 @@ impl MetadataFetch {
         for source in &mut self.sources {
             source.paused_until = source.paused_until.filter(|until| now < *until);
         }
+        self.ask_the_silent_singly(now);
         let late: Vec<ConnId> =
             self.requests.iter().filter(|request| request.deadline <= now).map(|request| request.conn).collect();
         self.requests.retain(|request| now < request.deadline);
@@ -364,7 +407,7 @@ mod tests {
     fn serve(fetch: &mut MetadataFetch, conn: ConnId, content: &[u8], now: Instant) -> Vec<MetadataProgress> {
         let asked: Vec<u32> = std::iter::from_fn(|| fetch.next_request(conn, now)).collect();
         let piece = |piece: u32| content.chunks(METADATA_PIECE_LEN as usize).nth(piece as usize).unwrap();
-        asked.into_iter().map(|n| fetch.received(conn, n, Some(content.len() as u64), piece(n)).unwrap()).collect()
+        asked.into_iter().map(|n| fetch.received(conn, n, Some(content.len() as u64), piece(n), now).unwrap()).collect()
     }
 
     #[test]
@@ -397,7 +440,7 @@ mod tests {
         fetch.add_peer(honest, SIZE.into());
         let asked = fetch.next_request(liar, now).unwrap();
         let lie = vec![9; METADATA_PIECE_LEN as usize];
-        assert_eq!(fetch.received(liar, asked, None, &lie), Ok(MetadataProgress::Going));
+        assert_eq!(fetch.received(liar, asked, None, &lie, now), Ok(MetadataProgress::Going));
         let progress = serve(&mut fetch, honest, &metadata(), now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: None }));
         // Alone, the liar gives itself away.
@@ -431,11 +474,38 @@ mod tests {
         let mut fetch = self::fetch();
         fetch.add_peer(mute, SIZE.into());
         while fetch.next_request(mute, now).is_some() {}
-        assert_eq!(fetch.deadline(), Some(now + METADATA_REQUEST_TIMEOUT));
-        let late = now + METADATA_REQUEST_TIMEOUT;
+        // First it is asked for less, then left alone.
+        assert_eq!(fetch.deadline(), Some(now + METADATA_SILENCE));
+        let silent = now + METADATA_SILENCE;
+        assert_eq!(fetch.next_request(mute, silent), Some(0));
+        assert_eq!(fetch.next_request(mute, silent), None);
+        assert_eq!(fetch.deadline(), Some(silent + METADATA_REQUEST_TIMEOUT));
+        let late = silent + METADATA_REQUEST_TIMEOUT;
         assert_eq!(fetch.next_request(mute, late), None);
         assert_eq!(fetch.deadline(), Some(late + METADATA_PAUSE));
         assert_eq!(fetch.next_request(mute, late + METADATA_PAUSE), Some(0));
+    }
+
+    #[test]
+    fn who_answers_one_request_of_several_is_asked_one_at_a_time() {
+        let (mut fetch, mut now) = (fetch(), Instant::now());
+        let (start, one) = (now, ConnId(1));
+        fetch.add_peer(one, SIZE.into());
+        let content = metadata();
+        for _ in 0..20 {
+            let asked: Vec<u32> = std::iter::from_fn(|| fetch.next_request(one, now)).collect();
+            // Whichever it keeps: here the last that came, like a client with room for one answer.
+            if let Some(piece) = asked.last() {
+                let data = content.chunks(METADATA_PIECE_LEN as usize).nth(*piece as usize).unwrap();
+                if let MetadataProgress::Complete(bytes) = fetch.received(one, *piece, None, data, now).unwrap() {
+                    assert_eq!(bytes, content);
+                    assert_eq!(now, start + METADATA_SILENCE, "one silence is enough to know");
+                    return;
+                }
+            }
+            now = now.max(fetch.deadline().filter(|_| fetch.under_way(one) > 0).unwrap_or(now));
+        }
+        panic!("it never came");
     }
 
     #[test]
@@ -460,7 +530,7 @@ mod tests {
         ] {
             let mut fetch = fetch();
             fetch.add_peer(ConnId(1), SIZE.into());
-            assert_eq!(fetch.received(ConnId(1), piece, size, &vec![0; len as usize]), Err(expected));
+            assert_eq!(fetch.received(ConnId(1), piece, size, &vec![0; len as usize], now), Err(expected));
             assert_eq!(fetch.next_request(ConnId(1), now), None);
         }
     }
@@ -488,7 +558,7 @@ mod tests {
             let size = METADATA_LEN_MAX - conn;
             fetch.add_peer(ConnId(conn), size.into());
             for piece in 0..metadata_piece_count(size) - 1 {
-                fetch.received(ConnId(conn), piece, None, &full).unwrap();
+                fetch.received(ConnId(conn), piece, None, &full, now).unwrap();
                 let held: usize = fetch.attempts.iter().map(|attempt| attempt.held_len).sum();
                 assert!(held / full.len() <= pieces_max);
             }

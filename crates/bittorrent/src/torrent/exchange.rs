@@ -176,7 +176,7 @@ impl Torrent {
             MetadataMessage::Data { piece, total_size, data } => {
                 let Some(metadata) = &mut self.metadata else { return Ok(()) };
                 let progress = metadata
-                    .received(id, piece, total_size, data)
+                    .received(id, piece, total_size, data, now)
                     .map_err(|fault| PeerMisbehaved::BadMetadata(fault.to_string()))?;
                 match progress {
                     MetadataProgress::Going => self.ask_for_metadata(id, now),
