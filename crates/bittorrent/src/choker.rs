@@ -10,6 +10,9 @@
 //! it got [`Config::seed_quantum_bytes`], so that it can finish pieces and pass them on; peers in the middle of
 //! their download, who have most others to get it from, wait a little longer ("anti-leech").
 //!
+//! A slot is there to be used: whoever has one and asks for nothing ([`Peer::idle`]) gives way to those who wait, and comes after
+//! them for a while.
+//!
 //! Where there are slots for all, all are unchoked. The first decision about a peer is immediate.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +29,13 @@ pub const OPTIMISTIC: Duration = Duration::from_secs(30);
 /// A peer we want something of and that delivered nothing for this long is snubbing us (BEP 3, "anti-snubbing"). The
 /// caller measures it, and says so in [`Peer::snubbed`].
 pub const SNUBBED_AFTER: Duration = Duration::from_secs(60);
+
+/// A peer that is unchoked and asks for nothing for this long leaves its slot unused. The answer to an unchoke takes a round
+/// trip, and a busy client's next look at its connections. The caller measures it, and says so in [`Peer::idle`].
+pub const UNUSED_AFTER: Duration = Duration::from_secs(5);
+
+/// For so long a peer that left its slot unused comes after the others that wait.
+const UNUSED_REMEMBERED: Duration = Duration::from_secs(120);
 
 /// Rounds brought forward because a slot fell free come no closer together than this.
 const ROUND_MIN: Duration = Duration::from_secs(1);
@@ -87,6 +97,8 @@ pub struct Peer {
     pub sent_bytes: u64,
     /// We asked and got nothing for [`SNUBBED_AFTER`].
     pub snubbed: bool,
+    /// It is unchoked and asked for nothing for [`UNUSED_AFTER`].
+    pub idle: bool,
     /// When it came.
     pub connected_at: Instant,
     /// How much of the content it has, in thousandths.
@@ -112,6 +124,8 @@ struct Known {
     optimistic_until: Option<Instant>,
     /// When it last lost a slot.
     slot_end: Option<Instant>,
+    /// Its last slot ended because it did not use it.
+    unused: bool,
 }
 
 /// Decides who is choked. Remembers only peers of the last round.
@@ -177,10 +191,21 @@ impl Choker {
         }
         if known.unchoked.is_empty() {
             known.end_slot(now);
-            let soon = self.round_last.map_or(now, |last| last + ROUND_MIN).max(now);
-            self.round_next = Some(self.round_next.map_or(soon, |next| next.min(soon)));
+            self.hurry(now);
         }
         true
+    }
+
+    /// A peer leaves its slot unused: where somebody waits, the next round comes soon.
+    pub fn on_unused(&mut self, now: Instant) {
+        if self.known.values().any(|known| known.unchoked.is_empty()) {
+            self.hurry(now);
+        }
+    }
+
+    fn hurry(&mut self, now: Instant) {
+        let soon = self.round_last.map_or(now, |last| last + ROUND_MIN).max(now);
+        self.round_next = Some(self.round_next.map_or(soon, |next| next.min(soon)));
     }
 
     /// `from` turned out to be `into`, over other connections: two slots become one.
@@ -229,21 +254,23 @@ impl Choker {
     /// Who gets a slot, and until when if it is an optimistic one.
     fn choose_earned(&mut self, peers: &[Peer], now: Instant) -> BTreeMap<PeerKey, Option<Instant>> {
         let mut earners: Vec<&Peer> =
-            peers.iter().filter(|peer| peer.download_rate_bytes > 0 && !peer.snubbed).collect();
+            peers.iter().filter(|peer| peer.download_rate_bytes > 0 && !peer.snubbed && !peer.idle).collect();
         self.rng.shuffle(&mut earners);
         earners.sort_by_key(|peer| std::cmp::Reverse(peer.download_rate_bytes));
         // One in five is optimistic, and one even of two. With a single slot, it is the one in turn every other time.
         let optimistic = if self.slots == 1 { usize::from(self.rng.bool()) } else { (self.slots / 5).max(1) };
         earners.truncate(self.slots - optimistic);
         let mut chosen: BTreeMap<_, _> = earners.iter().map(|peer| (peer.key, None)).collect();
-        let mut others: Vec<(&Peer, Option<Instant>, Duration, u32)> = Vec::new();
+        let mut others: Vec<(&Peer, Option<Instant>, bool, Duration, u32)> = Vec::new();
         for peer in peers.iter().filter(|peer| !chosen.contains_key(&peer.key)) {
             let known = self.known.get(&peer.key);
-            let running = known.and_then(|known| known.optimistic_until).filter(|until| *until > now);
-            others.push((peer, running, wait_of(peer, known, now), self.rng.u32(..)));
+            let running = known.and_then(|known| known.optimistic_until).filter(|until| *until > now && !peer.idle);
+            others.push((peer, running, leaves_unused(peer, known, now), wait_of(peer, known, now), self.rng.u32(..)));
         }
         // Slots still running first, then by waiting time.
-        others.sort_by_key(|(_, running, wait, tie)| (running.is_none(), std::cmp::Reverse(*wait), *tie));
+        others.sort_by_key(|(_, running, unused, wait, tie)| {
+            (running.is_none(), *unused, std::cmp::Reverse(*wait), *tie)
+        });
         let free = self.slots - chosen.len();
         for (peer, running, ..) in others.into_iter().take(free) {
             chosen.insert(peer.key, Some(running.unwrap_or(now + OPTIMISTIC)));
@@ -256,7 +283,9 @@ impl Choker {
         for peer in peers {
             let known = self.known.get(&peer.key);
             let slot = known.and_then(|known| Some((known.slot_since?, known.sent_at_slot_start)));
+            let unused = leaves_unused(peer, known, now);
             let (rank, wait) = match slot {
+                _ if unused => (3, wait_of(peer, known, now)),
                 Some((since, sent_before)) => {
                     let held = now.saturating_duration_since(since);
                     let sated = peer.sent_bytes.saturating_sub(sent_before) >= self.config.seed_quantum_bytes;
@@ -287,6 +316,7 @@ impl Choker {
             download_rate_bytes: 0,
             sent_bytes: 0,
             snubbed: false,
+            idle: false,
             connected_at: now,
             progress_permille: 0,
         };
@@ -303,7 +333,10 @@ impl Choker {
             unchokes.extend(wanted.difference(&known.unchoked).map(|conn| Change { conn: *conn, choke: false }));
             match (known.unchoked.is_empty(), wanted.is_empty()) {
                 (true, false) => known.start_slot(peer.sent_bytes, now),
-                (false, true) => known.end_slot(now),
+                (false, true) => {
+                    known.end_slot(now);
+                    known.unused = peer.idle;
+                }
                 _ => {}
             }
             known.optimistic_until = slot.copied().flatten();
@@ -326,6 +359,15 @@ impl Known {
         self.optimistic_until = None;
         self.slot_end = Some(now);
     }
+}
+
+/// Whether a slot would likely be wasted on a peer: it has one that it does not use, or its last one ended like that lately.
+fn leaves_unused(peer: &Peer, known: Option<&Known>, now: Instant) -> bool {
+    let lately = |known: &Known| {
+        let ended = known.slot_end.filter(|_| known.unused && known.unchoked.is_empty());
+        ended.is_some_and(|end| now.saturating_duration_since(end) < UNUSED_REMEMBERED)
+    };
+    peer.idle || known.is_some_and(lately)
 }
 
 /// How long a peer has waited for a slot. Coming again gains nothing: its wait starts anew.
@@ -362,6 +404,7 @@ mod tests {
                 download_rate_bytes: *rate,
                 sent_bytes: 0,
                 snubbed: false,
+                idle: false,
                 connected_at: now,
                 progress_permille: 500,
             };
@@ -518,6 +561,32 @@ mod tests {
         assert_eq!(town.served.iter().max(), Some(&120));
         town.run(1, true, 1);
         assert_eq!(town.served.iter().min(), Some(&10));
+    }
+
+    #[test]
+    fn who_leaves_a_slot_unused_gives_it_up_and_comes_after_the_others() {
+        for seeding in [true, false] {
+            let mut town = Town::new(fixed(8), &[0; 10]);
+            // Eight that never ask hold all slots, then two come that do.
+            for idler in 0..8 {
+                assert!(town.choker.on_interested(PeerKey(idler), ConnId(idler * 10), 0, town.now));
+                town.unchoked.insert(ConnId(idler * 10));
+            }
+            for late in [8, 9] {
+                assert!(!town.choker.on_interested(PeerKey(late), ConnId(late * 10), 0, town.now));
+            }
+            town.now += UNUSED_AFTER;
+            town.choker.on_unused(town.now);
+            assert_eq!(town.choker.deadline(), Some(town.now));
+            town.peers[..8].iter_mut().for_each(|peer| peer.idle = true);
+            for _ in 0..12 {
+                town.run(1, seeding, 1);
+                assert!(town.unchoked.contains(&ConnId(80)) && town.unchoked.contains(&ConnId(90)), "{seeding}");
+                for (at, peer) in town.peers[..8].iter_mut().enumerate() {
+                    peer.idle = town.unchoked.contains(&ConnId(at as u32 * 10));
+                }
+            }
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use anabranch_paths::{Endpoint, PathId, ScionAddr};
 use super::addresses::AddressTalk;
 use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
 use crate::PeerKey;
-use crate::choker::SNUBBED_AFTER;
+use crate::choker::{SNUBBED_AFTER, UNUSED_AFTER};
 use crate::extension::{ExtensionIds, PexState};
 use crate::pipeline::{Pipeline, REQQ_DEFAULT};
 use crate::rate::Rate;
@@ -93,6 +93,8 @@ pub(super) struct Conn {
     pub has: Has,
     pub upload_only: bool,
     pub choking_us: bool,
+    /// When the peer choked us last.
+    pub choked_us_at: Option<Instant>,
     pub interested_in_us: bool,
     pub allowed_fast: Vec<u32>,
 
@@ -115,6 +117,8 @@ pub(super) struct Conn {
     /// Pieces we grant the peer while it is choked, and the bytes of them that are left to grant (BEP 6).
     pub granted_fast: Vec<u32>,
     pub granted_left_bytes: u64,
+    /// When the peer was unchoked, or sent payload last: since when its slot is unused.
+    pub served_at: Instant,
 
     pub down: Rate,
     /// The same over [`RECENT_WINDOW`]: what a path does now.
@@ -181,6 +185,7 @@ impl Conn {
             },
             upload_only: false,
             choking_us: true,
+            choked_us_at: None,
             interested_in_us: false,
             allowed_fast: Vec::new(),
             choking: true,
@@ -197,6 +202,7 @@ impl Conn {
             upload_overflow: 0,
             granted_fast: Vec::new(),
             granted_left_bytes: 0,
+            served_at: now,
             down: Rate::new(RATE_WINDOW),
             recent: Rate::new(RECENT_WINDOW),
             up: Rate::new(RATE_WINDOW),
@@ -237,6 +243,12 @@ impl Conn {
     /// Whether the peer leaves our requests unanswered for long (BEP 3, "anti-snubbing").
     pub fn is_snubbing(&self, now: Instant) -> bool {
         self.waiting_since.is_some_and(|since| now.saturating_duration_since(since) >= SNUBBED_AFTER)
+    }
+
+    /// Whether the peer has a slot and asks for nothing.
+    pub fn leaves_slot_unused(&self, now: Instant) -> bool {
+        let unused = now.saturating_duration_since(self.served_at) >= UNUSED_AFTER;
+        self.interested_in_us && !self.choking && self.uploads.is_empty() && unused
     }
 
     /// Once a tick: requests that could not be served are forgiven at a steady pace.

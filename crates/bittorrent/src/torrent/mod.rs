@@ -148,6 +148,8 @@ pub struct Torrent {
     next_peer: u32,
     choker: Choker,
     next_tick: Instant,
+    /// When every connection was last looked at, out of turn, for whether it can be asked for something.
+    filled_all_at: Option<Instant>,
     rng: fastrand::Rng,
     paused: bool,
     room_bytes: u64,
@@ -182,6 +184,7 @@ impl Torrent {
             next_peer: 0,
             choker,
             next_tick: now,
+            filled_all_at: None,
             rng: fastrand::Rng::with_seed(config.seed),
             paused: false,
             room_bytes: u64::MAX,
@@ -314,10 +317,7 @@ impl Torrent {
         match message {
             Message::KeepAlive | Message::Port(_) | Message::Suggest(_) | Message::HaveNone => {}
             Message::Choke => self.on_choke(id, now),
-            Message::Unchoke => {
-                conn.choking_us = false;
-                self.fill_requests(id, now);
-            }
+            Message::Unchoke => self.on_unchoke(id, now),
             Message::Interested => {
                 conn.interested_in_us = true;
                 self.on_interested(id, now);
@@ -353,6 +353,9 @@ impl Torrent {
 
     /// Does what time asks for. May be called at any time, any number of times.
     pub fn on_time(&mut self, now: Instant) {
+        if self.next_tick <= now {
+            self.check_slots(now);
+        }
         if self.choker.deadline().is_some_and(|deadline| deadline <= now) {
             self.rechoke(now);
         }

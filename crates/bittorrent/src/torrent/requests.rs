@@ -6,7 +6,7 @@ use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
 use super::config::{ALLOWED_FAST_MAX, LATE_MAX, REJECTED_MAX, REJECTED_PAUSE, UNSOLICITED_MAX};
 use super::conn::{Conn, Late, Outstanding};
-use super::{Event, PathState, PeerMisbehaved, Placement, REQUEST_BOUNDARY, Torrent};
+use super::{Event, PathState, PeerMisbehaved, Placement, REQUEST_BOUNDARY, TICK, Torrent};
 use crate::ConnId;
 use crate::picker::{BlockRef, Pace, Picker, Received};
 use crate::wire::{BlockRange, Message};
@@ -182,7 +182,16 @@ impl Torrent {
     }
 
     pub(super) fn fill_all_requests(&mut self, now: Instant) {
+        self.filled_all_at = Some(now);
         self.fill_where(now, |_| true);
+    }
+
+    /// The same because of a peer's message, of which there may be thousands in a second: at once, but where that was done
+    /// within a tick, by the next one.
+    pub(super) fn fill_all_soon(&mut self, now: Instant) {
+        if self.filled_all_at.is_none_or(|at| now.saturating_duration_since(at) >= TICK) {
+            self.fill_all_requests(now);
+        }
     }
 
     /// Room came free: connections that ran dry for lack of it ask again.
@@ -203,10 +212,21 @@ impl Torrent {
     pub(super) fn on_choke(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.choking_us = true;
+        conn.choked_us_at = Some(now);
         conn.waiting_since = None;
-        if !conn.fast {
+        if !conn.fast && !conn.requests.is_empty() {
             self.give_up_requests(id);
-            self.fill_all_requests(now);
+            self.fill_all_soon(now);
+        }
+    }
+
+    /// BEP 3, "unchoke".
+    pub(super) fn on_unchoke(&mut self, id: ConnId, now: Instant) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.choking_us = false;
+        // Who chokes and unchokes by turns is asked by the next tick: each of these few bytes would cost a pipeline of requests.
+        if conn.choked_us_at.is_none_or(|at| now.saturating_duration_since(at) >= TICK) {
+            self.fill_requests(id, now);
         }
     }
 
@@ -241,7 +261,8 @@ impl Torrent {
         // After the last one of a run, that is; should it stay away, the next tick does the same.
         if conn.requests.is_empty() {
             conn.waiting_since = None;
-            self.fill_all_requests(now);
+            self.fill_requests(id, now);
+            self.fill_all_soon(now);
         }
     }
 

@@ -31,6 +31,7 @@ impl Torrent {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.uploaded_bytes += bytes;
         conn.last_sent = now;
+        conn.served_at = now;
         conn.up.add(bytes, now);
         self.up.add(bytes, now);
         if let Some(peer) = self.peers.get_mut(&conn.peer) {
@@ -113,14 +114,14 @@ impl Torrent {
         let Some(conn) = self.conns.get(&id) else { return };
         let sent_bytes = self.peers.get(&conn.peer).map_or(0, |peer| peer.uploaded_bytes);
         if self.choker.on_interested(conn.peer, id, sent_bytes, now) {
-            self.set_choking(id, false);
+            self.set_choking(id, false, now);
         }
     }
 
     pub(super) fn on_uninterested(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.get(&id) else { return };
         if self.choker.on_gone(conn.peer, id, now) {
-            self.set_choking(id, true);
+            self.set_choking(id, true, now);
         }
         self.close_if_useless(id);
     }
@@ -144,12 +145,14 @@ impl Torrent {
                 download_rate_bytes: 0,
                 sent_bytes: self.peers.get(&conn.peer).map_or(0, |peer| peer.uploaded_bytes),
                 snubbed: true,
+                idle: true,
                 connected_at: conn.opened,
                 progress_permille: 0,
             });
             entry.conns.push(*id);
             entry.download_rate_bytes += conn.down.bytes_per_sec(now);
             entry.snubbed &= conn.is_snubbing(now);
+            entry.idle &= conn.leaves_slot_unused(now);
             entry.connected_at = entry.connected_at.min(conn.opened);
             let permille = conn.bits().map_or(0, |bits| u64::from(bits.count()) * 1000 / pieces) as u16;
             entry.progress_permille = entry.progress_permille.max(permille);
@@ -159,11 +162,11 @@ impl Torrent {
         let seeding = self.is_finished();
         self.choker.round(&peers, seeding, upload_rate_bytes, now, &mut changes);
         for change in changes {
-            self.set_choking(change.conn, change.choke);
+            self.set_choking(change.conn, change.choke, now);
         }
     }
 
-    fn set_choking(&mut self, id: ConnId, choke: bool) {
+    fn set_choking(&mut self, id: ConnId, choke: bool, now: Instant) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.choking == choke {
             return;
@@ -175,9 +178,17 @@ impl Torrent {
             conn.drop_uploads(|range| !granted.contains(&range.piece));
             conn.granted_fast = granted;
         } else {
+            conn.served_at = now;
             Message::Unchoke.encode(&mut conn.out);
         }
         self.touch(id);
+    }
+
+    /// Once a tick: slots that nobody uses are given to those who wait.
+    pub(super) fn check_slots(&mut self, now: Instant) {
+        if self.conns.values().any(|conn| conn.leaves_slot_unused(now)) {
+            self.choker.on_unused(now);
+        }
     }
 }
 

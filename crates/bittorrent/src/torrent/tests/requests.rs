@@ -174,6 +174,7 @@ fn given_up_requests_are_remembered_to_a_limit() {
     let full = anabranch_content::bitfield::Bitfield::full(content.pieces());
     lone.say(id, Message::Bitfield(full.as_bytes()));
     for _ in 0..LATE_MAX {
+        lone.now += SECOND / 4;
         lone.say(id, Message::Unchoke);
         lone.say(id, Message::Choke);
     }
@@ -253,4 +254,34 @@ fn a_piece_with_a_deadline_comes_first_until_that_is_taken_back() {
         assert_eq!(first[0], if wanted { 37 } else { 11 });
         assert!(first.contains(&11));
     }
+}
+
+/// Every choke made all connections look for blocks, and every unchoke gave a pipeline of requests: among 300 that may be
+/// asked while they choke, ten bytes cost thousands of looks.
+#[test]
+fn a_peer_that_chokes_and_unchokes_without_end_costs_others_nothing() {
+    let content = Content::v1(16 * 1024, 4 << 20);
+    let mut lone = Lone::leecher(&content);
+    let flips = lone.join_as(crate::handshake::Reserved([0; 8]));
+    lone.say(flips, Message::Bitfield(anabranch_content::bitfield::Bitfield::full(content.pieces()).as_bytes()));
+    let friend = lone.join();
+    lone.say(friend, Message::HaveAll);
+    lone.say(friend, Message::AllowedFast(3));
+    lone.sent(flips);
+    let (mut asked, mut looks, mut looked_at) = (0, 0, None);
+    for step in 0..1000 {
+        lone.now += std::time::Duration::from_millis(1);
+        lone.say(flips, Message::Unchoke);
+        lone.say(flips, Message::Choke);
+        looks += u32::from(std::mem::replace(&mut looked_at, lone.torrent.filled_all_at) != looked_at);
+        if step % 250 == 249 {
+            lone.pass(std::time::Duration::ZERO);
+        }
+        asked += lone.sent(flips).iter().filter(|text| text.starts_with("Request")).count();
+    }
+    assert!(looks <= 5 && asked <= 5 * 4, "{looks} looks, {asked} requests");
+    // Honest chokes are rare, and answered at once.
+    lone.now += std::time::Duration::from_secs(1);
+    lone.say(flips, Message::Unchoke);
+    assert!(!lone.requests(flips).is_empty());
 }

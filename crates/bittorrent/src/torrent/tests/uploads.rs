@@ -180,3 +180,29 @@ fn who_comes_while_files_are_checked_is_served_when_they_are() {
     let at = |what: &str| sent.iter().position(|text| text.starts_with(what));
     assert!(at("HaveAll") < at("Unchoke") && at("HaveAll").is_some(), "{sent:?}");
 }
+
+#[test]
+fn a_slot_that_is_not_used_goes_to_those_who_wait() {
+    let content = Content::v1(BLOCK, 100 * BLOCK as usize);
+    let mut lone = Lone::seed(&content);
+    let slots = 8;
+    lone.torrent.choker.set_config(choker::Config { slots: choker::Slots::Fixed(slots), ..choker::Config::default() });
+    let idle: Vec<ConnId> = (0..slots).map(|_| served(&mut lone)).collect();
+    let late = lone.join();
+    lone.say(late, Message::HaveNone);
+    lone.say(late, Message::Interested);
+    assert!(!lone.sent(late).contains(&"Unchoke".to_owned()));
+    for _ in 0..4 * 7 {
+        lone.pass(std::time::Duration::from_millis(250));
+    }
+    assert!(lone.sent(late).contains(&"Unchoke".to_owned()), "eight that ask for nothing hold all slots");
+    // Whoever asks keeps its slot, however long the others wait.
+    for _ in 0..4 * 60 {
+        lone.say(late, Message::Request(range(0, 0, BLOCK)));
+        lone.torrent.next_upload(late);
+        lone.torrent.payload_sent(late, u64::from(BLOCK), lone.now);
+        lone.pass(std::time::Duration::from_millis(250));
+        assert!(!lone.torrent.conns[&late].choking);
+    }
+    assert!(idle.iter().any(|id| !lone.torrent.conns[id].choking), "a slot that nobody else wants is anybody's");
+}
