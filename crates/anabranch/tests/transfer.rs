@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use common::{Running, anabranch, assert_same, finish, get, noise, run, share, tree};
@@ -46,6 +48,40 @@ fn a_tree_with_empty_files_arrives_and_a_second_get_has_nothing_to_do() {
     let finished = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let finished: Vec<Value> = finished.filter(|event| event["event"] == "finished").collect();
     assert_eq!((finished.len(), finished[0]["downloaded"].as_u64()), (1, Some(0)));
+}
+
+#[test]
+fn executable_files_arrive_executable() {
+    let dir = tempfile::tempdir().unwrap();
+    let files: Vec<(std::path::PathBuf, Vec<u8>)> =
+        [("tree/run.sh", 70_000), ("tree/plain", 50_000), ("tree/sub/none", 0)]
+            .map(|(path, length)| (path.into(), noise(length, length as u64)))
+            .into();
+    fs::create_dir_all(dir.path().join("tree/sub")).unwrap();
+    for (path, bytes) in &files {
+        let path = dir.path().join(path);
+        fs::write(&path, bytes).unwrap();
+        let mode = if path.ends_with("plain") { 0o644 } else { 0o755 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let is_executable = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o100 != 0;
+    for version in ["1", "2", "hybrid"] {
+        for (shared, files) in [("tree", &files[..]), ("tree/run.sh", &files[..1])] {
+            let (_sharer, address, magnet) = share(dir.path(), &[shared, "--version", version]);
+            let out = dir.path().join(format!("out-{version}-{}", files.len()));
+            // Again over what is there: the attributes of complete files are no reason to fetch or to fail.
+            for _ in 0..2 {
+                let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", out.to_str().unwrap()]));
+                assert_eq!(code, 0, "{version} {shared}: {stderr}");
+            }
+            let below = if files.len() == 1 { out.clone() } else { out.join("tree") };
+            for (path, bytes) in files {
+                let arrived = below.join(path.strip_prefix(if files.len() == 1 { "tree" } else { "tree/" }).unwrap());
+                assert!(fs::read(&arrived).unwrap() == *bytes, "{version} {}", arrived.display());
+                assert_eq!(is_executable(&arrived), !path.ends_with("plain"), "{version} {}", arrived.display());
+            }
+        }
+    }
 }
 
 #[test]

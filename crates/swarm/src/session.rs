@@ -591,7 +591,7 @@ impl Shared {
                     let resume = Arc::clone(&resume);
                     let closed = open::blocking(move || {
                         resume.storage().create_empty_files_and_links()?;
-                        resume.close(false)
+                        resume.finish()
                     });
                     let Err(error) = closed.await else { break };
                     if !std::mem::replace(&mut told, true) {

@@ -294,21 +294,29 @@ impl Storage {
         Ok(())
     }
 
-    /// The finish of a download: makes empty files and symbolic links, and sets executable bits (BEP 47). Wanted entries only.
+    /// What takes no bytes, and so could be made by no piece: empty files and symbolic links (BEP 47). Wanted entries only.
     pub fn create_empty_files_and_links(&self) -> Result<(), StorageError> {
-        for (index, entry) in self.info.files.iter().enumerate().filter(|(index, _)| self.is_wanted(*index)) {
+        for (index, entry) in self.wanted_entries() {
             match &entry.kind {
                 FileKind::Pad => {}
                 FileKind::Symlink { target } => beneath::symlink(&self.root, &entry.path, target)
                     .map_err(|source| self.error(Op::Create, index, source))?,
-                FileKind::Regular => {
-                    if entry.length == 0 {
-                        self.create(index)?;
-                    }
-                    if entry.executable {
-                        self.make_executable(index)?;
-                    }
-                }
+                FileKind::Regular if entry.length == 0 => self.create_empty(index)?,
+                FileKind::Regular => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The finish of a download, when every wanted file is whole: what the torrent says of files beside their bytes, executable
+    /// bits (BEP 47) and times. Not before: a file that no piece was written to yet is not there.
+    pub fn set_attributes(&self) -> Result<(), StorageError> {
+        for (index, entry) in self.wanted_entries().filter(|(_, entry)| entry.kind == FileKind::Regular) {
+            if entry.executable {
+                self.make_executable(index)?;
+            }
+            if let Some(mtime) = entry.mtime {
+                self.set_modified(index, mtime)?;
             }
         }
         Ok(())
@@ -389,11 +397,13 @@ impl Storage {
         entry.offset..entry.offset + entry.length
     }
 
+    fn wanted_entries(&self) -> impl Iterator<Item = (usize, &FileEntry)> + '_ {
+        self.info.files.iter().enumerate().filter(|(index, _)| self.is_wanted(*index))
+    }
+
     fn wanted_files(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.info.files.len()).filter(|file| {
-            let entry = &self.info.files[*file];
-            entry.kind == FileKind::Regular && entry.length > 0 && self.is_wanted(*file)
-        })
+        let takes_space = |entry: &FileEntry| entry.kind == FileKind::Regular && entry.length > 0;
+        self.wanted_entries().filter(move |(_, entry)| takes_space(entry)).map(|(index, _)| index)
     }
 
     fn check_range(&self, op: Op, offset: u64, len: u64) -> Result<(), StorageError> {

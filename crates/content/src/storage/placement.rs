@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use super::parts::Parts;
 use super::{
@@ -183,13 +184,38 @@ impl Storage {
         Err(StorageError::found(op, self.file_path(file), ErrorKind::Vanished, what))
     }
 
+    /// Makes an empty file, or leaves the one that is there: nothing is opened for writing that may be read-only.
+    pub(super) fn create_empty(&self, file: usize) -> Result<(), StorageError> {
+        match self.stamp(file) {
+            Some(stamp) if stamp.size == 0 => Ok(()),
+            _ => self.create(file),
+        }
+    }
+
     /// Whoever may read may execute.
     pub(super) fn make_executable(&self, file: usize) -> Result<(), StorageError> {
         let handle = self.readable(file)?;
         let mut permissions = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?.permissions();
-        let mode = permissions.mode();
-        permissions.set_mode(mode | (mode & 0o444) >> 2);
-        handle.set_permissions(permissions).map_err(|source| self.error(Op::Create, file, source))
+        let (mode, wanted) = (permissions.mode(), permissions.mode() | (permissions.mode() & 0o444) >> 2);
+        if mode == wanted {
+            return Ok(());
+        }
+        permissions.set_mode(wanted);
+        self.attribute_set(file, handle.set_permissions(permissions))
+    }
+
+    /// The time of the last change, as the torrent has it.
+    pub(super) fn set_modified(&self, file: usize, mtime: SystemTime) -> Result<(), StorageError> {
+        let handle = self.readable(file)?;
+        self.attribute_set(file, handle.set_modified(mtime))
+    }
+
+    /// File systems without such attributes, and files of another owner, keep what they have: the bytes are what counts.
+    fn attribute_set(&self, file: usize, set: io::Result<()>) -> Result<(), StorageError> {
+        match set {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP)) => Ok(()),
+            set => set.map_err(|source| self.error(Op::Create, file, source)),
+        }
     }
 
     pub(super) fn missing_bytes(&self, file: usize) -> u64 {

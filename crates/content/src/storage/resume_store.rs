@@ -207,6 +207,20 @@ impl ResumeStore {
         self.save_snapshot(synced, true)
     }
 
+    /// The finish of a download, when every wanted piece is written: sets the files' attributes, and [closes](Self::close).
+    pub fn finish(&self) -> Result<(), StorageError> {
+        self.close(false)?;
+        self.storage.set_attributes()?;
+        if self.storage.info().files.iter().all(|entry| entry.mtime.is_none()) {
+            return Ok(());
+        }
+        // A time that the torrent carries is no change behind our back.
+        let mut state = self.lock();
+        restamp_all(&mut state.resume, &self.storage);
+        drop(state);
+        self.save_snapshot(None, true)
+    }
+
     /// Keeps piece layers that came from peers (BEP 52), beside the resume file: a magnet link has none, and without them
     /// pieces that have to be hashed again after a restart could only be fetched again.
     pub fn keep_layers(&self, layers: PieceLayers) -> Result<(), StorageError> {

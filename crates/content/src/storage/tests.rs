@@ -275,17 +275,23 @@ fn full_preallocation_takes_its_blocks_first() {
 }
 
 #[test]
-fn executable_bits_are_set_at_the_end() {
+fn attributes_are_set_once_files_are_there() {
     let root = tempfile::tempdir().unwrap();
     let mut info = info(PIECE, &[(10, 0), (0, 0)]);
-    info.files.iter_mut().for_each(|entry| entry.executable = true);
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_007);
+    info.files.iter_mut().for_each(|entry| (entry.executable, entry.mtime) = (true, Some(long_ago)));
     let storage = Storage::open(Arc::new(info), root.path(), StorageOptions::default()).unwrap();
-    storage.write_at(0, &[IoSlice::new(&[1; 10])]).unwrap();
     storage.create_empty_files_and_links().unwrap();
-    for file in 0..2 {
-        let mode = fs::metadata(storage.file_path(file)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o111, (mode & 0o444) >> 2);
-        assert!(mode & 0o100 != 0);
+    assert!(storage.file_path(1).exists() && !storage.file_path(0).exists());
+    storage.write_at(0, &[IoSlice::new(&[1; 10])]).unwrap();
+    for _ in 0..2 {
+        storage.set_attributes().unwrap();
+        for file in 0..2 {
+            let meta = fs::metadata(storage.file_path(file)).unwrap();
+            let mode = meta.permissions().mode();
+            assert_eq!((mode & 0o111, meta.modified().unwrap()), ((mode & 0o444) >> 2, long_ago));
+            assert!(mode & 0o100 != 0);
+        }
     }
 }
 
