@@ -162,7 +162,7 @@ async fn segments_are_answered_by_grpc_and_by_connect() {
 
     let post = |content_type: &str, body: Vec<u8>| {
         Request::post(SEGMENTS_METHOD)
-            .header("host", "x")
+            .header("host", "127.0.0.1")
             .header("content-type", content_type)
             .body(body.into())
             .unwrap()
@@ -184,7 +184,7 @@ async fn segments_are_answered_by_grpc_and_by_connect() {
 #[tokio::test]
 async fn the_control_service_hands_out_its_topology() {
     let control = start(Role::Control).await;
-    let get = |path: &str| Request::get(path).header("host", "x").body(Full::default()).unwrap();
+    let get = |path: &str| Request::get(path).header("host", "127.0.0.1").body(Full::default()).unwrap();
     let (status, body) = control.http(get("/topology")).await;
     assert_eq!(status, StatusCode::OK);
     let value: serde_json::Value = serde_json::from_slice(&body).unwrap();

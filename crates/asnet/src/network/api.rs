@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::{Direction, State};
+use crate::control::services::{MISDIRECTED, is_meant_for_an_address};
 use crate::link::LinkShape;
 use crate::router::{DropReason, InterfaceStats};
 use crate::topology::{As, LinkType, set_property, show_properties};
@@ -62,6 +63,7 @@ pub(super) async fn serve(state: Arc<State>, listener: TcpListener) {
 
 async fn respond(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, value) = match (request.method(), request.uri().path()) {
+        _ if !is_meant_for_an_address(&request) => (StatusCode::MISDIRECTED_REQUEST, json!({ "error": MISDIRECTED })),
         (&Method::GET, "/network") => (StatusCode::OK, network(&state)),
         (&Method::POST, "/link") => match change(&state, request).await {
             Ok(value) => (StatusCode::OK, value),

@@ -1,5 +1,6 @@
 //! HTTP around the services: gRPC over HTTP/2, Connect and plain GET over HTTP/1.1, all on one port.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use anabranch_scion_wire::proto::grpc::{CONNECT_CONTENT_TYPE, CONTENT_TYPE, Status};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use hyper::header::{CONTENT_TYPE as CONTENT_TYPE_HEADER, HeaderMap, HeaderValue};
+use hyper::header::{CONTENT_TYPE as CONTENT_TYPE_HEADER, HOST, HeaderMap, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -68,7 +70,27 @@ fn builder() -> auto::Builder<TokioExecutor> {
 
 type Reply = Result<Response<Message>, std::convert::Infallible>;
 
+/// Whether a request names the host that it is for by an address, or not at all. A web page whose own name was made to lead here
+/// (DNS rebinding) goes by that name; programs that mean this host have its address.
+pub(crate) fn is_meant_for_an_address<B>(request: &Request<B>) -> bool {
+    let header = request.headers().get(HOST).map(|host| host.to_str().unwrap_or("?"));
+    let Some(host) = request.uri().authority().map(Authority::as_str).or(header) else { return true };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+/// What others are told.
+pub(crate) const MISDIRECTED: &str =
+    "name this host by its address: a web page that had its name changed to lead here is not served";
+
 async fn respond(services: Arc<Services>, role: Role, request: Request<Incoming>) -> Reply {
+    if !is_meant_for_an_address(&request) {
+        return Ok(plain(StatusCode::MISDIRECTED_REQUEST, "text/plain", &format!("{MISDIRECTED}\n")));
+    }
     let path = request.uri().path().to_owned();
     if request.method() == Method::GET {
         return Ok(document(&services, role, &path));
@@ -197,5 +219,38 @@ impl Body for Message {
             (data, None) => SizeHint::with_exact(data.as_ref().map_or(0, Bytes::len) as u64),
             _ => SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_known_by_their_addresses() {
+        let is_meant = |uri: &str, host: Option<&str>| {
+            let mut request = Request::get(uri);
+            if let Some(host) = host {
+                request = request.header(HOST, host);
+            }
+            is_meant_for_an_address(&request.body(()).unwrap())
+        };
+        for host in ["127.0.0.1", "127.0.0.1:30255", "[::1]", "[::1]:80", "localhost", "LOCALHOST:8041"] {
+            assert!(is_meant("/network", Some(host)), "{host}");
+            assert!(is_meant(&format!("http://{host}/network"), None), "{host}");
+        }
+        assert!(is_meant("/network", None));
+        for host in [
+            "evil.example",
+            "evil.example:8041",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:80",
+            "",
+            "[::1",
+            "\u{e4}",
+        ] {
+            assert!(!is_meant("/network", Some(host)), "{host}");
+        }
+        assert!(!is_meant("http://evil.example/network", Some("127.0.0.1")));
     }
 }

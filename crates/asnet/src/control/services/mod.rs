@@ -22,6 +22,7 @@ use super::{ControlPlane, LookupError};
 use crate::topology::As;
 
 pub use http::serve;
+pub(crate) use http::{MISDIRECTED, is_meant_for_an_address};
 pub use topology_json::topology_json;
 
 /// Which of an AS's services is meant.
