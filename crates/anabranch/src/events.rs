@@ -5,6 +5,10 @@ use anabranch_paths::select::{Choice, Selector};
 use anabranch_swarm::{EventKind, FailureKind, PathProgress, PathVerdict, Progress};
 use serde_json::{Value, json};
 
+/// Why a magnet link's peer is not dialled (`anabranch_bittorrent::reach`).
+const UNFIT: &str = "a link may come from anybody, and may not lead to this machine, to ports below 1024, or with a made-up hash into \
+                     the local network; give the peer with --peer if you know it";
+
 /// Name and fields of an event in JSON. `docs/cli.md` lists them: they are stable.
 pub fn json(kind: &EventKind) -> (&'static str, Value) {
     match kind {
@@ -37,6 +41,7 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::PeerDisconnected { address, reason } => {
             ("peer_disconnected", json!({ "peer": address.to_string(), "reason": reason }))
         }
+        EventKind::PeerUnfit { address } => ("peer_unfit", json!({ "peer": address.to_string(), "reason": UNFIT })),
         EventKind::PeerBanned { address, reason } => {
             ("banned", json!({ "peer": address.to_string(), "reason": reason }))
         }
@@ -156,6 +161,7 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::PeerConnected { address, outgoing: true } => (false, format!("connected to {address}")),
         EventKind::PeerConnected { address, .. } => (false, format!("{address} connected")),
         EventKind::PeerDisconnected { address, reason } => (false, format!("{address} is gone: {reason}")),
+        EventKind::PeerUnfit { address } => (true, format!("{address}, a peer in the link, is not dialled: {UNFIT}")),
         EventKind::PeerBanned { address, reason } => (true, format!("banned {address}: {reason}")),
         EventKind::PathsChosen { .. } | EventKind::PathChanged { .. } => return None,
         EventKind::Tracker { url, peers } => (false, format!("{url} named {peers} peers")),

@@ -13,6 +13,7 @@
 //! | [`blame`] | who sent the wrong block of a bad piece |
 //! | [`peerbook`] | which address to dial, and when again |
 //! | [`tracker`] | when to ask which tracker for what; being one (BEP 3, 7, 12, 15, 23) |
+//! | [`reach`] | who may name which address to us |
 //! | [`rate`] | how fast something has been lately |
 //!
 //! Left to the driver: sockets, files, hashing, name look-ups, memory for payload. It feeds bytes and the time in, and
@@ -43,6 +44,7 @@ pub mod peerbook;
 pub mod picker;
 pub mod pipeline;
 pub mod rate;
+pub mod reach;
 mod text;
 pub mod torrent;
 pub mod tracker;

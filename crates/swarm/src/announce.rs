@@ -1,5 +1,6 @@
 //! Talks to a content's trackers for as long as the content is in the session.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -10,13 +11,13 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::events::EventKind;
 use crate::torrent::TorrentRef;
-use crate::tracker::TrackerError;
+use crate::tracker::{NamedBy, TrackerError};
 
 /// Bytes that are told to be missing while the size is unknown: not 0, which would say that we are a seed.
 const LEFT_UNKNOWN: u64 = 1 << 30;
 
-/// Announces to `tiers` until the content leaves, and then says so.
-pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
+/// Announces to `tiers` until the content leaves, and then says so. The user `named` some of them by hand.
+pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: HashSet<TrackerUrl>) {
     let (session, wake) = {
         let torrent = torrent.borrow();
         (torrent.session(), Rc::clone(&torrent.announce))
@@ -59,8 +60,9 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>) {
         }
         while let Some(action) = announcer.poll(&progress, now) {
             let (client, outcomes) = (session.trackers.clone(), outcomes.clone());
+            let by = if named.contains(&action.tracker) { NamedBy::User } else { NamedBy::Torrent };
             tokio::task::spawn_local(async move {
-                let reply = client.announce(&action.tracker, &action.request).await;
+                let reply = client.announce_as(by, &action.tracker, &action.request).await;
                 // When the content is gone nobody waits for the answer.
                 let _ = outcomes.send((action, reply));
             });

@@ -75,6 +75,11 @@ pub enum EventKind {
         /// Why.
         reason: String,
     },
+    /// A magnet link names a peer that it may not name to us, and that is not dialled for it.
+    PeerUnfit {
+        /// Its address.
+        address: Endpoint,
+    },
     /// A peer proved hostile.
     PeerBanned {
         /// Its address.

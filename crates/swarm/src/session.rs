@@ -17,6 +17,7 @@ use anabranch_bittorrent::choker;
 use anabranch_bittorrent::handshake::peer_id;
 use anabranch_bittorrent::peerbook::Source as PeerSource;
 use anabranch_bittorrent::picker::{Order, RequestStrategy};
+use anabranch_bittorrent::reach::may_link_to_peer;
 use anabranch_bittorrent::torrent::{PeerStats, Torrent, TorrentConfig, TorrentStats};
 use anabranch_bittorrent::tracker::TrackerUrl;
 use anabranch_content::bitfield::Bitfield;
@@ -141,7 +142,7 @@ pub struct AddOptions {
     pub dir: PathBuf,
     /// Peers to dial.
     pub peers: Vec<Endpoint>,
-    /// Trackers beside the content's own.
+    /// Trackers that the user names: beside the content's own, or among them.
     pub trackers: Vec<String>,
     /// Which files to fetch; all where `None`.
     pub files: Option<FileFilter>,
@@ -362,9 +363,9 @@ impl Session {
     pub fn add(&self, source: Source, options: AddOptions) -> Result<TorrentId, AddError> {
         let now = Instant::now();
         let shared = &self.shared;
-        let (hashes, mut tiers, mut peers) = match &source {
-            Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Vec::new()),
-            Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet)),
+        let (hashes, mut tiers, (mut peers, unfit)) = match &source {
+            Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Default::default()),
+            Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet, &shared.listening)),
         };
         let known = |hash: &[u8; 20]| shared.by_hash.borrow().contains_key(hash);
         if hashes.wire_hashes().any(|hash| known(&hash)) {
@@ -372,8 +373,14 @@ impl Session {
         }
         let id = TorrentId(shared.next_id.get());
         shared.next_id.set(id.0 + 1);
-        if !options.trackers.is_empty() {
-            tiers.push(options.trackers.clone());
+        let added = options.trackers.iter().filter(|url| !tiers.iter().flatten().any(|known| known == *url));
+        let added: Vec<String> = added.cloned().collect();
+        if !added.is_empty() {
+            tiers.push(added);
+        }
+        let named = options.trackers.iter().filter_map(|url| url.parse().ok()).collect();
+        for address in unfit.into_iter().filter(|address| !options.peers.contains(address)) {
+            shared.tell(Event { torrent: id, kind: EventKind::PeerUnfit { address } });
         }
         peers.extend(&options.peers);
         let mut core = Torrent::new(hashes, shared.torrent_config(&options, id), now);
@@ -415,7 +422,7 @@ impl Session {
         let urls = parse_trackers(&torrent, &tiers);
         if urls.iter().any(|tier| !tier.is_empty()) {
             shared.announcing.set(shared.announcing.get() + 1);
-            tokio::task::spawn_local(announce::announce(torrent, urls));
+            tokio::task::spawn_local(announce::announce(torrent, urls, named));
         }
         Ok(id)
     }
@@ -647,9 +654,12 @@ fn magnet_tiers(magnet: &Magnet) -> Vec<Vec<String>> {
     magnet.trackers.iter().map(|url| vec![url.clone()]).collect()
 }
 
-fn magnet_peers(magnet: &Magnet) -> Vec<Endpoint> {
+/// The peers that a link names: those that it may name to us, who listen at `listening`, and the others.
+fn magnet_peers(magnet: &Magnet, listening: &[SocketAddr]) -> (Vec<Endpoint>, Vec<Endpoint>) {
+    let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
     // Host names in x.pe would make a link that one opens look names up; addresses only.
-    magnet.peers.iter().filter_map(|peer| peer.parse().ok()).collect()
+    let named = magnet.peers.iter().filter_map(|peer| peer.parse().ok());
+    named.partition(|peer| may_link_to_peer(peer, magnet.hashes.wire_hashes(), at_home))
 }
 
 /// Tracker URLs that can be used; the others are told of.

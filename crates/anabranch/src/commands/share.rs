@@ -173,7 +173,7 @@ fn add(
     // What was made here has the trackers already.
     let extra_trackers: Vec<String> =
         flags.make.tracker.iter().filter(|url| !magnet.trackers.contains(url)).cloned().collect();
-    magnet.trackers.extend(extra_trackers.clone());
+    magnet.trackers.extend(extra_trackers);
     magnet.peers = addresses(session).map(|address| address.to_string()).collect();
     let mut extra = Map::new();
     let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
@@ -186,7 +186,7 @@ fn add(
     let options = AddOptions {
         dir,
         peers: peers.to_vec(),
-        trackers: extra_trackers,
+        trackers: flags.make.tracker.clone(),
         limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
         limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
         read_only: true,

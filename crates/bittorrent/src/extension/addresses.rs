@@ -1,54 +1,11 @@
 //! Further addresses of one peer (`ab_addr` in the extension handshake): where it listens beside where it was met.
 
-use std::net::IpAddr;
-
 use anabranch_paths::{Endpoint, IsdAs, ScionAddr};
 
 use crate::compact::{is_dialable, pack_scion, unpack_scion};
 
 /// Addresses that a peer is told, and that are heeded of it: two families over four uplinks.
 pub const ADDRESSES_MAX: usize = 8;
-
-/// Where an address means what it says, from near to far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reach {
-    /// Loopback.
-    Host,
-    /// Link-local.
-    Link,
-    /// RFC 1918, RFC 6598, RFC 4193.
-    Site,
-    /// Everywhere.
-    World,
-}
-
-impl Reach {
-    fn of(ip: IpAddr) -> Self {
-        // RFC 6598 §7: 100.64.0.0/10, between a provider and its customers.
-        let is_shared = |octets: [u8; 4]| octets[0] == 100 && octets[1] & 0xc0 == 64;
-        match ip.to_canonical() {
-            ip if ip.is_loopback() => Self::Host,
-            IpAddr::V4(ip) if ip.is_link_local() => Self::Link,
-            IpAddr::V4(ip) if ip.is_private() || is_shared(ip.octets()) => Self::Site,
-            IpAddr::V6(ip) if ip.is_unicast_link_local() => Self::Link,
-            IpAddr::V6(ip) if ip.is_unique_local() => Self::Site,
-            _ => Self::World,
-        }
-    }
-}
-
-/// Whether `address`, of one peer, is any business of another that it meets at `met_at`. Private addresses are for private ones:
-/// told abroad they give a site's numbers away, and heeded from abroad they let strangers have its hosts dialled.
-pub fn is_for(address: &Endpoint, met_at: &Endpoint) -> bool {
-    let Some(address) = address.as_ip().map(|address| address.ip()) else { return true };
-    // Hosts of SCION have their numbers within their AS, whichever that is.
-    let met = met_at.as_ip().map_or(Reach::World, |met_at| Reach::of(met_at.ip()));
-    match Reach::of(address) {
-        Reach::World => true,
-        Reach::Link => false,
-        near => met <= near,
-    }
-}
 
 /// The bytes of `ab_addr`: our compact form of SCION addresses, where ISD-AS 0 stands for plain IP.
 pub(super) fn encode(addresses: &[Endpoint]) -> Vec<u8> {
@@ -71,6 +28,8 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Endpoint> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -98,36 +57,6 @@ mod tests {
         let many: Vec<Endpoint> = (1..=9).map(|port| ([192, 0, 2, 1], port).into()).map(Endpoint::Ip).collect();
         assert_eq!(parse(&encode(&many[..8])), many[..8]);
         assert_eq!(parse(&encode(&many)), many[..8]);
-    }
-
-    #[test]
-    fn private_addresses_are_for_private_ones() {
-        let world = ["192.0.2.1:1", "[2001:db8::1]:1"];
-        let site = ["10.0.0.1:1", "172.16.0.1:1", "192.168.0.1:1", "100.64.0.1:1", "100.127.255.255:1", "[fd00::1]:1"];
-        let host = ["127.0.0.1:1", "[::1]:1"];
-        let link = ["169.254.0.1:1", "[fe80::1]:1"];
-        let scion = ["[1-ff00:0:110,10.0.0.1]:1"];
-        let all = |addresses: &[&str], met: &[&str], expected: bool| {
-            for (address, met) in endpoints(addresses)
-                .iter()
-                .flat_map(|address| endpoints(met).into_iter().map(move |met| (address, met)))
-            {
-                assert_eq!(is_for(address, &met), expected, "{address} for {met}");
-            }
-        };
-        for met in [&world[..], &site, &host, &scion] {
-            all(&world, met, true);
-            all(&scion, met, true);
-            all(&link, met, false);
-        }
-        all(&site, &site, true);
-        all(&site, &host, true);
-        all(&site, &world, false);
-        all(&site, &scion, false);
-        all(&site, &["100.128.0.1:1", "[::ffff:192.0.2.1]:1"], false);
-        all(&host, &host, true);
-        all(&host, &site, false);
-        all(&host, &world, false);
     }
 
     proptest! {

@@ -29,7 +29,7 @@ mod paths;
 mod pex;
 mod ut_metadata;
 
-pub use addresses::{ADDRESSES_MAX, is_for};
+pub use addresses::ADDRESSES_MAX;
 pub use handshake::{Extension, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID};
 pub use identity::PeerIdentity;
 pub(crate) use in_use::KEY as IN_USE_KEY;

@@ -1,4 +1,4 @@
-//! Further addresses: ours, told to peers of our kind, and theirs (`ab_addr`, see [`crate::extension::is_for`]).
+//! Further addresses: ours, told to peers of our kind, and theirs (`ab_addr`, see [`crate::reach::is_for`]).
 //!
 //! Who said `ab_id` can be met at several addresses and still be known as one peer; so these, and no others, are told where else we
 //! listen. Every connection carries a list of its own, cut to what concerns its other end.
@@ -9,7 +9,8 @@ use anabranch_paths::Endpoint;
 
 use super::{ConnId, PathEvent, Torrent};
 use crate::PeerKey;
-use crate::extension::{ADDRESSES_MAX, ExtensionHandshake, HANDSHAKE_ID, is_for};
+use crate::extension::{ADDRESSES_MAX, ExtensionHandshake, HANDSHAKE_ID};
+use crate::reach::is_for;
 use crate::wire::Message;
 
 /// Between two lists that we send over one connection: uplinks flap, and nobody needs to hear all of it.

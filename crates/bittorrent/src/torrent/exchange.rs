@@ -14,6 +14,7 @@ use crate::extension::{
     MetadataServe, PathsInUse, PeerIdentity, PexFlags, PexMessage, encode_dont_have, encode_upload_only,
     parse_dont_have, parse_upload_only,
 };
+use crate::reach::may_name_peer;
 use crate::wire::Message;
 use crate::{ConnId, PeerKey};
 
@@ -235,7 +236,9 @@ impl Torrent {
         for (id, peer) in ids {
             // Who did not say that it understands SCION addresses is told of none.
             let scion = self.conns.get(&id).is_some_and(|conn| conn.scion_port.is_some());
-            let fits = |address: &Endpoint| scion || address.as_scion().is_none();
+            let met_at = self.conns.get(&id).map(|conn| conn.address);
+            let is_for = |address: &Endpoint| met_at.is_none_or(|met_at| may_name_peer(&met_at, address));
+            let fits = |address: &Endpoint| (scion || address.as_scion().is_none()) && is_for(address);
             let others = all.iter().filter(|(other, (_, address, _))| **other != peer && fits(address));
             let others: Vec<(Endpoint, PexFlags)> = others.map(|(_, (_, address, flags))| (*address, *flags)).collect();
             let in_use = if scion { self.in_use_of_others(peer) } else { PathsInUse::default() };
@@ -267,6 +270,7 @@ impl Torrent {
         if !self.config.pex || !conn.pex.may_receive(now) {
             return;
         }
+        let met_at = conn.address;
         if let (Some(in_use), Some(peer)) = (message.in_use, self.peers.get_mut(&conn.peer)) {
             peer.told.replace(in_use, now);
         }
@@ -274,8 +278,9 @@ impl Torrent {
         // Two peers that only upload have nothing to say to each other (BEP 21).
         let useful = |flags: &PexFlags| !(complete && flags.contains(PexFlags::UPLOAD_ONLY));
         let scion = self.config.scion_port.is_some();
+        let fits = |address: &Endpoint| (scion || address.as_scion().is_none()) && may_name_peer(&met_at, address);
         let added = message.added.iter().filter(|(_, flags)| useful(flags)).map(|(address, _)| *address);
-        let added: Vec<Endpoint> = added.filter(|address| scion || address.as_scion().is_none()).collect();
+        let added: Vec<Endpoint> = added.filter(fits).collect();
         if !added.is_empty() {
             self.events.push_back(Event::Peers(added));
         }

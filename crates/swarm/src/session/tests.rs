@@ -23,11 +23,13 @@ async fn until(events: &mut UnboundedReceiver<Event>, wanted: impl Fn(&EventKind
 
 #[test]
 fn magnet_links_name_peers_over_ip_and_scion_but_no_hosts_to_look_up() {
-    let form = "magnet:?xt=urn:btih:c12fe1c06bba254a9dc9f519b335aa7c1367a88a&x.pe=10.0.0.1:1&x.pe=%5B1-ff00%3A0%3A110%2C\
-        10.0.0.1%5D%3A2&x.pe=1-ff00:0:110,10.0.0.1:3&x.pe=1-ff00:0:110,[::1]:4&x.pe=host.example:5";
-    let peers: Vec<String> = magnet_peers(&form.parse().unwrap()).iter().map(ToString::to_string).collect();
-    let of_as = ["[1-ff00:0:110,10.0.0.1]:2", "[1-ff00:0:110,10.0.0.1]:3", "[1-ff00:0:110,::1]:4"];
-    assert_eq!(peers, [&["10.0.0.1:1"], &of_as[..]].concat());
+    let form = "magnet:?xt=urn:btih:c12fe1c06bba254a9dc9f519b335aa7c1367a88a&x.pe=10.0.0.1:6001&x.pe=%5B1-ff00%3A0%3A110%2C\
+        10.0.0.1%5D%3A6002&x.pe=1-ff00:0:110,10.0.0.1:6003&x.pe=1-ff00:0:110,[::1]:6004&x.pe=host.example:6005&x.pe=10.0.0.1:22";
+    let (peers, unfit) = magnet_peers(&form.parse().unwrap(), &[]);
+    let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
+    let of_as = ["[1-ff00:0:110,10.0.0.1]:6002", "[1-ff00:0:110,10.0.0.1]:6003", "[1-ff00:0:110,::1]:6004"];
+    assert_eq!(peers, [&["10.0.0.1:6001"], &of_as[..]].concat());
+    assert_eq!(unfit, ["10.0.0.1:22".parse().unwrap()]);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! One GET to a tracker: connect, TLS, redirects, a body of bounded size (BEP 3 over RFC 9112).
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_bittorrent::reach::may_redirect;
 use anabranch_bittorrent::tracker::http::BODY_BYTES_MAX;
 use anabranch_bittorrent::tracker::{Scheme, TrackerUrl};
 use http_body_util::{BodyExt, Empty};
@@ -34,13 +35,14 @@ pub(super) struct HttpReply {
     pub body: Vec<u8>,
 }
 
-/// GETs `target` from `url`'s host at one of `addrs`, which are of one family; redirects stay in it.
+/// GETs `target` from `url`'s host at one of `addrs`, which are of one family; redirects stay in it, and lead no nearer to us. Also
+/// answers where the reply came from.
 pub(super) async fn get(
     url: &TrackerUrl,
     target: &str,
     addrs: &[SocketAddr],
     tls: impl Fn() -> Result<Arc<rustls::ClientConfig>, Cause>,
-) -> Result<HttpReply, Cause> {
+) -> Result<(HttpReply, SocketAddr), Cause> {
     let (mut url, mut target, mut addrs) = (url.clone(), target.to_owned(), addrs.to_vec());
     for _ in 0..=REDIRECTS_MAX {
         let (stream, addr) = connect(&addrs).await?;
@@ -53,7 +55,7 @@ pub(super) async fn get(
             Scheme::Http => exchange(stream, &url, &target).await?,
             Scheme::Udp => return Err(Cause::RedirectUnfit),
         };
-        let Some(location) = location else { return Ok(reply) };
+        let Some(location) = location else { return Ok((reply, addr)) };
         let next = url.join(&location).map_err(|_| Cause::RedirectUnfit)?;
         // A passkey that was sent encrypted is not to be sent in the clear.
         if next.scheme() == Scheme::Udp || (url.scheme() == Scheme::Https && next.scheme() == Scheme::Http) {
@@ -61,8 +63,7 @@ pub(super) async fn get(
         }
         let mut next_addrs = resolve(&next).await?;
         next_addrs.retain(|next| next.is_ipv6() == addr.is_ipv6());
-        // A tracker in the Internet has no business in this machine's or this site's network.
-        if is_global(addr.ip()) && next_addrs.iter().any(|next| !is_global(next.ip())) {
+        if !next_addrs.iter().all(|next| may_redirect(addr.ip(), *next)) {
             return Err(Cause::RedirectUnfit);
         }
         (target, url, addrs) = (next.target(), next, next_addrs);
@@ -132,33 +133,4 @@ fn redirect_location(response: &Response<hyper::body::Incoming>) -> Option<Strin
     let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let location = response.headers().get(header::LOCATION).filter(|_| is_redirect)?;
     Some(location.to_str().ok()?.to_owned())
-}
-
-/// Whether an address can be one of the public Internet.
-fn is_global(ip: IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => {
-            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || ip.is_broadcast())
-        }
-        IpAddr::V6(ip) => {
-            !(ip.is_loopback() || ip.is_unspecified() || ip.is_unique_local() || ip.is_unicast_link_local())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn inward_addresses_are_known() {
-        for inward in
-            ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.1.1", "::1", "fd00::1", "fe80::1", "::ffff:10.0.0.1"]
-        {
-            assert!(!is_global(inward.parse().unwrap()), "{inward}");
-        }
-        for outward in ["1.1.1.1", "2606:4700::1"] {
-            assert!(is_global(outward.parse().unwrap()), "{outward}");
-        }
-    }
 }

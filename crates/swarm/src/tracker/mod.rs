@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use anabranch_bittorrent::reach::{may_announce, may_name_peer};
 use anabranch_bittorrent::tracker::http as http_form;
 use anabranch_bittorrent::tracker::udp as udp_form;
 use anabranch_bittorrent::tracker::{
@@ -78,6 +79,15 @@ impl Default for ClientConfig {
             tls: None,
         }
     }
+}
+
+/// Who named a tracker, and so how far it is trusted to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBy {
+    /// The user, by hand.
+    User,
+    /// A torrent or magnet link, whoever made that: see [`anabranch_bittorrent::reach`].
+    Torrent,
 }
 
 /// A tracker did not do what was asked of it.
@@ -136,9 +146,15 @@ pub enum Cause {
     /// More than [`REDIRECTS_MAX`].
     #[error("it redirects more than {REDIRECTS_MAX} times")]
     Redirects,
-    /// To no tracker URL, from HTTPS to HTTP, or from the Internet into a private network.
+    /// To no tracker URL, from HTTPS to HTTP, or nearer to us than the tracker is: from the Internet into a private network.
     #[error("it redirects to where we do not follow")]
     RedirectUnfit,
+    /// A torrent or a link names it, and it is in the user's own network or machine.
+    #[error(
+        "it is at {0}, in the local network: there a torrent or link may only name a tracker at /announce, without a query and at a \
+         port from 1024 on; if it is yours, name it with --tracker"
+    )]
+    TooNear(SocketAddr),
     /// A body that no tracker needs.
     #[error("its answer has more than {} bytes", http_form::BODY_BYTES_MAX)]
     TooLarge,
@@ -182,12 +198,25 @@ impl Client {
         }))
     }
 
-    /// Announces over every family that the tracker has addresses of, and joins the answers.
+    /// Announces to a tracker that the user named, over every family that the tracker has addresses of, and joins the answers.
     ///
     /// # Errors
     /// When no family worked: what the tracker itself said, if it said anything, else what happened over IPv4.
     pub async fn announce(&self, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, TrackerError> {
-        self.0.announce(url, request).await.map_err(|cause| TrackerError { tracker: url.origin(), cause })
+        self.announce_as(NamedBy::User, url, request).await
+    }
+
+    /// The same, to a tracker that `by` named.
+    ///
+    /// # Errors
+    /// Also where the tracker is nearer to us than who named it.
+    pub async fn announce_as(
+        &self,
+        by: NamedBy,
+        url: &TrackerUrl,
+        request: &AnnounceRequest,
+    ) -> Result<AnnounceReply, TrackerError> {
+        self.0.announce(by, url, request).await.map_err(|cause| TrackerError { tracker: url.origin(), cause })
     }
 
     /// Asks for the numbers of up to 74 contents; those that the tracker leaves out are missing from the answer.
@@ -204,8 +233,15 @@ impl Client {
 }
 
 impl Shared {
-    async fn announce(&self, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, Cause> {
-        let (addrs, _permit) = self.begin(url).await?;
+    async fn announce(&self, by: NamedBy, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, Cause> {
+        let (mut addrs, _permit) = self.begin(url).await?;
+        // Judged are the addresses that are then connected to, whatever name led to them.
+        if let (NamedBy::Torrent, Some(first)) = (by, addrs.first().copied()) {
+            addrs.retain(|addr| may_announce(url, *addr));
+            if addrs.is_empty() {
+                return Err(Cause::TooNear(first));
+            }
+        }
         self.announce_over(url, request, addrs).await
     }
 
@@ -237,17 +273,16 @@ impl Shared {
         request: &AnnounceRequest,
         addrs: &[SocketAddr],
     ) -> Result<AnnounceReply, Cause> {
-        if url.scheme() == Scheme::Udp {
+        let (mut reply, from) = if url.scheme() == Scheme::Udp {
             let target = url.target();
-            return self
-                .udp(
-                    addrs,
-                    |id, transaction| udp_form::announce_request(id, transaction, request, &target),
-                    udp_form::parse_announce_reply,
-                )
-                .await;
-        }
-        self.http(url, &http_form::announce_target(url, request), addrs, http_form::parse_announce_reply).await
+            let build = |id, transaction| udp_form::announce_request(id, transaction, request, &target);
+            self.udp(addrs, build, udp_form::parse_announce_reply).await?
+        } else {
+            let target = http_form::announce_target(url, request);
+            self.http(url, &target, addrs, http_form::parse_announce_reply).await?
+        };
+        reply.peers.retain(|peer| may_name_peer(&from.into(), peer));
+        Ok(reply)
     }
 
     async fn scrape(&self, url: &TrackerUrl, hashes: &[InfoHash]) -> Result<Vec<(InfoHash, ScrapeEntry)>, Cause> {
@@ -257,11 +292,12 @@ impl Shared {
             addrs.retain(SocketAddr::is_ipv4); // The numbers are the same over both.
         }
         if url.scheme() != Scheme::Udp {
-            return self.http(url, &http_form::scrape_target(url, hashes), &addrs, http_form::parse_scrape_reply).await;
+            let target = http_form::scrape_target(url, hashes);
+            return Ok(self.http(url, &target, &addrs, http_form::parse_scrape_reply).await?.0);
         }
         let build = |id, transaction| udp_form::scrape_request(id, transaction, hashes);
         let read = |bytes: &[u8], transaction, _| udp_form::parse_scrape_reply(bytes, transaction);
-        let entries = self.udp(&addrs, build, read).await?;
+        let (entries, _) = self.udp(&addrs, build, read).await?;
         Ok(hashes.iter().copied().zip(entries).collect())
     }
 
@@ -282,25 +318,25 @@ impl Shared {
         target: &str,
         addrs: &[SocketAddr],
         read: impl Fn(&[u8]) -> Result<T, ReplyError>,
-    ) -> Result<T, Cause> {
+    ) -> Result<(T, SocketAddr), Cause> {
         let limit = self.config.http_timeout;
         let reply = tokio::time::timeout(limit, http::get(url, target, addrs, || self.tls())).await;
-        let reply = reply.map_err(|_| Cause::Timeout(limit))??;
+        let (reply, from) = reply.map_err(|_| Cause::Timeout(limit))??;
         match read(&reply.body) {
             // Some trackers put the reason for a refusal under an HTTP error.
             Err(refused @ ReplyError::Refused(_)) => Err(refused.into()),
             _ if !reply.status.is_success() => Err(Cause::Status(reply.status.as_u16())),
-            result => Ok(result?),
+            result => Ok((result?, from)),
         }
     }
 
-    /// Tries the addresses one after the other; one that is silent takes all the time there is.
+    /// Tries the addresses one after the other; one that is silent takes all the time there is. Also answers which one it was.
     async fn udp<T>(
         &self,
         addrs: &[SocketAddr],
         build: impl Fn(u64, u32) -> Vec<u8>,
         read: impl Fn(&[u8], u32, bool) -> Result<T, ReplyError>,
-    ) -> Result<T, Cause> {
+    ) -> Result<(T, SocketAddr), Cause> {
         let attempts = async {
             let mut last = Cause::NoAddress;
             for addr in addrs {
@@ -315,7 +351,7 @@ impl Shared {
                 let read = |bytes: &[u8], transaction| read(bytes, transaction, is_ipv6);
                 match session.request(self.config.udp_retransmit_first, &build, read).await {
                     Err(cause @ (Cause::Refused | Cause::Connect(_))) => last = cause,
-                    result => return result,
+                    result => return result.map(|value| (value, *addr)),
                 }
             }
             Err(last)

@@ -173,11 +173,11 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
         in_use: None,
     };
     lone.events();
-    lone.extended(id, Extension::Pex, &news(1).encode()).unwrap();
-    lone.extended(id, Extension::Pex, &news(2).encode()).unwrap();
-    assert_eq!(lone.events(), [Event::Peers(vec!["192.0.2.1:1".parse().unwrap()])]);
+    lone.extended(id, Extension::Pex, &news(6001).encode()).unwrap();
+    lone.extended(id, Extension::Pex, &news(6002).encode()).unwrap();
+    assert_eq!(lone.events(), [Event::Peers(vec!["192.0.2.1:6001".parse().unwrap()])]);
     lone.now += PEX_RECEIVE_INTERVAL_MIN;
-    lone.extended(id, Extension::Pex, &news(3).encode()).unwrap();
+    lone.extended(id, Extension::Pex, &news(6003).encode()).unwrap();
     assert_eq!(lone.events().len(), 1);
 }
 
@@ -224,7 +224,7 @@ fn a_scion_peer_that_dialled_us_is_told_by_the_port_it_names() {
 #[test]
 fn scion_peers_are_heard_by_those_who_speak_it() {
     let content = Content::v1(16 * 1024, 200_000);
-    let (ip, scion) = ("192.0.2.1:1".parse().unwrap(), "[1-ff00:0:110,10.0.0.1]:6881".parse().unwrap());
+    let (ip, scion) = ("192.0.2.1:6881".parse().unwrap(), "[1-ff00:0:110,10.0.0.1]:6881".parse().unwrap());
     let news = PexMessage {
         added: [ip, scion].map(|peer| (peer, PexFlags::default())).to_vec(),
         dropped: vec![],

@@ -227,7 +227,7 @@ fn peers_are_exchanged_once_a_peer() {
         in_use: None,
     };
     lone.events();
-    ours.iter().for_each(|id| lone.extended(*id, Extension::Pex, &news(1).encode()).unwrap());
+    ours.iter().for_each(|id| lone.extended(*id, Extension::Pex, &news(6001).encode()).unwrap());
     assert_eq!(lone.events().len(), 1);
     // The second path takes over when the first is gone.
     lone.torrent.disconnected(ours[0], lone.now);

@@ -144,7 +144,7 @@ impl Sim {
         let number = self.nodes.len() as u8 + 1;
         let config = TorrentConfig {
             peer_id: [number; 20],
-            listen_port: Some(1000 + u16::from(number)),
+            listen_port: Some(6000 + u16::from(number)),
             client: format!("node {number}"),
             choker: crate::choker::Config {
                 upload_limit_bytes: Some(up_rate),
