@@ -14,6 +14,7 @@
 //! | [`peerbook`] | which address to dial, and when again |
 //! | [`tracker`] | when to ask which tracker for what; being one (BEP 3, 7, 12, 15, 23) |
 //! | [`reach`] | who may name which address to us |
+//! | [`utp`] | what callers over uTP are told (BEP 29) |
 //! | [`rate`] | how fast something has been lately |
 //!
 //! Left to the driver: sockets, files, hashing, name look-ups, memory for payload. It feeds bytes and the time in, and
@@ -48,6 +49,7 @@ pub mod reach;
 mod text;
 pub mod torrent;
 pub mod tracker;
+pub mod utp;
 pub mod wire;
 
 /// A 20-byte info-hash as handshakes and trackers know it: SHA-1 for v1, SHA-256 cut short for v2 (BEP 52).

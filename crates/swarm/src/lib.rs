@@ -44,6 +44,7 @@ mod session;
 mod spill;
 mod torrent;
 pub mod tracker;
+mod utp;
 mod warm;
 
 pub use events::{Event, EventKind, FailureKind, TorrentId};

@@ -41,7 +41,7 @@ use crate::multipath::{self, PathProgress, PathsConfig, WaysOut};
 use crate::scion::{ScionConfig, ScionNet};
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
-use crate::{announce, dial, open};
+use crate::{announce, dial, open, utp};
 
 /// How long leaving may take: trackers are told, files are synced.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
@@ -341,8 +341,11 @@ impl Session {
             announcing: Cell::new(0),
             config,
         });
+        // Behind the SCION socket, whose port it must not take.
+        let calls: Vec<_> = shared.listening.iter().filter_map(|address| utp::open(*address).ok()).collect();
         let accepting = listeners.into_iter().map(|listener| dial::accept(Rc::clone(&shared), listener));
         let mut tasks: Vec<_> = accepting.map(|task| tokio::task::spawn_local(task).abort_handle()).collect();
+        tasks.extend(calls.into_iter().map(|socket| tokio::task::spawn_local(utp::turn_away(socket)).abort_handle()));
         tasks.extend(scion.map(|net| tokio::task::spawn_local(net.listen()).abort_handle()));
         tasks.push(tokio::task::spawn_local(serve_disk(Rc::clone(&shared), replied)).abort_handle());
         tasks.push(tokio::task::spawn_local(housekeeping(Rc::clone(&shared))).abort_handle());
