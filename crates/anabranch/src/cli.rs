@@ -308,9 +308,18 @@ pub struct VerifyFlags {
 /// `tracker`
 #[derive(Debug, Args)]
 pub struct TrackerFlags {
-    /// Address to listen on, for TCP and UDP; port 0 for any
-    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:6969", value_parser = ip_only)]
-    pub listen: Endpoint,
+    /// Address to listen on, for TCP and UDP, port 0 for any; may be given several times [default: [::]:6969, for IPv6 and IPv4]
+    #[arg(long, value_name = "ADDR", value_parser = ip_only)]
+    pub listen: Vec<Endpoint>,
+    /// Track this content only: a .torrent file, magnet link or info-hash; may be given several times
+    #[arg(long, value_name = "FILE|LINK|HASH", value_hint = ValueHint::FilePath)]
+    pub allow_content: Vec<OsString>,
+    /// Answer only those whose announce URL has this key: http://HOST:6969/KEY/announce
+    #[arg(long, value_name = "KEY")]
+    pub passkey: Option<String>,
+    /// Connections from this machine and its network are a reverse proxy's: believe its X-Forwarded-For
+    #[arg(long)]
+    pub behind_proxy: bool,
     /// Print the address as a JSON event
     #[arg(long)]
     pub json: bool,

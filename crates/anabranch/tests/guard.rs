@@ -3,11 +3,11 @@
 mod common;
 
 use std::fs;
-use std::io::Read;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use common::{Running, anabranch, noise, run};
+use common::{Running, anabranch, noise, run, share};
 
 /// Longest wait for what is to come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,4 +99,114 @@ fn a_link_leads_to_no_service_of_this_machine() {
     let running = get(&["--listen", "0.0.0.0:0", "--peer", &address]);
     assert!(service.first_bytes().starts_with("\u{13}BitTorrent protocol"));
     running.interrupt();
+}
+
+#[test]
+fn a_call_over_utp_is_sent_on_to_tcp_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(50_000, 2)).unwrap();
+    let (sharer, address, _) = share(dir.path(), &["one.bin"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // BEP 29: type and version, extension, connection id; times and window; seq_nr 1, ack_nr 0.
+    let mut syn = [0; 20];
+    syn[..4].copy_from_slice(&[0x41, 0, 0x12, 0x34]);
+    syn[17] = 1;
+    socket.send_to(&syn, &address).unwrap();
+    let mut reset = [0; 64];
+    let (length, from) = socket.recv_from(&mut reset).unwrap();
+    assert_eq!((length, from.to_string()), (20, address.clone()));
+    assert_eq!((reset[0], &reset[2..4], &reset[18..20]), (0x31, &[0x12, 0x34][..], &[0, 1][..]));
+    // TCP is there as ever.
+    TcpStream::connect(&address).unwrap().write_all(b"\x13BitTorrent protocol").unwrap();
+    assert_eq!(sharer.interrupt().0, 0);
+}
+
+/// What a GET is answered, head and body.
+fn http_get(address: &str, target: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {target} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_closed_tracker_serves_what_is_listed_to_those_with_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["one.bin", "two.bin"] {
+        fs::write(dir.path().join(name), noise(50_000, name.len() as u64)).unwrap();
+        let out = format!("{name}.torrent");
+        assert_eq!(run(dir.path(), &["create", name, "-o", &out, "--name", name]).0, 0);
+    }
+    let hash = "c12fe1c06bba254a9dc9f519b335aa7c1367a88a";
+    let arguments = ["tracker", "--listen", "127.0.0.1:0", "--passkey", "s3cret", "--json"];
+    let allowed = ["--allow-content", "one.bin.torrent", "--allow-content", hash];
+    let mut tracker = Running::start(anabranch(dir.path()).args(arguments).args(allowed));
+    let http = tracker.event("listening")["http"].as_str().unwrap().to_owned();
+    assert!(http.ends_with("/s3cret/announce"), "{http}");
+    let announced = |torrent: &str, url: &str| {
+        let fixed = ["share", torrent, "--listen", "127.0.0.1:0", "--json", "--tracker", url];
+        let mut sharer = Running::start(anabranch(dir.path()).args(fixed));
+        loop {
+            let event: serde_json::Value = serde_json::from_str(&sharer.line()).unwrap();
+            match event["event"].as_str() {
+                Some("tracker") => return "well".to_owned(),
+                Some("tracker_error") => return event["reason"].as_str().unwrap().to_owned(),
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(announced("one.bin.torrent", &http), "well");
+    assert!(announced("two.bin.torrent", &http).contains("does not track this content"));
+    assert!(announced("one.bin.torrent", &http.replace("s3cret/", "")).contains("has a key"));
+    let udp = http.replace("http://", "udp://");
+    assert_eq!(announced("one.bin.torrent", &udp), "well");
+    assert!(announced("one.bin.torrent", &udp.replace("s3cret", "guess")).contains("has a key"));
+    for (flags, needle) in
+        [(["--passkey", "no/key"], "`--passkey` takes"), (["--allow-content", "nowhere.torrent"], "nowhere.torrent")]
+    {
+        let (code, _, stderr) = run(dir.path(), &[&["tracker", "--listen", "127.0.0.1:0"], &flags[..]].concat());
+        assert!(matches!(code, 2 | 3) && stderr.contains(needle), "{code}: {stderr}");
+    }
+}
+
+#[test]
+fn a_tracker_serves_ipv4_and_ipv6_unless_it_is_told_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: no IPv6 here");
+        return;
+    }
+    let listen = ["--listen", "[::]:0"];
+    let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--json"]).args(listen));
+    let address = tracker.event("listening")["address"].as_str().unwrap().to_owned();
+    let port = address.rsplit_once(':').unwrap().1;
+    for host in ["127.0.0.1", "[::1]"] {
+        assert!(http_get(&format!("{host}:{port}"), "/stats", "Host: t\r\n").starts_with("HTTP/1.1 200"), "{host}");
+    }
+    // Two addresses of one tracker; and the usual port for both families where none is given, if nobody has it.
+    let several = ["tracker", "--json", "--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0"];
+    let mut tracker = Running::start(anabranch(dir.path()).args(several));
+    for host in ["127.0.0.1:", "127.0.0.2:"] {
+        assert!(tracker.event("listening")["address"].as_str().unwrap().starts_with(host));
+    }
+}
+
+#[test]
+fn the_control_door_of_a_network_is_shut_to_web_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    // Addresses that no other test uses.
+    let topology =
+        format!("network = \"127.{}.200.0\"\n[as.\"1-ff00:0:110\"]\ncore = true\n", 128 + std::process::id() % 64);
+    fs::write(dir.path().join("one.toml"), topology).unwrap();
+    let up = ["net", "up", "one.toml", "--control", "127.0.0.1:0", "--json"];
+    let mut network = Running::start(anabranch(dir.path()).args(up));
+    let shown = network.event("network");
+    let control = shown["control"].as_str().unwrap();
+    let daemon = shown["ases"][0]["daemon"].as_str().unwrap();
+    assert!(http_get(control, "/network", &format!("Host: {control}\r\n")).starts_with("HTTP/1.1 200"));
+    for door in [control, daemon] {
+        assert!(http_get(door, "/network", "Host: evil.example:80\r\n").starts_with("HTTP/1.1 421"), "{door}");
+    }
 }

@@ -48,7 +48,7 @@ struct Running {
 impl Running {
     async fn start(ip: IpAddr, options: ServerOptions) -> Running {
         let server = TrackerServer::bind((ip, 0).into(), options).await.unwrap();
-        let port = server.local_addr().unwrap().port();
+        let port = server.local_addrs()[0].port();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async { drop(stopped.await) }));
         Running { port, stop: Some(stop), task }
@@ -90,17 +90,17 @@ async fn peers_find_each_other_over_both_forms_and_families() {
         let addr = SocketAddr::new(ip, server.port);
         let client = patient();
         let (http, udp) = (url(&format!("http://{addr}/announce")), url(&format!("udp://{addr}/announce")));
-        let first = client.announce(&http, &request(1001, 0)).await.unwrap();
+        let first = client.announce(&http, &request(6001, 0)).await.unwrap();
         assert_eq!((first.peers.len(), first.complete, first.external_ip), (0, Some(1), Some(ip)));
-        let second = client.announce(&udp, &request(1002, 5)).await.unwrap();
-        assert_eq!(second.peers, [SocketAddr::new(ip, 1001).into()]);
-        let third = client.announce(&http, &request(1003, 5)).await.unwrap();
+        let second = client.announce(&udp, &request(6002, 5)).await.unwrap();
+        assert_eq!(second.peers, [SocketAddr::new(ip, 6001).into()]);
+        let third = client.announce(&http, &request(6003, 5)).await.unwrap();
         assert_eq!(third.peers.len(), 2);
         for url in [&http, &udp] {
             let scraped = client.scrape(url, &[HASH]).await.unwrap();
             assert_eq!(scraped, [(HASH, ScrapeEntry { complete: 1, downloaded: 0, incomplete: 2 })]);
         }
-        let stopped = AnnounceRequest { event: Event::Stopped, ..request(1001, 0) };
+        let stopped = AnnounceRequest { event: Event::Stopped, ..request(6001, 0) };
         assert_eq!(client.announce(&udp, &stopped).await.unwrap().complete, Some(0));
         server.stop().await;
     }
@@ -113,15 +113,15 @@ async fn peers_over_scion_find_each_other_over_both_forms_and_others_see_none() 
     let scion = ["[1-ff00:0:110,10.0.0.1]:6881", "[1-ff00:0:111,::1]:6881"].map(|text| text.parse().unwrap());
     for (number, form) in ["http", "udp"].into_iter().enumerate() {
         let url = url(&format!("{form}://127.0.0.1:{}/announce?key=1", server.port));
-        let port = 1001 + number as u16;
+        let port = 6001 + number as u16;
         let ours = AnnounceRequest { scion: Some(vec![scion[number]]), ..request(port, 5) };
         client.announce(&url, &ours).await.unwrap();
-        let asks = AnnounceRequest { scion: Some(Vec::new()), ..request(1003, 5) };
+        let asks = AnnounceRequest { scion: Some(Vec::new()), ..request(6003, 5) };
         let told = client.announce(&url, &asks).await.unwrap().peers;
         let mut told: Vec<_> = told.iter().filter_map(|peer| peer.as_scion()).collect();
         told.sort();
         assert_eq!(told, scion[..=number], "{form}");
-        let told = client.announce(&url, &request(1004, 5)).await.unwrap().peers;
+        let told = client.announce(&url, &request(6004, 5)).await.unwrap().peers;
         assert!(told.iter().all(|peer| peer.as_ip().is_some()), "{form}: {told:?}");
     }
     server.stop().await;
@@ -139,15 +139,15 @@ async fn a_tracker_with_addresses_of_both_families_hears_from_us_over_both() {
         vec![(Ipv6Addr::LOCALHOST, server.port).into(), (Ipv4Addr::LOCALHOST, server.port).into()];
     for scheme in ["http", "udp"] {
         let url = url(&format!("{scheme}://tracker.example:{}/announce", server.port));
-        client.0.announce_over(&url, &request(1001, 0), addrs.clone()).await.unwrap();
-        let mut peers = client.0.announce_over(&url, &request(1002, 5), addrs.clone()).await.unwrap().peers;
-        peers.retain(|peer| peer.socket_addr().port() == 1001); // HTTP names our other half too.
+        client.0.announce_over(&url, &request(6001, 0), addrs.clone()).await.unwrap();
+        let mut peers = client.0.announce_over(&url, &request(6002, 5), addrs.clone()).await.unwrap().peers;
+        peers.retain(|peer| peer.socket_addr().port() == 6001); // HTTP names our other half too.
         peers.sort();
-        assert_eq!(peers, ["127.0.0.1:1001".parse().unwrap(), "[::1]:1001".parse().unwrap()], "{scheme}");
+        assert_eq!(peers, ["127.0.0.1:6001".parse().unwrap(), "[::1]:6001".parse().unwrap()], "{scheme}");
     }
     // One family's failure is not the tracker's.
     let addrs = vec![(Ipv6Addr::LOCALHOST, 1).into(), addrs[1]];
-    client.0.announce_over(&url("udp://tracker.example:1"), &request(1003, 5), addrs).await.unwrap();
+    client.0.announce_over(&url("udp://tracker.example:1"), &request(6003, 5), addrs).await.unwrap();
     server.stop().await;
 }
 
@@ -377,6 +377,58 @@ async fn slow_clients_lose_their_place() {
         let _ = stream.read_to_end(&mut rest).await; // Ends, or the test would hang.
     }
     server.stop().await;
+}
+
+#[tokio::test]
+async fn idle_connections_keep_nobody_out() {
+    let options =
+        ServerOptions { connections_max: 4, connection_timeout: Duration::from_secs(600), ..ServerOptions::default() };
+    let server = Running::start(Ipv4Addr::LOCALHOST.into(), options).await;
+    let connect = async |host: u8| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+        socket.connect((Ipv4Addr::LOCALHOST, server.port).into()).await.unwrap()
+    };
+    let ask = async |stream: &mut TcpStream| {
+        stream.write_all(b"GET /stats HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 200")
+    };
+    // One host fills all places again and again; another's connection is older than all of those, and stays.
+    let mut honest = connect(2).await;
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        idle.push(connect(3).await);
+    }
+    let mut late = connect(4).await;
+    assert!(ask(&mut late).await && ask(&mut honest).await);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn behind_a_proxy_nobody_claims_anothers_address() {
+    let announce = async |is_behind_proxy: bool, header: &str, more: &str| {
+        let options = ServerOptions { is_behind_proxy, ..ServerOptions::default() };
+        let server = Running::start(Ipv4Addr::LOCALHOST.into(), options).await;
+        let target = http_form::announce_target(&url("http://t/announce"), &request(7, 1));
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).await.unwrap();
+        let head = format!("GET {target}{more} HTTP/1.1\r\nHost: t\r\n{header}\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        server.stop().await;
+        let body = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        http_form::parse_announce_reply(&answer[body..]).map(|reply| reply.external_ip.unwrap().to_string())
+    };
+    let forwarded = "X-Forwarded-For: 10.9.9.9, 192.0.2.7\r\n";
+    assert_eq!(announce(true, forwarded, "&ip=203.0.113.1").await.unwrap(), "192.0.2.7");
+    for header in [forwarded, "X-Real-IP: 192.0.2.7\r\n", "Forwarded: for=192.0.2.7\r\n"] {
+        let error = announce(false, header, "&ip=203.0.113.1").await.unwrap_err();
+        assert!(error.to_string().contains("--behind-proxy"), "{error}");
+    }
+    assert!(announce(true, "X-Forwarded-For: unknown\r\n", "").await.is_err());
+    assert_eq!(announce(true, "", "").await.unwrap(), "127.0.0.1");
 }
 
 #[tokio::test]

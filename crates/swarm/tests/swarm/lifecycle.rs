@@ -11,7 +11,7 @@ fn a_tracker_brings_everybody_together() {
     run(async {
         let content = Content::new(&[("data", 4 * MIB)], Version::Hybrid, Some(256 * KIB as u32));
         let server = TrackerServer::bind("127.0.0.1:0".parse().unwrap(), ServerOptions::default()).await.unwrap();
-        let url = format!("http://{}/announce", server.local_addr().unwrap());
+        let url = format!("http://{}/announce", server.local_addrs()[0]);
         tokio::task::spawn_local(server.run(std::future::pending()));
         let add = |node: &Node, dir: &std::path::Path, share: bool| {
             let options = AddOptions {

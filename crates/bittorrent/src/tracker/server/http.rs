@@ -38,6 +38,10 @@ enum RequestError {
     FullScrape,
     #[error("the request has more than {TARGET_BYTES_MAX} bytes")]
     Long,
+    #[error("this tracker is closed: its announce URL has a key, which this one lacks")]
+    Key,
+    #[error("this tracker is closed: it does not track this content")]
+    Unlisted,
 }
 
 impl Tracker {
@@ -48,6 +52,7 @@ impl Tracker {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let result = match path.rsplit('/').next().unwrap_or_default() {
             _ if target.len() > TARGET_BYTES_MAX => Err(RequestError::Long),
+            "announce" | "scrape" | "stats" if !self.is_admitted(path) => Err(RequestError::Key),
             "announce" => self.http_announce(query, source, now),
             "scrape" => self.http_scrape(query, now),
             "stats" => {
@@ -68,6 +73,9 @@ impl Tracker {
 
     fn http_announce(&mut self, query: &str, source: IpAddr, now: Instant) -> Result<Vec<u8>, RequestError> {
         let Announce { request, claimed_ip, is_compact, has_peer_ids } = parse_announce(query)?;
+        if !self.is_allowed(&request.info_hash) {
+            return Err(RequestError::Unlisted);
+        }
         let answer = self.announce(&request, source, claimed_ip, Families::Both, Room::ANY, now);
         let mut dict = DictBuilder::new();
         dict.int("complete", answer.complete)

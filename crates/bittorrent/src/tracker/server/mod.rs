@@ -5,9 +5,10 @@
 //!
 //! A peer is where its packets come from; where it listens over SCION it says itself, and only who says something of SCION
 //! is told of such peers, and of the paths that they use. Whoever said an address first is the only one to change its entry while
-//! that lasts. Keys in a query that are not known are ignored, so that clients may say more.
+//! that lasts. No network can crowd the others out: it has a bounded share of a content's peers, and where the table is full, whoever brought most contents
+//! loses some. Keys in a query that are not known are ignored, so that clients may say more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use anabranch_paths::{Endpoint, ScionAddr};
 
 mod http;
 mod in_use;
+mod network;
 mod swarm;
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ mod udp;
 
 pub use http::HttpAnswer;
 use in_use::UsedPaths;
+pub use network::Network;
 pub use swarm::KnownPeer;
 use swarm::{Family, Swarm};
 
@@ -38,6 +41,9 @@ pub const CONTENTS_MAX: usize = 100_000;
 pub const PEERS_PER_CONTENT_MAX: usize = 20_000;
 /// Peers of all contents together: at some 250 bytes each this is 250 MB.
 pub const PEERS_MAX: usize = 1_000_000;
+/// Peers of one content that one network may announce, where it is none of the operator's own: as many as share an address at a
+/// provider, and too few to crowd the others out of the answers.
+pub const PEERS_PER_NETWORK_MAX: usize = 64;
 /// Peers told to a client that names no number.
 pub const NUMWANT_DEFAULT: usize = 50;
 /// Peers told to any client.
@@ -50,12 +56,18 @@ pub struct TrackerConfig {
     pub interval: Duration,
     /// Told to clients as `min interval`.
     pub interval_min: Duration,
-    /// See [`CONTENTS_MAX`]; past it the content that was announced longest ago goes.
+    /// See [`CONTENTS_MAX`]; past it, of the contents of the network that brought most, the one that was announced longest ago goes.
     pub contents_max: usize,
     /// See [`PEERS_PER_CONTENT_MAX`]; past it the peer that was silent longest goes.
     pub peers_per_content_max: usize,
-    /// See [`PEERS_MAX`]; past it the content that was announced longest ago goes.
+    /// See [`PEERS_PER_NETWORK_MAX`]; past it the network's own peer that was silent longest goes.
+    pub peers_per_network_max: usize,
+    /// See [`PEERS_MAX`]; past it contents go as past `contents_max`.
     pub peers_max: usize,
+    /// The contents that are tracked; `None`: any.
+    pub allowed: Option<HashSet<InfoHash>>,
+    /// What has to stand before `/announce` in the URL, as `/KEY`; `None`: whatever stands there is fine.
+    pub passkey: Option<String>,
     /// Believe an `ip=` that a client gives. Otherwise only loopback clients are believed: anyone else could have
     /// strangers flooded with connections.
     pub is_claimed_ip_believed: bool,
@@ -73,7 +85,10 @@ impl TrackerConfig {
             interval_min: INTERVAL_MIN_DEFAULT,
             contents_max: CONTENTS_MAX,
             peers_per_content_max: PEERS_PER_CONTENT_MAX,
+            peers_per_network_max: PEERS_PER_NETWORK_MAX,
             peers_max: PEERS_MAX,
+            allowed: None,
+            passkey: None,
             is_claimed_ip_believed: false,
             seed,
             secret,
@@ -109,6 +124,9 @@ pub struct Tracker {
     swarms: HashMap<InfoHash, Swarm>,
     /// By stamp, so by when they were last announced.
     by_age: BTreeMap<u64, InfoHash>,
+    /// The stamps of the contents that each network brought, and the networks by how many those are.
+    brought: HashMap<Network, BTreeSet<u64>>,
+    by_weight: BTreeSet<(usize, Network)>,
     used: UsedPaths,
     stamp_next: u64,
     stats: Stats,
@@ -156,7 +174,19 @@ impl Tracker {
         let rng = fastrand::Rng::with_seed(config.seed);
         let (swarms, by_age) = (HashMap::new(), BTreeMap::new());
         let used = UsedPaths::default();
-        Tracker { config, started_at: now, swarms, by_age, used, stamp_next: 0, stats: Stats::default(), rng }
+        let (brought, by_weight, stats) = (HashMap::new(), BTreeSet::new(), Stats::default());
+        Tracker { config, started_at: now, swarms, by_age, brought, by_weight, used, stamp_next: 0, stats, rng }
+    }
+
+    /// Whether a request whose URL has this path may be answered.
+    fn is_admitted(&self, path: &str) -> bool {
+        let given = || path.strip_prefix('/')?.rsplit_once('/').map(|(key, _)| key);
+        self.config.passkey.as_deref().is_none_or(|passkey| given() == Some(passkey))
+    }
+
+    /// Whether a content is tracked here.
+    fn is_allowed(&self, info_hash: &InfoHash) -> bool {
+        self.config.allowed.as_ref().is_none_or(|allowed| allowed.contains(info_hash))
     }
 
     /// Numbers for people and tests.
@@ -181,10 +211,11 @@ impl Tracker {
         let addr = Endpoint::from(SocketAddr::new(ip, request.port));
         let scion = request.scion.iter().flatten().map(|addr| Endpoint::Scion(*addr));
         let is_seed = request.left_bytes == 0;
-        let stamp = self.stamp(request.info_hash);
+        let network = Network::from(source);
+        let stamp = self.stamp(request.info_hash, network);
 
         let Tracker { config, swarms, used, stats, rng, .. } = self;
-        let swarm = swarms.entry(request.info_hash).or_insert_with(|| Swarm::new(now));
+        let swarm = swarms.entry(request.info_hash).or_insert_with(|| Swarm::new(network, now));
         (swarm.stamp, swarm.seen_at) = (stamp, now);
         stats.peers -= expire_peers(swarm, config.interval, now);
         let before = swarm.len();
@@ -199,8 +230,12 @@ impl Tracker {
                 swarm.remove(addr);
                 continue;
             }
-            if swarm.is_seed(addr).is_none() && swarm.len() >= config.peers_per_content_max && swarm.remove_oldest() {
-                stats.evicted += 1;
+            if swarm.is_seed(addr).is_none() {
+                let own_are_full = !network.is_near() && swarm.count_of(network) >= config.peers_per_network_max;
+                let all_are_full = swarm.len() >= config.peers_per_content_max;
+                if own_are_full && swarm.remove_oldest_of(network) || all_are_full && swarm.remove_oldest() {
+                    stats.evicted += 1;
+                }
             }
             swarm.put(KnownPeer { addr, peer_id: request.peer_id }, source, is_seed, now);
         }
@@ -248,15 +283,35 @@ impl Tracker {
         ScrapeEntry { complete, downloaded: swarm.downloaded, incomplete }
     }
 
-    /// A fresh stamp, which makes this content the youngest.
-    fn stamp(&mut self, info_hash: InfoHash) -> u64 {
+    /// A fresh stamp, which makes this content the youngest. `network` brought it, unless it is known.
+    fn stamp(&mut self, info_hash: InfoHash, network: Network) -> u64 {
         let stamp = self.stamp_next;
         self.stamp_next += 1;
-        if let Some(swarm) = self.swarms.get(&info_hash) {
-            self.by_age.remove(&swarm.stamp);
+        let known = self.swarms.get(&info_hash).map(|swarm| (swarm.stamp, swarm.brought_by));
+        if let Some((known, _)) = known {
+            self.by_age.remove(&known);
         }
         self.by_age.insert(stamp, info_hash);
+        let network = known.map_or(network, |(_, brought_by)| brought_by);
+        self.weigh(network, |stamps| {
+            if let Some((known, _)) = known {
+                stamps.remove(&known);
+            }
+            stamps.insert(stamp);
+        });
         stamp
+    }
+
+    /// Changes the list of what a network brought.
+    fn weigh(&mut self, network: Network, change: impl FnOnce(&mut BTreeSet<u64>)) {
+        let stamps = self.brought.entry(network).or_default();
+        self.by_weight.remove(&(stamps.len(), network));
+        change(stamps);
+        if stamps.is_empty() {
+            self.brought.remove(&network);
+        } else {
+            self.by_weight.insert((stamps.len(), network));
+        }
     }
 
     /// Removes contents that nobody has announced lately, beginning with the one silent longest.
@@ -274,17 +329,26 @@ impl Tracker {
     fn forget(&mut self, info_hash: InfoHash) {
         if let Some(swarm) = self.swarms.remove(&info_hash) {
             self.by_age.remove(&swarm.stamp);
+            self.weigh(swarm.brought_by, |stamps| {
+                stamps.remove(&swarm.stamp);
+            });
             self.stats.peers -= swarm.len();
         }
+    }
+
+    /// Of the contents of the network that brought most, the one that was announced longest ago.
+    fn most_expendable(&self) -> Option<InfoHash> {
+        let (_, heaviest) = self.by_weight.last()?;
+        self.by_age.get(self.brought.get(heaviest)?.first()?).copied()
     }
 
     /// Evicts until the limits hold again; `announced` is the content that may have broken them.
     fn keep_limits(&mut self, announced: InfoHash) {
         while self.swarms.len() > self.config.contents_max || self.stats.peers > self.config.peers_max {
-            let Some(oldest) = self.by_age.first_key_value().map(|(_, info_hash)| *info_hash) else { return };
+            let Some(expendable) = self.most_expendable() else { return };
             self.stats.evicted += 1;
-            if oldest != announced {
-                self.forget(oldest);
+            if expendable != announced {
+                self.forget(expendable);
             } else if self.swarms.get_mut(&announced).is_some_and(Swarm::remove_oldest) {
                 self.stats.peers -= 1;
             } else {

@@ -1,11 +1,12 @@
 //! The peers of one content.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Instant;
 
 use anabranch_paths::Endpoint;
 
+use super::network::Network;
 use crate::tracker::PeerId;
 
 /// A peer as a tracker knows it.
@@ -61,6 +62,10 @@ pub(super) struct Swarm {
     lists: [[Vec<Entry>; 2]; Family::COUNT],
     /// By stamp, so by when they were last seen.
     by_age: BTreeMap<u64, Endpoint>,
+    /// The stamps of what each network announced.
+    by_network: HashMap<Network, BTreeSet<u64>>,
+    /// Who announced this content first.
+    pub(super) brought_by: Network,
     /// Downloads completed.
     pub(super) downloaded: u32,
     /// This swarm's key in the table's own order of age.
@@ -71,9 +76,10 @@ pub(super) struct Swarm {
 
 impl Swarm {
     /// Without peers.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(brought_by: Network, now: Instant) -> Self {
         let (places, lists, by_age) = (HashMap::new(), Default::default(), BTreeMap::new());
-        Swarm { places, lists, by_age, downloaded: 0, stamp: 0, seen_at: now }
+        let by_network = HashMap::new();
+        Swarm { places, lists, by_age, by_network, brought_by, downloaded: 0, stamp: 0, seen_at: now }
     }
 
     /// Peers in all.
@@ -107,6 +113,7 @@ impl Swarm {
         let stamp = self.by_age.last_key_value().map_or(0, |(youngest, _)| youngest + 1);
         list.push(Entry { peer, by, seen_at: now, stamp });
         self.by_age.insert(stamp, peer.addr);
+        self.by_network.entry(by.into()).or_default().insert(stamp);
     }
 
     /// Whether it was there.
@@ -115,6 +122,13 @@ impl Swarm {
         let list = &mut self.lists[Family::of(addr) as usize][usize::from(place.is_seed)];
         let entry = list.swap_remove(place.index);
         self.by_age.remove(&entry.stamp);
+        let network = Network::from(entry.by);
+        if let Some(stamps) = self.by_network.get_mut(&network) {
+            stamps.remove(&entry.stamp);
+            if stamps.is_empty() {
+                self.by_network.remove(&network);
+            }
+        }
         if let Some(moved) = list.get(place.index) {
             self.places.insert(moved.peer.addr, place);
         }
@@ -124,6 +138,18 @@ impl Swarm {
     /// Removes the peer that was silent longest.
     pub(super) fn remove_oldest(&mut self) -> bool {
         let oldest = self.by_age.first_key_value().map(|(_, addr)| *addr);
+        oldest.is_some_and(|addr| self.remove(addr))
+    }
+
+    /// Peers that a network announced.
+    pub(super) fn count_of(&self, network: Network) -> usize {
+        self.by_network.get(&network).map_or(0, BTreeSet::len)
+    }
+
+    /// Removes the peer of a network that was silent longest.
+    pub(super) fn remove_oldest_of(&mut self, network: Network) -> bool {
+        let oldest = self.by_network.get(&network).and_then(BTreeSet::first);
+        let oldest = oldest.and_then(|stamp| self.by_age.get(stamp)).copied();
         oldest.is_some_and(|addr| self.remove(addr))
     }
 
@@ -221,7 +247,7 @@ mod tests {
     #[test]
     fn expiry_takes_those_before_the_limit_only() {
         let now = Instant::now();
-        let mut swarm = Swarm::new(now);
+        let mut swarm = Swarm::new(BY.into(), now);
         for n in 0..4 {
             swarm.put(peer(n), BY, false, now + Duration::from_secs(u64::from(n)));
         }
@@ -235,7 +261,7 @@ mod tests {
         #[test]
         fn lists_and_index_agree(steps in proptest::collection::vec((0u8..4, 0u16..20, any::<bool>()), 0..200)) {
             let now = Instant::now();
-            let mut swarm = Swarm::new(now);
+            let mut swarm = Swarm::new(BY.into(), now);
             let mut model: BTreeMap<Endpoint, bool> = BTreeMap::new();
             let mut rng = fastrand::Rng::with_seed(3);
             for (what, n, is_seed) in steps {

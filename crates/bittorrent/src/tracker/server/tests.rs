@@ -161,6 +161,82 @@ fn limits_evict_the_oldest() {
 }
 
 #[test]
+fn one_network_has_its_share_of_a_content_and_crowds_nobody_out() {
+    let now = Instant::now();
+    let config = TrackerConfig { peers_per_network_max: 3, ..TrackerConfig::new(1, [9; 16]) };
+    let mut t = Tracker::new(config, now);
+    http(&mut t, "192.0.2.1", &request(1, 5, Event::Started), "", now);
+    http(&mut t, "2001:db8::1", &request(2, 5, Event::Started), "", now);
+    // The same host by many ports, and by many addresses of its network.
+    for n in 10..100 {
+        http(&mut t, "198.51.100.1", &request(n, 5, Event::Started), "", now);
+        http(&mut t, &format!("2001:db8:0:1::{n}"), &request(n, 5, Event::Started), "", now);
+    }
+    assert_eq!(
+        ports(&http(&mut t, "10.0.0.1", &request(3, 5, Event::Started), "", now)),
+        [1, 2, 97, 97, 98, 98, 99, 99]
+    );
+    // The operator's own network may have as many as it likes.
+    for n in 10..20 {
+        http(&mut t, "10.0.0.1", &request(n, 5, Event::Started), "", now);
+    }
+    assert_eq!(t.stats().peers, 8 + 1 + 10);
+}
+
+#[test]
+fn who_brings_most_contents_loses_them_first() {
+    let now = Instant::now();
+    let mut t = Tracker::new(TrackerConfig { contents_max: 10, ..TrackerConfig::new(1, [9; 16]) }, now);
+    let content = |n: u8| AnnounceRequest { info_hash: [n; 20], ..request(6881, 5, Event::Started) };
+    (1..=3).for_each(|n| drop(http(&mut t, "192.0.2.1", &content(n), "", now)));
+    (100..200).for_each(|n| drop(http(&mut t, "198.51.100.1", &content(n), "", now)));
+    assert_eq!(t.stats().contents, 10);
+    for n in 1..=3 {
+        assert_eq!(http(&mut t, "192.0.2.9", &content(n), "", now).peers, ["192.0.2.1:6881".parse().unwrap()], "{n}");
+    }
+    // Who announces what another one brought does not take it over.
+    (1..=3).for_each(|n| drop(http(&mut t, "198.51.100.1", &content(n), "", now)));
+    (4..=20).for_each(|n| drop(http(&mut t, "203.0.113.1", &content(n), "", now)));
+    assert_eq!(http(&mut t, "192.0.2.8", &content(1), "", now).peers.len(), 3);
+    assert_eq!(t.stats().contents, 10);
+}
+
+#[test]
+fn a_closed_tracker_tracks_what_is_listed_for_who_has_the_key() {
+    let now = Instant::now();
+    let config = TrackerConfig {
+        allowed: Some(HashSet::from([HASH])),
+        passkey: Some("s3cret".into()),
+        ..TrackerConfig::new(1, [9; 16])
+    };
+    let mut t = Tracker::new(config, now);
+    let source: SocketAddr = "192.0.2.1:999".parse().unwrap();
+    let other = AnnounceRequest { info_hash: [8; 20], ..request(6881, 5, Event::Started) };
+    let mut refused = |url: &str, request: &AnnounceRequest| {
+        let target = client::announce_target(&url.parse().unwrap(), request);
+        let over_http = client::parse_announce_reply(&t.on_http(&target, source.ip(), now).body);
+        let id = connect(&mut t, source, now);
+        let path = url.strip_prefix("http://t").unwrap();
+        let over_udp = t.on_datagram(&udp::announce_request(id, 2, request, path), source, now).unwrap();
+        let over_udp = udp::parse_announce_reply(&over_udp, 2, false);
+        assert_eq!(over_http.is_ok(), over_udp.is_ok(), "{url}");
+        [over_http.err(), over_udp.err()].map(|error| error.map(|error| error.to_string()).unwrap_or_default())
+    };
+    let ours = request(6881, 5, Event::Started);
+    assert_eq!(refused("http://t/s3cret/announce", &ours), ["", ""]);
+    assert_eq!(refused("http://t/s3cret/announce?more=1", &ours), ["", ""]);
+    for url in ["http://t/announce", "http://t/announce?s3cret", "http://t/x/announce", "http://t/s3cret/x/announce"] {
+        assert!(refused(url, &ours).iter().all(|reason| reason.contains("has a key")), "{url}");
+    }
+    assert!(
+        refused("http://t/s3cret/announce", &other).iter().all(|reason| reason.contains("does not track this content"))
+    );
+    assert_eq!(t.stats().contents, 1);
+    let scrape = t.on_http("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", source.ip(), now).body;
+    assert!(String::from_utf8_lossy(&scrape).contains("has a key"));
+}
+
+#[test]
 fn one_content_alone_stays_within_the_limit_of_all_peers() {
     let now = Instant::now();
     let mut t = Tracker::new(TrackerConfig { peers_max: 2, ..TrackerConfig::new(1, [9; 16]) }, now);
@@ -234,7 +310,7 @@ fn udp_answers_fit_a_packet() {
     let now = Instant::now();
     let mut t = tracker(now);
     for port in 1..=300 {
-        http(&mut t, "2001:db8::1", &request(port, 5, Event::Started), "", now);
+        http(&mut t, "fd00::1", &request(port, 5, Event::Started), "", now);
         http(&mut t, "10.0.0.1", &request(port, 5, Event::Started), "", now);
     }
     for (source, count) in [("[2001:db8::3]:999", 76), ("10.0.0.3:999", NUMWANT_CAP)] {
@@ -318,7 +394,7 @@ fn udp_answers_with_scion_fit_a_packet_and_leave_room_for_ip() {
     let mut t = tracker(now);
     for port in 1..=200 {
         let address = format!("[1-ff00:0:110,2001:db8::1]:{port}");
-        for ip in ["2001:db8::1", "10.0.0.1"] {
+        for ip in ["fd00::1", "10.0.0.1"] {
             http(&mut t, ip, &speaks_scion(port, Event::Started, &address), "", now);
         }
     }

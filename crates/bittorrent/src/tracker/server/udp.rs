@@ -39,6 +39,17 @@ impl Tracker {
                 self.stats.dropped += 1;
                 None
             }
+            Request::Announce { transaction, url_data, .. } if !self.is_admitted(path_of(&url_data)) => {
+                self.stats.refused += 1;
+                Some(udp::error_reply(
+                    transaction,
+                    "this tracker is closed: its announce URL has a key, which this one lacks",
+                ))
+            }
+            Request::Announce { transaction, request, .. } if !self.is_allowed(&request.info_hash) => {
+                self.stats.refused += 1;
+                Some(udp::error_reply(transaction, "this tracker is closed: it does not track this content"))
+            }
             Request::Announce { transaction, request, claimed_ip, .. } => {
                 let (family, unit) = if ip.is_ipv6() { (Family::V6, V6_LEN) } else { (Family::V4, V4_LEN) };
                 let scion_bytes = IP_COUNT_BYTES + SCION_PEERS_MAX * SCION_LEN_MAX;
@@ -51,6 +62,11 @@ impl Tracker {
                 let scion: Vec<ScionAddr> = answer.peers.iter().filter_map(|peer| peer.addr.as_scion()).collect();
                 let (interval, complete, incomplete) = (self.config.interval, answer.complete, answer.incomplete);
                 Some(udp::announce_reply(transaction, interval, complete, incomplete, &peers, &scion))
+            }
+            // A scrape has no URL to hold a key (BEP 41).
+            Request::Scrape { transaction, .. } if self.config.passkey.is_some() => {
+                self.stats.refused += 1;
+                Some(udp::error_reply(transaction, "this tracker is closed, and answers scrapes over HTTP"))
             }
             Request::Scrape { transaction, hashes, .. } => {
                 self.stats.scrapes += 1;
@@ -76,4 +92,10 @@ impl Tracker {
     fn is_accepted(&self, connection: u64, ip: IpAddr, now: Instant) -> bool {
         (0..=STEPS_ACCEPTED).any(|steps_ago| self.connection_id(ip, steps_ago, now) == connection)
     }
+}
+
+/// The path in an announce's URL data (BEP 41); empty where it is none.
+fn path_of(url_data: &[u8]) -> &str {
+    let target = std::str::from_utf8(url_data).unwrap_or_default();
+    target.split(['?', '&']).next().unwrap_or_default()
 }
