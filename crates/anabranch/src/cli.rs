@@ -11,12 +11,12 @@ use anabranch_content::info::Version;
 use anabranch_content::storage::Preallocate;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, PathIdPrefix};
-use clap::builder::{BoolishValueParser, PossibleValue};
+use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::address::{PeerAddress, ip_only};
 use crate::patterns::FilePattern;
-use crate::units::{Rate, Size};
+use crate::units::{self, Rate, Size};
 
 pub use scion::{
     LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetUpFlags, PathFlags, PathsFlags, PingFlags,
@@ -35,7 +35,7 @@ pub struct Cli {
     /// Configuration file (TOML) instead of $XDG_CONFIG_HOME/anabranch/config.toml
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
-    /// Say nothing but errors
+    /// Say nothing but errors, and print nothing but what was asked for
     #[arg(long, short, global = true)]
     pub quiet: bool,
     /// Tell of peers and trackers too; list padding
@@ -71,7 +71,7 @@ pub enum Command {
     Demo(DemoFlags),
     /// Print completions for a shell
     Completions(CompletionsFlags),
-    /// Print the manual, or write it as man pages
+    /// Print the manual or a command's page of it, or write all as man pages
     Man(ManFlags),
 }
 
@@ -165,7 +165,7 @@ pub struct SessionFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub upload_slots: Option<u32>,
     /// Memory for pieces under way, such as 48MiB
-    #[arg(long, value_name = "SIZE", default_value = "48MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "48MiB", value_parser = units::parse_memory)]
     pub memory: Size,
     /// Do not exchange peers with peers
     #[arg(long)]
@@ -189,9 +189,8 @@ pub struct MultipathFlags {
     /// peers by the upload rate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub max_connections: Option<u32>,
-    /// How paths are chosen: disjoint, disjoint-paper, first, shortest, all, handshake-race or bandwidth-race [default: disjoint;
-    /// to share: as those who fetch wish]
-    #[arg(long, value_name = "NAME")]
+    /// How paths are chosen [default: disjoint; to share: as those who fetch wish]
+    #[arg(long, value_name = "NAME", value_parser = selector_by_name())]
     pub selector: Option<Selector>,
     /// Network interface that connections over plain IP may leave by; may be given several times [default: all]
     #[arg(long, value_name = "NAME")]
@@ -249,7 +248,7 @@ pub struct GetFlags {
     #[arg(long)]
     pub sequential: bool,
     /// Fetch only files that match, such as '*.mkv', 'extras/' or 'disc 1/**/*.flac'; may be given several times
-    #[arg(long, value_name = "GLOB", num_args = 1..)]
+    #[arg(long, value_name = "GLOB")]
     pub files: Vec<FilePattern>,
     /// Tracker beside the content's own; may be given several times
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
@@ -350,8 +349,11 @@ pub struct CompletionsFlags {
 /// `man`
 #[derive(Debug, Args)]
 pub struct ManFlags {
-    /// Folder for the pages, one a command [default: all on standard output]
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// Command whose page is printed, such as `get` or `net up` [default: all]
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Write the pages to this folder, one file a command; it is made if it is not there
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 }
 
@@ -375,6 +377,11 @@ fn answerable(arg: Arg) -> Arg {
         .value_name("yes|no")
         .hide_default_value(true)
         .hide_possible_values(true)
+}
+
+/// Values of `--selector`, which shells complete.
+fn selector_by_name() -> impl TypedValueParser<Value = Selector> {
+    PossibleValuesParser::new(Selector::ALL.map(Selector::name)).try_map(|name| name.parse::<Selector>())
 }
 
 /// Values of `--version`.

@@ -52,12 +52,13 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
     done
 }
 
-/// Says when the user or the system asks to end. A second time ends the program at once.
+/// Says when the user or the system asks to end. A second time ends the program at once. A signal that whoever started the
+/// program had it ignore (`nohup`; a shell's `&` for Ctrl-C) stays ignored.
 pub fn interrupts() -> Result<Rc<Notify>, Failure> {
-    let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
-        .map(|kind| signal(kind).map_err(Failure::runtime))
+    let heeded = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
         .into_iter()
-        .collect::<Result<Vec<_>, _>>()?;
+        .filter(|kind| !system::is_ignored(kind.as_raw_value()));
+    let mut signals = heeded.map(|kind| signal(kind).map_err(Failure::runtime)).collect::<Result<Vec<_>, _>>()?;
     let asked = Rc::new(Notify::new());
     let told = Rc::clone(&asked);
     tokio::task::spawn_local(async move {
@@ -371,8 +372,9 @@ impl Watch {
         for (id, content) in &self.contents {
             let Some(progress) = session.progress(*id) else { continue };
             if shown.len() < LINES_MAX && (!content.finished || self.contents.len() <= LINES_MAX) {
-                shown.push(status(content, &progress));
-                shown.extend(path_lines(&session.paths(*id)));
+                let paths = session.paths(*id);
+                shown.push(status(content, &progress, &paths));
+                shown.extend(path_lines(&paths));
             } else {
                 others += 1;
                 down += progress.stats.download_rate_bytes;
@@ -448,13 +450,15 @@ fn path_lines(paths: &[PathProgress]) -> Vec<String> {
 }
 
 /// The progress line of one content.
-fn status(content: &Content, progress: &Progress) -> String {
+fn status(content: &Content, progress: &Progress, paths: &[PathProgress]) -> String {
     let stats = &progress.stats;
+    let open = paths.iter().filter(|path| path.condition != PathCondition::Gone).count();
     let traffic = format!(
-        "down {:>11}  up {:>11}  {:>3} peers",
+        "down {:>10}  up {:>10}  {}, {}",
         units::rate(stats.download_rate_bytes),
         units::rate(stats.upload_rate_bytes),
-        stats.peers
+        units::count(stats.peers as usize, "peer"),
+        units::count(open, "path"),
     );
     let (name, paused) = (&content.name, if progress.paused { "  paused" } else { "" });
     if let Some((done, total)) = content.checking {
@@ -470,7 +474,8 @@ fn status(content: &Content, progress: &Progress) -> String {
                 0 => "  ETA -".to_owned(),
                 rate => format!("  ETA {}", units::duration(Duration::from_secs(left / rate))),
             };
-            format!("{percent:5.1} %  {traffic}{eta}{paused}  {name}")
+            let amount = format!("{} of {}", units::bytes(progress.bytes_done), units::bytes(total));
+            format!("{percent:5.1} %  {amount}  {traffic}{eta}{paused}  {name}")
         }
     }
 }

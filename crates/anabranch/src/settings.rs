@@ -4,7 +4,7 @@
 //! what a value may be. Each value is tried on its flag alone first: an error then names the file and line, or the variable.
 
 use std::any::TypeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
@@ -23,6 +23,8 @@ use crate::units::{Rate, Size};
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Commands that make no use of settings, and must work to mend them.
 const UNSETTLED: [&str; 2] = ["completions", "man"];
+/// Names the configuration file.
+const CONFIG_VARIABLE: &str = "ANABRANCH_CONFIG";
 
 /// Reads `arguments`, with what the environment and the configuration file say beneath them. The inner error is clap's own, help
 /// and version among them.
@@ -35,6 +37,7 @@ pub fn layered(command: Command, arguments: &[OsString]) -> Result<Result<ArgMat
     if UNSETTLED.contains(&name) {
         return Ok(Ok(first));
     }
+    check_environment(&command, std::env::vars_os().map(|(name, _)| name))?;
     let file = ConfigFile::load(&command, first.get_one::<PathBuf>("config").cloned())?;
     let fill = |arg: Arg| -> Result<Arg, Failure> {
         let Some(flag) = settable(&arg) else { return Ok(arg) };
@@ -67,8 +70,44 @@ fn settable(arg: &Arg) -> Option<String> {
     flag.filter(|_| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)).map(str::to_owned)
 }
 
+/// What our variables begin with.
+const VARIABLE_PREFIX: &str = "ANABRANCH_";
+
+/// A variable whose name is nearly that of a flag's was meant for it. What resembles none may be somebody else's.
+fn check_environment(command: &Command, names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let flags = all_args(command).filter_map(settable).map(|flag| variable(&flag));
+    let known: BTreeSet<String> = flags.chain([CONFIG_VARIABLE.to_owned()]).collect();
+    for name in names {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(VARIABLE_PREFIX)) else { continue };
+        if let Some(meant) = nearest(name, known.iter().map(String::as_str)) {
+            return Err(Failure::usage(format!(
+                "{name}: no flag has this variable; did you mean {meant}? Else unset it"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// All flags of all commands.
+fn all_args(command: &Command) -> impl Iterator<Item = &Arg> {
+    let below = command.get_subcommands().flat_map(Command::get_subcommands);
+    let commands = std::iter::once(command).chain(command.get_subcommands()).chain(below);
+    commands.flat_map(Command::get_arguments)
+}
+
+/// The one of `known` that `written` is a misspelling of, if it is of any; none where it is one of them.
+fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let bare = |name: &str| name.trim_start_matches(VARIABLE_PREFIX).to_ascii_lowercase().replace(['-', '_'], "");
+    let meant = bare(written);
+    // A slip for every four letters.
+    let slips_max = meant.chars().count().div_ceil(4);
+    let distances = known.map(|name| (strsim::osa_distance(&meant, &bare(name)), name));
+    let (_, name) = distances.filter(|(distance, _)| *distance <= slips_max).min()?;
+    (name != written).then_some(name)
+}
+
 fn variable(flag: &str) -> String {
-    format!("ANABRANCH_{}", flag.to_ascii_uppercase().replace('-', "_"))
+    format!("{VARIABLE_PREFIX}{}", flag.to_ascii_uppercase().replace('-', "_"))
 }
 
 /// What the environment says about a flag. An empty variable is as good as none; values of a list are separated by white space.
@@ -126,7 +165,7 @@ impl Place<'_> {
 impl ConfigFile {
     fn load(command: &Command, given: Option<PathBuf>) -> Result<Self, Failure> {
         let given =
-            given.or_else(|| std::env::var_os("ANABRANCH_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from));
+            given.or_else(|| std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from));
         let must_exist = given.is_some();
         let Some(path) = given.or_else(default_path) else { return Ok(Self::default()) };
         let mut text = String::new();
@@ -163,7 +202,8 @@ impl ConfigFile {
                 };
                 for (key, value) in of_command {
                     let (flag, line) = (key.get_ref().as_ref(), place.line(key.span()));
-                    let arg = find(command, flag).ok_or_else(|| unknown(&line, flag, &format!("`{name}`")))?;
+                    let whose = || unknown(&line, flag, &format!("`{name}`"), all_args(command));
+                    let arg = find(command, flag).ok_or_else(whose)?;
                     let values = values(arg, flag, value.get_ref(), &line)?;
                     file.settings.insert((Some(name.to_owned()), flag.to_owned()), values);
                 }
@@ -171,7 +211,7 @@ impl ConfigFile {
                 let commands = std::iter::once(command).chain(command.get_subcommands());
                 let args: Vec<&Arg> = commands.filter_map(|command| find(command, name)).collect();
                 if args.is_empty() {
-                    return Err(unknown(&line, name, "any command"));
+                    return Err(unknown(&line, name, "any command", all_args(command)));
                 }
                 for arg in args {
                     let values = values(arg, name, value.get_ref(), &line)?;
@@ -189,8 +229,13 @@ fn find<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
     command.get_arguments().chain(below).find(|arg| settable(arg).is_some_and(|name| name == flag))
 }
 
-fn unknown(line: &str, key: &str, whose: &str) -> Failure {
-    Failure::usage(format!("{line}: `{key}` is not a flag of {whose}; `anabranch help` lists them"))
+fn unknown<'a>(line: &str, key: &str, whose: &str, args: impl Iterator<Item = &'a Arg>) -> Failure {
+    let flags: Vec<String> = args.filter_map(settable).collect();
+    let remedy = match nearest(key, flags.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "`anabranch help` lists them".to_owned(),
+    };
+    Failure::usage(format!("{line}: `{key}` is not a flag of {whose}; {remedy}"))
 }
 
 /// The values of a key, where they have the flag's type and the flag takes them.
@@ -242,23 +287,26 @@ mod tests {
 
     #[test]
     fn keys_are_flags_at_the_top_or_in_a_commands_table() {
-        let file = parse("limit-up = \"1M\"\nquiet = true\n[get]\nlimit-up = 5\npeer = [\"192.0.2.1:1\"]\n").unwrap();
+        let file =
+            parse("limit-up = \"1M\"\nquiet = true\n[get]\nlimit-up = 5000\npeer = [\"192.0.2.1:1\"]\n").unwrap();
         assert_eq!(file.settings[&(None, "limit-up".into())], ["1M"]);
         assert_eq!(file.settings[&(None, "quiet".into())], ["true"]);
-        assert_eq!(file.settings[&(Some("get".into()), "limit-up".into())], ["5"]);
+        assert_eq!(file.settings[&(Some("get".into()), "limit-up".into())], ["5000"]);
         assert_eq!(file.settings[&(Some("get".into()), "peer".into())], ["192.0.2.1:1"]);
     }
 
     #[test]
     fn mistakes_are_named_with_file_line_and_key() {
         for (text, line, needle) in [
-            ("\nlimitup = 1", 2, "`limitup` is not a flag of any command"),
+            ("\nlimitup = 1", 2, "`limitup` is not a flag of any command; did you mean `limit-up`?"),
             ("[gett]\n", 1, "`gett` is no command"),
             ("[verify]\nseed = true", 2, "`seed` is not a flag of `verify`"),
             ("seed = 1", 1, "`seed` must be true or false, not integer"),
             ("seed = \"yes\"", 1, "must be true or false, not string"),
             ("dir = 5", 1, "`dir` must be a text, not integer"),
             ("limit-up = [\"1M\"]", 1, "not array"),
+            ("limit-down = 3", 1, "that is 3 bytes per second, and the least is 1K: add the unit"),
+            ("memory = 1", 1, "the least is 1MiB"),
             ("max-peers = \"5\"", 1, "must be a whole number"),
             ("max-peers = 0", 1, "`0` cannot be used for `max-peers`"),
             ("\n\nlimit-up = \"fast\"", 3, "`fast` cannot be used for `limit-up`: write a number"),
@@ -272,6 +320,24 @@ mod tests {
                 message.starts_with(&format!("c.toml:{line}: ")) && message.contains(needle),
                 "{text:?}: {message}"
             );
+        }
+    }
+
+    #[test]
+    fn misspelt_variables_are_named_with_what_was_meant() {
+        let check = |name: &str| check_environment(&cli::command(), std::iter::once(OsString::from(name)));
+        for (name, meant) in [
+            ("ANABRANCH_LIMITUP", "ANABRANCH_LIMIT_UP"),
+            ("ANABRANCH_LIMT_DOWN", "ANABRANCH_LIMIT_DOWN"),
+            ("ANABRANCH_JOSN", "ANABRANCH_JSON"),
+            ("ANABRANCH_limit_up", "ANABRANCH_LIMIT_UP"),
+            ("ANABRANCH_CONFIGS", "ANABRANCH_CONFIG"),
+        ] {
+            let message = check(name).unwrap_err().to_string();
+            assert!(message.starts_with(name) && message.contains(meant), "{message}");
+        }
+        for name in ["ANABRANCH_LIMIT_UP", "ANABRANCH_CONFIG", "ANABRANCH_BIN", "ANABRANCH_PYTHON", "LIMITUP"] {
+            assert!(check(name).is_ok(), "{name}");
         }
     }
 

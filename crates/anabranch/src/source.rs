@@ -34,17 +34,28 @@ pub fn load(source: &OsStr) -> Result<Source, Failure> {
             "`{text}` is a web address: download the .torrent file first and give its path, or use a magnet link"
         )));
     }
-    torrent(Path::new(source)).map(|metainfo| Source::Torrent(Box::new(metainfo)))
+    read(Path::new(source), "a .torrent file or a magnet link").map(|metainfo| Source::Torrent(Box::new(metainfo)))
 }
 
-/// Reads a torrent file.
+/// Reads a torrent file, where nothing else will do.
 pub fn torrent(path: &Path) -> Result<Metainfo, Failure> {
+    let text = path.to_str().unwrap_or_default();
+    if text.get(..7).is_some_and(|head| head.eq_ignore_ascii_case("magnet:")) {
+        return Err(Failure::input(
+            "a magnet link has no hashes of pieces, by which content is checked: give the path of its .torrent file",
+        ));
+    }
+    read(path, "a .torrent file")
+}
+
+/// Reads a torrent file; `wanted` is what else could have been given.
+fn read(path: &Path, wanted: &str) -> Result<Metainfo, Failure> {
     let shown = path.display();
     let unreadable = |error: std::io::Error| {
         let remedy = match error.kind() {
-            std::io::ErrorKind::NotFound => "give the path of a .torrent file or a magnet link",
-            std::io::ErrorKind::IsADirectory => "it is a folder; give a .torrent file or a magnet link",
-            _ => "make it readable",
+            std::io::ErrorKind::NotFound => format!("give the path of {wanted}"),
+            std::io::ErrorKind::IsADirectory => format!("it is a folder; give {wanted}"),
+            _ => "make it readable".to_owned(),
         };
         Failure::input(format!("cannot read {shown}: {error}; {remedy}"))
     };

@@ -13,3 +13,13 @@ pub fn raise_open_files_limit() {
         }
     }
 }
+
+/// Whether this process was started with `signal` ignored, and has not changed that since.
+pub fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: with no new action, the call only fills the struct, which is read where it says that it did.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}

@@ -23,8 +23,24 @@ pub enum UnitError {
     /// A limit of nothing moves nothing.
     #[error("it must be more than 0; leave the limit out for none")]
     Zero,
+    /// A limit at which nothing moves either; or a number whose unit was forgotten.
+    #[error("that is {bytes} bytes per second, and the least is 1K: add the unit, such as {RATE_EXAMPLES}")]
+    TooSlow {
+        /// What was written.
+        bytes: u64,
+    },
+    /// Less memory than a transfer can do with; or a number whose unit was forgotten.
+    #[error("that is {bytes} bytes, and the least is 1MiB: add the unit, such as 48MiB")]
+    TooLittle {
+        /// What was written.
+        bytes: u64,
+    },
 }
 
+/// Below this a block of 16 KiB takes longer than peers wait.
+const RATE_MIN: u64 = 1000;
+/// Four chunks of pieces under way.
+const MEMORY_MIN: u64 = 1 << 20;
 const RATE_EXAMPLES: &str = "500K, 10M or 1.5MiB (bytes per second)";
 const SIZE_EXAMPLES: &str = "16KiB, 1MiB or 65536";
 
@@ -33,7 +49,8 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let text = text.strip_suffix("/s").unwrap_or(text);
-        parse(text, 1000, RATE_EXAMPLES).map(Self)
+        let bytes = parse(text, 1000, RATE_EXAMPLES)?;
+        if bytes < RATE_MIN { Err(UnitError::TooSlow { bytes }) } else { Ok(Self(bytes)) }
     }
 }
 
@@ -43,6 +60,12 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, UnitError> {
         parse(text, 1024, SIZE_EXAMPLES).map(Self)
     }
+}
+
+/// Memory for pieces under way.
+pub fn parse_memory(text: &str) -> Result<Size, UnitError> {
+    let Size(bytes) = text.parse()?;
+    if bytes < MEMORY_MIN { Err(UnitError::TooLittle { bytes }) } else { Ok(Size(bytes)) }
 }
 
 /// `base` is what a bare `K` stands for.
@@ -81,23 +104,26 @@ fn parse(text: &str, base: u64, examples: &'static str) -> Result<u64, UnitError
 
 /// `1.5 GiB`.
 pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1024.0;
-    let mut unit = 0;
-    // Above 999.95 of a unit there would be four digits before the point.
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
+    scaled(count, 1024, ["KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// `1.5 MiB/s`.
+/// `1.5 MB/s`, in the units that limits are given in.
 pub fn rate(bytes_per_second: u64) -> String {
-    format!("{}/s", bytes(bytes_per_second))
+    format!("{}/s", scaled(bytes_per_second, 1000, ["kB", "MB", "GB", "TB", "PB"]))
+}
+
+fn scaled(count: u64, base: u64, units: [&str; 5]) -> String {
+    if count < base {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / base as f64;
+    let mut unit = 0;
+    // Above 999.95 of a unit there would be four digits before the point.
+    while value >= 999.95 && unit + 1 < units.len() {
+        value /= base as f64;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
 }
 
 /// `100.0 Mbit/s`, of kilobits per second.
@@ -135,6 +161,11 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
+/// `1 path`, `2 paths`.
+pub fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
 /// Percent, rounded down: 100 is said of what is complete only.
 pub fn percent(done: u64, total: u64) -> f64 {
     if total == 0 {
@@ -163,7 +194,7 @@ mod tests {
     #[test]
     fn rates_and_sizes_are_read() {
         for (text, bytes) in
-            [("500K", 500_000), ("10m", 10_000_000), ("1.5MiB", 1_572_864), ("7", 7), ("2 GB/s", 2_000_000_000)]
+            [("500K", 500_000), ("10m", 10_000_000), ("1.5MiB", 1_572_864), ("1000", 1000), ("2 GB/s", 2_000_000_000)]
         {
             assert_eq!(text.parse(), Ok(Rate(bytes)), "{text}");
         }
@@ -178,6 +209,9 @@ mod tests {
             assert!(matches!(text.parse::<Rate>(), Err(UnitError::Malformed(_))), "{text}");
         }
         assert_eq!("0".parse::<Rate>(), Err(UnitError::Zero));
+        assert_eq!("999".parse::<Rate>(), Err(UnitError::TooSlow { bytes: 999 }));
+        assert_eq!(parse_memory("1023KiB"), Err(UnitError::TooLittle { bytes: 1023 << 10 }));
+        assert_eq!(parse_memory("1MiB"), Ok(Size(1 << 20)));
         assert_eq!("99999999999999999999".parse::<Rate>(), Err(UnitError::TooLarge));
         assert_eq!("99999999999T".parse::<Rate>(), Err(UnitError::TooLarge));
     }
@@ -187,7 +221,8 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1 << 31), "2.0 GiB");
         assert_eq!(bytes(1023 * 1024), "1.0 MiB");
-        assert_eq!(rate(1_572_864), "1.5 MiB/s");
+        assert_eq!(rate(1_500_000), "1.5 MB/s");
+        assert_eq!(rate(999), "999 B/s");
         assert_eq!(duration(Duration::from_secs(3725)), "1h02m");
         assert_eq!(bit_rate(999), "999 kbit/s");
         assert_eq!(bit_rate(1_500_000), "1.5 Gbit/s");

@@ -221,7 +221,11 @@ fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
     let path = file.to_str().unwrap();
     for arguments in [["--config", path, "show", "l"], ["show", "l", "--config", path]] {
         let (code, _, stderr) = run(dir.path(), &arguments);
-        assert!(code == 2 && stderr.contains("config.toml:2: `limitup` is not a flag"), "{stderr}");
+        assert!(
+            code == 2
+                && stderr.contains("config.toml:2: `limitup` is not a flag of any command; did you mean `limit-up`?"),
+            "{stderr}"
+        );
     }
     let (code, _, stderr) = run(dir.path(), &["--config", "nowhere.toml", "show", "l"]);
     assert!(code == 2 && stderr.contains("nowhere.toml"), "{stderr}");
@@ -230,7 +234,7 @@ fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
 #[test]
 fn help_completions_and_man_pages_have_every_flag() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(run(dir.path(), &["man", "pages"]).0, 0);
+    assert_eq!(run(dir.path(), &["man", "--dir", "pages"]).0, 0);
     let (code, fish, _) = run(dir.path(), &["completions", "fish"]);
     assert_eq!(code, 0);
     for command in COMMANDS {

@@ -260,7 +260,7 @@ fn links_change_as_they_are_told() {
     let set = ["set", "rate=8Mbit/s", "delay=4ms", "jitter=1ms", "loss=0.5%", "queue=64KiB", "mtu=1400"];
     let (code, out, stderr) = net.link(&[&[leaf, core], &set[..]].concat());
     assert_eq!(code, 0, "{stderr}");
-    assert!(out.contains("up rate=8Mbit/s delay=4ms jitter=1ms loss=0.5% queue=65536B mtu=1400"), "{out}");
+    assert!(out.contains("up rate=8Mbit/s delay=4ms jitter=1ms loss=0.5% queue=64KiB mtu=1400"), "{out}");
     let (_, json, _) = net.link(&[core, leaf, "set", "loss=0%", "--json"]);
     let link: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&link["there"]["rate_bps"], &link["there"]["loss"]), (&8_000_000.into(), &0.0.into()));

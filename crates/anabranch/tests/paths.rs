@@ -146,7 +146,7 @@ fn what_is_wrong_with_the_flags_is_named() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(1000, 1)).unwrap();
     for (flags, message) in [
-        (&["--selector", "best"][..], "choose one of disjoint"),
+        (&["--selector", "best"][..], "[possible values: disjoint, disjoint-paper,"),
         (&["--paths", "17"], "17"),
         (&["--interactive"], "give --peer"),
         (&["--path-log", "/nowhere/paths.csv"], "/nowhere/paths.csv"),

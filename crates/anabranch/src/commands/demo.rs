@@ -79,7 +79,11 @@ impl Screen {
         if let Notice::Ready { bound_bps, .. } = notice {
             self.bound_bps = *bound_bps;
         }
-        let shown = if self.json { self.tell(notice) } else { self.print(notice) };
+        let shown = match self.json {
+            true => self.tell(notice),
+            false if self.chatter.quiet => Ok(()),
+            false => self.print(notice),
+        };
         if let Err(failure) = shown {
             self.cancel.store(true, Ordering::Relaxed);
             self.failure = Some(failure);
@@ -97,7 +101,7 @@ impl Screen {
         let page = outcome.page.display();
         if self.json {
             output::json_event("report", json!({ "page": page.to_string(), "runs": runs(&outcome.report) }))?;
-        } else {
+        } else if !self.chatter.quiet {
             output::line(format_args!("\n{}", outcome.report.text()))?;
             let starved: Vec<&str> = outcome.report.starved().iter().map(|run| run.name.as_str()).collect();
             if !starved.is_empty() {

@@ -16,12 +16,22 @@ pub fn completions(flags: &CompletionsFlags) -> Result<Code, Failure> {
     Ok(Code::Success)
 }
 
-/// Prints all pages, or writes one file a command.
+/// Prints the pages that are asked for, or writes one file a command.
 pub fn man(flags: &ManFlags) -> Result<Code, Failure> {
     let mut root = command();
     root.build();
+    let (mut asked, mut name) = (&root, root.get_name().to_owned());
+    for word in flags.command.iter().flat_map(|words| words.split([' ', '-'])) {
+        asked = asked.find_subcommand(word).filter(|found| found.get_name() != "help").ok_or_else(|| {
+            let command = flags.command.join(" ");
+            Failure::usage(format!(
+                "`{command}` is no command: `anabranch help` lists them; to write all pages to a folder, give --dir {command}"
+            ))
+        })?;
+        name = format!("{name}-{word}");
+    }
     let mut pages = Vec::new();
-    add_pages(&root, root.get_name().to_owned(), &mut pages)?;
+    add_pages(asked, name, &mut pages)?;
     match &flags.dir {
         None => output::raw(&pages.into_iter().flat_map(|(_, page)| page).collect::<Vec<u8>>())?,
         Some(dir) => {

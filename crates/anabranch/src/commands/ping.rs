@@ -39,8 +39,10 @@ pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
         let path = choose(flags, &found.list)?;
         let remote = ScionAddr::new(found.isd_as, SocketAddr::new(ip, END_HOST_PORT));
         let interrupted = run::interrupts()?;
-        let ping = Ping::new(flags, &found, remote, &path)?;
-        ping.announce(&path)?;
+        let ping = Ping::new(flags, &found, remote, &path, chatter)?;
+        if ping.is_heard() {
+            ping.announce(&path)?;
+        }
         let asking = async {
             tokio::select! {
                 done = ping.ask(&interrupted) => done,
@@ -49,7 +51,7 @@ pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
             }
         };
         let outcome = asking.await?;
-        ping.conclude(&outcome, chatter)
+        ping.conclude(&outcome)
     })
 }
 
@@ -77,6 +79,7 @@ struct Ping<'a> {
     route: RouteId,
     /// As users write it.
     host: String,
+    chatter: Chatter,
 }
 
 /// What a `ping` came to.
@@ -88,14 +91,25 @@ struct Outcome {
 }
 
 impl<'a> Ping<'a> {
-    fn new(flags: &'a PingFlags, found: &Found, remote: ScionAddr, path: &ScionPath) -> Result<Self, Failure> {
+    fn new(
+        flags: &'a PingFlags,
+        found: &Found,
+        remote: ScionAddr,
+        path: &ScionPath,
+        chatter: Chatter,
+    ) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
         let here = found.lookup.local_as();
         let local = ScionAddr::new(here.isd_as, SocketAddr::new(scion::local_ip(&found.lookup)?, 0));
         let socket = Socket::bind(local, here.ports.clone()).map_err(|error| failed(&error))?;
         let route = socket.register(remote, path).map_err(|error| failed(&error))?;
         let host = format!("{},{}", remote.isd_as, remote.host.ip());
-        Ok(Self { flags, socket, route, host })
+        Ok(Self { flags, socket, route, host, chatter })
+    }
+
+    /// Whether anybody wants to know more than the exit code says.
+    fn is_heard(&self) -> bool {
+        self.flags.json || !self.chatter.quiet
     }
 
     fn announce(&self, path: &ScionPath) -> Result<(), Failure> {
@@ -128,7 +142,9 @@ impl<'a> Ping<'a> {
                     // A request that panicked is a fault of this program and has been reported by the runtime.
                     let Ok((number, answer)) = done else { continue };
                     outcome.summary.add(answer.as_ref().ok().map(|echo| echo.rtt));
-                    self.tell(number, &answer)?;
+                    if self.is_heard() {
+                        self.tell(number, &answer)?;
+                    }
                     outcome.trouble = answer.err().or(outcome.trouble);
                 }
                 () = interrupted.notified() => return Ok(outcome),
@@ -157,15 +173,15 @@ impl<'a> Ping<'a> {
         }
     }
 
-    fn conclude(&self, outcome: &Outcome, chatter: Chatter) -> Result<Code, Failure> {
+    fn conclude(&self, outcome: &Outcome) -> Result<Code, Failure> {
         let Outcome { summary, trouble } = outcome;
         if self.flags.json {
             output::json_event("summary", summary.json())?;
-        } else {
+        } else if self.is_heard() {
             output::line(summary)?;
         }
-        if chatter.verbose {
-            chatter.note(format_args!("asked from {}", self.socket.local()));
+        if self.chatter.verbose {
+            self.chatter.note(format_args!("asked from {}", self.socket.local()));
         }
         match trouble {
             _ if summary.is_answered() => Ok(Code::Success),

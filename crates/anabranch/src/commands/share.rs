@@ -51,7 +51,7 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
         let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = async {
-            if !flags.session.json {
+            if !flags.session.json && !chatter.quiet {
                 let addresses: Vec<String> = addresses(&session).map(|address| address.to_string()).collect();
                 output::line(format_args!("listening on {}", addresses.join(" ")))?;
             }

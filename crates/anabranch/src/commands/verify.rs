@@ -34,7 +34,12 @@ pub fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
     let bad = bad_ranges(&report.pieces);
     if flags.json {
         output::line(json(&metainfo.info, &report, &bad))?;
-    } else {
+    } else if chatter.quiet && !report.is_complete() {
+        let (good, total) = (report.pieces.count(), report.pieces.len());
+        let message =
+            format!("{}: {good} of {total} pieces are good; without --quiet, `verify` says which", metainfo.info.name);
+        return Err(Failure::new(Code::Incomplete, message));
+    } else if !chatter.quiet {
         output::line(text(&metainfo.info, &report, &bad, chatter).trim_end())?;
     }
     if report.is_complete() {

@@ -55,12 +55,26 @@ pub fn set_property(shape: &mut LinkShape, key: &str, value: &str) -> Result<(),
     done.ok_or_else(|| PropError::Value { key, value: value.to_owned(), expected })
 }
 
-/// The properties, each as [`set_property`] reads it: `rate=10Mbit/s delay=20ms jitter=0ns loss=0% queue=524288B mtu=1472`.
+/// The properties, each as [`set_property`] reads it: `rate=10Mbit/s delay=20ms jitter=0 loss=0% queue=512KiB mtu=1472`.
 pub fn show_properties(shape: &LinkShape) -> String {
     let rate = shape.rate_bps.map_or("none".to_owned(), rate_text);
     let LinkShape { delay, jitter, loss, queue_bytes, mtu, .. } = shape;
-    let percent = loss * 100.0;
-    format!("rate={rate} delay={delay:?} jitter={jitter:?} loss={percent}% queue={queue_bytes}B mtu={mtu}")
+    let (percent, queue) = (loss * 100.0, size_text(*queue_bytes));
+    let [delay, jitter] = [*delay, *jitter].map(duration_text);
+    format!("rate={rate} delay={delay} jitter={jitter} loss={percent}% queue={queue} mtu={mtu}")
+}
+
+fn duration_text(time: Duration) -> String {
+    if time.is_zero() { "0".to_owned() } else { format!("{time:?}") }
+}
+
+/// In the largest unit of which it is a whole number.
+fn size_text(bytes: usize) -> String {
+    let units = [(1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", bytes / unit),
+        None => format!("{bytes}B"),
+    }
 }
 
 fn rate_text(bits: u64) -> String {
@@ -188,5 +202,7 @@ mod tests {
             set_property(&mut copy, key, value).unwrap();
         }
         assert_eq!(copy, shape);
+        let usual = show_properties(&LinkShape::default());
+        assert_eq!(usual, "rate=none delay=0 jitter=0 loss=0% queue=512KiB mtu=1472");
     }
 }

@@ -32,7 +32,7 @@ pub fn run(flags: &NetCheckFlags, chatter: Chatter) -> Result<Code, Failure> {
     if flags.json {
         let directions: Vec<Value> = reports.iter().map(direction_json).collect();
         output::line(json!({ "as_asked": off == 0, "directions": directions }))?;
-    } else {
+    } else if !chatter.quiet {
         for report in &reports {
             output::line(format_args!("{} {report}", if report.is_as_asked() { "ok " } else { "OFF" }))?;
         }

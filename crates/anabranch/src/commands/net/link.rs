@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::{LinkAction, NetLinkFlags};
 use crate::exit::{Code, Failure};
-use crate::output;
+use crate::output::{self, Chatter};
 
 /// Runs the command.
-pub fn run(flags: &NetLinkFlags) -> Result<Code, Failure> {
+pub fn run(flags: &NetLinkFlags, chatter: Chatter) -> Result<Code, Failure> {
     let order = order(flags)?;
     let link = client::change_link(flags.control, &order).map_err(|error| match error {
         ClientError::Refused(_) => Failure::usage(error),
@@ -16,7 +16,7 @@ pub fn run(flags: &NetLinkFlags) -> Result<Code, Failure> {
     })?;
     if flags.json {
         output::line(link)?;
-    } else {
+    } else if !chatter.quiet {
         output::raw(show(&link).as_bytes())?;
     }
     Ok(Code::Success)

@@ -14,11 +14,15 @@ use crate::cli::NetCommand;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 
+/// How two networks run at once.
+const OTHER_NETWORK: &str =
+    "end that one, or put another `network = \"127.32.0.0\"` at the top of the topology, and give another --control";
+
 /// Runs the command.
 pub fn run(command: NetCommand, chatter: Chatter) -> Result<Code, Failure> {
     match command {
         NetCommand::Up(flags) => up::run(&flags, chatter),
-        NetCommand::Link(flags) => link::run(&flags),
+        NetCommand::Link(flags) => link::run(&flags, chatter),
         NetCommand::Check(flags) => check::run(&flags, chatter),
     }
 }
@@ -29,11 +33,18 @@ fn load(path: &Path) -> Result<Topology, Failure> {
 }
 
 fn not_started(error: &NetworkError) -> Failure {
-    let code = match error {
-        NetworkError::Bind { .. } | NetworkError::BindApi(..) | NetworkError::Router(RouterError::Bind { .. }) => {
-            Code::Network
+    let taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+    match error {
+        NetworkError::Bind { error: why, .. } | NetworkError::Router(RouterError::Bind { error: why, .. })
+            if taken(why) =>
+        {
+            let message = format!("{error} `anabranch net status` shows it: {OTHER_NETWORK}");
+            Failure::new(Code::Network, message)
         }
-        _ => Code::Failed,
-    };
-    Failure::new(code, error)
+        NetworkError::BindApi(..) => Failure::new(Code::Network, format!("{error} with --control")),
+        NetworkError::Bind { .. } | NetworkError::Router(RouterError::Bind { .. }) => {
+            Failure::new(Code::Network, error)
+        }
+        _ => Failure::new(Code::Failed, error),
+    }
 }

@@ -37,7 +37,7 @@ pub fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure> {
             shown["control"] = api.to_string().into();
             shown["start_ms"] = (took.as_millis() as u64).into();
             output::json_event("network", shown)?;
-        } else {
+        } else if !chatter.quiet {
             output::raw(describe(network.topology(), api, took).as_bytes())?;
         }
         interrupted.notified().await;
