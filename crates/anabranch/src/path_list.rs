@@ -54,7 +54,7 @@ impl PathList {
         let numbered = answer.parse::<usize>().ok().and_then(|number| self.paths.get(number));
         match numbered {
             Some(path) => Ok(path),
-            None => answer.parse::<PathIdPrefix>()?.find(&self.paths, |path| path.id()),
+            None => answer.parse::<PathIdPrefix>()?.find(&self.paths),
         }
     }
 

@@ -1,15 +1,20 @@
 //! The identity of a path, and how users name one.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Interface, IsdAs};
+use crate::{Interface, IsdAs, ScionPath};
 
 /// Bytes of a [`PathId`]: enough that two of the paths one node ever sees never collide.
 const PATH_ID_LEN: usize = 16;
+/// Digits that name a path at least: fewer are the number of a path in some list, more likely.
+const PREFIX_DIGITS_MIN: usize = 4;
+/// Digits of a fingerprint, the longest name.
+const FINGERPRINT_DIGITS: usize = 64;
 /// Bytes of it that are shown: enough to tell apart what one user ever looks at.
 const SHOWN_LEN: usize = 6;
 
@@ -66,7 +71,19 @@ impl fmt::Debug for PathId {
     }
 }
 
-/// The beginning of a [`PathId`] in hexadecimal digits: how users name a path.
+/// SHA-256 of what a path passes, as scionproto's tools name paths (`snet.Fingerprint`): the AS and the number of each interface,
+/// eight bytes each.
+pub(crate) fn fingerprint(interfaces: &[Interface]) -> Option<String> {
+    let mut hash = Sha256::new();
+    for interface in interfaces {
+        hash.update(interface.isd_as.to_u64().to_be_bytes());
+        hash.update(u64::from(interface.id).to_be_bytes());
+    }
+    let digits = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    (!interfaces.is_empty()).then_some(digits)
+}
+
+/// The beginning of a [`PathId`] in hexadecimal digits: how users name a path. It may be that of a fingerprint too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathIdPrefix(String);
 
@@ -74,7 +91,9 @@ pub struct PathIdPrefix(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathIdError {
     /// Not hexadecimal, empty or too long.
-    #[error("`{0}` is no path id: give its first hexadecimal digits, as `anabranch paths` prints them")]
+    #[error(
+        "`{0}` is no path id: give at least {PREFIX_DIGITS_MIN} of its first hexadecimal digits, as `anabranch paths` prints them"
+    )]
     NotAnId(String),
     /// No path has such an id.
     #[error("no path has an id that starts with `{0}`: the paths at hand are listed by `anabranch paths`")]
@@ -95,9 +114,14 @@ impl PathIdPrefix {
         format!("{id:#}").starts_with(&self.0)
     }
 
-    /// The one of `paths` that it names; `id` tells the identity of one.
-    pub fn find<'a, P>(&self, paths: &'a [P], id: impl Fn(&P) -> PathId) -> Result<&'a P, PathIdError> {
-        let mut found = paths.iter().filter(|path| self.matches(id(path)));
+    /// Whether `digits` start so.
+    pub(crate) fn begins(&self, digits: &str) -> bool {
+        digits.starts_with(&self.0)
+    }
+
+    /// The one of `paths` that it names.
+    pub fn find<'a, P: Borrow<ScionPath>>(&self, paths: &'a [P]) -> Result<&'a P, PathIdError> {
+        let mut found = paths.iter().filter(|path| (*path).borrow().is_named(self));
         match (found.next(), found.count()) {
             (Some(path), 0) => Ok(path),
             (Some(_), more) => Err(PathIdError::Ambiguous { prefix: self.0.clone(), count: more + 1 }),
@@ -117,7 +141,8 @@ impl FromStr for PathIdPrefix {
     type Err = PathIdError;
 
     fn from_str(text: &str) -> Result<Self, PathIdError> {
-        let fits = (1..=2 * PATH_ID_LEN).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let fits = (PREFIX_DIGITS_MIN..=FINGERPRINT_DIGITS).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !fits {
             return Err(PathIdError::NotAnId(text.chars().take(4 * PATH_ID_LEN).collect()));
         }
@@ -148,21 +173,18 @@ mod tests {
 
     #[test]
     fn a_prefix_names_one_path_or_says_why_not() {
-        let ids: Vec<PathId> = (0..40u16)
-            .map(|id| {
-                PathId::of_scion(IsdAs::default(), IsdAs::default(), &[Interface { isd_as: IsdAs::default(), id }])
-            })
-            .collect();
-        let find = |text: &str| text.parse::<PathIdPrefix>()?.find(&ids, |id| *id).copied();
-        for id in &ids {
-            assert_eq!(find(&id.to_string()), Ok(*id));
-            assert_eq!(find(&format!("{id:#}").to_uppercase()), Ok(*id));
+        let paths: Vec<ScionPath> = (1..2000).map(|id| testing::path(&format!("1-1 {id}>1 1-2"))).collect();
+        let find = |text: &str| text.parse::<PathIdPrefix>()?.find(&paths).map(ScionPath::id);
+        for path in &paths[..40] {
+            assert_eq!(find(&path.id().to_string()), Ok(path.id()));
+            assert_eq!(find(&format!("{:#}", path.id()).to_uppercase()), Ok(path.id()));
+            assert_eq!(find(&path.fingerprint().unwrap()), Ok(path.id()));
         }
-        // Forty ids and sixteen first digits.
-        let first = (0..16).map(|digit| find(&format!("{digit:x}")));
+        // Some of so many share their first digits.
+        let first = paths.iter().map(|path| find(&path.id().to_string()[..PREFIX_DIGITS_MIN]));
         assert!(first.into_iter().any(|found| matches!(found, Err(PathIdError::Ambiguous { count: 2.., .. }))));
         assert_eq!(find(&"0".repeat(2 * PATH_ID_LEN)), Err(PathIdError::Unknown("0".repeat(2 * PATH_ID_LEN))));
-        for text in ["", "xyz", "1-ff00:0:110", &"0".repeat(2 * PATH_ID_LEN + 1)] {
+        for text in ["", "xyz", "9", "abc", "1-ff00:0:110", &"0".repeat(FINGERPRINT_DIGITS + 1)] {
             assert!(matches!(find(text), Err(PathIdError::NotAnId(_))), "{text}");
         }
     }

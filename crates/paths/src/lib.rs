@@ -49,5 +49,5 @@ pub use policy::{
     ACL_ENTRIES_MAX, Acl, POLICY_FILE_BYTES_MAX, PathFilter, PolicyError, PolicyFile, PolicyFileError, Preference,
     Problem, SEQUENCE_DEPTH_MAX, SEQUENCE_HOPS_MAX, Sequence, TEXT_BYTES_MAX,
 };
-pub use scion::{Hop, Latency, LinkKind, ScionPath};
+pub use scion::{Geo, Hop, Latency, LinkKind, Remarks, ScionPath};
 pub use scoreboard::{SLOT, Sample, Scoreboard, Slot, Standing};

@@ -5,7 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use crate::{Interface, IsdAs, PathId};
+use crate::id::fingerprint;
+use crate::{Interface, IsdAs, PathId, PathIdPrefix};
 
 /// What joins two ASes, from the claims of the ASes on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,6 +20,26 @@ pub enum LinkKind {
     MultiHop,
     /// An overlay on the open Internet.
     OpenNet,
+}
+
+/// Where a router stands, as its AS says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Geo {
+    /// Degrees north and east, as text; `None` where nobody says.
+    pub coordinates: Option<String>,
+    /// Postal address; empty where nobody says.
+    pub address: String,
+}
+
+/// What ASes say about a path to people. It has no part in any decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// Where the router of each interface stands: one entry an interface, or none at all.
+    pub geo: Vec<Geo>,
+    /// Routers passed inside each AS between two links: one entry for each such AS, 0 where nobody says, or none at all.
+    pub internal_hops: Vec<u32>,
+    /// The words of each AS on the path: one entry a hop, empty where it has none, or none at all.
+    pub notes: Vec<String>,
 }
 
 /// A path through SCION: what an end host learns from its daemon, or combines from segments.
@@ -41,6 +62,8 @@ pub struct ScionPath {
     pub bandwidth_kbps: Vec<Option<u64>>,
     /// What each link is: `interfaces.len() / 2` entries.
     pub link_kinds: Vec<LinkKind>,
+    /// What ASes say about it to people.
+    pub remarks: Remarks,
     /// The border router (or, inside one AS, `None`: the host itself) that packets are handed to.
     pub next_hop: Option<SocketAddr>,
     /// The path header as it stands in a packet of ours (type SCION); empty inside one AS.
@@ -112,6 +135,7 @@ impl ScionPath {
             latency: Vec::new(),
             bandwidth_kbps: Vec::new(),
             link_kinds: Vec::new(),
+            remarks: Remarks::default(),
             next_hop: None,
             dataplane: Vec::new(),
         }
@@ -120,6 +144,17 @@ impl ScionPath {
     /// The identity that survives refresh.
     pub fn id(&self) -> PathId {
         PathId::of_scion(self.source, self.destination, &self.interfaces)
+    }
+
+    /// The name that scionproto's tools give it, in hexadecimal digits: SHA-256 of its interfaces (`snet.Fingerprint`). `None`
+    /// inside one AS.
+    pub fn fingerprint(&self) -> Option<String> {
+        fingerprint(&self.interfaces)
+    }
+
+    /// Whether users mean it by `name`: the beginning of its id or of its fingerprint.
+    pub fn is_named(&self, name: &PathIdPrefix) -> bool {
+        name.matches(self.id()) || self.fingerprint().is_some_and(|fingerprint| name.begins(&fingerprint))
     }
 
     /// The ASes that it passes, both ends included.
@@ -150,6 +185,12 @@ impl ScionPath {
         // Each claim comes from somebody else: they must not overflow in sum.
         let claimed = claims.clone().fold(Duration::ZERO, |sum, claim| sum.saturating_add(*claim));
         Latency { claimed, unclaimed: u32::try_from(parts - claims.count()).unwrap_or(u32::MAX) }
+    }
+
+    /// How many links, and ASes between two links, nobody made a claim of bandwidth for.
+    pub fn bandwidth_unclaimed(&self) -> usize {
+        let parts = self.interfaces.len().saturating_sub(1);
+        parts - self.bandwidth_kbps.iter().take(parts).flatten().count()
     }
 
     /// The least claimed bandwidth on the way, in kbit/s; `None` where nobody claims. Unclaimed parts may be narrower.
@@ -206,6 +247,17 @@ mod tests {
         assert_eq!(path.latency().claimed, Duration::MAX);
         assert_eq!(path.bandwidth_kbps_min(), None);
         path.bandwidth_kbps = vec![Some(7_000), None, Some(5_000)];
-        assert_eq!(path.bandwidth_kbps_min(), Some(5_000));
+        assert_eq!((path.bandwidth_kbps_min(), path.bandwidth_unclaimed()), (Some(5_000), 1));
+    }
+
+    #[test]
+    fn users_name_a_path_by_its_id_or_its_fingerprint() {
+        let two = path("1-ff00:0:110 1>2 1-ff00:0:111");
+        // SHA-256 of 0001ff0000000110 0000000000000001 0001ff0000000111 0000000000000002, as scionproto's snet computes it.
+        let fingerprint = "efb260740020b1046d8699703f18772b2e79df49cd094879276c76dcca887be5";
+        assert_eq!(two.fingerprint().as_deref(), Some(fingerprint));
+        let named = |name: &str| two.is_named(&name.parse().unwrap());
+        assert!(named(&fingerprint[..16]) && named(&two.id().to_string()) && !named("0000"));
+        assert_eq!(path("1-ff00:0:110").fingerprint(), None);
     }
 }

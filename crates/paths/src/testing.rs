@@ -22,6 +22,7 @@ pub fn path(text: &str) -> ScionPath {
         latency: vec![None; interfaces.len().saturating_sub(1)],
         bandwidth_kbps: vec![None; interfaces.len().saturating_sub(1)],
         link_kinds: vec![Default::default(); links],
+        remarks: Default::default(),
         interfaces,
         mtu: 1472,
         expiry: SystemTime::UNIX_EPOCH,

@@ -159,6 +159,7 @@ fn path(source: ScionAddr, destination: ScionAddr, hops: usize) -> ScionPath {
         latency: vec![],
         bandwidth_kbps: vec![],
         link_kinds: vec![],
+        remarks: Default::default(),
         next_hop: (!is_within).then(|| "10.0.0.101:30001".parse().expect("an address")),
         dataplane: match is_within {
             true => vec![],

@@ -94,9 +94,11 @@ async fn ping_and_traceroute_find_the_way() {
         let echo = a.ping(route, 1000, PATIENCE).await.unwrap();
         assert!(echo.packet_len > 1000);
         let hops = a.traceroute(route, PATIENCE).await.unwrap();
-        let answers: Vec<_> = hops.iter().map(|hop| hop.answer.map(|(interface, _)| interface)).collect();
+        let answers: Vec<_> = hops.iter().map(|hop| hop.answer.as_ref().map(|answer| answer.interface).ok()).collect();
         let expected = net.path(0).interfaces.into_iter().map(Some).collect::<Vec<_>>();
         assert_eq!(answers, expected);
+        let last = a.probe(route, PATIENCE).await.unwrap().unwrap();
+        assert_eq!((Some(last.interface), last.router.isd_as), (expected[1], ia(1)));
     };
     tokio::select! {
         () = ask => {}

@@ -179,7 +179,7 @@ impl ScionNet {
         anabranch_paths::sort(&mut allowed);
         filter.apply(&mut allowed, SystemTime::now());
         let only = &self.config.only;
-        allowed.retain(|path| only.is_empty() || only.iter().any(|prefix| prefix.matches(path.id())));
+        allowed.retain(|path| only.is_empty() || only.iter().any(|name| path.is_named(name)));
         allowed
     }
 

@@ -64,9 +64,7 @@ fn choose(flags: &PingFlags, list: &PathList) -> Result<Arc<ScionPath>, Failure>
         return ask::one(list, io::stdin().lock(), io::stderr());
     }
     match &flags.path_id {
-        Some(prefix) => {
-            prefix.find(list.paths(), |path| path.id()).cloned().map_err(|error| Failure::new(Code::Network, error))
-        }
+        Some(prefix) => prefix.find(list.paths()).cloned().map_err(|error| Failure::new(Code::Network, error)),
         // A lookup that brings no path is an error.
         None => list.paths().first().cloned().ok_or_else(|| Failure::new(Code::Network, "there is no path")),
     }

@@ -32,6 +32,7 @@ pub(super) fn path(source: IsdAs, destination: IsdAs, pieces: &[Piece]) -> Optio
         latency: claims.latency,
         bandwidth_kbps: claims.bandwidth_kbps,
         link_kinds: claims.link_kinds,
+        remarks: Default::default(),
         next_hop: None,
     })
 }

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use anabranch_paths::{Interface, IsdAs, LinkKind, ScionPath};
+use anabranch_paths::{Geo, Interface, IsdAs, LinkKind, Remarks, ScionPath};
 use anabranch_scion_wire::StandardPath;
 use anabranch_scion_wire::combine::PATHS_MAX;
 use anabranch_scion_wire::proto::{self, LinkType, daemon};
@@ -111,11 +111,33 @@ pub fn path_from(message: &daemon::Path, source: IsdAs, destination: IsdAs) -> R
         latency: latency.chain(std::iter::repeat(None)).take(steps).collect(),
         bandwidth_kbps: bandwidth.chain(std::iter::repeat(None)).take(steps).collect(),
         link_kinds: link_kinds.chain(std::iter::repeat(LinkKind::Unset)).take(interfaces.len() / 2).collect(),
+        remarks: remarks_from(message, interfaces.len()),
         next_hop,
         dataplane: message.raw.clone(),
         interfaces,
     })
 }
+
+/// What ASes say about the path to people, as far as it fits its interfaces.
+fn remarks_from(message: &daemon::Path, interfaces: usize) -> Remarks {
+    let short = |text: &str| text.chars().take(REMARK_CHARS_MAX).collect::<String>();
+    let geo = message.geo.iter().map(|place| {
+        let is_told = place.latitude != 0.0 || place.longitude != 0.0;
+        Geo {
+            coordinates: is_told.then(|| format!("{},{}", place.latitude, place.longitude)),
+            address: short(&place.address),
+        }
+    });
+    let (hops, passed) = (interfaces / 2 + 1, (interfaces / 2).saturating_sub(1));
+    Remarks {
+        geo: geo.take(interfaces).collect(),
+        internal_hops: message.internal_hops.iter().copied().take(passed).collect(),
+        notes: message.notes.iter().map(|note| short(note)).take(hops).collect(),
+    }
+}
+
+/// Characters of one remark: a postal address, or a sentence or two.
+const REMARK_CHARS_MAX: usize = 500;
 
 /// The path between hosts of one AS: nothing to pass, nothing to expire.
 pub fn path_inside(isd_as: IsdAs, mtu: u16) -> ScionPath {
@@ -128,6 +150,7 @@ pub fn path_inside(isd_as: IsdAs, mtu: u16) -> ScionPath {
         latency: Vec::new(),
         bandwidth_kbps: Vec::new(),
         link_kinds: Vec::new(),
+        remarks: Remarks::default(),
         next_hop: None,
         dataplane: Vec::new(),
     }

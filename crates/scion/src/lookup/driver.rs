@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use super::manager::{Change, Lookup, PathManager, Snapshot};
+use super::manager::{Change, EXPIRY_MARGIN, Lookup, PathManager, Snapshot};
 use super::{LocalAs, LookupError, Source};
 
 /// Requests that wait for the task, which never waits for anything itself.
@@ -19,6 +19,7 @@ const REQUESTS_MAX: usize = 64;
 #[derive(Clone)]
 pub struct PathLookup {
     local: Arc<LocalAs>,
+    source: Arc<Source>,
     requests: mpsc::Sender<Request>,
 }
 
@@ -31,17 +32,18 @@ impl PathLookup {
     /// Learns about the host's AS and starts the task on the current runtime.
     pub async fn start(source: Source) -> Result<Self, LookupError> {
         let local = Arc::new(source.local_as().await?);
+        let source = Arc::new(source);
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         let manager = PathManager::new(local.isd_as, local.mtu, fastrand::u64(..));
         let task = Task {
-            source: Arc::new(source),
+            source: source.clone(),
             local: local.isd_as,
             manager,
             watches: HashMap::new(),
             lookups: JoinSet::new(),
         };
         tokio::spawn(task.run(inbox));
-        Ok(Self { local, requests })
+        Ok(Self { local, source, requests })
     }
 
     /// The host's AS.
@@ -58,6 +60,18 @@ impl PathLookup {
             Some(failure) if snapshot.paths.is_empty() => Err(failure.clone()),
             _ => Ok(snapshot.paths.clone()),
         }
+    }
+
+    /// The paths to `destination` as the network has them now, at least one: nobody's cache is asked.
+    pub async fn paths_afresh(&self, destination: IsdAs) -> Result<Arc<[Arc<ScionPath>]>, LookupError> {
+        let source_isd_as = self.local.isd_as;
+        if destination == source_isd_as || destination.isd() == 0 || destination.asn() == 0 {
+            return self.paths(destination).await;
+        }
+        let found = self.source.paths(source_isd_as, destination, true).await?;
+        let margin = SystemTime::now() + EXPIRY_MARGIN;
+        let live: Arc<[_]> = found.into_iter().filter(|path| path.expiry > margin).map(Arc::new).collect();
+        if live.is_empty() { Err(LookupError::NoPath { source_isd_as, destination }) } else { Ok(live) }
     }
 
     /// The paths to `destination`, kept fresh as long as the watch lives.

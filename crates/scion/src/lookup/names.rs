@@ -1,15 +1,17 @@
-//! Host names: `/etc/scion/hosts` first, then TXT records of the form `scion=1-ff00:0:110,10.0.0.1` in the DNS.
+//! Host names: hosts files first (those that `SCION_HOSTS_FILES` names, as JPAN has it, else `/etc/scion/hosts`), then TXT records of the form `scion=1-ff00:0:110,10.0.0.1` in the DNS.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anabranch_paths::{Endpoint, EndpointError, IsdAs, ScionAddr};
 
 use super::dns;
 
-/// Where SCION hosts files are.
+/// Names hosts files, separated by `;`.
+pub const HOSTS_VARIABLE: &str = "SCION_HOSTS_FILES";
+/// Where a SCION hosts file is otherwise.
 pub const HOSTS_PATH_DEFAULT: &str = "/etc/scion/hosts";
 /// Where the system names its DNS servers.
 const RESOLV_CONF_PATH: &str = "/etc/resolv.conf";
@@ -106,8 +108,8 @@ pub enum NameError {
 /// Where names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// The hosts file; none is an empty one.
-    pub hosts: PathBuf,
+    /// The hosts files; those that are not there are empty ones.
+    pub hosts: Vec<PathBuf>,
     /// DNS servers, asked in turn.
     pub dns: Vec<SocketAddr>,
 }
@@ -116,7 +118,10 @@ impl Names {
     /// As the system is set up.
     pub fn system() -> Self {
         let resolv_conf = std::fs::read_to_string(RESOLV_CONF_PATH).unwrap_or_default();
-        Self { hosts: HOSTS_PATH_DEFAULT.into(), dns: dns::servers(&resolv_conf) }
+        let named = std::env::var(HOSTS_VARIABLE).unwrap_or_default();
+        let named: Vec<PathBuf> = named.split(';').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        let hosts = if named.is_empty() { vec![HOSTS_PATH_DEFAULT.into()] } else { named };
+        Self { hosts, dns: dns::servers(&resolv_conf) }
     }
 
     /// The hosts that `name` stands for, at least one: those of the file if it has any, else those of the DNS.
@@ -125,11 +130,13 @@ impl Names {
         if !is_name(name) {
             return Err(NameError::NotAName(shortened(name)));
         }
-        let listed = self.listed(name)?;
-        if !listed.is_empty() {
-            return Ok(listed);
+        for file in &self.hosts {
+            let listed = listed(file, name)?;
+            if !listed.is_empty() {
+                return Ok(listed);
+            }
         }
-        let hosts = || self.hosts.display().to_string();
+        let hosts = || self.hosts.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ");
         let texts = dns::txt(name, &self.dns).await.map_err(|error| NameError::Dns {
             name: name.to_owned(),
             hosts: hosts(),
@@ -153,23 +160,24 @@ impl Names {
         let hosts = self.resolve(name).await?;
         Ok(hosts.iter().map(|host| ScionAddr::new(host.isd_as, SocketAddr::new(host.ip, port)).into()).collect())
     }
+}
 
-    fn listed(&self, name: &str) -> Result<Vec<ScionHost>, NameError> {
-        let path = || self.hosts.display().to_string();
-        let failed = |reason: String| NameError::Hosts { path: path(), reason };
-        match std::fs::metadata(&self.hosts) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(error.to_string())),
-            Ok(file) if file.len() > HOSTS_BYTES_MAX => return Err(failed(format!("above {HOSTS_BYTES_MAX} bytes"))),
-            Ok(_) => {}
-        }
-        let text = std::fs::read(&self.hosts).map_err(|error| failed(error.to_string()))?;
-        parse_hosts(&String::from_utf8_lossy(&text), name).map_err(|(line, reason)| NameError::HostsLine {
-            path: path(),
-            line,
-            reason,
-        })
+/// The addresses of `name` in one hosts file.
+fn listed(file: &Path, name: &str) -> Result<Vec<ScionHost>, NameError> {
+    let path = || file.display().to_string();
+    let failed = |reason: String| NameError::Hosts { path: path(), reason };
+    match std::fs::metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error.to_string())),
+        Ok(found) if found.len() > HOSTS_BYTES_MAX => return Err(failed(format!("above {HOSTS_BYTES_MAX} bytes"))),
+        Ok(_) => {}
     }
+    let text = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
+    parse_hosts(&String::from_utf8_lossy(&text), name).map_err(|(line, reason)| NameError::HostsLine {
+        path: path(),
+        line,
+        reason,
+    })
 }
 
 /// The addresses of `name` in a hosts file, or the line (from 1) that is wrong and why. Only lines that name it are judged.

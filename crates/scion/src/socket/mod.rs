@@ -65,7 +65,7 @@ pub use anabranch_scion_wire::scmp::END_HOST_PORT;
 pub use counters::{Counters, Dropped};
 pub use inbound::{Data, Inbox};
 pub use outbound::{Cursor, Outbox, Transmit};
-pub use probe::{ECHO_TOKEN_LEN, Echo, PROBES_MAX, ProbeError, TraceHop};
+pub use probe::{ECHO_TOKEN_LEN, Echo, PROBES_MAX, ProbeError, TraceAnswer, TraceHop};
 pub use receiver::RecvMeta;
 pub use routes::{LEARNED_IDLE, LEARNED_MAX, REGISTERED_MAX, RouteError, RouteId, RouteInfo, UNANSWERED_IDLE};
 pub use scmp::{ECHO_RATE_MAX, EVENTS_MAX, ScmpEvent, ScmpKind};
@@ -299,7 +299,7 @@ impl Socket {
         match self.ask(request, timeout).await? {
             Answer::Echo(rtt) => Ok(Echo { rtt, sequence, packet_len }),
             Answer::Trouble(kind) => Err(ProbeError::Scmp(kind)),
-            Answer::Trace(..) => Err(ProbeError::Timeout(timeout)),
+            Answer::Trace(_) => Err(ProbeError::Timeout(timeout)),
         }
     }
 
@@ -308,7 +308,7 @@ impl Socket {
     /// # Errors
     /// The route is gone, there are too many probes, or the kernel does not take them. Routers that do not answer are no error.
     pub async fn traceroute(&self, route: RouteId, timeout: Duration) -> Result<Vec<TraceHop>, ProbeError> {
-        let requests = self.shared.core.trace_requests(route, Instant::now())?;
+        let requests = self.shared.core.trace_requests(route, 0, Instant::now())?;
         let deadline = tokio::time::Instant::now() + timeout;
         for (_, request) in &requests {
             self.send_request(request).await?;
@@ -317,12 +317,30 @@ impl Socket {
         for (asked, mut request) in requests {
             let answer = tokio::time::timeout_at(deadline, &mut request.answer).await;
             let answer = match answer {
-                Ok(Ok(Answer::Trace(interface, rtt))) => Some((interface, rtt)),
-                _ => None,
+                Ok(Ok(Answer::Trace(answer))) => Ok(answer),
+                Ok(Ok(Answer::Trouble(kind))) => Err(ProbeError::Scmp(kind)),
+                _ => Err(ProbeError::Timeout(timeout)),
             };
             hops.push(TraceHop { asked, answer });
         }
         Ok(hops)
+    }
+
+    /// Whether packets reach the last router of `route`: asks it alone. `None` inside an AS, where there is no router to ask.
+    /// As with [`Socket::ping`], somebody has to receive.
+    ///
+    /// # Errors
+    /// No answer within `timeout`, or somebody on the way says why there is none.
+    pub async fn probe(&self, route: RouteId, timeout: Duration) -> Result<Option<TraceAnswer>, ProbeError> {
+        let last = self.info(route).ok_or(ProbeError::Gone)?.interfaces.len().saturating_sub(1);
+        let Some((_, request)) = self.shared.core.trace_requests(route, last, Instant::now())?.pop() else {
+            return Ok(None);
+        };
+        match self.ask(request, timeout).await? {
+            Answer::Trace(answer) => Ok(Some(answer)),
+            Answer::Trouble(kind) => Err(ProbeError::Scmp(kind)),
+            Answer::Echo(_) => Err(ProbeError::Timeout(timeout)),
+        }
     }
 
     async fn ask(&self, mut request: Request<'_>, timeout: Duration) -> Result<Answer, ProbeError> {

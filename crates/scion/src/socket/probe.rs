@@ -34,12 +34,23 @@ pub struct Echo {
 }
 
 /// What a router on the way answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceHop {
     /// The number of the interface that was asked.
     pub asked: u16,
-    /// The interface as its router tells, and the time it took; `None` if nobody answered in time.
-    pub answer: Option<(Interface, Duration)>,
+    /// Its router's answer, or why there is none.
+    pub answer: Result<TraceAnswer, ProbeError>,
+}
+
+/// The answer of an interface's router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceAnswer {
+    /// The interface, as its router tells.
+    pub interface: Interface,
+    /// The router's own address.
+    pub router: Address,
+    /// From the request's sending to the answer's receipt.
+    pub rtt: Duration,
 }
 
 /// Why a probe brought no answer.
@@ -97,7 +108,7 @@ enum Asked {
 #[derive(Debug)]
 pub(super) enum Answer {
     Echo(Duration),
-    Trace(Interface, Duration),
+    Trace(TraceAnswer),
     Trouble(ScmpKind),
 }
 
@@ -131,10 +142,17 @@ impl Probes {
         })
     }
 
-    pub(super) fn trace(&self, sequence: u16, interface: Interface, now: Instant) -> Result<(), Dropped> {
+    pub(super) fn trace(
+        &self,
+        sequence: u16,
+        interface: Interface,
+        router: Address,
+        now: Instant,
+    ) -> Result<(), Dropped> {
         self.settle(sequence, |pending| {
             let is_answer = matches!(pending.from, Asked::Interface(id) if id == interface.id);
-            is_answer.then(|| Answer::Trace(interface, now.saturating_duration_since(pending.sent)))
+            let rtt = now.saturating_duration_since(pending.sent);
+            is_answer.then_some(Answer::Trace(TraceAnswer { interface, router, rtt }))
         })
     }
 
@@ -199,12 +217,17 @@ impl Core {
         Ok(request)
     }
 
-    /// Traceroute requests to every interface on the way, in order, each with the interface's number.
-    pub(super) fn trace_requests(&self, id: RouteId, now: Instant) -> Result<Vec<(u16, Request<'_>)>, ProbeError> {
+    /// Traceroute requests to the interfaces on the way from the `first` on, in order, each with the interface's number.
+    pub(super) fn trace_requests(
+        &self,
+        id: RouteId,
+        first: usize,
+        now: Instant,
+    ) -> Result<Vec<(u16, Request<'_>)>, ProbeError> {
         let route = self.route_for_probe(id)?;
         let host = host_of(route.remote);
         let mut requests = Vec::new();
-        for ((hop, at_egress), interface) in places(&route.path).into_iter().zip(&route.interfaces) {
+        for ((hop, at_egress), interface) in places(&route.path).into_iter().zip(&route.interfaces).skip(first) {
             let mut path = route.path.clone();
             let alerted = StandardPathMut::parse(&mut path).is_ok_and(|mut path| path.set_alert(hop, at_egress));
             let path = PathRef::from_dataplane(&path).ok().filter(|_| alerted).ok_or(ProbeError::Gone)?;

@@ -250,7 +250,7 @@ impl Core {
             }
             Message::TracerouteReply { id, isd_as, interface } => {
                 self.check_identifier(id)?;
-                self.probes.trace(id.sequence, Interface { isd_as, id: interface }, now)
+                self.probes.trace(id.sequence, Interface { isd_as, id: interface }, source, now)
             }
             message => {
                 let kind = ScmpKind::of(&message).ok_or(Dropped::UnknownProtocol)?;

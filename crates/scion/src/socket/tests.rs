@@ -60,6 +60,7 @@ fn path_over([a, core_in, core_out, b]: [u16; 4], timestamp_s: u32) -> ScionPath
         latency: vec![],
         bandwidth_kbps: vec![],
         link_kinds: vec![],
+        remarks: Default::default(),
         next_hop: Some(ip(ROUTER_A)),
         dataplane: DataplanePath::build(&segments).unwrap().into_bytes(),
     }

@@ -87,7 +87,7 @@ fn reply(query: &[u8], is_tcp: bool) -> Vec<u8> {
 }
 
 fn names(hosts: &Path, dns: &Dns) -> Names {
-    Names { hosts: hosts.to_owned(), dns: vec![dns.address] }
+    Names { hosts: vec![hosts.to_owned()], dns: vec![dns.address] }
 }
 
 fn host(text: &str) -> ScionHost {
@@ -125,6 +125,9 @@ async fn the_hosts_file_comes_first() {
     assert_eq!(names.resolve("ALIAS").await.unwrap().len(), 3);
     let error = names.resolve("wrong").await.unwrap_err().to_string();
     assert!(error.contains("line 6: `x` is no SCION host"), "{error}");
+    // Several files go in turn.
+    let both = Names { hosts: vec!["/nowhere/hosts".into(), file.path().to_owned()], ..names.clone() };
+    assert_eq!(both.resolve("host.example").await.unwrap(), [host("1-ff00:0:111,10.9.9.9")]);
     // What the file does not know, the DNS may.
     assert_eq!(names.resolve("host.example2").await.unwrap(), [host("1-ff00:0:110,10.0.0.1")]);
 }
@@ -146,7 +149,7 @@ async fn names_go_where_addresses_go() {
 #[tokio::test]
 async fn without_a_server_the_file_is_named() {
     let unused = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let names = Names { hosts: "/nowhere/hosts".into(), dns: vec![unused] };
+    let names = Names { hosts: vec!["/nowhere/hosts".into()], dns: vec![unused] };
     let error = names.resolve("host.example").await.unwrap_err().to_string();
     assert!(error.contains("/nowhere/hosts") && error.contains(&unused.to_string()), "{error}");
 }

@@ -57,6 +57,7 @@ pub fn path_of(local: IsdAs, info: &RouteInfo) -> Path {
         latency: vec![None; last],
         bandwidth_kbps: vec![None; last],
         link_kinds: vec![Default::default(); links],
+        remarks: Default::default(),
         next_hop: Some(info.next_hop),
         dataplane: Vec::new(),
     };

@@ -165,7 +165,7 @@ fn traceroute_asks_each_interface_in_order() {
     let mut a = End::new(A);
     let route = a.core.register(scion(B), &path_at(1000), a.now).unwrap();
     let core = &a.core;
-    let mut requests = core.trace_requests(route, a.now).unwrap();
+    let mut requests = core.trace_requests(route, 0, a.now).unwrap();
     assert_eq!(requests.iter().map(|(interface, _)| *interface).collect::<Vec<_>>(), [1, 2, 3, 4]);
     for (interface, request) in &mut requests {
         let packet = Packet::parse(&request.packet).unwrap();
@@ -183,7 +183,7 @@ fn traceroute_asks_each_interface_in_order() {
         let reply = scmp_to_a(&reply, router(), &request.packet);
         core.inbound(&mut a.inbox, &reply, ip(ROUTER_A), a.now + Duration::from_millis(3));
         let answer = request.answer.try_recv().unwrap();
-        assert!(matches!(answer, Answer::Trace(told, rtt) if told.id == *interface && rtt.as_millis() == 3));
+        assert!(matches!(answer, Answer::Trace(told) if told.interface.id == *interface && told.rtt.as_millis() == 3));
     }
 }
 
