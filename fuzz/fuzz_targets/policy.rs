@@ -64,6 +64,7 @@ fn path(links: u16) -> ScionPath {
         latency: Vec::new(),
         bandwidth_kbps: Vec::new(),
         link_kinds: Vec::new(),
+        remarks: Default::default(),
         next_hop: None,
         dataplane: Vec::new(),
     }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anabranch_paths::{PathIdError, ScionPath};
 
 use crate::exit::{Code, Failure};
-use crate::path_list::PathList;
+use crate::path_list::{ChoiceError, PathList};
 
 /// Answers that name no path, before the program gives up.
 const WRONG_ANSWERS_MAX: usize = 16;
@@ -24,7 +24,7 @@ pub fn several(list: &PathList, answers: impl BufRead, screen: impl Write) -> Re
     ask(list, answers, screen, "paths (numbers or ids, separated by commas): ", |answer| {
         let parts = answer.split([',', ' ', '\n']).filter(|part| !part.is_empty());
         let chosen: Vec<Arc<ScionPath>> = parts.map(|part| list.choose(part).cloned()).collect::<Result<_, _>>()?;
-        if chosen.is_empty() { Err(PathIdError::NotAnId(answer.trim().to_owned())) } else { Ok(chosen) }
+        if chosen.is_empty() { Err(PathIdError::NotAnId(answer.trim().to_owned()).into()) } else { Ok(chosen) }
     })
 }
 
@@ -33,11 +33,11 @@ fn ask<T>(
     answers: impl BufRead,
     mut screen: impl Write,
     question: &str,
-    read: impl Fn(&str) -> Result<T, PathIdError>,
+    read: impl Fn(&str) -> Result<T, ChoiceError>,
 ) -> Result<T, Failure> {
     let shown = |error: std::io::Error| Failure::new(Code::Failed, format!("cannot ask which path to take: {error}"));
     let mut answers = answers.take(ANSWER_BYTES_MAX * WRONG_ANSWERS_MAX as u64);
-    write!(screen, "{}", list.text(SystemTime::now())).map_err(shown)?;
+    write!(screen, "{}", list.text(SystemTime::now(), false)).map_err(shown)?;
     for _ in 0..WRONG_ANSWERS_MAX {
         write!(screen, "{question}").and_then(|()| screen.flush()).map_err(shown)?;
         let mut answer = String::new();
@@ -59,7 +59,7 @@ mod tests {
 
     fn list() -> PathList {
         let paths = ["1-1 1>2 1-2", "1-1 3>4 1-2"].map(|text| Arc::new(path(text)));
-        PathList::new(paths[0].source, paths[0].destination, paths.into())
+        PathList::new(paths[0].source, paths[0].destination, paths.into(), None)
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::patterns::FilePattern;
 use crate::units::{self, Rate, Size};
 
 pub use scion::{
-    LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetUpFlags, PathFlags, PathsFlags, PingFlags,
+    AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags, PathFlags,
+    PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
 };
 
 const AFTER_HELP: &str = "\
@@ -65,6 +66,11 @@ pub enum Command {
     Paths(Box<PathsFlags>),
     /// Ask a SCION host for an answer, over one path
     Ping(Box<PingFlags>),
+    /// Ask every router on a SCION path
+    #[command(visible_alias = "tr")]
+    Traceroute(Box<TracerouteFlags>),
+    /// Print the SCION address of this host
+    Address(AddressFlags),
     /// Run SCION networks on this machine
     Net(NetFlags),
     /// Fetch one file over one network in three ways, and draw a page of what happened
@@ -78,7 +84,8 @@ pub enum Command {
 /// Flags about how a torrent is made.
 #[derive(Debug, Args)]
 pub struct MakeFlags {
-    /// Generation of the format: 1 for old clients, 2 for Merkle trees, hybrid for both
+    /// Generation of the format: 1 for old clients (aria2 1.36, Transmission 3.00), which cannot read the others, 2 for Merkle
+    /// trees, hybrid for both
     #[arg(long, value_name = "VERSION", default_value = "hybrid", value_parser = clap::value_parser!(FormatVersion))]
     pub version: FormatVersion,
     /// Bytes in a piece, a power of two: 16KiB to 128MiB [default: for 1000 to 2000 pieces]
@@ -212,7 +219,7 @@ pub struct MultipathFlags {
 pub struct ScionFlags {
     #[command(flatten)]
     pub paths: PathFlags,
-    /// Only this path, by the first digits of its id; may be given several times
+    /// Only this path, by four or more first digits of its id or fingerprint; may be given several times
     #[arg(long, value_name = "ID")]
     pub path: Vec<PathIdPrefix>,
     /// Congestion control of connections over SCION

@@ -35,8 +35,10 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::Piece { index } => ("piece", json!({ "piece": index })),
         EventKind::PieceFailed { index } => ("piece_failed", json!({ "piece": index })),
         EventKind::Finished => ("finished", json!({})),
-        EventKind::PeerConnected { address, outgoing } => {
-            ("peer_connected", json!({ "peer": address.to_string(), "outgoing": outgoing }))
+        EventKind::PeerConnected { address, outgoing, peer_id } => {
+            // BEP 20: program and version are the first eight letters, mostly.
+            let client = String::from_utf8_lossy(&peer_id[..8]);
+            ("peer_connected", json!({ "peer": address.to_string(), "outgoing": outgoing, "client": client }))
         }
         EventKind::PeerDisconnected { address, reason } => {
             ("peer_disconnected", json!({ "peer": address.to_string(), "reason": reason }))
@@ -158,7 +160,7 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
             (true, format!("changed since they were verified, and checked again: {}", changed_files.join(", ")))
         }
         EventKind::PieceFailed { index } => (false, format!("piece {index} failed its hash and is fetched again")),
-        EventKind::PeerConnected { address, outgoing: true } => (false, format!("connected to {address}")),
+        EventKind::PeerConnected { address, outgoing: true, .. } => (false, format!("connected to {address}")),
         EventKind::PeerConnected { address, .. } => (false, format!("{address} connected")),
         EventKind::PeerDisconnected { address, reason } => (false, format!("{address} is gone: {reason}")),
         EventKind::PeerUnfit { address } => (true, format!("{address}, a peer in the link, is not dialled: {UNFIT}")),

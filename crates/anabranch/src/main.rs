@@ -6,10 +6,11 @@
 //! | `settings` | flags that are not given come from the environment, then from the configuration file |
 //! | `units`, `address`, `source`, `patterns` | what users write: rates and sizes, addresses, torrents and links, file patterns |
 //! | `destination` | SCION destinations and ends of links as users write them |
-//! | `path_lookup`, `path_list`, `ask` | the paths that flags let through; how they are shown and chosen |
+//! | `path_lookup`, `health`, `path_list`, `ask` | the paths that flags let through; which of them carry anything; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `scion` | our place in the SCION network |
+//! | `clients` | programs of peers that need a word about them |
 //! | `events`, `status`, `path_log` | events as JSON or as notes; the progress lines of a terminal; paths as CSV |
 //! | `output`, `exit` | standard output that may be closed; errors and their exit codes |
 //!
@@ -18,10 +19,12 @@
 mod address;
 mod ask;
 mod cli;
+mod clients;
 mod commands;
 mod destination;
 mod events;
 mod exit;
+mod health;
 mod output;
 mod path_list;
 mod path_log;
@@ -74,6 +77,8 @@ fn execute() -> Result<Code, Failure> {
         Command::Tracker(flags) => commands::tracker::run(&flags, chatter),
         Command::Paths(flags) => commands::paths::run(&flags),
         Command::Ping(flags) => commands::ping::run(&flags, chatter),
+        Command::Traceroute(flags) => commands::traceroute::run(&flags, chatter),
+        Command::Address(flags) => commands::address::run(&flags),
         Command::Net(flags) => commands::net::run(flags.command, chatter),
         Command::Demo(flags) => commands::demo::run(&flags, chatter),
         Command::Completions(flags) => commands::generate::completions(&flags),

@@ -1,13 +1,14 @@
-//! Paths as `paths` and `ping --interactive` show them.
+//! Paths as `paths` and `--interactive` show them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anabranch_paths::{Interface, IsdAs, PathIdError, PathIdPrefix, ScionPath};
+use anabranch_paths::{Geo, Interface, IsdAs, LinkKind, PathIdError, PathIdPrefix, Remarks, ScionPath};
 use serde_json::{Value, json};
 
+use crate::health::Health;
 use crate::{output, units};
 
 /// Paths that a path shares links with, listed by number for people; programs get all of them.
@@ -21,11 +22,34 @@ pub struct PathList {
     paths: Vec<Arc<ScionPath>>,
     /// For each path, the others that pass links of it, and how many.
     sharing: Vec<BTreeMap<usize, usize>>,
+    /// What a probe of each came to, where they were probed.
+    health: Option<Vec<Health>>,
 }
 
+/// Why an answer names no path of the list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// A number that the list does not have.
+    #[error("there is no path {number}: the list has 0 to {last}; an id is named by four digits or more")]
+    Number {
+        /// What was asked for.
+        number: usize,
+        /// The last one.
+        last: usize,
+    },
+    /// No id, or none of these paths.
+    #[error(transparent)]
+    Id(#[from] PathIdError),
+}
+
+/// Digits of the largest number that is never the beginning of an id.
+const NUMBER_DIGITS_MAX: usize = 3;
+/// Digits of a fingerprint that are shown: as many as scionproto's tools show.
+const FINGERPRINT_SHOWN: usize = 16;
+
 impl PathList {
-    /// Of `paths` as they are.
-    pub fn new(source: IsdAs, destination: IsdAs, paths: Vec<Arc<ScionPath>>) -> Self {
+    /// Of `paths` as they are, and what probes of them came to.
+    pub fn new(source: IsdAs, destination: IsdAs, paths: Vec<Arc<ScionPath>>, health: Option<Vec<Health>>) -> Self {
         let mut passing: HashMap<(Interface, Interface), BTreeSet<usize>> = HashMap::new();
         for (index, path) in paths.iter().enumerate() {
             for (a, b) in path.links() {
@@ -40,7 +64,16 @@ impl PathList {
                 }
             }
         }
-        Self { source, destination, paths, sharing }
+        Self { source, destination, paths, sharing, health }
+    }
+
+    /// How many are alive, where they were probed.
+    pub fn alive(&self) -> Option<usize> {
+        self.health.as_ref().map(|health| health.iter().filter(|health| health.is_alive()).count())
+    }
+
+    fn health(&self, index: usize) -> Option<&Health> {
+        self.health.as_ref()?.get(index)
     }
 
     /// The paths.
@@ -48,18 +81,21 @@ impl PathList {
         &self.paths
     }
 
-    /// The path that a user chose, by its number in the list or the beginning of its id.
-    pub fn choose(&self, answer: &str) -> Result<&Arc<ScionPath>, PathIdError> {
+    /// The path that a user chose, by its number in the list or the beginning of its id or fingerprint.
+    pub fn choose(&self, answer: &str) -> Result<&Arc<ScionPath>, ChoiceError> {
         let answer = answer.trim();
-        let numbered = answer.parse::<usize>().ok().and_then(|number| self.paths.get(number));
-        match numbered {
-            Some(path) => Ok(path),
-            None => answer.parse::<PathIdPrefix>()?.find(&self.paths),
+        let number = answer.parse::<usize>().ok();
+        match (number.and_then(|number| self.paths.get(number)), number) {
+            (Some(path), _) => Ok(path),
+            (None, Some(number)) if answer.len() <= NUMBER_DIGITS_MAX => {
+                Err(ChoiceError::Number { number, last: self.paths.len().saturating_sub(1) })
+            }
+            _ => Ok(answer.parse::<PathIdPrefix>()?.find(&self.paths)?),
         }
     }
 
     /// For people.
-    pub fn text(&self, now: SystemTime) -> String {
+    pub fn text(&self, now: SystemTime, extended: bool) -> String {
         let (source, destination) = (self.source, self.destination);
         let mut text = match self.paths.len() {
             1 => format!("1 path from {source} to {destination}\n"),
@@ -72,6 +108,11 @@ impl PathList {
             let _ = writeln!(text, "{index:width$}  {}  {path}", path.id());
             let _ = writeln!(text, "{indent}{}", describe(path, now));
             let _ = writeln!(text, "{indent}{}", self.sharing_text(index));
+            let health = self.health(index).map(ToString::to_string);
+            let more = if extended { extended_text(path) } else { Vec::new() };
+            for line in health.into_iter().chain(more) {
+                let _ = writeln!(text, "{indent}{}", output::one_line(&line));
+            }
         }
         text
     }
@@ -100,6 +141,11 @@ impl PathList {
             entry["shares_links_with"] = shared
                 .map(|(other, links)| json!({ "path": format!("{:#}", self.paths[*other].id()), "links": links }))
                 .collect();
+            if let Some(health) = self.health(index) {
+                entry["status"] = health.name().into();
+                entry["status_reason"] = health.reason().into();
+                entry["probe_rtt_ms"] = health.rtt_ms().into();
+            }
             entry
         });
         json!({
@@ -119,7 +165,9 @@ fn describe(path: &ScionPath, now: SystemTime) -> String {
     parts.push(format!("MTU {}", path.mtu));
     parts.push(format!("latency {}", path.latency()));
     if let Some(kbps) = path.bandwidth_kbps_min() {
-        parts.push(format!("bandwidth {}", units::bit_rate(kbps)));
+        // Where parts are unclaimed, it may be less.
+        let bound = if path.bandwidth_unclaimed() > 0 { "<" } else { "" };
+        parts.push(format!("bandwidth {bound}{}", units::bit_rate(kbps)));
     }
     parts.push(match path.expiry.duration_since(now) {
         // Inside one AS nothing expires.
@@ -133,6 +181,65 @@ fn describe(path: &ScionPath, now: SystemTime) -> String {
     parts.join(", ")
 }
 
+/// What `--extended` says beside that, a line each: as scionproto's `showpaths` does.
+fn extended_text(path: &ScionPath) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(fingerprint) = path.fingerprint() {
+        lines.push(format!("id {:#}, fingerprint {}", path.id(), &fingerprint[..FINGERPRINT_SHOWN]));
+    }
+    // Links and the ASes between them, in turn.
+    let parts = path.interfaces.len().saturating_sub(1);
+    let mut steps = |what: &str, claim: &dyn Fn(usize) -> Option<String>| {
+        let claims: Vec<Option<String>> = (0..parts).map(claim).collect();
+        if claims.iter().any(Option::is_some) {
+            let shown: Vec<String> =
+                claims.into_iter().map(|claim| claim.unwrap_or_else(|| "unknown".into())).collect();
+            lines.push(format!("{what} {}", shown.join(", ")));
+        }
+    };
+    steps("latency of each part:", &|part| {
+        path.latency.get(part).copied().flatten().map(|latency| format!("{:.1} ms", latency.as_secs_f64() * 1e3))
+    });
+    steps("bandwidth of each part:", &|part| path.bandwidth_kbps.get(part).copied().flatten().map(units::bit_rate));
+    if path.link_kinds.iter().any(|kind| *kind != LinkKind::Unset) {
+        let kinds: Vec<&str> = path.link_kinds.iter().map(|kind| link_kind_name(*kind)).collect();
+        lines.push(format!("links: {}", kinds.join(", ")));
+    }
+    let Remarks { geo, internal_hops, notes } = &path.remarks;
+    if geo.iter().any(|place| *place != Geo::default()) {
+        let places: Vec<String> = geo.iter().map(place_text).collect();
+        lines.push(format!("places: {}", places.join(" > ")));
+    }
+    let ases: Vec<IsdAs> = path.hops().map(|hop| hop.isd_as).collect();
+    let inside = internal_hops.iter().zip(ases.iter().skip(1)).filter(|(hops, _)| **hops > 0);
+    let inside: Vec<String> = inside.map(|(hops, isd_as)| format!("{isd_as}: {hops}")).collect();
+    if !inside.is_empty() {
+        lines.push(format!("internal hops: {}", inside.join(", ")));
+    }
+    for (note, isd_as) in notes.iter().zip(&ases).filter(|(note, _)| !note.is_empty()) {
+        lines.push(format!("note of {isd_as}: {note}"));
+    }
+    lines
+}
+
+fn place_text(place: &Geo) -> String {
+    match (&place.coordinates, place.address.as_str()) {
+        (None, "") => "unknown".to_owned(),
+        (Some(coordinates), "") => coordinates.clone(),
+        (None, address) => address.to_owned(),
+        (Some(coordinates), address) => format!("{coordinates} ({address})"),
+    }
+}
+
+fn link_kind_name(kind: LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Unset => "unset",
+        LinkKind::Direct => "direct",
+        LinkKind::MultiHop => "multihop",
+        LinkKind::OpenNet => "opennet",
+    }
+}
+
 /// A path, for programs. `latency_ms` is null where not all of it is claimed.
 pub fn path_json(path: &ScionPath) -> Value {
     let latency = path.latency();
@@ -142,12 +249,20 @@ pub fn path_json(path: &ScionPath) -> Value {
         .map(|hop| json!({ "isd_as": hop.isd_as.to_string(), "ingress": hop.ingress, "egress": hop.egress }));
     json!({
         "id": format!("{:#}", path.id()),
+        "fingerprint": path.fingerprint(),
         "path": path.to_string(),
         "hops": hops.collect::<Vec<_>>(),
         "mtu": path.mtu,
         "latency_ms": (latency.unclaimed == 0).then_some(claimed_ms),
         "latency_claimed_ms": claimed_ms,
+        "latency_parts_ms": path.latency.iter().map(|part| part.map(|part| part.as_secs_f64() * 1e3)).collect::<Vec<_>>(),
         "bandwidth_kbps": path.bandwidth_kbps_min(),
+        "bandwidth_parts_kbps": path.bandwidth_kbps,
+        "bandwidth_unclaimed": path.bandwidth_unclaimed(),
+        "link_kinds": path.link_kinds.iter().map(|kind| link_kind_name(*kind)).collect::<Vec<_>>(),
+        "geo": path.remarks.geo.iter().map(|place| json!({ "coordinates": place.coordinates, "address": place.address })).collect::<Vec<_>>(),
+        "internal_hops": path.remarks.internal_hops,
+        "notes": path.remarks.notes,
         "expiry": (!path.interfaces.is_empty()).then(|| output::unix_seconds(path.expiry)),
         "next_hop": path.next_hop.map(|next_hop| next_hop.to_string()),
     })
@@ -169,7 +284,7 @@ pub mod tests {
 
     fn list(texts: &[&str]) -> PathList {
         let paths: Vec<_> = texts.iter().map(|text| Arc::new(path(text))).collect();
-        PathList::new(paths[0].source, paths[0].destination, paths)
+        PathList::new(paths[0].source, paths[0].destination, paths, None)
     }
 
     const WAYS: [&str; 4] =
@@ -178,7 +293,7 @@ pub mod tests {
     #[test]
     fn people_see_what_each_path_is_and_shares() {
         let list = list(&WAYS);
-        let text = list.text(UNIX_EPOCH);
+        let text = list.text(UNIX_EPOCH, false);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "4 paths from 1-1 to 1-9");
         assert_eq!(lines[1], format!("0  {}  1-1 1>2 1-2 3>4 1-9", list.paths()[0].id()));
@@ -194,6 +309,9 @@ pub mod tests {
             late,
             "2 hops, MTU 1472, latency 12.5 ms, bandwidth 100.0 Mbit/s, expired 3s ago, next hop 127.0.0.1:31002"
         );
+        known = path(WAYS[0]);
+        known.bandwidth_kbps = vec![Some(100_000), None, Some(200_000)];
+        assert!(describe(&known, UNIX_EPOCH).contains("bandwidth <100.0 Mbit/s"), "parts are unclaimed");
         assert!(describe(&path("1-1"), UNIX_EPOCH).contains("1 hop, MTU 1472, latency 0.0 ms, never expires"));
     }
 
@@ -220,6 +338,37 @@ pub mod tests {
     }
 
     #[test]
+    fn what_ases_say_is_shown_on_request_and_so_is_health() {
+        let mut said = path("1-1 1>2 1-2 3>4 1-9");
+        said.latency = vec![Some(Duration::from_millis(10)), None, None];
+        said.link_kinds = vec![LinkKind::Direct, LinkKind::OpenNet];
+        said.remarks = Remarks {
+            geo: vec![Geo { coordinates: Some("47.4,8.5".into()), address: "Z\u{7}urich".into() }, Geo::default()],
+            internal_hops: vec![3],
+            notes: vec![String::new(), "maintained".into()],
+        };
+        let fingerprint = said.fingerprint().unwrap();
+        let health = vec![Health::Alive(Some(Duration::from_micros(1500)))];
+        let list = PathList::new(said.source, said.destination, vec![Arc::new(said)], Some(health));
+        let text = list.text(UNIX_EPOCH, true);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines[4], "alive, 1.5 ms");
+        assert!(lines[5].ends_with(&format!("fingerprint {}", &fingerprint[..16])), "{text}");
+        let rest = [
+            "latency of each part: 10.0 ms, unknown, unknown",
+            "links: direct, opennet",
+            "places: 47.4,8.5 (Z\u{fffd}urich) > unknown",
+            "internal hops: 1-2: 3",
+            "note of 1-2: maintained",
+        ];
+        assert_eq!(lines[6..], rest);
+        let json = list.json();
+        assert_eq!((&json["paths"][0]["status"], list.alive()), (&"alive".into(), Some(1)));
+        assert_eq!(json["paths"][0]["fingerprint"], fingerprint);
+        assert!(list.choose(&fingerprint[..8]).is_ok());
+    }
+
+    #[test]
     fn paths_are_chosen_by_number_or_id() {
         let list = list(&WAYS);
         assert_eq!(list.choose(" 2\n").unwrap(), &list.paths()[2]);
@@ -227,6 +376,7 @@ pub mod tests {
             assert_eq!(list.choose(&path.id().to_string()).unwrap(), path);
         }
         assert!(list.choose("4ffffff").is_err());
+        assert_eq!(list.choose("9"), Err(ChoiceError::Number { number: 9, last: 3 }));
         assert!(list.choose("").is_err());
     }
 }

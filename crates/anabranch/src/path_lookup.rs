@@ -1,19 +1,22 @@
-//! The paths to a destination that the flags let through: what `paths` and `ping` have in common.
+//! The paths to a destination that the flags let through: what `paths`, `ping` and `traceroute` have in common.
 
 use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use anabranch_paths::{IsdAs, PathFilter, PolicyFile};
+use anabranch_paths::{IsdAs, PathFilter, PolicyFile, ScionPath};
 use anabranch_scion::lookup::names::{NameError, Names};
 use anabranch_scion::lookup::{PathLookup, Source};
 
-use crate::cli::PathFlags;
+use crate::cli::{PathFlags, QueryFlags};
 use crate::destination::Destination;
 use crate::exit::{Code, Failure};
+use crate::health::{self, Health};
 use crate::path_list::PathList;
+use crate::{ask, units};
 
 /// Bytes of a policy file: more than it may have, so that its reader notices.
 const POLICY_BYTES_MAX: u64 = anabranch_paths::POLICY_FILE_BYTES_MAX as u64 + 1;
@@ -30,8 +33,15 @@ pub struct Found {
     pub list: PathList,
 }
 
-/// Asks for the paths to `destination`, in the order in which they are tried. Within a runtime.
-pub async fn find(flags: &PathFlags, destination: &Destination) -> Result<Found, Failure> {
+/// Asks for the paths to `destination`, in the order in which they are tried: `max` of them at most. With `probe`, each path's
+/// last router is asked too. Within a runtime.
+pub async fn find(
+    query: &QueryFlags,
+    destination: &Destination,
+    probe: bool,
+    max: Option<usize>,
+) -> Result<Found, Failure> {
+    let flags = &query.path;
     let (isd_as, host) = resolve(destination).await?;
     let filter = match &flags.policy {
         Some(path) => filter(flags, read_policy(path)?.filter(isd_as, host).clone()),
@@ -40,7 +50,8 @@ pub async fn find(flags: &PathFlags, destination: &Destination) -> Result<Found,
     let source = Source::find(flags.sciond.as_deref()).map_err(Failure::input)?;
     let unreachable = |error| Failure::new(Code::Network, error);
     let lookup = PathLookup::start(source).await.map_err(unreachable)?;
-    let mut paths = lookup.paths(isd_as).await.map_err(unreachable)?.to_vec();
+    let paths = if query.refresh { lookup.paths_afresh(isd_as).await } else { lookup.paths(isd_as).await };
+    let mut paths = paths.map_err(unreachable)?.to_vec();
     let total = paths.len();
     anabranch_paths::sort(&mut paths);
     filter.apply(&mut paths, SystemTime::now());
@@ -50,8 +61,42 @@ pub async fn find(flags: &PathFlags, destination: &Destination) -> Result<Found,
         );
         return Err(Failure::new(Code::Network, message));
     }
-    let list = PathList::new(lookup.local_as().isd_as, isd_as, paths);
-    Ok(Found { lookup, isd_as, ip: host.map(|host| host.ip()), list })
+    paths.truncate(max.unwrap_or(usize::MAX));
+    let ip = host.map(|host| host.ip());
+    let mut health = match probe || query.healthy_only {
+        true => Some(health::probe(&lookup, isd_as, ip, &paths, query.timeout).await?),
+        false => None,
+    };
+    if query.healthy_only
+        && let Some(found) = &mut health
+    {
+        let mut alive = found.iter().map(Health::is_alive);
+        let tried = paths.len();
+        paths.retain(|_| alive.next().unwrap_or(false));
+        if paths.is_empty() {
+            let why = found.first().map_or_else(String::new, |health| format!(" ({health})"));
+            let message = format!(
+                "none of {} to {isd_as} is alive{why}: `anabranch paths --probe {isd_as}` says what became of each",
+                units::count(tried, "path")
+            );
+            return Err(Failure::new(Code::Network, message));
+        }
+        found.retain(Health::is_alive);
+    }
+    let list = PathList::new(lookup.local_as().isd_as, isd_as, paths, health);
+    Ok(Found { lookup, isd_as, ip, list })
+}
+
+/// The path that the user means, by asking him if he wants that; else the first one.
+pub fn choose(interactive: bool, name: Option<&str>, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
+    if interactive {
+        return ask::one(list, std::io::stdin().lock(), std::io::stderr());
+    }
+    match name {
+        Some(name) => list.choose(name).cloned().map_err(|error| Failure::new(Code::Network, error)),
+        // A lookup that brings no path is an error.
+        None => list.paths().first().cloned().ok_or_else(|| Failure::new(Code::Network, "there is no path")),
+    }
 }
 
 /// The AS, and the host with its port, which is zero where none was given.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
+use anabranch_content::info::Version;
 use anabranch_paths::Endpoint;
 use anabranch_swarm::{
     Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session, SessionConfig,
@@ -23,7 +24,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::path_log::{PATH_LOG_EVERY, PathLog};
 use crate::status::StatusLines;
-use crate::{events, system, units};
+use crate::{clients, events, system, units};
 
 /// The port that BitTorrent peers expect first.
 const LISTEN_PORT: u16 = 6881;
@@ -217,6 +218,8 @@ pub struct Watch {
     lines: Option<StatusLines>,
     /// Trackers that failed: told once, until they answer.
     failing: BTreeSet<(TorrentId, String)>,
+    /// Programs that were told of as reading no hybrid torrents.
+    hinted: BTreeSet<(TorrentId, String)>,
     explain: bool,
     path_log: Option<PathLog>,
     /// When progress was last drawn or told.
@@ -234,6 +237,7 @@ impl Watch {
             json,
             lines,
             failing: BTreeSet::new(),
+            hinted: BTreeSet::new(),
             explain: flags.multipath.explain,
             path_log: flags.multipath.path_log.as_deref().map(PathLog::create).transpose()?,
             told: None,
@@ -305,6 +309,9 @@ impl Watch {
             _ => false,
         };
         self.tell(id, name, fields)?;
+        if let EventKind::PeerConnected { address, peer_id, .. } = &event.kind {
+            self.hint(session, id, &address.to_string(), peer_id)?;
+        }
         if self.explain {
             for line in events::explanation(&event.kind) {
                 self.note(line);
@@ -314,6 +321,23 @@ impl Watch {
         if let Some((_, text)) = events::note(&event.kind).filter(|(always, _)| said(*always)) {
             let label = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
             self.note(format_args!("{label}: {text}"));
+        }
+        Ok(())
+    }
+
+    /// Says once why a peer that cannot read hybrid torrents gets nothing of one.
+    fn hint(&mut self, session: &Session, id: TorrentId, peer: &str, peer_id: &[u8; 20]) -> Result<(), Failure> {
+        let is_hybrid = || session.info(id).is_some_and(|info| info.version == Version::Hybrid);
+        let Some(client) = clients::without_hybrid(peer_id).filter(|_| is_hybrid()) else { return Ok(()) };
+        if !self.hinted.insert((id, client.clone())) {
+            return Ok(());
+        }
+        let message =
+            format!("{peer} runs {client}, which reads no hybrid torrents: share with --version 1 for such clients");
+        self.tell(id, "hint", json!({ "message": message, "peer": peer }))?;
+        if !self.json {
+            let name = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
+            self.note(format_args!("{name}: {message}"));
         }
         Ok(())
     }

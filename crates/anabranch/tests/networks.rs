@@ -5,98 +5,15 @@ mod common;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
 
+use common::net::{Link, Net, example};
 use common::{Running, anabranch, finish, run, signal};
 use serde_json::Value;
 
 /// Pings at the same time.
 const PINGS_AT_ONCE: usize = 4;
-
-/// An example of a topology, with addresses that no other test uses.
-fn example(dir: &Path, name: &str) -> String {
-    static NETWORKS: AtomicU8 = AtomicU8::new(0);
-    let (first, second) = (64 + std::process::id() % 64, 16 * NETWORKS.fetch_add(1, Ordering::Relaxed));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies").join(name);
-    let text = fs::read_to_string(source).unwrap();
-    fs::write(dir.join(name), format!("network = \"127.{first}.{second}.0\"\n{text}")).unwrap();
-    name.to_owned()
-}
-
-struct Net {
-    dir: tempfile::TempDir,
-    running: Running,
-    shown: Value,
-}
-
-struct Link {
-    kind: String,
-    ends: [(String, String); 2],
-}
-
-impl Net {
-    fn up(name: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let file = example(dir.path(), name);
-        let mut command = anabranch(dir.path());
-        let mut running = Running::start(command.args(["net", "up", &file, "--control", "127.0.0.1:0", "--json"]));
-        let shown = running.event("network");
-        Self { dir, running, shown }
-    }
-
-    fn ases(&self) -> &[Value] {
-        self.shown["ases"].as_array().unwrap()
-    }
-
-    fn get(&self, isd_as: &str) -> &Value {
-        self.ases().iter().find(|each| each["isd_as"] == isd_as).unwrap()
-    }
-
-    fn daemon(&self, isd_as: &str) -> &str {
-        self.get(isd_as)["daemon"].as_str().unwrap()
-    }
-
-    /// The first host, as `ping` takes it.
-    fn host(&self, isd_as: &str) -> String {
-        format!("{isd_as},{}", self.get(isd_as)["hosts"][0]["address"].as_str().unwrap())
-    }
-
-    fn links(&self) -> Vec<Link> {
-        let end = |text: &Value| {
-            let (isd_as, id) = text.as_str().unwrap().split_once('#').unwrap();
-            (isd_as.to_owned(), id.to_owned())
-        };
-        let links = self.shown["links"].as_array().unwrap().iter();
-        links
-            .map(|link| Link {
-                kind: link["kind"].as_str().unwrap().to_owned(),
-                ends: [end(&link["a"]), end(&link["b"])],
-            })
-            .collect()
-    }
-
-    /// Runs a command as on a host of `isd_as`.
-    fn run_in(&self, isd_as: &str, arguments: &[&str]) -> (i32, String, String) {
-        finish(anabranch(self.dir.path()).env("SCION_DAEMON_ADDRESS", self.daemon(isd_as)).args(arguments))
-    }
-
-    fn link(&self, arguments: &[&str]) -> (i32, String, String) {
-        let control = self.shown["control"].as_str().unwrap();
-        run(self.dir.path(), &[&["net", "link"], arguments, &["--control", control]].concat())
-    }
-
-    /// The paths as `paths --json` lists them.
-    fn paths(&self, from: &str, to: &str) -> Vec<Value> {
-        let (code, json, stderr) = self.run_in(from, &["paths", to, "--json"]);
-        assert_eq!(code, 0, "{from} {to}: {stderr}");
-        let list: Value = serde_json::from_str(&json).unwrap();
-        assert_eq!((list["source"].as_str(), list["destination"].as_str()), (Some(from), Some(to)));
-        list["paths"].as_array().unwrap().clone()
-    }
-}
 
 /// Where a path is in its course: up to a core, between cores, beside, and down.
 #[derive(Clone, Copy, PartialEq)]

@@ -175,14 +175,17 @@ mod tests {
     fn a_prefix_names_one_path_or_says_why_not() {
         let paths: Vec<ScionPath> = (1..2000).map(|id| testing::path(&format!("1-1 {id}>1 1-2"))).collect();
         let find = |text: &str| text.parse::<PathIdPrefix>()?.find(&paths).map(ScionPath::id);
-        for path in &paths[..40] {
+        for path in &paths[..5] {
             assert_eq!(find(&path.id().to_string()), Ok(path.id()));
             assert_eq!(find(&format!("{:#}", path.id()).to_uppercase()), Ok(path.id()));
             assert_eq!(find(&path.fingerprint().unwrap()), Ok(path.id()));
         }
         // Some of so many share their first digits.
-        let first = paths.iter().map(|path| find(&path.id().to_string()[..PREFIX_DIGITS_MIN]));
-        assert!(first.into_iter().any(|found| matches!(found, Err(PathIdError::Ambiguous { count: 2.., .. }))));
+        let mut first: Vec<String> =
+            paths.iter().map(|path| path.id().to_string()[..PREFIX_DIGITS_MIN].to_owned()).collect();
+        first.sort();
+        let shared = first.windows(2).find(|two| two[0] == two[1]).unwrap();
+        assert!(matches!(find(&shared[0]), Err(PathIdError::Ambiguous { count: 2.., .. })));
         assert_eq!(find(&"0".repeat(2 * PATH_ID_LEN)), Err(PathIdError::Unknown("0".repeat(2 * PATH_ID_LEN))));
         for text in ["", "xyz", "9", "abc", "1-ff00:0:110", &"0".repeat(FINGERPRINT_DIGITS + 1)] {
             assert!(matches!(find(text), Err(PathIdError::NotAnId(_))), "{text}");

@@ -264,7 +264,7 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
         match state.core.connected_over(link, &theirs, Instant::now()) {
             Ok(id) => {
                 let handle = state.attach(id);
-                state.tell(EventKind::PeerConnected { address, outgoing });
+                state.tell(EventKind::PeerConnected { address, outgoing, peer_id: theirs.peer_id });
                 let route = match &stream {
                     Stream::Quic(stream) => stream.route(),
                     Stream::Tcp(_) => None,

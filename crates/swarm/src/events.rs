@@ -67,6 +67,8 @@ pub enum EventKind {
         address: Endpoint,
         /// Whether we dialled.
         outgoing: bool,
+        /// What it calls itself; by convention it begins with its program and version (BEP 20).
+        peer_id: [u8; 20],
     },
     /// A peer is gone.
     PeerDisconnected {

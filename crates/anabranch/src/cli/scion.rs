@@ -1,4 +1,4 @@
-//! Flags of the commands about SCION networks: `paths`, `ping` and `net`.
+//! Flags of the commands about SCION networks: `paths`, `ping`, `traceroute`, `address` and `net`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anabranch_asnet::link::LinkShape;
 use anabranch_asnet::topology::set_property;
-use anabranch_paths::{Acl, PathIdPrefix, Preference, Sequence};
+use anabranch_paths::{Acl, IsdAs, PathIdError, PathIdPrefix, Preference, Sequence};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use crate::destination::{Destination, LinkEnd};
@@ -32,14 +32,39 @@ pub struct PathFlags {
     pub policy: Option<PathBuf>,
 }
 
+/// Flags of commands that look paths up once.
+#[derive(Debug, Args)]
+pub struct QueryFlags {
+    #[command(flatten)]
+    pub path: PathFlags,
+    /// Look paths up afresh, not in the daemon's cache
+    #[arg(long, short)]
+    pub refresh: bool,
+    /// Only paths whose last router answers
+    #[arg(long)]
+    pub healthy_only: bool,
+    /// How long to wait for each answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::parse_time)]
+    pub timeout: Duration,
+}
+
 /// `paths`
 #[derive(Debug, Args)]
 pub struct PathsFlags {
     /// ISD-AS, host of one (1-ff00:0:110,10.0.0.1), or name
     #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
     pub destination: Destination,
+    /// Ask the last router of each path, and say which paths are alive
+    #[arg(long)]
+    pub probe: bool,
+    /// List so many paths at most, the first ones [default: all]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub maxpaths: Option<u32>,
+    /// Say more of each path: its fingerprint, what is claimed of each part, places and notes
+    #[arg(long, short)]
+    pub extended: bool,
     #[command(flatten)]
-    pub path: PathFlags,
+    pub query: QueryFlags,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -52,23 +77,61 @@ pub struct PingFlags {
     #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
     pub destination: Destination,
     /// List the paths, and ask which one to take
-    #[arg(long)]
+    #[arg(long, short)]
     pub interactive: bool,
-    /// Path to take, by the beginning of its id [default: the first that `paths` lists]
-    #[arg(long = "path", value_name = "ID", conflicts_with = "interactive")]
-    pub path_id: Option<PathIdPrefix>,
+    /// Path to take, by its number in the list of `paths` with the same flags, or by four or more first digits of its id or
+    /// fingerprint [default: the first that `paths` lists]
+    #[arg(long = "path", value_name = "N|ID", conflicts_with = "interactive", value_parser = path_name)]
+    pub path_name: Option<String>,
     /// How many times to ask [default: until interrupted]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
     /// Time between two requests, such as 200ms or 1s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::parse_time)]
     pub interval: Duration,
-    /// How long to wait for each answer
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::parse_time)]
-    pub timeout: Duration,
+    /// Bytes of data in each request, at least 8
+    #[arg(long, short = 's', value_name = "N", default_value_t = 56, value_parser = clap::value_parser!(u32).range(8..=65_535))]
+    pub payload_size: u32,
+    /// Bytes of each request with its SCION header, instead of --payload-size
+    #[arg(long, value_name = "N", conflicts_with = "payload_size", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub packet_size: Option<u32>,
+    /// Make each request as long as the path's MTU
+    #[arg(long, conflicts_with_all = ["payload_size", "packet_size"])]
+    pub max_mtu: bool,
     #[command(flatten)]
-    pub path: PathFlags,
+    pub query: QueryFlags,
     /// Print one JSON event a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `traceroute`
+#[derive(Debug, Args)]
+pub struct TracerouteFlags {
+    /// ISD-AS, host of one (1-ff00:0:110,10.0.0.1), or name
+    #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
+    pub destination: Destination,
+    /// List the paths, and ask which one to take
+    #[arg(long, short)]
+    pub interactive: bool,
+    /// Path to take, by its number in the list of `paths` with the same flags, or by four or more first digits of its id or
+    /// fingerprint [default: the first that `paths` lists]
+    #[arg(long = "path", value_name = "N|ID", conflicts_with = "interactive", value_parser = path_name)]
+    pub path_name: Option<String>,
+    #[command(flatten)]
+    pub query: QueryFlags,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `address`
+#[derive(Debug, Args)]
+pub struct AddressFlags {
+    /// Address of the SCION daemon [default: SCION_DAEMON_ADDRESS, SCION_DAEMON or 127.0.0.1:30255]
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname, value_parser = host_and_port)]
+    pub sciond: Option<String>,
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -86,6 +149,8 @@ pub struct NetFlags {
 pub enum NetCommand {
     /// Run the network of a topology file on this machine until interrupted
     Up(NetUpFlags),
+    /// Show a running network: its ASes, daemons, hosts and links
+    Status(NetStatusFlags),
     /// Take a link of a running network down or up, or change what it does to packets
     Link(NetLinkFlags),
     /// Measure every link of a topology against what it asks for
@@ -98,10 +163,30 @@ pub struct NetUpFlags {
     /// Topology file: our TOML, or scionproto's .topo
     #[arg(value_name = "TOPOLOGY", value_hint = ValueHint::FilePath)]
     pub topology: PathBuf,
-    /// Where `net link` reaches it
+    /// Where `net link` and `net status` reach it
     #[arg(long, value_name = "ADDR", default_value = CONTROL_ADDRESS)]
     pub control: SocketAddr,
+    /// Write the names of all hosts to this file, for SCION_HOSTS_FILES or as /etc/scion/hosts; it goes when the network does
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub hosts: Option<PathBuf>,
+    /// Run this AS only, and leave the others to other processes, with the same --secret; may be given several times
+    #[arg(long, value_name = "ISD-AS")]
+    pub only: Vec<IsdAs>,
+    /// File with what the keys of all ASes come from, the same for all processes; made if it is not there
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub secret: Option<PathBuf>,
     /// Print one JSON event a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `net status`
+#[derive(Debug, Args)]
+pub struct NetStatusFlags {
+    /// Where the network's `net up` listens
+    #[arg(long, value_name = "ADDR", default_value = CONTROL_ADDRESS)]
+    pub control: SocketAddr,
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -152,6 +237,16 @@ pub struct NetCheckFlags {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// A number in a list, or the beginning of an id: which of them decides the list.
+fn path_name(text: &str) -> Result<String, PathIdError> {
+    let text = text.trim();
+    let is_number = text.len() < 4 && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        text.parse::<PathIdPrefix>()?;
+    }
+    Ok(text.to_owned())
 }
 
 fn host_and_port(text: &str) -> Result<String, String> {

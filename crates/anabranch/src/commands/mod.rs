@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub mod address;
 pub mod create;
 pub mod demo;
 pub mod generate;
@@ -9,6 +10,7 @@ pub mod paths;
 pub mod ping;
 pub mod share;
 pub mod show;
+pub mod traceroute;
 pub mod tracker;
 pub mod verify;
 

@@ -9,12 +9,16 @@ use crate::{output, path_lookup, run};
 /// Runs the command.
 pub fn run(flags: &PathsFlags) -> Result<Code, Failure> {
     run::block_on(async {
-        let list = path_lookup::find(&flags.path, &flags.destination).await?.list;
+        let max = flags.maxpaths.map(|max| max as usize);
+        let list = path_lookup::find(&flags.query, &flags.destination, flags.probe, max).await?.list;
         if flags.json {
             output::line(list.json())?;
         } else {
-            output::raw(list.text(SystemTime::now()).as_bytes())?;
+            output::raw(list.text(SystemTime::now(), flags.extended).as_bytes())?;
         }
-        Ok(Code::Success)
+        match list.alive() {
+            Some(0) => Err(Failure::new(Code::Network, "no path is alive: the list says what became of each")),
+            _ => Ok(Code::Success),
+        }
     })
 }

@@ -2,41 +2,39 @@
 
 mod summary;
 
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use anabranch_paths::{PathId, ScionAddr, ScionPath};
 use anabranch_scion::lookup::PathLookup;
-use anabranch_scion::socket::{END_HOST_PORT, Echo, ProbeError, RouteId, ScmpKind, Socket};
+use anabranch_scion::socket::{ECHO_TOKEN_LEN, END_HOST_PORT, Echo, ProbeError, RouteId, ScmpKind, Socket};
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::traceroute;
 use crate::cli::PingFlags;
 use crate::exit::{Code, Failure};
+use crate::health::{self, not_received};
 use crate::output::{self, Chatter};
-use crate::path_list::{self, PathList};
+use crate::path_list;
 use crate::path_lookup::{self, Found};
-use crate::{ask, run, scion};
+use crate::run;
 use summary::{Summary, milliseconds};
 
-/// Bytes of data in a request: as many as ping(8) sends.
-const DATA_LEN: usize = 56;
 /// Requests that wait for their answers at a time: those of two seconds, at one in eight milliseconds. Then the next one waits too.
 const WAITING_MAX: usize = 256;
 
 /// Runs the command.
 pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
-        let found = path_lookup::find(&flags.path, &flags.destination).await?;
+        let found = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
         let Some(ip) = found.ip else {
             let isd_as = found.isd_as;
             return Err(Failure::usage(format!("`{isd_as}` is an AS: name a host of it, as in {isd_as},10.0.0.1")));
         };
-        let path = choose(flags, &found.list)?;
+        let path = path_lookup::choose(flags.interactive, flags.path_name.as_deref(), &found.list)?;
         let remote = ScionAddr::new(found.isd_as, SocketAddr::new(ip, END_HOST_PORT));
         let interrupted = run::interrupts()?;
         let ping = Ping::new(flags, &found, remote, &path, chatter)?;
@@ -44,30 +42,20 @@ pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
             ping.announce(&path)?;
         }
         let asking = async {
-            tokio::select! {
-                done = ping.ask(&interrupted) => done,
-                failed = ping.socket.drive() => Err(Failure::new(Code::Network, format!("cannot receive: {}", why(failed)))),
-                () = refresh(&found.lookup, &ping.socket, ping.route, remote, path.id()) => Ok(Outcome::default()),
+            let mut outcome = ping.ask(&interrupted).await?;
+            if outcome.is_silence() {
+                let timeout = flags.query.timeout;
+                outcome.reach = Some(traceroute::locate(&ping.socket, ping.route, &path, timeout).await);
             }
+            Ok(outcome)
         };
-        let outcome = asking.await?;
+        let outcome = tokio::select! {
+            done = asking => done?,
+            failed = ping.socket.drive() => return Err(not_received(failed)),
+            () = refresh(&found.lookup, &ping.socket, ping.route, remote, path.id()) => Outcome::default(),
+        };
         ping.conclude(&outcome)
     })
-}
-
-fn why(ended: io::Result<()>) -> String {
-    ended.err().map_or_else(|| "the socket was closed".to_owned(), |error| error.to_string())
-}
-
-fn choose(flags: &PingFlags, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
-    if flags.interactive {
-        return ask::one(list, io::stdin().lock(), io::stderr());
-    }
-    match &flags.path_id {
-        Some(prefix) => prefix.find(list.paths()).cloned().map_err(|error| Failure::new(Code::Network, error)),
-        // A lookup that brings no path is an error.
-        None => list.paths().first().cloned().ok_or_else(|| Failure::new(Code::Network, "there is no path")),
-    }
 }
 
 /// One `ping` at work.
@@ -77,6 +65,8 @@ struct Ping<'a> {
     route: RouteId,
     /// As users write it.
     host: String,
+    /// Bytes of data in each request.
+    data_len: usize,
     chatter: Chatter,
 }
 
@@ -86,6 +76,16 @@ struct Outcome {
     summary: Summary,
     /// Why the last request without an answer had none.
     trouble: Option<ProbeError>,
+    /// How far requests come, where nobody said anything.
+    reach: Option<String>,
+}
+
+impl Outcome {
+    /// Whether requests went out, and nobody said anything.
+    fn is_silence(&self) -> bool {
+        let silent = matches!(self.trouble, Some(ProbeError::Timeout(_)) | None);
+        silent && !self.summary.is_empty() && !self.summary.is_answered()
+    }
 }
 
 impl<'a> Ping<'a> {
@@ -96,13 +96,11 @@ impl<'a> Ping<'a> {
         path: &ScionPath,
         chatter: Chatter,
     ) -> Result<Self, Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
-        let here = found.lookup.local_as();
-        let local = ScionAddr::new(here.isd_as, SocketAddr::new(scion::local_ip(&found.lookup)?, 0));
-        let socket = Socket::bind(local, here.ports.clone()).map_err(|error| failed(&error))?;
-        let route = socket.register(remote, path).map_err(|error| failed(&error))?;
+        let socket = health::socket(&found.lookup)?;
+        let route = socket.register(remote, path).map_err(|error| Failure::new(Code::Network, error))?;
         let host = format!("{},{}", remote.isd_as, remote.host.ip());
-        Ok(Self { flags, socket, route, host, chatter })
+        let data_len = data_len(flags, &socket, route)?;
+        Ok(Self { flags, socket, route, host, data_len, chatter })
     }
 
     /// Whether anybody wants to know more than the exit code says.
@@ -113,7 +111,10 @@ impl<'a> Ping<'a> {
     fn announce(&self, path: &ScionPath) -> Result<(), Failure> {
         let host = &self.host;
         if self.flags.json {
-            return output::json_event("started", json!({ "host": host, "path": path_list::path_json(path) }));
+            return output::json_event(
+                "started",
+                json!({ "host": host, "payload_size": self.data_len, "path": path_list::path_json(path) }),
+            );
         }
         output::line(format_args!("asking {host} by path {}: {path}", path.id()))
     }
@@ -133,8 +134,9 @@ impl<'a> Ping<'a> {
             tokio::select! {
                 _ = ticks.tick(), if !all_asked && waiting.len() < WAITING_MAX => {
                     asked += 1;
-                    let (socket, route, timeout, number) = (self.socket.clone(), self.route, self.flags.timeout, asked);
-                    waiting.spawn(async move { (number, socket.ping(route, DATA_LEN, timeout).await) });
+                    let (socket, route, timeout, number) = (self.socket.clone(), self.route, self.flags.query.timeout, asked);
+                    let data_len = self.data_len;
+                    waiting.spawn(async move { (number, socket.ping(route, data_len, timeout).await) });
                 }
                 Some(done) = waiting.join_next() => {
                     // A request that panicked is a fault of this program and has been reported by the runtime.
@@ -172,7 +174,7 @@ impl<'a> Ping<'a> {
     }
 
     fn conclude(&self, outcome: &Outcome) -> Result<Code, Failure> {
-        let Outcome { summary, trouble } = outcome;
+        let Outcome { summary, trouble, reach } = outcome;
         if self.flags.json {
             output::json_event("summary", summary.json())?;
         } else if self.is_heard() {
@@ -185,19 +187,46 @@ impl<'a> Ping<'a> {
             _ if summary.is_answered() => Ok(Code::Success),
             _ if summary.is_empty() => Ok(Code::Interrupted),
             // A host that nobody answers for and a link that is down are mended in different places.
-            Some(ProbeError::Timeout(_)) | None => Err(Failure::new(
-                Code::Network,
-                format!(
-                    "{} does not answer: does it run, and answer echo requests? Or try another path (--interactive)",
-                    self.host
-                ),
-            )),
+            Some(ProbeError::Timeout(_)) | None => {
+                let reach = reach.as_ref().map_or_else(String::new, |reach| format!("; {reach}"));
+                let remedy = "does the host run, and answer echo requests? Or try another path (--interactive)";
+                let message = match reach.ends_with('?') {
+                    true => format!("{} does not answer{reach}", self.host),
+                    false => format!("{} does not answer{reach}: {remedy}", self.host),
+                };
+                Err(Failure::new(Code::Network, message))
+            }
             Some(trouble) => Err(Failure::new(
                 Code::Network,
                 format!("no answer from {}: {trouble}; try another path (--interactive)", self.host),
             )),
         }
     }
+}
+
+/// Bytes of data in each request, as the flags say and the path takes.
+fn data_len(flags: &PingFlags, socket: &Socket, route: RouteId) -> Result<usize, Failure> {
+    let info = socket.info(route).ok_or_else(|| Failure::new(Code::Network, ProbeError::Gone))?;
+    // An echo's header is as long as that of UDP, which counts among the headers.
+    let (header_len, most) = (info.header_len, info.payload_len_max);
+    let wanted = match flags.packet_size {
+        _ if flags.max_mtu => most,
+        None => flags.payload_size as usize,
+        Some(len) => (len as usize).checked_sub(header_len).filter(|len| *len >= ECHO_TOKEN_LEN).ok_or_else(|| {
+            let least = header_len + ECHO_TOKEN_LEN;
+            Failure::usage(format!(
+                "`--packet-size {len}` is less than the headers on this path: give at least {least}"
+            ))
+        })?,
+    };
+    if wanted > most {
+        let message = format!(
+            "{wanted} bytes of data do not fit into one packet on this path, which takes {most}, or {} with headers: give fewer, or --max-mtu",
+            header_len + most
+        );
+        return Err(Failure::usage(message));
+    }
+    Ok(wanted)
 }
 
 /// Lets the route go on over fresh bytes whenever its path is renewed. Never ends.

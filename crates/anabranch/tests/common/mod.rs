@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod net;
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -16,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn anabranch(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     command.current_dir(dir).env("XDG_CONFIG_HOME", dir.join("no-config"));
-    for name in ["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR"] {
+    for name in ["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR", "SCION_HOSTS_FILES"] {
         command.env_remove(name);
     }
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ANABRANCH_")) {

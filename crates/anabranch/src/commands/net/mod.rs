@@ -2,6 +2,7 @@
 
 mod check;
 mod link;
+mod status;
 mod up;
 
 use std::path::Path;
@@ -22,6 +23,7 @@ const OTHER_NETWORK: &str =
 pub fn run(command: NetCommand, chatter: Chatter) -> Result<Code, Failure> {
     match command {
         NetCommand::Up(flags) => up::run(&flags, chatter),
+        NetCommand::Status(flags) => status::run(&flags),
         NetCommand::Link(flags) => link::run(&flags, chatter),
         NetCommand::Check(flags) => check::run(&flags, chatter),
     }
@@ -45,6 +47,7 @@ fn not_started(error: &NetworkError) -> Failure {
         NetworkError::Bind { .. } | NetworkError::Router(RouterError::Bind { .. }) => {
             Failure::new(Code::Network, error)
         }
+        NetworkError::UnknownAs(_) => Failure::usage(error),
         _ => Failure::new(Code::Failed, error),
     }
 }

@@ -1,7 +1,9 @@
 //! `net up`: runs a network until interrupted.
 
 use std::fmt::Write;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anabranch_asnet::link::LinkShape;
@@ -10,8 +12,11 @@ use anabranch_asnet::topology::{As, Link, LinkType, Topology, show_properties};
 use anabranch_paths::ScionAddr;
 use anabranch_scion::socket::{END_HOST_PORT, Socket};
 
+use anabranch_transport::Identity;
+
 use super::{load, not_started};
 use crate::cli::NetUpFlags;
+use crate::commands::create::save;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::{run, system};
@@ -23,9 +28,16 @@ pub fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let began = Instant::now();
-        let options = Options { api: Some(flags.control), ..Options::default() };
+        if !flags.only.is_empty() && flags.secret.is_none() {
+            return Err(Failure::usage(
+                "`--only` needs --secret FILE: routers of processes with other keys drop each other's packets",
+            ));
+        }
+        let secret = flags.secret.as_deref().map(read_secret).transpose()?;
+        let options = Options { api: Some(flags.control), only: flags.only.clone(), secret, ..Options::default() };
         let network = Network::start(topology, options).map_err(|error| not_started(&error))?;
         let took = began.elapsed();
+        let _hosts = flags.hosts.as_deref().map(|path| HostsFile::write(path, network.topology())).transpose()?;
         answer_pings(&network, chatter);
         let api = network.api().unwrap_or(flags.control);
         if !api.ip().is_loopback() {
@@ -47,6 +59,57 @@ pub fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure> {
         }
         Ok(Code::Success)
     })
+}
+
+/// What all keys come from: follows from a key file, which is made if it is not there.
+fn read_secret(path: &Path) -> Result<[u8; 32], Failure> {
+    let identity = Identity::open(path).map_err(|error| Failure::new(Code::Storage, error))?;
+    Ok(identity.secret("network"))
+}
+
+/// What our hosts files begin with: such a file may be replaced.
+const HOSTS_HEAD: &str = "# Hosts of a network that `anabranch net up` runs; the file goes when the network does.";
+
+/// A hosts file, as long as the network runs.
+struct HostsFile {
+    path: PathBuf,
+    text: String,
+}
+
+impl HostsFile {
+    fn write(path: &Path, topology: &Topology) -> Result<Self, Failure> {
+        if fs::read(path).is_ok_and(|found| !found.is_empty() && !found.starts_with(HOSTS_HEAD.as_bytes())) {
+            let message =
+                format!("{} is a file of somebody else's: give another to --hosts, or move it away", path.display());
+            return Err(Failure::usage(message));
+        }
+        let text = hosts_text(topology);
+        save(path, text.as_bytes())?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+}
+
+impl Drop for HostsFile {
+    fn drop(&mut self) {
+        // Another network may have written its own since.
+        if fs::read(&self.path).is_ok_and(|found| found == self.text.as_bytes()) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Every host by `NAME.ISD-AS`, with `_` for the colons that no name can have, and by its bare name where it is the only one of that name.
+fn hosts_text(topology: &Topology) -> String {
+    let hosts = || topology.ases().iter().flat_map(|each| each.hosts.iter().map(move |host| (each.isd_as, host)));
+    let mut text = format!("{HOSTS_HEAD}\n");
+    for (isd_as, host) in hosts() {
+        let place = isd_as.to_string().replace(':', "_");
+        let is_only = hosts().filter(|(_, other)| other.name == host.name).count() == 1;
+        let bare = if is_only { format!(" {}", host.name) } else { String::new() };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{isd_as},[{}] {}.{place}{bare}", host.address, host.name);
+    }
+    text
 }
 
 /// Lets every host answer echo requests, whatever else runs there: routers hand them to one port of a host.
@@ -103,7 +166,7 @@ fn properties(shape: &LinkShape) -> String {
 }
 
 /// Columns as wide as what is in them.
-fn table<const N: usize>(heads: [String; N], rows: impl Iterator<Item = [String; N]>) -> String {
+pub(super) fn table<const N: usize>(heads: [String; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: Vec<[String; N]> = std::iter::once(heads).chain(rows).collect();
     let mut widths = [0; N];
     for row in &rows {
