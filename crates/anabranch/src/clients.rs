@@ -10,10 +10,10 @@ pub fn without_hybrid(peer_id: &[u8; 20]) -> Option<String> {
         return (minor <= ARIA2_MINOR_LAST).then(|| format!("aria2 1.{minor}"));
     }
     // BEP 20: `-TR3000-` is 3.00.
-    let version = id.strip_prefix("-TR")?.get(..4)?;
-    let (major, rest) = version.split_at_checked(1)?;
-    let major: u32 = major.parse().ok()?;
-    (major < TRANSMISSION_MAJOR_FIRST).then(|| format!("Transmission {major}.{}", &rest[..2]))
+    let version = id.strip_prefix("-TR")?.get(..3)?;
+    let version: u32 = version.parse().ok()?;
+    let (major, minor) = (version / 100, version % 100);
+    (major < TRANSMISSION_MAJOR_FIRST).then(|| format!("Transmission {major}.{minor:02}"))
 }
 
 /// The last aria2 1.x that was seen to refuse them.

@@ -84,7 +84,8 @@ impl PathList {
     /// The path that a user chose, by its number in the list or the beginning of its id or fingerprint.
     pub fn choose(&self, answer: &str) -> Result<&Arc<ScionPath>, ChoiceError> {
         let answer = answer.trim();
-        let number = answer.parse::<usize>().ok();
+        // An id may begin with zeros, and a number does not.
+        let number = answer.parse::<usize>().ok().filter(|number| number.to_string() == answer);
         match (number.and_then(|number| self.paths.get(number)), number) {
             (Some(path), _) => Ok(path),
             (None, Some(number)) if answer.len() <= NUMBER_DIGITS_MAX => {

@@ -4,6 +4,8 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::process::Command;
 
 use common::{Running, anabranch, finish, noise, run, share, signal};
@@ -121,4 +123,28 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
     assert!(code == 2 && stderr.contains("ANABRANCH_LIMITUP") && stderr.contains("ANABRANCH_LIMIT_UP"), "{stderr}");
     let (code, fish, _) = run(dir.path(), &["completions", "fish"]);
     assert!(code == 0 && fish.contains("disjoint-paper"), "selectors are completed");
+}
+
+#[test]
+fn a_peer_that_reads_no_hybrid_torrents_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(100_000, 1)).unwrap();
+    for (version, is_told) in [("hybrid", true), ("1", false)] {
+        let (mut sharer, address, magnet) = share(dir.path(), &["one.bin", "--version", version]);
+        let hash = magnet.split("urn:btih:").nth(1).unwrap();
+        let hash: Vec<u8> = (0..20).map(|at| u8::from_str_radix(&hash[2 * at..2 * at + 2], 16).unwrap()).collect();
+        // BEP 3, handshake.
+        let hello = [&b"\x13BitTorrent protocol"[..], &[0; 8], &hash, b"-TR3000-abcdefghijkl"].concat();
+        let mut peer = TcpStream::connect(&address).unwrap();
+        peer.write_all(&hello).unwrap();
+        if is_told {
+            let hint = sharer.event("hint")["message"].as_str().unwrap().to_owned();
+            assert!(hint.contains("Transmission 3.00") && hint.contains("--version 1"), "{hint}");
+        } else {
+            assert_eq!(sharer.event("peer_connected")["client"], "-TR3000-");
+            drop(peer);
+            let (_, rest) = sharer.interrupt();
+            assert!(!rest.contains("\"hint\""), "{rest}");
+        }
+    }
 }

@@ -63,9 +63,10 @@ pub fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Failure> {
                 output::line(format_args!("{place} {}", asked.text()))?;
             }
         }
-        match asked.iter().rposition(Asked::is_silent) {
-            None => Ok(Code::Success),
-            Some(_) => Err(Failure::new(Code::Network, where_it_ends(&path, &asked))),
+        let answered: Vec<bool> = asked.iter().map(Asked::is_answered).collect();
+        match answered.contains(&false) {
+            false => Ok(Code::Success),
+            true => Err(Failure::new(Code::Network, where_it_ends(&path, &answered))),
         }
     })
 }
@@ -89,31 +90,27 @@ pub async fn locate(
     timeout: Duration,
 ) -> String {
     let hops = socket.traceroute(route, timeout).await.unwrap_or_default();
-    where_it_ends(path, &by_interface(path, vec![hops]))
+    let answered: Vec<bool> = hops.iter().map(|hop| hop.answer.is_ok()).collect();
+    where_it_ends(path, &answered)
 }
 
-fn where_it_ends(path: &ScionPath, asked: &[Asked]) -> String {
-    let said = |asked: &Asked| asked.answers.iter().flatten().next().is_some();
-    let silent = asked.iter().position(|asked| !said(asked));
+/// How far requests come, of which interfaces' routers `answered`, in a sentence.
+fn where_it_ends(path: &ScionPath, answered: &[bool]) -> String {
     let ours = path.next_hop.map_or_else(String::new, |router| format!(" at {router}"));
-    match silent.map(|place| (place, &asked[place])) {
-        None => "every router on the way answers".to_owned(),
-        Some((0, _)) if !asked.iter().any(said) => {
-            format!("the router of our own AS{ours} does not answer either: is it running?")
+    let silent = answered.iter().position(|answered| !answered);
+    match (silent, answered.iter().rposition(|answered| *answered)) {
+        (None, _) => "every router on the way answers".to_owned(),
+        (_, None) => format!("the router of our own AS{ours} does not answer either: is it running?"),
+        (Some(silent), Some(last)) if last > silent => {
+            format!("the router at {} does not answer, but others behind it do", path.interfaces[silent])
         }
-        Some((_, first)) if asked.iter().rev().take_while(|asked| !said(asked)).count() == 0 => {
-            format!("the last router answers, but the one at {} does not", first.interface)
-        }
-        Some((_, first)) => {
-            let last = asked.iter().rfind(|asked| said(asked)).map_or(first.interface, |asked| asked.interface);
-            format!("routers answer as far as {last}, and nothing does behind it")
-        }
+        (_, Some(last)) => format!("routers answer as far as {}, and nothing does behind it", path.interfaces[last]),
     }
 }
 
 impl Asked {
-    fn is_silent(&self) -> bool {
-        self.answers.iter().all(Result::is_err)
+    fn is_answered(&self) -> bool {
+        self.answers.iter().any(Result::is_ok)
     }
 
     /// Its router's address, where that answered.
@@ -155,4 +152,22 @@ impl Asked {
 
 fn milliseconds(answer: &TraceAnswer) -> f64 {
     answer.rtt.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path_list::tests::path;
+
+    #[test]
+    fn where_requests_end_is_told() {
+        let path = path("1-1 1>2 1-2 3>4 1-9");
+        let ends = |answered: [bool; 4]| where_it_ends(&path, &answered);
+        assert_eq!(ends([true; 4]), "every router on the way answers");
+        let ours = "the router of our own AS at 127.0.0.1:31002 does not answer either: is it running?";
+        assert_eq!(ends([false; 4]), ours);
+        assert_eq!(ends([true, true, false, false]), "routers answer as far as 1-2#2, and nothing does behind it");
+        let one = "the router at 1-2#2 does not answer, but others behind it do";
+        assert_eq!(ends([true, false, true, true]), one);
+    }
 }
