@@ -32,7 +32,7 @@ rqbit: ## Build rqbit into .deps/ (minutes)
 
 interop: deps rqbit build ## Run the whole matrix: rqbit, JPAN and pocketscion included
 	$(INSTALL) jpan
-	$(CARGO) test -p anabranch-testbed --test peers --test interop --test scion -- --include-ignored
+	$(CARGO) test -p anabranch-testbed --test peers --test interop --test scion --test e2e -- --include-ignored
 	$(INSTALL) pocketscion
 	$(CARGO) test --locked --manifest-path interop/pocketscion/Cargo.toml --target-dir $(TARGET)/pocketscion
 

@@ -44,6 +44,7 @@ pub mod handshake;
 pub mod peerbook;
 pub mod picker;
 pub mod pipeline;
+mod pulse;
 pub mod rate;
 pub mod reach;
 mod text;

@@ -6,6 +6,8 @@
 //! is measured, it doubles about every round trip until the link, and not the target, sets the rate. The margin keeps
 //! the sender busy while either program waits for a processor.
 //!
+//! Where a peer answers in pulses, the round trip is at least its silence between two of them ([`crate::pulse`]).
+//!
 //! Samples taken while the connection was not kept full (rate limit, nothing to pick, choke) only ever raise the
 //! estimate, so a pause costs nothing. Every `PROBE_EVERY` the queue is let run down, for one round trip, to half of
 //! what fills the link: what a block takes then is the round trip, grown or shrunk.
@@ -14,6 +16,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::BLOCK_LEN;
+
+use crate::pulse::Pulse;
 
 /// Round trips of requests beyond the margin: the pipeline must be able to double.
 const GAIN: u32 = 2;
@@ -51,7 +55,7 @@ const EPOCH_MAX: Duration = Duration::from_secs(4);
 const RATE_KEPT: Duration = Duration::from_secs(1);
 
 /// Beyond the path's round trip, a peer may take this long to serve: a disk, a scheduler's tick. A longer answer time is
-/// a queue in front of a peer that is short of upload. To queue deeper there would bring nothing, but would claim blocks
+/// a queue in front of a peer that is short of upload, unless the peer is silent meanwhile. To queue deeper there would bring nothing, but would claim blocks
 /// that somebody else could fetch, and in a swarm of equals make the seed send them twice.
 const SERVICE_MAX: Duration = Duration::from_millis(150);
 
@@ -97,6 +101,7 @@ pub struct Pipeline {
     plateau: u8,
     epoch: Option<Epoch>,
     probe: Probe,
+    pulse: Pulse,
     progress_at: Option<Instant>,
     stalled: bool,
 }
@@ -142,6 +147,7 @@ impl Pipeline {
             plateau: 0,
             epoch: None,
             probe: Probe::Off { next: None },
+            pulse: Pulse::default(),
             progress_at: None,
             stalled: false,
         }
@@ -186,15 +192,25 @@ impl Pipeline {
 
     /// The time from a request to its block where nothing waits, as far as it is known.
     pub fn round_trip(&self) -> Duration {
-        match (self.rtt_min, self.path_rtt) {
+        let rtt = match (self.rtt_min, self.path_rtt) {
             (Some(rtt), Some(path)) => rtt.min(path + SERVICE_MAX),
             (rtt, path) => rtt.or(path).unwrap_or_default(),
+        };
+        // What was asked for just before a pulse is here at once: the least time says little of such a peer.
+        rtt.max(self.pulse.silence().unwrap_or_default())
+    }
+
+    /// Payload arrived, of a block that is not whole yet or just became so.
+    pub fn on_payload(&mut self, bytes: u64, now: Instant) {
+        if let Some(rate_bytes) = self.pulse.on_payload(bytes, now) {
+            self.slow_to(rate_bytes);
         }
     }
 
     /// A request for `bytes` went out.
     pub fn on_request(&mut self, bytes: u32, now: Instant) {
         if self.requests.is_empty() {
+            self.pulse.asked(now);
             // After a pause the clock of the rate starts with the first request. Shorter ones are the program's
             // own wake-ups: on a fast link every wake-up finds all requests answered.
             if self.progress_at.is_none_or(|at| now.saturating_duration_since(at) >= EPOCH_MIN) {
@@ -320,7 +336,8 @@ impl Pipeline {
         let target = self.target_bytes();
         match &mut self.probe {
             Probe::Off { next } => {
-                if now >= *next.get_or_insert(now + PROBE_EVERY) {
+                // A peer in pulses shows how long it takes with each.
+                if now >= *next.get_or_insert(now + PROBE_EVERY) && self.pulse.silence().is_none() {
                     self.probe = Probe::On { drained_at: None };
                 }
             }
@@ -346,7 +363,8 @@ impl Pipeline {
         epoch.bytes += bytes;
         epoch.blocks += 1;
         let elapsed = now.saturating_duration_since(epoch.start);
-        let length = self.rtt_min.unwrap_or(EPOCH_MIN).max(EPOCH_MIN);
+        // A burst is no rate, either: its silence belongs to it.
+        let length = self.rtt_min.max(self.pulse.silence()).unwrap_or(EPOCH_MIN).max(EPOCH_MIN);
         if elapsed < length || (epoch.blocks < EPOCH_BLOCKS && elapsed < EPOCH_MAX) {
             return;
         }
@@ -381,17 +399,21 @@ mod tests {
     #[test]
     fn a_queue_at_the_peer_is_no_length_of_the_path() {
         let (mut pipeline, mut now) = (Pipeline::new(u64::MAX), Instant::now());
-        // 100 kB/s, and a second of waiting before every answer.
+        // 200 kB/s without a pause, and every block behind a second's worth of others.
+        let (blocks, packets) = (12, 8);
+        (0..blocks).for_each(|_| pipeline.on_request(BLOCK_LEN, now));
+        now += MS * 1000;
         for _ in 0..200 {
-            pipeline.on_request(BLOCK_LEN, now);
-            pipeline.on_request(BLOCK_LEN, now);
-            now += Duration::from_secs(1);
+            for _ in 0..packets {
+                now += MS * 10;
+                pipeline.on_payload(BLOCK / packets, now);
+            }
             pipeline.on_block(BLOCK_LEN, now);
-            pipeline.on_block(BLOCK_LEN, now);
+            pipeline.on_request(BLOCK_LEN, now);
         }
         let deep = pipeline.target_bytes();
         pipeline.set_path_rtt(Duration::from_millis(1));
-        assert!(pipeline.target_bytes() < deep, "{} of {deep}", pipeline.target_bytes());
+        assert!(pipeline.target_bytes() < deep / 2, "{} of {deep}", pipeline.target_bytes());
         pipeline.set_path_rtt(Duration::from_secs(2));
         assert_eq!(pipeline.target_bytes(), deep);
     }
@@ -454,6 +476,7 @@ mod tests {
                 self.now = next + tick;
                 while self.arrivals.front().is_some_and(|at| *at <= self.now) {
                     self.arrivals.pop_front();
+                    self.pipeline.on_payload(BLOCK, self.now);
                     self.pipeline.on_block(BLOCK_LEN, self.now);
                     self.delivered += BLOCK;
                 }
@@ -591,6 +614,62 @@ mod tests {
         pipeline.on_request(BLOCK_LEN, now + MS * 300);
         pipeline.on_block(BLOCK_LEN, now + MS * 301);
         assert_eq!(pipeline.rtt_min(), Some(MS));
+    }
+
+    /// A peer over a short path that looks at its requests every `period`, give or take a part of it, and answers all it was
+    /// asked then, at most `quota` bytes, at 100 MB/s. Answers the bytes of each pulse, and the most that was under way in
+    /// the last third.
+    fn pulses(seed: u64, period: Duration, quota: u64, count: usize) -> (Vec<u64>, u64) {
+        let (mut pipeline, mut now) = (Pipeline::new(64 << 20), Instant::now());
+        let mut rng = fastrand::Rng::with_seed(seed);
+        pipeline.set_reqq(2048);
+        pipeline.set_path_rtt(MS / 10);
+        let mut pulse_at = now + period.mul_f64(rng.f64());
+        let (mut sent, mut outstanding_max) = (Vec::new(), 0);
+        for number in 0..count {
+            (0..pipeline.room_blocks()).for_each(|_| pipeline.on_request(BLOCK_LEN, now));
+            outstanding_max = if number < count * 2 / 3 { 0 } else { outstanding_max };
+            outstanding_max = outstanding_max.max(pipeline.outstanding_bytes());
+            // What is asked from here on is too late for this pulse.
+            let asked = pipeline.outstanding_bytes().min(quota) / BLOCK;
+            now = pulse_at.max(now);
+            for _ in 0..asked {
+                now += Duration::from_secs_f64(BLOCK as f64 / 100e6);
+                pipeline.on_payload(BLOCK, now);
+                pipeline.on_block(BLOCK_LEN, now);
+                (0..pipeline.room_blocks()).for_each(|_| pipeline.on_request(BLOCK_LEN, now));
+            }
+            sent.push(asked * BLOCK);
+            pulse_at += period.mul_f64(0.9 + 0.2 * rng.f64());
+        }
+        (sent, outstanding_max)
+    }
+
+    #[test]
+    fn a_peer_that_answers_in_pulses_reaches_its_full_rate() {
+        let seed = fastrand::u64(..);
+        for period_ms in [10, 25, 50, 100, 150, 300, 500, 1000, 3000] {
+            for quota in [256 << 10, 4 << 20, 24 << 20] {
+                let case = format!("seed {seed}, {period_ms} ms, {quota} bytes a pulse");
+                // A pulse that is hardly over when the next one is due is a stream: 50 of these 100 MB/s.
+                let quota = quota.min(period_ms * 50_000);
+                let (sent, outstanding_max) = pulses(seed, MS * period_ms as u32, quota, 60);
+                let late: u64 = sent[20..].iter().sum();
+                let full = quota / BLOCK * BLOCK * 40;
+                assert!(late >= full * 9 / 10, "{case}: {late} of {full}: {sent:?}");
+                // Two pulses' worth, and four for a while after one that brought a quarter more than those before.
+                assert!(outstanding_max <= quota * 6 + START_BYTES + MARGIN_BYTES_MAX, "{case}: {outstanding_max}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_peer_in_pulses_is_asked_for_two_of_them() {
+        let seed = fastrand::u64(..);
+        // 50 kB every half second: as a limit of 100 kB/s looks there.
+        let (sent, outstanding_max) = pulses(seed, MS * 500, 48 << 10, 100);
+        assert!(sent[10..].iter().all(|sent| *sent == 48 << 10), "seed {seed}: {sent:?}");
+        assert!(outstanding_max <= 6 * (48 << 10), "seed {seed}: {outstanding_max}");
     }
 
     #[test]

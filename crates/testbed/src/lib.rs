@@ -10,6 +10,7 @@
 //! - [`hostile`]: peers that lie, stay mute, flood or send absurd lengths.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
 //! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
+//! - [`pulses`]: a peer that answers all it was asked every so often, and is silent in between.
 //! - [`raw`]: what bare TCP reaches, and the naive floor: receive, hash, write in one thread.
 //!
 //! Nothing here is part of the product, and the product knows nothing of it: it is driven through its command line.
@@ -25,6 +26,7 @@ pub mod meter;
 pub mod net;
 pub mod peers;
 pub mod process;
+pub mod pulses;
 pub mod quic;
 pub mod raw;
 pub mod scene;

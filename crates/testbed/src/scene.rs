@@ -12,7 +12,7 @@ use crate::{Error, Result, data};
 /// Bytes of the single file: some pieces and an odd rest.
 const SINGLE_LEN: u64 = 5_000_003;
 /// Small, so that small contents have many pieces.
-const PIECE_LENGTH: u32 = 64 * 1024;
+pub const PIECE_LENGTH: u32 = 64 * 1024;
 /// How long a transfer of such a content may take, on a machine that does other things too.
 pub const TRANSFER_LIMIT: Duration = Duration::from_secs(90);
 

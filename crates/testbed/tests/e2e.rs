@@ -10,7 +10,8 @@ use anabranch_testbed::meter::Meter;
 use anabranch_testbed::peers::anabranch::{self, Anabranch};
 use anabranch_testbed::peers::free_address;
 use anabranch_testbed::process::Process;
-use anabranch_testbed::scene::{Content, Maker, Scene};
+use anabranch_testbed::pulses::Pulses;
+use anabranch_testbed::scene::{Content, Maker, PIECE_LENGTH, Scene};
 use anabranch_testbed::{Error, Result};
 use serde_json::Value;
 
@@ -167,6 +168,38 @@ fn a_seeder_under_attack_goes_on_serving() {
         assert!(!seeder.process.has_ended() && rss < RSS_BYTES_MAX, "{malice:?} {rss}");
         drop(attackers);
     }
+}
+
+/// Pulses it takes to fetch `bytes` from a peer that answers every `period` all it was asked.
+fn pulses_for(bytes: u64, period: Duration) -> u32 {
+    let scene = must(Scene::new(Content::Bytes(bytes), "1", Maker::Libtorrent, None));
+    let hash = must(scene.info_hash());
+    let peer = must(Pulses::share(&scene.content, hash, scene.pieces, PIECE_LENGTH, period));
+    let out = must(scene.folder("out"));
+    let mut get = must(Anabranch::get(&scene.source(), &out, &[peer.address], None, &[]));
+    must(get.wait_finished(LIMIT));
+    must(scene.check(&out));
+    peer.answered()
+}
+
+/// From 64 KiB to 4 MiB, which is all that a peer takes that names no limit, are six doublings, if every one were needed; a busy
+/// machine may split a pulse in two.
+const PULSES_MAX: u32 = 24;
+
+#[test]
+fn a_peer_that_answers_in_pulses_is_asked_for_all_that_it_can_send_in_one() {
+    for period_ms in [100, 500] {
+        let pulses = pulses_for(24 * MIB, Duration::from_millis(period_ms));
+        println!("{pulses} pulses of {period_ms} ms");
+        assert!(pulses <= PULSES_MAX, "{pulses} pulses of {period_ms} ms for 24 MiB");
+    }
+}
+
+#[test]
+#[ignore = "half a minute of waiting: make interop"]
+fn a_peer_that_answers_every_three_seconds_is_asked_for_as_much() {
+    let pulses = pulses_for(24 * MIB, Duration::from_secs(3));
+    assert!(pulses <= PULSES_MAX, "{pulses} pulses for 24 MiB");
 }
 
 #[test]

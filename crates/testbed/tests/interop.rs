@@ -9,9 +9,14 @@ use anabranch_testbed::peers::aria2::Aria2;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::peers::rqbit::Rqbit;
 use anabranch_testbed::peers::transmission::Transmission;
-use anabranch_testbed::scene::{Content, Maker, Scene, TRANSFER_LIMIT};
+use anabranch_testbed::scene::Content::{self, Single, Tree};
+use anabranch_testbed::scene::{Maker, Scene, TRANSFER_LIMIT};
 
 const ANY: &str = "127.0.0.1:0";
+/// Much more than is asked of a peer at first: at a tenth of a megabyte a second this would take longer than
+/// [`TRANSFER_LIMIT`].
+#[allow(non_upper_case_globals, reason = "named like the contents that it stands beside")]
+const Large: Content = Content::Bytes(32 << 20);
 
 /// Who is at the other end.
 #[derive(Clone, Copy)]
@@ -92,7 +97,7 @@ fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) ->
 macro_rules! cells {
     ($($(#[$attribute:meta])* $name:ident: $direction:ident($client:ident, $content:ident, $version:literal, $magnet:literal);)*) => {
         $($(#[$attribute])* #[test] fn $name() {
-            if let Err(error) = $direction(Client::$client, Content::$content, $version, $magnet) {
+            if let Err(error) = $direction(Client::$client, $content, $version, $magnet) {
                 panic!("{error}");
             }
         })*
@@ -123,6 +128,7 @@ cells! {
     share_to_aria2_single: share_to(Aria2, Single, "1", false);
     share_to_aria2_tree: share_to(Aria2, Tree, "1", false);
     fetch_from_transmission_single: fetch_from(Transmission, Single, "1", false);
+    fetch_from_transmission_large: fetch_from(Transmission, Large, "1", false);
     fetch_from_transmission_tree: fetch_from(Transmission, Tree, "1", false);
     share_to_transmission_single: share_to(Transmission, Single, "1", false);
     share_to_transmission_tree: share_to(Transmission, Tree, "1", false);

@@ -71,6 +71,7 @@ impl Torrent {
         conn.last_received = now;
         conn.last_progress = now;
         conn.waiting_since = conn.waiting_since.map(|_| now);
+        conn.pipeline.on_payload(bytes, now);
         conn.downloaded_bytes += bytes;
         conn.down.add(bytes, now);
         conn.recent.add(bytes, now);

@@ -1,4 +1,5 @@
-//! transmission-daemon with a folder of its own, told what to do through `transmission-remote`.
+//! transmission-daemon with a folder of its own, told what to do through `transmission-remote`. How it speaks to peers is left
+//! as its users have it (uTP, encryption where the other side takes it); what would look for peers elsewhere is off.
 //!
 //! Transmission 3.00 never connects to an address of 127.0.0.0/8 that a tracker names, but accepts connections from
 //! there: when it fetches, the other side has to find it and connect.
@@ -43,7 +44,6 @@ impl Transmission {
             "cache-size-mb": 64,
             "dht-enabled": false,
             "download-dir": data,
-            "encryption": 0,
             "incomplete-dir-enabled": false,
             "lpd-enabled": false,
             "peer-port": address.port(),
@@ -60,7 +60,6 @@ impl Transmission {
             "speed-limit-down-enabled": false,
             "speed-limit-up-enabled": false,
             "start-added-torrents": true,
-            "utp-enabled": false,
         });
         let path = config.join("settings.json");
         std::fs::write(&path, settings.to_string()).map_err(Error::file(path))?;
