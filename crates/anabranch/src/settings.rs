@@ -126,7 +126,13 @@ fn environment(arg: &Arg, flag: &str) -> Result<Option<Vec<OsString>>, Failure> 
 fn try_on(arg: &Arg, flag: &str, value: &OsStr, origin: &dyn fmt::Display) -> Result<(), Failure> {
     let mut given = OsString::from(format!("--{flag}="));
     given.push(value);
-    let alone = Command::new("setting").no_binary_name(true).disable_help_flag(true).arg(arg.clone());
+    // Its conflicts with other flags are for the whole command line to judge.
+    let alone = Arg::new(flag.to_owned())
+        .long(flag.to_owned())
+        .action(arg.get_action().clone())
+        .value_parser(arg.get_value_parser().clone())
+        .allow_hyphen_values(arg.is_allow_hyphen_values_set());
+    let alone = Command::new("setting").no_binary_name(true).disable_help_flag(true).arg(alone);
     alone.try_get_matches_from([given]).map(drop).map_err(|error| {
         let shown = value.display();
         let valid = match error.get(ContextKind::ValidValue) {

@@ -23,6 +23,9 @@ pub enum Source {
 
 /// Reads what a user named.
 pub fn load(source: &OsStr) -> Result<Source, Failure> {
+    if source.is_empty() {
+        return Err(Failure::usage("`` is no source: it is empty; give the path of a .torrent file or a magnet link"));
+    }
     let text = source.to_str().unwrap_or_default();
     let begins = |prefix: &str| text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
     if begins("magnet:") {

@@ -111,6 +111,8 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
     for (arguments, expected, needle) in [
         (&["get", good, "--limit-down", "3"][..], 2, "that is 3 bytes per second, and the least is 1K"),
         (&["get", good, "--memory", "1"], 2, "that is 1 bytes, and the least is 1MiB: add the unit, such as 48MiB"),
+        (&["get", good, ""], 2, "`` is no source: it is empty"),
+        (&["paths", "1-1", "--sequence", ""], 2, "it is empty: leave it out where any path will do"),
         (&["verify", link, "."], 3, "give the path of its .torrent file"),
         (&["verify", "nowhere.torrent", "."], 3, "give the path of a .torrent file\n"),
         (&["get", good, "--selector", "disjunct"], 2, "[possible values: disjoint, disjoint-paper,"),

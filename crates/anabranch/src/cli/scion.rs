@@ -19,7 +19,7 @@ pub struct PathFlags {
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname, value_parser = host_and_port)]
     pub sciond: Option<String>,
     /// Hops that a path may take, such as '0* 1-ff00:0:110#1 0+ (2 | 3)?'
-    #[arg(long, value_name = "SEQUENCE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "SEQUENCE", allow_hyphen_values = true, value_parser = sequence)]
     pub sequence: Option<Sequence>,
     /// Interfaces that a path may pass, such as '- 2-ff00:0:210#3 +'
     #[arg(long, value_name = "ACL", allow_hyphen_values = true)]
@@ -237,6 +237,17 @@ pub struct NetCheckFlags {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// An empty sequence would let every path through; a variable of a script that is not set is no wish for that.
+fn sequence(text: &str) -> Result<Sequence, String> {
+    match text.trim().is_empty() {
+        true => {
+            Err("it is empty: leave it out where any path will do, or write hops, as in '0* 1-ff00:0:110#1 0+'"
+                .to_owned())
+        }
+        false => text.parse().map_err(|error: anabranch_paths::PolicyError| error.to_string()),
+    }
 }
 
 /// A number in a list, or the beginning of an id: which of them decides the list.
