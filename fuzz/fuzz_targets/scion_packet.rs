@@ -64,8 +64,9 @@ fn walk(data: &[u8]) {
             let (info, hop) = (path.view().current_info(), path.view().current_hop());
             key.verify(info.seg_id, info.timestamp_s, &hop);
             path.chain_seg_id();
-            path.clear_alert_at_ingress();
-            path.clear_alert_at_egress();
+            let current = path.view().meta().hop_current();
+            path.clear_alert(current, false);
+            path.clear_alert(current, true);
             if path.advance().is_err() {
                 break;
             }

@@ -258,8 +258,8 @@ impl Forwarder {
         }
         let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
         match way {
-            Way::Alerted(interface) => {
-                Err(Problem { reason: DropReason::NotAnswered, answer: Answer::to_traceroute(&view, interface) })
+            Way::Alerted(alert) => {
+                Err(Problem { reason: DropReason::NotAnswered, answer: Answer::to_traceroute(&view, alert) })
             }
             Way::Local | Way::Out(_) => self.deliver(&view),
         }
@@ -424,8 +424,19 @@ enum Way {
     Local,
     /// Out at an interface.
     Out(u16),
-    /// The router at this interface of ours is to look at the payload.
-    Alerted(u16),
+    /// We are to look at the payload.
+    Alerted(Alert),
+}
+
+/// A router alert that a packet has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Alert {
+    /// The interface of ours that it asks about.
+    pub(super) interface: u16,
+    /// The hop field that has it, counted over all segments.
+    pub(super) hop: usize,
+    /// The side of that hop.
+    pub(super) at_egress: bool,
 }
 
 /// A standard path being followed through this AS.
@@ -459,7 +470,7 @@ impl Traversal<'_> {
         if let Ingress::Interface(id) = self.ingress
             && hop.alert_at_ingress(info.cons_dir)
         {
-            return Ok(Way::Alerted(id));
+            return Ok(self.alerted(id, false));
         }
         if self.facts.destination == self.rules.isd_as {
             return Ok(Way::Local);
@@ -494,7 +505,7 @@ impl Traversal<'_> {
         }
         // Before a look at the interface's state, so that a traceroute finds the link that is down.
         if hop.alert_at_egress(info.cons_dir) {
-            return Ok(Way::Alerted(egress_id));
+            return Ok(self.alerted(egress_id, true));
         }
         if !egress.is_up {
             let answer = Answer::ExternalInterfaceDown { interface: egress_id };
@@ -505,6 +516,10 @@ impl Traversal<'_> {
         }
         self.advance()?;
         Ok(Way::Out(egress_id))
+    }
+
+    fn alerted(&self, interface: u16, at_egress: bool) -> Way {
+        Way::Alerted(Alert { interface, hop: self.path.view().meta().hop_current(), at_egress })
     }
 
     fn current(&self) -> (InfoField, HopField) {
@@ -562,3 +577,6 @@ fn turn_is_allowed(ingress: Option<LinkRole>, egress: LinkRole, is_crossover: bo
 #[cfg(test)]
 #[path = "forward_tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "vectors.rs"]
+mod vectors;

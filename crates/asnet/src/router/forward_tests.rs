@@ -1,3 +1,5 @@
+use std::net::Ipv4Addr;
+
 use anabranch_scion_wire::mac::HopKey;
 use anabranch_scion_wire::scmp::{EchoId, Message, ProblemCode, UnreachableCode};
 use anabranch_scion_wire::{
@@ -316,6 +318,16 @@ fn errors_are_never_answered_with_errors() {
     let quoted = packet(A, CORE1, PathRef::Empty);
     let error = Message::DestinationUnreachable { code: UnreachableCode::PORT, quote: &quoted };
     let echo = Message::EchoRequest { id: EchoId { identifier: 31_001, sequence: 1 }, data: &[] };
+    // Nor is what no single host has sent: every one of many would hear of it.
+    for source in ["224.0.0.1", "255.255.255.255", "0.0.0.0"] {
+        let mut sent = packet(CORE1, A, standard(&down));
+        let at = hop_at(&sent, 0);
+        sent[at + 6] ^= 1;
+        let source: Ipv4Addr = source.parse().unwrap();
+        sent[32..36].copy_from_slice(&source.octets());
+        let (verdict, reply) = judge(CORE1, &mut sent, Ingress::Internal);
+        assert!(matches!(verdict, Verdict::Drop(_)) && reply.is_empty(), "{source}: {verdict:?}");
+    }
     for (message, is_answered) in [(error, false), (echo, true)] {
         let mut sent = scmp_packet(CORE1, Address::new(ia(A), host(A, 9)), standard(&down), &message);
         let at = hop_at(&sent, 0);
@@ -382,6 +394,10 @@ fn traceroutes_are_answered_where_the_alert_is() {
         let (verdict, mut reply, way) = travel(A, &mut sent);
         assert_eq!(verdict, Verdict::Reply(None), "hop {hop}");
         assert_eq!(parsed(&reply).1, Message::TracerouteReply { id, isd_as: ia(asn), interface });
+        // The reference's tools know the path by its bytes: no alert is left in it.
+        let PathRef::Standard(back) = parsed(&reply).0.header().path() else { panic!("a standard path") };
+        let hops = (0..back.hop_count()).map(|hop| back.hop(hop).unwrap());
+        assert!(hops.into_iter().all(|hop| !hop.ingress_alert && !hop.egress_alert), "hop {hop}");
         if way.len() > 1 {
             assert_eq!(travel_back(&way, &mut reply), Verdict::Deliver(SocketAddr::new(host(A, 9), 31_006)));
         }

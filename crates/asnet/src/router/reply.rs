@@ -3,11 +3,13 @@
 //! A reply turns the path of the packet round *as it came over the link*: whatever stood in SegID there is what the same
 //! link carries in the other direction, whether or not this router had begun to update it.
 
+use std::net::IpAddr;
+
 use anabranch_scion_wire::scmp::{END_HOST_PORT, EchoId, Message, ProblemCode, Quote, UnreachableCode};
 use anabranch_scion_wire::{Address, Header, HeaderFields, PATH_LEN_MAX, Packet, PathRef, Protocol, StandardPathMut};
 
 use super::counters::DropReason;
-use super::forward::{Forwarder, Ingress, Problem, Verdict};
+use super::forward::{Alert, Forwarder, Ingress, Problem, Verdict};
 
 /// Types of SCMP with this bit are informational, the others errors (SCMP, "Message Format").
 const INFORMATIONAL: u8 = 0x80;
@@ -59,7 +61,7 @@ pub(super) enum Answer {
     /// The router is there.
     Echo,
     /// The packet has passed this interface.
-    Traceroute { id: EchoId, interface: u16 },
+    Traceroute { id: EchoId, alert: Alert },
 }
 
 impl Answer {
@@ -103,10 +105,10 @@ impl Answer {
         matches!(Message::parse(view).ok()?, Message::EchoRequest { .. }).then_some(Self::Echo)
     }
 
-    /// The answer to a traceroute request that has met its alert at `interface`, if `view` is one.
-    pub(super) fn to_traceroute(view: &Packet<'_>, interface: u16) -> Option<Self> {
+    /// The answer to a traceroute request that has met its alert, if `view` is one.
+    pub(super) fn to_traceroute(view: &Packet<'_>, alert: Alert) -> Option<Self> {
         match Message::parse(view).ok()? {
-            Message::TracerouteRequest { id } => Some(Self::Traceroute { id, interface }),
+            Message::TracerouteRequest { id } => Some(Self::Traceroute { id, alert }),
             _ => None,
         }
     }
@@ -137,16 +139,22 @@ pub(super) fn answer(
 
 fn write(rules: &Forwarder, packet: &[u8], ingress: Ingress, answer: Answer, out: &mut [u8]) -> Option<usize> {
     let header = Header::parse(packet).ok()?;
-    if answer.is_error() && !may_be_complained_about(packet) {
+    if answer.is_error() && !may_be_complained_about(packet, header.source()?) {
         return None;
     }
     let mut path = [0; PATH_LEN_MAX];
     let path_len = match header.path() {
         PathRef::Standard(standard) => {
             let len = standard.copy_reversed(&mut path).ok()?;
+            let mut back = StandardPathMut::parse(&mut path[..len]).ok()?;
+            if let Answer::Traceroute { alert, .. } = answer {
+                // An alert that was met is gone: the path of the answer is the asker's own again, turned round, and by
+                // that the reference's tools know it. From the other end the hops count the other way, and its sides change.
+                back.clear_alert(standard.hop_count() - 1 - alert.hop, !alert.at_egress);
+            }
             if ingress != Ingress::Internal {
                 // The reply leaves where the packet came in: the next router is the neighbour's.
-                StandardPathMut::parse(&mut path[..len]).ok()?.advance().ok()?;
+                back.advance().ok()?;
             }
             len
         }
@@ -167,7 +175,7 @@ fn write(rules: &Forwarder, packet: &[u8], ingress: Ingress, answer: Answer, out
         Answer::Unreachable(code) => Message::DestinationUnreachable { code, quote },
         Answer::TooBig { mtu } => Message::PacketTooBig { mtu, quote },
         Answer::ExternalInterfaceDown { interface } => Message::ExternalInterfaceDown { isd_as, interface, quote },
-        Answer::Traceroute { id, interface } => Message::TracerouteReply { id, isd_as, interface },
+        Answer::Traceroute { id, alert } => Message::TracerouteReply { id, isd_as, interface: alert.interface },
         Answer::Echo => match Message::parse(&Packet::parse(packet).ok()?).ok()? {
             Message::EchoRequest { id, data } => Message::EchoReply { id, data },
             _ => return None,
@@ -176,12 +184,18 @@ fn write(rules: &Forwarder, packet: &[u8], ingress: Ingress, answer: Answer, out
     message.write(&fields, out).ok()
 }
 
-/// An SCMP error is never answered with another (SCMP, "Processing Rules", 5); what cannot be told apart counts as one.
-fn may_be_complained_about(packet: &[u8]) -> bool {
+/// An SCMP error is never answered with another, nor is what no single host has sent (SCMP, "Processing Rules", 5); what
+/// cannot be told apart counts as such.
+fn may_be_complained_about(packet: &[u8], source: Address) -> bool {
+    let is_one_host = source.host.ip().is_some_and(|ip| {
+        let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+        !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
+    });
     let upper = Quote::parse(packet).ok().and_then(|quote| quote.upper());
-    upper.is_some_and(|upper| {
-        upper.protocol != Protocol::SCMP || upper.bytes.first().is_some_and(|kind| kind & INFORMATIONAL != 0)
-    })
+    let is_error = |kind: &u8| kind & INFORMATIONAL == 0;
+    let is_no_error =
+        upper.is_some_and(|upper| upper.protocol != Protocol::SCMP || !upper.bytes.first().is_none_or(is_error));
+    is_one_host && is_no_error
 }
 
 /// The packet exceeds the egress link's MTU.

@@ -331,38 +331,21 @@ impl<'a> StandardPathMut<'a> {
         self.bytes[at..at + 2].copy_from_slice(&seg_id.to_be_bytes());
     }
 
-    /// Takes back the router alert at the interface where packets enter the current hop's AS.
-    pub fn clear_alert_at_ingress(&mut self) {
-        let mut hop = self.view().current_hop();
-        if self.view().current_info().cons_dir {
-            hop.ingress_alert = false
-        } else {
-            hop.egress_alert = false
-        }
-        self.set_hop(self.meta.hop_current(), hop);
-    }
-
-    /// Takes back the router alert at the interface where packets leave it.
-    pub fn clear_alert_at_egress(&mut self) {
-        let mut hop = self.view().current_hop();
-        if self.view().current_info().cons_dir {
-            hop.egress_alert = false
-        } else {
-            hop.ingress_alert = false
-        }
-        self.set_hop(self.meta.hop_current(), hop);
-    }
-
     /// Asks the routers of a hop, counted over all segments, to look at the payload (SCMP, "Traceroute Request"):
     /// where packets enter its AS, or where they leave. False if there is no such hop.
     pub fn set_alert(&mut self, hop_index: usize, at_egress: bool) -> bool {
+        self.write_alert(hop_index, at_egress, true)
+    }
+
+    /// Takes such a request back. False if there is no such hop.
+    pub fn clear_alert(&mut self, hop_index: usize, at_egress: bool) -> bool {
+        self.write_alert(hop_index, at_egress, false)
+    }
+
+    fn write_alert(&mut self, hop_index: usize, at_egress: bool, alert: bool) -> bool {
         let Some(mut hop) = self.view().hop(hop_index) else { return false };
         let cons_dir = self.view().info_at(self.meta.segment_of_hop(hop_index)).cons_dir;
-        if at_egress == cons_dir {
-            hop.egress_alert = true
-        } else {
-            hop.ingress_alert = true
-        }
+        *(if at_egress == cons_dir { &mut hop.egress_alert } else { &mut hop.ingress_alert }) = alert;
         self.set_hop(hop_index, hop);
         true
     }

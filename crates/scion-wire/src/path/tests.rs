@@ -149,13 +149,13 @@ fn alerts_are_set_and_taken_back_in_travel_direction() {
     let hop = path.view().current_hop();
     assert!(hop.egress_alert && !hop.ingress_alert);
     assert!(hop.alert_at_ingress(false) && !hop.alert_at_egress(false));
-    path.view_mut().clear_alert_at_egress();
+    assert!(path.view_mut().clear_alert(0, true));
     assert!(path.view().current_hop().egress_alert);
-    path.view_mut().clear_alert_at_ingress();
+    assert!(path.view_mut().clear_alert(0, false));
     assert_eq!(path, up_core_down());
     assert!(path.view_mut().set_alert(6, true));
     assert!(path.view().hop(6).unwrap().egress_alert);
-    assert!(!path.view_mut().set_alert(7, true));
+    assert!(!path.view_mut().set_alert(7, true) && !path.view_mut().clear_alert(7, true));
 }
 
 #[test]
