@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_paths::{PathId, ScionPath};
 use anabranch_scion_wire::combine::PATHS_MAX;
 
-use super::{EXPIRY_MARGIN, IDLE, LookupError, REFRESH_MAX, REFRESH_MIN, Snapshot};
+use super::{EXPIRY_MARGIN, IDLE, LookupError, REFRESH_MAX, REFRESH_MIN, SEARCH_MAX, SEARCHES_MAX, Snapshot};
 
 /// Answers that may leave out a path before it goes: a daemon that has just restarted knows half of them.
 const ABSENCES_MAX: u8 = 1;
@@ -20,6 +20,8 @@ const FAILURE_WAIT_MAX: Duration = Duration::from_secs(10);
 const NEGATIVE_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Below so long a remaining life, an answer from the server's cache that brings nothing new is not enough.
 const FORCE_BELOW: Duration = Duration::from_secs(300);
+/// Lookups after the network changed, also where nothing is missed.
+const SEARCHES_MIN: u32 = 4;
 
 struct Held {
     id: PathId,
@@ -44,6 +46,10 @@ pub(super) struct Destination {
     answered: bool,
     /// The last answer brought nothing that lives longer than what there was.
     is_stale: bool,
+    /// Lookups since a path was lost before its end, while it is looked for.
+    searches: Option<u32>,
+    /// Paths that were lost so, and are not back.
+    lost: HashMap<PathId, Instant>,
 }
 
 impl Destination {
@@ -58,6 +64,8 @@ impl Destination {
             failures: 0,
             answered: false,
             is_stale: false,
+            searches: None,
+            lost: HashMap::new(),
         }
     }
 
@@ -99,6 +107,7 @@ impl Destination {
 
     pub fn refresh_now(&mut self, now: Instant) {
         self.is_stale = true;
+        self.searches = Some(0);
         if let LookupState::At(at) = &mut self.lookup {
             *at = now.min(*at);
         }
@@ -125,7 +134,21 @@ impl Destination {
         // Half-way through the shortest life, so that a lookup may fail a few times; not all hosts at once.
         let left = self.expiry().map_or(Duration::ZERO, |ends| ends.saturating_duration_since(now));
         let wait = left.mul_f64(0.4 + 0.2 * rng.f64()).min(REFRESH_MAX.mul_f64(0.8 + 0.2 * rng.f64()));
+        let wait = self.search_wait(now).map_or(wait, |soon| wait.min(soon.mul_f64(0.8 + 0.2 * rng.f64())));
         self.lookup = LookupState::At(now + wait.max(REFRESH_MIN));
+    }
+
+    /// When to look again for paths that were lost, if there are any: a few times also where none is missed yet, since the
+    /// network that has just changed takes its time to tell everybody.
+    fn search_wait(&mut self, now: Instant) -> Option<Duration> {
+        self.lost.retain(|_, ends| *ends > now);
+        let done = self.searches?;
+        if done >= SEARCHES_MAX || done >= SEARCHES_MIN && self.lost.is_empty() {
+            self.searches = None;
+            return None;
+        }
+        self.searches = Some(done + 1);
+        Some(REFRESH_MIN.saturating_mul(1 << done.min(16)).min(SEARCH_MAX))
     }
 
     pub fn on_failure(&mut self, failure: LookupError, now: Instant, rng: &mut fastrand::Rng) {
@@ -157,8 +180,17 @@ impl Destination {
             };
             fresh.push(held);
         }
-        let absent = known.into_values().map(|held| Held { absences: held.absences + 1, ..held });
-        fresh.extend(absent.filter(|held| held.absences <= ABSENCES_MAX));
+        for held in &fresh {
+            self.lost.remove(&held.id);
+        }
+        for absent in known.into_values().map(|held| Held { absences: held.absences + 1, ..held }) {
+            if absent.absences <= ABSENCES_MAX {
+                fresh.push(absent);
+            } else if absent.ends > now && self.lost.len() < PATHS_MAX {
+                self.lost.insert(absent.id, absent.ends);
+                self.searches.get_or_insert(0);
+            }
+        }
         // Above the limit, what lives on goes before what may go soon, and short paths before long ones.
         fresh.sort_by_key(|held| (held.absences, held.path.interfaces.len(), held.id));
         fresh.dedup_by_key(|held| held.id);

@@ -45,6 +45,11 @@ pub const EXPIRY_MARGIN: Duration = Duration::from_millis(500);
 pub const REFRESH_MAX: Duration = Duration::from_secs(300);
 /// And at most so often, however short their lives.
 pub const REFRESH_MIN: Duration = Duration::from_secs(1);
+/// After a path was lost before its end, the next lookup comes after [`REFRESH_MIN`], and each further one after twice the
+/// time, up to this: links that fail come back, mostly soon, and who connects meanwhile has to learn of it.
+pub const SEARCH_MAX: Duration = Duration::from_secs(30);
+/// So many lookups are made so: half an hour's. What is gone for longer comes back with the usual refresh.
+pub const SEARCHES_MAX: u32 = 64;
 
 /// A lookup to carry out; its outcome must reach [`PathManager::on_reply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

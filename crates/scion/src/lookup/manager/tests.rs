@@ -210,6 +210,59 @@ fn a_path_that_one_answer_leaves_out_stays_and_goes_with_the_second() {
     assert_eq!(count_after(&[1, 3]), 2, "2 has gone, 3 has come");
 }
 
+// A link fails and comes back; whoever connects after that is to have it.
+#[test]
+fn a_path_that_was_lost_is_looked_for_soon_and_then_less_often() {
+    for (away, least) in [(3, 1), (20, 1), (300, 1), (3 * 3600, 0)] {
+        let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+        let life = 8 * HOUR;
+        manager.request(there(1), clock.now).unwrap();
+        manager.set_watched(there(1), true, clock.now);
+        manager.poll_lookup(clock.now).unwrap();
+        reply(&mut manager, &clock, there(1), &[1, 2], life);
+        let (start, mut lookups) = (clock.now, 0);
+        manager.refresh_now(there(1), clock.now);
+        let back_at = start + Duration::from_secs(away);
+        let seen = loop {
+            while manager.poll_lookup(clock.now).is_some() {
+                lookups += 1;
+                let known: &[u16] = if clock.now < back_at { &[1] } else { &[1, 2] };
+                reply(&mut manager, &clock, there(1), known, life);
+            }
+            // One answer that leaves the path out proves nothing.
+            let knows_both = manager.snapshot(there(1)).unwrap().paths.len() == 2;
+            if clock.now >= back_at && knows_both {
+                break clock.now - back_at;
+            }
+            clock.now = manager.deadline().unwrap().max(clock.now);
+        };
+        let limit = if least == 1 { SEARCH_MAX.min(Duration::from_secs(2 * away)) } else { REFRESH_MAX };
+        assert!(seen <= limit, "away for {away} s, seen {seen:?} after it was back");
+        assert!(lookups <= 10 + away / 20, "{lookups} lookups in {away} s");
+    }
+}
+
+#[test]
+fn nothing_is_looked_for_where_nothing_was_lost() {
+    let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+    manager.request(there(1), clock.now).unwrap();
+    manager.set_watched(there(1), true, clock.now);
+    let mut waits = Vec::new();
+    for round in 0..9 {
+        manager.poll_lookup(clock.now).unwrap();
+        reply(&mut manager, &clock, there(1), &[1, 2], 8 * HOUR);
+        if round == 0 {
+            // The network changed, as somebody says, and no path of ours is the worse for it.
+            manager.refresh_now(there(1), clock.now);
+        } else {
+            waits.push(manager.deadline().unwrap() - clock.now);
+        }
+        clock.now = manager.deadline().unwrap().max(clock.now);
+    }
+    assert!(waits[..4].is_sorted() && waits[3] <= Duration::from_secs(8), "{waits:?}");
+    assert!(waits[4..].iter().all(|wait| *wait >= REFRESH_MAX.mul_f64(0.8)), "{waits:?}");
+}
+
 #[test]
 fn an_earlier_expiry_replaces_nothing() {
     let (clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
