@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use crate::id::fingerprint;
@@ -176,6 +176,16 @@ impl ScionPath {
     /// The links that it passes, in order: the interface that packets leave by, and the one they arrive at.
     pub fn links(&self) -> impl Iterator<Item = (Interface, Interface)> + '_ {
         self.interfaces.chunks_exact(2).map(|link| (link[0], link[1]))
+    }
+
+    /// Bytes of the SCION and UDP headers of a packet over it between two hosts (SCION header, "Common Header" and "Address
+    /// Header"; RFC 768).
+    pub fn headers_len(&self, local: IpAddr, remote: IpAddr) -> usize {
+        const COMMON_LEN: usize = 12;
+        const ISD_AS_LEN: usize = 8;
+        const UDP_LEN: usize = 8;
+        let host_len = |ip: IpAddr| if ip.is_ipv4() { 4 } else { 16 };
+        COMMON_LEN + 2 * ISD_AS_LEN + host_len(local) + host_len(remote) + self.dataplane.len() + UDP_LEN
     }
 
     /// The claimed latency from the first interface to the last one. Inside one AS there is nothing to claim.

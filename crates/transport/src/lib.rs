@@ -20,7 +20,7 @@ pub use interfaces::{
     CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_EVERY, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate,
     LocalAddress, LocalInterface, REMOTES_MAX, Via,
 };
-pub use quic::{ALPN, Congestion, QuicEndpoint, QuicOptions, QuicRoute, QuicStream};
+pub use quic::{ALPN, Congestion, MTU_MIN, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};
 pub use tcp::{TcpListener, TcpStream};

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use noq::congestion::CubicConfig;
+use noq::congestion::{ControllerFactory, CubicConfig};
 use noq::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 use super::lanes::{LANE_WINDOW, LANES};
+use super::probes::ProbesAsideConfig;
 use super::tolerant::TolerantConfig;
 use crate::NodeId;
 
@@ -47,7 +48,7 @@ pub struct QuicOptions {
     pub congestion: Congestion,
     /// Who may connect; `None` admits everybody.
     pub allowed: Option<HashSet<NodeId>>,
-    /// Largest UDP payload, or packet inside an AS of SCION, that is tried.
+    /// Largest UDP payload that is tried; over SCION, the largest packet inside our AS.
     pub mtu_bytes_max: u16,
     /// The protocol that both sides must name (ALPN).
     pub protocol: Vec<u8>,
@@ -85,9 +86,10 @@ pub fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportConfig> 
         // acknowledgement in one datagram it panics, and takes the process with it.
         .ack_frequency_config(None)
         .datagram_receive_buffer_size(None);
-    match options.congestion {
-        Congestion::Cubic => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
-        Congestion::Bbr => config.congestion_controller_factory(Arc::new(TolerantConfig::default())),
+    let congestion: Arc<dyn ControllerFactory + Send + Sync> = match options.congestion {
+        Congestion::Cubic => Arc::new(CubicConfig::default()),
+        Congestion::Bbr => Arc::new(TolerantConfig::default()),
     };
+    config.congestion_controller_factory(Arc::new(ProbesAsideConfig(congestion)));
     Arc::new(config)
 }

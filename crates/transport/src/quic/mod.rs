@@ -9,6 +9,7 @@ mod config;
 mod driver;
 mod endpoint;
 mod lanes;
+mod probes;
 mod scion;
 #[cfg(test)]
 mod sim;
@@ -19,7 +20,8 @@ mod tls;
 mod tolerant;
 mod udp;
 
-pub use config::{Congestion, QuicOptions};
+pub use config::{Congestion, MTU_MIN, QuicOptions};
 pub use endpoint::QuicEndpoint;
+pub use scion::mtu_lacking;
 pub use stream::{QuicRoute, QuicStream};
 pub use tls::ALPN;
