@@ -3,12 +3,14 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anabranch_paths::{Endpoint, ScionAddr, ScionPath};
-use anabranch_transport::{ConnectError, Identity, QuicEndpoint, QuicOptions};
+use anabranch_transport::{ConnectError, Identity, QuicEndpoint, QuicOptions, QuicStream};
 
 const AS: &str = "1-ff00:0:110";
+/// How long anything may take on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn endpoint() -> QuicEndpoint {
     let address = ScionAddr::new(AS.parse().unwrap(), "127.0.0.1:0".parse().unwrap());
@@ -64,6 +66,56 @@ async fn a_path_too_narrow_for_quic_is_named() {
     let Endpoint::Scion(remote) = listener.local() else { panic!("no address of SCION") };
     let error = caller.connect_over(remote, &inside(1200), None).await.unwrap_err();
     assert!(matches!(error, ConnectError::PathTooNarrow { needed: 1244, .. }), "{error:?}");
+}
+
+/// Sends `bytes` one way and waits for them at the other end.
+async fn pass(from: &QuicStream, to: &QuicStream, bytes: &[u8]) {
+    assert_eq!(from.try_send(&[IoSlice::new(bytes)], false).unwrap(), bytes.len());
+    let mut received = Vec::new();
+    while received.len() < bytes.len() {
+        poll_fn(|cx| to.poll_recv_ready(cx)).await.unwrap();
+        let mut buffer = [0; 64];
+        let mut iovec = [libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }];
+        // SAFETY: the entry describes `buffer`, which outlives the call and is ours alone.
+        match unsafe { to.try_recv(&mut iovec) } {
+            Ok(0) => panic!("the stream ended early"),
+            Ok(len) => received.extend_from_slice(&buffer[..len]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(received, bytes);
+}
+
+// Both ends dial at once, over one path; the upper layer keeps one connection of the two.
+#[tokio::test]
+async fn a_connection_that_came_in_outlives_the_one_that_was_dialled_over_the_same_path() {
+    let (one, other) = (endpoint(), endpoint());
+    let (Endpoint::Scion(here), Endpoint::Scion(there)) = (one.local(), other.local()) else { panic!("no addresses") };
+    let dialled = one.connect_over(there, &inside(1472), None).await.unwrap();
+    pass(&dialled, &other.accept().await.unwrap(), b"first").await;
+    let far = other.connect_over(here, &inside(1472), None).await.unwrap();
+    let came_in = one.accept().await.unwrap();
+    pass(&far, &came_in, b"second").await;
+    assert_eq!(came_in.route().unwrap().id(), dialled.route().unwrap().id());
+    let (gone, kept) = (dialled.route().unwrap(), came_in.route().unwrap());
+    drop(dialled);
+    gone.closed().await;
+    drop(gone);
+    // What it held is given back a moment after it is closed.
+    tokio::time::timeout(PATIENCE, async {
+        while !kept.info().unwrap().learned {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    tokio::time::timeout(PATIENCE, async {
+        pass(&came_in, &far, b"answer").await;
+        pass(&far, &came_in, b"and back").await;
+    })
+    .await
+    .expect("it carries as before");
 }
 
 #[tokio::test]

@@ -1,12 +1,14 @@
 //! A SCION socket without its system calls: bytes in, data and events out, and the other way.
 
-use std::net::SocketAddr;
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anabranch_paths::{ScionAddr, ScionPath};
 use anabranch_scion_wire::Address;
+use anabranch_scion_wire::scmp::END_HOST_PORT;
 
 use super::counters::{Counters, Counting};
 use super::probe::Probes;
@@ -25,6 +27,8 @@ pub struct Core {
     pub(super) echo_budget: Mutex<EchoBudget>,
     pub(super) removals: Arc<AtomicU64>,
     routes: Mutex<Routes>,
+    /// Who hands over what comes from other ASes; `None` where nobody has told.
+    routers: Mutex<Option<HashSet<IpAddr>>>,
 }
 
 impl Core {
@@ -41,7 +45,22 @@ impl Core {
             echo_budget: Mutex::new(EchoBudget::new(now)),
             removals: routes.removals(),
             routes: Mutex::new(routes),
+            routers: Mutex::default(),
         }
+    }
+
+    /// See [`super::Socket::set_routers`].
+    pub fn set_routers(&self, routers: impl IntoIterator<Item = IpAddr>) {
+        let routers: HashSet<IpAddr> = routers.into_iter().collect();
+        *lock(&self.routers) = Some(routers).filter(|routers| !routers.is_empty());
+    }
+
+    /// Whether packets of other ASes may be handed over by `from`. Ports are not compared: a router may have several. A
+    /// dispatcher on this host, as older ASes need it, hands on what routers gave it.
+    pub(super) fn is_router(&self, from: SocketAddr) -> bool {
+        let ip = from.ip().to_canonical();
+        let is_dispatcher = ip == self.local.host.ip() && from.port() == END_HOST_PORT;
+        lock(&self.routers).as_ref().is_none_or(|routers| is_dispatcher || routers.contains(&ip))
     }
 
     /// The socket's address.
@@ -54,7 +73,17 @@ impl Core {
     /// # Errors
     /// Path and addresses do not belong together, or there are too many routes.
     pub fn register(&self, remote: ScionAddr, path: &ScionPath, now: Instant) -> Result<RouteId, RouteError> {
-        self.routes().register(remote, path, ms_since(self.start, now))
+        let route = self.routes().register(remote, path, ms_since(self.start, now))?;
+        self.add_router(path);
+        Ok(route)
+    }
+
+    /// A router that paths lead over is one, also where it was not there yet when the others were told.
+    fn add_router(&self, path: &ScionPath) {
+        let next_hop = path.next_hop.filter(|_| !path.interfaces.is_empty());
+        if let (Some(routers), Some(router)) = (&mut *lock(&self.routers), next_hop) {
+            routers.insert(router.ip());
+        }
     }
 
     /// See [`super::Socket::update`].
@@ -62,7 +91,22 @@ impl Core {
     /// # Errors
     /// The route is gone, or the path is another way.
     pub fn update(&self, route: RouteId, path: &ScionPath) -> Result<(), RouteError> {
-        self.routes().update(route, path)
+        self.routes().update(route, path)?;
+        self.add_router(path);
+        Ok(())
+    }
+
+    /// See [`super::Socket::keep`].
+    ///
+    /// # Errors
+    /// The route is gone, or there are too many.
+    pub fn keep(&self, route: RouteId) -> Result<(), RouteError> {
+        self.routes().keep(route)
+    }
+
+    /// See [`super::Socket::release`].
+    pub fn release(&self, route: RouteId) {
+        self.routes().release(route);
     }
 
     /// See [`super::Socket::remove`].

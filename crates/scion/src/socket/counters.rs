@@ -18,6 +18,10 @@ pub enum Dropped {
     BadChecksum,
     /// A path that leads nowhere when reversed.
     NoWayBack,
+    /// Handed over by somebody who is no router of the AS, though it comes from another AS.
+    NotRouter,
+    /// A path that outlives every hop field.
+    MadeUpPath,
     /// No room for another learned route.
     RoutesFull,
     /// SCMP error about a packet that no socket of ours sent.
@@ -43,6 +47,8 @@ impl Dropped {
         Self::WrongSource,
         Self::BadChecksum,
         Self::NoWayBack,
+        Self::NotRouter,
+        Self::MadeUpPath,
         Self::RoutesFull,
         Self::ForeignQuote,
         Self::UnaskedAnswer,

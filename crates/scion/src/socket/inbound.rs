@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anabranch_paths::ScionAddr;
 use anabranch_scion_wire::checksum::{self, Sum};
@@ -43,6 +43,8 @@ pub struct Inbox {
     /// [`super::routes::Routes::removals`] when the entries were made.
     removals: u64,
     pub(super) replies: Replies,
+    /// The time of day, in milliseconds of Unix time: paths end by it.
+    pub(super) unix_ms: u64,
 }
 
 /// What one flow's packets share.
@@ -56,6 +58,8 @@ struct Entry {
 struct Meaning {
     route: RouteId,
     use_: Arc<Use>,
+    /// Who hands the flow's packets over.
+    from: SocketAddr,
     /// The pseudo header and ports, without the lengths.
     sum: Sum,
 }
@@ -104,17 +108,25 @@ impl Data<'_> {
 impl Default for Inbox {
     fn default() -> Self {
         let entries = std::iter::repeat_with(Entry::default).take(CACHE_ENTRIES).collect();
-        Self { entries, removals: 0, replies: Replies::default() }
+        let mut inbox = Self { entries, removals: 0, replies: Replies::default(), unix_ms: 0 };
+        inbox.set_clock(SystemTime::now());
+        inbox
     }
 }
 
 impl Inbox {
-    /// Looks whether `bytes` are a packet like one before, and what it means then.
-    fn recall<'a>(&self, bytes: &'a [u8]) -> Option<(Data<'a>, &Meaning)> {
+    /// What time it is, by the clock that paths end by. Once a batch is often enough.
+    pub fn set_clock(&mut self, now: SystemTime) {
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// Looks whether `bytes` from `from` are a packet like one before, and what it means then.
+    fn recall<'a>(&self, bytes: &'a [u8], from: SocketAddr) -> Option<(Data<'a>, &Meaning)> {
         let shape = Shape::of(bytes)?;
         let entry = &self.entries[shape.place(bytes)];
         let meaning = entry.meaning.as_ref()?;
-        if *entry.shared != bytes[SHARED_AT..shape.shared_end] {
+        if meaning.from != from || *entry.shared != bytes[SHARED_AT..shape.shared_end] {
             return None;
         }
         let udp_len = bytes.len() - shape.header_len;
@@ -131,7 +143,7 @@ impl Inbox {
     }
 
     /// Remembers what `bytes`, a whole packet with UDP right behind its header, mean.
-    fn remember(&mut self, bytes: &[u8], header: &Header<'_>, route: RouteId, use_: Arc<Use>) {
+    fn remember(&mut self, bytes: &[u8], header: &Header<'_>, from: SocketAddr, route: RouteId, use_: Arc<Use>) {
         let Some(shape) = Shape::of(bytes) else { return };
         let shared = &bytes[SHARED_AT..shape.shared_end];
         if shared.len() > CACHED_LEN_MAX {
@@ -142,7 +154,7 @@ impl Inbox {
         let entry = &mut self.entries[shape.place(bytes)];
         entry.shared.clear();
         entry.shared.extend_from_slice(shared);
-        entry.meaning = Some(Meaning { route, use_, sum });
+        entry.meaning = Some(Meaning { route, use_, from, sum });
     }
 
     /// Forgets everything if routes went since the last call.
@@ -188,7 +200,7 @@ impl Core {
     /// returned, its checksum not yet verified: [`Data::copy_to`] does that on the way.
     pub fn inbound<'a>(&self, inbox: &mut Inbox, bytes: &'a [u8], from: SocketAddr, now: Instant) -> Option<Data<'a>> {
         inbox.keep_up(self.removals.load(Ordering::Acquire));
-        if let Some((data, meaning)) = inbox.recall(bytes) {
+        if let Some((data, meaning)) = inbox.recall(bytes, from) {
             meaning.use_.received(ms_since(self.start, now));
             return Some(data);
         }
@@ -215,6 +227,9 @@ impl Core {
             return Err(Dropped::WrongDestination);
         }
         let source = header.source().ok_or(Dropped::WrongSource)?;
+        if !matches!(header.path(), PathRef::Empty) && !self.is_router(from) {
+            return Err(Dropped::NotRouter);
+        }
         let upper = packet.upper().map_err(|_| Dropped::Malformed)?;
         if upper.protocol == Protocol::SCMP {
             return self.scmp(inbox, &packet, source, from, now).map(|()| None);
@@ -228,16 +243,16 @@ impl Core {
             return Err(Dropped::WrongDestination);
         }
         let remote = remote(source, datagram.source_port())?;
-        let now_ms = ms_since(self.start, now);
+        let (now_ms, unix_ms) = (ms_since(self.start, now), inbox.unix_ms);
         let (route, use_) = self.with_way_back(header, source, from, |back, from| {
             let mut routes = self.routes();
-            let route = routes.learn(remote, from, back, now_ms)?;
+            let route = routes.learn(remote, from, back, now_ms, unix_ms)?;
             let use_ = routes.get(route).ok_or(Dropped::RoutesFull)?.use_.clone();
             Ok((route, use_))
         })?;
         use_.received(now_ms);
         if header.next_header() == Protocol::UDP {
-            inbox.remember(bytes, header, route, use_);
+            inbox.remember(bytes, header, from, route, use_);
         }
         // It was verified above, but the caller verifies as it copies.
         let sum = (datagram.checksum() != 0).then(|| {

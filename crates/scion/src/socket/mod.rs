@@ -67,7 +67,10 @@ pub use inbound::{Data, Inbox};
 pub use outbound::{Cursor, Outbox, Transmit};
 pub use probe::{ECHO_TOKEN_LEN, Echo, PROBES_MAX, ProbeError, TraceAnswer, TraceHop};
 pub use receiver::RecvMeta;
-pub use routes::{LEARNED_IDLE, LEARNED_MAX, REGISTERED_MAX, RouteError, RouteId, RouteInfo, UNANSWERED_IDLE};
+pub use routes::{
+    LEARNED_IDLE, LEARNED_MAX, LEARNED_OF_AS_MAX, LEARNED_OF_HOST_MAX, REGISTERED_MAX, RouteError, RouteId, RouteInfo,
+    UNANSWERED_IDLE,
+};
 pub use scmp::{ECHO_RATE_MAX, EVENTS_MAX, ScmpEvent, ScmpKind};
 pub use sender::Sender;
 
@@ -207,6 +210,47 @@ impl Socket {
     /// Takes back one registration; whether the route is still there, because others hold it.
     pub fn remove(&self, route: RouteId) -> bool {
         self.shared.core.remove(route)
+    }
+
+    /// Lets a route last until it is released, because of what came by it: the one at its other end has proved who he is.
+    /// Whoever else registers the same way and takes it back, and whatever packets claim to come by it, it stays, and goes on
+    /// over the bytes that it has or is given ([`Socket::update`], [`Socket::try_offer`]).
+    ///
+    /// # Errors
+    /// The route is gone, or there are too many.
+    pub fn keep(&self, route: RouteId) -> Result<(), RouteError> {
+        self.shared.core.keep(route)
+    }
+
+    /// Ends one [`Socket::keep`]. A route that nobody keeps or has registered is gone.
+    pub fn release(&self, route: RouteId) {
+        self.shared.core.release(route);
+    }
+
+    /// Says which hosts are the routers of the AS. From then on nobody else hands over what comes from other ASes; those that
+    /// registered paths lead over count too. Without any, everybody may.
+    pub fn set_routers(&self, routers: impl IntoIterator<Item = IpAddr>) {
+        self.shared.core.set_routers(routers);
+    }
+
+    /// Where packets came by a kept route with hop fields that live longer than its own: tries them, and goes on over them if
+    /// the routers all the way let a packet through. Whether it does. As with [`Socket::ping`], somebody has to receive.
+    pub async fn try_offer(&self, route: RouteId, timeout: Duration) -> bool {
+        let offered = self.shared.core.routes().offer(route);
+        let Some(offered) = offered else { return false };
+        // The last one answers if all before it took the packet for one with right MACs.
+        let last = self.shared.core.trace_last(route, &offered, Instant::now());
+        let answer = match last {
+            Ok(request) => self.ask(request, timeout).await,
+            Err(error) => Err(error),
+        };
+        let leads_there = matches!(answer, Ok(Answer::Trace(..)));
+        let mut routes = self.shared.core.routes();
+        match leads_there {
+            true => routes.accept_offer(route, &offered),
+            false => routes.refuse_offer(route),
+        }
+        leads_there
     }
 
     /// What is known of a route; `None` if it is gone.

@@ -172,6 +172,16 @@ impl Probes {
         Ok(())
     }
 
+    /// Whether a packet that somebody quotes, from its SCMP header on, is the waiting request of this sequence number: who
+    /// quotes an echo's token has seen it.
+    pub(super) fn is_ours(&self, sequence: u16, quoted: &[u8]) -> bool {
+        match lock(&self.state).pending.get(&sequence).map(|pending| &pending.from) {
+            Some(Asked::Host(_)) => quoted.get(SCMP_LEN..).and_then(<[u8]>::first_chunk) == Some(&self.token(sequence)),
+            Some(Asked::Interface(_)) => true,
+            None => false,
+        }
+    }
+
     fn token(&self, sequence: u16) -> [u8; ECHO_TOKEN_LEN] {
         self.hasher.hash_one(sequence).to_be_bytes()
     }
@@ -225,20 +235,33 @@ impl Core {
         now: Instant,
     ) -> Result<Vec<(u16, Request<'_>)>, ProbeError> {
         let route = self.route_for_probe(id)?;
-        let host = host_of(route.remote);
-        let mut requests = Vec::new();
-        for ((hop, at_egress), interface) in places(&route.path).into_iter().zip(&route.interfaces).skip(first) {
-            let mut path = route.path.clone();
-            let alerted = StandardPathMut::parse(&mut path).is_ok_and(|mut path| path.set_alert(hop, at_egress));
-            let path = PathRef::from_dataplane(&path).ok().filter(|_| alerted).ok_or(ProbeError::Gone)?;
-            let (sequence, answer) = self.probes.add(id, Asked::Interface(*interface), now)?;
-            let mut request =
-                Request { probes: &self.probes, sequence, to: route.next_hop, packet: Vec::new(), answer };
-            request.packet =
-                self.write(&Message::TracerouteRequest { id: self.echo_id(sequence) }, host, path, TRACE_LEN)?;
-            requests.push((*interface, request));
-        }
-        Ok(requests)
+        let places = places(&route.path).into_iter().zip(&route.interfaces).skip(first);
+        places.map(|(place, interface)| Ok((*interface, self.trace(id, &route, place, *interface, now)?))).collect()
+    }
+
+    /// A traceroute request to the last interface of `route`, which is `id` with hop fields of its own.
+    pub(super) fn trace_last(&self, id: RouteId, route: &Route, now: Instant) -> Result<Request<'_>, ProbeError> {
+        let last = places(&route.path).into_iter().zip(&route.interfaces).next_back();
+        let (place, interface) = last.ok_or(ProbeError::Gone)?;
+        self.trace(id, route, place, *interface, now)
+    }
+
+    fn trace(
+        &self,
+        id: RouteId,
+        route: &Route,
+        (hop, at_egress): (usize, bool),
+        interface: u16,
+        now: Instant,
+    ) -> Result<Request<'_>, ProbeError> {
+        let mut path = route.path.clone();
+        let alerted = StandardPathMut::parse(&mut path).is_ok_and(|mut path| path.set_alert(hop, at_egress));
+        let path = PathRef::from_dataplane(&path).ok().filter(|_| alerted).ok_or(ProbeError::Gone)?;
+        let (sequence, answer) = self.probes.add(id, Asked::Interface(interface), now)?;
+        let mut request = Request { probes: &self.probes, sequence, to: route.next_hop, packet: Vec::new(), answer };
+        let message = Message::TracerouteRequest { id: self.echo_id(sequence) };
+        request.packet = self.write(&message, host_of(route.remote), path, TRACE_LEN)?;
+        Ok(request)
     }
 
     fn echo_id(&self, sequence: u16) -> EchoId {

@@ -1,7 +1,7 @@
 //! Received messages, handed out to readers' buffers.
 
 use std::io::IoSliceMut;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anabranch_udp::RecvBatch;
 
@@ -61,6 +61,7 @@ impl Receiver {
     /// A new batch was received.
     pub(super) fn rewind(&mut self, now: Instant) {
         (self.now, self.message, self.offset) = (now, 0, 0);
+        self.inbox.set_clock(SystemTime::now());
     }
 
     /// Fills buffers, one for each run of equal packets of at most `packets_max`, and says how many. Zero: the batch is done.

@@ -2,14 +2,19 @@
 //!
 //! A route is a remote address and the interfaces in between, in order; hop-field MACs are no part of it, so it outlives
 //! every refresh. A packet from an address and over a path that nobody registered makes a *learned* route, so that a
-//! listener answers over the path that it was asked by. Learned routes are bounded, end when nothing passes for a while,
-//! and take over fresher hop fields when those arrive.
+//! listener answers over the path that it was asked by. Learned routes are bounded, by host and by AS too, and end when
+//! nothing passes for a while.
+//!
+//! Whoever finds out that the one at the other end is who he says he is *keeps* the route ([`Routes::keep`]). From then on no
+//! packet changes it: anybody can write a packet with fresher hop fields, and the answers would go where they lead. They
+//! are remembered as an *offer*, for the one who keeps the route to try ([`Routes::offer`]), or he looks the path up
+//! himself. Only before that, while nothing is at stake but a handshake, fresher hop fields are taken over as they come.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
+use std::collections::hash_map::{Entry, RandomState};
 use std::fmt;
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -22,13 +27,22 @@ use anabranch_udp::DATAGRAM_LEN_MAX;
 
 use super::counters::Dropped;
 
-/// Registered routes of one socket: a swarm of 500 peers with eight paths each.
+/// Routes of one socket that are registered or kept: a swarm of 500 peers with eight paths each.
 pub const REGISTERED_MAX: usize = 4096;
-/// Learned routes of one socket. Each takes under two kilobytes.
+/// Learned routes of one socket that nobody keeps. Each takes under two kilobytes.
 pub const LEARNED_MAX: usize = 4096;
-/// A learned route that we have sent over ends when nothing came by it for so long: longer than any connection above us
-/// stays silent.
-pub const LEARNED_IDLE: Duration = Duration::from_secs(180);
+/// Of these, those to one AS: some room is left whatever it sends. Who a packet is from stands in it and proves nothing, but
+/// the routers on the way have seen to it that its path leads there.
+pub const LEARNED_OF_AS_MAX: usize = LEARNED_MAX / 4;
+/// Of these, those to one host, which otherwise takes a route with each of its ports.
+pub const LEARNED_OF_HOST_MAX: usize = LEARNED_MAX / 16;
+/// A learned route that we have sent over ends when nothing came by it for so long: any handshake is over by then, and what
+/// came of it keeps its route.
+pub const LEARNED_IDLE: Duration = Duration::from_secs(30);
+/// A hop field lives for a day at most (SCION header, "ExpTime"). A path that claims more has been made up.
+const LIFETIME_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+/// And so much more, for clocks that differ.
+const CLOCKS_DIFFER_MS: u64 = 60 * 1000;
 /// One that we never answered over ends sooner: spoofed sources are like that.
 pub const UNANSWERED_IDLE: Duration = Duration::from_secs(10);
 /// Idle routes are looked for so often at most, so that a flood of new sources cannot make it dear.
@@ -102,7 +116,7 @@ pub enum RouteError {
     #[error("the new path passes other interfaces than the route: register it as a route of its own")]
     OtherWay,
     /// [`REGISTERED_MAX`] is reached.
-    #[error("the socket has {REGISTERED_MAX} routes already: remove some")]
+    #[error("the socket has {REGISTERED_MAX} routes in use already: remove some")]
     TooMany,
     /// The route was removed or has expired.
     #[error("the route is gone: register it again")]
@@ -130,7 +144,7 @@ pub struct RouteInfo {
 }
 
 /// A route as senders use it. Replaced as a whole when its path is refreshed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Route {
     pub(super) remote: ScionAddr,
     pub(super) next_hop: SocketAddr,
@@ -144,6 +158,16 @@ pub(super) struct Route {
     expiry_unix_ms: u64,
     key: u64,
     learned: bool,
+    /// A path of the same way that lives longer, as the last packet that had one brought it; of kept routes only.
+    offer: Option<Offer>,
+}
+
+/// Fresher hop fields that nobody vouches for.
+#[derive(Clone, Debug)]
+struct Offer {
+    path: Box<[u8]>,
+    next_hop: SocketAddr,
+    expiry_unix_ms: u64,
 }
 
 /// When a route was last used. Shared by all its refreshed versions.
@@ -204,8 +228,10 @@ pub(super) struct Routes {
     by_key: HashMap<u64, RouteId>,
     /// Keyed at random, so that nobody can choose addresses that collide.
     hasher: RandomState,
-    registered_count: usize,
-    learned_count: usize,
+    /// Routes that are registered or kept.
+    held_count: usize,
+    /// Learned routes that nobody keeps.
+    learned: Learned,
     swept_ms: u64,
     /// Routes taken out so far: whoever keeps ids forgets them when this moves.
     removals: Arc<AtomicU64>,
@@ -216,7 +242,45 @@ struct Slot {
     generation: u32,
     /// Registrations that were not removed.
     holders: u32,
+    /// Those who keep it for what came by it.
+    keepers: u32,
     route: Option<Arc<Route>>,
+}
+
+/// Learned routes that nobody keeps, by whom they lead to.
+#[derive(Debug, Default)]
+struct Learned {
+    count: usize,
+    of_as: HashMap<IsdAs, usize>,
+    of_host: HashMap<(IsdAs, IpAddr), usize>,
+}
+
+impl Learned {
+    fn has_room(&self, remote: &ScionAddr) -> bool {
+        let of_as = self.of_as.get(&remote.isd_as).copied().unwrap_or(0);
+        let of_host = self.of_host.get(&(remote.isd_as, remote.host.ip())).copied().unwrap_or(0);
+        self.count < LEARNED_MAX && of_as < LEARNED_OF_AS_MAX && of_host < LEARNED_OF_HOST_MAX
+    }
+
+    fn add(&mut self, remote: &ScionAddr) {
+        self.count += 1;
+        *self.of_as.entry(remote.isd_as).or_default() += 1;
+        *self.of_host.entry((remote.isd_as, remote.host.ip())).or_default() += 1;
+    }
+
+    fn subtract(&mut self, remote: &ScionAddr) {
+        fn one_less<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
+            if let Entry::Occupied(mut count) = counts.entry(key) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+        self.count -= 1;
+        one_less(&mut self.of_as, remote.isd_as);
+        one_less(&mut self.of_host, (remote.isd_as, remote.host.ip()));
+    }
 }
 
 impl Routes {
@@ -227,8 +291,8 @@ impl Routes {
             free: Vec::new(),
             by_key: HashMap::new(),
             hasher: RandomState::new(),
-            registered_count: 0,
-            learned_count: 0,
+            held_count: 0,
+            learned: Learned::default(),
             swept_ms: 0,
             removals: Arc::default(),
         }
@@ -250,16 +314,67 @@ impl Routes {
         route.payload_len_max = payload_len_max(&route.template, path.mtu)?;
         if let Some(id) = self.find_key(route.key, remote, &route.interfaces) {
             self.hold(id)?;
+            self.slots[id.slot as usize].holders += 1;
             self.replace(id, route);
             return Ok(id);
         }
-        if self.registered_count == REGISTERED_MAX {
+        if self.held_count == REGISTERED_MAX {
             return Err(RouteError::TooMany);
         }
-        self.registered_count += 1;
+        self.held_count += 1;
         let id = self.insert(route);
         self.slots[id.slot as usize].holders = 1;
         Ok(id)
+    }
+
+    /// Lets a route last for what came by it until [`Routes::release`], whoever else registers it and takes it back.
+    pub(super) fn keep(&mut self, id: RouteId) -> Result<(), RouteError> {
+        self.hold(id)?;
+        self.slots[id.slot as usize].keepers += 1;
+        Ok(())
+    }
+
+    /// Ends one [`Routes::keep`].
+    pub(super) fn release(&mut self, id: RouteId) {
+        if self.get(id).is_some() {
+            let slot = &mut self.slots[id.slot as usize];
+            let Some(keepers) = slot.keepers.checked_sub(1) else { return };
+            slot.keepers = keepers;
+            if slot.keepers == 0 && slot.holders == 0 {
+                self.take_out(id, true);
+            }
+        }
+    }
+
+    /// Fresher hop fields for a kept route than its own, as a route of its own to be tried; see [`Routes::accept_offer`].
+    pub(super) fn offer(&self, id: RouteId) -> Option<Arc<Route>> {
+        let route = self.get(id)?;
+        let offer = route.offer.as_ref()?;
+        let path = PathRef::from_dataplane(&offer.path).ok()?;
+        let mut offered = self.build(route.remote, offer.next_hop, &path, 0).ok()?;
+        (offered.payload_len_max, offered.learned) = (route.payload_len_max, route.learned);
+        Some(Arc::new(offered))
+    }
+
+    /// What was offered leads nowhere.
+    pub(super) fn refuse_offer(&mut self, id: RouteId) {
+        if let Some(route) = self.get(id).cloned() {
+            self.replace(id, Route { offer: None, ..Route::clone(&route) });
+            // Packets with the right one may have come before, and are not looked at again while they are remembered.
+            self.removals.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The route goes over what was offered, which has proved to lead there, unless something better came meanwhile.
+    pub(super) fn accept_offer(&mut self, id: RouteId, offered: &Route) {
+        let Some(route) = self.get(id).filter(|route| route.expiry_unix_ms < offered.expiry_unix_ms).cloned() else {
+            return;
+        };
+        let Ok(path) = PathRef::from_dataplane(&offered.path) else { return };
+        if let Ok(mut fresh) = self.build(route.remote, offered.next_hop, &path, 0) {
+            (fresh.payload_len_max, fresh.learned) = (route.payload_len_max, route.learned);
+            self.replace(id, fresh);
+        }
     }
 
     pub(super) fn update(&mut self, id: RouteId, path: &ScionPath) -> Result<(), RouteError> {
@@ -275,18 +390,26 @@ impl Routes {
         Ok(())
     }
 
-    /// Takes back one registration. False if it was the last one, and the route is gone; or was before.
+    /// Takes back one registration. False if the route is gone, with this one or before.
     pub(super) fn remove(&mut self, id: RouteId) -> bool {
         if self.get(id).is_none() {
             return false;
         }
         let slot = &mut self.slots[id.slot as usize];
-        slot.holders = slot.holders.saturating_sub(1);
-        if slot.holders > 0 {
+        let Some(holders) = slot.holders.checked_sub(1) else { return true };
+        slot.holders = holders;
+        if holders > 0 {
             return true;
         }
-        self.take_out(id);
-        false
+        if slot.keepers == 0 {
+            self.take_out(id, true);
+            return false;
+        }
+        // Nobody refreshes it any more. Who keeps it goes on over what there is.
+        if let Some(route) = &mut slot.route {
+            *route = Arc::new(Route { learned: true, ..Route::clone(route) });
+        }
+        true
     }
 
     /// The route to `remote` over these interfaces.
@@ -302,21 +425,26 @@ impl Routes {
         from: SocketAddr,
         back: &PathRef<'_>,
         now_ms: u64,
+        unix_ms: u64,
     ) -> Result<RouteId, Dropped> {
+        let is_made_up = |expiry: u64| expiry.saturating_sub(unix_ms) > LIFETIME_MAX_MS + CLOCKS_DIFFER_MS;
+        if matches!(back, PathRef::Standard(_)) && is_made_up(expiry_unix_ms(back)) {
+            return Err(Dropped::MadeUpPath);
+        }
         let interfaces = Interfaces::of(back);
         if let Some(id) = self.find(remote, interfaces.as_slice()) {
             self.refresh(id, from, back);
             return Ok(id);
         }
         self.sweep(now_ms);
-        if self.learned_count == LEARNED_MAX {
+        if !self.learned.has_room(&remote) {
             return Err(Dropped::RoutesFull);
         }
         // Inside one AS packets come straight from their source, and to nobody else do answers go.
         let next_hop = if matches!(back, PathRef::Empty) { remote.host } else { from };
         let mut route = self.build(remote, next_hop, back, now_ms).map_err(|_| Dropped::NoWayBack)?;
         route.learned = true;
-        self.learned_count += 1;
+        self.learned.add(&remote);
         Ok(self.insert(route))
     }
 
@@ -341,9 +469,9 @@ impl Routes {
         }
         self.swept_ms = now_ms;
         for slot in 0..self.slots.len() {
-            let Slot { generation, route, .. } = &self.slots[slot];
-            if route.as_ref().is_some_and(|route| route.learned && route.use_.is_over(now_ms)) {
-                self.take_out(RouteId { generation: *generation, slot: slot as u32 });
+            let Slot { generation, route, holders, keepers } = &self.slots[slot];
+            if *holders == 0 && *keepers == 0 && route.as_ref().is_some_and(|route| route.use_.is_over(now_ms)) {
+                self.take_out(RouteId { generation: *generation, slot: slot as u32 }, false);
             }
         }
     }
@@ -393,16 +521,27 @@ impl Routes {
             expiry_unix_ms: expiry_unix_ms(path),
             key,
             learned: false,
+            offer: None,
         })
     }
 
-    /// Lets a learned route take over a path that lasts longer. Registered ones are refreshed by who registered them.
+    /// Lets a learned route take over a path that lasts longer, or notes the path where somebody keeps the route. Registered
+    /// ones are refreshed by who registered them.
     fn refresh(&mut self, id: RouteId, from: SocketAddr, back: &PathRef<'_>) {
         let Some(old) = self.get(id) else { return };
-        if !old.learned || expiry_unix_ms(back) <= old.expiry_unix_ms {
+        let expiry_unix_ms = expiry_unix_ms(back);
+        if !old.learned || expiry_unix_ms <= old.expiry_unix_ms {
             return;
         }
-        if let Ok(mut route) = self.build(old.remote, from, back, 0) {
+        let is_kept = self.slots[id.slot as usize].keepers > 0;
+        if is_kept {
+            let offer = Offer { path: back.as_bytes().into(), next_hop: from, expiry_unix_ms };
+            let is_known = old.offer.as_ref().is_some_and(|known| known.expiry_unix_ms == expiry_unix_ms);
+            if !is_known {
+                let route = Route { offer: Some(offer), ..Route::clone(old) };
+                self.replace(id, route);
+            }
+        } else if let Ok(mut route) = self.build(old.remote, from, back, 0) {
             route.learned = true;
             self.replace(id, route);
         }
@@ -417,16 +556,17 @@ impl Routes {
         self.get(id).filter(|route| route.remote == remote && *route.interfaces == *interfaces).map(|_| id)
     }
 
-    /// Counts one more registration of a route that is there.
+    /// Counts a route that is there as one that somebody holds.
     fn hold(&mut self, id: RouteId) -> Result<(), RouteError> {
-        if self.get(id).is_some_and(|route| route.learned) {
-            if self.registered_count == REGISTERED_MAX {
+        let remote = self.get(id).ok_or(RouteError::Gone)?.remote;
+        let Slot { holders, keepers, .. } = self.slots[id.slot as usize];
+        if holders == 0 && keepers == 0 {
+            if self.held_count == REGISTERED_MAX {
                 return Err(RouteError::TooMany);
             }
-            self.registered_count += 1;
-            self.learned_count -= 1;
+            self.held_count += 1;
+            self.learned.subtract(&remote);
         }
-        self.slots[id.slot as usize].holders += 1;
         Ok(())
     }
 
@@ -441,7 +581,7 @@ impl Routes {
     fn insert(&mut self, route: Route) -> RouteId {
         let key = route.key;
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, holders: 0, route: None });
+            self.slots.push(Slot { generation: 0, holders: 0, keepers: 0, route: None });
             // REGISTERED_MAX and LEARNED_MAX bound the slots far below 2^32.
             (self.slots.len() - 1) as u32
         });
@@ -452,18 +592,21 @@ impl Routes {
         id
     }
 
-    fn take_out(&mut self, id: RouteId) {
+    fn take_out(&mut self, id: RouteId, was_held: bool) {
         let slot = &mut self.slots[id.slot as usize];
         let Some(route) = slot.route.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
-        slot.holders = 0;
+        (slot.holders, slot.keepers) = (0, 0);
         self.free.push(id.slot);
         self.removals.fetch_add(1, Ordering::Release);
         if self.by_key.get(&route.key) == Some(&id) {
             self.by_key.remove(&route.key);
         }
-        let count = if route.learned { &mut self.learned_count } else { &mut self.registered_count };
-        *count -= 1;
+        if was_held {
+            self.held_count -= 1;
+        } else {
+            self.learned.subtract(&route.remote);
+        }
     }
 }
 

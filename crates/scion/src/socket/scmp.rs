@@ -2,6 +2,8 @@
 //!
 //! Nothing proves an SCMP message. So an error counts only if it quotes a packet that we could have sent: our address and
 //! port, a remote that we have a route to, and that route's very interfaces; and if the AS that complains speaks of itself.
+//! All that can be guessed. What cannot is the token in an echo of ours: who wants to be sure of an error asks for an echo
+//! over the route ([`super::Socket::ping`]) and hears whether it meets the same.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -279,7 +281,9 @@ impl Core {
             }
         }
         if let Some(sequence) = probe {
+            // Whoever asked hears of it, and nobody else has to.
             self.probes.fail(sequence, kind);
+            return Ok(());
         }
         self.events.push(ScmpEvent { route, from, kind })
     }
@@ -303,7 +307,9 @@ impl Core {
         let sequence = u16::from_be_bytes([sequence_high, sequence_low]);
         let id = self.probes.route_of(sequence)?;
         let route = self.routes().get(id)?.clone();
-        let is_its = host_of(route.remote) == destination && *route.interfaces == *interfaces.as_slice();
+        let is_its = host_of(route.remote) == destination
+            && *route.interfaces == *interfaces.as_slice()
+            && self.probes.is_ours(sequence, upper.bytes);
         is_its.then_some((id, Some(sequence)))
     }
 }

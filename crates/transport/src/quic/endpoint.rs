@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anabranch_paths::{Endpoint, Path, PathPeer, ScionAddr, ScionPath};
-use anabranch_scion::socket::{BindError, RouteError, RouteId, Socket};
+use anabranch_scion::socket::{BindError, RouteError, RouteId, RouteInfo, Socket};
 use noq::{AsyncUdpSocket, ConnectionError, EndpointConfig, Incoming, ServerConfig, VarInt};
 use tokio::sync::{Mutex, mpsc};
 
@@ -80,7 +80,8 @@ enum Ground {
     Scion(Socket),
 }
 
-/// A stream's route: one that we registered, for as long as a stream needs it, or one that a caller came by.
+/// A stream's route, for as long as the stream needs it: one that we registered, or one that a caller came by, who has shown
+/// his key. Both may be the same way, and each lasts on its own.
 pub struct Taken {
     socket: Socket,
     route: RouteId,
@@ -99,6 +100,14 @@ impl Taken {
     pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
         self.socket.update(self.route, path)
     }
+
+    pub fn info(&self) -> Option<RouteInfo> {
+        self.socket.info(self.route)
+    }
+
+    pub async fn try_offer(&self, timeout: Duration) -> bool {
+        self.socket.try_offer(self.route, timeout).await
+    }
 }
 
 impl Drop for Taken {
@@ -106,6 +115,8 @@ impl Drop for Taken {
         if self.is_registered {
             // Others may hold it on; that is theirs to know.
             self.socket.remove(self.route);
+        } else {
+            self.socket.release(self.route);
         }
     }
 }
@@ -221,18 +232,14 @@ impl QuicEndpoint {
         let Ground::Scion(socket) = &self.ground else {
             return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
         };
+        if let Some(needed) = scion::mtu_lacking(path, socket.local().host.ip(), remote.host.ip()) {
+            return Err(ConnectError::PathTooNarrow { endpoint, mtu_bytes: path.mtu, needed });
+        }
         let failed = |source| ConnectError::Route { endpoint, source };
         let route = socket.register(remote, path).map_err(failed)?;
         let taken = Taken { socket: socket.clone(), route, is_registered: true };
         let info = socket.info(route).ok_or(RouteError::Gone).map_err(failed)?;
         let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
-        if mtu_bytes < MTU_MIN {
-            return Err(ConnectError::PathTooNarrow {
-                endpoint,
-                mtu_bytes: path.mtu,
-                needed: MTU_MIN + path.mtu - mtu_bytes,
-            });
-        }
         let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
         self.open(peer, scion::address_of(route), mtu_bytes, Some(taken), pin).await
     }
@@ -319,8 +326,10 @@ impl Host {
             }
             Ground::Scion(socket) => {
                 let info = socket.info(scion::route_of(address))?;
-                // Nobody told the MTU of a path that was learned from a packet: discovery finds it.
-                let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
+                // Nobody told the MTU of a path that was learned from a packet. It is no more than the AS's own, and discovery
+                // finds what it is.
+                let within_as = usize::from(self.options.mtu_bytes_max).saturating_sub(info.header_len);
+                let mtu_bytes = u16::try_from(info.payload_len_max.min(within_as)).unwrap_or(u16::MAX);
                 let path = scion::path_of(socket.local().isd_as, &info);
                 Some((PathPeer::new(Endpoint::Scion(info.remote), path), mtu_bytes))
             }
@@ -379,7 +388,11 @@ async fn welcome(host: &Host, incoming: Incoming) {
     let taken = match &host.ground {
         Ground::Ip(_) => None,
         Ground::Scion(socket) => {
-            Some(Arc::new(Taken { socket: socket.clone(), route: scion::route_of(address), is_registered: false }))
+            let route = scion::route_of(address);
+            if let Err(error) = socket.keep(route) {
+                return CloseCode::Busy.close(&connection, &error.to_string());
+            }
+            Some(Arc::new(Taken { socket: socket.clone(), route, is_registered: false }))
         }
     };
     let stream = QuicStream::new(driver, connection.clone(), lanes, peer, node_id, taken);

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anabranch_paths::{PathPeer, ScionPath};
-use anabranch_scion::socket::{RouteError, RouteId};
+use anabranch_scion::socket::{RouteError, RouteId, RouteInfo};
 use bytes::{Bytes, BytesMut};
 use noq::PathId;
 
@@ -50,8 +50,7 @@ impl QuicRoute {
         self.taken.id()
     }
 
-    /// Whether it was dialled from here, and so is ours to refresh. Connections that came in go on over whatever their
-    /// callers refresh.
+    /// Whether it was dialled from here, over a path that we know.
     pub fn is_ours(&self) -> bool {
         self.taken.is_registered()
     }
@@ -62,6 +61,16 @@ impl QuicRoute {
     /// The path is another way.
     pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
         self.taken.refresh(path)
+    }
+
+    /// What the socket knows of it; `None` if it is gone.
+    pub fn info(&self) -> Option<RouteInfo> {
+        self.taken.info()
+    }
+
+    /// See [`Socket::try_offer`](anabranch_scion::socket::Socket::try_offer).
+    pub async fn try_offer(&self, timeout: Duration) -> bool {
+        self.taken.try_offer(timeout).await
     }
 
     /// Bytes that came over it so far: whether it is alive.
