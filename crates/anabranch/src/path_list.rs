@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -163,7 +164,10 @@ fn describe(path: &ScionPath, now: SystemTime) -> String {
         1 => "1 hop".to_owned(),
         hops => format!("{hops} hops"),
     }];
-    parts.push(format!("MTU {}", path.mtu));
+    parts.push(match mtu_needed(path) {
+        None => format!("MTU {}", path.mtu),
+        Some(needed) => format!("MTU {} (too narrow for transfers: QUIC needs {needed} here)", path.mtu),
+    });
     parts.push(format!("latency {}", path.latency()));
     if let Some(kbps) = path.bandwidth_kbps_min() {
         // Where parts are unclaimed, it may be less.
@@ -241,6 +245,13 @@ fn link_kind_name(kind: LinkKind) -> &'static str {
     }
 }
 
+/// The MTU that a path would need for transfers, where it has less. Of its hosts it is known only that they speak IP as its
+/// first router does.
+fn mtu_needed(path: &ScionPath) -> Option<u16> {
+    let ip = path.next_hop.map_or(Ipv4Addr::UNSPECIFIED.into(), |next_hop| next_hop.ip());
+    anabranch_transport::mtu_lacking(path, ip, ip)
+}
+
 /// A path, for programs. `latency_ms` is null where not all of it is claimed.
 pub fn path_json(path: &ScionPath) -> Value {
     let latency = path.latency();
@@ -254,6 +265,7 @@ pub fn path_json(path: &ScionPath) -> Value {
         "path": path.to_string(),
         "hops": hops.collect::<Vec<_>>(),
         "mtu": path.mtu,
+        "mtu_needed": mtu_needed(path),
         "latency_ms": (latency.unclaimed == 0).then_some(claimed_ms),
         "latency_claimed_ms": claimed_ms,
         "latency_parts_ms": path.latency.iter().map(|part| part.map(|part| part.as_secs_f64() * 1e3)).collect::<Vec<_>>(),

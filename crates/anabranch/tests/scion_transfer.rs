@@ -2,14 +2,20 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::fs;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_asnet::network::{Network, Options};
 use anabranch_asnet::topology::Topology;
-use anabranch_paths::IsdAs;
+use anabranch_paths::{Endpoint, IsdAs, ScionAddr, ScionPath};
+use anabranch_scion_wire::scmp::Message;
+use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, PathRef, Ports, checksum};
 use common::{Running, anabranch, assert_same, finish, noise};
+use serde_json::Value;
 
 /// A network of its own addresses, so that tests run beside each other; `settings` go before the file's.
 fn network(file: &str, net: u8, settings: &str) -> Network {
@@ -210,6 +216,246 @@ fn another_path_is_taken_when_a_link_goes_down() {
         let (code, _, stderr) = got.join().unwrap();
         (code, stderr)
     });
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("out"), &file);
+}
+
+/// Two leaves, and two core ASes that both are below: two paths without a link in common.
+const DIAMOND: &str = "
+    [as.'1-ff00:0:110']
+    core = true
+    [as.'1-ff00:0:120']
+    core = true
+    [as.'1-ff00:0:111']
+    [as.'1-ff00:0:112']
+    [[link]]
+    parent = '1-ff00:0:110#1'
+    child = '1-ff00:0:111#1'
+    [[link]]
+    parent = '1-ff00:0:110#2'
+    child = '1-ff00:0:112#1'
+    [[link]]
+    parent = '1-ff00:0:120#1'
+    child = '1-ff00:0:111#2'
+    [[link]]
+    parent = '1-ff00:0:120#2'
+    child = '1-ff00:0:112#2'
+    [[link]]
+    core = ['1-ff00:0:110#3', '1-ff00:0:120#3']
+";
+/// The routers that die: of each AS on the way over the second core, at the side of each link.
+const DYING: [(&str, u16); 4] = [("1-ff00:0:120", 1), ("1-ff00:0:112", 2), ("1-ff00:0:111", 2), ("1-ff00:0:120", 2)];
+/// Content that shows that a path carries.
+const CARRIED_BYTES: u64 = 100_000;
+/// How long a path may take to be back, on a machine that does other things too.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_path_carries_again_after_a_router_died_on_one_side() {
+    carry_again(119, 3);
+}
+
+#[test]
+#[ignore = "two minutes of the above"]
+fn a_path_carries_again_twenty_times() {
+    carry_again(120, 20);
+}
+
+/// A router that dies takes nothing down at the other end of its link: what comes from there is lost without a word, what
+/// goes there is complained about. So the ends learn of it at different times, and both try to reach each other again.
+fn carry_again(net: u8, rounds: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(150_000_000, 6)).unwrap();
+    let text = format!("network = '127.{net}.0.0'\n{DIAMOND}");
+    let network = Network::start(Topology::from_toml("diamond", &text).unwrap(), Options::default()).unwrap();
+    let (_sharer, _, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["--paths", "2", "one.bin"]);
+    let arguments = [&magnet, "-o", "out", "--limit-down", "600K", "--paths", "2", "--json"];
+    let mut fetching = Fetching::new(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+    for over in ["1-ff00:0:110", "1-ff00:0:120"] {
+        fetching.await_payload(over);
+    }
+    for round in 0..rounds {
+        let (isd_as, interface) = DYING[round % DYING.len()];
+        let router = network.router(isd_as.parse().unwrap()).unwrap();
+        router.set_up(interface, false).unwrap();
+        fetching.await_payload("1-ff00:0:110");
+        let down_until = Instant::now() + Duration::from_secs(2 + round as u64 % 3);
+        while Instant::now() < down_until {
+            fetching.hear();
+        }
+        router.set_up(interface, true).unwrap();
+        let took = fetching.await_payload("1-ff00:0:120");
+        println!("round {round}: the router of {isd_as} at {interface} was back, and in use after {took:?}");
+    }
+}
+
+/// A `get` and what it says of its paths.
+struct Fetching {
+    running: Running,
+    /// What each path passes.
+    interfaces: HashMap<String, String>,
+    /// State and payload of each, as last told.
+    paths: HashMap<String, (String, u64)>,
+}
+
+impl Fetching {
+    fn new(command: &mut Command) -> Self {
+        Self { running: Running::start(command), interfaces: HashMap::new(), paths: HashMap::new() }
+    }
+
+    fn hear(&mut self) {
+        let event: Value = serde_json::from_str(&self.running.line()).unwrap();
+        let entries = |key: &str| event[key].as_array().cloned().unwrap_or_default();
+        let name = |entry: &Value| entry["path"].as_str().unwrap().to_owned();
+        match event["event"].as_str().unwrap() {
+            "paths" => self
+                .interfaces
+                .extend(entries("candidates").iter().map(|entry| (name(entry), entry["interfaces"].to_string()))),
+            "progress" => {
+                let told = |entry: &Value| {
+                    (entry["state"].as_str().unwrap().to_owned(), entry["downloaded"].as_u64().unwrap())
+                };
+                self.paths = entries("paths").iter().map(|entry| (name(entry), told(entry))).collect();
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits until content has come over an active path through this AS, from now on.
+    fn await_payload(&mut self, over: &str) -> Duration {
+        let since = Instant::now();
+        let mut before: HashMap<String, u64> = HashMap::new();
+        loop {
+            self.hear();
+            let passes = |path: &str| self.interfaces.get(path).is_some_and(|interfaces| interfaces.contains(over));
+            for (path, (state, bytes)) in self.paths.iter().filter(|(path, _)| passes(path)) {
+                let first = before.entry(path.clone()).or_insert(*bytes);
+                // A new connection counts from zero.
+                *first = (*first).min(*bytes);
+                if state == "active" && *bytes >= *first + CARRIED_BYTES {
+                    return since.elapsed();
+                }
+            }
+            assert!(since.elapsed() < BACK_WITHIN, "nothing comes over {over}: {:?}", self.paths);
+        }
+    }
+}
+
+/// What strangers send to `share` in the second AS of a line of three.
+struct Stranger {
+    /// At an address of the AS's router: what comes from anywhere else is dropped at once.
+    socket: UdpSocket,
+    to: ScionAddr,
+    paths: [ScionPath; 2],
+}
+
+impl Stranger {
+    /// In the AS of `to`, who is connected with the AS `peer`.
+    fn new(network: &Network, to: &str, peer: &str) -> Self {
+        let to = to.parse::<Endpoint>().unwrap().as_scion().unwrap();
+        let peer: IsdAs = peer.parse().unwrap();
+        let path = |from, to| network.control().paths(from, to, SystemTime::now()).unwrap().swap_remove(0);
+        let paths = [path(peer, to.isd_as), path(to.isd_as, peer)];
+        let router = paths[1].next_hop.unwrap().ip();
+        Self { socket: UdpSocket::bind((router, 0)).unwrap(), to, paths }
+    }
+
+    fn fields<'a>(&self, from: ScionAddr, to: ScionAddr, path: &'a [u8]) -> HeaderFields<'a> {
+        let address = |of: ScionAddr| Address::new(of.isd_as, of.host.ip());
+        let path = PathRef::from_dataplane(path).unwrap();
+        HeaderFields { source: address(from), destination: address(to), path, flow_id: 1, traffic_class: 0 }
+    }
+
+    fn datagram(&self, from: ScionAddr, to: ScionAddr, path: &[u8], payload: &[u8]) -> Vec<u8> {
+        let ports = Ports { source: from.host.port(), destination: to.host.port() };
+        let template = HeaderTemplate::new(&self.fields(from, to, path), ports).unwrap();
+        let mut packet = vec![0; template.header_len()];
+        template.write(payload.len(), checksum::sum(payload), &mut packet).unwrap();
+        packet.extend(payload);
+        packet
+    }
+
+    fn send(&self, packet: &[u8]) {
+        self.socket.send_to(packet, self.to.host).unwrap();
+    }
+
+    /// Says, as the AS in the middle, that its link to `peer` is down.
+    fn complain(&self, peer: ScionAddr) {
+        let [here, way] = &self.paths;
+        let interface = way.interfaces[2];
+        let quote = self.datagram(self.to, peer, &way.dataplane, &[7; 100]);
+        let complaint =
+            Message::ExternalInterfaceDown { isd_as: interface.isd_as, interface: interface.id, quote: &quote };
+        let liar = ScionAddr::new(interface.isd_as, "127.0.0.1:0".parse().unwrap());
+        let mut packet = vec![0; 4096];
+        let len = complaint.write(&self.fields(liar, self.to, &here.dataplane), &mut packet).unwrap();
+        self.send(&packet[..len]);
+    }
+
+    /// A packet of `peer`'s with hop fields that nobody sealed and that end in `hours`.
+    fn lead_astray(&self, peer: ScionAddr, hours: u32) {
+        let mut path = self.paths[0].dataplane.clone();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as u32;
+        // Two segments: the meta header, two info fields whose last four bytes are the timestamp, hop fields of twelve bytes.
+        for info in [4, 12] {
+            path[info + 4..info + 8].copy_from_slice(&(now + hours * 3600 - 6 * 3600).to_be_bytes());
+        }
+        path[20..].chunks_mut(12).for_each(|hop| hop[6..].fill(0xee));
+        self.send(&self.datagram(peer, self.to, &path, &[0x40; 1200]));
+    }
+}
+
+// Nothing of SCION is signed but what is inside QUIC. This connection says something every nine seconds, if that.
+#[test]
+fn no_strangers_packet_ends_a_connection_or_leads_it_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(3_000_000, 7)).unwrap();
+    let network = network("line.toml", 121, "");
+    let (mut sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["--limit-up", "1K", "one.bin"]);
+    let (_getter, peer) = getting(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "out"]);
+    let connected = sharer.event("peer_connected");
+    assert_eq!(connected["peer"], peer.as_str());
+    let stranger = Stranger::new(&network, &address, "1-ff00:0:112");
+    let peer = peer.parse::<Endpoint>().unwrap().as_scion().unwrap();
+    let mut looks = 0;
+    while looks < 6 {
+        for hours in [7, 23, 24 * 365] {
+            stranger.lead_astray(peer, hours);
+        }
+        stranger.complain(peer);
+        let event: Value = serde_json::from_str(&sharer.line()).unwrap();
+        let is_trouble = event["event"] == "peer_disconnected" || event["state"] == "down" || event["state"] == "gone";
+        assert!(!is_trouble, "{event}");
+        looks += usize::from(event["event"] == "progress");
+    }
+    // And it still carries.
+    let uploaded = |sharer: &mut Running| sharer.event("progress")["uploaded"].as_u64().unwrap();
+    let before = uploaded(&mut sharer);
+    let deadline = Instant::now() + BACK_WITHIN;
+    while uploaded(&mut sharer) == before {
+        assert!(Instant::now() < deadline, "nothing goes out any more");
+    }
+}
+
+#[test]
+fn a_host_with_all_its_ports_keeps_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(300_000, 8))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let network = network("line.toml", 122, "");
+    let (_sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
+    let stranger = Stranger::new(&network, &address, "1-ff00:0:112");
+    let path = stranger.paths[0].dataplane.clone();
+    for port in 1..=5000 {
+        let from =
+            ScionAddr::new("1-ff00:0:112".parse().unwrap(), SocketAddr::new("127.122.2.99".parse().unwrap(), port));
+        stranger.send(&stranger.datagram(from, stranger.to, &path, b"hello"));
+        if port % 100 == 0 {
+            // No more at once than the socket's buffer takes.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "out"]));
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("out"), &file);
 }

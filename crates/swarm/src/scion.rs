@@ -3,26 +3,44 @@
 //! Every connection keeps its path for life; what changes is the path's bytes, which are refreshed under it. Where the
 //! network says that a link on the way is down, and nothing more comes, the connection is given up at once: what was asked
 //! for over it comes over other paths ([`crate::multipath`]).
+//!
+//! Anybody can write such a message, and nobody signs it. So a complaint is a reason to ask: an echo goes the same way
+//! ([`ScionNet::listen`]), and only if it meets the same trouble, as shown by the part of it that nobody can guess, anybody
+//! hears of the complaint. What is forged costs an echo.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anabranch_paths::{Interface, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
+use anabranch_paths::{Interface, IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
 use anabranch_scion::lookup::PathLookup;
-use anabranch_scion::socket::{ScmpEvent, ScmpKind};
-use anabranch_transport::{Congestion, Identity, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream};
+use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
+use anabranch_transport::{
+    Congestion, Identity, MTU_MIN, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream, mtu_lacking,
+};
 use tokio::sync::broadcast;
 
 use crate::conn::ConnError;
 
 /// News of trouble that a connection may be behind with; older ones are passed over.
 const NEWS_MAX: usize = 64;
-/// Silence after news that a link on the way is down, after which the news is believed: the message itself proves nothing.
+/// Silence after news that a link on the way is down, after which a connection is given up: others over the same link may get
+/// through, and links come back.
 pub const DOUBT: Duration = Duration::from_secs(1);
+/// How long an echo may take that is to meet the trouble that somebody complains of ...
+const CONFIRMED_WITHIN: Duration = Duration::from_millis(400);
+/// ... and how many are sent: routers answer only so many packets a second.
+const CONFIRMING_TRIES: usize = 3;
+/// Complaints that are looked into at once, one a route; more are passed over, as the next packet brings them again.
+const CONFIRMING_MAX: usize = 64;
+/// How long before it ends the way back of a caller is renewed: when half of its life is left, and neither more nor less often
+/// than this.
+const RENEWED_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// How long a link counts as down that nobody complains of any more.
 const DOWN_HOLDS: Duration = Duration::from_secs(10);
 /// Links that are remembered as down; with more, the network is in no state to be remembered.
@@ -55,6 +73,15 @@ impl fmt::Debug for ScionConfig {
     }
 }
 
+/// What became of the paths that a lookup brought and the user allows.
+#[derive(Default)]
+pub struct Usable {
+    /// Those that carry connections, best first.
+    pub paths: Vec<Arc<ScionPath>>,
+    /// Those whose packets are too small, and the MTU that each would need.
+    pub narrow: Vec<(Arc<ScionPath>, u16)>,
+}
+
 /// The session's place in the SCION network.
 pub struct ScionNet {
     config: ScionConfig,
@@ -63,16 +90,26 @@ pub struct ScionNet {
     news: broadcast::Sender<ScmpEvent>,
     /// Interfaces whose links are down, as the network says, and since when.
     down: RefCell<HashMap<Interface, Instant>>,
+    /// Routes that somebody complained about, and that are being asked.
+    confirming: RefCell<HashSet<RouteId>>,
 }
 
 impl ScionNet {
     /// Opens the socket.
     pub fn open(config: &ScionConfig) -> Result<Self, anabranch_scion::socket::BindError> {
-        let ports = config.lookup.local_as().ports.clone();
-        let options = QuicOptions { congestion: config.congestion, ..QuicOptions::default() };
-        let endpoint = QuicEndpoint::bind_scion(config.local, ports, &config.identity, &options)?;
-        let news = broadcast::channel(NEWS_MAX).0;
-        Ok(Self { config: config.clone(), endpoint: Rc::new(endpoint), news, down: RefCell::default() })
+        let here = config.lookup.local_as();
+        let options = QuicOptions { congestion: config.congestion, mtu_bytes_max: here.mtu, ..QuicOptions::default() };
+        let endpoint = QuicEndpoint::bind_scion(config.local, here.ports.clone(), &config.identity, &options)?;
+        if let Some(socket) = endpoint.scion_socket() {
+            socket.set_routers(here.interfaces.values().map(SocketAddr::ip));
+        }
+        Ok(Self {
+            config: config.clone(),
+            endpoint: Rc::new(endpoint),
+            news: broadcast::channel(NEWS_MAX).0,
+            down: RefCell::default(),
+            confirming: RefCell::default(),
+        })
     }
 
     /// Whether the user said which paths may be used: nobody else may choose then.
@@ -81,8 +118,8 @@ impl ScionNet {
         !self.config.only.is_empty() || self.config.policy.is_some() || acl.is_some() || sequence.is_some()
     }
 
-    /// The paths to `remote` that may be used, best first; at least one.
-    pub async fn paths(&self, remote: ScionAddr) -> Result<Vec<Arc<ScionPath>>, ConnError> {
+    /// The paths to `remote` that may be used, at least one.
+    pub async fn paths(&self, remote: ScionAddr) -> Result<Usable, ConnError> {
         let failed = |error: &dyn fmt::Display| ConnError::Ended(format!("no path to {}: {error}", remote.isd_as));
         let paths = self.config.lookup.paths(remote.isd_as).await.map_err(|error| failed(&error))?;
         let allowed = self.allowed(remote, &paths);
@@ -90,12 +127,30 @@ impl ScionNet {
             let what = format!("none of the {} known ones passes the flags that restrict them", paths.len());
             return Err(failed(&what));
         }
-        Ok(allowed)
+        let local = self.endpoint.local().ip();
+        let lacking = |path: &ScionPath| mtu_lacking(path, local, remote.host.ip());
+        let mut usable = Usable::default();
+        for path in allowed {
+            match lacking(&path) {
+                None => usable.paths.push(path),
+                Some(needed) => usable.narrow.push((path, needed)),
+            }
+        }
+        let widest = usable.narrow.iter().max_by_key(|(path, _)| path.mtu);
+        if let (true, Some((path, needed))) = (usable.paths.is_empty(), widest) {
+            let (count, mtu) = (usable.narrow.len(), path.mtu);
+            let what = format!(
+                "of {count} none takes packets that are large enough for QUIC; the widest takes {mtu} bytes, and its headers \
+                 with {MTU_MIN} bytes of QUIC are {needed} (`anabranch paths` lists them): raise the MTU of its links"
+            );
+            return Err(failed(&what));
+        }
+        Ok(usable)
     }
 
     /// Connects to `remote` over one of the best paths that work: with every failed attempt before, over the next one.
     pub async fn dial(self: &Rc<Self>, remote: ScionAddr, failures: usize) -> Result<Stream, ConnError> {
-        let mut paths = self.paths(remote).await?;
+        let mut paths = self.paths(remote).await?.paths;
         paths.sort_by_key(|path| self.is_down(path));
         let working = paths.iter().filter(|path| !self.is_down(path)).count();
         self.connect(remote, &paths[failures % working.max(1)]).await
@@ -127,11 +182,17 @@ impl ScionNet {
     /// whose they are; what the lookup does not know stays as the packets tell it.
     pub async fn named(&self, path: &Path) -> Path {
         let Some(seen) = path.as_scion().filter(|seen| !seen.interfaces.is_empty()) else { return path.clone() };
-        let numbers = |path: &ScionPath| path.interfaces.iter().map(|interface| interface.id).collect::<Vec<_>>();
-        let known = tokio::time::timeout(NAMING_MAX, self.config.lookup.paths(seen.destination)).await;
-        let known = known.ok().and_then(Result::ok);
-        let same = known.and_then(|known| known.iter().find(|known| numbers(known) == numbers(seen)).cloned());
+        let numbers: Vec<u16> = seen.interfaces.iter().map(|interface| interface.id).collect();
+        let same = self.looked_up(seen.destination, &numbers).await;
         same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), same))
+    }
+
+    /// The path to `destination` over interfaces of these numbers. Each number tells where the next is, so there is only one.
+    async fn looked_up(&self, destination: IsdAs, numbers: &[u16]) -> Option<Arc<ScionPath>> {
+        let known = tokio::time::timeout(NAMING_MAX, self.config.lookup.paths(destination)).await;
+        let is_it =
+            |path: &&Arc<ScionPath>| path.interfaces.iter().map(|interface| interface.id).eq(numbers.iter().copied());
+        known.ok()?.ok()?.iter().find(is_it).cloned()
     }
 
     /// News of trouble from now on.
@@ -183,18 +244,44 @@ impl ScionNet {
         allowed
     }
 
-    /// Passes the socket's news of trouble on, and tells the daemon of links that are down. Ends with its task.
+    /// Passes news of trouble on that the network confirms, and tells the daemon of links that are down. Ends with its task.
     pub async fn listen(self: Rc<Self>) {
         let Some(socket) = self.endpoint.scion_socket() else { return };
         loop {
             let event = socket.event().await;
-            if let ScmpKind::ExternalInterfaceDown(interface) = event.kind {
-                self.goes_down(interface);
-                self.config.lookup.interface_down(interface).await;
+            let begins = {
+                let mut confirming = self.confirming.borrow_mut();
+                is_down(&event.kind) && confirming.len() < CONFIRMING_MAX && confirming.insert(event.route)
+            };
+            if begins {
+                tokio::task::spawn_local(Rc::clone(&self).confirm(event));
             }
-            // Without connections nobody listens.
-            let _ = self.news.send(event);
         }
+    }
+
+    /// Asks whether a route really meets the trouble that somebody complains of.
+    async fn confirm(self: Rc<Self>, event: ScmpEvent) {
+        let mut met = None;
+        if let Some(socket) = self.endpoint.scion_socket() {
+            for _ in 0..CONFIRMING_TRIES {
+                match socket.ping(event.route, ECHO_TOKEN_LEN, CONFIRMED_WITHIN).await {
+                    Err(ProbeError::Timeout(_)) => {}
+                    Err(ProbeError::Scmp(kind)) => {
+                        met = Some(kind).filter(is_down);
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+        self.confirming.borrow_mut().remove(&event.route);
+        let Some(kind) = met else { return };
+        if let ScmpKind::ExternalInterfaceDown(interface) = kind {
+            self.goes_down(interface);
+            self.config.lookup.interface_down(interface).await;
+        }
+        // Without connections nobody listens.
+        let _ = self.news.send(ScmpEvent { kind, ..event });
     }
 }
 
@@ -204,7 +291,7 @@ async fn keep_alive(net: Rc<ScionNet>, route: QuicRoute, path: Option<Arc<ScionP
     let refreshing = async {
         match path {
             Some(path) => refresh(&net, &route, &path).await,
-            None => std::future::pending().await,
+            None => renew(&net, &route).await,
         }
     };
     let doubting = async {
@@ -232,6 +319,23 @@ async fn keep_alive(net: Rc<ScionNet>, route: QuicRoute, path: Option<Arc<ScionP
 /// Whether the news is that a path does not work.
 pub fn is_down(kind: &ScmpKind) -> bool {
     matches!(kind, ScmpKind::ExternalInterfaceDown(_) | ScmpKind::InternalConnectivityDown { .. })
+}
+
+/// Keeps the way back of a caller fresh: over the same path as looked up here, or over what comes from the caller, who
+/// renews what he sends over, once it has shown that it leads there.
+async fn renew(net: &ScionNet, route: &QuicRoute) {
+    while let Some(info) = route.info() {
+        // Inside one AS there is nothing to renew.
+        let Some(expiry) = info.expiry else { break };
+        let left = expiry.duration_since(SystemTime::now()).unwrap_or_default();
+        tokio::time::sleep((left / 2).clamp(*RENEWED_EVERY.start(), *RENEWED_EVERY.end())).await;
+        let known = net.looked_up(info.remote.isd_as, &info.interfaces).await;
+        let is_renewed = known.is_some_and(|known| known.expiry > expiry && route.refresh(&known).is_ok());
+        if !is_renewed {
+            route.try_offer(DOUBT).await;
+        }
+    }
+    std::future::pending().await
 }
 
 async fn refresh(net: &ScionNet, route: &QuicRoute, path: &ScionPath) {

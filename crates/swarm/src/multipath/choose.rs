@@ -82,6 +82,7 @@ impl State {
             self.desk.forget(peer);
             self.desk.reconsider("a peer left");
         }
+        self.notice_what_is_open(views);
         self.wish(views, now);
         self.heed_grants(views, now);
         let clients = self.clients(views);
@@ -95,6 +96,24 @@ impl State {
         self.dial_grants(views, now, &mut dials);
         self.spread(views, now);
         dials
+    }
+
+    /// A path with a connection that works is no failed one, whichever side opened it, and whatever became of the attempts to
+    /// open it from the other: where both try at once, one of two connections is closed again.
+    fn notice_what_is_open(&mut self, views: &[PeerView]) {
+        for view in views {
+            let ways = view.conns.iter().filter_map(|id| self.desk.ways.get(id));
+            let open: Vec<Path> = ways.filter(|way| way.down.is_none()).map(|way| way.path.clone()).collect();
+            for path in open {
+                let key = (view.peer, path.id());
+                if let Some(attempt) = self.desk.attempts.get_mut(&key) {
+                    attempt.opened();
+                }
+                if self.desk.lost.remove(&key) {
+                    self.desk.reconsider(format!("{path} works again"));
+                }
+            }
+        }
     }
 
     /// Says what we want of uploaders, once.
@@ -192,13 +211,16 @@ impl State {
         let why = self.desk.occasion.take_why();
         for client in clients {
             let own = paths.iter().zip(&selection.verdicts).filter(|((of, _), _)| of.peer == client.peer);
-            let verdicts: Vec<PathVerdict> = own
+            let mut verdicts: Vec<PathVerdict> = own
                 .map(|((_, path), verdict)| PathVerdict {
                     path: path.clone(),
                     choice: verdict.choice,
                     reason: verdict.reason.to_string(),
                 })
                 .collect();
+            if let (Some(found), Some(local)) = (self.desk.found.get(&client.address), local) {
+                verdicts.extend(found.narrow_verdicts(local, client.address.host.ip()));
+            }
             self.take_decision(client, selector, verdicts, wished(client), &why);
         }
     }
@@ -326,7 +348,7 @@ impl State {
         let Some(address) = scion_address(view) else { return };
         let Some(net) = &self.session().scion else { return };
         let local = net.endpoint.local().ip();
-        let found = self.desk.found.get(&address).map_or(&[][..], |found| &found.paths);
+        let Some(found) = self.desk.found.get(&address) else { return };
         let verdict = |path: &Arc<ScionPath>| {
             let is_granted = granted.contains(&path.id());
             PathVerdict {
@@ -342,7 +364,7 @@ impl State {
             peer: Endpoint::Scion(address),
             selector: None,
             why: "the uploader chose".to_owned(),
-            verdicts: found.iter().map(verdict).collect(),
+            verdicts: found.paths.iter().map(verdict).chain(found.narrow_verdicts(local, address.host.ip())).collect(),
         });
     }
 

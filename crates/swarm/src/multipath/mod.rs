@@ -28,6 +28,7 @@ mod steer;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -208,7 +209,20 @@ impl Way {
 /// What a lookup brought.
 struct Found {
     paths: Vec<Arc<ScionPath>>,
+    /// Paths whose packets are too small for a connection, and the MTU that each would need.
+    narrow: Vec<(Arc<ScionPath>, u16)>,
     at: Instant,
+}
+
+impl Found {
+    /// What is said of the paths that are no candidates.
+    fn narrow_verdicts(&self, local: IpAddr, remote: IpAddr) -> impl Iterator<Item = PathVerdict> {
+        self.narrow.iter().map(move |(path, needed)| PathVerdict {
+            path: Path::scion(local, remote, Arc::clone(path)),
+            choice: Choice::Left,
+            reason: format!("too narrow for QUIC: it takes packets of {} bytes, and {needed} are needed", path.mtu),
+        })
+    }
 }
 
 /// What is known and decided of a content's paths. Bounded by the core's connections and by what lookups bring for them.

@@ -15,7 +15,7 @@ use super::choose::Dial;
 use super::ip::{self, IP_MEASURED, IpDial};
 use super::{Found, Seen, Way};
 use crate::dial;
-use crate::scion::{DOUBT, is_down};
+use crate::scion::{DOUBT, Usable, is_down};
 use crate::torrent::{State, TorrentRef};
 
 /// How often connections are looked at, while there are paths to choose among.
@@ -101,7 +101,7 @@ async fn look_up(torrent: &TorrentRef) {
     };
     for address in due {
         let found = tokio::time::timeout(LOOKUP_MAX, net.paths(address)).await;
-        let mut paths = found.ok().and_then(Result::ok).unwrap_or_default();
+        let Usable { mut paths, narrow } = found.ok().and_then(Result::ok).unwrap_or_default();
         let mut torrent = torrent.borrow_mut();
         // A path that is down is left out by those who look paths up for us. It comes back, and is used until its end.
         let known: BTreeSet<_> = paths.iter().map(|path| path.id()).collect();
@@ -111,7 +111,7 @@ async fn look_up(torrent: &TorrentRef) {
             !known.contains(&path.id()) && path.expiry > SystemTime::now()
         };
         paths.extend(before.iter().filter(alive).cloned());
-        torrent.desk.found.insert(address, Found { paths, at: Instant::now() });
+        torrent.desk.found.insert(address, Found { paths, narrow, at: Instant::now() });
     }
 }
 
