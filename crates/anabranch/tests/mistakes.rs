@@ -141,7 +141,11 @@ fn make(dir: &Path, at: usize, mistake: &Mistake, bases: &[(i32, String)]) -> Re
     let shown = value.replace('\n', "\u{fffd}");
     let first_of_list = value.split_whitespace().next().unwrap_or_default().to_owned();
     let named = [flag, &variable, &shown, &first_of_list].iter().any(|word| !word.is_empty() && stderr.contains(*word));
-    if named || stderr.contains("it is empty") { Ok(()) } else { Err(format!("what is wrong is not named: {}", told())) }
+    if named || stderr.contains("it is empty") {
+        Ok(())
+    } else {
+        Err(format!("what is wrong is not named: {}", told()))
+    }
 }
 
 fn make_all(mistakes: &[Mistake]) {

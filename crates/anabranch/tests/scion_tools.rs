@@ -131,7 +131,7 @@ fn a_network_shows_its_state_and_names_its_hosts() {
     let (code, out, stderr) = run(hosts.path(), &["net", "status", "--control", control]);
     assert_eq!(code, 0, "{stderr}");
     assert!(
-        out.starts_with("two-isds: 9 ASes and ") && out.contains("0 are down") && out.contains("alice 127."),
+        out.starts_with("two-isds: 9 ASes and ") && out.contains("0 of them down") && out.contains("alice 127."),
         "{out}"
     );
     assert_eq!(net.link(&["1-ff00:0:120", "1-ff00:0:112", "down"]).0, 0);

@@ -17,7 +17,7 @@ use crate::output::Chatter;
 
 /// How two networks run at once.
 const OTHER_NETWORK: &str =
-    "end that one, or put another `network = \"127.32.0.0\"` at the top of the topology, and give another --control";
+    "end it, or put another `network = \"127.32.0.0\"` at the top of the topology, and give another --control";
 
 /// Runs the command.
 pub fn run(command: NetCommand, chatter: Chatter) -> Result<Code, Failure> {
@@ -40,7 +40,7 @@ fn not_started(error: &NetworkError) -> Failure {
         NetworkError::Bind { error: why, .. } | NetworkError::Router(RouterError::Bind { error: why, .. })
             if taken(why) =>
         {
-            let message = format!("{error} `anabranch net status` shows it: {OTHER_NETWORK}");
+            let message = format!("{error} A network that runs is shown by `anabranch net status`: {OTHER_NETWORK}");
             Failure::new(Code::Network, message)
         }
         NetworkError::BindApi(..) => Failure::new(Code::Network, format!("{error} with --control")),

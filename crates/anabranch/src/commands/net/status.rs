@@ -3,7 +3,7 @@
 use anabranch_asnet::network::client;
 use serde_json::Value;
 
-use super::up::table;
+use super::up::{table, unusual};
 use crate::cli::NetStatusFlags;
 use crate::exit::{Code, Failure};
 use crate::output;
@@ -25,12 +25,8 @@ fn show(network: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let (ases, links) = (list(&network["ases"]), list(&network["links"]));
     let down = links.iter().filter(|link| link["up"] != true).count();
-    let mut shown = format!(
-        "{}: {} ASes and {} links, of which {down} are down\n\n",
-        text(&network["name"]),
-        ases.len(),
-        links.len()
-    );
+    let mut shown =
+        format!("{}: {} ASes and {} links, {down} of them down\n\n", text(&network["name"]), ases.len(), links.len());
     let rows = ases.iter().map(|each| {
         let hosts: Vec<String> = list(&each["hosts"])
             .iter()
@@ -44,7 +40,7 @@ fn show(network: &Value) -> String {
     shown.push('\n');
     let rows = links.iter().map(|link| {
         let state = if link["up"] == true { "up" } else { "down" };
-        let (there, back) = (text(&link["there"]["text"]), text(&link["back"]["text"]));
+        let [there, back] = ["there", "back"].map(|direction| unusual(&text(&link[direction]["text"])));
         let shape = if there == back { there } else { format!("> {there}  < {back}") };
         let sent = |end: usize| {
             link["counters"][end]["sent_packets"].as_u64().map_or("?".to_owned(), |count| count.to_string())

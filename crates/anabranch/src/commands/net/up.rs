@@ -158,9 +158,13 @@ fn link_rows(link: &Link) -> Vec<[String; 4]> {
     vec![[a.clone(), b.clone(), kind.to_owned(), format!("> {there}")], [a, b, kind.to_owned(), format!("< {back}")]]
 }
 
-/// What is not as everywhere.
 fn properties(shape: &LinkShape) -> String {
-    let (usual, shown) = (show_properties(&LinkShape::default()), show_properties(shape));
+    unusual(&show_properties(shape))
+}
+
+/// Of properties as they are shown, those that are not as everywhere.
+pub(super) fn unusual(shown: &str) -> String {
+    let usual = show_properties(&LinkShape::default());
     let usual: Vec<&str> = usual.split(' ').collect();
     shown.split(' ').filter(|property| !usual.contains(property)).collect::<Vec<_>>().join(" ")
 }
