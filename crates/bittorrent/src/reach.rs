@@ -26,6 +26,8 @@ use crate::tracker::{Scheme, TrackerUrl};
 
 /// Ports below this one are for the system's services (RFC 6335 §6).
 const PORT_UNPRIVILEGED_MIN: u16 = 1024;
+/// No command that does anything is shorter.
+const COMMAND_LEN_MIN: usize = 3;
 /// Ports of HTTP, where trackers are too.
 const PORTS_WEB: [u16; 2] = [80, 443];
 /// The one path that a tracker in the user's own network may have if a torrent names it: it does nothing anywhere else.
@@ -143,9 +145,14 @@ pub fn may_link_to_peer(address: &Endpoint, hashes: impl IntoIterator<Item = Inf
     address.socket_addr().port() >= PORT_UNPRIVILEGED_MIN && is_harmless
 }
 
-/// Whether a hash has a line of its own in it, between two ends of lines. Of those that nobody chose, one in a hundred has.
+/// Whether a hash has a line of text of its own in it, between two ends of lines: a command is nothing else. Of hashes that nobody
+/// chose, one in ten thousand has.
 pub fn holds_a_line(hash: &InfoHash) -> bool {
-    hash.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() > 1
+    let mut lines = hash.split(|byte| matches!(byte, b'\n' | b'\r'));
+    // What comes before the first end of a line belongs to the greeting, and what comes after the last one is no line yet.
+    lines.next();
+    lines.next_back();
+    lines.any(|line| line.len() >= COMMAND_LEN_MIN && line.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~')))
 }
 
 /// Whether a tracker that a torrent or magnet link names may be asked at `address`, one of its host's: anywhere in the world, but in
@@ -282,8 +289,10 @@ mod tests {
         assert!(!may("192.168.1.2:6379", &command, false) && !may("169.254.169.254:8080", &plain, true));
         assert!(!may("127.0.0.1:6881", &plain, false) && !may("127.0.0.1:6881", &command, true));
         assert!(may("127.0.0.1:6881", &plain, true));
-        // One end of a line makes no line.
-        assert!(may("192.168.1.2:6881", b"1234567890\n123456789", false));
+        // One end of a line makes no line; what is no text, or too short for a word, is no command.
+        for hash in [b"1234567890\n123456789", b"1234\nFLUSH\x80LL\n345678", b"12345678\nGO\r456\x00\n89\n"] {
+            assert!(may("192.168.1.2:6881", hash, false), "{}", hash.escape_ascii());
+        }
     }
 
     #[test]
