@@ -56,6 +56,7 @@ fn paths(message: &[u8]) {
     for path in paths {
         assert!(path.mtu != 0 && path.next_hop.is_some());
         assert!(StandardPath::parse(&path.dataplane).is_ok());
+        assert!(path.remarks.geo.len() <= path.interfaces.len() && path.remarks.notes.len() <= path.hop_count());
         assert_eq!((path.latency.len() + 1, path.link_kinds.len() * 2), (path.interfaces.len(), path.interfaces.len()));
     }
 }

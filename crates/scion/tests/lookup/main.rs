@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use anabranch_paths::{LinkKind, ScionPath};
+use anabranch_paths::{Geo, LinkKind, Remarks, ScionPath};
 use anabranch_scion::lookup::topology::Topology;
 use anabranch_scion::lookup::{ControlService, Daemon, LookupError, PathLookup, Source};
+use anabranch_scion_wire::proto;
 use anabranch_scion_wire::proto::control_plane::{self, SEGMENTS_METHOD, SegmentType, SegmentsRequest};
 use anabranch_scion_wire::proto::daemon::{self, AS_METHOD, INTERFACES_METHOD, PATHS_METHOD, PORT_RANGE_METHOD};
 use anabranch_scion_wire::proto::grpc::{self, Status};
@@ -84,6 +85,34 @@ async fn a_daemon_tells_of_its_as_and_of_paths() {
     // Within the AS there is one path, and nobody is asked.
     drop(server);
     assert_eq!(lookup.paths(isd_as(2)).await.unwrap()[0].mtu, 1472);
+}
+
+#[tokio::test]
+async fn what_ases_say_to_people_is_kept_as_far_as_it_fits() {
+    let says = |request: &daemon::PathsRequest| {
+        let place =
+            |address: &str, latitude| proto::GeoCoordinates { latitude, longitude: 8.5, address: address.into() };
+        let mut path = told(&paths()[0], HOUR);
+        // A cache knows less than the network.
+        if request.refresh {
+            path.geo = vec![place("Zurich", 47.4), proto::GeoCoordinates::default()];
+            path.internal_hops = vec![3, 4, 5];
+            path.notes = vec![String::new(), "x".repeat(1000)];
+        }
+        path
+    };
+    let serve = daemon_of(move |request| Ok(daemon::PathsResponse { paths: vec![says(&request)] }.encode_to_vec()));
+    let server = Server::start(ANYWHERE, Speaks::Grpc, serve).await;
+    let lookup = lookup_at(server.address).await.unwrap();
+    assert_eq!(lookup.paths(isd_as(3)).await.unwrap()[0].remarks, Remarks::default());
+    let remarks = lookup.paths_afresh(isd_as(3)).await.unwrap()[0].remarks.clone();
+    let zurich = Geo { coordinates: Some("47.4,8.5".into()), address: "Zurich".into() };
+    assert_eq!(remarks.geo, [zurich, Geo::default()]);
+    // One AS lies between two links; words have an end.
+    assert_eq!((remarks.internal_hops, remarks.notes[1].len()), (vec![3], 500));
+    // Within the AS nobody is asked, and wildcards are nowhere.
+    assert!(lookup.paths_afresh(isd_as(2)).await.unwrap()[0].interfaces.is_empty());
+    assert!(matches!(lookup.paths_afresh("1-0".parse().unwrap()).await, Err(LookupError::Wildcard(_))));
 }
 
 #[tokio::test]
