@@ -117,7 +117,10 @@ pub async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, F
     for peer in &flags.peer {
         peers.extend(peer.resolve(scion).await?);
     }
-    Ok(peers)
+    match peers.iter().find(|peer| peer.socket_addr().port() == 0) {
+        Some(peer) => Err(Failure::usage(format!("`--peer {peer}`: port 0 cannot be dialled; give the peer's port"))),
+        None => Ok(peers),
+    }
 }
 
 /// Starts a session that listens where the flags say, and tells where that is.

@@ -112,6 +112,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
         (&["get", good, "--limit-down", "3"][..], 2, "that is 3 bytes per second, and the least is 1K"),
         (&["get", good, "--memory", "1"], 2, "that is 1 bytes, and the least is 1MiB: add the unit, such as 48MiB"),
         (&["get", good, ""], 2, "`` is no source: it is empty"),
+        (&["get", good, "--peer", "127.0.0.1:0"], 2, "port 0 cannot be dialled"),
         (&["paths", "1-1", "--sequence", ""], 2, "it is empty: leave it out where any path will do"),
         (&["verify", link, "."], 3, "give the path of its .torrent file"),
         (&["verify", "nowhere.torrent", "."], 3, "give the path of a .torrent file\n"),
@@ -119,6 +120,14 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
     ] {
         let (code, _, stderr) = run(dir.path(), arguments);
         assert!(code == expected && stderr.contains(needle), "{arguments:?}: {code} {stderr}");
+    }
+    // A torrent never replaces what it describes.
+    for arguments in
+        [&["create", "one.bin", "-o", "one.bin", "-f"][..], &["share", "one.bin", "--torrent-out", "one.bin"]]
+    {
+        let (code, _, stderr) = run(dir.path(), arguments);
+        assert!(code == 2 && stderr.contains("one.bin exists and is no torrent"), "{arguments:?}: {code} {stderr}");
+        assert_eq!(fs::read(dir.path().join("one.bin")).unwrap(), noise(100_000, 1));
     }
     let mut misspelt = anabranch(dir.path());
     let (code, _, stderr) = finish(misspelt.env("ANABRANCH_LIMITUP", "1M").args(["show", good]));

@@ -57,6 +57,7 @@ fn refuse_overwriting(output: &Path, force: bool) -> Result<(), Failure> {
 
 /// Writes the file whole or not at all.
 pub fn save(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    super::spare_content(output, bytes)?;
     let failed = |error: std::io::Error| {
         let message =
             format!("cannot write {}: {error}; make room and the folder writable, or give another", output.display());

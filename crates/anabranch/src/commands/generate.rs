@@ -35,7 +35,9 @@ pub fn man(flags: &ManFlags) -> Result<Code, Failure> {
     match &flags.dir {
         None => output::raw(&pages.into_iter().flat_map(|(_, page)| page).collect::<Vec<u8>>())?,
         Some(dir) => {
-            let failed = |error| Failure::new(Code::Storage, format!("cannot write to {}: {error}", dir.display()));
+            let failed = |error| {
+                Failure::new(Code::Storage, format!("cannot write to {}: {error}; give another folder", dir.display()))
+            };
             fs::create_dir_all(dir).map_err(failed)?;
             for (name, page) in pages {
                 fs::write(dir.join(format!("{name}.1")), page).map_err(failed)?;

@@ -14,6 +14,7 @@ pub mod traceroute;
 pub mod tracker;
 pub mod verify;
 
+use std::io::Read;
 use std::path::Path;
 
 use anabranch_content::create::{CreateError, CreateOptions};
@@ -69,4 +70,18 @@ fn first_misfit(info: &Info, dir: &Path) -> Option<String> {
     info.regular_files()
         .find(|(_, file)| !fits(&dir.join(&file.path), file.length))
         .map(|(_, file)| file.path.display().to_string())
+}
+
+/// A torrent replaces torrents, and nothing else, whatever was forced: `create photo.jpg -o photo.jpg -f` would cost the photo.
+fn spare_content(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    // Bencode: a dictionary, whose first key's length follows.
+    let is_torrent = |bytes: &[u8]| matches!(bytes, [b'd', b'0'..=b'9', ..]);
+    let mut head = Vec::new();
+    let found = std::fs::metadata(output).is_ok_and(|found| found.is_file())
+        && std::fs::File::open(output).and_then(|file| file.take(2).read_to_end(&mut head)).is_ok();
+    if found && !head.is_empty() && is_torrent(bytes) && !is_torrent(&head) {
+        let message = format!("{} exists and is no torrent: it is left as it is; give another name", output.display());
+        return Err(Failure::usage(message));
+    }
+    Ok(())
 }
