@@ -14,7 +14,7 @@ use anabranch_asnet::topology::Topology;
 use anabranch_paths::{Endpoint, IsdAs, ScionAddr, ScionPath};
 use anabranch_scion_wire::scmp::Message;
 use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, PathRef, Ports, checksum};
-use common::{Running, anabranch, assert_same, finish, noise};
+use common::{Running, anabranch, assert_same, finish, noise, run};
 use serde_json::Value;
 
 /// A network of its own addresses, so that tests run beside each other; `settings` go before the file's.
@@ -458,4 +458,47 @@ fn a_host_with_all_its_ports_keeps_nobody_out() {
     let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "out"]));
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("out"), &file);
+}
+
+/// Two leaves over one core, on links that take packets of 1280 bytes: 1168 are left behind the headers of three ASes, and 1200
+/// behind those of two.
+const NARROW: &str = "
+    [as.'1-ff00:0:110']
+    core = true
+    [as.'1-ff00:0:111']
+    [as.'1-ff00:0:112']
+    [defaults]
+    mtu = 1280
+    [[link]]
+    parent = '1-ff00:0:110'
+    child = '1-ff00:0:111'
+    [[link]]
+    parent = '1-ff00:0:110'
+    child = '1-ff00:0:112'
+";
+
+#[test]
+fn paths_that_are_too_narrow_are_named_and_those_just_wide_enough_carry() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(300_000, 9))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let text = format!("network = '127.123.0.0'\n{NARROW}");
+    let network = Network::start(Topology::from_toml("narrow", &text).unwrap(), Options::default()).unwrap();
+    let (_sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
+    let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:110", &[&magnet, "-o", "near"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("near"), &file);
+
+    let (_, daemon) = host(&network, "1-ff00:0:112");
+    let (code, paths, stderr) = run(dir.path(), &["paths", "1-ff00:0:111", "--sciond", &daemon]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(paths.contains("MTU 1280 (too narrow for transfers: QUIC needs 1312 here)"), "{paths}");
+    let (_, paths, _) = run(dir.path(), &["paths", "1-ff00:0:111", "--sciond", &daemon, "--json"]);
+    let paths: Value = serde_json::from_str(&paths).unwrap();
+    assert_eq!(paths["paths"][0]["mtu_needed"], 1312);
+    let (mut far, _) = getting(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "far"]);
+    let refused = far.event("peer_disconnected");
+    let reason = refused["reason"].as_str().unwrap();
+    assert_eq!(refused["peer"], address.as_str());
+    assert!(reason.contains("large enough for QUIC") && reason.contains("1280") && reason.contains("1312"), "{reason}");
 }
