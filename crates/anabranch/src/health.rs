@@ -130,7 +130,10 @@ async fn probe_some(socket: &Socket, remote: ScionAddr, paths: &[Arc<ScionPath>]
 pub fn socket(lookup: &PathLookup) -> Result<Socket, Failure> {
     let here = lookup.local_as();
     let local = ScionAddr::new(here.isd_as, SocketAddr::new(scion::local_ip(lookup)?, 0));
-    Socket::bind(local, here.ports.clone()).map_err(|error| Failure::new(Code::Network, error))
+    let socket = Socket::bind(local, here.ports.clone()).map_err(|error| Failure::new(Code::Network, error))?;
+    // Nobody else hands over what comes from other ASes.
+    socket.set_routers(here.interfaces.values().map(SocketAddr::ip));
+    Ok(socket)
 }
 
 /// The socket ended.

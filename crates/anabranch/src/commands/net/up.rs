@@ -118,7 +118,10 @@ fn answer_pings(network: &Network, chatter: Chatter) {
         for host in &each.hosts {
             let address = ScionAddr::new(each.isd_as, SocketAddr::new(host.address, END_HOST_PORT));
             match Socket::bind(address, each.host_ports.clone()) {
-                Ok(socket) => drop(tokio::task::spawn_local(async move { socket.drive().await })),
+                Ok(socket) => {
+                    socket.set_routers(each.routers.iter().map(|router| router.internal.ip()));
+                    drop(tokio::task::spawn_local(async move { socket.drive().await }));
+                }
                 Err(error) => chatter.note(format_args!("{} does not answer pings: {error}", host.name)),
             }
         }
