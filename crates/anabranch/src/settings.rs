@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -141,6 +142,8 @@ fn try_on(arg: &Arg, flag: &str, value: &OsStr, origin: &dyn fmt::Display) -> Re
             }
             _ => None,
         };
+        let is_switch = arg.get_value_parser().type_id() == TypeId::of::<bool>();
+        let valid = if is_switch { Some("write yes or no".to_owned()) } else { valid };
         let why = valid.or_else(|| std::error::Error::source(&error).map(ToString::to_string));
         Failure::usage(format!(
             "{origin}: `{shown}` cannot be used for `{flag}`: {}",
@@ -255,6 +258,7 @@ fn values(arg: &Arg, flag: &str, value: &DeValue<'_>, line: &str) -> Result<Vec<
         () if switch => "true or false",
         () if number => "a whole number",
         () if amount => "a whole number, or a text such as \"1MiB\"",
+        () if is(TypeId::of::<Duration>()) => "a text with a unit, such as \"2s\"",
         () if list => "a text, or a list of texts",
         () => "a text",
     };
@@ -310,6 +314,7 @@ mod tests {
             ("seed = 1", 1, "`seed` must be true or false, not integer"),
             ("seed = \"yes\"", 1, "must be true or false, not string"),
             ("dir = 5", 1, "`dir` must be a text, not integer"),
+            ("timeout = 5", 1, "`timeout` must be a text with a unit, such as \"2s\", not integer"),
             ("limit-up = [\"1M\"]", 1, "not array"),
             ("limit-down = 3", 1, "that is 3 bytes per second, and the least is 1K: add the unit"),
             ("memory = 1", 1, "the least is 1MiB"),

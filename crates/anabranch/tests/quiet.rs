@@ -132,6 +132,11 @@ fn what_cannot_be_meant_is_refused_with_what_to_write() {
     let mut misspelt = anabranch(dir.path());
     let (code, _, stderr) = finish(misspelt.env("ANABRANCH_LIMITUP", "1M").args(["show", good]));
     assert!(code == 2 && stderr.contains("ANABRANCH_LIMITUP") && stderr.contains("ANABRANCH_LIMIT_UP"), "{stderr}");
+    let (code, _, stderr) = finish(anabranch(dir.path()).env("ANABRANCH_QUIET", "maybe").args(["show", good]));
+    assert!(
+        code == 2 && stderr.contains("ANABRANCH_QUIET: `maybe` cannot be used for `quiet`: write yes or no"),
+        "{stderr}"
+    );
     let (code, fish, _) = run(dir.path(), &["completions", "fish"]);
     assert!(code == 0 && fish.contains("disjoint-paper"), "selectors are completed");
 }
