@@ -263,13 +263,20 @@ pub struct GetFlags {
     /// Verify everything that is on disk, whatever was recorded
     #[arg(long)]
     pub recheck: bool,
+    /// Overwrite files that stand in the content's place and are others
+    #[arg(long, short)]
+    pub force: bool,
+    /// Save the torrent of the one SOURCE, a magnet link as a rule, once all of it is known
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save_torrent: Option<PathBuf>,
     /// How files get their space: sparse as they fill, full at first
     #[arg(long, value_name = "HOW", default_value = "sparse")]
     pub preallocate: Space,
     /// How requests are spread over connections
     #[arg(long, value_name = "HOW", default_value = "fastest")]
     pub strategy: Strategy,
-    /// Folder for the records of what is verified [default: beside the content]
+    /// Folder for the records of what is verified [default: beside the content], and for the metadata of magnet links
+    /// [default: $XDG_CACHE_HOME/anabranch]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -145,6 +145,7 @@ fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Metadata => "metadata",
         FailureKind::Content => "content",
+        FailureKind::Storage => "storage",
         FailureKind::Internal => "internal",
     }
 }

@@ -35,6 +35,7 @@ impl From<FailureKind> for Code {
         match kind {
             FailureKind::Metadata => Self::Input,
             FailureKind::Content => Self::Incomplete,
+            FailureKind::Storage => Self::Storage,
             FailureKind::Internal => Self::Failed,
         }
     }
@@ -97,8 +98,7 @@ mod tests {
 
     #[test]
     fn failures_of_contents_have_documented_codes() {
-        let codes =
-            [FailureKind::Metadata, FailureKind::Content, FailureKind::Internal].map(|kind| Code::from(kind) as u8);
-        assert_eq!(codes, [3, 4, 1]);
+        let kinds = [FailureKind::Metadata, FailureKind::Content, FailureKind::Storage, FailureKind::Internal];
+        assert_eq!(kinds.map(|kind| Code::from(kind) as u8), [3, 4, 5, 1]);
     }
 }

@@ -280,9 +280,17 @@ fn values(arg: &Arg, flag: &str, value: &DeValue<'_>, line: &str) -> Result<Vec<
 
 /// Where the XDG base directory specification puts it.
 fn default_path() -> Option<PathBuf> {
+    base_folder("XDG_CONFIG_HOME", ".config").map(|config| config.join("config.toml"))
+}
+
+/// Where what can be had again is kept, by the same specification.
+pub fn cache_folder() -> Option<PathBuf> {
+    base_folder("XDG_CACHE_HOME", ".cache")
+}
+
+fn base_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = folder("XDG_CONFIG_HOME").or_else(|| folder("HOME").map(|home| home.join(".config")));
-    config.map(|config| config.join("anabranch").join("config.toml"))
+    folder(variable).or_else(|| folder("HOME").map(|home| home.join(below_home))).map(|base| base.join("anabranch"))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::bitfield::Bitfield;
 use crate::create::scan::{Extent, PieceHashes, Plan, scan};
 use crate::info::{FileEntry, FileKind, Info, Sha256Digest};
+use crate::storage;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,8 +100,7 @@ pub fn verify(
     if let Some((_, file)) = unknown {
         return Err(VerifyError::LayerMissing { path: file.path.clone() });
     }
-    let (mut states, on_disk): (Vec<FileState>, Vec<u64>) =
-        info.files.iter().map(|file| look(file, &root.join(&file.path))).unzip();
+    let (mut states, on_disk): (Vec<FileState>, Vec<u64>) = info.files.iter().map(|file| look(file, root)).unzip();
     let all: Vec<u32> = (0..info.geometry.piece_count()).collect();
     let unreadable = |file, kind| states[file] = FileState::Unreadable(kind);
     let good = check(info, layers, root, (&all, &on_disk), cancel, progress, unreadable)?;
@@ -118,8 +118,17 @@ pub fn verify_pieces(
     cancel: &AtomicBool,
     progress: impl FnMut(u64, u64),
 ) -> Result<Bitfield, VerifyError> {
-    let on_disk: Vec<u64> = info.files.iter().map(|file| look(file, &root.join(&file.path)).1).collect();
+    let on_disk: Vec<u64> = info.files.iter().map(|file| look(file, root).1).collect();
     check(info, layers, root, (pieces, &on_disk), cancel, progress, |_, _| {})
+}
+
+/// Whether it can be told if `piece` is good: its hash is known.
+pub fn is_checkable(info: &Info, layers: &HashMap<Sha256Digest, Box<[Sha256Digest]>>, piece: u32) -> bool {
+    info.version.is_v1()
+        || info.files_of_piece(piece).filter(|(_, file)| file.is_regular()).all(|(index, file)| {
+            let pieces = info.pieces_of_file(index).len();
+            layer_of(file, pieces, layers).is_some()
+        })
 }
 
 /// Hashes the pieces that can be read whole. `unreadable` is told of files that could not be after all.
@@ -231,16 +240,16 @@ fn pieces_of(info: &Info, offset: u64, length: u64) -> std::ops::Range<u32> {
 }
 
 /// How a file looks from outside, and how many bytes of it can be read.
-fn look(file: &FileEntry, path: &Path) -> (FileState, u64) {
+fn look(file: &FileEntry, root: &Path) -> (FileState, u64) {
     match &file.kind {
         FileKind::Pad => (FileState::Complete, file.length),
-        FileKind::Symlink { target } => match fs::read_link(path) {
+        FileKind::Symlink { target } => match fs::read_link(root.join(&file.path)) {
             Ok(text) if text == *target => (FileState::Complete, 0),
             Ok(_) => (FileState::WrongKind, 0),
             Err(error) => (absent(&error), 0),
         },
-        FileKind::Regular => match fs::metadata(path) {
-            Ok(metadata) if !metadata.is_file() => (FileState::WrongKind, 0),
+        // As whoever writes or sends it would: no link is followed.
+        FileKind::Regular => match storage::look(root, &file.path) {
             Ok(metadata) => {
                 let actual = metadata.len();
                 let state = match actual.cmp(&file.length) {
@@ -250,6 +259,8 @@ fn look(file: &FileEntry, path: &Path) -> (FileState, u64) {
                 };
                 (state, actual.min(file.length))
             }
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => (FileState::WrongKind, 0),
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => (FileState::WrongKind, 0),
             Err(error) => (absent(&error), 0),
         },
     }

@@ -43,6 +43,9 @@ const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
 const OUTPUT_LEN_MAX: usize = 16 * 1024 * 1024;
 /// Memory for control messages that is kept between two turns.
 const STAGING_KEPT_LEN: usize = 4096;
+/// Changes by others to what is shared are looked for so often while it is sent: often enough that little is sent of a file that
+/// is being edited, and a system call that costs nothing beside the bytes.
+const SEAL_EVERY: Duration = Duration::from_millis(20);
 /// A connection that found a rate limit used up by others for so long ...
 const TRICKLE_EVERY: Duration = Duration::from_millis(200);
 /// ... receives this much all the same, and the others wait for it: what it has to say is not held up by what they fetch.
@@ -143,6 +146,8 @@ pub struct Conn {
     limited_since: Option<Instant>,
     /// When the transport was last asked what it measured.
     path_looked_at: Option<Instant>,
+    /// The file that was last seen to be what was verified, and when.
+    seal_looked_at: Option<(usize, Instant)>,
     /// A block found no place since memory was last seen to.
     memory_short: bool,
     /// The chunk that is being read from disk, to be sent.
@@ -191,6 +196,7 @@ impl Conn {
             payload_bytes: 0,
             limited_since: None,
             path_looked_at: None,
+            seal_looked_at: None,
             memory_short: false,
             warming: None,
             warm: None,
@@ -666,12 +672,20 @@ impl Conn {
                 self.stream.try_send(&[IoSlice::new(zeros)], true)?
             }
             Some(Ok(SendSegment::File { file, index, offset, len })) => {
+                let looked = self.seal_looked_at.is_some_and(|(of, at)| of == index && now < at + SEAL_EVERY);
+                if !looked {
+                    if let Err(error) = storage.check_seal(index, &file) {
+                        torrent.borrow_mut().content_changed(index, upload.range.piece, &error.to_string());
+                        return Err(error.into());
+                    }
+                    self.seal_looked_at = Some((index, now));
+                }
                 match self.stream.try_send_file(&file, offset, len as usize) {
                     Ok(0) => {
                         // The file ends early. `check_file` says how; whatever it says, this promise cannot be kept.
                         let changed = || ConnError::Ended("a shared file changed while it was sent".to_owned());
                         let error = storage.check_file(index).err().map_or_else(changed, ConnError::Storage);
-                        torrent.borrow_mut().content_vanished(index, upload.range.piece, &error.to_string());
+                        torrent.borrow_mut().content_changed(index, upload.range.piece, &error.to_string());
                         return Err(error);
                     }
                     Err(error) if error.raw_os_error() == Some(libc::EIO) => {
@@ -689,7 +703,7 @@ impl Conn {
                 let file = (0..storage.info().files.len()).find(|file| storage.file_path(*file) == error.path);
                 let (mut torrent, piece, reason) = (torrent.borrow_mut(), upload.range.piece, error.to_string());
                 match file.filter(|_| error.kind == ErrorKind::Vanished) {
-                    Some(file) => torrent.content_vanished(file, piece, &reason),
+                    Some(file) => torrent.content_changed(file, piece, &reason),
                     None => torrent.content_unreadable(piece, &reason),
                 }
                 return Err(error.into());

@@ -148,6 +148,8 @@ pub enum FailureKind {
     Metadata,
     /// The files: what was there is gone, or is not the content.
     Content,
+    /// The place where files go: something stands there that only the user can move away.
+    Storage,
     /// This program.
     Internal,
 }

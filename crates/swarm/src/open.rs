@@ -13,7 +13,7 @@ use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, Stor
 use anabranch_content::verify;
 
 use crate::buffers::PieceBuffers;
-use crate::events::{Event, EventKind};
+use crate::events::{Event, EventKind, FailureKind};
 use crate::session::AddOptions;
 use crate::torrent::TorrentRef;
 
@@ -31,6 +31,7 @@ struct Request {
     dir: PathBuf,
     wanted: Vec<bool>,
     read_only: bool,
+    overwrite: bool,
     trusted: bool,
     recheck: bool,
     preallocate: Preallocate,
@@ -58,7 +59,7 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
     let options = session.options.borrow_mut().remove(&id).unwrap_or_default();
     let request = Arc::new(request(&session.config, &options, &info, dir));
     let mut told = false;
-    let (opened, _place) = loop {
+    let (opened, place) = loop {
         // Never closed, so always granted in the end. Given back while storage is out of order: others go on.
         let place = session.opening.acquire().await;
         if torrent.borrow().stopping {
@@ -69,16 +70,12 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
             Ok(opened) => break (opened, place),
             Err(error) => {
                 drop(place);
-                if !std::mem::replace(&mut told, true) {
-                    torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
+                if !wait_out(&torrent, &error, &mut told).await {
+                    return;
                 }
-                tokio::time::sleep(OPEN_RETRY).await;
             }
         }
     };
-    if told {
-        torrent.borrow().tell(EventKind::Resumed);
-    }
     let mut layers = layers;
     if layers.is_empty()
         && info.version.is_v2()
@@ -86,11 +83,40 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
     {
         layers = blocking(move || resume.kept_layers()).await;
     }
-    let opened = check(&torrent, opened, &layers).await;
+    let opened = Arc::new(check(&torrent, opened, &layers).await);
+    drop(place);
     if torrent.borrow().stopping {
         return;
     }
-    start(&torrent, &request, opened, layers);
+    let known = Arc::new(layers);
+    loop {
+        let (opened, layers) = (Arc::clone(&opened), Arc::clone(&known));
+        let Err(error) = blocking(move || settle(&opened, &layers)).await else { break };
+        if !wait_out(&torrent, &error, &mut told).await {
+            return;
+        }
+    }
+    if torrent.borrow().stopping {
+        return;
+    }
+    if told {
+        torrent.borrow().tell(EventKind::Resumed);
+    }
+    start(&torrent, &request, &opened, Arc::unwrap_or_clone(known));
+}
+
+/// Storage is out of order: the user is told once, and after a while the same may be tried again. `false` where the content
+/// ends, because it was stopped or because no trying helps.
+pub async fn wait_out(torrent: &TorrentRef, error: &StorageError, told: &mut bool) -> bool {
+    if error.needs_a_choice() {
+        torrent.borrow_mut().fail(FailureKind::Storage, error.to_string(), Instant::now());
+        return false;
+    }
+    if !std::mem::replace(told, true) {
+        torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
+    }
+    tokio::time::sleep(OPEN_RETRY).await;
+    !torrent.borrow().stopping
 }
 
 fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>, dir: PathBuf) -> Request {
@@ -100,6 +126,7 @@ fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>
         info: Arc::clone(info),
         dir,
         read_only: options.read_only,
+        overwrite: options.overwrite,
         trusted: options.trusted,
         recheck: options.recheck,
         preallocate: config.preallocate,
@@ -108,8 +135,12 @@ fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>
 }
 
 fn open_files(request: &Request) -> Result<Opened, StorageError> {
-    let options =
-        StorageOptions { preallocate: request.preallocate, read_only: request.read_only, ..StorageOptions::default() };
+    let options = StorageOptions {
+        preallocate: request.preallocate,
+        read_only: request.read_only,
+        overwrite: request.overwrite,
+        ..StorageOptions::default()
+    };
     let storage = Arc::new(Storage::open(Arc::clone(&request.info), &request.dir, options)?);
     let pieces = request.info.geometry.piece_count();
     if request.read_only {
@@ -118,11 +149,15 @@ fn open_files(request: &Request) -> Result<Opened, StorageError> {
         } else {
             (Bitfield::new(pieces), (0..pieces).collect())
         };
+        // Before they are hashed: a change after that is noticed.
+        storage.seal_all();
         return Ok(Opened { storage, resume: None, have, recheck, changed: Vec::new() });
     }
+    storage.claim()?;
     for (file, wanted) in request.wanted.iter().enumerate() {
         storage.set_wanted(file, *wanted)?;
     }
+    storage.check_places()?;
     let (resume, loaded) = ResumeStore::open(Arc::clone(&storage), request.state_dir.as_deref())?;
     let (have, recheck, changed) = match loaded {
         _ if request.recheck => {
@@ -132,9 +167,17 @@ fn open_files(request: &Request) -> Result<Opened, StorageError> {
         Loaded::Resumed(found) => (found.have, found.recheck, changed_names(&request.info, &found.changed)),
         Loaded::Fresh | Loaded::Damaged(_) => (Bitfield::new(pieces), pieces_on_disk(&storage), Vec::new()),
     };
-    storage.preallocate()?;
-    storage.create_empty_files_and_links()?;
     Ok(Opened { storage, resume: Some(Arc::new(resume)), have, recheck, changed })
+}
+
+/// What is good of the files that are there is known: they are taken over, or left alone. Then room is made for the rest.
+fn settle(opened: &Opened, layers: &Layers) -> Result<(), StorageError> {
+    let (storage, Some(resume)) = (&opened.storage, &opened.resume) else { return Ok(()) };
+    let checkable = |piece| verify::is_checkable(storage.info(), layers, piece);
+    let foreign = storage.judge(resume.strangers(), &opened.have, checkable)?;
+    resume.note_foreign(&foreign)?;
+    storage.preallocate()?;
+    storage.create_empty_files_and_links()
 }
 
 fn changed_names(info: &Info, changed: &[(usize, anabranch_content::storage::Change)]) -> Vec<String> {
@@ -202,19 +245,19 @@ async fn check(torrent: &TorrentRef, mut opened: Opened, layers: &Layers) -> Ope
 }
 
 /// Storage is open and what is there is known: the transfer begins.
-fn start(torrent: &TorrentRef, request: &Request, opened: Opened, layers: Layers) {
+fn start(torrent: &TorrentRef, request: &Request, opened: &Opened, layers: Layers) {
     let now = Instant::now();
     let info = &request.info;
     let mut state = torrent.borrow_mut();
     let session = state.session();
     state.hashes = info.hashes;
     state.buffers = Some(PieceBuffers::new(Rc::clone(&session.pools), info.geometry.clone()));
-    state.storage = Some(opened.storage);
-    state.resume = opened.resume;
+    state.storage = Some(Arc::clone(&opened.storage));
+    state.resume.clone_from(&opened.resume);
     let (pieces_have, pieces_total) = (opened.have.count(), opened.have.len());
-    state.core.set_content(Arc::clone(info), layers, opened.have, unwanted_pieces(request), now);
+    state.core.set_content(Arc::clone(info), layers, opened.have.clone(), unwanted_pieces(request), now);
     let (bytes_done, bytes_total) = state.core.wanted_bytes().unwrap_or_default();
-    let changed_files = opened.changed;
+    let changed_files = opened.changed.clone();
     state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
     state.update_room();
     state.pump(now);

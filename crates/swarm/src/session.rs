@@ -38,10 +38,11 @@ use crate::disk::{Disk, Reply};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::Limiter;
 use crate::multipath::{self, PathProgress, PathsConfig, WaysOut};
+use crate::open::Layers;
 use crate::scion::{ScionConfig, ScionNet};
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
-use crate::{announce, dial, open, utp};
+use crate::{announce, dial, kept, open, recheck, utp};
 
 /// How long leaving may take: trackers are told, files are synced.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
@@ -91,6 +92,8 @@ pub struct SessionConfig {
     pub preallocate: Preallocate,
     /// Folder for resume files; `None` keeps each beside its content.
     pub state_dir: Option<PathBuf>,
+    /// Folder for the metadata of magnet links, so that peers are asked for it once; `None` keeps none.
+    pub metadata_dir: Option<PathBuf>,
     /// Decides every random choice.
     pub seed: u64,
 }
@@ -118,6 +121,7 @@ impl Default for SessionConfig {
             pex: true,
             preallocate: Preallocate::default(),
             state_dir: None,
+            metadata_dir: None,
             seed: fastrand::u64(..),
         }
     }
@@ -154,6 +158,8 @@ pub struct AddOptions {
     pub limit_up: Option<u64>,
     /// Files are only read: for sharing what is there.
     pub read_only: bool,
+    /// Files that are others than the content's and stand in their place are overwritten.
+    pub overwrite: bool,
     /// All pieces are known to be good, from having just been hashed: no check.
     pub trusted: bool,
     /// Verify everything on disk, whatever the resume file says.
@@ -415,6 +421,10 @@ impl Session {
         tokio::task::spawn_local(keep_time(torrent.clone()));
         tokio::task::spawn_local(dial::dial(torrent.clone()));
         tokio::task::spawn_local(multipath::steer(torrent.clone()));
+        if let (Source::Magnet(_), Some(folder)) = (&source, shared.config.metadata_dir.clone()) {
+            let remembering = Rc::clone(shared).remember(torrent.clone(), folder);
+            tokio::task::spawn_local(open::guarded(torrent.clone(), remembering));
+        }
         if let Source::Metainfo(metainfo) = source {
             torrent.borrow_mut().metadata_known = true;
             let layers = metainfo.piece_layers.clone();
@@ -452,6 +462,15 @@ impl Session {
     /// What a content is, once known.
     pub fn info(&self, id: TorrentId) -> Option<Arc<Info>> {
         self.shared.torrent(id)?.borrow().core.info().cloned()
+    }
+
+    /// A content's torrent, once all of it is known: of v2 and hybrids that came by a magnet link, the Merkle layers come last.
+    pub fn metainfo(&self, id: TorrentId) -> Option<Metainfo> {
+        let torrent = self.shared.torrent(id)?;
+        let torrent = torrent.borrow();
+        let info = Arc::clone(torrent.core.info()?);
+        let known = !info.version.is_v2() || torrent.core.knows_all_layers();
+        known.then(|| Metainfo { piece_layers: torrent.layers(), ..Metainfo::new(info) })
     }
 
     /// When a piece is needed, for playing a content while it arrives; `None` takes that back.
@@ -498,7 +517,11 @@ impl Session {
                     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
                     let done_with = torrent.borrow().is_done_with();
                     // What could not be recorded is checked at the next start.
-                    let close = open::blocking(move || if done_with { resume.delete() } else { resume.close(false) });
+                    let close = open::blocking(move || {
+                        let closed = if done_with { resume.delete() } else { resume.close(false) };
+                        resume.storage().release();
+                        closed
+                    });
                     open::guarded(torrent.clone(), async { drop(close.await) }).await;
                 }
             }
@@ -571,50 +594,82 @@ impl Shared {
     /// Peers sent the metadata of a magnet link. Answers what the content is, where it is usable.
     pub fn metadata_arrived(self: &Rc<Self>, id: TorrentId, bytes: Vec<u8>) -> Option<Arc<Info>> {
         let torrent = self.torrent(id)?;
-        match Info::parse(&bytes) {
-            Ok(info) => {
-                // A magnet link may have named one of two hashes: peers may ask for the other.
-                for hash in info.hashes.wire_hashes() {
-                    self.by_hash.borrow_mut().entry(hash).or_insert(id);
-                }
-                let info = Arc::new(info);
-                let opening = open::open(torrent.clone(), Arc::clone(&info), HashMap::new());
-                tokio::task::spawn_local(open::guarded(torrent, opening));
-                Some(info)
-            }
+        let info = match Info::parse(&bytes) {
+            Ok(info) => Arc::new(info),
             Err(error) => {
                 let reason = format!("the metadata that peers sent is right by its hash but unusable: {error}");
                 self.tell(Event { torrent: id, kind: EventKind::Failed { kind: FailureKind::Metadata, reason } });
-                None
+                return None;
             }
+        };
+        if let Some(folder) = self.config.metadata_dir.clone() {
+            let metainfo = Metainfo::new(Arc::clone(&info));
+            // Without it the next run asks peers again, and that is all.
+            tokio::task::spawn_blocking(move || drop(kept::keep(&folder, &metainfo)));
         }
+        self.begin(&torrent, id, &info, HashMap::new()).then_some(info)
     }
 
-    /// Everything wanted is there: recorded first, told then.
+    /// What a magnet link names is known. `false` where it is a content of this session already.
+    fn begin(self: &Rc<Self>, torrent: &TorrentRef, id: TorrentId, info: &Arc<Info>, layers: Layers) -> bool {
+        let others = |hash: &[u8; 20]| self.by_hash.borrow().get(hash).is_some_and(|other| *other != id);
+        if info.hashes.wire_hashes().any(|hash| others(&hash)) {
+            let reason = format!("{}; name each content once", AddError::Duplicate(info.name.clone()));
+            let torrent = torrent.clone();
+            tokio::task::spawn_local(async move {
+                torrent.borrow_mut().fail(FailureKind::Metadata, reason, Instant::now());
+            });
+            return false;
+        }
+        // The link may have named one of two hashes: peers may ask for the other.
+        for hash in info.hashes.wire_hashes() {
+            self.by_hash.borrow_mut().insert(hash, id);
+        }
+        let opening = open::open(torrent.clone(), Arc::clone(info), layers);
+        tokio::task::spawn_local(open::guarded(torrent.clone(), opening));
+        true
+    }
+
+    /// Metadata that an earlier run was sent does as well as what peers would send.
+    async fn remember(self: Rc<Self>, torrent: TorrentRef, folder: PathBuf) {
+        let (id, hashes) = (torrent.borrow().id, torrent.borrow().hashes);
+        let Some(kept) = open::blocking(move || kept::load(&folder, &hashes)).await else { return };
+        {
+            let mut state = torrent.borrow_mut();
+            if state.stopping || std::mem::replace(&mut state.metadata_known, true) {
+                return;
+            }
+            state.core.expect_content(Arc::clone(&kept.info));
+        }
+        self.begin(&torrent, id, &kept.info, kept.piece_layers);
+    }
+
+    /// Everything wanted is there: looked at once more, forced to the disk and recorded first, told then.
     pub fn finished(self: &Rc<Self>, id: TorrentId) {
         let Some(torrent) = self.torrent(id) else { return };
         tokio::task::spawn_local(open::guarded(torrent.clone(), async move {
             let resume = torrent.borrow().resume.clone();
-            if let Some(resume) = resume {
-                let mut told = false;
-                loop {
-                    let resume = Arc::clone(&resume);
-                    let closed = open::blocking(move || {
-                        resume.storage().create_empty_files_and_links()?;
-                        resume.finish()
-                    });
-                    let Err(error) = closed.await else { break };
-                    if !std::mem::replace(&mut told, true) {
-                        torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
+            let mut told = false;
+            while let Some(resume) = resume.clone() {
+                let finishing = Arc::clone(&resume);
+                let finished = open::blocking(move || finishing.finish()).await;
+                let lost = match finished {
+                    Ok(changed) if changed.is_empty() => break,
+                    Ok(changed) => recheck::recheck(&torrent, changed, false).await,
+                    Err(error) => {
+                        if !open::wait_out(&torrent, &error, &mut told).await {
+                            return;
+                        }
+                        recheck::recheck(&torrent, resume.distrusted(), true).await
                     }
-                    tokio::time::sleep(STORAGE_RETRY).await;
-                    if torrent.borrow().stopping {
-                        return;
-                    }
+                };
+                // What is fetched again now finishes again.
+                if lost > 0 || torrent.borrow().stopping {
+                    return;
                 }
-                if told {
-                    torrent.borrow().tell(EventKind::Resumed);
-                }
+            }
+            if told {
+                torrent.borrow().tell(EventKind::Resumed);
             }
             torrent.borrow().tell(EventKind::Finished);
         }));
@@ -739,6 +794,7 @@ async fn keep_time(torrent: TorrentRef) {
 async fn housekeeping(shared: Rc<Shared>) {
     let mut checkpoint_at = Instant::now() + CHECKPOINT_EVERY;
     let checkpointing = Rc::new(Cell::new(false));
+    let mut looked_at = (TorrentId(0), 0);
     loop {
         tokio::time::sleep(STORAGE_RETRY).await;
         let torrents: Vec<TorrentRef> = shared.torrents.borrow().values().cloned().collect();
@@ -746,6 +802,7 @@ async fn housekeeping(shared: Rc<Shared>) {
         for torrent in &torrents {
             torrent.borrow_mut().retry_storage();
         }
+        recheck::look_around(&torrents, &mut looked_at);
         if now < checkpoint_at || checkpointing.get() {
             continue;
         }
@@ -770,8 +827,11 @@ async fn checkpoint(torrent: TorrentRef, now: Instant) {
     };
     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
     if resume.checkpoint_due(now) {
-        // A failure here shows again at the next write, which reports it.
-        let _ = open::blocking(move || resume.checkpoint()).await;
+        let syncing = Arc::clone(&resume);
+        if open::blocking(move || syncing.checkpoint()).await.is_err() {
+            // A disk that does not work shows again at the next write, which reports it.
+            recheck::recheck(&torrent, resume.distrusted(), true).await;
+        }
     }
 }
 

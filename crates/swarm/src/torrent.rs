@@ -1,7 +1,7 @@
 //! One content at work: the core, its buffers, its files and its connections' handles.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::peerbook::{PeerBook, Source};
+use anabranch_bittorrent::picker::Priority;
 use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
+use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::{ResumeStore, Storage, StorageError};
 use anabranch_paths::Endpoint;
 use anabranch_transport::StreamStats;
@@ -21,8 +23,9 @@ use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Limiter, Limits};
 use crate::multipath::Desk;
+use crate::open::Layers;
 use crate::session::Shared;
-use crate::spill;
+use crate::{kept, recheck, spill};
 
 /// A connection that moved no payload for this long makes room for a new one when all places are taken.
 const IDLE_MIN: Duration = Duration::from_secs(60);
@@ -161,6 +164,8 @@ pub struct State {
     stalled: Vec<Stalled>,
     /// Verified pieces of a download that cannot be read: bounded by what one look at the disk is worth.
     unreadable: Vec<u32>,
+    /// Files that are only shared and changed: they are looked at until they are the content again.
+    pub in_doubt: BTreeSet<usize>,
     /// Pieces and spills at the disk threads.
     verifying: u32,
     spilling: u32,
@@ -224,6 +229,7 @@ impl State {
             waiting: Vec::new(),
             stalled: Vec::new(),
             unreadable: Vec::new(),
+            in_doubt: BTreeSet::new(),
             verifying: 0,
             spilling: 0,
             probing: false,
@@ -258,7 +264,8 @@ impl State {
 
     /// Whether the resume file has nothing left to say.
     pub fn is_done_with(&self) -> bool {
-        let can_be_verified = self.layers_at_hand || self.core.info().is_some_and(|info| info.version.is_v1());
+        let kept = self.session.config.metadata_dir.is_some() && self.core.knows_all_layers();
+        let can_be_verified = self.layers_at_hand || kept || self.core.info().is_some_and(|info| info.version.is_v1());
         self.tidy && can_be_verified && self.core.is_complete()
     }
 
@@ -477,6 +484,10 @@ impl State {
     /// Nothing more is asked for; what is here is kept.
     fn stall(&mut self, job: Stalled, error: &StorageError, now: Instant) {
         self.probing = false;
+        if error.needs_a_choice() {
+            self.fail(FailureKind::Storage, error.to_string(), now);
+            return;
+        }
         self.stalled.push(job);
         self.pause(error.to_string(), now);
     }
@@ -499,9 +510,10 @@ impl State {
             self.hand_in(job);
         } else if let (Some(piece), Some(storage)) = (self.unreadable.last().copied(), self.storage.clone()) {
             self.probing = true;
-            let torrent = self.id;
+            let (torrent, layers) = (self.id, self.layers());
             self.session.disk.run(torrent, self.session.replies.clone(), move || {
-                let readable = spill::read(&storage, piece, |_| {}).is_ok();
+                let readable =
+                    spill::read(&storage, piece, |_| {}).is_ok() && recheck::is_restored(&storage, &layers, piece);
                 Reply::Looked { torrent, piece, readable }
             });
         }
@@ -553,14 +565,22 @@ impl State {
         if self.stopping {
             return;
         }
+        let reason = "a fault in anabranch stopped it, standard error says where: please report that. What was verified is \
+                      kept: the same command goes on from there";
+        self.fail(FailureKind::Internal, reason.to_owned(), now);
+    }
+
+    /// This content ends here. What was verified before is on disk and recorded.
+    pub fn fail(&mut self, kind: FailureKind, reason: String, now: Instant) {
+        if self.stopping {
+            return;
+        }
         self.stalled.clear();
         self.unreadable.clear();
         self.waiting.clear();
         self.buffers = None;
         self.core.set_paused(true, now);
-        let reason = "a fault in anabranch stopped it, standard error says where: please report that. What was verified is \
-                      kept: the same command goes on from there";
-        self.tell(EventKind::Failed { kind: FailureKind::Internal, reason: reason.to_owned() });
+        self.tell(EventKind::Failed { kind, reason });
         self.stop("we had to stop");
         self.pump(now);
     }
@@ -585,20 +605,21 @@ impl State {
         true
     }
 
-    /// A file ended before its time, or is gone, as `piece` was to be sent. Where files are only shared, the pieces in it are
-    /// not ours any more until they are checked.
-    pub fn content_vanished(&mut self, file: usize, piece: u32, reason: &str) {
+    /// A file is not any more what was verified, ended before its time, or is gone, as `piece` was to be sent. Where files are
+    /// only shared, the pieces in it are not ours any more until they are checked.
+    pub fn content_changed(&mut self, file: usize, piece: u32, reason: &str) {
         if self.wait_until_readable(piece, reason) {
             return;
         }
         let Some(storage) = &self.storage else { return };
-        storage.forget_file(file);
         let entry = &storage.info().files[file];
-        let geometry = &storage.info().geometry;
-        if entry.length > 0 {
-            let pieces: Vec<u32> =
-                (geometry.piece_at(entry.offset)..=geometry.piece_at(entry.offset + entry.length - 1)).collect();
-            self.lose(&pieces, format!("{} changed while it was shared", entry.path.display()));
+        let pieces: Vec<u32> = storage.info().pieces_of_file(file).collect();
+        let path = entry.path.display();
+        let reason = format!("{path} changed while it was shared: what is not the content any more is not offered");
+        let is_watched = !self.in_doubt.insert(file);
+        self.lose_shared(&pieces, (!is_watched).then_some(reason));
+        if !is_watched {
+            recheck::watch(self, file);
         }
     }
 
@@ -607,10 +628,24 @@ impl State {
         if self.wait_until_readable(piece, reason) {
             return;
         }
-        self.lose(&[piece], format!("piece {piece} cannot be read from disk any more"));
+        self.lose_shared(&[piece], Some(format!("piece {piece} cannot be read from disk any more")));
     }
 
-    fn lose(&mut self, pieces: &[u32], reason: String) {
+    /// Files that are only shared: nothing is fetched in place of what is lost. The user is told the reason, if there is a new one.
+    fn lose_shared(&mut self, pieces: &[u32], reason: Option<String>) {
+        if self.lose(pieces)
+            && let Some(reason) = reason
+        {
+            self.tell(EventKind::Failed { kind: FailureKind::Content, reason });
+        }
+        let skipped: Vec<_> = pieces.iter().map(|piece| (*piece, Priority::SKIP)).collect();
+        let now = Instant::now();
+        self.core.set_priorities(&skipped, now);
+        self.pump(now);
+    }
+
+    /// `pieces` are not good any more. Answers whether any of them counted as good.
+    pub fn lose(&mut self, pieces: &[u32]) -> bool {
         let now = Instant::now();
         let before = self.core.have().map_or(0, |have| have.count());
         if let Some(buffers) = &mut self.buffers {
@@ -619,15 +654,32 @@ impl State {
             lost.for_each(|piece| buffers.reopen(*piece));
         }
         self.core.pieces_lost(pieces, now);
-        if self.core.have().map_or(0, |have| have.count()) < before {
+        let any = self.core.have().map_or(0, |have| have.count()) < before;
+        if any {
             if let Some(resume) = &self.resume {
                 // Should this not reach the disk, the pieces are found bad at the next check.
                 pieces.iter().for_each(|piece| drop(resume.failed(*piece)));
             }
-            self.tell(EventKind::Failed { kind: FailureKind::Content, reason });
             self.dial.notify_one();
         }
         self.pump(now);
+        any
+    }
+
+    /// `pieces` turned out to be good after all.
+    pub fn regain(&mut self, pieces: impl Iterator<Item = u32>) {
+        let now = Instant::now();
+        for piece in pieces {
+            if self.core.have().is_some_and(|have| !have.get(piece)) {
+                self.core.piece_verified(piece, PieceOutcome::Good { digests: Vec::new() }, now);
+            }
+        }
+        self.pump(now);
+    }
+
+    /// The Merkle layers that are known.
+    pub fn layers(&self) -> Layers {
+        self.core.piece_layers().map(|(root, layer)| (*root, layer.into())).collect()
     }
 
     // ---- the core's wishes ----
@@ -687,10 +739,14 @@ impl State {
     /// All Merkle layers are here, from peers: they are kept for the next start.
     fn keep_layers(&self) {
         let Some(resume) = self.resume.clone() else { return };
-        let layers = self.core.piece_layers().map(|(root, layer)| (*root, layer.into())).collect();
-        let torrent = self.id;
+        let (layers, torrent) = (self.layers(), self.id);
+        let folder = self.session.config.metadata_dir.clone().filter(|_| !self.layers_at_hand);
         self.session.disk.run(torrent, self.session.replies.clone(), move || {
             // Without them the next start may have more to fetch, and that is all.
+            if let Some(folder) = folder {
+                let info = Arc::clone(resume.storage().info());
+                let _ = kept::keep(&folder, &Metainfo { piece_layers: layers.clone(), ..Metainfo::new(info) });
+            }
             let _ = resume.keep_layers(layers);
             Reply::Kept { torrent }
         });

@@ -4,22 +4,29 @@ use std::ops::RangeInclusive;
 
 use anabranch_content::info::FileEntry;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{AddOptions, Event, EventKind, FileFilter, Session, SessionConfig, Source as SwarmSource};
+use anabranch_swarm::{
+    AddOptions, Event, EventKind, FileFilter, Session, SessionConfig, Source as SwarmSource, TorrentId,
+};
 use serde_json::{Map, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::check_trackers;
+use super::create::save;
 use crate::cli::GetFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::patterns::{self, FilePattern};
 use crate::run::{self, Content, Watch};
 use crate::scion;
+use crate::settings;
 use crate::source::{self, Source};
 
 /// Runs the command.
 pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
     check_trackers(&flags.tracker)?;
+    if flags.save_torrent.is_some() && flags.sources.len() != 1 {
+        return Err(Failure::usage("`--save-torrent` saves the torrent of one SOURCE: give exactly one"));
+    }
     let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
     for source in &sources {
         if let Source::Torrent(metainfo) = source {
@@ -39,6 +46,7 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
             strategy: flags.strategy.0,
             preallocate: flags.preallocate.0,
             state_dir: flags.state_dir.clone(),
+            metadata_dir: flags.state_dir.clone().or_else(settings::cache_folder),
             scion,
             ..run::session_config(&flags.session)
         };
@@ -97,6 +105,7 @@ fn add_all(
             limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
             limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
             recheck: flags.recheck,
+            overwrite: flags.force,
             tidy: !flags.seed,
             ..AddOptions::default()
         };
@@ -138,6 +147,7 @@ async fn follow(
     watch: &mut Watch,
 ) -> Result<Code, Failure> {
     let mut ticks = watch.ticks();
+    let mut saved = false;
     loop {
         tokio::select! {
             biased;
@@ -145,6 +155,9 @@ async fn follow(
                 // The names in a magnet link's content are only known now.
                 if let (EventKind::Started { .. }, Some(info)) = (&event.kind, session.info(event.torrent)) {
                     patterns::check(&flags.files, &info).map_err(Failure::input)?;
+                }
+                if matches!(event.kind, EventKind::Started { .. } | EventKind::Finished) {
+                    save_torrent(session, event.torrent, flags, &mut saved)?;
                 }
                 watch.on_event(session, &event)?;
                 if let Some(ended) = ended(watch, flags.seed) {
@@ -154,6 +167,14 @@ async fn follow(
             _ = ticks.tick() => watch.tick(session)?,
         }
     }
+}
+
+/// Saves a content's torrent where the user wants it, as soon as all of it is known.
+fn save_torrent(session: &Session, id: TorrentId, flags: &GetFlags, saved: &mut bool) -> Result<(), Failure> {
+    let Some(path) = flags.save_torrent.as_deref().filter(|_| !*saved) else { return Ok(()) };
+    let Some(metainfo) = session.metainfo(id) else { return Ok(()) };
+    *saved = true;
+    save(path, &metainfo.encode())
 }
 
 /// How it ended, if it did.

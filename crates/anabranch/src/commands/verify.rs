@@ -116,7 +116,11 @@ fn text(info: &anabranch_content::info::Info, report: &Report, bad: &[[u32; 2]],
     let files = info.files.iter().zip(&report.files);
     for (file, found) in files.filter(|(file, _)| chatter.verbose || file.kind != FileKind::Pad) {
         let (state, detail) = state_name(found.state);
-        let detail = detail.map_or(String::new(), |detail| format!(" ({detail} of {})", file.length));
+        let wanted = match found.state {
+            FileState::Short { .. } | FileState::Long { .. } => format!(" of {}", file.length),
+            _ => String::new(),
+        };
+        let detail = detail.map_or(String::new(), |detail| format!(" ({detail}{wanted})"));
         let percent = units::percent(found.bytes_good, file.length);
         let percent = if file.length == 0 && found.state != FileState::Complete { 0.0 } else { percent };
         lines.push(format!(

@@ -5,7 +5,7 @@
 //! `openat2` does that in one call; where it is missing, each component is opened by itself with `O_NOFOLLOW`.
 
 use std::ffi::{CString, OsStr};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -34,6 +34,17 @@ pub(super) fn open(root: &Path, path: &Path, flags: libc::c_int) -> io::Result<F
         return Err(io::Error::from_raw_os_error(libc::EEXIST));
     }
     Ok(file)
+}
+
+/// What the file `path` below `root` looks like. No link is followed, and what is no regular file gives `EEXIST`.
+pub(crate) fn look(root: &Path, path: &Path) -> io::Result<Metadata> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let found = match open_resolved(root, path, flags) {
+        Err(error) if lacks_openat2(&error) => open_walking(root, path, flags),
+        done => done,
+    }?;
+    let metadata = found.metadata()?;
+    if metadata.is_file() { Ok(metadata) } else { Err(io::Error::from_raw_os_error(libc::EEXIST)) }
 }
 
 /// Makes the symbolic link `path` below `root`, and the folders above it. One that already says the same is left.

@@ -54,8 +54,14 @@ pub enum ErrorKind {
     PermissionDenied,
     /// A file that was there is gone or became shorter.
     Vanished,
-    /// Something of another kind stands at the path: a symbolic link, a folder, a longer file. Never followed, never overwritten.
+    /// Something of another kind stands at the path: a symbolic link, a folder. Never followed, never overwritten.
     InTheWay,
+    /// A file stands at the path that is not the content's, or more than that. Overwritten only where the user says so.
+    Different,
+    /// Another content, of this process or of another one, is being written to the same place.
+    Claimed,
+    /// A file is not any more what it was when its pieces were verified.
+    Changed,
     /// The process or the machine has no file descriptors left.
     TooManyOpenFiles,
     /// Anything else; the text of the system error says more.
@@ -71,6 +77,13 @@ impl ErrorKind {
             Self::PermissionDenied => "permission denied; allow writing there or choose another folder",
             Self::Vanished => "the file is gone or was cut short; put it back, or check the content again",
             Self::InTheWay => "something else is in its place; move that away or choose another folder",
+            Self::Different => {
+                "another file is in its place; move that away, choose another folder, or overwrite it (`get --force`)"
+            }
+            Self::Claimed => {
+                "something else is being fetched to that place; wait for its end, or choose another folder"
+            }
+            Self::Changed => "the file was changed since it was verified; put it back, or check the content again",
             Self::TooManyOpenFiles => "too many open files; raise the limit (ulimit -n)",
             Self::Other => "input/output error; check the disk",
         }
@@ -110,6 +123,11 @@ impl StorageError {
     /// From a finding of our own.
     pub(crate) fn found(op: Op, path: impl AsRef<Path>, kind: ErrorKind, what: &'static str) -> Self {
         Self { op, path: path.as_ref().to_owned(), kind, source: io::Error::other(what) }
+    }
+
+    /// Whether a person has to choose: no waiting and no trying again makes room for the content.
+    pub fn needs_a_choice(&self) -> bool {
+        matches!(self.kind, ErrorKind::InTheWay | ErrorKind::Different | ErrorKind::Claimed)
     }
 
     /// Whether the same call may succeed once the user removed the cause: pause and try again, do not give up.

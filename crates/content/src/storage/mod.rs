@@ -8,7 +8,8 @@
 //! # What is promised
 //!
 //! - No byte is written outside the download folder: links below it are never followed, and what stands in a file's place and is
-//!   something else (a link, a folder, a longer file) is an error, not overwritten.
+//!   something else (a link, a folder) is an error, not overwritten; nor is another file, unless the user says so.
+//! - A place has one writer at a time, whoever it is. Who only reads asks nobody.
 //! - A file that was there and is gone, or became shorter, is an error ([`ErrorKind::Vanished`]), not made anew in silence;
 //!   [`Storage::forget_file`] says that the loss is accepted.
 //! - `kill -9` at any instant loses at most the pieces in flight: bytes handed to the kernel survive the process, and a piece is
@@ -22,15 +23,18 @@
 //! where [`StorageError::is_transient`]).
 
 mod beneath;
+mod claim;
 mod crc;
 mod error;
 mod files;
 mod layout;
+mod occupied;
 mod parts;
 mod placement;
 mod pool;
 mod resume;
 mod resume_store;
+mod seal;
 mod send;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -38,6 +42,7 @@ pub(crate) mod testing;
 mod tests;
 mod vectored;
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -55,7 +60,10 @@ pub use resume::{Change, FileRecord, Lease, Reconciled, Resume, ResumeError, Sta
 pub use resume_store::{CHECKPOINT_INTERVAL, JOURNAL_LIMIT_BYTES, Loaded, ResumeStore};
 pub use send::{SendSegment, SendSegments};
 
+pub(crate) use beneath::look;
+
 use crate::info::{FileEntry, FileKind, Info};
+use claim::Claim;
 use parts::Parts;
 
 /// What `hidden_name` appends ends in one of these; a torrent's own files must not.
@@ -71,6 +79,10 @@ const SIZED: u8 = 2;
 const DIRTY: u8 = 4;
 /// The user does not want it.
 const UNWANTED: u8 = 8;
+/// It stood there before us, and nothing of it is known to be the content's.
+const FOREIGN: u8 = 16;
+/// How it looked when its pieces were verified is known, and nothing was written to it since.
+const SEALED: u8 = 32;
 
 /// How files get their space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,14 +102,26 @@ pub struct StorageOptions {
     pub preallocate: Preallocate,
     /// Nothing on disk is changed; every write fails.
     pub read_only: bool,
+    /// Files that stand in the content's place and are others are overwritten.
+    pub overwrite: bool,
     /// The cache of open files to take part in.
     pub handles: Arc<Handles>,
 }
 
 impl Default for StorageOptions {
     fn default() -> Self {
-        Self { preallocate: Preallocate::default(), read_only: false, handles: Handles::shared() }
+        Self { preallocate: Preallocate::default(), read_only: false, overwrite: false, handles: Handles::shared() }
     }
+}
+
+/// Bytes did not reach the disk. The kernel may have dropped them, and will not say so again: syncing once more and succeeding
+/// proves nothing of what was written before ("fsyncgate").
+#[derive(Debug)]
+pub struct SyncFailed {
+    /// Indices in the file list; its length stands for the file of unwanted bytes.
+    pub files: Vec<usize>,
+    /// What happened to the first of them.
+    pub error: StorageError,
 }
 
 /// The files of one content below one folder.
@@ -112,6 +136,10 @@ pub struct Storage {
     root_device: Option<u64>,
     options: StorageOptions,
     states: Box<[AtomicU8]>,
+    /// See [`Storage::seal`].
+    seals: Mutex<HashMap<usize, Stamp>>,
+    /// Our right to write; ends with us, or earlier: see [`Storage::release`].
+    claim: Mutex<Option<Claim>>,
     /// Held while a file comes into being and for the bytes of files that are not on disk; never on the common path.
     parts: Mutex<Parts>,
     /// Held while syncing: a second caller must not take a sync that still runs for one that is done.
@@ -119,7 +147,8 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Looks at what is in `root`, which is made where it is missing (unless read-only). No file is opened or changed.
+    /// Looks at what is in `root`, which is made where it is missing (unless read-only). No file is opened or changed. Who shares
+    /// the folder with others calls [`Storage::claim`] before anything is written.
     pub fn open(info: Arc<Info>, root: &Path, options: StorageOptions) -> Result<Self, StorageError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let root = std::path::absolute(root).map_err(|source| StorageError::new(Op::Look, root, source))?;
@@ -144,6 +173,8 @@ impl Storage {
             root_device,
             options,
             states,
+            seals: Mutex::default(),
+            claim: Mutex::default(),
             parts: Mutex::new(parts),
             syncing: Mutex::new(()),
         })
@@ -183,11 +214,14 @@ impl Storage {
         for segment in self.layout.segments(offset, len) {
             if segment.kind == SegmentKind::Pad {
                 cursor.advance(segment.len);
-            } else if self.make_present(&segment)? {
-                let file = self.writable(segment.file)?;
-                let written = cursor.write_to(&file, segment.file_offset, segment.len);
-                self.states[segment.file].fetch_or(DIRTY, Ordering::Relaxed);
-                written.map_err(|source| self.error(Op::Write, segment.file, source))?;
+                continue;
+            }
+            if self.states[segment.file].load(Ordering::Acquire) & FOREIGN != 0 {
+                let file = self.open_present(segment.file, true)?;
+                self.check_foreign(&segment, &cursor, &file)?;
+            }
+            if self.make_present(&segment)? {
+                self.write_present(&segment, &mut cursor)?;
             } else {
                 self.write_parts(&segment, &mut cursor)?;
             }
@@ -245,7 +279,7 @@ impl Storage {
         let _parts = self.lock_parts();
         self.handles().remove((self.id, file as u32));
         let state = &self.states[file];
-        state.fetch_and(!(PRESENT | SIZED | DIRTY), Ordering::AcqRel);
+        state.fetch_and(!(PRESENT | SIZED | DIRTY | SEALED), Ordering::AcqRel);
         state.fetch_or(first_look(&self.root, &self.info.files[file]), Ordering::AcqRel);
     }
 
@@ -282,7 +316,8 @@ impl Storage {
             let source = io::Error::from_raw_os_error(libc::ENOSPC);
             return Err(StorageError::new(Op::Allocate, &self.root, source));
         }
-        for file in self.wanted_files() {
+        let ours = |file: &usize| self.states[*file].load(Ordering::Acquire) & FOREIGN == 0;
+        for file in self.wanted_files().filter(ours) {
             let range = self.file_range(file);
             for segment in self.layout.segments(range.start, 1) {
                 self.make_present(&segment)?;
@@ -338,11 +373,26 @@ impl Storage {
         synced
     }
 
-    /// Forces all bytes written so far to the disk. May take as long as the disk takes; does not hold up writers.
-    pub fn flush_all(&self) -> Result<(), StorageError> {
+    /// Forces all bytes written so far to the disk. May take as long as the disk takes; does not hold up writers. Where a file
+    /// fails the others are synced all the same, and the error says which failed.
+    pub fn flush_all(&self) -> Result<(), SyncFailed> {
+        let mut failed: Option<SyncFailed> = None;
+        let mut note = |file, error| match &mut failed {
+            Some(failed) => failed.files.push(file),
+            None => failed = Some(SyncFailed { files: vec![file], error }),
+        };
         for file in 0..self.info.files.len() {
-            self.flush(file)?;
+            if let Err(error) = self.flush(file) {
+                note(file, error);
+            }
         }
+        if let Err(error) = self.flush_parts() {
+            note(self.info.files.len(), error);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn flush_parts(&self) -> Result<(), StorageError> {
         let (path, file) = {
             let mut parts = self.lock_parts();
             if !parts.exists() || self.options.read_only {
@@ -354,6 +404,39 @@ impl Storage {
             (path, file)
         };
         file.sync_data().map_err(|source| StorageError::new(Op::Sync, path, source))
+    }
+
+    /// Forces the names of wanted files and of the folders they are in to the disk.
+    pub(crate) fn flush_folders(&self) -> Result<(), StorageError> {
+        let mut folders = BTreeSet::new();
+        for (_, entry) in self.wanted_entries().filter(|(_, entry)| entry.kind != FileKind::Pad) {
+            // Once a folder is known, all above it are.
+            let above = entry.path.ancestors().skip(1);
+            above.take_while(|folder| folders.insert(folder.to_path_buf())).for_each(drop);
+        }
+        for folder in folders {
+            let path = self.root.join(folder);
+            let synced = File::open(&path).and_then(|folder| folder.sync_all());
+            match synced {
+                // Some file systems cannot sync a folder; those keep its names with the files' data.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                synced => synced.map_err(|source| StorageError::new(Op::Sync, path, source))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the content's places for ourselves: an error where somebody else writes to one of them. Takes a few seconds then, in
+    /// case they are about to leave.
+    pub fn claim(&self) -> Result<(), StorageError> {
+        let claim = Claim::take(&self.root, &self.info)?;
+        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = claim;
+        Ok(())
+    }
+
+    /// Lets others write to the content's places. Nothing is to be written any more.
+    pub fn release(&self) {
+        drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// How `file` looks on disk now; `None` where it is not there.
@@ -450,9 +533,7 @@ fn first_look(root: &Path, entry: &FileEntry) -> u8 {
 }
 
 fn stamp_of(path: &Path) -> Option<Stamp> {
-    let meta = std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file())?;
-    let mtime_ns = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
-    Some(Stamp { size: meta.len(), mtime_ns, inode: meta.ino() })
+    std::fs::symlink_metadata(path).ok().filter(|meta| meta.is_file()).map(|meta| Stamp::of(&meta))
 }
 
 fn free_bytes(path: &Path) -> io::Result<u64> {

@@ -13,7 +13,8 @@ use std::time::SystemTime;
 
 use super::parts::Parts;
 use super::{
-    DIRTY, ErrorKind, Op, PRESENT, Preallocate, SIZED, Segment, Storage, StorageError, UNWANTED, beneath, vectored,
+    DIRTY, ErrorKind, Op, PRESENT, Preallocate, SEALED, SIZED, Segment, Storage, StorageError, UNWANTED, beneath,
+    vectored,
 };
 use crate::info::FileKind;
 
@@ -83,14 +84,14 @@ impl Storage {
     pub(super) fn set_length(&self, file: usize, handle: &File) -> Result<(), StorageError> {
         let length = self.info.files[file].length;
         let size = handle.metadata().map_err(|source| self.error(Op::Look, file, source))?.len();
-        if size > length {
+        if size > length && !self.options.overwrite {
             let what = "a longer file is there";
-            return Err(StorageError::found(Op::Create, self.file_path(file), ErrorKind::InTheWay, what));
+            return Err(StorageError::found(Op::Create, self.file_path(file), ErrorKind::Different, what));
         }
         if self.options.preallocate == Preallocate::Full && length > 0 {
             reserve(handle, length).map_err(|source| self.error(Op::Allocate, file, source))?;
         }
-        if size < length {
+        if size != length {
             handle.set_len(length).map_err(|source| self.error(Op::Allocate, file, source))?;
         }
         Ok(())
@@ -111,7 +112,30 @@ impl Storage {
         moved.map_err(|source| self.error(Op::Move, file, source))?;
         self.handles().insert((self.id, file as u32), temporary, true);
         self.states[file].fetch_or(PRESENT | SIZED, Ordering::AcqRel);
+        self.delete_parts_if_all_out(parts)
+    }
 
+    /// Writes to a file that is there. Runs of zeros become holes, unless space was asked to be reserved.
+    pub(super) fn write_present(
+        &self,
+        segment: &Segment,
+        cursor: &mut vectored::Cursor<'_>,
+    ) -> Result<(), StorageError> {
+        let file = self.writable(segment.file)?;
+        let (offset, len) = (segment.file_offset, segment.len);
+        let written = match self.options.preallocate {
+            Preallocate::Sparse => cursor.write_sparse(&file, offset, len),
+            Preallocate::Full => cursor.write_to(&file, offset, len),
+        };
+        let before = self.states[segment.file].fetch_or(DIRTY, Ordering::AcqRel);
+        if before & SEALED != 0 {
+            self.states[segment.file].fetch_and(!SEALED, Ordering::AcqRel);
+        }
+        written.map_err(|source| self.error(Op::Write, segment.file, source))
+    }
+
+    /// Deletes what was kept aside where every file is in its place.
+    pub(super) fn delete_parts_if_all_out(&self, parts: &mut Parts) -> Result<(), StorageError> {
         let all_out = (0..self.info.files.len()).all(|other| {
             let entry = &self.info.files[other];
             let nothing_aside = entry.kind != FileKind::Regular || entry.length == 0;
@@ -131,10 +155,7 @@ impl Storage {
         let mut parts = self.lock_parts();
         if self.states[segment.file].load(Ordering::Acquire) & PRESENT != 0 {
             drop(parts);
-            let file = self.writable(segment.file)?;
-            self.states[segment.file].fetch_or(DIRTY, Ordering::Relaxed);
-            return (cursor.write_to(&file, segment.file_offset, segment.len))
-                .map_err(|source| self.error(Op::Write, segment.file, source));
+            return self.write_present(segment, cursor);
         }
         let path = self.root.join(&parts.path);
         let file =
@@ -187,7 +208,10 @@ impl Storage {
     /// Makes an empty file, or leaves the one that is there: nothing is opened for writing that may be read-only.
     pub(super) fn create_empty(&self, file: usize) -> Result<(), StorageError> {
         match self.stamp(file) {
-            Some(stamp) if stamp.size == 0 => Ok(()),
+            Some(stamp) if stamp.size == 0 => {
+                self.states[file].fetch_or(PRESENT | SIZED, Ordering::AcqRel);
+                Ok(())
+            }
             _ => self.create(file),
         }
     }

@@ -24,6 +24,9 @@
 //! reboot only pieces in `durable` (synced before the snapshot was written) are believed; the others are hashed again. A disk
 //! that is pulled out without unmounting while the machine runs on is not noticed by this.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
 use crate::bitfield::Bitfield;
 use crate::info::InfoHashes;
 use crate::storage::Storage;
@@ -47,6 +50,7 @@ const RECORD_LEASE: u8 = 3;
 
 const HAS_STAMP: u8 = 1;
 const HAS_LEASE: u8 = 2;
+const IS_FOREIGN: u8 = 4;
 
 /// How a file looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,13 @@ pub struct Stamp {
     pub mtime_ns: i64,
     /// Number of the file in its file system.
     pub inode: u64,
+}
+
+impl Stamp {
+    pub(super) fn of(meta: &Metadata) -> Self {
+        let mtime_ns = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
+        Self { size: meta.len(), mtime_ns, inode: meta.ino() }
+    }
 }
 
 /// When we may have written to a file, nanoseconds since 1970.
@@ -75,6 +86,8 @@ pub struct FileRecord {
     pub stamp: Option<Stamp>,
     /// When we may have written to it since.
     pub lease: Option<Lease>,
+    /// It stood there before us, and nothing of it is known to be the content's.
+    pub foreign: bool,
 }
 
 /// The state of a content that survives the process.
@@ -177,7 +190,7 @@ impl Resume {
         out.extend(&self.priorities);
         for file in &self.files {
             let (stamp, lease) = (file.stamp.map_or(0, |_| HAS_STAMP), file.lease.map_or(0, |_| HAS_LEASE));
-            out.push(stamp | lease);
+            out.push(stamp | lease | if file.foreign { IS_FOREIGN } else { 0 });
             if let Some(stamp) = file.stamp {
                 out.extend(stamp.size.to_le_bytes());
                 out.extend(stamp.mtime_ns.to_le_bytes());
@@ -260,6 +273,20 @@ impl Resume {
             }
         }
         Reconciled { have, recheck: recheck.iter_ones().collect(), changed }
+    }
+
+    /// Files on disk that are not known to be ours: they were not there when the state was written, or are others by now.
+    pub fn strangers(&self, storage: &Storage) -> Vec<usize> {
+        let is_stranger = |file: &usize| {
+            let (record, now) = (&self.files[*file], storage.stamp(*file));
+            let length = storage.info().files[*file].length;
+            now.is_some_and(|now| {
+                let ours =
+                    record.stamp.is_some_and(|before| before.inode == now.inode) || record.explains(now, Some(length));
+                length > 0 && now.size > 0 && (record.foreign || !ours)
+            })
+        };
+        storage.info().regular_files().map(|(file, _)| file).filter(is_stranger).collect()
     }
 
     /// Whether this is the state of `storage`'s content.
@@ -433,10 +460,10 @@ impl<'a> Reader<'a> {
 
     fn file_record(&mut self) -> Result<FileRecord, ResumeError> {
         let flags = self.u8()?;
-        if flags & !(HAS_STAMP | HAS_LEASE) != 0 {
+        if flags & !(HAS_STAMP | HAS_LEASE | IS_FOREIGN) != 0 {
             return Err(ResumeError::Damaged);
         }
-        let mut record = FileRecord::default();
+        let mut record = FileRecord { foreign: flags & IS_FOREIGN != 0, ..FileRecord::default() };
         if flags & HAS_STAMP != 0 {
             record.stamp = Some(Stamp { size: self.u64()?, mtime_ns: self.i64()?, inode: self.u64()? });
         }
@@ -475,7 +502,7 @@ mod tests {
             states in field(pieces), boot in any::<[u8; 16]>(), downloaded in any::<u64>(), uploaded in any::<u64>(),
             v1 in any::<Option<[u8; 20]>>(), v2 in any::<Option<[u8; 32]>>(),
             priorities in proptest::collection::vec(any::<u8>(), files),
-            records in proptest::collection::vec(any::<(Option<(u64, i64, u64)>, Option<(i64, i64)>)>(), files + 1),
+            records in proptest::collection::vec(any::<(Option<(u64, i64, u64)>, Option<(i64, i64)>, bool)>(), files + 1),
         ) -> Resume {
             let pieces = states.len() as u32;
             let fill = |keep: &[u8]| {
@@ -483,7 +510,8 @@ mod tests {
                 (0..pieces).filter(|piece| keep.contains(&states[*piece as usize])).for_each(|piece| { field.set(piece); });
                 field
             };
-            let files = records.into_iter().map(|(stamp, lease)| FileRecord {
+            let files = records.into_iter().map(|(stamp, lease, foreign)| FileRecord {
+                foreign,
                 stamp: stamp.map(|(size, mtime_ns, inode)| Stamp { size, mtime_ns, inode }),
                 lease: lease.map(|(from_ns, until_ns)| Lease { from_ns, until_ns }),
             }).collect();
@@ -587,8 +615,11 @@ mod tests {
     fn a_lease_explains_our_writes_and_no_others() {
         let second = 1_000_000_000;
         let stamp = Stamp { size: 10, mtime_ns: 100 * second, inode: 5 };
-        let record =
-            FileRecord { stamp: Some(stamp), lease: Some(Lease { from_ns: 200 * second, until_ns: 210 * second }) };
+        let record = FileRecord {
+            stamp: Some(stamp),
+            lease: Some(Lease { from_ns: 200 * second, until_ns: 210 * second }),
+            foreign: false,
+        };
         let at = |mtime_ns| Stamp { mtime_ns, ..stamp };
         assert!(record.explains(stamp, Some(10)));
         assert!(

@@ -25,6 +25,9 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a lease lasts. Long enough that leases cost nothing beside the data, short enough that few changes by others hide in it.
 const LEASE_NS: i64 = 10_000_000_000;
 
+/// Bytes written again at a time.
+const REWRITE_LEN: u64 = 256 * 1024;
+
 /// The largest resume file that is read: the state of 2^27 pieces, or of some 1.6 million files.
 const RESUME_LEN_MAX: u64 = 64 * 1024 * 1024;
 
@@ -44,6 +47,7 @@ pub enum Loaded {
 pub struct ResumeStore {
     storage: Arc<Storage>,
     path: PathBuf,
+    strangers: Vec<usize>,
     state: Mutex<State>,
     /// Held through a whole save: two at once would write the same temporary file.
     saving: Mutex<()>,
@@ -80,9 +84,15 @@ impl ResumeStore {
         }
         let path = folder.join(super::hidden_name(storage.info(), "resume"));
         let mut resume = Resume::empty(&storage);
+        // Nothing is known of any file that is there.
+        let mut strangers = resume.strangers(&storage);
         restamp_all(&mut resume, &storage);
         let boot = boot_id();
         let mut unchanged = None;
+        if !storage.is_read_only() {
+            // Left by one who died while it was written.
+            let _ = std::fs::remove_file(temporary(&path));
+        }
         let loaded = match read_bounded(&path).map_err(|source| StorageError::new(Op::Read, &path, source))? {
             None => Loaded::Fresh,
             Some(bytes) => match Resume::decode_with_end(&bytes) {
@@ -90,6 +100,7 @@ impl ResumeStore {
                 Ok((found, _)) if !found.fits(&storage) => Loaded::Damaged(ResumeError::Foreign),
                 Ok((found, end)) => {
                     let reconciled = found.reconcile(&storage, boot);
+                    strangers = found.strangers(&storage);
                     let at_rest = found.files.iter().all(|record| record.lease.is_none());
                     unchanged = Some(end).filter(|_| at_rest && found.boot == boot && found.have == reconciled.have);
                     resume = found;
@@ -102,8 +113,10 @@ impl ResumeStore {
             },
         };
         resume.boot = boot;
+        // Until it is known better: see `note_foreign`.
+        strangers.iter().for_each(|file| resume.files[*file].foreign = true);
         let state = State { resume, journal: None, since_save: None, dirty: false, saved_at: None };
-        let store = Self { storage, path, state: Mutex::new(state), saving: Mutex::new(()) };
+        let store = Self { storage, path, strangers, state: Mutex::new(state), saving: Mutex::new(()) };
         match (&loaded, unchanged) {
             (Loaded::Resumed(_), _) if store.storage.is_read_only() => {}
             (Loaded::Resumed(_), Some(end)) => store.reopen(end)?,
@@ -112,6 +125,24 @@ impl ResumeStore {
             (Loaded::Fresh | Loaded::Damaged(_), _) => {}
         }
         Ok((store, loaded))
+    }
+
+    /// Files that were on disk at the start and are not known to be ours: see [`Storage::judge`].
+    pub fn strangers(&self) -> &[usize] {
+        &self.strangers
+    }
+
+    /// Remembers which files are foreign, and that the others are ours: before anything is written to them.
+    pub fn note_foreign(&self, foreign: &[usize]) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        let files = state.resume.files.iter_mut().enumerate();
+        let changed = files.filter(|(file, record)| record.foreign != foreign.contains(file)).map(|(_, record)| {
+            record.foreign = !record.foreign;
+        });
+        let unsaved = changed.count() > 0 && state.journal.is_some();
+        drop(state);
+        // Where there is no file yet, the first record makes one.
+        if unsaved { self.save_snapshot(None, false) } else { Ok(()) }
     }
 
     /// Looks at the state.
@@ -186,9 +217,57 @@ impl ResumeStore {
     /// Syncs the data and then the state that vouches for it. Takes as long as the disk takes: call it from a thread that
     /// can wait. Writers and [`ResumeStore::verified`] go on meanwhile.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
-        let synced = self.lock().resume.have.clone();
-        self.storage.flush_all()?;
+        let synced = self.sync()?;
         self.save_snapshot(Some(synced), false)
+    }
+
+    /// Syncs all data, and answers the pieces that are on disk by now.
+    fn sync(&self) -> Result<Bitfield, StorageError> {
+        let synced = self.lock().resume.have.clone();
+        self.storage.flush_all().map_err(|failed| {
+            self.distrust(&failed.files);
+            failed.error
+        })?;
+        Ok(synced)
+    }
+
+    /// A sync of `files` failed: nobody knows what is on disk of the pieces that were written to them since the last one that did
+    /// not. They are not good any more until they are written and hashed again: see [`ResumeStore::distrusted`].
+    fn distrust(&self, files: &[usize]) {
+        let info = Arc::clone(self.storage.info());
+        let mut state = self.lock();
+        let aside = files.contains(&info.files.len());
+        let concerns = |piece: &u32| aside || info.files_of_piece(*piece).any(|(file, _)| files.contains(&file));
+        let unsynced = |piece: &u32| !state.resume.durable.get(*piece);
+        let pieces: Vec<u32> = state.resume.have.iter_ones().filter(unsynced).filter(concerns).collect();
+        for piece in pieces {
+            state.resume.have.clear(piece);
+            state.resume.recheck.set(piece);
+        }
+        drop(state);
+        // A disk that does not take this either is left to the next write to tell of.
+        let _ = self.save_snapshot(None, false);
+    }
+
+    /// Pieces that have to be written and hashed again, after a failed sync.
+    pub fn distrusted(&self) -> Vec<u32> {
+        self.lock().resume.recheck.iter_ones().collect()
+    }
+
+    /// Writes a piece's bytes back to where they were just read, whatever they are: only a write makes the kernel try the disk
+    /// again. To be hashed after that.
+    pub fn rewrite(&self, piece: u32) -> Result<(), StorageError> {
+        let geometry = &self.storage.info().geometry;
+        let (mut offset, mut left) = (geometry.piece_offset(piece), u64::from(geometry.data_len(piece)));
+        let mut buffer = vec![0; left.min(REWRITE_LEN) as usize];
+        while left > 0 {
+            let len = left.min(REWRITE_LEN);
+            let bytes = &mut buffer[..len as usize];
+            self.storage.read_at(offset, bytes)?;
+            self.write_at(offset, &[IoSlice::new(bytes)])?;
+            (offset, left) = (offset + len, left - len);
+        }
+        Ok(())
     }
 
     /// The last save, when no write is under way any more: files are stamped and leases end. Without `sync` the data is left to
@@ -197,28 +276,48 @@ impl ResumeStore {
         if self.is_settled(sync) {
             return Ok(());
         }
-        let synced = if sync {
-            let have = self.lock().resume.have.clone();
-            self.storage.flush_all()?;
-            Some(have)
-        } else {
-            None
-        };
+        let synced = if sync { Some(self.sync()?) } else { None };
         self.save_snapshot(synced, true)
     }
 
-    /// The finish of a download, when every wanted piece is written: sets the files' attributes, and [closes](Self::close).
-    pub fn finish(&self) -> Result<(), StorageError> {
-        self.close(false)?;
-        self.storage.set_attributes()?;
-        if self.storage.info().files.iter().all(|entry| entry.mtime.is_none()) {
-            return Ok(());
+    /// The finish of a download, when every wanted piece is written: every entry is in its place, no longer than it should be, with
+    /// its attributes, and on the disk. Answers the pieces of files that somebody else changed meanwhile: those have to be hashed
+    /// first, and then this is to be called again.
+    pub fn finish(&self) -> Result<Vec<u32>, StorageError> {
+        self.storage.create_empty_files_and_links()?;
+        self.storage.check_whole()?;
+        let changed = self.take_changed();
+        if !changed.is_empty() {
+            return Ok(changed);
         }
-        // A time that the torrent carries is no change behind our back.
+        self.storage.set_attributes()?;
+        let synced = self.sync()?;
+        self.storage.flush_folders()?;
         let mut state = self.lock();
+        // A time that the torrent carries is no change behind our back.
         restamp_all(&mut state.resume, &self.storage);
+        let foreign = state.resume.files.iter_mut().filter(|record| record.foreign);
+        foreign.for_each(|record| record.foreign = false);
         drop(state);
-        self.save_snapshot(None, true)
+        self.save_snapshot(Some(synced), true)?;
+        self.storage.seal_all();
+        Ok(Vec::new())
+    }
+
+    /// The pieces of wanted files that look other than our writes explain. As they are now they are taken for known.
+    fn take_changed(&self) -> Vec<u32> {
+        let info = self.storage.info();
+        let mut state = self.lock();
+        let mut pieces = Bitfield::new(info.geometry.piece_count());
+        for (file, entry) in info.regular_files().filter(|(file, _)| self.storage.is_wanted(*file)) {
+            let (record, now) = (&mut state.resume.files[file], self.storage.stamp(file));
+            if entry.length == 0 || now.is_none_or(|now| record.explains(now, Some(entry.length))) {
+                continue;
+            }
+            (record.stamp, record.lease) = (now, None);
+            info.pieces_of_file(file).for_each(|piece| _ = pieces.set(piece));
+        }
+        pieces.iter_ones().collect()
     }
 
     /// Keeps piece layers that came from peers (BEP 52), beside the resume file: a magnet link has none, and without them
@@ -253,7 +352,8 @@ impl ResumeStore {
     pub fn delete(&self) -> Result<(), StorageError> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock().journal = None;
-        for path in [&self.layers_path(), &self.path] {
+        self.storage.delete_leftovers()?;
+        for path in [&self.layers_path(), &temporary(&self.path), &self.path] {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(StorageError::new(Op::Delete, path, error));
@@ -358,9 +458,17 @@ impl ResumeStore {
     }
 
     fn replace(&self, snapshot: &[u8]) -> io::Result<()> {
-        let temporary = self.path.with_extension("anabranch-resume-new");
-        let _ = std::fs::remove_file(&temporary);
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        let temporary = temporary(&self.path);
+        let written = self.write_and_rename(snapshot, &temporary);
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn write_and_rename(&self, snapshot: &[u8], temporary: &Path) -> io::Result<()> {
+        let _ = std::fs::remove_file(temporary);
+        let file = OpenOptions::new().write(true).create_new(true).open(temporary)?;
         file.write_all_at(snapshot, 0)?;
         file.sync_data()?;
         let start = snapshot.len() as u64;
@@ -370,7 +478,7 @@ impl ResumeStore {
             for record in state.since_save.iter().flatten() {
                 journal.append(*record)?;
             }
-            std::fs::rename(&temporary, &self.path)?;
+            std::fs::rename(temporary, &self.path)?;
             state.since_save = None;
             state.journal = Some(journal);
             state.saved_at = Some(Instant::now());
@@ -426,8 +534,13 @@ fn restamp_all(resume: &mut Resume, storage: &Storage) {
     let parts = resume.files.len() - 1;
     for (file, record) in resume.files.iter_mut().enumerate() {
         let stamp = if file == parts { storage.parts_stamp() } else { storage.stamp(file) };
-        *record = super::FileRecord { stamp, lease: None };
+        (record.stamp, record.lease) = (stamp, None);
     }
+}
+
+/// Where the next resume file is written before it takes its place.
+fn temporary(path: &Path) -> PathBuf {
+    path.with_extension("anabranch-resume-new")
 }
 
 /// The file's bytes; `None` where there is no file.

@@ -240,7 +240,7 @@ fn what_stands_in_the_way_is_left_alone() {
     fs::write(root.path().join("c/1"), vec![1; 2001]).unwrap();
     let storage = storage_of(root.path(), &entries);
     let error = storage.write_at(0, &[IoSlice::new(&content)]).unwrap_err();
-    assert_eq!((error.kind, error.path), (ErrorKind::InTheWay, storage.file_path(1)));
+    assert_eq!((error.kind, error.path), (ErrorKind::Different, storage.file_path(1)));
     assert_eq!(fs::metadata(storage.file_path(1)).unwrap().len(), 2001);
 
     fs::remove_dir_all(root.path().join("c")).unwrap();

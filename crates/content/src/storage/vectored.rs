@@ -3,9 +3,15 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 /// Slices handed to one `pwritev`: a 4 MiB piece in 16 KiB blocks, in 4 KiB of stack (the system's limit is 1024).
 const SLICES_PER_CALL: usize = 256;
+
+/// What is looked at as a whole in search of zeros: what file systems keep as a whole.
+const PAGE_LEN: usize = 4096;
+/// Shorter runs of zeros are written: a hole costs a system call, and a record in the file system.
+const HOLE_LEN_MIN: u64 = 32 * 1024;
 
 /// A place in a list of slices.
 pub(super) struct Cursor<'a> {
@@ -60,6 +66,62 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// [`Cursor::write_to`] that makes holes of runs of zeros, where the file system can.
+    pub(super) fn write_sparse(&mut self, file: &File, mut offset: u64, mut len: u64) -> io::Result<()> {
+        while len > 0 {
+            let (data, zeros) = self.next_hole(len);
+            self.write_to(file, offset, data)?;
+            if zeros > 0 && !make_hole(file, offset + data, zeros) {
+                self.write_to(file, offset + data, zeros)?;
+            } else {
+                self.advance(zeros);
+            }
+            offset += data + zeros;
+            len -= data + zeros;
+        }
+        Ok(())
+    }
+
+    /// Bytes up to the next run of [`HOLE_LEN_MIN`] zeros among the next `len`, and how long that run is.
+    fn next_hole(&self, len: u64) -> (u64, u64) {
+        let (mut at, mut zeros) = (0, 0);
+        for page in self.pages(len) {
+            if is_zero(page) {
+                zeros += page.len() as u64;
+            } else if zeros >= HOLE_LEN_MIN {
+                return (at - zeros, zeros);
+            } else {
+                zeros = 0;
+            }
+            at += page.len() as u64;
+        }
+        if zeros >= HOLE_LEN_MIN { (at - zeros, zeros) } else { (len, 0) }
+    }
+
+    /// Whether each page of the next `len` bytes is in `file` from `offset` already, or nothing is there: zeros, or the file's end.
+    pub(super) fn is_on_disk_or_blank(&self, file: &File, mut offset: u64, len: u64) -> io::Result<bool> {
+        let mut there = [0; PAGE_LEN];
+        for page in self.pages(len) {
+            let got = read_up_to(file, &mut there[..page.len()], offset)?;
+            if there[..got] != page[..got] && !is_zero(&there[..got]) {
+                return Ok(false);
+            }
+            offset += page.len() as u64;
+        }
+        Ok(true)
+    }
+
+    /// The next `len` bytes in runs of up to [`PAGE_LEN`].
+    fn pages(&self, len: u64) -> impl Iterator<Item = &'a [u8]> {
+        let (mut skip, mut left) = (self.skip, len);
+        self.slices.iter().flat_map(move |slice| {
+            let bytes = &slice[std::mem::take(&mut skip)..];
+            let take = left.min(bytes.len() as u64);
+            left -= take;
+            bytes[..take as usize].chunks(PAGE_LEN)
+        })
+    }
+
     /// Describes up to `len` of the next bytes; answers how many vectors that took.
     fn fill(&self, vectors: &mut [libc::iovec; SLICES_PER_CALL], mut len: u64) -> usize {
         let mut count = 0;
@@ -81,6 +143,43 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The first bytes tell of nearly all that is no zeros.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (head, rest) = bytes.split_at(bytes.len().min(size_of::<u128>()));
+    // SAFETY: any bytes are a valid u128.
+    let (before, words, after) = unsafe { rest.align_to::<u128>() };
+    let none = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    none(head) && none(before) && words.iter().all(|word| *word == 0) && none(after)
+}
+
+/// Whether `len` bytes of `file` from `offset` are a hole now.
+fn make_hole(file: &File, offset: u64, len: u64) -> bool {
+    let (from, fd) = (offset as libc::off_t, file.as_raw_fd());
+    // SAFETY: the descriptor is open; no memory is involved.
+    let data = unsafe { libc::lseek(fd, from, libc::SEEK_DATA) };
+    let is_hole = match data {
+        -1 => io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO), // a hole up to the end
+        data => data >= from + len as libc::off_t,
+    };
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the descriptor is open; no memory is involved.
+    is_hole || unsafe { libc::fallocate(fd, mode, from, len as libc::off_t) } == 0
+}
+
+/// Fewer bytes only at the end of the file.
+fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match file.read_at(&mut buffer[got..], offset + got as u64) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
 #[cfg(test)]
 thread_local! {
     pub(super) static WRITE_CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
@@ -90,7 +189,7 @@ thread_local! {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::MetadataExt;
 
     proptest! {
         #[test]
@@ -108,6 +207,42 @@ mod tests {
             first.read_exact_at(&mut back[..cut], 0).unwrap();
             second.read_exact_at(&mut back[cut..], 0).unwrap();
             prop_assert_eq!(back, all);
+        }
+
+        /// Whatever was there and wherever the zeros are.
+        #[test]
+        fn holes_read_as_the_zeros_that_they_are(
+            runs in proptest::collection::vec((any::<bool>(), 0usize..100_000), 1..6), slice in 1usize..70_000, offset in 0u64..9000,
+            before in any::<bool>(),
+        ) {
+            let all: Vec<u8> = runs.iter().flat_map(|(zero, len)| vec![u8::from(!*zero); *len]).collect();
+            let slices: Vec<IoSlice> = all.chunks(slice).map(IoSlice::new).collect();
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(offset + all.len() as u64).unwrap();
+            if before {
+                file.write_all_at(&vec![9; all.len()], offset).unwrap();
+            }
+            prop_assert_eq!(Cursor::new(&slices).is_on_disk_or_blank(&file, offset, all.len() as u64).unwrap(), !before || all.is_empty());
+            Cursor::new(&slices).write_sparse(&file, offset, all.len() as u64).unwrap();
+            let mut back = vec![0; all.len()];
+            file.read_exact_at(&mut back, offset).unwrap();
+            prop_assert!(back == all);
+            prop_assert!(Cursor::new(&slices).is_on_disk_or_blank(&file, offset, all.len() as u64).unwrap());
+        }
+    }
+
+    #[test]
+    fn long_runs_of_zeros_take_no_space() {
+        let file = tempfile::tempfile().unwrap();
+        let (zeros, ones) = (vec![0; 1 << 20], vec![1; 1 << 16]);
+        file.set_len((1 << 20) + (1 << 16)).unwrap();
+        for _ in 0..2 {
+            Cursor::new(&[IoSlice::new(&zeros), IoSlice::new(&ones)])
+                .write_sparse(&file, 0, (1 << 20) + (1 << 16))
+                .unwrap();
+            file.sync_all().unwrap();
+            assert!(file.metadata().unwrap().blocks() * 512 < 1 << 18);
+            file.write_all_at(&zeros, 0).unwrap();
         }
     }
 }

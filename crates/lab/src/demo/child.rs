@@ -48,7 +48,11 @@ pub(super) enum Next {
 /// The program, as if nobody had configured anything: a report is the same for everybody.
 fn command(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new(program);
-    command.current_dir(dir).env("XDG_CONFIG_HOME", dir.join("no-config")).stdin(Stdio::null());
+    command
+        .current_dir(dir)
+        .env("XDG_CONFIG_HOME", dir.join("no-config"))
+        .env("XDG_CACHE_HOME", dir.join("no-cache"))
+        .stdin(Stdio::null());
     let ours =
         std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("ANABRANCH_"));
     for name in ours.chain(["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR"].map(Into::into)) {

@@ -1,0 +1,213 @@
+//! What `get` and `share` do with files that are there already, that others write to, or that change under their hands.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
+
+use common::{Running, anabranch, assert_same, get, noise, run, share};
+use serde_json::Value;
+
+/// Shares a folder `data` with a file `a.bin` and one of the sharer's name, from a folder of its own. Answers the sharer, its address,
+/// its link and the bytes of `a.bin`.
+fn sharer(dir: &Path, name: &str, len: usize, seed: u64, rest: &[&str]) -> (Running, String, String, Vec<u8>) {
+    let (home, bytes) = (dir.join(name), noise(len, seed));
+    fs::create_dir_all(home.join("data")).unwrap();
+    fs::write(home.join("data/a.bin"), &bytes).unwrap();
+    fs::write(home.join("data").join(name), name).unwrap();
+    let (running, address, magnet) =
+        share(&home, &[&["data", "--piece-length", "16KiB", "--torrent-out", "t.torrent"], rest].concat());
+    (running, address, magnet, bytes)
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn two_contents_of_one_process_do_not_mix_in_one_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_one, first, one, bytes_one) = sharer(dir.path(), "one", 400_000, 1, &[]);
+    let (_two, second, two, bytes_two) = sharer(dir.path(), "two", 400_000, 2, &[]);
+    let arguments = ["get", &one, &two, "--peer", &first, "--peer", &second, "--listen", "127.0.0.1:0", "-o", "out"];
+    let (code, _, stderr) = run(dir.path(), &arguments);
+    assert_eq!(code, 5, "{stderr}");
+    assert!(stderr.contains("data/a.bin: something else is being fetched to that place"), "{stderr}");
+    // One of them is there, whole.
+    let there = fs::read(dir.path().join("out/data/a.bin")).unwrap();
+    assert!(there == bytes_one || there == bytes_two);
+    // Files that are not the same share a folder.
+    fs::rename(dir.path().join("two/data/a.bin"), dir.path().join("two/data/b.bin")).unwrap();
+    let (_three, third, three) = share(&dir.path().join("two"), &["data"]);
+    let arguments = ["get", &one, &three, "--peer", &first, "--peer", &third, "--listen", "127.0.0.1:0", "-o", "both"];
+    let (code, _, stderr) = run(dir.path(), &arguments);
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("both/data"), &[("a.bin".into(), bytes_one), ("b.bin".into(), bytes_two)]);
+    assert_eq!(files(&dir.path().join("both")), ["data"], "nothing else is left");
+}
+
+#[test]
+fn two_processes_do_not_write_to_one_place_and_a_killed_one_leaves_no_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sharer, address, magnet, bytes) = sharer(dir.path(), "one", 1_000_000, 1, &[]);
+    let slow = get(&address, &[&magnet, "-o", "out", "--json", "--limit-down", "50K"]);
+    let mut first = Running::start(anabranch(dir.path()).args(&slow));
+    first.event("piece");
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 5, "{stderr}");
+    assert!(stderr.contains("something else is being fetched to that place"), "{stderr}");
+    // Who only reads is no writer.
+    let torrent = dir.path().join("one/t.torrent");
+    let (_reader, ..) = share(dir.path(), &[torrent.to_str().unwrap(), "--data", "out"]);
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("out/data"), &[("a.bin".into(), bytes)]);
+    assert_eq!(files(&dir.path().join("out")), ["data"], "nothing else is left");
+}
+
+#[test]
+fn another_file_in_the_place_is_left_alone_unless_forced() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in ["1", "2", "hybrid"] {
+        let (_sharer, address, magnet, bytes) = sharer(dir.path(), version, 300_000, 1, &["--version", version]);
+        for (kind, len) in [("other", 300_000), ("shorter", 100_000), ("tiny", 10), ("longer", 300_001)] {
+            let out = dir.path().join(format!("{kind}-{version}"));
+            let place = out.join("data/a.bin");
+            fs::create_dir_all(out.join("data")).unwrap();
+            let mine = if kind == "longer" { [&bytes[..], b"!"].concat() } else { noise(len, 77) };
+            fs::write(&place, &mine).unwrap();
+            for flags in [&[][..], &["--recheck"], &[]] {
+                let arguments = [&get(&address, &[&magnet, "-o", out.to_str().unwrap()])[..], flags].concat();
+                let (code, _, stderr) = run(dir.path(), &arguments);
+                assert_eq!(code, 5, "{kind} {version}: {stderr}");
+                assert!(stderr.contains("another file is in its place") && stderr.contains("--force"), "{stderr}");
+                assert!(fs::read(&place).unwrap() == mine, "{kind} {version} was touched");
+            }
+            let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", out.to_str().unwrap(), "--force"]));
+            assert_eq!(code, 0, "{kind} {version}: {stderr}");
+            assert!(fs::read(&place).unwrap() == bytes, "{kind} {version}");
+            assert_eq!(files(&out), ["data"]);
+        }
+    }
+}
+
+#[test]
+fn what_can_never_be_a_file_of_the_content_is_told_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sharer, address, magnet, _) = sharer(dir.path(), "one", 300_000, 1, &[]);
+    let place = |kind: &str| dir.path().join(kind).join("data/a.bin");
+    for kind in ["folder", "link", "pipe", "above"] {
+        fs::create_dir_all(place(kind).parent().unwrap()).unwrap();
+    }
+    fs::create_dir(place("folder")).unwrap();
+    symlink(dir.path().join("one/data/a.bin"), place("link")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(place("pipe")).status().unwrap().success());
+    fs::remove_dir(dir.path().join("above/data")).unwrap();
+    fs::write(dir.path().join("above/data"), "a file where a folder should be").unwrap();
+    for kind in ["folder", "link", "pipe", "above"] {
+        for force in [&[][..], &["--force"]] {
+            let arguments = [&get(&address, &[&magnet, "-o", kind])[..], force].concat();
+            let (code, _, stderr) = run(dir.path(), &arguments);
+            assert_eq!(code, 5, "{kind}: {stderr}");
+            assert!(stderr.contains("something else is in its place"), "{kind}: {stderr}");
+        }
+    }
+    let (code, stdout, _) = run(dir.path(), &["verify", "one/t.torrent", "link"]);
+    assert!(code == 4 && stdout.contains("wrong kind"), "as `get` sees it: {stdout}");
+}
+
+#[test]
+fn what_is_there_of_the_content_is_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = common::tree(dir.path());
+    for version in ["1", "2", "hybrid"] {
+        let (_sharer, address, magnet) = share(dir.path(), &["tree", "--version", version, "--piece-length", "16KiB"]);
+        for damage in ["one missing", "one cut short", "some zeros", "one wrong piece", "all empty"] {
+            let out = format!("{version} {damage}");
+            for (path, bytes) in &files {
+                let path = dir.path().join(&out).join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, if damage == "all empty" { &[] } else { &bytes[..] }).unwrap();
+            }
+            let longest = dir.path().join(&out).join(&files[0].0);
+            let open = || fs::File::options().write(true).open(&longest).unwrap();
+            match damage {
+                // Its neighbours in v1's pieces cannot be told to be good without it.
+                "one missing" => fs::remove_file(dir.path().join(&out).join("tree/sub/b.txt")).unwrap(),
+                "one cut short" => open().set_len(100_000).unwrap(),
+                "some zeros" => open().write_all_at(&[0; 120_000], 50_000).unwrap(),
+                "one wrong piece" => open().write_all_at(b"wrong", 40_000).unwrap(),
+                _ => {}
+            }
+            let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", &out]));
+            assert_eq!(code, 0, "{out}: {stderr}");
+            assert_same(&dir.path().join(&out), &files);
+        }
+    }
+}
+
+#[test]
+fn a_finished_magnet_link_needs_no_peer_to_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in ["1", "2", "hybrid"] {
+        let (sharer, address, magnet, bytes) = sharer(dir.path(), version, 300_000, 5, &["--version", version]);
+        let out = format!("out-{version}");
+        let saved = format!("{version}.torrent");
+        let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", &out, "--save-torrent", &saved]));
+        assert_eq!(code, 0, "{stderr}");
+        drop(sharer);
+        let (code, stdout, stderr) =
+            run(dir.path(), &["get", &magnet, "-o", &out, "--listen", "127.0.0.1:0", "--json"]);
+        assert_eq!(code, 0, "{version}: {stderr}");
+        let events: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(events.iter().any(|event| event["event"] == "finished" && event["downloaded"] == 0), "{stdout}");
+        assert_same(&dir.path().join(&out), &[("data/a.bin".into(), bytes)]);
+        if version == "1" {
+            let (code, stdout, stderr) = run(dir.path(), &["verify", &saved, &out]);
+            assert_eq!(code, 0, "{version}: {stdout}{stderr}");
+        }
+    }
+}
+
+#[test]
+fn holes_arrive_as_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sparse.bin");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(64 << 20).unwrap();
+    file.write_all_at(&noise(100_000, 3), 20 << 20).unwrap();
+    drop(file);
+    let (_sharer, address, magnet) = share(dir.path(), &["sparse.bin"]);
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    let there = dir.path().join("out/sparse.bin");
+    assert!(fs::read(&there).unwrap() == fs::read(&path).unwrap());
+    let blocks = fs::metadata(&there).unwrap().blocks();
+    assert!(blocks * 512 < 2 << 20, "{blocks} blocks of 512 bytes");
+}
+
+#[test]
+fn a_shared_file_that_is_edited_is_not_offered_until_it_is_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut sharer, address, _, bytes) = sharer(dir.path(), "one", 1_000_000, 4, &[]);
+    let slow = get(&address, &["one/t.torrent", "-o", "out", "--json", "--limit-down", "300K"]);
+    let mut getter = Running::start(anabranch(dir.path()).args(&slow));
+    for _ in 0..5 {
+        getter.event("piece");
+    }
+    // The same size, another middle: an editor that saves in place.
+    let edited = fs::File::options().write(true).open(dir.path().join("one/data/a.bin")).unwrap();
+    edited.write_all_at(&noise(200_000, 99), 700_000).unwrap();
+    let error = sharer.event("error");
+    assert!(error["message"].as_str().unwrap().contains("a.bin changed while it was shared"), "{error}");
+    edited.write_all_at(&bytes[700_000..900_000], 700_000).unwrap();
+    sharer.event("resumed");
+    getter.event("finished");
+    assert_same(&dir.path().join("out"), &[("data/a.bin".into(), bytes)]);
+}

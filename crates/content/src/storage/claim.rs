@@ -1,0 +1,180 @@
+//! Places that one content writes to, and nobody else at the same time: no other process, and no other content of this one.
+//!
+//! A claim is a set of locks in one hidden file of the download folder: a byte of it stands for a path below the folder. They
+//! are locks of an open file description (`F_OFD_SETLK`), so two contents of one process exclude each other as two processes
+//! do, and the kernel takes them back when a process dies: no lock is ever stale. Who only reads takes none.
+//!
+//! A path's byte is a number made of its hash, without regard to case: some file systems have none. Two paths whose numbers are
+//! the same by chance (one in 2^63, or in 2^32 of contents with thousands of files) would exclude each other; nothing worse.
+//! File systems without locks, and two download folders one in the other, go unnoticed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{ErrorKind, Op, StorageError, beneath};
+use crate::hash::sha1;
+use crate::info::{FileKind, Info};
+
+/// The file of locks. Torrents cannot have a file of this name: see [`super::is_hidden_name`].
+const LOCK_NAME: &str = ".anabranch-lock";
+/// Contents of more files than this claim everything of their name: locks of one file are a list, which the kernel walks.
+const PLACES_MAX: usize = 1024;
+/// Bytes of the file for one name in the download folder, a folder's files included. 2^32 of these fit into a file's offsets.
+const NAME_SPAN: i64 = 1 << 31;
+/// Whoever ends right now lets go within this time, tried so often.
+const TRIES: u32 = 10;
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Locks that are held until this is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    file: File,
+    path: PathBuf,
+}
+
+impl Claim {
+    /// Claims the places of all entries of `info` below `root`; `None` where the file system knows no locks.
+    pub(super) fn take(root: &Path, info: &Info) -> Result<Option<Self>, StorageError> {
+        let path = root.join(LOCK_NAME);
+        let failed = |source| StorageError::new(Op::Create, &path, source);
+        let mut taken = None;
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                std::thread::sleep(RETRY);
+            }
+            let file = match beneath::open(root, Path::new(LOCK_NAME), libc::O_RDWR | libc::O_CREAT) {
+                // What is there may be complete; if it is not, writing to it says so. Another user's lock is not ours to take.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) => return Ok(None),
+                opened => opened.map_err(failed)?,
+            };
+            let claim = Self { file, path: path.clone() };
+            match claim.lock_all(info) {
+                Ok(None) if claim.is_in_place() => return Ok(Some(claim)),
+                // Whoever had it before deleted it in between.
+                Ok(None) => {}
+                Ok(Some(place)) => taken = Some(root.join(place)),
+                Err(error) if has_no_locks(&error) => return Ok(None),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let place = taken.unwrap_or_else(|| root.join(&info.name));
+        Err(StorageError::found(Op::Write, place, ErrorKind::Claimed, "locked"))
+    }
+
+    /// Answers the path that somebody else has claimed, if one has.
+    fn lock_all(&self, info: &Info) -> io::Result<Option<PathBuf>> {
+        let entries = || info.files.iter().filter(|entry| entry.kind != FileKind::Pad);
+        if entries().nth(PLACES_MAX).is_some() {
+            let name = PathBuf::from(&info.name);
+            let free = self.try_lock(place(&name).0, NAME_SPAN)?;
+            return Ok((!free).then_some(name));
+        }
+        // The record is one for all files: the same content twice, with other files wanted, would share it.
+        let record = PathBuf::from(super::hidden_name(info, "resume"));
+        for path in entries().map(|entry| &entry.path).chain([&record]) {
+            let (start, within) = place(path);
+            if !self.try_lock(start + within, 1)? {
+                return Ok(Some(path.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// `false` where somebody else has it.
+    fn try_lock(&self, start: i64, len: i64) -> io::Result<bool> {
+        // SAFETY: all-zero is a valid flock.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        (lock.l_start, lock.l_len) = (start, len);
+        // SAFETY: the descriptor is open, the structure is of the kind that the call reads.
+        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+            _ => Err(error),
+        }
+    }
+
+    /// Whether the file is still the one that others open.
+    fn is_in_place(&self) -> bool {
+        let (ours, theirs) = (self.file.metadata(), std::fs::symlink_metadata(&self.path));
+        matches!((ours, theirs), (Ok(ours), Ok(theirs)) if (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
+    }
+}
+
+impl Drop for Claim {
+    /// The file goes with the last who has a place in it.
+    fn drop(&mut self) {
+        if self.is_in_place() && self.try_lock(0, 0).unwrap_or(false) {
+            // Should it stay, it is empty, hidden and in nobody's way.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Where the bytes of a path's name begin, and which of them is the path's.
+fn place(path: &Path) -> (i64, i64) {
+    let number = |path: &Path| {
+        let [a, b, c, d, ..] = sha1(path.to_string_lossy().to_lowercase().as_bytes());
+        i64::from(u32::from_be_bytes([a, b, c, d]))
+    };
+    let name = path.iter().next().unwrap_or_default();
+    (number(Path::new(name)) * NAME_SPAN, number(path) % NAME_SPAN)
+}
+
+/// Some network and user-space file systems, and some sandboxes.
+fn has_no_locks(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::testing::info;
+
+    fn named(hash: u8, paths: &[&str]) -> Info {
+        let mut info = info(16, &vec![(10, 0); paths.len()]);
+        info.hashes.v1 = Some([hash; 20]);
+        info.files.iter_mut().zip(paths).for_each(|(file, path)| file.path = path.into());
+        info
+    }
+
+    #[test]
+    fn a_place_has_one_owner_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        let take = |info: &Info| Claim::take(root.path(), info);
+        let first = take(&named(1, &["data/a.bin", "data/b.bin"])).unwrap();
+        let error = take(&named(2, &["data/c.bin", "data/A.bin"])).unwrap_err();
+        assert_eq!((error.kind, error.path), (ErrorKind::Claimed, root.path().join("data/A.bin")));
+        // The same content claims its record, whatever files are wanted; others may share a folder.
+        assert_eq!(take(&named(1, &["data/c.bin"])).unwrap_err().kind, ErrorKind::Claimed);
+        let second = take(&named(2, &["data/c.bin"])).unwrap();
+        let many: Vec<String> = (0..=PLACES_MAX).map(|n| format!("c/{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let all = take(&named(3, &many)).unwrap();
+        assert_eq!(take(&named(4, &["c/x"])).unwrap_err().kind, ErrorKind::Claimed);
+        assert!(root.path().join(LOCK_NAME).exists());
+        drop((first, all));
+        let again = take(&named(5, &["c/x", "data/a.bin"])).unwrap();
+        drop((second, again));
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_taken_over() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join(LOCK_NAME), "").unwrap();
+        drop(Claim::take(root.path(), &named(1, &["a"])).unwrap());
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+        let link = root.path().join(LOCK_NAME);
+        std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+        assert_eq!(Claim::take(root.path(), &named(1, &["a"])).unwrap_err().kind, ErrorKind::InTheWay);
+    }
+}

@@ -1,0 +1,123 @@
+//! Metadata of magnet links, kept from run to run: who has the content needs nobody to know that it is complete, and who was
+//! interrupted goes on at once.
+//!
+//! A folder of torrents, each named after an info-hash. Nothing in it is trusted: what is read has to have the hash it is looked
+//! for by.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anabranch_content::hex;
+use anabranch_content::info::InfoHashes;
+use anabranch_content::metainfo::{Metainfo, limits::METAINFO_BYTES_MAX};
+
+/// Torrents that are kept; the oldest go first. A million pieces make one of 20 MB, most are a hundredth of that.
+const KEPT_MAX: usize = 500;
+/// Bytes of all of them.
+const KEPT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// What is kept of a content.
+pub fn load(folder: &Path, hashes: &InfoHashes) -> Option<Metainfo> {
+    names(hashes).find_map(|name| {
+        let path = folder.join(name);
+        let len = fs::metadata(&path).ok()?.len();
+        if len > METAINFO_BYTES_MAX as u64 {
+            return None;
+        }
+        let kept = Metainfo::parse(&fs::read(path).ok()?).ok()?;
+        let found = kept.info.hashes;
+        let same = found.wire_hashes().any(|hash| hashes.wire_hashes().any(|asked| asked == hash));
+        same.then_some(kept)
+    })
+}
+
+/// Keeps a content's metadata under each of its hashes.
+pub fn keep(folder: &Path, torrent: &Metainfo) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let bytes = torrent.encode();
+    for name in names(&torrent.info.hashes) {
+        let temporary = folder.join(format!("{name}-new"));
+        fs::write(&temporary, &bytes)?;
+        fs::rename(temporary, folder.join(name))?;
+    }
+    prune(folder)
+}
+
+fn names(hashes: &InfoHashes) -> impl Iterator<Item = String> {
+    hashes.wire_hashes().map(|hash| format!("{}.torrent", hex::encode(&hash)))
+}
+
+fn prune(folder: &Path) -> io::Result<()> {
+    let mut kept: Vec<(std::time::SystemTime, u64, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // The folder may be one that the user named, with other things in it.
+        let is_ours = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_suffix(".torrent"))
+            .is_some_and(|hash| hash.len() == 40 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        if let Ok(meta) = entry.metadata()
+            && is_ours
+        {
+            kept.push((meta.modified()?, meta.len(), entry.path()));
+        }
+    }
+    kept.sort_by(|one, other| other.cmp(one));
+    let mut bytes = 0;
+    for (at, (_, len, path)) in kept.into_iter().enumerate() {
+        bytes += len;
+        if at >= KEPT_MAX || bytes > KEPT_BYTES_MAX {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_content::create::{CreateOptions, create};
+
+    fn torrent_of(dir: &Path, byte: u8) -> Metainfo {
+        let path = dir.join("file");
+        fs::write(&path, [byte; 40_000]).unwrap();
+        let made = create(&path, &CreateOptions::default(), &false.into(), |_, _| {}).unwrap();
+        Metainfo::parse(&made.metainfo).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_is_found_by_either_hash_and_proves_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, torrent) = (dir.path().join("kept"), torrent_of(dir.path(), 1));
+        assert!(load(&folder, &torrent.info.hashes).is_none());
+        keep(&folder, &torrent).unwrap();
+        let hashes = torrent.info.hashes;
+        for asked in [InfoHashes { v2: None, ..hashes }, InfoHashes { v1: None, ..hashes }] {
+            let found = load(&folder, &asked).unwrap();
+            assert_eq!((&found.info, &found.piece_layers), (&torrent.info, &torrent.piece_layers));
+        }
+        let other = torrent_of(dir.path(), 2).info.hashes;
+        let name = |hashes: &InfoHashes| folder.join(names(hashes).next().unwrap());
+        fs::copy(name(&hashes), name(&other)).unwrap();
+        assert!(load(&folder, &other).is_none(), "another content under this name");
+        fs::write(name(&other), "d4:infodee").unwrap();
+        assert!(load(&folder, &other).is_none());
+    }
+
+    #[test]
+    fn the_oldest_go_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("mine.torrent"), "").unwrap();
+        for number in 0..KEPT_MAX + 3 {
+            let path = dir.path().join(format!("{number:040x}.torrent"));
+            let age = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
+            fs::File::create(path).unwrap().set_modified(age).unwrap();
+        }
+        prune(dir.path()).unwrap();
+        let exists = |number: usize| dir.path().join(format!("{number:040x}.torrent")).exists();
+        assert!(!exists(2) && exists(3) && exists(KEPT_MAX + 2) && dir.path().join("mine.torrent").exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), KEPT_MAX + 1);
+    }
+}

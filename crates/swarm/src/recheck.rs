@@ -1,0 +1,150 @@
+//! Pieces that were good once and are in doubt: because a file changed behind our back, or because the disk did not take what was
+//! written.
+//!
+//! They are hashed where they lie. Of a download the bad ones are fetched again. Files that are only shared are watched until they
+//! are the content again: whoever edits a file may put it back, and a new time alone changes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::storage::Storage;
+use anabranch_content::verify;
+
+use crate::events::{EventKind, TorrentId};
+use crate::open::{Layers, blocking, guarded};
+use crate::torrent::{State, TorrentRef};
+
+/// First and longest wait between two looks at a file that is not the content any more.
+const WATCH_FIRST: Duration = Duration::from_secs(2);
+const WATCH_LAST: Duration = Duration::from_secs(60);
+/// Files looked at in one round of housekeeping, all contents together: so many cost less than a millisecond.
+const LOOKS_PER_ROUND: usize = 256;
+
+/// Hashes those of `pieces` that a download counts as good, after writing them once more where `rewrite` says so. What is not
+/// good any more is fetched again. Answers how many that are.
+pub async fn recheck(torrent: &TorrentRef, pieces: Vec<u32>, rewrite: bool) -> usize {
+    let (resume, layers, cancel, pieces) = {
+        let state = torrent.borrow();
+        let Some(resume) = state.resume.clone() else { return 0 };
+        let counted = |piece: &u32| state.core.have().is_some_and(|have| have.get(*piece));
+        let pieces: Vec<u32> = pieces.into_iter().filter(counted).collect();
+        (resume, state.layers(), Arc::clone(&state.session().cancel), pieces)
+    };
+    if pieces.is_empty() {
+        return 0;
+    }
+    let checked = pieces.clone();
+    let good = blocking(move || {
+        let storage = resume.storage();
+        if rewrite {
+            // One that cannot be read or written is told by its hash.
+            checked.iter().for_each(|piece| drop(resume.rewrite(*piece)));
+        }
+        let good = verify::verify_pieces(storage.info(), &layers, storage.root(), &checked, &cancel, |_, _| {}).ok()?;
+        // One that is not recorded is hashed again at the next start.
+        checked.iter().filter(|piece| good.get(**piece)).for_each(|piece| drop(resume.verified(*piece)));
+        Some(good)
+    });
+    // Where the session is being left, the next start does this.
+    let Some(good) = good.await else { return 0 };
+    let lost: Vec<u32> = pieces.into_iter().filter(|piece| !good.get(*piece)).collect();
+    let mut state = torrent.borrow_mut();
+    lost.iter().for_each(|piece| state.tell(EventKind::PieceFailed { index: *piece }));
+    state.lose(&lost);
+    lost.len()
+}
+
+/// Whether the files that `piece` lies in are what they were when they were verified; if they look otherwise their pieces decide.
+pub fn is_restored(storage: &Storage, layers: &Layers, piece: u32) -> bool {
+    let info = storage.info();
+    info.files_of_piece(piece).filter(|(_, entry)| entry.is_regular()).all(|(file, _)| {
+        if !storage.is_seal_broken(file) {
+            return true;
+        }
+        let before = storage.stamp(file);
+        let whole = good_pieces(storage, layers, file)
+            .is_some_and(|good| info.pieces_of_file(file).all(|piece| good.get(piece)));
+        if whole && before == storage.stamp(file) {
+            storage.seal(file);
+        }
+        whole
+    })
+}
+
+/// A file that is only shared is in doubt: looks at it now, and until all of it is good again.
+pub fn watch(state: &State, file: usize) {
+    let Some(torrent) = state.session().torrent(state.id) else { return };
+    tokio::task::spawn_local(guarded(torrent.clone(), keep_watch(torrent, file)));
+}
+
+async fn keep_watch(torrent: TorrentRef, file: usize) {
+    let mut wait = WATCH_FIRST;
+    loop {
+        let Some(storage) = torrent.borrow().storage.clone() else { return };
+        let (looking, layers) = (Arc::clone(&storage), torrent.borrow().layers());
+        let (good, seen) = blocking(move || {
+            looking.forget_file(file);
+            // Before it is hashed: a change after that is noticed.
+            looking.seal(file);
+            let seen = looking.stamp(file);
+            (good_pieces(&looking, &layers, file).unwrap_or_else(|| Bitfield::new(0)), seen)
+        })
+        .await;
+        if torrent.borrow().stopping {
+            return;
+        }
+        if seen == storage.stamp(file) {
+            let mut state = torrent.borrow_mut();
+            let pieces = storage.info().pieces_of_file(file);
+            let whole = good.len() > 0 && pieces.clone().all(|piece| good.get(piece));
+            state.regain(pieces.filter(|piece| good.len() > 0 && good.get(*piece)));
+            if whole {
+                state.in_doubt.remove(&file);
+                state.tell(EventKind::Resumed);
+                return;
+            }
+        }
+        while storage.stamp(file) == seen {
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(WATCH_LAST);
+            if torrent.borrow().stopping {
+                return;
+            }
+        }
+    }
+}
+
+fn good_pieces(storage: &Storage, layers: &Layers, file: usize) -> Option<Bitfield> {
+    let info = storage.info();
+    let pieces: Vec<u32> = info.pieces_of_file(file).collect();
+    verify::verify_pieces(info, layers, storage.root(), &pieces, &false.into(), |_, _| {}).ok()
+}
+
+/// Looks at some of the files that were verified, in turn, whether they are what they were: nobody may ask for them for long.
+pub fn look_around(torrents: &[TorrentRef], from: &mut (TorrentId, usize)) {
+    let mut looks = LOOKS_PER_ROUND;
+    let begins = torrents.iter().position(|torrent| torrent.borrow().id >= from.0).unwrap_or(0);
+    for torrent in torrents.iter().cycle().skip(begins).take(torrents.len()) {
+        let (id, storage) = {
+            let state = torrent.borrow();
+            (state.id, state.storage.clone().filter(|_| !state.stopping))
+        };
+        let Some(storage) = storage else { continue };
+        let first = if id == from.0 { from.1 } else { 0 };
+        for file in first..storage.info().files.len() {
+            if looks == 0 {
+                *from = (id, file);
+                return;
+            }
+            looks -= 1;
+            let pieces = storage.info().pieces_of_file(file);
+            if !pieces.is_empty() && storage.is_seal_broken(file) && !torrent.borrow().in_doubt.contains(&file) {
+                let reason =
+                    format!("{} was changed since it was verified; put it back", storage.file_path(file).display());
+                torrent.borrow_mut().content_changed(file, pieces.start, &reason);
+            }
+        }
+    }
+    *from = (TorrentId(0), 0);
+}
