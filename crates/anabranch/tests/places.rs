@@ -21,7 +21,7 @@ fn sharer(dir: &Path, name: &str, len: usize, seed: u64, rest: &[&str]) -> (Runn
     (running, address, magnet, bytes)
 }
 
-fn files(dir: &Path) -> Vec<String> {
+fn files_in(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -47,7 +47,7 @@ fn two_contents_of_one_process_do_not_mix_in_one_place() {
     let (code, _, stderr) = run(dir.path(), &arguments);
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("both/data"), &[("a.bin".into(), bytes_one), ("b.bin".into(), bytes_two)]);
-    assert_eq!(files(&dir.path().join("both")), ["data"], "nothing else is left");
+    assert_eq!(files_in(&dir.path().join("both")), ["data"], "nothing else is left");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn two_processes_do_not_write_to_one_place_and_a_killed_one_leaves_no_lock() {
     let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("out/data"), &[("a.bin".into(), bytes)]);
-    assert_eq!(files(&dir.path().join("out")), ["data"], "nothing else is left");
+    assert_eq!(files_in(&dir.path().join("out")), ["data"], "nothing else is left");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn another_file_in_the_place_is_left_alone_unless_forced() {
             let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", out.to_str().unwrap(), "--force"]));
             assert_eq!(code, 0, "{kind} {version}: {stderr}");
             assert!(fs::read(&place).unwrap() == bytes, "{kind} {version}");
-            assert_eq!(files(&out), ["data"]);
+            assert_eq!(files_in(&out), ["data"]);
         }
     }
 }
@@ -196,18 +196,124 @@ fn holes_arrive_as_holes() {
 fn a_shared_file_that_is_edited_is_not_offered_until_it_is_put_back() {
     let dir = tempfile::tempdir().unwrap();
     let (mut sharer, address, _, bytes) = sharer(dir.path(), "one", 1_000_000, 4, &[]);
-    let slow = get(&address, &["one/t.torrent", "-o", "out", "--json", "--limit-down", "300K"]);
-    let mut getter = Running::start(anabranch(dir.path()).args(&slow));
-    for _ in 0..5 {
-        getter.event("piece");
-    }
-    // The same size, another middle: an editor that saves in place.
+    // The same size, another middle: an editor that saves in place. Nobody asks for it: it is noticed all the same.
     let edited = fs::File::options().write(true).open(dir.path().join("one/data/a.bin")).unwrap();
     edited.write_all_at(&noise(200_000, 99), 700_000).unwrap();
     let error = sharer.event("error");
     assert!(error["message"].as_str().unwrap().contains("a.bin changed while it was shared"), "{error}");
+    // What is still the content is had by others, and nothing else is offered to them.
+    let mut getter =
+        Running::start(anabranch(dir.path()).args(get(&address, &["one/t.torrent", "-o", "out", "--json"])));
+    let good = 1_000_000_usize.div_ceil(1 << 14) - (900_000_usize.div_ceil(1 << 14) - 700_000 / (1 << 14));
+    for _ in 0..good {
+        getter.event("piece");
+    }
     edited.write_all_at(&bytes[700_000..900_000], 700_000).unwrap();
     sharer.event("resumed");
-    getter.event("finished");
+    let finished = getter.event("finished");
+    assert_eq!(finished["wasted"], 0, "{finished}");
     assert_same(&dir.path().join("out"), &[("data/a.bin".into(), bytes)]);
+}
+
+#[test]
+fn what_another_client_finished_leaves_nothing_of_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    for (version, files) in [("1", &["--files", "a.bin"][..]), ("2", &[]), ("hybrid", &[])] {
+        let (sharer, address, magnet, bytes) = sharer(dir.path(), version, 1_000_000, 6, &["--version", version]);
+        let out = format!("out-{version}");
+        let slow = [&get(&address, &[&magnet, "-o", &out, "--json", "--limit-down", "300K"])[..], files].concat();
+        let mut killed = Running::start(anabranch(dir.path()).args(&slow));
+        for _ in 0..3 {
+            killed.event("piece");
+        }
+        drop(killed);
+        drop(sharer);
+        fs::write(dir.path().join(&out).join("data/a.bin"), &bytes).unwrap();
+        fs::write(dir.path().join(&out).join("data").join(version), version).unwrap();
+        let torrent = format!("{version}/t.torrent");
+        let (code, _, stderr) = run(dir.path(), &["get", &torrent, "-o", &out, "--listen", "127.0.0.1:0"]);
+        assert_eq!(code, 0, "{version}: {stderr}");
+        assert_eq!(files_in(&dir.path().join(&out)), ["data"], "{version}");
+    }
+}
+
+/// Stands between a program and the C library: writes down what is synced, and where `$SYNC_FAILS` says so fails once, having
+/// dropped some of what was written, as Linux does with pages that a disk did not take.
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int failed;
+static int sync_by(const char *name, int fd) {
+    char link[64], path[4096], zeros[65536] = {0};
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    if (len < 0) return 0;
+    path[len] = 0;
+    FILE *log = fopen(getenv("SYNC_LOG"), "a");
+    fprintf(log, "%s\n", path);
+    fclose(log);
+    if (getenv("SYNC_FAILS") && strstr(path, "a.bin") && !__sync_lock_test_and_set(&failed, 1)) {
+        pwrite(fd, zeros, sizeof zeros, 100000);
+        errno = EIO;
+        return -1;
+    }
+    return ((int (*)(int))dlsym(RTLD_NEXT, name))(fd);
+}
+int fsync(int fd) { return sync_by("fsync", fd); }
+int fdatasync(int fd) { return sync_by("fdatasync", fd); }
+"#;
+
+/// The shim, built; `None` without a C compiler.
+fn shim(dir: &Path) -> Option<std::path::PathBuf> {
+    let (source, library) = (dir.join("shim.c"), dir.join("shim.so"));
+    fs::write(&source, SHIM).unwrap();
+    let built = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .arg("-ldl")
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no C compiler here");
+        return None;
+    }
+    Some(library)
+}
+
+#[test]
+fn complete_means_on_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(shim) = shim(dir.path()) else { return };
+    let (_sharer, address, magnet, bytes) = sharer(dir.path(), "one", 400_000, 7, &[]);
+    let log = dir.path().join("synced");
+    let mut command = anabranch(dir.path());
+    command.env("LD_PRELOAD", &shim).env("SYNC_LOG", &log).args(get(&address, &[&magnet, "-o", "out"]));
+    let (code, _, stderr) = common::finish(&mut command);
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("out/data"), &[("a.bin".into(), bytes)]);
+    let synced = fs::read_to_string(log).unwrap();
+    for path in ["out/data/a.bin", "out/data/one", "out/data", "out"] {
+        let path = dir.path().join(path).canonicalize().unwrap();
+        assert!(synced.lines().any(|line| Path::new(line) == path), "{} in {synced}", path.display());
+    }
+}
+
+#[test]
+fn what_a_failed_sync_dropped_is_noticed_and_fetched_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(shim) = shim(dir.path()) else { return };
+    let (_sharer, address, magnet, bytes) = sharer(dir.path(), "one", 400_000, 7, &[]);
+    let mut command = anabranch(dir.path());
+    command.env("LD_PRELOAD", &shim).env("SYNC_LOG", dir.path().join("synced")).env("SYNC_FAILS", "1");
+    let (code, stdout, stderr) = common::finish(command.args(get(&address, &[&magnet, "-o", "out", "--json"])));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains(r#""event":"piece_failed""#) && stdout.contains("cannot sync"), "{stdout}");
+    assert_same(&dir.path().join("out/data"), &[("a.bin".into(), bytes)]);
+    let (code, stdout, _) = run(dir.path(), &["verify", "one/t.torrent", "out"]);
+    assert_eq!(code, 0, "{stdout}");
 }

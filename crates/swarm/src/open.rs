@@ -164,7 +164,13 @@ fn open_files(request: &Request) -> Result<Opened, StorageError> {
             resume.recheck_all()?;
             (Bitfield::new(pieces), (0..pieces).collect(), Vec::new())
         }
-        Loaded::Resumed(found) => (found.have, found.recheck, changed_names(&request.info, &found.changed)),
+        Loaded::Resumed(found) => {
+            let mut recheck = found.recheck;
+            recheck.extend(resume.perhaps_there(|piece| !found.have.get(piece)));
+            recheck.sort_unstable();
+            recheck.dedup();
+            (found.have, recheck, changed_names(&request.info, &found.changed))
+        }
         Loaded::Fresh | Loaded::Damaged(_) => (Bitfield::new(pieces), pieces_on_disk(&storage), Vec::new()),
     };
     Ok(Opened { storage, resume: Some(Arc::new(resume)), have, recheck, changed })

@@ -125,6 +125,22 @@ impl Storage {
         Err(error)
     }
 
+    /// Whether any byte of `piece` in `file` is on disk, and no hole.
+    pub(super) fn has_data(&self, file: usize, piece: u32) -> bool {
+        let (entry, geometry) = (&self.info.files[file], &self.info.geometry);
+        let start = geometry.piece_offset(piece).max(entry.offset) - entry.offset;
+        let end =
+            (geometry.piece_offset(piece) + u64::from(geometry.piece_len(piece)) - entry.offset).min(entry.length);
+        let Ok(handle) = self.readable(file) else { return false };
+        // SAFETY: the descriptor is open; no memory is involved.
+        let data = unsafe { libc::lseek(handle.as_raw_fd(), start as libc::off_t, libc::SEEK_DATA) };
+        match u64::try_from(data) {
+            Ok(data) => data < end,
+            // Who cannot tell holes has none.
+            Err(_) => io::Error::last_os_error().raw_os_error() != Some(libc::ENXIO),
+        }
+    }
+
     /// Nothing but zeros, as in a file that was made and not filled yet.
     fn is_blank(&self, file: usize) -> bool {
         self.readable(file)

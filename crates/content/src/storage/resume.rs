@@ -289,6 +289,15 @@ impl Resume {
         storage.info().regular_files().map(|(file, _)| file).filter(is_stranger).collect()
     }
 
+    /// Files that somebody may have written to since the state was written: they look otherwise, or a lease was never ended.
+    pub(super) fn unsettled(&self, storage: &Storage) -> Vec<usize> {
+        let is_unsettled = |file: &usize| {
+            let (record, length) = (&self.files[*file], storage.info().files[*file].length);
+            storage.stamp(*file).is_some_and(|now| record.lease.is_some() || !record.explains(now, Some(length)))
+        };
+        storage.info().regular_files().map(|(file, _)| file).filter(is_unsettled).collect()
+    }
+
     /// Whether this is the state of `storage`'s content.
     pub fn fits(&self, storage: &Storage) -> bool {
         let info = storage.info();

@@ -48,6 +48,7 @@ pub struct ResumeStore {
     storage: Arc<Storage>,
     path: PathBuf,
     strangers: Vec<usize>,
+    unsettled: Vec<usize>,
     state: Mutex<State>,
     /// Held through a whole save: two at once would write the same temporary file.
     saving: Mutex<()>,
@@ -86,6 +87,7 @@ impl ResumeStore {
         let mut resume = Resume::empty(&storage);
         // Nothing is known of any file that is there.
         let mut strangers = resume.strangers(&storage);
+        let mut unsettled = Vec::new();
         restamp_all(&mut resume, &storage);
         let boot = boot_id();
         let mut unchanged = None;
@@ -101,6 +103,7 @@ impl ResumeStore {
                 Ok((found, end)) => {
                     let reconciled = found.reconcile(&storage, boot);
                     strangers = found.strangers(&storage);
+                    unsettled = found.unsettled(&storage);
                     let at_rest = found.files.iter().all(|record| record.lease.is_none());
                     unchanged = Some(end).filter(|_| at_rest && found.boot == boot && found.have == reconciled.have);
                     resume = found;
@@ -116,7 +119,7 @@ impl ResumeStore {
         // Until it is known better: see `note_foreign`.
         strangers.iter().for_each(|file| resume.files[*file].foreign = true);
         let state = State { resume, journal: None, since_save: None, dirty: false, saved_at: None };
-        let store = Self { storage, path, strangers, state: Mutex::new(state), saving: Mutex::new(()) };
+        let store = Self { storage, path, strangers, unsettled, state: Mutex::new(state), saving: Mutex::new(()) };
         match (&loaded, unchanged) {
             (Loaded::Resumed(_), _) if store.storage.is_read_only() => {}
             (Loaded::Resumed(_), Some(end)) => store.reopen(end)?,
@@ -130,6 +133,21 @@ impl ResumeStore {
     /// Files that were on disk at the start and are not known to be ours: see [`Storage::judge`].
     pub fn strangers(&self) -> &[usize] {
         &self.strangers
+    }
+
+    /// Pieces that are not recorded and may be there all the same, because somebody else went on with the content, or we died between
+    /// writing them and recording that: those in `missing` that have bytes on disk.
+    pub fn perhaps_there(&self, missing: impl Fn(u32) -> bool) -> Vec<u32> {
+        let info = self.storage.info();
+        let mut pieces = Bitfield::new(info.geometry.piece_count());
+        for file in &self.unsettled {
+            for piece in info.pieces_of_file(*file).filter(|piece| missing(*piece)) {
+                if self.storage.has_data(*file, piece) {
+                    pieces.set(piece);
+                }
+            }
+        }
+        pieces.iter_ones().collect()
     }
 
     /// Remembers which files are foreign, and that the others are ours: before anything is written to them.
