@@ -88,7 +88,7 @@ async fn keep_watch(torrent: TorrentRef, file: usize) {
             // Before it is hashed: a change after that is noticed.
             looking.seal(file);
             let seen = looking.stamp(file);
-            (good_pieces(&looking, &layers, file).unwrap_or_else(|| Bitfield::new(0)), seen)
+            (good_pieces(&looking, &layers, file), seen)
         })
         .await;
         if torrent.borrow().stopping {
@@ -97,8 +97,9 @@ async fn keep_watch(torrent: TorrentRef, file: usize) {
         if seen == storage.stamp(file) {
             let mut state = torrent.borrow_mut();
             let pieces = storage.info().pieces_of_file(file);
-            let whole = good.len() > 0 && pieces.clone().all(|piece| good.get(piece));
-            state.regain(pieces.filter(|piece| good.len() > 0 && good.get(*piece)));
+            let is_good = |piece: u32| good.as_ref().is_some_and(|good| good.get(piece));
+            let whole = pieces.clone().all(is_good);
+            state.regain(pieces.filter(|piece| is_good(*piece)));
             if whole {
                 state.in_doubt.remove(&file);
                 state.tell(EventKind::Resumed);

@@ -285,6 +285,10 @@ pub struct Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.shared.stop("we are leaving");
+        // Others may have the places at once, whatever still holds on to the contents.
+        for torrent in self.shared.torrents.borrow().values() {
+            torrent.borrow().storage.iter().for_each(|storage| storage.release());
+        }
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }

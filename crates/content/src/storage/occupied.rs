@@ -92,9 +92,7 @@ impl Storage {
         let mut parts = self.lock_parts();
         let moving = self.root.join(&parts.moving_path);
         match std::fs::remove_file(&moving) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(StorageError::new(Op::Delete, moving, error));
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StorageError::new(Op::Delete, moving, error)),
             _ => self.delete_parts_if_all_out(&mut parts),
         }
     }
