@@ -65,6 +65,10 @@ fn two_processes_do_not_write_to_one_place_and_a_killed_one_leaves_no_lock() {
     let (_reader, ..) = share(dir.path(), &[torrent.to_str().unwrap(), "--data", "out"]);
     first.child.kill().unwrap();
     first.child.wait().unwrap();
+    // Death between writing the next record and putting it in its place.
+    let out = dir.path().join("out");
+    let record = files_in(&out).into_iter().find(|name| name.ends_with(".anabranch-resume")).unwrap();
+    fs::write(out.join(format!("{record}-new")), "half of it").unwrap();
     let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("out/data"), &[("a.bin".into(), bytes)]);

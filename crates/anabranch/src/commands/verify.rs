@@ -86,6 +86,15 @@ fn state_name(state: FileState) -> (&'static str, Option<String>) {
     }
 }
 
+/// What the text form says of a file of so many bytes after its name.
+fn detail_of(state: FileState, length: u64) -> String {
+    let wanted = match state {
+        FileState::Short { .. } | FileState::Long { .. } => format!(" of {length}"),
+        _ => String::new(),
+    };
+    state_name(state).1.map_or(String::new(), |detail| format!(" ({detail}{wanted})"))
+}
+
 fn json(info: &anabranch_content::info::Info, report: &Report, bad: &[[u32; 2]]) -> serde_json::Value {
     let files = info.files.iter().zip(&report.files).filter(|(file, _)| file.kind != FileKind::Pad);
     let files: Vec<_> = files
@@ -115,12 +124,8 @@ fn text(info: &anabranch_content::info::Info, report: &Report, bad: &[[u32; 2]],
     let mut lines = Vec::new();
     let files = info.files.iter().zip(&report.files);
     for (file, found) in files.filter(|(file, _)| chatter.verbose || file.kind != FileKind::Pad) {
-        let (state, detail) = state_name(found.state);
-        let wanted = match found.state {
-            FileState::Short { .. } | FileState::Long { .. } => format!(" of {}", file.length),
-            _ => String::new(),
-        };
-        let detail = detail.map_or(String::new(), |detail| format!(" ({detail}{wanted})"));
+        let (state, _) = state_name(found.state);
+        let detail = detail_of(found.state, file.length);
         let percent = units::percent(found.bytes_good, file.length);
         let percent = if file.length == 0 && found.state != FileState::Complete { 0.0 } else { percent };
         lines.push(format!(
@@ -146,6 +151,15 @@ fn text(info: &anabranch_content::info::Info, report: &Report, bad: &[[u32; 2]],
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_compared_and_errors_are_not() {
+        assert_eq!(detail_of(FileState::Short { actual: 3 }, 10), " (has 3 bytes of 10)");
+        assert_eq!(detail_of(FileState::Long { actual: 11 }, 10), " (has 11 bytes of 10)");
+        let kind = std::io::ErrorKind::PermissionDenied;
+        assert_eq!(detail_of(FileState::Unreadable(kind), 10), " (permission denied)");
+        assert_eq!(detail_of(FileState::Complete, 10), "");
+    }
 
     #[test]
     fn runs_of_bad_pieces_are_ranges() {
