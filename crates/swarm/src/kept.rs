@@ -12,6 +12,8 @@ use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::metainfo::{Metainfo, limits::METAINFO_BYTES_MAX};
 
+/// What names of kept torrents end in: the folder may be one that the user named, with torrents of the user's in it.
+const SUFFIX: &str = ".anabranch-metadata";
 /// Torrents that are kept; the oldest go first. A million pieces make one of 20 MB, most are a hundredth of that.
 const KEPT_MAX: usize = 500;
 /// Bytes of all of them.
@@ -45,18 +47,17 @@ pub fn keep(folder: &Path, torrent: &Metainfo) -> io::Result<()> {
 }
 
 fn names(hashes: &InfoHashes) -> impl Iterator<Item = String> {
-    hashes.wire_hashes().map(|hash| format!("{}.torrent", hex::encode(&hash)))
+    hashes.wire_hashes().map(|hash| format!("{}{SUFFIX}", hex::encode(&hash)))
 }
 
 fn prune(folder: &Path) -> io::Result<()> {
     let mut kept: Vec<(std::time::SystemTime, u64, PathBuf)> = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // The folder may be one that the user named, with other things in it.
         let is_ours = entry
             .file_name()
             .to_str()
-            .and_then(|name| name.strip_suffix(".torrent"))
+            .and_then(|name| name.strip_suffix(SUFFIX))
             .is_some_and(|hash| hash.len() == 40 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()));
         if let Ok(meta) = entry.metadata()
             && is_ours
@@ -109,15 +110,16 @@ mod tests {
     #[test]
     fn the_oldest_go_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("mine.torrent"), "").unwrap();
+        let mine = dir.path().join(format!("{:040x}.torrent", 0));
+        fs::write(&mine, "").unwrap();
         for number in 0..KEPT_MAX + 3 {
-            let path = dir.path().join(format!("{number:040x}.torrent"));
+            let path = dir.path().join(format!("{number:040x}{SUFFIX}"));
             let age = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
             fs::File::create(path).unwrap().set_modified(age).unwrap();
         }
         prune(dir.path()).unwrap();
-        let exists = |number: usize| dir.path().join(format!("{number:040x}.torrent")).exists();
-        assert!(!exists(2) && exists(3) && exists(KEPT_MAX + 2) && dir.path().join("mine.torrent").exists());
+        let exists = |number: usize| dir.path().join(format!("{number:040x}{SUFFIX}")).exists();
+        assert!(!exists(2) && exists(3) && exists(KEPT_MAX + 2) && mine.exists());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), KEPT_MAX + 1);
     }
 }

@@ -40,7 +40,10 @@ pub fn program() -> Result<PathBuf> {
 /// When it was not built.
 pub fn command(inside: Option<&Namespace>) -> Result<Command> {
     let program = program()?;
-    Ok(inside.map_or_else(|| Command::new(&program), |inside| inside.command(&program)))
+    let mut command = inside.map_or_else(|| Command::new(&program), |inside| inside.command(&program));
+    // Below what is no folder: metadata of magnet links that one run kept would spare the next one the peers that it is to meet.
+    command.env("XDG_CACHE_HOME", "/dev/null/no-cache");
+    Ok(command)
 }
 
 /// `anabranch create`.
