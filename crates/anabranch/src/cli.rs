@@ -5,6 +5,7 @@ mod scion;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::Version;
@@ -275,6 +276,9 @@ pub struct GetFlags {
     /// How requests are spread over connections
     #[arg(long, value_name = "HOW", default_value = "fastest")]
     pub strategy: Strategy,
+    /// Give up without progress for so long, such as 90s, 30m or 12h [default: when no source is left and none can come]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_long_time)]
+    pub give_up: Option<Duration>,
     /// Folder for the records of what is verified [default: beside the content], and for the metadata of magnet links
     /// [default: $XDG_CACHE_HOME/anabranch]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -44,6 +44,9 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
             ("peer_disconnected", json!({ "peer": address.to_string(), "reason": reason }))
         }
         EventKind::PeerUnfit { address } => ("peer_unfit", json!({ "peer": address.to_string(), "reason": UNFIT })),
+        EventKind::PeerFailed { address, reason, is_final } => {
+            ("peer_error", json!({ "peer": address.to_string(), "reason": reason, "final": is_final }))
+        }
         EventKind::PeerBanned { address, reason } => {
             ("banned", json!({ "peer": address.to_string(), "reason": reason }))
         }
@@ -146,6 +149,7 @@ fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::Metadata => "metadata",
         FailureKind::Content => "content",
         FailureKind::Storage => "storage",
+        FailureKind::Sources => "sources",
         FailureKind::Internal => "internal",
     }
 }
@@ -165,6 +169,8 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::PeerConnected { address, .. } => (false, format!("{address} connected")),
         EventKind::PeerDisconnected { address, reason } => (false, format!("{address} is gone: {reason}")),
         EventKind::PeerUnfit { address } => (true, format!("{address}, a peer in the link, is not dialled: {UNFIT}")),
+        EventKind::PeerFailed { address, reason, is_final: true } => (true, format!("peer {address}: {reason}")),
+        EventKind::PeerFailed { address, reason, .. } => (true, format!("peer {address}: {reason}; it is tried again")),
         EventKind::PeerBanned { address, reason } => (true, format!("banned {address}: {reason}")),
         EventKind::PathsChosen { .. } | EventKind::PathChanged { .. } => return None,
         EventKind::Tracker { url, peers } => (false, format!("{url} named {peers} peers")),

@@ -21,7 +21,7 @@ pub enum Code {
     Incomplete = 4,
     /// Files cannot be written.
     Storage = 5,
-    /// An address cannot be listened on or looked up.
+    /// An address cannot be listened on or looked up; nobody is left to fetch from.
     Network = 6,
     /// Interrupted before it was complete.
     Interrupted = 130,
@@ -36,6 +36,7 @@ impl From<FailureKind> for Code {
             FailureKind::Metadata => Self::Input,
             FailureKind::Content => Self::Incomplete,
             FailureKind::Storage => Self::Storage,
+            FailureKind::Sources => Self::Network,
             FailureKind::Internal => Self::Failed,
         }
     }
@@ -98,7 +99,13 @@ mod tests {
 
     #[test]
     fn failures_of_contents_have_documented_codes() {
-        let kinds = [FailureKind::Metadata, FailureKind::Content, FailureKind::Storage, FailureKind::Internal];
-        assert_eq!(kinds.map(|kind| Code::from(kind) as u8), [3, 4, 5, 1]);
+        let kinds = [
+            FailureKind::Metadata,
+            FailureKind::Content,
+            FailureKind::Storage,
+            FailureKind::Sources,
+            FailureKind::Internal,
+        ];
+        assert_eq!(kinds.map(|kind| Code::from(kind) as u8), [3, 4, 5, 6, 1]);
     }
 }

@@ -9,6 +9,7 @@
 //! | `path_lookup`, `health`, `path_list`, `ask` | the paths that flags let through; which of them carry anything; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
+//! | `patience` | how long `get` waits for sources, and when it gives up |
 //! | `scion` | our place in the SCION network |
 //! | `clients` | programs of peers that need a word about them |
 //! | `events`, `status`, `path_log` | events as JSON or as notes; the progress lines of a terminal; paths as CSV |
@@ -29,6 +30,7 @@ mod output;
 mod path_list;
 mod path_log;
 mod path_lookup;
+mod patience;
 mod patterns;
 mod run;
 mod scion;

@@ -23,6 +23,7 @@ use crate::cli::SessionFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::path_log::{PATH_LOG_EVERY, PathLog};
+use crate::patience::{Patience, Rules, Verdict};
 use crate::status::StatusLines;
 use crate::{clients, events, system, units};
 
@@ -203,12 +204,19 @@ pub struct Content {
     pub failed: Option<(FailureKind, String)>,
     checking: Option<(u64, u64)>,
     told: Option<Value>,
+    patience: Patience,
 }
 
 impl Content {
     /// A content that was just added.
     pub fn new(name: String, hash: String, extra: Map<String, Value>) -> Self {
-        Self { name, hash, extra, started: None, finished: false, failed: None, checking: None, told: None }
+        let patience = Patience::default();
+        Self { name, hash, extra, started: None, finished: false, failed: None, checking: None, told: None, patience }
+    }
+
+    /// Nothing more is to be done for it.
+    pub fn is_over(&self) -> bool {
+        self.finished || self.failed.is_some()
     }
 }
 
@@ -300,6 +308,8 @@ impl Watch {
                     fields.extend(content.extra.clone());
                 }
             }
+            EventKind::Paused { reason } => content.patience.paused(Some(reason.clone())),
+            EventKind::Resumed => content.patience.paused(None),
             EventKind::Failed { kind, reason } => content.failed = Some((*kind, reason.clone())),
             EventKind::Tracker { url, .. } => {
                 self.failing.remove(&(id, url.clone()));
@@ -377,6 +387,34 @@ impl Watch {
         self.tell(id, "finished", fields)?;
         if !self.json {
             self.note(text);
+        }
+        Ok(())
+    }
+
+    /// Looks whether contents that are not complete have sources: says what is waited for, and gives up those for which
+    /// nothing more will come.
+    pub fn look_for_sources(&mut self, session: &Session, rules: &Rules) -> Result<(), Failure> {
+        let now = Instant::now();
+        let ids: Vec<TorrentId> = self.contents.keys().copied().collect();
+        for id in ids {
+            let Some(content) = self.contents.get_mut(&id).filter(|content| !content.is_over()) else { continue };
+            let (Some(sources), Some(progress)) = (session.sources(id), session.progress(id)) else { continue };
+            match content.patience.look(&sources, &progress, rules, now) {
+                Verdict::Wait => {}
+                Verdict::Tell(reason) => {
+                    let label = content.name.clone();
+                    self.tell(id, "waiting", json!({ "reason": reason }))?;
+                    if !self.json {
+                        self.note(format_args!("{label}: {reason}"));
+                    }
+                }
+                Verdict::GiveUp(kind, reason) => {
+                    content.failed = Some((kind, reason.clone()));
+                    let (_, fields) = events::json(&EventKind::Failed { kind, reason });
+                    self.tell(id, "error", fields)?;
+                    session.stop(id);
+                }
+            }
         }
         Ok(())
     }

@@ -39,15 +39,17 @@ pub async fn config(
         PeerAddress::Endpoint(endpoint) => endpoint.as_scion(),
         PeerAddress::Name(..) => None,
     };
-    let named: BTreeSet<ScionAddr> =
-        flags.peer.iter().filter_map(peer).chain(others.filter_map(|address| address.as_scion())).collect();
+    let mut named: BTreeSet<ScionAddr> = flags.peer.iter().filter_map(peer).collect();
+    let is_peer_given = !named.is_empty();
+    named.extend(others.filter_map(|address| address.as_scion()));
     if flags.multipath.interactive && named.is_empty() {
         return Err(Failure::usage(
             "`--interactive` asks for the paths to SCION peers that are named: give --peer, or a magnet link that names some",
         ));
     }
-    let asked_for = !listen.is_empty() || flags.scion.paths.sciond.is_some() || !named.is_empty();
-    if !asked_for && daemon_address_from_env().is_none() {
+    let asked_for =
+        !listen.is_empty() || flags.scion.paths.sciond.is_some() || is_peer_given || flags.multipath.interactive;
+    if !asked_for && named.is_empty() && daemon_address_from_env().is_none() {
         return Ok(None);
     }
     let opened = match open(&flags.scion, listen.first().copied()).await {
@@ -59,7 +61,7 @@ pub async fn config(
     };
     match opened {
         Ok(config) => Ok(Some(config)),
-        // A variable in the environment is an offer.
+        // A variable in the environment is an offer, and so is an address in a link: its other addresses may do.
         Err(failure) if !asked_for => {
             chatter.note(format_args!("without SCION: {failure}"));
             Ok(None)

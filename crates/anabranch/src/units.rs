@@ -151,6 +151,23 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     Err(format!("write a time from 1ms to {}, with unit ms, s or m", self::duration(TIME_MAX)))
 }
 
+/// A time that people wait for: `90s`, `30m`, `1.5h`, `7d`.
+pub fn parse_long_time(text: &str) -> Result<Duration, String> {
+    let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let factor = match &text[unit..] {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => 0.0,
+    };
+    let seconds = text[..unit].parse::<f64>().unwrap_or(0.0) * factor;
+    if (1.0..=LONG_TIME_MAX.as_secs_f64()).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    Err(format!("write a time from 1s to {}d, with unit s, m, h or d", LONG_TIME_MAX.as_secs() / 86_400))
+}
+
 /// `1h02m`, `3m20s`, `8s`.
 pub fn duration(duration: Duration) -> String {
     match duration.as_secs() {
@@ -174,7 +191,9 @@ pub fn percent(done: u64, total: u64) -> f64 {
     (done as f64 / total as f64 * 1000.0).floor() / 10.0
 }
 
-/// Longest time that a flag takes.
+/// Longest time that a flag about people's waiting takes.
+const LONG_TIME_MAX: Duration = Duration::from_secs(1000 * 86_400);
+/// Longest time that other flags take.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
@@ -188,6 +207,16 @@ mod tests {
         }
         for text in ["", "1", "0s", "-1s", "61m", "1e3s", "1..5s", "nans", "0.1ms"] {
             assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_times_have_a_unit() {
+        for (text, seconds) in [("1s", 1), ("90s", 90), ("1.5h", 5400), ("7d", 604_800), ("1000d", 86_400_000)] {
+            assert_eq!(parse_long_time(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "5", "0s", "0.5s", "1001d", "1w", "-1s", "s", "1 h"] {
+            assert!(parse_long_time(text).is_err(), "{text}");
         }
     }
 

@@ -97,10 +97,33 @@ fn flags_that_leave_no_path_are_named() {
     fs::write(dir.path().join("one.bin"), noise(100_000, 1)).unwrap();
     let network = network("line.toml", 112, "");
     let (_sharer, _, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
-    let arguments = ["--json", "-o", "out", "--sequence", "0* 2-0 0*", &magnet];
-    let mut running = Running::start(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
-    let reason = running.event("peer_disconnected")["reason"].as_str().unwrap().to_owned();
-    assert!(reason.contains("none of the 1 known ones passes"), "{reason}");
+    let (listen, daemon) = host(&network, "1-ff00:0:112");
+    // The same answers as `paths` gives.
+    let said_by_paths = |arguments: &[&str]| {
+        let (code, _, stderr) = finish(anabranch(dir.path()).args(["paths", "--sciond", &daemon]).args(arguments));
+        assert_eq!(code, 6, "{stderr}");
+        stderr.trim().strip_prefix("error: ").unwrap().to_owned()
+    };
+    let (bare, _) = magnet.split_once("&x.pe=").unwrap();
+    let nowhere = format!("{bare}&x.pe=[1-ff00:0:999,{}", listen.split_once(',').unwrap().1.replace(":0", ":31000"));
+    let wrong_as = said_by_paths(&["1-ff00:0:999"]);
+    let forbidden = said_by_paths(&["1-ff00:0:111", "--sequence", "0* 2-0 0*"]);
+    let denied = said_by_paths(&["1-ff00:0:111", "--acl", "-"]);
+    for (arguments, needle) in [
+        (&[magnet.as_str(), "--sequence", "0* 2-0 0*"][..], forbidden.as_str()),
+        (&[&magnet, "--acl", "-"], &denied),
+        (&[&magnet, "--path", "0123456789"], "no path has an id that starts with `0123456789`"),
+        (&[&nowhere], &wrong_as),
+    ] {
+        let arguments = [arguments, &["-o", "out"]].concat();
+        let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+        assert!(code == 6 && stderr.contains(needle), "{needle}: {code} {stderr}");
+        let (code, stdout, _) = finish(get(dir.path(), &network, "1-ff00:0:112", &arguments).arg("--json"));
+        let events: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let error = events.iter().find(|event| event["event"] == "peer_error").unwrap();
+        let reason = error["reason"].as_str().unwrap();
+        assert!(code == 6 && reason.contains(needle) && error["final"] == true, "{needle}: {code} {stdout}");
+    }
 }
 
 #[test]

@@ -15,6 +15,8 @@ const ADDRESSES_MAX: usize = 4096;
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 /// Longest wait between attempts.
 const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
+/// The same where the user named the peer: he may be starting it just now.
+const RETRY_NAMED_MAX: Duration = Duration::from_secs(60);
 /// Failed attempts in a row after which an address that a stranger named is forgotten.
 const FAILURES_MAX: u32 = 6;
 
@@ -77,20 +79,22 @@ impl PeerBook {
         self.entries.is_empty()
     }
 
-    /// Learns an address. Port 0, unspecified or multicast hosts and wildcard ASes are nobody's.
-    pub fn add(&mut self, address: Endpoint, source: Source) {
+    /// Learns an address; answers whether it may be dialled. Port 0, unspecified or multicast hosts and wildcard ASes are
+    /// nobody's.
+    pub fn add(&mut self, address: Endpoint, source: Source) -> bool {
         if !is_dialable(&address) {
-            return;
+            return false;
         }
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.source = entry.source.max(source);
-            return;
+            return true;
         }
         if self.entries.len() >= ADDRESSES_MAX && !self.forget_one(source) {
-            return;
+            return false;
         }
         self.entries
             .insert(address, Entry { source, failures: 0, complete: false, state: State::Idle { not_before: None } });
+        true
     }
 
     /// Makes room by forgetting the idle address with the most failures that is not more trusted than `for_source`.
@@ -122,6 +126,20 @@ impl PeerBook {
         self.entries.values().filter_map(|entry| entry.dialable_at(now, seeding)).min()
     }
 
+    /// Whether somebody is being dialled, or waits for it.
+    pub fn is_trying(&self, now: Instant, seeding: bool) -> bool {
+        let is_dialled = |entry: &Entry| entry.state == State::Dialling;
+        self.entries.values().any(|entry| is_dialled(entry) || entry.dialable_at(now, seeding) == Some(now))
+    }
+
+    /// Addresses that somebody else than the user named and that are dialled, or will be.
+    pub fn heard_of(&self, now: Instant) -> usize {
+        let is_left = |entry: &&Entry| {
+            entry.source != Source::User && (entry.state == State::Dialling || entry.dialable_at(now, false).is_some())
+        };
+        self.entries.values().filter(is_left).count()
+    }
+
     /// Whether the peer at this address has all it wants: to who has so too it is of no use.
     pub fn set_complete(&mut self, address: Endpoint, complete: bool) {
         if let Some(entry) = self.entries.get_mut(&address) {
@@ -145,7 +163,8 @@ impl PeerBook {
             self.entries.remove(&address);
             return;
         }
-        let wait = RETRY_FIRST.saturating_mul(1 << (entry.failures - 1).min(16)).min(RETRY_MAX);
+        let longest = if entry.source == Source::User { RETRY_NAMED_MAX } else { RETRY_MAX };
+        let wait = RETRY_FIRST.saturating_mul(1 << (entry.failures - 1).min(16)).min(longest);
         entry.state = State::Idle { not_before: Some(now + wait) };
     }
 
@@ -183,8 +202,11 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(book.next(now, false), Some(address(1)));
             book.lost(address(1), false, now);
-            now += RETRY_MAX;
+            assert!(!book.is_trying(now, false));
+            now += RETRY_NAMED_MAX;
+            assert!(book.is_trying(now, false));
         }
+        assert_eq!(book.heard_of(now), 0);
     }
 
     #[test]
@@ -205,7 +227,7 @@ mod tests {
     #[test]
     fn nobody_listens_on_port_zero() {
         let mut book = PeerBook::new();
-        book.add(address(0), Source::User);
+        assert!(!book.add(address(0), Source::User));
         for nobody in ["0.0.0.0:5", "[1-ff00:0:110,10.0.0.1]:0", "[1-ff00:0:110,0.0.0.0]:5"] {
             book.add(nobody.parse::<Endpoint>().unwrap(), Source::User);
         }

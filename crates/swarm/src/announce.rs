@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::peerbook::Source;
 use anabranch_bittorrent::tracker::announcer::{Action, Announcer, AnnouncerConfig, Outcome, Progress};
@@ -15,6 +15,9 @@ use crate::tracker::{NamedBy, TrackerError};
 
 /// Bytes that are told to be missing while the size is unknown: not 0, which would say that we are a seed.
 const LEFT_UNKNOWN: u64 = 1 << 30;
+
+/// How often a content with something missing looks whether its peers still have that.
+const NEED_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
 
 /// Announces to `tiers` until the content leaves, and then says so. The user `named` some of them by hand.
 pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: HashSet<TrackerUrl>) {
@@ -70,7 +73,9 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: H
         if announcer.is_stopped() {
             break;
         }
-        let deadline = announcer.deadline();
+        torrent.borrow_mut().trackers_left = announcer.usable();
+        let look_at = (progress.left_bytes > 0 && !finished).then(|| now + NEED_LOOKED_AT_EVERY);
+        let deadline = announcer.deadline().into_iter().chain(look_at).min();
         let due = async {
             match deadline {
                 Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -98,6 +103,7 @@ fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
         left_bytes,
         peers_wanted: room as u32,
         in_use: torrent.core.paths_in_use().to_vec(),
+        needs_peers: torrent.needs_peers(now),
     };
     // Without storage, "finished" would be said of a content whose files nobody looked at yet.
     let known = torrent.storage.is_some();

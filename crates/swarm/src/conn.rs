@@ -71,6 +71,9 @@ pub enum ConnError {
     /// We ended it.
     #[error("{0}")]
     Ended(String),
+    /// It cannot come about, however long one waits: what the user asked for does not fit together.
+    #[error("{0}")]
+    Hopeless(String),
     /// Content that was promised could not be read.
     #[error("{0}")]
     Storage(#[from] StorageError),

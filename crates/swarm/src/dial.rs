@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
-use anabranch_bittorrent::torrent::Link;
+use anabranch_bittorrent::torrent::{Link, Refused};
 use anabranch_paths::{Endpoint, Path, ScionAddr, ScionPath};
-use anabranch_transport::{Listener, Stream, TcpStream, Via};
+use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 
 use crate::conn::{Conn, ConnError};
 use crate::events::EventKind;
 use crate::multipath::Way;
 use crate::session::Shared;
+use crate::sources::is_final;
 use crate::torrent::TorrentRef;
 
 /// How long a peer has for its handshake.
@@ -78,6 +79,8 @@ pub async fn dial(torrent: TorrentRef) {
                 }
                 torrent.borrow_mut().book.lost(address, useful, Instant::now());
                 wake.notify_one();
+                // Nobody else is being dialled, perhaps.
+                torrent.borrow().announce.notify_one();
             });
             continue;
         }
@@ -99,10 +102,17 @@ async fn outgoing(torrent: &TorrentRef, address: Endpoint, reached: Result<Reach
     match reached {
         Ok(reached) => {
             torrent.borrow_mut().book.connected(address);
-            run(torrent, reached).await
+            let ended = run(torrent, reached).await;
+            if let Some((reason, is_final)) = &ended.trouble {
+                torrent.borrow_mut().peer_failed(address, reason, *is_final);
+            }
+            ended.useful
         }
         Err(error) => {
-            torrent.borrow().tell(EventKind::PeerDisconnected { address, reason: error.to_string() });
+            let reason = error.to_string();
+            let mut torrent = torrent.borrow_mut();
+            torrent.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });
+            torrent.peer_failed(address, &reason, is_final(&error));
             false
         }
     }
@@ -118,21 +128,32 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnE
     let stream = match (address, net) {
         (Endpoint::Scion(remote), Some(net)) => net.dial(remote, failures).await?,
         (Endpoint::Scion(_), None) => {
-            return Err(ConnError::Ended("no SCION network is known here: name a daemon with --sciond".to_owned()));
+            return Err(ConnError::Hopeless("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
         (Endpoint::Ip(remote), _) => {
             let session = torrent.borrow().session();
             let way = session.ways_out.as_ref().map_or(Ok(None), |ways_out| ways_out.via(remote, failures));
             let way = way.map_err(|error| ConnError::Ended(format!("cannot connect to {address}: {error}")))?;
-            connect(remote, way.as_ref().map(|way| &way.via)).await?
+            let connected = connect(remote, way.as_ref().map(|way| &way.via)).await;
+            connected.map_err(|error| ConnError::Ended(cause(error)))?
         }
     };
     greet(torrent, stream, began).await
 }
 
-async fn connect(remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnError> {
-    let stream = TcpStream::connect(remote.into(), via).await;
-    Ok(stream.map_err(|error| ConnError::Ended(error.to_string()))?.into())
+async fn connect(remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
+    Ok(TcpStream::connect(remote.into(), via).await?.into())
+}
+
+/// Why a peer was not reached: one cause, whichever of our interfaces it was tried by.
+fn cause(error: ConnectError) -> String {
+    match error {
+        ConnectError::Over { source, .. } => cause(*source),
+        ConnectError::Io { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+            "it refuses connections: nothing listens on that port".to_owned()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Connects to a peer that is connected already, by one more way out of this machine, within `patience`, and exchanges
@@ -144,7 +165,10 @@ pub async fn over_ip(
     patience: Duration,
 ) -> Result<Reached, ConnError> {
     let began = Instant::now();
-    let reaching = async { greet(torrent, connect(remote, via).await?, began).await };
+    let reaching = async {
+        let stream = connect(remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+        greet(torrent, stream, began).await
+    };
     let timely = tokio::time::timeout(patience, reaching).await;
     timely.map_err(|_| ConnError::Ended(format!("it did not open within {patience:?}")))?
 }
@@ -175,8 +199,7 @@ async fn greet(torrent: &TorrentRef, stream: Stream, began: Instant) -> Result<R
             let info_hash = torrent.hashes.wire_hashes().next().unwrap_or_default();
             handshake(&torrent.session(), &torrent, info_hash)
         };
-        send_all(&stream, &ours.encode()).await?;
-        let (theirs, early) = receive_handshake(&stream).await?;
+        let (theirs, early) = exchange(&stream, &ours).await.map_err(refused)?;
         let asked_for = torrent.borrow().hashes.wire_hashes().any(|hash| hash == theirs.info_hash);
         if !asked_for {
             return Err(ConnError::Stranger("it answered for another content".to_owned()));
@@ -188,6 +211,26 @@ async fn greet(torrent: &TorrentRef, stream: Stream, began: Instant) -> Result<R
         .map_err(|_| ConnError::Stranger(format!("it sent no handshake within {HANDSHAKE_TIMEOUT:?}")))??;
     let path = stream.peer().path.clone();
     Ok(Reached { stream, theirs, early, path, took: Some(began.elapsed()) })
+}
+
+async fn exchange(stream: &Stream, ours: &Handshake) -> Result<(Handshake, Vec<u8>), ConnError> {
+    send_all(stream, &ours.encode()).await?;
+    receive_handshake(stream).await
+}
+
+/// Who is asked for a content that it does not have closes the connection, and says nothing (BEP 3).
+fn refused(error: ConnError) -> ConnError {
+    let is_closed = match &error {
+        ConnError::Closed => true,
+        ConnError::Io(error) => matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe),
+        _ => false,
+    };
+    match is_closed {
+        true => ConnError::Stranger(
+            "it closed the connection instead of greeting us, as those do who do not have this content".to_owned(),
+        ),
+        false => error,
+    }
 }
 
 /// Serves a connection to its end.
@@ -246,8 +289,22 @@ fn handshake(session: &Shared, torrent: &crate::torrent::State, info_hash: [u8; 
     Handshake { reserved, info_hash, peer_id: session.peer_id }
 }
 
-/// Runs a connection to its end; answers whether it was worth having.
-async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
+/// How a connection ended.
+struct Ended {
+    /// It was worth having.
+    useful: bool,
+    /// What keeps us from having its peer now, and whether dialling again cannot help.
+    trouble: Option<(String, bool)>,
+}
+
+impl Ended {
+    fn refused(reason: impl ToString, is_final: bool) -> Self {
+        Self { useful: false, trouble: Some((reason.to_string(), is_final)) }
+    }
+}
+
+/// Runs a connection to its end.
+async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
     let Reached { stream, theirs, early, path, took } = reached;
     let (address, outgoing) = (stream.peer().endpoint, took.is_some());
     let key = stream.node_id().map(|key| *key.as_bytes());
@@ -259,11 +316,12 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
         if full && let Some((_, handle)) = state.idlest(Instant::now()) {
             handle.close("it made room for another peer".to_owned());
         } else if full || state.stopping {
-            return false;
+            return Ended::refused("there is no place for another connection", false);
         }
         match state.core.connected_over(link, &theirs, Instant::now()) {
             Ok(id) => {
                 let handle = state.attach(id);
+                state.peer_reached(address);
                 state.tell(EventKind::PeerConnected { address, outgoing, peer_id: theirs.peer_id });
                 let route = match &stream {
                     Stream::Quic(stream) => stream.route(),
@@ -279,11 +337,15 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
         Ok(joined) => joined,
         Err(refused) => {
             let mut state = torrent.borrow_mut();
-            if outgoing && refused == anabranch_bittorrent::torrent::Refused::Ourselves {
+            let is_us = refused == Refused::Ourselves;
+            if outgoing && is_us {
                 state.book.forget(address);
             }
             state.pump(Instant::now());
-            return false;
+            return match refused {
+                Refused::Duplicate | Refused::TooManyPaths => Ended { useful: false, trouble: None },
+                _ => Ended::refused(&refused, is_us || matches!(refused, Refused::Banned(_))),
+            };
         }
     };
     session.connections.set(session.connections.get() + 1);
@@ -304,8 +366,10 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> bool {
     let (now, useful) = (Instant::now(), moved >= USEFUL_BYTES);
     state.note_end(id, outgoing, useful, now);
     state.detach(id, now);
-    state.tell(EventKind::PeerDisconnected { address, reason });
-    useful
+    state.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });
+    // Who has all may be left.
+    let is_missed = !state.stopping && !state.core.is_finished();
+    Ended { useful, trouble: is_missed.then_some((reason, false)) }
 }
 
 /// Reads a handshake; answers it and what came behind it.

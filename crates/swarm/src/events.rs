@@ -82,6 +82,16 @@ pub enum EventKind {
         /// Its address.
         address: Endpoint,
     },
+    /// A peer that the user or a magnet link named cannot be had; told once for each reason. [`EventKind::PeerDisconnected`]
+    /// tells of every single attempt.
+    PeerFailed {
+        /// Its address.
+        address: Endpoint,
+        /// Why.
+        reason: String,
+        /// Waiting does not help: it is tried again, but what the user asked for cannot be.
+        is_final: bool,
+    },
     /// A peer proved hostile.
     PeerBanned {
         /// Its address.
@@ -150,6 +160,8 @@ pub enum FailureKind {
     Content,
     /// The place where files go: something stands there that only the user can move away.
     Storage,
+    /// The sources: nobody is left who could bring what is missing.
+    Sources,
     /// This program.
     Internal,
 }

@@ -43,6 +43,7 @@ mod open;
 mod recheck;
 mod scion;
 mod session;
+mod sources;
 mod spill;
 mod torrent;
 pub mod tracker;
@@ -55,3 +56,4 @@ pub use scion::ScionConfig;
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,
 };
+pub use sources::{NamedPeer, Sources, Trouble};

@@ -15,7 +15,7 @@ use anabranch_content::verify;
 use crate::buffers::PieceBuffers;
 use crate::events::{Event, EventKind, FailureKind};
 use crate::session::AddOptions;
-use crate::torrent::TorrentRef;
+use crate::torrent::{TorrentRef, may_pass};
 
 /// How often a check tells how far it got.
 const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
@@ -58,6 +58,7 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
     };
     let options = session.options.borrow_mut().remove(&id).unwrap_or_default();
     let request = Arc::new(request(&session.config, &options, &info, dir));
+    let is_read_only = request.read_only;
     let mut told = false;
     let (opened, place) = loop {
         // Never closed, so always granted in the end. Given back while storage is out of order: others go on.
@@ -68,6 +69,10 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
         let request = Arc::clone(&request);
         match blocking(move || open_files(&request)).await {
             Ok(opened) => break (opened, place),
+            // Before anything was written, a place that cannot be written is a mistake, and waiting would not mend it.
+            Err(error) if !is_read_only && !told && !may_pass(&error) => {
+                return torrent.borrow_mut().fail(FailureKind::Storage, error.to_string(), Instant::now());
+            }
             Err(error) => {
                 drop(place);
                 if !wait_out(&torrent, &error, &mut told).await {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_paths::{Interface, IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
-use anabranch_scion::lookup::PathLookup;
+use anabranch_scion::lookup::{LookupError, PathLookup};
 use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
 use anabranch_transport::{
     Congestion, Identity, MTU_MIN, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream, mtu_lacking,
@@ -120,12 +120,24 @@ impl ScionNet {
 
     /// The paths to `remote` that may be used, at least one.
     pub async fn paths(&self, remote: ScionAddr) -> Result<Usable, ConnError> {
-        let failed = |error: &dyn fmt::Display| ConnError::Ended(format!("no path to {}: {error}", remote.isd_as));
-        let paths = self.config.lookup.paths(remote.isd_as).await.map_err(|error| failed(&error))?;
-        let allowed = self.allowed(remote, &paths);
+        let isd_as = remote.isd_as;
+        let paths = self.config.lookup.paths(isd_as).await.map_err(|error| match error {
+            LookupError::NoPath { .. } | LookupError::Wildcard(_) => ConnError::Hopeless(error.to_string()),
+            _ => ConnError::Ended(format!("no path to {isd_as}: {error}")),
+        })?;
+        // The same answers as `paths` and `ping` give.
+        let mut allowed = self.allowed(remote, &paths);
         if allowed.is_empty() {
-            let what = format!("none of the {} known ones passes the flags that restrict them", paths.len());
-            return Err(failed(&what));
+            return Err(ConnError::Hopeless(format!(
+                "the policy forbids every path to {isd_as}, of which there are {}: `anabranch paths {isd_as}` lists them",
+                paths.len()
+            )));
+        }
+        let only = &self.config.only;
+        let unknown = only.iter().find_map(|name| name.find(&allowed).err());
+        allowed.retain(|path| only.is_empty() || only.iter().any(|name| path.is_named(name)));
+        if let Some(unknown) = unknown.filter(|_| allowed.is_empty()) {
+            return Err(ConnError::Hopeless(unknown.to_string()));
         }
         let local = self.endpoint.local().ip();
         let lacking = |path: &ScionPath| mtu_lacking(path, local, remote.host.ip());
@@ -139,11 +151,10 @@ impl ScionNet {
         let widest = usable.narrow.iter().max_by_key(|(path, _)| path.mtu);
         if let (true, Some((path, needed))) = (usable.paths.is_empty(), widest) {
             let (count, mtu) = (usable.narrow.len(), path.mtu);
-            let what = format!(
-                "of {count} none takes packets that are large enough for QUIC; the widest takes {mtu} bytes, and its headers \
+            return Err(ConnError::Hopeless(format!(
+                "no path to {isd_as}: of {count} none takes packets that are large enough for QUIC; the widest takes {mtu} bytes, and its headers \
                  with {MTU_MIN} bytes of QUIC are {needed} (`anabranch paths` lists them): raise the MTU of its links"
-            );
-            return Err(failed(&what));
+            )));
         }
         Ok(usable)
     }
@@ -226,6 +237,7 @@ impl ScionNet {
         }
     }
 
+    /// The paths that flags and policy let through.
     fn allowed(&self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Vec<Arc<ScionPath>> {
         let of_policy =
             self.config.policy.as_ref().map(|policy| policy.filter(remote.isd_as, Some(remote.host)).clone());
@@ -239,8 +251,6 @@ impl ScionNet {
         let mut allowed = paths.to_vec();
         anabranch_paths::sort(&mut allowed);
         filter.apply(&mut allowed, SystemTime::now());
-        let only = &self.config.only;
-        allowed.retain(|path| only.is_empty() || only.iter().any(|name| path.is_named(name)));
         allowed
     }
 

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker;
 use anabranch_bittorrent::handshake::peer_id;
-use anabranch_bittorrent::peerbook::Source as PeerSource;
 use anabranch_bittorrent::picker::{Order, RequestStrategy};
 use anabranch_bittorrent::reach::may_link_to_peer;
 use anabranch_bittorrent::torrent::{PeerStats, Torrent, TorrentConfig, TorrentStats};
@@ -40,6 +39,7 @@ use crate::limits::Limiter;
 use crate::multipath::{self, PathProgress, PathsConfig, WaysOut};
 use crate::open::Layers;
 use crate::scion::{ScionConfig, ScionNet};
+use crate::sources::Sources;
 use crate::torrent::{NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig};
 use crate::{announce, dial, kept, open, recheck, utp};
@@ -414,13 +414,11 @@ impl Session {
             },
         );
         let torrent = TorrentRef::new(state);
-        for peer in peers {
-            torrent.borrow_mut().book.add(peer, PeerSource::User);
-        }
         shared.torrents.borrow_mut().insert(id, torrent.clone());
         for hash in hashes.wire_hashes() {
             shared.by_hash.borrow_mut().insert(hash, id);
         }
+        peers.into_iter().for_each(|peer| torrent.borrow_mut().name_peer(peer));
         shared.options.borrow_mut().insert(id, options);
         tokio::task::spawn_local(keep_time(torrent.clone()));
         tokio::task::spawn_local(dial::dial(torrent.clone()));
@@ -437,6 +435,7 @@ impl Session {
             tokio::task::spawn_local(open::guarded(torrent.clone(), opening));
         }
         let urls = parse_trackers(&torrent, &tiers);
+        torrent.borrow_mut().trackers_left = urls.iter().map(Vec::len).sum();
         if urls.iter().any(|tier| !tier.is_empty()) {
             shared.announcing.set(shared.announcing.get() + 1);
             tokio::task::spawn_local(announce::announce(torrent, urls, named));
@@ -461,6 +460,24 @@ impl Session {
     pub fn paths(&self, id: TorrentId) -> Vec<PathProgress> {
         let torrent = self.shared.torrent(id);
         torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().path_progress(Instant::now()))
+    }
+
+    /// Who may still bring what is missing of a content.
+    pub fn sources(&self, id: TorrentId) -> Option<Sources> {
+        Some(self.shared.torrent(id)?.borrow().sources(Instant::now()))
+    }
+
+    /// Lets a content go: connections end, trackers are told. What was received stays on disk and recorded.
+    pub fn stop(&self, id: TorrentId) {
+        let Some(torrent) = self.shared.torrent(id) else { return };
+        self.shared.by_hash.borrow_mut().retain(|_, of| *of != id);
+        torrent.borrow_mut().stop("this content is not shared any more");
+    }
+
+    /// Where peers reach us over plain IP: the addresses of all interfaces that may be used, where it listens at all of them.
+    pub fn reachable(&self) -> Vec<SocketAddr> {
+        let ways_out = self.shared.ways_out.as_ref();
+        ways_out.map_or(Vec::new(), |ways_out| ways_out.reachable_at(&self.shared.listening))
     }
 
     /// What a content is, once known.
@@ -489,7 +506,7 @@ impl Session {
     /// Dials a peer for a content.
     pub fn add_peer(&self, id: TorrentId, address: Endpoint) {
         if let Some(torrent) = self.shared.torrent(id) {
-            torrent.borrow_mut().book.add(address, PeerSource::User);
+            torrent.borrow_mut().name_peer(address);
             torrent.borrow().dial.notify_one();
         }
     }

@@ -13,7 +13,7 @@ use anabranch_bittorrent::picker::Priority;
 use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
 use anabranch_content::metainfo::Metainfo;
-use anabranch_content::storage::{ResumeStore, Storage, StorageError};
+use anabranch_content::storage::{ErrorKind, Op, ResumeStore, Storage, StorageError};
 use anabranch_paths::Endpoint;
 use anabranch_transport::StreamStats;
 use tokio::sync::Notify;
@@ -25,6 +25,7 @@ use crate::limits::{Limiter, Limits};
 use crate::multipath::Desk;
 use crate::open::Layers;
 use crate::session::Shared;
+use crate::sources::Named;
 use crate::{kept, recheck, spill};
 
 /// A connection that moved no payload for this long makes room for a new one when all places are taken.
@@ -145,6 +146,10 @@ pub struct State {
     pub layers_at_hand: bool,
     /// Who may be dialled.
     pub book: PeerBook,
+    /// Whom the user or the magnet link named.
+    pub named: Named,
+    /// Trackers that are asked, or will be again.
+    pub trackers_left: usize,
     /// Which paths its connections take, and which are chosen.
     pub desk: Desk,
     /// Wakes the task that dials.
@@ -171,12 +176,24 @@ pub struct State {
     spilling: u32,
     /// One of them is a probe: whether storage works again.
     probing: bool,
+    /// Storage took something of ours: where it refuses now, something changed, and may change back.
+    has_written: bool,
     down: Rc<Limiter>,
     up: Rc<Limiter>,
     session: Rc<Shared>,
     dirty: Vec<ConnId>,
     /// What of the session's requested bytes is ours.
     requested_counted: u64,
+}
+
+/// Whether the cause of a failure goes away while one waits for it.
+pub fn may_pass(error: &StorageError) -> bool {
+    match error.kind {
+        ErrorKind::DiskFull | ErrorKind::TooManyOpenFiles => true,
+        // Where something cannot be made, nothing vanished: there is no such place (/proc).
+        ErrorKind::Vanished => error.op != Op::Create,
+        _ => false,
+    }
 }
 
 /// A job that storage refused.
@@ -219,6 +236,8 @@ impl State {
             tidy: new.tidy,
             layers_at_hand: new.layers_at_hand,
             book: PeerBook::new(),
+            named: Named::default(),
+            trackers_left: 0,
             desk: Desk::default(),
             dial: Rc::default(),
             clock: Rc::default(),
@@ -233,6 +252,7 @@ impl State {
             verifying: 0,
             spilling: 0,
             probing: false,
+            has_written: false,
             down: new.down,
             up: new.up,
             session,
@@ -303,6 +323,10 @@ impl State {
         }
         self.pump(now);
         self.dial.notify_one();
+        if self.conns.is_empty() {
+            // Whoever knows of others may be asked.
+            self.announce.notify_one();
+        }
     }
 
     /// Leaves: connections end, trackers are told, and all tasks of this content come to their end.
@@ -462,6 +486,7 @@ impl State {
         self.update_room();
         match verified.outcome {
             Outcome::Good { digests } => {
+                self.has_written = true;
                 self.tell(EventKind::Piece { index: verified.piece });
                 self.core.piece_verified(verified.piece, PieceOutcome::Good { digests }, now);
                 self.storage_works(now);
@@ -484,7 +509,8 @@ impl State {
     /// Nothing more is asked for; what is here is kept.
     fn stall(&mut self, job: Stalled, error: &StorageError, now: Instant) {
         self.probing = false;
-        if error.needs_a_choice() {
+        // A place that never took anything is a mistake; one that did changed, and may change back.
+        if error.needs_a_choice() || !self.has_written && !may_pass(error) {
             self.fail(FailureKind::Storage, error.to_string(), now);
             return;
         }
@@ -722,7 +748,9 @@ impl State {
                 self.tell(EventKind::PeerBanned { address, reason });
             }
             CoreEvent::Peers(addresses) => {
-                addresses.into_iter().for_each(|address| self.book.add(address, Source::Exchange));
+                for address in addresses {
+                    self.book.add(address, Source::Exchange);
+                }
                 self.dial.notify_one();
             }
             CoreEvent::LeavesWanted { piece } => self.hash_leaves(piece),

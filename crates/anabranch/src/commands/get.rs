@@ -15,6 +15,7 @@ use super::create::save;
 use crate::cli::GetFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::patience::Rules;
 use crate::patterns::{self, FilePattern};
 use crate::run::{self, Content, Watch};
 use crate::scion;
@@ -52,9 +53,10 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
         };
         let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
+        let rules = rules(&flags, chatter);
         let ended = match add_all(&session, &flags, sources, &peers, &mut watch) {
             Ok(()) => tokio::select! {
-                ended = follow(&session, events, &flags, &mut watch) => ended,
+                ended = follow(&session, events, &flags, &rules, &mut watch) => ended,
                 () = interrupted.notified() => Ok(interruption(&mut watch)),
             },
             Err(failure) => Err(failure),
@@ -81,21 +83,19 @@ fn add_all(
     peers: &[Endpoint],
     watch: &mut Watch,
 ) -> Result<(), Failure> {
-    let mut alone = Vec::new();
     for source in sources {
-        let (source, name, lonely, select) = match source {
+        let (source, name, select) = match source {
             Source::Torrent(metainfo) => {
-                let (name, lonely) = (metainfo.info.name.clone(), metainfo.trackers.is_empty());
-                (SwarmSource::Metainfo(metainfo), name, lonely, Vec::new())
+                let name = metainfo.info.name.clone();
+                (SwarmSource::Metainfo(metainfo), name, Vec::new())
             }
             Source::Magnet(magnet) => {
                 let name = magnet.name.clone().unwrap_or_else(|| source::hash_name(&magnet.hashes));
-                let lonely = magnet.trackers.is_empty() && magnet.peers.is_empty();
                 let select = magnet.select_only.clone();
-                (SwarmSource::Magnet(magnet), name, lonely, select)
+                (SwarmSource::Magnet(magnet), name, select)
             }
         };
-        let content = Content::new(name.clone(), source::hash_name(&source.hashes()), folder(flags));
+        let content = Content::new(name, source::hash_name(&source.hashes()), folder(flags));
         let options = AddOptions {
             dir: flags.dir.clone(),
             peers: peers.to_vec(),
@@ -112,14 +112,19 @@ fn add_all(
         let id =
             session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
         watch.contents.insert(id, content);
-        if lonely && peers.is_empty() && flags.tracker.is_empty() {
-            alone.push(name);
-        }
-    }
-    for name in alone {
-        watch.note(format_args!("{name}: no tracker and no --peer is known: waiting for peers that connect to us"));
     }
     Ok(())
+}
+
+/// What the flags say about waiting for sources.
+fn rules(flags: &GetFlags, chatter: Chatter) -> Rules {
+    let listen = &flags.session.listen;
+    Rules {
+        give_up: flags.give_up,
+        // Where we listen is printed, or was given.
+        is_known: !listen.is_empty() || flags.session.json || chatter.verbose,
+        awaits_callers: listen.iter().any(|address| address.socket_addr().port() != 0),
+    }
 }
 
 fn folder(flags: &GetFlags) -> Map<String, serde_json::Value> {
@@ -144,6 +149,7 @@ async fn follow(
     session: &Session,
     mut events: UnboundedReceiver<Event>,
     flags: &GetFlags,
+    rules: &Rules,
     watch: &mut Watch,
 ) -> Result<Code, Failure> {
     let mut ticks = watch.ticks();
@@ -164,7 +170,13 @@ async fn follow(
                     return ended;
                 }
             }
-            _ = ticks.tick() => watch.tick(session)?,
+            _ = ticks.tick() => {
+                watch.tick(session)?;
+                watch.look_for_sources(session, rules)?;
+                if let Some(ended) = ended(watch, flags.seed) {
+                    return ended;
+                }
+            }
         }
     }
 }
@@ -180,7 +192,7 @@ fn save_torrent(session: &Session, id: TorrentId, flags: &GetFlags, saved: &mut 
 /// How it ended, if it did.
 fn ended(watch: &Watch, seed: bool) -> Option<Result<Code, Failure>> {
     let contents = || watch.contents.values();
-    if contents().any(|content| !content.finished && content.failed.is_none()) {
+    if contents().any(|content| !content.is_over()) {
         return None;
     }
     let failed = contents().find_map(|content| content.failed.as_ref().map(|failed| (&content.name, failed)));

@@ -1,6 +1,7 @@
 //! `share`: shares files, folders and torrents until interrupted.
 
 use std::env;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,9 @@ use crate::scion;
 use crate::source;
 use crate::status::Meter;
 use crate::units;
+
+/// Addresses of ours in a link: more uplinks than machines have, and links are to be copied by hand.
+const ADDRESSES_TOLD_MAX: usize = 8;
 
 /// Something to share, ready to be added.
 struct Shared {
@@ -73,10 +77,16 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
     })
 }
 
-/// Where others reach us.
+/// Where others reach us: over every uplink, the one that leads furthest first.
 fn addresses(session: &Session) -> impl Iterator<Item = Endpoint> {
-    let ip = session.listening().iter().flat_map(|address| reachable(*address)).map(Endpoint::from);
-    ip.chain(session.scion_address().map(Endpoint::Scion))
+    let all = session.reachable();
+    let mut ip: Vec<SocketAddr> = session.listening().iter().flat_map(|address| reachable(*address)).collect();
+    // Where the user restricts the interfaces, the others are not named.
+    ip.retain(|address| all.is_empty() || all.contains(address) || address.ip().is_loopback());
+    let others: Vec<SocketAddr> = all.into_iter().filter(|address| !ip.contains(address)).collect();
+    ip.extend(others);
+    ip.truncate(ADDRESSES_TOLD_MAX);
+    ip.into_iter().map(Endpoint::from).chain(session.scion_address().map(Endpoint::Scion))
 }
 
 fn is_torrent(path: &Path) -> bool {

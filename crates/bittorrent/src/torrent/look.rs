@@ -170,6 +170,16 @@ impl Torrent {
         self.conns.values().any(|conn| !conn.closing && conn.listen_address().as_ref() == Some(address))
     }
 
+    /// Whether a connected peer has something that is missing.
+    pub fn is_any_wanted(&self) -> bool {
+        self.conns.values().any(|conn| conn.interested && !conn.closing)
+    }
+
+    /// Whether one of those serves us.
+    pub fn is_any_serving(&self) -> bool {
+        self.conns.values().any(|conn| conn.interested && !conn.closing && !conn.choking_us)
+    }
+
     /// Whether the peer at the other end has all it wants.
     pub fn needs_nothing(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_some_and(|conn| conn.is_seed() || conn.upload_only)

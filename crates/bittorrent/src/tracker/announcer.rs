@@ -5,6 +5,10 @@
 //! announces under both of its hashes, since v1-only and v2-only peers know it by different ones (BEP 52).
 //!
 //! A client reaches a tracker over both IPv4 and IPv6 within one action where it can (BEP 7); that is the driver's.
+//!
+//! While a content is in need of peers ([`Progress::needs_peers`]) nobody waits for an interval of half an hour: each tracker is
+//! asked again as soon as its minimum interval allows, then after twice that, up to the regular interval; trackers that BEP 12
+//! would leave alone because one before them works are asked too; and one that is slow does not hold up the next.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +28,15 @@ pub const INTERVAL_DEFAULT: Duration = Duration::from_secs(30 * 60);
 pub const INTERVAL_FLOOR: Duration = Duration::from_secs(5);
 /// Longest wait, whatever the tracker says: a wrong number must not mute us for ever.
 pub const INTERVAL_CAP: Duration = Duration::from_secs(6 * 3600);
-/// Wait after a tracker's first failure; doubles with each further one.
-pub const BACKOFF_FIRST: Duration = Duration::from_secs(15);
+/// Wait of a content in need of peers where the tracker names no minimum, as none does over UDP: what other clients allow
+/// their users.
+pub const NEED_INTERVAL: Duration = Duration::from_secs(60);
+/// A content in need asks the next tracker where those before have not answered for so long: long for a round trip, short
+/// beside the minute that a silent UDP tracker has.
+pub const IMPATIENCE: Duration = Duration::from_secs(5);
+/// Wait after a tracker's first failure; doubles with each further one. One that was just started is found soon, and it takes
+/// ten failures, and half an hour, to get to the longest wait.
+pub const BACKOFF_FIRST: Duration = Duration::from_secs(3);
 /// Longest wait after failures.
 pub const BACKOFF_CAP: Duration = Duration::from_secs(30 * 60);
 /// A back-off is lengthened by up to this share (1/n), so that clients cut off together do not return together.
@@ -63,6 +74,8 @@ pub struct Progress {
     pub peers_wanted: u32,
     /// Paths over which content moves.
     pub in_use: Vec<InterfaceSequence>,
+    /// Something is missing, and nobody known has it.
+    pub needs_peers: bool,
 }
 
 /// Names an announce under way.
@@ -121,11 +134,13 @@ pub struct Announcer {
     lanes: Vec<Lane>,
     under_way: Vec<UnderWay>,
     id_next: u64,
+    is_in_need: bool,
     is_stopping: bool,
+    began_at: Instant,
     rng: fastrand::Rng,
 }
 
-/// The announces under one info-hash: one at a time.
+/// The announces under one info-hash: one at a time, unless peers are needed and trackers slow.
 #[derive(Debug)]
 struct Lane {
     info_hash: InfoHash,
@@ -149,9 +164,20 @@ struct State {
     failures: u32,
     retry_at: Option<Instant>,
     is_banned: bool,
+    /// When it answered last, and how long it wants to be left alone then, at least and as a rule.
+    answered: Option<Answered>,
+    /// Answers in a row that did not end the need of peers.
+    vain: u32,
     /// It wants to know of paths in use.
     minds_paths: bool,
     tracker_id: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    at: Instant,
+    interval_min: Duration,
+    interval: Duration,
 }
 
 #[derive(Debug)]
@@ -160,6 +186,7 @@ struct UnderWay {
     lane: usize,
     tracker: usize,
     event: Event,
+    since: Instant,
 }
 
 impl Announcer {
@@ -190,20 +217,31 @@ impl Announcer {
         };
         let lanes = config.hashes.wire_hashes().map(lane).collect();
         let under_way = Vec::new();
-        Announcer { config, trackers, tiers: order, lanes, under_way, id_next: 0, is_stopping: false, rng }
+        let (id_next, is_in_need, is_stopping) = (0, false, false);
+        Announcer {
+            config,
+            trackers,
+            tiers: order,
+            lanes,
+            under_way,
+            id_next,
+            is_in_need,
+            is_stopping,
+            began_at: now,
+            rng,
+        }
     }
 
     /// The next announce to make, if one is due. Call until it returns `None`.
     pub fn poll(&mut self, progress: &Progress, now: Instant) -> Option<Action> {
         if self.is_stopping {
-            return self.poll_stopped(progress);
+            return self.poll_stopped(progress, now);
         }
+        self.set_need(progress.needs_peers);
         let (lane, tracker) = (0..self.lanes.len()).find_map(|lane| {
-            let is_free = self.under_way.iter().all(|announce| announce.lane != lane);
-            if !is_free || self.lanes[lane].next_at > now {
-                return None;
-            }
-            self.candidate(lane, now).map(|tracker| (lane, tracker))
+            let is_regular = self.is_free(lane) && self.lanes[lane].next_at <= now;
+            let tracker = if is_regular { self.candidate(lane, now) } else { None };
+            Some((lane, tracker.or_else(|| self.candidate_in_need(lane, now))?))
         })?;
         let is_completion_owed = self.lanes[lane].is_completion_owed;
         let state = &mut self.lanes[lane].states[tracker];
@@ -213,7 +251,7 @@ impl Announcer {
             true => Event::None,
         };
         state.is_told = true;
-        Some(self.begin(lane, tracker, event, progress))
+        Some(self.begin(lane, tracker, event, progress, now))
     }
 
     /// When to call [`Announcer::poll`] next, if nothing else happens before. `None`: nothing is to come by itself.
@@ -221,14 +259,14 @@ impl Announcer {
         if self.is_stopping {
             return None;
         }
-        let free = (0..self.lanes.len()).filter(|lane| self.under_way.iter().all(|announce| announce.lane != *lane));
-        free.filter_map(|lane| {
-            let lane = &self.lanes[lane];
+        let regular = |at: usize| {
+            let lane = &self.lanes[at];
             let usable = lane.states.iter().filter(|state| !state.is_banned);
             let ready = usable.map(|state| state.retry_at.unwrap_or(lane.next_at)).min()?;
             Some(ready.max(lane.next_at))
-        })
-        .min()
+        };
+        let free = (0..self.lanes.len()).filter(|lane| self.is_free(*lane)).filter_map(regular);
+        free.chain((0..self.lanes.len()).filter_map(|lane| self.deadline_in_need(lane))).min()
     }
 
     /// Takes the outcome of an action. Outcomes of unknown actions are ignored.
@@ -251,13 +289,6 @@ impl Announcer {
         for lane in &mut self.lanes {
             // No interval holds this back (BEP 3, "event": "one using `completed` is sent when the download completes").
             (lane.is_completion_owed, lane.next_at) = (true, lane.next_at.min(now));
-        }
-    }
-
-    /// More peers are needed: announce as soon as the trackers allow it.
-    pub fn hurry(&mut self, now: Instant) {
-        for lane in &mut self.lanes {
-            lane.next_at = lane.next_at.min(lane.not_before.max(now));
         }
     }
 
@@ -286,6 +317,12 @@ impl Announcer {
         self.is_stopping && self.under_way.is_empty() && !self.lanes.iter().any(is_told)
     }
 
+    /// Trackers that may be asked again, sooner or later: not those that refused us for good.
+    pub fn usable(&self) -> usize {
+        let is_usable = |index: &usize| self.lanes.iter().any(|lane| !lane.states[*index].is_banned);
+        (0..self.trackers.len()).filter(is_usable).count()
+    }
+
     /// All trackers, in the order in which they are tried.
     pub fn trackers(&self) -> impl Iterator<Item = &TrackerStatus> {
         self.tiers.iter().flatten().map(|index| &self.trackers[*index])
@@ -297,19 +334,67 @@ impl Announcer {
         self.tiers.iter().flatten().copied().find(|index| is_ready(&self.lanes[lane].states[*index]))
     }
 
-    fn poll_stopped(&mut self, progress: &Progress) -> Option<Action> {
+    /// Whether no announce is under way there.
+    fn is_free(&self, lane: usize) -> bool {
+        self.under_way.iter().all(|announce| announce.lane != lane)
+    }
+
+    /// Peers are needed, or not any more: then what was asked in vain is forgotten.
+    fn set_need(&mut self, is_in_need: bool) {
+        if self.is_in_need && !is_in_need {
+            self.lanes.iter_mut().flat_map(|lane| &mut lane.states).for_each(|state| state.vain = 0);
+        }
+        self.is_in_need = is_in_need;
+    }
+
+    /// The first tracker that a content in need may ask now, whichever others work.
+    fn candidate_in_need(&self, lane: usize, now: Instant) -> Option<usize> {
+        if !self.is_in_need || self.patient_until(lane).is_some_and(|until| until > now) {
+            return None;
+        }
+        let is_due = |index: &usize| self.ready_in_need(lane, *index).is_some_and(|at| at <= now);
+        self.tiers.iter().flatten().copied().find(is_due)
+    }
+
+    fn deadline_in_need(&self, lane: usize) -> Option<Instant> {
+        let ready = (0..self.trackers.len()).filter_map(|index| self.ready_in_need(lane, index));
+        let ready = ready.min().filter(|_| self.is_in_need)?;
+        Some(self.patient_until(lane).map_or(ready, |until| until.max(ready)))
+    }
+
+    /// Until when the announces under way hold up others.
+    fn patient_until(&self, lane: usize) -> Option<Instant> {
+        let begun = self.under_way.iter().filter(|announce| announce.lane == lane).map(|announce| announce.since);
+        begun.max().map(|since| since + IMPATIENCE)
+    }
+
+    /// When a content in need may ask a tracker; `None` while it is being asked.
+    fn ready_in_need(&self, lane: usize, tracker: usize) -> Option<Instant> {
+        let state = &self.lanes[lane].states[tracker];
+        let is_asked = self.under_way.iter().any(|announce| announce.lane == lane && announce.tracker == tracker);
+        if is_asked || state.is_banned {
+            return None;
+        }
+        let polite = state.answered.map_or(self.began_at, |answered| {
+            let wait = answered.interval_min.saturating_mul(1 << state.vain.saturating_sub(1).min(16));
+            answered.at + wait.min(answered.interval).max(answered.interval_min)
+        });
+        Some(state.retry_at.map_or(polite, |retry_at| retry_at.max(polite)))
+    }
+
+    fn poll_stopped(&mut self, progress: &Progress, now: Instant) -> Option<Action> {
         let (lane, tracker) =
             self.lanes.iter().enumerate().find_map(|(at, lane)| {
                 lane.states.iter().position(|state| state.is_told).map(|tracker| (at, tracker))
             })?;
         self.lanes[lane].states[tracker].is_told = false; // One try: nobody waits for a tracker when leaving.
-        Some(self.begin(lane, tracker, Event::Stopped, progress))
+        Some(self.begin(lane, tracker, Event::Stopped, progress, now))
     }
 
-    fn begin(&mut self, lane: usize, tracker: usize, event: Event, progress: &Progress) -> Action {
+    fn begin(&mut self, lane: usize, tracker: usize, event: Event, progress: &Progress, now: Instant) -> Action {
         let id = AnnounceId(self.id_next);
         self.id_next += 1;
-        self.under_way.push(UnderWay { id, lane, tracker, event });
+        self.under_way.push(UnderWay { id, lane, tracker, event, since: now });
         let peers_wanted = if event == Event::Stopped { 0 } else { progress.peers_wanted };
         let request = AnnounceRequest {
             info_hash: self.lanes[lane].info_hash,
@@ -353,10 +438,15 @@ impl Announcer {
             lane.is_completion_owed = false;
         }
         let interval = reply.interval.unwrap_or(INTERVAL_DEFAULT).clamp(INTERVAL_FLOOR, INTERVAL_CAP);
-        // A tracker without `min interval` gets its interval respected in full.
+        // A tracker without `min interval` gets its interval respected in full, unless peers are needed.
         let interval_min = reply.interval_min.map_or(interval, |min| min.clamp(INTERVAL_FLOOR, INTERVAL_CAP));
+        let need_min = reply.interval_min.map_or(interval.min(NEED_INTERVAL), |_| interval_min);
+        state.answered = Some(Answered { at: now, interval_min: need_min, interval });
+        state.vain = state.vain.saturating_add(1);
         // A tracker that only now learns of us gets `started` first and `completed` right after it.
-        lane.next_at = if lane.is_completion_owed { now } else { now + interval.max(interval_min) };
+        // Where several were asked in need, the one that wants to be left alone longest is not asked sooner for another's sake.
+        let regular_at = lane.next_at.max(now + interval.max(interval_min));
+        lane.next_at = if lane.is_completion_owed { now } else { regular_at };
         lane.not_before = now + interval_min;
     }
 }

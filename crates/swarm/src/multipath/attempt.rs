@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 const SOON_FOR: Duration = Duration::from_secs(30);
 /// ... so often.
 const RETRY_LATER: Duration = Duration::from_secs(10);
+/// What a peer only says of itself is tried ever more seldom while it does not work, down to this: it may be somebody else's
+/// address, and he shall not be dialled for ever because we were told so.
+const RETRY_HEARSAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// The attempts to open a path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,6 +16,8 @@ pub struct Attempt {
     is_under_way: bool,
     failures: u32,
     not_before: Option<Instant>,
+    /// It was open once.
+    has_worked: bool,
 }
 
 impl Attempt {
@@ -35,12 +40,22 @@ impl Attempt {
 
     /// The path opened: what failed before does not count.
     pub fn opened(&mut self) {
-        self.failures = 0;
+        (self.failures, self.has_worked) = (0, true);
     }
 
     /// Its connection is over.
     pub fn ended(&mut self, retry: Duration, now: Instant) {
-        *self = Self { not_before: Some(now + retry), ..Self::default() };
+        *self = Self { not_before: Some(now + retry), has_worked: true, ..Self::default() };
+    }
+
+    /// The same for a path to where nobody is known to be but by a peer's word.
+    pub fn hearsay_failed(&mut self, retry: Duration, now: Instant) -> bool {
+        let is_first = self.failed(retry, now);
+        if !self.has_worked {
+            let wait = retry.saturating_mul(1 << (self.failures - 1).min(16));
+            self.not_before = Some(now + wait.min(RETRY_HEARSAY_MAX));
+        }
+        is_first
     }
 
     /// It did not open; whether it is the first time in a row.
@@ -88,5 +103,24 @@ mod tests {
         assert!(attempt.begin(now));
         attempt.opened();
         assert!(!attempt.fails());
+    }
+
+    #[test]
+    fn what_a_peer_only_says_is_tried_ever_more_seldom_until_it_works() {
+        let (mut attempt, mut now) = (Attempt::default(), Instant::now());
+        let mut dials = 0;
+        let end = now + Duration::from_secs(3600);
+        while now < end {
+            assert!(attempt.begin(now));
+            attempt.hearsay_failed(RETRY, now);
+            now = attempt.not_before.unwrap();
+            dials += 1;
+        }
+        // Doubling from half a second to ten minutes, and then six an hour.
+        assert!((10..=17).contains(&dials), "{dials}");
+        assert!(attempt.begin(now));
+        attempt.ended(RETRY, now);
+        now += RETRY;
+        assert!(attempt.begin(now) && attempt.hearsay_failed(RETRY, now) && attempt.begin(now + RETRY));
     }
 }

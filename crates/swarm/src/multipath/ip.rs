@@ -64,6 +64,11 @@ impl WaysOut {
         Ok(Self { interfaces, looked_at: Cell::new(Instant::now()), version: Cell::new(0) })
     }
 
+    /// Where peers reach us, who listen at these addresses.
+    pub fn reachable_at(&self, listening: &[SocketAddr]) -> Vec<SocketAddr> {
+        self.interfaces.borrow().reachable_at(listening)
+    }
+
     /// Looks whether interfaces came or went, where that is due; answers the number of changes so far.
     fn look(&self, now: Instant) -> u64 {
         if now.saturating_duration_since(self.looked_at.get()) >= INTERFACES_EVERY {
@@ -138,6 +143,8 @@ struct Host {
 #[derive(Default)]
 struct IpPeer {
     remotes: Vec<SocketAddr>,
+    /// Those where a connection showed that it listens; of the others it only says so.
+    met_at: Vec<SocketAddr>,
     /// Interfaces came or went since.
     is_old: bool,
     candidates: Vec<IpCandidate>,
@@ -285,6 +292,7 @@ impl State {
             }
         }
         let known = self.desk.ip.hosts.entry(host.id).or_default();
+        known.met_at.clone_from(&host.listens);
         if std::mem::take(&mut known.is_old) || known.remotes != remotes {
             known.candidates = interfaces.candidates(&remotes);
             known.remotes = remotes;
@@ -444,11 +452,13 @@ impl State {
     /// An attempt ended: with an error, or with a connection that is over by now.
     fn ip_dialled(&mut self, dial: &IpDial, error: Option<String>, now: Instant) {
         let Some(peer) = self.desk.ip.hosts.get_mut(&dial.host) else { return };
+        let is_hearsay = !peer.met_at.contains(&dial.candidate.remote);
         let attempt = peer.attempts.entry(dial.candidate.path.id()).or_default();
         match error {
             None => attempt.ended(RETRY, now),
             Some(reason) => {
-                if attempt.failed(RETRY, now) {
+                let is_first = if is_hearsay { attempt.hearsay_failed(RETRY, now) } else { attempt.failed(RETRY, now) };
+                if is_first {
                     let (peer, path) = (dial.candidate.remote.into(), dial.candidate.path.clone());
                     self.tell(EventKind::PathChanged { peer, path, condition: PathCondition::Down, reason });
                     self.desk.ip.occasion.reconsider("a path could not be opened");

@@ -3,8 +3,22 @@
 use super::*;
 use crate::extension::PathsInUse;
 
-const NONE: Progress =
-    Progress { uploaded_bytes: 0, downloaded_bytes: 0, left_bytes: 9, peers_wanted: 500, in_use: Vec::new() };
+const NONE: Progress = Progress {
+    uploaded_bytes: 0,
+    downloaded_bytes: 0,
+    left_bytes: 9,
+    peers_wanted: 500,
+    in_use: Vec::new(),
+    needs_peers: false,
+};
+const NEED: Progress = Progress {
+    uploaded_bytes: 0,
+    downloaded_bytes: 0,
+    left_bytes: 9,
+    peers_wanted: 500,
+    in_use: Vec::new(),
+    needs_peers: true,
+};
 
 fn urls(names: &[&str]) -> Vec<TrackerUrl> {
     names.iter().map(|name| format!("http://{name}/announce").parse().unwrap()).collect()
@@ -178,17 +192,80 @@ fn a_refusal_says_when_to_return() {
     assert_eq!(refused(Retry::Never), None);
 }
 
+/// Polls for exactly one action of a content that needs peers.
+fn one_in_need(announcer: &mut Announcer, now: Instant) -> Action {
+    let action = announcer.poll(&NEED, now).expect("an announce is due");
+    assert_eq!(announcer.poll(&NEED, now), None);
+    action
+}
+
 #[test]
-fn hurry_respects_the_min_interval() {
+fn who_needs_peers_asks_again_from_the_min_interval_on_ever_more_seldom() {
+    let minute = Duration::from_secs(60);
+    for (said, first) in [(Some(2 * minute), 2), (None, 1)] {
+        let start = Instant::now();
+        let mut a = announcer(&[&["a"]], 0, start);
+        let answer = AnnounceReply { interval_min: said, ..reply(1800) };
+        let mut now = start;
+        for doubled in 0..8 {
+            let action = one_in_need(&mut a, now);
+            a.on_outcome(action.id, Outcome::Reply(&answer), now);
+            assert_eq!(a.poll(&NEED, now), None);
+            let due = now + (first * minute * (1 << doubled)).min(30 * minute);
+            assert_eq!(a.deadline(), Some(due), "answer {doubled}");
+            assert_eq!(a.poll(&NEED, due - Duration::from_nanos(1)), None);
+            now = due;
+        }
+        // Peers came and went: from the beginning.
+        let action = one_in_need(&mut a, now);
+        assert_eq!(a.poll(&NONE, now), None);
+        a.on_outcome(action.id, Outcome::Reply(&answer), now);
+        assert_eq!((a.poll(&NONE, now), a.deadline()), (None, Some(now + 30 * minute)));
+        assert_eq!((a.poll(&NEED, now), a.deadline()), (None, Some(now + first * minute)));
+    }
+}
+
+#[test]
+fn who_needs_peers_asks_the_trackers_behind_one_that_knows_none() {
+    let start = Instant::now();
+    let mut a = announcer(&[&["a"], &["b"]], 0, start);
+    let first = one_in_need(&mut a, start);
+    assert_eq!(first.tracker.host(), "a");
+    a.on_outcome(first.id, Outcome::Reply(&reply(1800)), start);
+    let second = one_in_need(&mut a, start);
+    assert_eq!((second.tracker.host(), second.request.event), ("b", Event::Started));
+    a.on_outcome(second.id, Outcome::Reply(&reply(60)), start);
+    // The second one's interval is not the first one's.
+    assert_eq!(a.poll(&NONE, start + NEED_INTERVAL), None);
+    // Both know of us, and both are told when we leave.
+    a.stop();
+    let told: Vec<_> = std::iter::from_fn(|| a.poll(&NONE, start)).map(|action| action.request.event).collect();
+    assert_eq!(told, [Event::Stopped; 2]);
+}
+
+#[test]
+fn a_silent_tracker_does_not_hold_up_who_needs_peers() {
+    let start = Instant::now();
+    let mut a = announcer(&[&["a"], &["b"]], 0, start);
+    assert_eq!(one_in_need(&mut a, start).tracker.host(), "a");
+    assert_eq!(a.deadline(), Some(start + IMPATIENCE));
+    assert_eq!(a.poll(&NEED, start + IMPATIENCE - Duration::from_nanos(1)), None);
+    assert_eq!(one_in_need(&mut a, start + IMPATIENCE).tracker.host(), "b");
+    assert_eq!(a.deadline(), None);
+}
+
+#[test]
+fn who_needs_peers_waits_for_a_tracker_that_fails_as_everybody_does() {
     let start = Instant::now();
     let mut a = announcer(&[&["a"]], 0, start);
-    let action = one(&mut a, start);
-    let answer = AnnounceReply { interval_min: Some(Duration::from_secs(60)), ..reply(1800) };
-    a.on_outcome(action.id, Outcome::Reply(&answer), start);
-    a.hurry(start + Duration::from_secs(10));
-    assert_eq!(a.deadline(), Some(start + Duration::from_secs(60)));
-    assert_eq!(a.poll(&NONE, start + Duration::from_secs(59)), None);
-    one(&mut a, start + Duration::from_secs(60));
+    let action = one_in_need(&mut a, start);
+    a.on_outcome(action.id, DOWN, start);
+    assert_eq!(a.poll(&NEED, start), None);
+    let wait = a.deadline().unwrap() - start;
+    assert!(wait >= BACKOFF_FIRST && wait <= BACKOFF_FIRST * 5 / 4, "{wait:?}");
+    let action = one_in_need(&mut a, start + wait);
+    a.on_outcome(action.id, Outcome::Failed { reason: "no", retry: Retry::Never }, start + wait);
+    assert_eq!((a.poll(&NEED, start + wait), a.deadline(), a.usable()), (None, None, 0));
 }
 
 #[test]
@@ -286,17 +363,16 @@ fn a_day_of_random_trackers_never_spins() {
                 break;
             }
             now = now.max(at);
-            while let Some(action) = a.poll(&NONE, now) {
+            let progress = Progress { needs_peers: rng.bool(), ..NONE };
+            while let Some(action) = a.poll(&progress, now) {
                 asked[usize::from(action.tracker.host().as_bytes()[0] - b'a')] += 1;
                 let reply =
                     AnnounceReply { interval_min: rng.bool().then_some(Duration::ZERO), ..reply(rng.u64(0..100)) };
                 let retry = [Retry::Unsaid, Retry::After(Duration::ZERO)][rng.usize(0..2)];
                 let outcome = if rng.bool() { Outcome::Reply(&reply) } else { Outcome::Failed { reason: "", retry } };
                 a.on_outcome(action.id, outcome, now);
-                match rng.u8(0..20) {
-                    0 => a.on_complete(now),
-                    1 => a.hurry(now),
-                    _ => {}
+                if rng.u8(0..20) == 0 {
+                    a.on_complete(now);
                 }
             }
             assert!(a.deadline().is_none_or(|next| next > now), "seed {seed}: no progress");

@@ -1,0 +1,179 @@
+//! Who may still bring what is missing of a content.
+//!
+//! Somebody who waits wants to know for what. Sources are, first those that are sure: peers that are connected; trackers, even one
+//! that fails for now; addresses that trackers and peers named and that were not tried in vain yet; and the peers that the user or a
+//! magnet link named, each with its trouble, if it has any ([`NamedPeer`]). Who dials us comes unannounced; whether anybody
+//! knows where, only the program's user can say.
+//!
+//! Here it is noted; what follows from it (to wait, to say so, to give up) is decided by who owns the session.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anabranch_paths::Endpoint;
+
+use crate::conn::ConnError;
+use crate::events::EventKind;
+use crate::torrent::State;
+
+/// Causes of one peer's trouble that were told, and are not told again: more than there are kinds. Each holds an error text.
+const TOLD_MAX: usize = 8;
+
+/// What is known of a content's sources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Something is missing, and only a source is lacking: files are not being opened or checked, storage works.
+    pub is_waiting: bool,
+    /// Open connections.
+    pub connections: usize,
+    /// One of them has something that is missing.
+    pub is_any_wanted: bool,
+    /// One of those serves us.
+    pub is_any_serving: bool,
+    /// Trackers that are, or will be, asked again.
+    pub trackers: usize,
+    /// Addresses that trackers and peers named, and that are tried.
+    pub heard_of: usize,
+    /// The peers that the user or the magnet link named.
+    pub named: Vec<NamedPeer>,
+}
+
+/// A peer that the user or the magnet link named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPeer {
+    /// Where.
+    pub address: Endpoint,
+    /// Why nothing can be had from it at the moment; `None` while it was not tried yet, or is connected.
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a peer cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// For people.
+    pub reason: String,
+    /// Since when there is trouble, whatever its reason was.
+    pub since: Instant,
+    /// Waiting does not help: what the user asked for cannot be.
+    pub is_final: bool,
+}
+
+/// The book of named peers. As many as the user and the link named.
+#[derive(Default)]
+pub struct Named(BTreeMap<Endpoint, Entry>);
+
+#[derive(Default)]
+struct Entry {
+    trouble: Option<Trouble>,
+    was_reached: bool,
+    told: Vec<String>,
+}
+
+impl Named {
+    /// The peer is connected.
+    fn reached(&mut self, address: Endpoint) {
+        if let Some(entry) = self.0.get_mut(&address) {
+            entry.trouble = None;
+            entry.was_reached = true;
+        }
+    }
+
+    /// It cannot be reached, or its connection ended; answers whether that is to be told, and whether it is final.
+    fn failed(&mut self, address: Endpoint, reason: &str, is_final: bool, now: Instant) -> Option<bool> {
+        let entry = self.0.get_mut(&address)?;
+        // A network that led there does so again, perhaps.
+        let is_final = is_final && !entry.was_reached;
+        let since = entry.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        entry.trouble = Some(Trouble { reason: reason.to_owned(), since, is_final });
+        if entry.told.len() >= TOLD_MAX || entry.told.iter().any(|told| told == reason) {
+            return None;
+        }
+        entry.told.push(reason.to_owned());
+        Some(is_final)
+    }
+
+    fn list(&self) -> Vec<NamedPeer> {
+        let named = self.0.iter();
+        named.map(|(address, entry)| NamedPeer { address: *address, trouble: entry.trouble.clone() }).collect()
+    }
+}
+
+impl State {
+    /// The user or the magnet link named a peer.
+    pub fn name_peer(&mut self, address: Endpoint) {
+        self.named.0.entry(address).or_default();
+        if !self.book.add(address, anabranch_bittorrent::peerbook::Source::User) {
+            self.peer_failed(address, "nobody can be dialled at such an address: give a host and its port", true);
+        }
+    }
+
+    /// A peer was dialled and is connected.
+    pub fn peer_reached(&mut self, address: Endpoint) {
+        self.named.reached(address);
+    }
+
+    /// A peer could not be dialled, or its connection ended.
+    pub fn peer_failed(&mut self, address: Endpoint, reason: &str, is_final: bool) {
+        if let Some(is_final) = self.named.failed(address, reason, is_final, Instant::now()) {
+            self.tell(EventKind::PeerFailed { address, reason: reason.to_owned(), is_final });
+        }
+    }
+
+    /// Who may still bring something.
+    pub fn sources(&self, now: Instant) -> Sources {
+        let is_opening = self.metadata_known && self.storage.is_none();
+        let is_finished = self.core.is_finished();
+        let knows = self.storage.is_some();
+        Sources {
+            is_waiting: !is_opening && !is_finished && !self.core.is_paused() && !self.stopping,
+            connections: self.conn_count(),
+            is_any_wanted: self.conn_count() > 0 && (!knows || self.core.is_any_wanted()),
+            is_any_serving: self.conn_count() > 0 && (!knows || self.core.is_any_serving()),
+            trackers: self.trackers_left,
+            heard_of: self.book.heard_of(now),
+            named: self.named.list(),
+        }
+    }
+
+    /// Whether trackers are to be asked for peers: something is missing, nobody connected has it, and nobody is being dialled.
+    pub fn needs_peers(&self, now: Instant) -> bool {
+        let sources = self.sources(now);
+        sources.is_waiting && !sources.is_any_wanted && !self.book.is_trying(now, false)
+    }
+}
+
+/// Whether nothing but the user can end this trouble.
+pub fn is_final(error: &ConnError) -> bool {
+    matches!(error, ConnError::Hopeless(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_and_trouble_counts_from_its_beginning() {
+        let (mut named, now) = (Named::default(), Instant::now());
+        let address: Endpoint = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(named.failed(address, "nobody named it", false, now), None);
+        named.0.entry(address).or_default();
+        assert_eq!(named.failed(address, "refused", false, now), Some(false));
+        let later = now + Duration::from_secs(9);
+        assert_eq!(named.failed(address, "refused", false, later), None);
+        assert_eq!(named.failed(address, "no path", true, later), Some(true));
+        assert_eq!(
+            named.list()[0].trouble.as_ref().map(|trouble| (trouble.since, trouble.is_final)),
+            Some((now, true))
+        );
+        named.reached(address);
+        assert_eq!(named.list()[0].trouble, None);
+        // It was there once: it may come back.
+        assert_eq!(named.failed(address, "no way", true, later), Some(false));
+        for cause in 0..2 * TOLD_MAX {
+            named.failed(address, &cause.to_string(), false, later);
+        }
+        assert_eq!(named.0[&address].told.len(), TOLD_MAX);
+    }
+}
