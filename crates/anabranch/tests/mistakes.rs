@@ -123,6 +123,10 @@ fn make(dir: &Path, at: usize, mistake: &Mistake, bases: &[(i32, String)]) -> Re
         }
     }
     let (code, out, stderr) = finish(program.args(arguments));
+    if *is_free && !value.is_empty() {
+        // A file that was named to be written (`--path-log`) is no trace of a mistake.
+        let _ = fs::remove_file(dir.join(value));
+    }
     let told = || format!("{mistake:?}: {code}\n{out}{stderr}");
     let (base_code, base) = &bases[*command];
     if stderr.contains("panicked") || !(2..=6).contains(&code) {
