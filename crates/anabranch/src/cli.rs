@@ -146,10 +146,11 @@ pub struct SessionFlags {
     /// [1-ff00:0:110,10.0.0.1]:0 [default: [::]:6881, or any port when that is taken]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Endpoint>,
-    /// Most bytes per second to receive, such as 500K, 10M or 1.5MiB (K is 1000, KiB 1024)
+    /// Most bytes per second to receive, such as 500K, 10M or 1.5MiB (K is 1000, KiB 1024); contents share it evenly, and the peers
+    /// of each, where they can use their part
     #[arg(long, value_name = "RATE")]
     pub limit_down: Option<Rate>,
-    /// Most bytes per second to send
+    /// Most bytes per second to send, shared in the same way
     #[arg(long, value_name = "RATE")]
     pub limit_up: Option<Rate>,
     /// Most bytes per second to receive, for each content

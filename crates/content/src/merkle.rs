@@ -168,7 +168,7 @@ pub enum RequestError {
     /// The base layer, the hashes or the proof layers reach over the tree's edge.
     #[error("peer asked for hashes outside of the file's tree")]
     OutsideTree,
-    /// The leaves given do not fit [`PieceTree::leaves_needed`].
+    /// The leaves given do not fit [`Shape::leaves_needed`].
     #[error("leaves of the asked blocks are not at hand")]
     LeavesMissing,
 }
@@ -242,6 +242,18 @@ impl Shape {
             })
     }
 
+    /// The blocks whose leaves [`PieceTree::answer`] needs for `request`: whole pieces, clipped to the file; empty where the
+    /// piece layer is enough.
+    pub fn leaves_needed(&self, request: &HashRequest) -> Result<Range<u64>, RequestError> {
+        self.check(request)?;
+        if request.base >= self.piece_height {
+            return Ok(0..0);
+        }
+        let span = 1u64 << request.top().max(self.piece_height);
+        let first = (u64::from(request.index) << request.base) / span * span;
+        Ok(first.min(self.blocks)..(first + span).min(self.blocks))
+    }
+
     /// Whether `request` makes sense for this tree.
     pub fn check(&self, request: &HashRequest) -> Result<(), RequestError> {
         // A length of 1 breaks BEP 52's "equal-to-or-greater-than two", but libtorrent asks so for the last of 513 pieces.
@@ -295,22 +307,10 @@ impl PieceTree {
         usize::try_from(index).ok().and_then(|index| layer.get(index)).copied().unwrap_or_else(|| pad_hash(height))
     }
 
-    /// The blocks whose leaves [`PieceTree::answer`] needs for `request`: whole pieces, clipped to the file; empty where the
-    /// piece layer is enough.
-    pub fn leaves_needed(&self, request: &HashRequest) -> Result<Range<u64>, RequestError> {
-        self.shape.check(request)?;
-        if request.base >= self.shape.piece_height {
-            return Ok(0..0);
-        }
-        let span = 1u64 << request.top().max(self.shape.piece_height);
-        let first = (u64::from(request.index) << request.base) / span * span;
-        Ok(first.min(self.shape.blocks)..(first + span).min(self.shape.blocks))
-    }
-
     /// The hashes that answer `request`: those of the base layer, then the uncles from the lowest up (BEP 52, "hashes").
-    /// `leaves` are those of [`PieceTree::leaves_needed`].
+    /// `leaves` are those of [`Shape::leaves_needed`].
     pub fn answer(&self, request: &HashRequest, leaves: &[Sha256Digest]) -> Result<Vec<Sha256Digest>, RequestError> {
-        let needed = self.leaves_needed(request)?;
+        let needed = self.shape.leaves_needed(request)?;
         if leaves.len() as u64 != needed.end - needed.start {
             return Err(RequestError::LeavesMissing);
         }
@@ -428,7 +428,7 @@ mod tests {
                 let mut learned = Vec::new();
                 for request in shape.leaf_requests(piece as u32) {
                     assert_eq!(request.anchor(), (shape.piece_height(), piece as u32));
-                    let needed = tree.leaves_needed(&request).expect("our own requests are valid");
+                    let needed = shape.leaves_needed(&request).expect("our own requests are valid");
                     let needed = &leaves[needed.start as usize..needed.end as usize];
                     let hashes = tree.answer(&request, needed).expect("our own requests are valid");
                     assert!(check_hashes(&shape, &request, &hashes, hash));
@@ -495,7 +495,7 @@ mod tests {
             let index = (choice[2] % (1 << (shape.height() - base - log))) << log;
             let proof_layers = choice[3] % (shape.height() - base);
             let request = HashRequest { base, index, length: 1 << log, proof_layers };
-            let needed = tree.leaves_needed(&request).unwrap();
+            let needed = shape.leaves_needed(&request).unwrap();
             let hashes = tree.answer(&request, &leaves[needed.start as usize..needed.end as usize]).unwrap();
             let (height, at) = request.anchor();
             let anchor = naive(&leaves)[height as usize][at as usize];

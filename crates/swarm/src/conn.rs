@@ -11,18 +11,18 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::{PeerMisbehaved, Placement, REQUEST_LEN_MAX};
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver, piece_header};
+use anabranch_bittorrent::{ConnId, PeerKey};
 use anabranch_content::storage::{ErrorKind, SendSegment, StorageError};
 use anabranch_transport::Stream;
 
 use crate::buffers::{CHUNK_LEN, overlap};
 use crate::disk::Reply;
-use crate::limits::Limits;
+use crate::limits::Share;
 use crate::torrent::{ConnHandle, TorrentRef};
 use crate::warm;
 
@@ -38,20 +38,13 @@ const SEGMENTS_MAX: usize = 512;
 const TURN_BYTES: u64 = 4 * 1024 * 1024;
 /// Blocks received into memory of their own at once, per connection one at most.
 const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
-/// Control messages that wait for a peer to read; a peer that lets more gather is given up.
-/// Above what metadata and a have message for each of a million pieces take.
-const OUTPUT_LEN_MAX: usize = 16 * 1024 * 1024;
+/// A peer that takes nothing of what there is for it in this time does not read.
+const SENT_NOTHING_MAX: Duration = Duration::from_secs(120);
 /// Memory for control messages that is kept between two turns.
 const STAGING_KEPT_LEN: usize = 4096;
 /// Changes by others to what is shared are looked for so often while it is sent: often enough that little is sent of a file that
 /// is being edited, and a system call that costs nothing beside the bytes.
 const SEAL_EVERY: Duration = Duration::from_millis(20);
-/// A connection that found a rate limit used up by others for so long ...
-const TRICKLE_EVERY: Duration = Duration::from_millis(200);
-/// ... receives this much all the same, and the others wait for it: what it has to say is not held up by what they fetch.
-const TRICKLE_BYTES: u64 = 4 * 1024;
-/// How long a connection waits for a buffer or for its turn under a rate limit before it looks again.
-const RETRY: Duration = Duration::from_millis(5);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -137,16 +130,16 @@ pub struct Conn {
     receiver: Receiver,
     current: Option<Current>,
     window: usize,
-    down: Limits,
-    up: Limits,
+    down: Share,
+    up: Share,
     staging: Vec<u8>,
     staged: usize,
     upload: Option<Upload>,
     corked: bool,
     /// Payload that arrived since it was last reported.
     payload_bytes: u64,
-    /// Since when a rate limit has let nothing through.
-    limited_since: Option<Instant>,
+    /// Since when the socket has taken nothing of what there was.
+    stuck_since: Option<Instant>,
     /// When the transport was last asked what it measured.
     path_looked_at: Option<Instant>,
     /// The file that was last seen to be what was verified, and when.
@@ -170,18 +163,16 @@ const PATH_EVERY: Duration = Duration::from_millis(200);
 enum Turn {
     /// The socket has to become ready first.
     Blocked,
-    /// A rate limit or a lack of buffers: try again in this time.
-    Wait(Duration),
     /// There is more to do at once.
     More,
-    /// Nothing to do.
+    /// Nothing to do, or not our turn under a rate limit: we are woken.
     Idle,
 }
 
 impl Conn {
     /// `early` are bytes that came behind the handshake.
     pub fn new(torrent: TorrentRef, id: ConnId, stream: Stream, handle: Rc<ConnHandle>) -> Self {
-        let (down, up) = torrent.borrow().limits();
+        let (down, up) = torrent.borrow().limits(&handle);
         Self {
             torrent,
             id,
@@ -197,7 +188,7 @@ impl Conn {
             upload: None,
             corked: false,
             payload_bytes: 0,
-            limited_since: None,
+            stuck_since: None,
             path_looked_at: None,
             seal_looked_at: None,
             memory_short: false,
@@ -226,7 +217,7 @@ impl Conn {
             }
             let received = self.receive_turn()?;
             let sent = self.send_turn()?;
-            if sent == Turn::Blocked && self.torrent.borrow().core.output_len(self.id) > OUTPUT_LEN_MAX {
+            if sent == Turn::Blocked && self.does_not_read() {
                 return Err(ConnError::Ended("it does not read what we send".to_owned()));
             }
             if sent == Turn::More || received == Turn::More {
@@ -239,11 +230,6 @@ impl Conn {
 
     /// Sleeps until the socket, the core or time has something for us.
     async fn wait(&self, sent: Turn, received: Turn) -> Result<(), ConnError> {
-        let pause = [sent, received].into_iter().filter_map(|turn| match turn {
-            Turn::Wait(pause) => Some(pause),
-            _ => None,
-        });
-        let pause = pause.min();
         let ready = poll_fn(|cx| {
             if received == Turn::Blocked && self.stream.poll_recv_ready(cx)?.is_ready() {
                 return Poll::Ready(Ok(()));
@@ -253,17 +239,22 @@ impl Conn {
             }
             Poll::<io::Result<()>>::Pending
         });
-        let timer = async {
-            match pause {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             ready = ready => Ok(ready?),
             () = self.handle.notified() => Ok(()),
-            () = timer => Ok(()),
         }
+    }
+
+    /// Whether the peer lets what it asked for gather here.
+    fn does_not_read(&mut self) -> bool {
+        let since = *self.stuck_since.get_or_insert_with(Instant::now);
+        let core = &self.torrent.borrow().core;
+        since.elapsed() > SENT_NOTHING_MAX || core.output_len(self.id) > core.output_len_max()
+    }
+
+    /// Whose connection it is.
+    fn peer(&self) -> PeerKey {
+        self.torrent.borrow().core.peer_of(self.id).unwrap_or(PeerKey(u32::MAX))
     }
 
     // ---- receiving ----
@@ -272,15 +263,17 @@ impl Conn {
         let mut turn_bytes = 0;
         loop {
             let now = Instant::now();
-            let mut allowed = self.down.available(now);
-            if allowed == 0 {
-                let since = *self.limited_since.get_or_insert(now);
-                if now.saturating_duration_since(since) < TRICKLE_EVERY {
-                    return Ok(Turn::Wait(self.down.wait(now).clamp(RETRY, TRICKLE_EVERY)));
-                }
-                allowed = TRICKLE_BYTES;
+            // Only who has something to receive stands in line.
+            if self.down.is_limited()
+                && self.stream.poll_recv_ready(&mut Context::from_waker(Waker::noop()))?.is_pending()
+            {
+                self.down.rest();
+                return Ok(Turn::Blocked);
             }
-            self.limited_since = None;
+            let allowed = self.down.available(|| self.peer(), now);
+            if allowed == 0 {
+                return Ok(Turn::Idle);
+            }
             let session = self.torrent.borrow().session();
             // Held until what came is dealt with: no other connection receives meanwhile.
             let mut scratch = session.scratch.borrow_mut();
@@ -291,7 +284,10 @@ impl Conn {
             let received = match result {
                 Ok(0) => return Err(ConnError::Closed),
                 Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.down.rest();
+                    return Ok(Turn::Blocked);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -306,6 +302,7 @@ impl Conn {
             }
             if received < planned {
                 // The socket is drained, and the stream knows: asking again would only cost a call to hear so.
+                self.down.rest();
                 return Ok(Turn::Blocked);
             }
         }
@@ -579,13 +576,18 @@ impl Conn {
                 if !self.stream.flush()? {
                     return Ok(Turn::Blocked);
                 }
-                let limited = self.warming.is_none() && self.upload_waits();
-                return Ok(if limited { Turn::Wait(self.up.wait(now).max(RETRY)) } else { Turn::Idle });
+                return Ok(Turn::Idle);
             }
             let step = if self.staged < self.staging.len() { self.send_staged() } else { self.send_payload(now) };
             match step {
-                Ok(sent) => turn_bytes += sent,
-                Err(ConnError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Turn::Blocked),
+                Ok(sent) => {
+                    self.stuck_since = None;
+                    turn_bytes += sent;
+                }
+                Err(ConnError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.up.rest();
+                    return Ok(Turn::Blocked);
+                }
                 Err(ConnError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -596,17 +598,32 @@ impl Conn {
     }
 
     fn upload_waits(&self) -> bool {
-        self.torrent.borrow().core.peek_upload(self.id).is_some()
+        self.torrent.borrow().core.has_upload(self.id)
     }
 
-    /// Stages control messages and the next block's header; answers whether there is anything to send.
+    /// Stages control messages, and in our turn a long answer or the next block's header; answers whether there is anything to
+    /// send.
     fn next_output(&mut self, now: Instant) -> Result<bool, ConnError> {
         self.staging.clear();
         self.staging.shrink_to(STAGING_KEPT_LEN);
         self.staged = 0;
         self.torrent.borrow_mut().core.take_output(self.id, &mut self.staging, now);
-        let next = if self.up.available(now) > 0 { self.next_upload() } else { None };
-        if let Some(range) = next {
+        if !self.upload_waits() {
+            self.up.rest();
+            return Ok(!self.staging.is_empty());
+        }
+        if self.up.available(|| self.peer(), now) == 0 {
+            return Ok(!self.staging.is_empty());
+        }
+        if self.torrent.borrow_mut().core.take_answer(self.id, &mut self.staging, now) {
+            return Ok(true);
+        }
+        let Some(range) = self.next_upload() else {
+            // It is being read from disk.
+            self.up.rest();
+            return Ok(!self.staging.is_empty());
+        };
+        {
             self.staging.extend_from_slice(&piece_header(range.piece, range.begin, range.len));
             self.upload = Some(Upload { range, sent: 0 });
             if self.upload_waits() {
@@ -656,6 +673,8 @@ impl Conn {
         let bytes = &self.staging[self.staged..];
         let sent = self.stream.try_send(&[IoSlice::new(bytes)], self.upload.is_some())?;
         self.staged += sent;
+        // What has to be said is said at once, but counts.
+        self.up.spend(sent as u64);
         Ok(sent as u64)
     }
 

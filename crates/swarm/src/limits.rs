@@ -1,147 +1,378 @@
-//! Rate limits: token buckets that hang together.
+//! Rate limits, shared evenly.
+//!
+//! All connections that a limit holds up stand in one [`Line`] for each direction. Whenever the limits let something move, a
+//! turn goes to the content that had least, in it to the peer that had least, and to that peer's connections one after the
+//! other: so neither many connections nor many contents nor long blocks buy a larger part (start-time fair queueing, Goyal
+//! et al. 1996). Who cannot use its part does not stand in line, and leaves it to the others; rest earns nothing later.
+//!
+//! A turn is a quantum of bytes. A block or message that was begun goes to its end, whatever is left of the turn: what
+//! it takes beyond is owed, by the limits and by the one who took it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How much time's worth of bytes a bucket holds: short enough that a limit is kept within any second,
-/// long enough for coarse timers.
+use anabranch_bittorrent::PeerKey;
+use tokio::sync::Notify;
+
+use crate::torrent::ConnHandle;
+
+/// How much time's worth of bytes a limit saves up: short enough that it is kept within any second, long enough for
+/// coarse timers.
 const BURST: Duration = Duration::from_millis(200);
-/// Smallest burst: one block of the longest kind, so that slow limits can send at all.
-const BURST_BYTES_MIN: f64 = 16.0 * 1024.0;
+/// A turn is what a limit lets through in this time ...
+const QUANTUM_TIME: Duration = Duration::from_millis(4);
+/// ... but no less than is worth a system call,
+const QUANTUM_BYTES_MIN: f64 = 2.0 * 1024.0;
+/// and no more than one peer's memory takes at once.
+const QUANTUM_BYTES_MAX: f64 = 256.0 * 1024.0;
+/// Turns that a connection has at once, in bytes: what it moves before others get the processor, or a little more.
+const GRANTED_BYTES_MAX: u64 = 4 << 20;
+/// Most that is owed, in time: what has to be said is said whatever the limit, and payload must not stop for ever.
+const DEBT: Duration = Duration::from_secs(2);
+/// The same where the limit is so low that one block takes longer.
+const DEBT_BYTES_MIN: f64 = 256.0 * 1024.0;
+/// How often turns are given at most while somebody waits: timers are no finer.
+const PACE: Duration = Duration::from_millis(5);
+/// Peers that are remembered beyond those who wait, for what they had.
+const PEERS_SPARE: usize = 64;
 
-/// A limit in bytes per second; `None` is none.
-#[derive(Debug)]
-pub struct Limiter {
-    rate_bytes: Cell<Option<u64>>,
-    bucket: RefCell<Bucket>,
-}
-
+/// A limit in bytes per second, if there is one, and what may move under it now.
 #[derive(Debug)]
 struct Bucket {
+    rate_bytes: Option<f64>,
     tokens: f64,
     filled: Instant,
 }
 
-impl Limiter {
-    /// A limit of `rate_bytes` per second.
-    pub fn new(rate_bytes: Option<u64>, now: Instant) -> Rc<Self> {
-        Rc::new(Self { rate_bytes: Cell::new(rate_bytes), bucket: RefCell::new(Bucket { tokens: 0.0, filled: now }) })
+impl Bucket {
+    fn new(rate_bytes: Option<u64>, now: Instant) -> Self {
+        Self { rate_bytes: rate_bytes.map(|rate| rate as f64), tokens: 0.0, filled: now }
     }
 
-    /// Bytes that may move now.
-    fn available(&self, now: Instant) -> u64 {
-        let Some(rate) = self.rate_bytes.get() else { return u64::MAX };
-        let mut bucket = self.bucket.borrow_mut();
-        let earned = now.saturating_duration_since(bucket.filled).as_secs_f64() * rate as f64;
-        let burst = (rate as f64 * BURST.as_secs_f64()).max(BURST_BYTES_MIN);
-        bucket.tokens = (bucket.tokens + earned).min(burst);
-        bucket.filled = bucket.filled.max(now);
-        bucket.tokens.max(0.0) as u64
+    /// Bytes of one turn.
+    fn quantum(&self) -> f64 {
+        self.rate_bytes.map_or(QUANTUM_BYTES_MAX, |rate| {
+            (rate * QUANTUM_TIME.as_secs_f64()).clamp(QUANTUM_BYTES_MIN, QUANTUM_BYTES_MAX)
+        })
     }
 
-    fn spend(&self, bytes: u64) {
-        if self.rate_bytes.get().is_some() {
-            self.bucket.borrow_mut().tokens -= bytes as f64;
+    fn fill(&mut self, now: Instant) {
+        let Some(rate) = self.rate_bytes else { return };
+        let earned = now.saturating_duration_since(self.filled).as_secs_f64() * rate;
+        self.tokens = (self.tokens + earned).min((rate * BURST.as_secs_f64()).max(self.quantum()));
+        self.filled = self.filled.max(now);
+    }
+
+    /// Time until a turn may be given.
+    fn wait(&mut self, now: Instant) -> Duration {
+        self.fill(now);
+        let Some(rate) = self.rate_bytes else { return Duration::ZERO };
+        Duration::from_secs_f64((self.quantum() - self.tokens).max(0.0) / rate.max(1.0))
+    }
+
+    /// Whether a turn may be given.
+    fn is_open(&mut self, now: Instant) -> bool {
+        self.wait(now).is_zero()
+    }
+
+    /// Takes away what moved, or gives back what did not.
+    fn spend(&mut self, bytes: f64) {
+        if let Some(rate) = self.rate_bytes {
+            let debt_max = (rate * DEBT.as_secs_f64()).max(DEBT_BYTES_MIN);
+            self.tokens = (self.tokens - bytes).max(-debt_max);
         }
-    }
-
-    /// Time until `bytes` may move.
-    fn wait(&self, bytes: u64, now: Instant) -> Duration {
-        let Some(rate) = self.rate_bytes.get() else { return Duration::ZERO };
-        self.available(now);
-        // What was overdrawn is waited for, too.
-        let missing = bytes as f64 - self.bucket.borrow().tokens;
-        Duration::from_secs_f64(missing.max(0.0) / rate.max(1) as f64)
     }
 }
 
-/// Less than this is not worth a system call: it is waited for instead.
-const WORTHWHILE_BYTES: u64 = 4 * 1024;
+/// One direction of a session's traffic, and who waits for a turn in it.
+#[derive(Debug)]
+pub struct Line {
+    state: RefCell<State>,
+    /// Wakes the task that gives turns; see [`keep_pace`].
+    pace: Notify,
+    /// When that task wakes by itself.
+    due: Cell<Option<Instant>>,
+}
 
-/// All limits that one direction of one connection is under: its own, its content's, and everybody's.
-#[derive(Clone, Debug, Default)]
-pub struct Limits(Vec<Rc<Limiter>>);
+#[derive(Debug)]
+struct State {
+    all: Bucket,
+    contents: BTreeMap<u64, Content>,
+    /// What the content had that was served last: newcomers start there.
+    had: f64,
+    waiting: usize,
+    /// Memory for those who are given turns.
+    served: Vec<Rc<Place>>,
+}
 
-impl Limits {
-    /// The limits that really limit, of those given.
-    pub fn new(all: impl IntoIterator<Item = Rc<Limiter>>) -> Self {
-        Self(all.into_iter().filter(|limiter| limiter.rate_bytes.get().is_some()).collect())
+#[derive(Debug)]
+struct Content {
+    bucket: Bucket,
+    /// Bytes that it had, counted from a common start.
+    had: f64,
+    peers: BTreeMap<PeerKey, Peer>,
+    /// The same of the peer that was served last.
+    peer_had: f64,
+    waiting: usize,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    had: f64,
+    waiting: VecDeque<Rc<Place>>,
+}
+
+/// A connection's place.
+struct Place {
+    content: u64,
+    peer: Cell<PeerKey>,
+    own: RefCell<Bucket>,
+    /// What is left of its turn.
+    granted: Cell<u64>,
+    waits: Cell<bool>,
+    handle: Rc<ConnHandle>,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Place({:?}, {:?})", self.content, self.peer.get())
+    }
+}
+
+impl Line {
+    /// A direction in which `rate_bytes` per second may move, all contents together.
+    pub fn new(rate_bytes: Option<u64>, now: Instant) -> Rc<Self> {
+        let all = Bucket::new(rate_bytes, now);
+        let state = RefCell::new(State { all, contents: BTreeMap::new(), had: 0.0, waiting: 0, served: Vec::new() });
+        Rc::new(Self { state, pace: Notify::new(), due: Cell::new(None) })
     }
 
-    /// Bytes that may move now, 0 where they are too few to be worth it; `u64::MAX` where nothing limits.
-    pub fn available(&self, now: Instant) -> u64 {
-        let available = self.0.iter().map(|limiter| limiter.available(now)).min().unwrap_or(u64::MAX);
-        if available < WORTHWHILE_BYTES { 0 } else { available }
+    /// A content's own limit. Before its first connection.
+    pub fn add_content(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
+        let bucket = Bucket::new(rate_bytes, now);
+        let new = Content { bucket, had: 0.0, peers: BTreeMap::new(), peer_had: 0.0, waiting: 0 };
+        self.state.borrow_mut().contents.insert(content, new);
     }
 
-    /// Bytes moved. May overdraw: the debt is waited for later.
+    /// A new connection's part of it, whose own limit is `rate_bytes`. `handle` is woken when its turn comes.
+    pub fn share(
+        self: &Rc<Self>,
+        content: u64,
+        rate_bytes: Option<u64>,
+        handle: &Rc<ConnHandle>,
+        now: Instant,
+    ) -> Share {
+        let limited = {
+            let state = self.state.borrow();
+            let content = state.contents.get(&content).and_then(|content| content.bucket.rate_bytes);
+            state.all.rate_bytes.or(content).is_some() || rate_bytes.is_some()
+        };
+        let place = Place {
+            content,
+            peer: Cell::new(PeerKey(0)),
+            own: RefCell::new(Bucket::new(rate_bytes, now)),
+            granted: Cell::new(0),
+            waits: Cell::new(false),
+            handle: Rc::clone(handle),
+        };
+        Share(limited.then(|| (Rc::clone(self), Rc::new(place))))
+    }
+
+    /// Gives turns as far as the limits go. Answers when to call again, if anybody waits.
+    fn serve(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state.borrow_mut();
+        // All there is goes round before anybody uses it: who ran first would ask again while the others are not yet back.
+        let mut served = std::mem::take(&mut state.served);
+        while state.waiting > 0 && state.all.is_open(now) {
+            let Some(place) = state.next(now) else { break };
+            served.push(place);
+        }
+        for place in served.drain(..) {
+            state.leave(&place);
+            place.handle.wake();
+        }
+        state.served = served;
+        (state.waiting > 0).then(|| now + state.wait(now).max(PACE))
+    }
+}
+
+/// Gives turns in time, for as long as the session lives.
+pub async fn keep_pace(line: Rc<Line>) {
+    loop {
+        let due = line.serve(Instant::now());
+        line.due.set(due);
+        match due {
+            Some(due) => {
+                tokio::select! {
+                    () = tokio::time::sleep_until(due.into()) => {}
+                    () = line.pace.notified() => {}
+                }
+            }
+            None => line.pace.notified().await,
+        }
+    }
+}
+
+impl State {
+    /// The next turn: takes it from the limits. Who has it goes to the end of its peer's line, or out of it where it has as much as
+    /// it can use until the next time.
+    fn next(&mut self, now: Instant) -> Option<Rc<Place>> {
+        let waiting = self.contents.iter_mut().filter(|(_, content)| content.waiting > 0);
+        let ready = waiting.filter_map(|(id, content)| Some((content.had, *id, content.first(now)?)));
+        let (_, id, (peer, at)) = ready.min_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
+        let content = self.contents.get_mut(&id)?;
+        let peer = content.peers.get_mut(&peer)?;
+        let place = peer.waiting.remove(at)?;
+        content.peer_had = peer.had;
+        self.had = content.had;
+        let quantum = place.own.borrow().quantum().min(content.bucket.quantum()).min(self.all.quantum()).floor();
+        let granted = place.granted.get() + quantum as u64;
+        place.granted.set(granted);
+        if granted < GRANTED_BYTES_MAX {
+            peer.waiting.push_back(Rc::clone(&place));
+        } else {
+            place.waits.set(false);
+            content.waiting -= 1;
+            self.waiting -= 1;
+        }
+        self.charge(&place, quantum);
+        Some(place)
+    }
+
+    /// Counts `bytes` that moved, or with a minus that did not.
+    fn charge(&mut self, place: &Place, bytes: f64) {
+        self.all.spend(bytes);
+        place.own.borrow_mut().spend(bytes);
+        let Some(content) = self.contents.get_mut(&place.content) else { return };
+        content.bucket.spend(bytes);
+        content.had += bytes;
+        if let Some(peer) = content.peers.get_mut(&place.peer.get()) {
+            peer.had += bytes;
+        }
+    }
+
+    /// Time until somebody may have a turn.
+    fn wait(&mut self, now: Instant) -> Duration {
+        // Limits are looked at from the widest on, and the others only when that one is open: it is asked again then.
+        let all = self.all.wait(now);
+        if !all.is_zero() {
+            return all;
+        }
+        let own = |place: &Rc<Place>| place.own.borrow_mut().wait(now);
+        let of = |content: &mut Content| match content.bucket.wait(now) {
+            Duration::ZERO => {
+                content.peers.values().flat_map(|peer| peer.waiting.iter().map(own)).min().unwrap_or_default()
+            }
+            wait => wait,
+        };
+        let contents = self.contents.values_mut().filter(|content| content.waiting > 0);
+        contents.map(of).min().unwrap_or_default()
+    }
+
+    fn join(&mut self, place: &Rc<Place>) {
+        let Some(content) = self.contents.get_mut(&place.content) else { return };
+        if content.waiting == 0 {
+            content.had = content.had.max(self.had);
+        }
+        if content.peers.len() > 2 * content.waiting + PEERS_SPARE {
+            // They would start where a newcomer does.
+            let served = content.peer_had;
+            content.peers.retain(|_, peer| !peer.waiting.is_empty() || peer.had > served);
+        }
+        let peer = content.peers.entry(place.peer.get()).or_default();
+        if peer.waiting.is_empty() {
+            peer.had = peer.had.max(content.peer_had);
+        }
+        peer.waiting.push_back(Rc::clone(place));
+        content.waiting += 1;
+        self.waiting += 1;
+        place.waits.set(true);
+    }
+
+    fn leave(&mut self, place: &Rc<Place>) {
+        if !place.waits.replace(false) {
+            return;
+        }
+        let Some(content) = self.contents.get_mut(&place.content) else { return };
+        if let Some(peer) = content.peers.get_mut(&place.peer.get()) {
+            peer.waiting.retain(|other| !Rc::ptr_eq(other, place));
+        }
+        content.waiting -= 1;
+        self.waiting -= 1;
+    }
+}
+
+impl Content {
+    /// The peer that had least of those whose turn it may be, and which of its connections.
+    fn first(&mut self, now: Instant) -> Option<(PeerKey, usize)> {
+        if !self.bucket.is_open(now) {
+            return None;
+        }
+        let open = |peer: &Peer| peer.waiting.iter().position(|place| place.own.borrow_mut().is_open(now));
+        let ready = self.peers.iter().filter_map(|(key, peer)| Some((peer.had, *key, open(peer)?)));
+        let first = ready.min_by(|(one, ..), (other, ..)| one.total_cmp(other));
+        first.map(|(_, key, at)| (key, at))
+    }
+}
+
+/// A connection's part of one direction, under its own limit, its content's and everybody's.
+pub struct Share(Option<(Rc<Line>, Rc<Place>)>);
+
+impl Share {
+    /// Whether anything limits it.
+    pub fn is_limited(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Bytes that may move now; `u64::MAX` where nothing limits. At 0 the connection stands in line, and is woken when its turn
+    /// comes. `peer` says whose it is.
+    pub fn available(&self, peer: impl FnOnce() -> PeerKey, now: Instant) -> u64 {
+        let Some((line, place)) = &self.0 else { return u64::MAX };
+        if place.granted.get() == 0 && !place.waits.get() {
+            place.peer.set(peer());
+            line.state.borrow_mut().join(place);
+            if let Some(due) = line.serve(now)
+                && line.due.get().is_none_or(|at| due + PACE < at)
+            {
+                line.pace.notify_one();
+            }
+        }
+        place.granted.get()
+    }
+
+    /// Bytes moved. May be more than were there: what is owed is waited for later.
     pub fn spend(&self, bytes: u64) {
-        self.0.iter().for_each(|limiter| limiter.spend(bytes));
+        let Some((line, place)) = &self.0 else { return };
+        let granted = place.granted.get();
+        place.granted.set(granted.saturating_sub(bytes));
+        if bytes > granted {
+            line.state.borrow_mut().charge(place, (bytes - granted) as f64);
+        }
     }
 
-    /// Time until a worthwhile amount may move.
-    pub fn wait(&self, now: Instant) -> Duration {
-        // Longer than for the least: many connections under one limit would wake by turns for crumbs.
-        self.0.iter().map(|limiter| limiter.wait(BURST_BYTES_MIN as u64, now)).max().unwrap_or(Duration::ZERO)
+    /// There is nothing to move for now: what is left of the turn is the others'.
+    pub fn rest(&self) {
+        let Some((line, place)) = &self.0 else { return };
+        let left = place.granted.take();
+        if left == 0 && !place.waits.get() {
+            return;
+        }
+        let mut state = line.state.borrow_mut();
+        state.leave(place);
+        state.charge(place, -(left as f64));
+        if left > 0 && state.waiting > 0 {
+            line.pace.notify_one();
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.rest();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_second_moves_what_the_limit_says() {
-        let start = Instant::now();
-        let limits = Limits::new([Limiter::new(Some(1_000_000), start), Limiter::new(None, start)]);
-        let (mut now, mut moved) = (start, 0);
-        while now < start + Duration::from_secs(10) {
-            let bytes = limits.available(now).min(100_000);
-            limits.spend(bytes);
-            moved += bytes;
-            now += limits.wait(now).max(Duration::from_millis(1));
-        }
-        assert!((9_500_000..=10_500_000).contains(&moved), "{moved}");
-    }
-
-    #[test]
-    fn the_tightest_limit_holds() {
-        let now = Instant::now();
-        let limits = Limits::new([Limiter::new(Some(10), now), Limiter::new(Some(1 << 40), now)]);
-        let later = now + Duration::from_secs(1000);
-        assert_eq!(limits.available(later), 10_000);
-        assert!(limits.wait(later) > Duration::from_secs(100));
-    }
-
-    #[test]
-    fn crumbs_are_waited_for() {
-        let now = Instant::now();
-        let limits = Limits::new([Limiter::new(Some(WORTHWHILE_BYTES), now)]);
-        assert_eq!(limits.available(now + Duration::from_millis(999)), 0);
-        assert!(limits.available(now + Duration::from_millis(1001)) >= WORTHWHILE_BYTES);
-    }
-
-    #[test]
-    fn what_was_overdrawn_is_paid_back() {
-        let now = Instant::now();
-        let limits = Limits::new([Limiter::new(Some(100_000), now)]);
-        limits.spend(100_000);
-        assert!(limits.wait(now) > Duration::from_secs(1));
-        assert_eq!(limits.available(now + Duration::from_millis(1000)), 0);
-        assert!(limits.available(now + Duration::from_millis(1100)) > 0);
-    }
-
-    #[test]
-    fn rest_earns_no_more_than_a_burst() {
-        let now = Instant::now();
-        let limits = Limits::new([Limiter::new(Some(1_000_000), now)]);
-        assert_eq!(limits.available(now + Duration::from_secs(3600)), 200_000);
-    }
-
-    #[test]
-    fn no_limit_is_unlimited() {
-        let now = Instant::now();
-        assert_eq!(Limits::new([Limiter::new(None, now)]).available(now), u64::MAX);
-    }
-}
+mod tests;

@@ -35,7 +35,7 @@ use crate::buffers::Pools;
 use crate::conn::Scratch;
 use crate::disk::{Disk, Reply};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
-use crate::limits::Limiter;
+use crate::limits::{Line, keep_pace};
 use crate::multipath::{self, PathProgress, PathsConfig, WaysOut};
 use crate::open::Layers;
 use crate::scion::{ScionConfig, ScionNet};
@@ -252,9 +252,9 @@ pub struct Shared {
     /// Their answers.
     pub replies: UnboundedSender<Reply>,
     /// Limit over all downloads.
-    pub down: Rc<Limiter>,
+    pub down: Rc<Line>,
     /// Limit over all uploads.
-    pub up: Rc<Limiter>,
+    pub up: Rc<Line>,
     /// Open connections, all contents.
     pub connections: Cell<usize>,
     /// Speaks to trackers.
@@ -335,8 +335,8 @@ impl Session {
             requested_bytes: Cell::new(0),
             disk: Disk::new(config.disk_threads).map_err(SessionError::Threads)?,
             replies,
-            down: Limiter::new(config.limit_down, now),
-            up: Limiter::new(config.limit_up, now),
+            down: Line::new(config.limit_down, now),
+            up: Line::new(config.limit_up, now),
             connections: Cell::new(0),
             trackers: Client::new(ClientConfig::default()),
             options: RefCell::default(),
@@ -358,6 +358,9 @@ impl Session {
         tasks.extend(calls.into_iter().map(|socket| tokio::task::spawn_local(utp::turn_away(socket)).abort_handle()));
         tasks.extend(scion.map(|net| tokio::task::spawn_local(net.listen()).abort_handle()));
         tasks.push(tokio::task::spawn_local(serve_disk(Rc::clone(&shared), replied)).abort_handle());
+        for line in [&shared.down, &shared.up] {
+            tasks.push(tokio::task::spawn_local(keep_pace(Rc::clone(line))).abort_handle());
+        }
         tasks.push(tokio::task::spawn_local(housekeeping(Rc::clone(&shared))).abort_handle());
         Ok((Self { shared, tasks }, events_out))
     }
@@ -409,10 +412,10 @@ impl Session {
                 dir: options.dir.clone(),
                 tidy: options.tidy,
                 layers_at_hand: matches!(source, Source::Metainfo(_)),
-                down: Limiter::new(options.limit_down, now),
-                up: Limiter::new(options.limit_up, now),
             },
         );
+        shared.down.add_content(id.0, options.limit_down, now);
+        shared.up.add_content(id.0, options.limit_up, now);
         let torrent = TorrentRef::new(state);
         shared.torrents.borrow_mut().insert(id, torrent.clone());
         for hash in hashes.wire_hashes() {

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use crate::buffers::PieceBuffers;
 use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
-use crate::limits::{Limiter, Limits};
+use crate::limits::{Line, Share};
 use crate::multipath::Desk;
 use crate::open::Layers;
 use crate::session::Shared;
@@ -178,8 +178,6 @@ pub struct State {
     probing: bool,
     /// Storage took something of ours: where it refuses now, something changed, and may change back.
     has_written: bool,
-    down: Rc<Limiter>,
-    up: Rc<Limiter>,
     session: Rc<Shared>,
     dirty: Vec<ConnId>,
     /// What of the session's requested bytes is ours.
@@ -216,10 +214,6 @@ pub struct NewState {
     pub tidy: bool,
     /// The content came with its Merkle layers, as a torrent file does and a magnet link does not.
     pub layers_at_hand: bool,
-    /// Limit of its downloads.
-    pub down: Rc<Limiter>,
-    /// Limit of its uploads.
-    pub up: Rc<Limiter>,
 }
 
 impl State {
@@ -253,8 +247,6 @@ impl State {
             spilling: 0,
             probing: false,
             has_written: false,
-            down: new.down,
-            up: new.up,
             session,
             dirty: Vec::new(),
             requested_counted: 0,
@@ -266,15 +258,12 @@ impl State {
         Rc::clone(&self.session)
     }
 
-    /// Limits for a new connection: its own, this content's, and everybody's, down and up.
-    pub fn limits(&self) -> (Limits, Limits) {
+    /// A new connection's part of what may be received and sent.
+    pub fn limits(&self, handle: &Rc<ConnHandle>) -> (Share, Share) {
         let now = Instant::now();
-        let own = |rate| Limiter::new(rate, now);
-        let config = &self.session.config;
-        (
-            Limits::new([own(config.peer_limit_down), Rc::clone(&self.down), Rc::clone(&self.session.down)]),
-            Limits::new([own(config.peer_limit_up), Rc::clone(&self.up), Rc::clone(&self.session.up)]),
-        )
+        let Shared { config, down, up, .. } = &*self.session;
+        let share = |line: &Rc<Line>, own| line.share(self.id.0, own, handle, now);
+        (share(down, config.peer_limit_down), share(up, config.peer_limit_up))
     }
 
     /// Tells the owner.

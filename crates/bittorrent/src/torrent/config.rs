@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anabranch_content::geometry::BLOCK_LEN;
+
 use crate::choker;
 use crate::picker::{Order, RequestStrategy};
 
@@ -37,13 +39,22 @@ pub(super) const ALLOWED_FAST_MAX: usize = 32;
 pub(super) const REJECTED_MAX: u32 = 64;
 /// See [`REJECTED_MAX`].
 pub(super) const REJECTED_PAUSE: Duration = Duration::from_secs(5);
-/// Bytes of control messages waiting for a peer above which its questions are answered with a refusal, where that is shorter.
-pub(super) const ANSWERS_BYTES_MAX: usize = 1 << 20;
-/// Bytes of control messages waiting for a peer above which its next message ends the connection: it does not read. More
-/// than a bitfield and haves for a million pieces in a burst.
-pub(super) const OUT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of control messages waiting for a peer, beside a bitfield, above which its next message ends the connection: it does
+/// not read. Above what a full pipeline takes (2,048 requests, as many cancels) and the refusals of [`UPLOAD_OVERFLOW_MAX`]
+/// requests; long answers and what we gained are not written before they can be sent.
+pub(super) const OUT_BYTES_MAX: usize = 512 << 10;
+/// A limit on uploads is shared by blocks: none is to take longer than this under it.
+const BLOCK_TIME: Duration = Duration::from_millis(20);
 /// Extension messages of one connection that may be unreadable: they are left out, as the stream is still in step.
 pub(super) const BAD_EXTENSIONS_MAX: u32 = 16;
+
+/// The longest request that we want of our own kind, under a limit on uploads if there is one: blocks take turns, and with
+/// long ones the turns of a low limit would be far apart.
+pub(super) fn longest_block(upload_limit_bytes: Option<u64>) -> u32 {
+    let Some(limit) = upload_limit_bytes else { return REQUEST_LEN_MAX };
+    let len = (limit as f64 * BLOCK_TIME.as_secs_f64()) as u32 / BLOCK_LEN * BLOCK_LEN;
+    len.clamp(BLOCK_LEN, REQUEST_LEN_MAX)
+}
 
 /// Choices and identity of one torrent.
 #[derive(Clone, Debug)]

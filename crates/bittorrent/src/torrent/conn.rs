@@ -8,6 +8,7 @@ use anabranch_content::bitfield::Bitfield;
 use anabranch_paths::{Endpoint, PathId, ScionAddr};
 
 use super::addresses::AddressTalk;
+use super::answers::Answer;
 use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
 use crate::PeerKey;
 use crate::choker::{SNUBBED_AFTER, UNUSED_AFTER};
@@ -87,6 +88,8 @@ pub(super) struct Conn {
 
     /// Control messages waiting to be sent.
     pub out: Vec<u8>,
+    /// Of [`Content::gained`](super::content::Content::gained), how many the peer was told of.
+    pub told: usize,
     pub dirty: bool,
     pub closing: bool,
 
@@ -113,6 +116,8 @@ pub(super) struct Conn {
     pub pipeline: Pipeline,
 
     pub uploads: VecDeque<BlockRange>,
+    /// Long answers that are not made yet.
+    pub answers: VecDeque<Answer>,
     pub upload_overflow: u32,
     /// Pieces we grant the peer while it is choked, and the bytes of them that are left to grant (BEP 6).
     pub granted_fast: Vec<u32>,
@@ -177,6 +182,7 @@ impl Conn {
             extended: negotiated.extended,
             v2: negotiated.v2,
             out: Vec::new(),
+            told: 0,
             dirty: false,
             closing: false,
             has: match pieces {
@@ -199,6 +205,7 @@ impl Conn {
             resting_until: None,
             pipeline: Pipeline::new(PIPELINE_BYTES_MAX),
             uploads: VecDeque::new(),
+            answers: VecDeque::new(),
             upload_overflow: 0,
             granted_fast: Vec::new(),
             granted_left_bytes: 0,

@@ -17,6 +17,8 @@ use crate::picker::{Picker, PickerConfig, Priority};
 pub(super) struct Content {
     pub info: Arc<Info>,
     pub have: Bitfield,
+    /// Pieces in the order in which they were verified since the content is here: what peers are told of when they take it.
+    pub gained: Vec<u32>,
     /// `None` once every piece is verified: a content that is only shared costs no more than its bitfield.
     pub picker: Option<Picker>,
     pub hashes: HashStore,
@@ -37,8 +39,17 @@ impl Content {
         });
         let have_bytes = have.iter_ones().map(|piece| u64::from(info.geometry.data_len(piece))).sum();
         let blame = Blame::new();
-        let mut content =
-            Self { info, have, picker: None, hashes, blame, finished: false, have_bytes, missing_bytes: 0 };
+        let mut content = Self {
+            info,
+            have,
+            gained: Vec::new(),
+            picker: None,
+            hashes,
+            blame,
+            finished: false,
+            have_bytes,
+            missing_bytes: 0,
+        };
         content.make_picker(config);
         content
     }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_paths::Endpoint;
 
-use super::config::{ANSWERS_BYTES_MAX, BAD_EXTENSIONS_MAX};
+use super::config::{BAD_EXTENSIONS_MAX, longest_block};
 use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
 use crate::extension::{
     Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
-    MetadataServe, PathsInUse, PeerIdentity, PexFlags, PexMessage, encode_dont_have, encode_upload_only,
-    parse_dont_have, parse_upload_only,
+    PathsInUse, PeerIdentity, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have,
+    parse_upload_only,
 };
 use crate::reach::may_name_peer;
 use crate::wire::Message;
@@ -50,7 +50,7 @@ impl Torrent {
             your_ip: conn.address.as_ip().map(|address| address.ip()),
             metadata_size,
             upload_only: finished.then_some(true),
-            block_len_max: Some(REQUEST_LEN_MAX),
+            block_len_max: Some(longest_block(self.config.choker.upload_limit_bytes)),
             identity: self.identity_secret.map(|secret| PeerIdentity::ours(&secret, &info_hash, &peer_id)),
             scion_port: self.config.scion_port,
             ..ExtensionHandshake::default()
@@ -195,18 +195,6 @@ impl Torrent {
             }
         }
         Ok(())
-    }
-
-    fn serve_metadata(&mut self, id: ConnId, piece: u32) {
-        let info = self.known_info().filter(|info| !info.private).cloned();
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        let Some(extension) = conn.extensions.get(Extension::Metadata) else { return };
-        let answer = match &info {
-            Some(info) if conn.out.len() < ANSWERS_BYTES_MAX => MetadataServe(&info.source).piece(piece),
-            _ => MetadataMessage::Reject { piece },
-        };
-        Message::Extended { id: extension, payload: &answer.encode() }.encode(&mut conn.out);
-        self.touch(id);
     }
 
     // ---- peers (BEP 11) ----

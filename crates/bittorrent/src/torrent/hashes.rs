@@ -3,15 +3,20 @@
 //! A v2 piece can be verified once its hash is known: for files of one piece that is the file's root, for longer ones it
 //! comes from the piece layer, which a .torrent file carries and a magnet link does not. What is missing is asked of
 //! peers in runs, each proven up to the root before anything rests on it.
+//!
+//! What is asked of us costs little by itself: trees are kept once they are made. Hashes below the piece layer are not kept: to
+//! have them, a piece is read and hashed. Who asks for them had a piece fail, which is rare; so such readings are few
+//! ([`LeafBudget`]), whoever asks, and the last ones are remembered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anabranch_content::info::{FileKind, Info, Sha256Digest};
 use anabranch_content::merkle::{self, HashRequest, PieceTree, Shape};
 
-use super::config::ANSWERS_BYTES_MAX;
+use super::answers::{ANSWERS_MAX, Answer};
 use super::{ConnId, Event, PeerMisbehaved, Torrent};
+use crate::PeerKey;
 use crate::wire::{Hashes, Message, TreeRequest};
 
 /// Hash requests under way at one peer.
@@ -20,6 +25,20 @@ const REQUESTS_PER_PEER_MAX: u32 = 4;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests of peers that wait for leaves to be hashed from disk.
 const LEAF_WAITERS_MAX: usize = 64;
+/// Trees that are kept, in bytes of hashes: a terabyte in pieces of 4 MiB. One is kept whatever its size.
+const TREES_BYTES_MAX: usize = 16 << 20;
+/// Leaves that are kept, in bytes of hashes: of 16 pieces of 16 MiB.
+const LEAVES_BYTES_MAX: usize = 512 << 10;
+/// Bytes a second that are read for leaves: a fraction of what a slow disk gives.
+const LEAF_READ_BYTES_PER_SEC: u64 = 8 << 20;
+/// Bytes that may be read for leaves at once after a rest, or one piece.
+const LEAF_READ_BYTES_MAX: u64 = 64 << 20;
+/// Of these, what is left to peers that we serve, who had their piece of us.
+const LEAF_READ_BYTES_RESERVED: u64 = 16 << 20;
+/// A peer that we do not serve has one reading in this time.
+const LEAF_READ_EVERY: Duration = Duration::from_secs(10);
+/// Peers whose last reading is remembered; should there be more, they wait for each other.
+const LEAF_READERS_MAX: usize = 1024;
 
 /// The hash trees of a content's files.
 pub(super) struct HashStore {
@@ -31,8 +50,60 @@ pub(super) struct HashStore {
     waiters: Vec<(ConnId, TreeRequest, u32)>,
     /// Files whose layer is not known yet.
     incomplete: usize,
-    /// The tree that was asked about last: it costs a hash a piece to make, and is asked about in runs.
-    tree: Option<(usize, PieceTree)>,
+    pub kept: Box<Kept>,
+}
+
+/// What is kept for those who ask.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The trees that were asked about, the last one at the end: each costs a hash a piece to make.
+    trees: VecDeque<(usize, PieceTree)>,
+    /// Leaves of pieces that were asked about, the last ones at the end.
+    leaves: VecDeque<(u32, Box<[Sha256Digest]>)>,
+    budget: LeafBudget,
+    /// How often a tree was made, for tests.
+    #[cfg(test)]
+    pub trees_made: u32,
+}
+
+/// What may be read from disk for hashes that are not kept.
+#[derive(Default)]
+struct LeafBudget {
+    left_bytes: u64,
+    filled: Option<Instant>,
+    /// Who caused a reading, and when.
+    readers: HashMap<PeerKey, Instant>,
+}
+
+impl LeafBudget {
+    /// Whether a piece of `piece_len` bytes may be read for a peer, and notes that it is.
+    fn spend(&mut self, piece_len: u64, peer: PeerKey, served: bool, now: Instant) -> bool {
+        let full = LEAF_READ_BYTES_MAX.max(piece_len);
+        self.left_bytes = match self.filled {
+            Some(filled) => {
+                let time = now.saturating_duration_since(filled).as_secs_f64();
+                (self.left_bytes + (time * LEAF_READ_BYTES_PER_SEC as f64) as u64).min(full)
+            }
+            None => full,
+        };
+        self.filled = Some(now);
+        let again = |at: &Instant| now.saturating_duration_since(*at) < LEAF_READ_EVERY;
+        if !served {
+            if self.readers.len() >= LEAF_READERS_MAX {
+                self.readers.retain(|_, at| again(at));
+            }
+            let waits = self.readers.get(&peer).is_some_and(again) || self.readers.len() >= LEAF_READERS_MAX;
+            // A piece longer than the reserve is read when there is nothing else to read.
+            let reserved = LEAF_READ_BYTES_RESERVED.min(full - piece_len);
+            if waits || self.left_bytes < piece_len + reserved {
+                return false;
+            }
+            self.readers.insert(peer, now);
+        }
+        let spent = self.left_bytes.checked_sub(piece_len);
+        self.left_bytes = spent.unwrap_or(self.left_bytes);
+        spent.is_some()
+    }
 }
 
 struct FileHashes {
@@ -84,7 +155,7 @@ impl HashStore {
             refused: HashMap::new(),
             waiters: Vec::new(),
             incomplete,
-            tree: None,
+            kept: Box::default(),
         }
     }
 
@@ -116,7 +187,12 @@ impl HashStore {
         self.under_way.retain(|request| request.conn != conn);
         self.refused.remove(&conn);
         self.waiters.retain(|(waiter, ..)| *waiter != conn);
-        self.tree = None;
+    }
+
+    /// Nobody is here: what was made for peers can be made again.
+    pub fn rest(&mut self) {
+        self.kept.trees = VecDeque::new();
+        self.kept.leaves = VecDeque::new();
     }
 
     pub fn is_complete(&self) -> bool {
@@ -175,34 +251,79 @@ impl HashStore {
         Ok(Some(file.first_piece..file.first_piece + file.shape.piece_count() as u32))
     }
 
-    /// The answer to a peer's request, or the piece whose leaves it needs; `None` where it is to be rejected.
-    fn answer(
-        &mut self,
-        request: &TreeRequest,
-        leaves: Option<&[Sha256Digest]>,
-    ) -> Option<Result<Vec<Sha256Digest>, u32>> {
+    /// Whether a request can be answered: at once, or once the leaves of a piece are there. `None` where it is to be rejected.
+    #[allow(clippy::option_option, reason = "refused, at once, with a piece's leaves")]
+    fn need(&mut self, request: &TreeRequest) -> Option<Option<u32>> {
         let at = *self.by_root.get(&request.root)?;
         let file = &self.files[at];
-        if self.tree.as_ref().is_none_or(|(of, _)| *of != at) {
-            self.tree = Some((at, PieceTree::new(file.shape, file.layer.as_deref()?)?));
-        }
-        let (_, tree) = self.tree.as_ref()?;
-        let request = request.part;
-        let needed = tree.leaves_needed(&request).ok()?;
-        if needed.is_empty() {
-            return tree.answer(&request, &[]).ok().map(Ok);
-        }
-        let blocks_per_piece = 1u64 << file.shape.piece_height();
-        let within = (needed.start / blocks_per_piece) as u32;
-        // Leaves of more than one piece are nothing that a failed piece could make anyone need.
-        if needed.end > (u64::from(within) + 1) * blocks_per_piece {
-            return None;
-        }
-        match leaves {
-            Some(leaves) => tree.answer(&request, leaves).ok().map(Ok),
-            None => Some(Err(file.first_piece + within)),
+        file.layer.as_ref()?;
+        let piece = needed_piece(file, &request.part)?;
+        Some(piece.filter(|piece| self.kept.leaves.iter().all(|(of, _)| of != piece)))
+    }
+
+    /// The answer to a peer's request, or the piece whose leaves it needs; `None` where it is to be rejected.
+    fn answer(&mut self, request: &TreeRequest) -> Option<Result<Vec<Sha256Digest>, u32>> {
+        let at = *self.by_root.get(&request.root)?;
+        let part = request.part;
+        self.keep_tree(at)?;
+        let (_, tree) = self.kept.trees.back()?;
+        let file = &self.files[at];
+        match needed_piece(file, &part)? {
+            None => tree.answer(&part, &[]).ok().map(Ok),
+            Some(piece) => match self.kept.leaves.iter().find(|(of, _)| *of == piece) {
+                Some((_, leaves)) => tree.answer(&part, leaves).ok().map(Ok),
+                None => Some(Err(piece)),
+            },
         }
     }
+
+    /// Puts the tree of a file at the end of those that are kept.
+    fn keep_tree(&mut self, at: usize) -> Option<()> {
+        if let Some(kept) = self.kept.trees.iter().position(|(of, _)| *of == at) {
+            let tree = self.kept.trees.remove(kept)?;
+            self.kept.trees.push_back(tree);
+            return Some(());
+        }
+        let file = &self.files[at];
+        let tree = PieceTree::new(file.shape, file.layer.as_deref()?)?;
+        self.kept.trees.push_back((at, tree));
+        #[cfg(test)]
+        {
+            self.kept.trees_made += 1;
+        }
+        // A binary tree has as many nodes above a layer as in it.
+        let bytes =
+            |(of, _): &(usize, PieceTree)| self.files[*of].shape.piece_count() as usize * 2 * size_of::<Sha256Digest>();
+        let mut total: usize = self.kept.trees.iter().map(bytes).sum();
+        while total > TREES_BYTES_MAX && self.kept.trees.len() > 1 {
+            total -= self.kept.trees.front().map_or(0, bytes);
+            self.kept.trees.pop_front();
+        }
+        Some(())
+    }
+
+    fn keep_leaves(&mut self, piece: u32, leaves: &[Sha256Digest]) {
+        self.kept.leaves.retain(|(of, _)| *of != piece);
+        self.kept.leaves.push_back((piece, leaves.into()));
+        let mut total: usize = self.kept.leaves.iter().map(|(_, leaves)| size_of_val(&**leaves)).sum();
+        while total > LEAVES_BYTES_MAX && self.kept.leaves.len() > 1 {
+            total -= self.kept.leaves.front().map_or(0, |(_, leaves)| size_of_val(&**leaves));
+            self.kept.leaves.pop_front();
+        }
+    }
+}
+
+/// The piece whose leaves an answer needs, if it needs any. `None` for a request that makes no sense, or asks for leaves of
+/// more than one piece, which no failed piece could make anyone need.
+#[allow(clippy::option_option, reason = "refused, nothing needed, a piece needed")]
+fn needed_piece(file: &FileHashes, part: &HashRequest) -> Option<Option<u32>> {
+    let needed = file.shape.leaves_needed(part).ok()?;
+    if needed.is_empty() {
+        return Some(None);
+    }
+    let blocks_per_piece = 1u64 << file.shape.piece_height();
+    let within = needed.start / blocks_per_piece;
+    (needed.end <= (within + 1) * blocks_per_piece).then_some(Some(file.first_piece + within as u32))
 }
 
 impl Torrent {
@@ -255,24 +376,31 @@ impl Torrent {
         }
     }
 
-    pub(super) fn on_hash_request(&mut self, id: ConnId, request: TreeRequest) {
-        let busy = self.conns.get(&id).is_none_or(|conn| conn.out.len() >= ANSWERS_BYTES_MAX);
-        let content = self.content.as_mut().filter(|_| !busy);
-        let Some(content) = content else { return self.send_hashes(id, request, None) };
-        match content.hashes.answer(&request, None) {
-            Some(Ok(hashes)) => self.send_hashes(id, request, Some(&hashes)),
-            Some(Err(piece)) => {
-                let waiters = &mut content.hashes.waiters;
-                if !content.have.get(piece) || waiters.len() >= LEAF_WAITERS_MAX {
-                    return self.send_hashes(id, request, None);
-                }
+    pub(super) fn on_hash_request(&mut self, id: ConnId, request: TreeRequest, now: Instant) {
+        let wanted = self.conns.get(&id).filter(|conn| conn.answers.len() < ANSWERS_MAX).zip(self.content.as_mut());
+        let Some((conn, content)) = wanted else { return self.reject_hashes(id, request) };
+        let (peer, served) = (conn.peer, !conn.choking);
+        let answered = match content.hashes.need(&request) {
+            Some(None) => self.owe(id, Answer::Hashes(request)),
+            Some(Some(piece)) if content.have.get(piece) => {
+                let HashStore { waiters, kept, .. } = &mut content.hashes;
                 // One reading of a piece is enough for all who wait for it.
-                if waiters.iter().all(|(.., wanted)| *wanted != piece) {
-                    self.events.push_back(Event::LeavesWanted { piece });
+                let under_way = waiters.iter().any(|(.., wanted)| *wanted == piece);
+                let piece_len = u64::from(content.info.geometry.piece_len(piece));
+                let room = waiters.len() < LEAF_WAITERS_MAX;
+                let waits = room && (under_way || kept.budget.spend(piece_len, peer, served, now));
+                if waits {
+                    waiters.push((id, request, piece));
+                    if !under_way {
+                        self.events.push_back(Event::LeavesWanted { piece });
+                    }
                 }
-                waiters.push((id, request, piece));
+                waits
             }
-            None => self.send_hashes(id, request, None),
+            Some(Some(_)) | None => false,
+        };
+        if !answered {
+            self.reject_hashes(id, request);
         }
     }
 
@@ -282,23 +410,28 @@ impl Torrent {
         let waiting = std::mem::take(&mut content.hashes.waiters);
         let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(_, _, wanted)| *wanted == piece);
         content.hashes.waiters = rest;
-        let answers: Vec<_> = ready
-            .into_iter()
-            .map(|(id, request, _)| (id, request, content.hashes.answer(&request, Some(leaves))))
-            .collect();
-        for (id, request, answer) in answers {
-            let hashes = answer.and_then(Result::ok);
-            self.send_hashes(id, request, hashes.as_deref());
+        if !leaves.is_empty() {
+            content.hashes.keep_leaves(piece, leaves);
+        }
+        for (id, request, _) in ready {
+            if leaves.is_empty() || !self.owe(id, Answer::Hashes(request)) {
+                self.reject_hashes(id, request);
+            }
         }
     }
 
-    /// BEP 52: "hashes", or "hash reject".
-    fn send_hashes(&mut self, id: ConnId, request: TreeRequest, hashes: Option<&[Sha256Digest]>) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        match hashes.and_then(|hashes| Hashes::new(request, hashes).ok()) {
-            Some(answer) => Message::Hashes(answer).encode(&mut conn.out),
-            None => Message::HashReject(request).encode(&mut conn.out),
+    /// BEP 52: "hashes", or "hash reject" where they are not there any more.
+    pub(super) fn write_hashes(&mut self, request: TreeRequest, into: &mut Vec<u8>) {
+        let hashes = self.content.as_mut().and_then(|content| content.hashes.answer(&request)?.ok());
+        match hashes.as_deref().and_then(|hashes| Hashes::new(request, hashes).ok()) {
+            Some(answer) => Message::Hashes(answer).encode(into),
+            None => Message::HashReject(request).encode(into),
         }
+    }
+
+    fn reject_hashes(&mut self, id: ConnId, request: TreeRequest) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        Message::HashReject(request).encode(&mut conn.out);
         self.touch(id);
     }
 }

@@ -13,6 +13,7 @@
 //! | `requests.rs` | what we ask for, and what becomes of it |
 //! | `uploads.rs` | what is asked of us; choking |
 //! | `verify.rs` | pieces that pass or fail, and whose fault that is |
+//! | `answers.rs` | long answers, made when they can be sent |
 //! | `exchange.rs` | extension messages: metadata, peers |
 //! | `hashes.rs` | Merkle layers, fetched and served (BEP 52) |
 //! | `paths.rs` | several connections of one peer: who brings a block first, paths that slow down or fail |
@@ -29,8 +30,9 @@
 //!   through [`Torrent::block_started`] (where to?), [`Torrent::block_wanted`] (still?) and [`Torrent::block_finished`]. After
 //!   a run of bytes: [`Torrent::payload_received`], [`Torrent::set_room`], [`Torrent::fill_requests`].
 //! - Then, and after [`Torrent::on_time`], which wants to be called at [`Torrent::next_deadline`]: [`Torrent::poll_event`]
-//!   until there is none, and for every connection of [`Torrent::take_dirty`]: send what [`Torrent::take_output`] has, then the
-//!   blocks of [`Torrent::next_upload`], with [`Torrent::payload_sent`].
+//!   until there is none, and for every connection of [`Torrent::take_dirty`]: send what [`Torrent::take_output`] has, then, as far
+//!   as limits on uploads let it, what [`Torrent::take_answer`] writes and the blocks of [`Torrent::next_upload`], with
+//!   [`Torrent::payload_sent`].
 //!
 //! With several paths to a peer, moreover: [`Torrent::set_identity_secret`] at first; [`Torrent::connected_over`] instead of
 //! `connected`, with the path as it is seen from here whoever dialled; [`Torrent::set_path_rtt`] from time to time;
@@ -56,6 +58,7 @@
 //! ```
 
 mod addresses;
+mod answers;
 mod config;
 mod conn;
 mod content;
@@ -285,6 +288,9 @@ impl Torrent {
                 picker.forget(id);
             }
             content.hashes.connection_lost(id);
+            if self.conns.is_empty() {
+                content.hashes.rest();
+            }
         }
         if let Some(metadata) = &mut self.metadata {
             metadata.remove_peer(id);
@@ -298,12 +304,13 @@ impl Torrent {
 
     /// A message other than a block arrived.
     pub fn on_message(&mut self, id: ConnId, message: Message<'_>, now: Instant) -> Result<(), PeerMisbehaved> {
+        let out_max = self.output_len_max();
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         conn.last_received = now;
         if conn.closing {
             return Ok(());
         }
-        if conn.out.len() > OUT_BYTES_MAX {
+        if conn.out.len() > out_max {
             self.close(id, "it asks without reading the answers");
             return Ok(());
         }
@@ -334,7 +341,7 @@ impl Torrent {
             Message::Reject(range) => self.on_reject(id, range, now),
             Message::AllowedFast(piece) => self.on_allowed_fast(id, piece, now)?,
             Message::Extended { id: extension, payload } => self.on_extended(id, extension, payload, now)?,
-            Message::HashRequest(request) => self.on_hash_request(id, request),
+            Message::HashRequest(request) => self.on_hash_request(id, request, now),
             Message::Hashes(hashes) => self.on_hashes(id, &hashes, now)?,
             Message::HashReject(request) => self.on_hash_reject(id, &request, now),
         }
@@ -416,9 +423,11 @@ impl Torrent {
 
     /// Moves the control messages of `id` to the end of `into`.
     pub fn take_output(&mut self, id: ConnId, into: &mut Vec<u8>, now: Instant) {
-        if let Some(conn) = self.conns.get_mut(&id)
-            && !conn.out.is_empty()
-        {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if let Some(content) = &self.content {
+            conn.tell_gained(content);
+        }
+        if !conn.out.is_empty() {
             into.append(&mut conn.out);
             conn.last_sent = now;
         }
@@ -427,6 +436,11 @@ impl Torrent {
     /// Bytes of control messages that wait to be taken.
     pub fn output_len(&self, id: ConnId) -> usize {
         self.conns.get(&id).map_or(0, |conn| conn.out.len())
+    }
+
+    /// More than this waits for nobody that reads.
+    pub fn output_len_max(&self) -> usize {
+        OUT_BYTES_MAX + self.piece_count() as usize / 8
     }
 
     /// The next thing that happened.

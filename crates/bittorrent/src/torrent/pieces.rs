@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use anabranch_content::bitfield::Bitfield;
 
-use super::conn::Has;
+use super::conn::{Conn, Has};
+use super::content::Content;
 use super::{ConnId, PeerMisbehaved, Torrent};
 use crate::wire::Message;
 
@@ -131,6 +132,7 @@ impl Torrent {
     /// Greets a connection with the pieces that we have (BEP 3 and BEP 6).
     pub(super) fn announce_pieces(&mut self, id: ConnId) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
+        conn.told = content.gained.len();
         let message = match (content.have.is_full(), content.have.count()) {
             (true, 1..) if conn.fast => Message::HaveAll,
             (_, 0) if conn.fast => Message::HaveNone,
@@ -141,14 +143,24 @@ impl Torrent {
         self.touch(id);
     }
 
-    pub(super) fn send_have(&mut self, id: ConnId, piece: u32) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        // A peer that has everything does not care.
-        if conn.is_seed() || conn.upload_only {
-            return;
+    /// A piece is ours now: every peer is told when it takes what there is for it. Until then it costs nothing, however many a
+    /// peer that does not read has to be told of.
+    pub(super) fn note_gained(&mut self, piece: u32) {
+        let Some(content) = &mut self.content else { return };
+        if content.gained.len() >= content.info.geometry.piece_count() as usize {
+            // A piece is gained anew only after it was lost: that is rare, and the list need not be long.
+            self.conns.values_mut().for_each(|conn| conn.tell_gained(content));
+            content.gained.clear();
+            self.conns.values_mut().for_each(|conn| conn.told = 0);
         }
-        Message::Have(piece).encode(&mut conn.out);
-        self.touch(id);
+        content.gained.push(piece);
+    }
+
+    /// Has `id` take what is there for it, if it wants to be told of pieces.
+    pub(super) fn call_to_hear(&mut self, id: ConnId) {
+        if self.conns.get(&id).is_some_and(Conn::cares_for_haves) {
+            self.touch(id);
+        }
     }
 
     /// Says so where interest began or ended (BEP 3, "interested").
@@ -167,5 +179,24 @@ impl Torrent {
         } else {
             self.close_if_useless(id);
         }
+    }
+}
+
+impl Conn {
+    /// A peer that has everything does not.
+    fn cares_for_haves(&self) -> bool {
+        !self.is_seed() && !self.upload_only
+    }
+
+    /// Writes haves for what the peer was not told of.
+    pub(super) fn tell_gained(&mut self, content: &Content) {
+        let news = content.gained.get(self.told..).unwrap_or_default();
+        self.told = content.gained.len();
+        if !self.cares_for_haves() {
+            return;
+        }
+        // What was lost meanwhile is ours no more.
+        let there = news.iter().filter(|piece| content.have.get(**piece));
+        there.for_each(|piece| Message::Have(*piece).encode(&mut self.out));
     }
 }

@@ -53,9 +53,12 @@ impl Torrent {
             false => Cleared::default(),
         };
         self.set_parole(&cleared, false);
+        if first_time {
+            self.note_gained(piece);
+        }
         for id in self.conn_ids() {
             if first_time {
-                self.send_have(id, piece);
+                self.call_to_hear(id);
             }
             if wanted {
                 self.want_less(id, piece, now);

@@ -3,6 +3,7 @@
 mod dialling;
 mod lifecycle;
 mod peers;
+mod sharing;
 mod storage;
 mod support;
 mod transfers;

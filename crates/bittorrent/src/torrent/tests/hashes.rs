@@ -122,8 +122,10 @@ fn layers_and_leaves_are_served_and_nonsense_rejected() {
     let told = lone.sent(id);
     assert!(told.len() == 2 && told.iter().all(|text| text.starts_with("Hashes")), "{told:?}");
     // What could not be read is rejected.
+    lone.now += Duration::from_secs(10);
+    let leaves = TreeRequest { part: HashRequest { index: 8, ..leaves.part }, ..leaves };
     lone.say(id, Message::HashRequest(leaves));
-    lone.torrent.leaves_ready(1, &[]);
+    lone.torrent.leaves_ready(2, &[]);
     assert_eq!(lone.sent(id), [format!("{:?}", Message::HashReject(leaves))]);
 
     let strange = TreeRequest { root: [9; 32], ..layer };
@@ -165,4 +167,58 @@ fn asking_for_the_v2_hash_says_v2_without_the_bit() {
     sim.magnet(1_000_000);
     sim.connect_with(1, 0, MS, crate::handshake::Reserved::OURS);
     sim.run_to_completion(Duration::from_secs(60));
+}
+
+#[test]
+fn hashes_below_the_pieces_are_read_for_few_and_seldom() {
+    let content = v2();
+    let mut lone = Lone::seed(&content);
+    let id = lone.join();
+    lone.sent(id);
+    let leaves = |piece: u32| TreeRequest {
+        part: HashRequest { base: 0, index: 4 * piece, length: 4, proof_layers: 1 },
+        ..request(&content)
+    };
+    // A choked peer has one reading in ten seconds, whatever it asks for; a piece that was read is not read again.
+    let readings = |lone: &mut Lone| {
+        let events = lone.events();
+        let wanted = events.iter().filter_map(|event| match event {
+            Event::LeavesWanted { piece } => Some(*piece),
+            _ => None,
+        });
+        wanted.collect::<Vec<u32>>()
+    };
+    let read = |lone: &mut Lone, piece: u32| {
+        let start = piece as usize * 64 * 1024;
+        lone.torrent.leaves_ready(piece, &merkle::leaves(&content.data[start..start + 64 * 1024]));
+    };
+    (0..4).for_each(|piece| lone.say(id, Message::HashRequest(leaves(piece))));
+    assert_eq!(readings(&mut lone), [0]);
+    read(&mut lone, 0);
+    (0..3).for_each(|_| lone.say(id, Message::HashRequest(leaves(0))));
+    assert_eq!(readings(&mut lone), [0; 0]);
+    let told = lone.sent(id);
+    let count = |what: &str| told.iter().filter(|text| text.starts_with(what)).count();
+    assert_eq!((count("Hashes"), count("HashReject")), (4, 3), "{told:?}");
+    lone.now += Duration::from_secs(10);
+    lone.say(id, Message::HashRequest(leaves(2)));
+    assert_eq!(readings(&mut lone), [2]);
+}
+
+#[test]
+fn a_tree_is_made_once_however_many_are_asked_about_by_turns() {
+    let content = Content::new(Version::V2, 16 * 1024, &[40 * 16 * 1024, 30 * 16 * 1024], false);
+    let mut lone = Lone::seed(&content);
+    let id = lone.join();
+    lone.sent(id);
+    for _ in 0..3 {
+        for file in content.info.files.iter().filter(|file| file.root.is_some()) {
+            let shape = merkle::Shape::new(file.length, 16 * 1024);
+            let request = TreeRequest { root: file.root.unwrap(), part: shape.piece_layer_requests().next().unwrap() };
+            lone.say(id, Message::HashRequest(request));
+            assert!(lone.sent(id)[0].starts_with("Hashes"));
+        }
+    }
+    assert_eq!(lone.torrent.content.as_ref().unwrap().hashes.kept.trees_made, 2);
+    lone.torrent.disconnected(id, lone.now);
 }

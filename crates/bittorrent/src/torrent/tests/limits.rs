@@ -4,8 +4,10 @@ use std::net::Ipv4Addr;
 
 use super::lone::Lone;
 use super::sim::Content;
+use crate::extension::{Extension, MetadataMessage};
 use crate::handshake::{Handshake, Reserved};
-use crate::torrent::config::{ANSWERS_BYTES_MAX, OUT_BYTES_MAX};
+use crate::torrent::answers::ANSWERS_MAX;
+use crate::torrent::config::OUT_BYTES_MAX;
 use crate::torrent::peers::{BANS_MAX, PEERS_MAX};
 use crate::torrent::{CONNECTIONS_MAX, PeerMisbehaved, Refused};
 use crate::wire::Message;
@@ -69,26 +71,59 @@ fn ourselves_and_second_connections_are_refused() {
     assert!(lone.try_join("192.0.2.1:1", 5, Reserved::OURS).is_ok());
 }
 
-#[test]
-fn who_asks_without_reading_is_refused_and_then_left() {
+/// A v2 content of 600 pieces, and a request for 512 hashes of it.
+fn hashes_of_many_pieces() -> (std::sync::Arc<Content>, crate::wire::TreeRequest) {
     let content = Content::new(anabranch_content::info::Version::V2, 16 * 1024, &[600 * 16 * 1024], false);
-    let mut lone = Lone::seed(&content);
-    let id = lone.join();
     let file = content.info.files.iter().find(|file| file.root.is_some()).unwrap();
     let shape = anabranch_content::merkle::Shape::new(file.length, 16 * 1024);
     let part = shape.piece_layer_requests().next().unwrap();
     let request = crate::wire::TreeRequest { root: file.root.unwrap(), part };
-    // 16 KiB of hashes for 53 bytes, until the limit; then 53 bytes of refusal.
-    for _ in 0..100 {
+    (content, request)
+}
+
+#[test]
+fn who_asks_without_reading_costs_little_is_refused_and_then_left() {
+    let (content, request) = hashes_of_many_pieces();
+    let mut lone = Lone::seed(&content);
+    let id = lone.join();
+    lone.sent(id);
+    let metadata = MetadataMessage::Request { piece: 0 }.encode();
+    lone.greet(id, |_| {});
+    // 16 KiB of hashes for 53 bytes: they are made when they are read, and a list of what is asked is kept until then.
+    for _ in 0..ANSWERS_MAX {
         lone.say(id, Message::HashRequest(request));
     }
-    let waiting = lone.torrent.conns[&id].out.len();
-    assert!((ANSWERS_BYTES_MAX..ANSWERS_BYTES_MAX + 32 * 1024).contains(&waiting), "{waiting}");
-    for _ in 0..OUT_BYTES_MAX / 50 {
+    assert_eq!(lone.torrent.conns[&id].out.len(), 0);
+    // Then 53 bytes of refusal each, and the same for metadata.
+    lone.say(id, Message::HashRequest(request));
+    lone.extended(id, Extension::Metadata, &metadata).unwrap();
+    let sent = lone.sent(id);
+    let count = |what: &str| sent.iter().filter(|text| text.starts_with(what)).count();
+    assert_eq!((count("Hashes"), count("HashReject"), count("Extended")), (ANSWERS_MAX, 1, 1));
+    for _ in 0..2 * OUT_BYTES_MAX / 50 {
         lone.say(id, Message::HashRequest(request));
     }
     assert_eq!(lone.closed(), [id]);
-    assert!(lone.torrent.conns[&id].out.len() < OUT_BYTES_MAX + 100);
+    assert!(lone.torrent.conns[&id].out.len() < lone.torrent.output_len_max() + 100);
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_told_of_pieces_when_it_does() {
+    let content = Content::v1(16 * 1024, 100 * 16 * 1024);
+    let mut lone = Lone::leecher(&content);
+    let id = lone.join();
+    lone.say(id, Message::HaveNone);
+    lone.sent(id);
+    (0..100).for_each(|piece| lone.good(piece));
+    lone.torrent.pieces_lost(&[7], lone.now);
+    assert!(lone.torrent.conns[&id].out.len() < 100, "{}", lone.torrent.conns[&id].out.len());
+    lone.good(7);
+    let sent = lone.sent(id);
+    let mut told: Vec<&str> = sent.iter().filter(|text| text.starts_with("Have(")).map(String::as_str).collect();
+    told.sort_unstable();
+    told.dedup();
+    assert_eq!(told.len(), 100, "{sent:?}");
+    assert_eq!(lone.sent(id).len(), 0);
 }
 
 #[test]

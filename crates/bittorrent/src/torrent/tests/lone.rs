@@ -104,6 +104,7 @@ impl Lone {
     pub fn sent(&mut self, id: ConnId) -> Vec<String> {
         let mut bytes = Vec::new();
         self.torrent.take_output(id, &mut bytes, self.now);
+        while self.torrent.take_answer(id, &mut bytes, self.now) {}
         let (mut receiver, mut input, mut texts) = (Receiver::default(), &bytes[..], Vec::new());
         while let Some(event) = receiver.next(&mut input, &Limits::default()).unwrap() {
             let wire::Event::Message(message) = event else { panic!("{event:?}") };
@@ -116,6 +117,7 @@ impl Lone {
     pub fn sent_extended(&mut self, id: ConnId, number: u8) -> Vec<Vec<u8>> {
         let mut bytes = Vec::new();
         self.torrent.take_output(id, &mut bytes, self.now);
+        while self.torrent.take_answer(id, &mut bytes, self.now) {}
         let (mut receiver, mut input, mut payloads) = (Receiver::default(), &bytes[..], Vec::new());
         while let Some(event) = receiver.next(&mut input, &Limits::default()).unwrap() {
             if let wire::Event::Message(Message::Extended { id, payload }) = event

@@ -25,7 +25,7 @@ fn interest_follows_have_bitfield_and_what_comes() {
     assert!(lone.deliver(id, asked[0]));
     lone.sent(id);
     lone.good(4);
-    assert_eq!(lone.sent(id), ["NotInterested", "Have(4)"].iter().rev().copied().collect::<Vec<_>>());
+    assert_eq!(lone.sent(id), ["NotInterested", "Have(4)"]);
     // BEP 54: a promise taken back.
     lone.say(id, Message::Have(5));
     lone.extended(id, Extension::DontHave, &encode_dont_have(5)).unwrap();

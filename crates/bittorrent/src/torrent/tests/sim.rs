@@ -428,6 +428,7 @@ impl Sim {
             let Some(side) = self.by_conn.get(&(at, id)).copied() else { continue };
             let mut bytes = Vec::new();
             self.nodes[at].torrent.take_output(id, &mut bytes, self.now);
+            while self.nodes[at].torrent.take_answer(id, &mut bytes, self.now) {}
             if !bytes.is_empty() {
                 self.send(side, bytes, self.now);
             }
