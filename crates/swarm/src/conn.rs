@@ -297,7 +297,8 @@ impl Conn {
             drop(scratch);
             self.after_receiving();
             turn_bytes += received as u64;
-            if self.handle.is_closing() || turn_bytes >= TURN_BYTES {
+            let spent = self.down.is_spent() && received == planned;
+            if self.handle.is_closing() || turn_bytes >= TURN_BYTES || spent {
                 return Ok(Turn::More);
             }
             if received < planned {
@@ -591,7 +592,8 @@ impl Conn {
                 Err(ConnError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            if turn_bytes >= TURN_BYTES {
+            let spent = self.up.is_spent() && self.upload.is_none() && self.staged == self.staging.len();
+            if turn_bytes >= TURN_BYTES || spent {
                 return Ok(Turn::More);
             }
         }

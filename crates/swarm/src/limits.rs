@@ -27,8 +27,10 @@ const QUANTUM_TIME: Duration = Duration::from_millis(4);
 const QUANTUM_BYTES_MIN: f64 = 2.0 * 1024.0;
 /// and no more than one peer's memory takes at once.
 const QUANTUM_BYTES_MAX: f64 = 256.0 * 1024.0;
-/// Turns that a connection has at once, in bytes: what it moves before others get the processor, or a little more.
-const GRANTED_BYTES_MAX: u64 = 4 << 20;
+/// Turns that a connection has at once, in bytes: what it moves before others get the processor, or a little more ...
+const GRANTED_BYTES_MAX: f64 = 4.0 * 1024.0 * 1024.0;
+/// ... and no more than passes in this time: who comes a moment later finds something left.
+const GRANTED_TIME: Duration = Duration::from_millis(10);
 /// Most that is owed, in time: what has to be said is said whatever the limit, and payload must not stop for ever.
 const DEBT: Duration = Duration::from_secs(2);
 /// The same where the limit is so low that one block takes longer.
@@ -56,6 +58,12 @@ impl Bucket {
         self.rate_bytes.map_or(QUANTUM_BYTES_MAX, |rate| {
             (rate * QUANTUM_TIME.as_secs_f64()).clamp(QUANTUM_BYTES_MIN, QUANTUM_BYTES_MAX)
         })
+    }
+
+    /// Bytes of the turns that one may have at once.
+    fn turns(&self) -> f64 {
+        let turns = |rate: f64| (rate * GRANTED_TIME.as_secs_f64()).clamp(self.quantum(), GRANTED_BYTES_MAX);
+        self.rate_bytes.map_or(GRANTED_BYTES_MAX, turns)
     }
 
     fn fill(&mut self, now: Instant) {
@@ -230,7 +238,8 @@ impl State {
         let quantum = place.own.borrow().quantum().min(content.bucket.quantum()).min(self.all.quantum()).floor();
         let granted = place.granted.get() + quantum as u64;
         place.granted.set(granted);
-        if granted < GRANTED_BYTES_MAX {
+        let turns = self.all.turns().min(content.bucket.turns());
+        if ((granted + quantum as u64) as f64) <= turns {
             peer.waiting.push_back(Rc::clone(&place));
         } else {
             place.waits.set(false);
@@ -340,6 +349,11 @@ impl Share {
             }
         }
         place.granted.get()
+    }
+
+    /// Whether its turn is over: others are to ask before it asks again.
+    pub fn is_spent(&self) -> bool {
+        self.0.as_ref().is_some_and(|(_, place)| place.granted.get() == 0)
     }
 
     /// Bytes moved. May be more than were there: what is owed is waited for later.

@@ -65,10 +65,11 @@ fn a_limit_on_downloads_is_shared_evenly_by_contents() {
             [1, 2].map(|number| Content::new(&[("data", 24 * MIB + number)], Version::V1, Some(256 * KIB as u32)));
         // One is had of two peers, the other of one.
         let seeds = [(5, 0), (6, 0), (7, 1)].map(|(seed, at)| Node::seed(seed, &contents[at]));
-        let (_folder, out) = temp();
+        // Both are called the same: each has a place of its own.
+        let [(_first, first), (_second, second)] = [temp(), temp()];
         let node = Node::start(SessionConfig { limit_down: Some(RATE), pex: false, ..config(1) });
-        let many = node.get(&contents[0], &out, &[seeds[0].address(), seeds[1].address()]);
-        let one = node.get(&contents[1], &out, &[seeds[2].address()]);
+        let many = node.get(&contents[0], &first, &[seeds[0].address(), seeds[1].address()]);
+        let one = node.get(&contents[1], &second, &[seeds[2].address()]);
         let had = || [many, one].map(|id| node.progress(id).stats.downloaded_bytes);
         while had().contains(&0) {
             tokio::time::sleep(Duration::from_millis(10)).await;
