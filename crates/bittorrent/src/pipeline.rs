@@ -200,6 +200,11 @@ impl Pipeline {
         rtt.max(self.pulse.silence().unwrap_or_default())
     }
 
+    /// We received nothing for a while, whatever came: that silence is not the peer's.
+    pub fn on_own_pause(&mut self, now: Instant) {
+        self.pulse.asked(now);
+    }
+
     /// Payload arrived, of a block that is not whole yet or just became so.
     pub fn on_payload(&mut self, bytes: u64, now: Instant) {
         if let Some(rate_bytes) = self.pulse.on_payload(bytes, now) {

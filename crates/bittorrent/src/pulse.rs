@@ -28,7 +28,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// A request goes out while none is under way: earlier silence was ours.
+    /// Silence before this was ours: a request goes out while none is under way, or we take up again what we left lying.
     pub fn asked(&mut self, now: Instant) {
         self.quiet_since = Some(now);
     }

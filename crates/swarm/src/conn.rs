@@ -138,6 +138,8 @@ pub struct Conn {
     corked: bool,
     /// Payload that arrived since it was last reported.
     payload_bytes: u64,
+    /// A limit kept us from receiving what is there.
+    held_up: bool,
     /// Since when the socket has taken nothing of what there was.
     stuck_since: Option<Instant>,
     /// When the transport was last asked what it measured.
@@ -188,6 +190,7 @@ impl Conn {
             upload: None,
             corked: false,
             payload_bytes: 0,
+            held_up: false,
             stuck_since: None,
             path_looked_at: None,
             seal_looked_at: None,
@@ -272,7 +275,11 @@ impl Conn {
             }
             let allowed = self.down.available(|| self.peer(), now);
             if allowed == 0 {
+                self.held_up = true;
                 return Ok(Turn::Idle);
+            }
+            if std::mem::take(&mut self.held_up) {
+                self.torrent.borrow_mut().core.receiving_again(self.id, now);
             }
             let session = self.torrent.borrow().session();
             // Held until what came is dealt with: no other connection receives meanwhile.

@@ -134,6 +134,13 @@ impl Torrent {
         }
     }
 
+    /// Whatever came over `id` was left lying until now, for a limit on what we receive: that silence is not the peer's.
+    pub fn receiving_again(&mut self, id: ConnId, now: Instant) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.pipeline.on_own_pause(now);
+        }
+    }
+
     /// Asks for more where there is room: to be called when a run of received bytes was dealt with.
     pub fn fill_requests(&mut self, id: ConnId, now: Instant) {
         let Some(conn) = self.conns.get(&id).filter(|conn| conn.has_room(now)) else { return };
