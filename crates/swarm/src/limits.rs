@@ -50,7 +50,10 @@ struct Bucket {
 
 impl Bucket {
     fn new(rate_bytes: Option<u64>, now: Instant) -> Self {
-        Self { rate_bytes: rate_bytes.map(|rate| rate as f64), tokens: 0.0, filled: now }
+        let mut new = Self { rate_bytes: rate_bytes.map(|rate| rate as f64), tokens: 0.0, filled: now };
+        // The first turn is at once: what is asked for first shows how far the peer is, and not how long we wait.
+        new.tokens = new.quantum();
+        new
     }
 
     /// Bytes of one turn.
