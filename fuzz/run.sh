@@ -14,7 +14,9 @@ cargo build --quiet --release --no-default-features --bin seeds
 target/release/seeds corpus
 fixtures=${ANABRANCH_FIXTURES:-../../shared/fixtures}/torrents
 if [ -d "$fixtures" ]; then
-    find "$fixtures" -name '*.torrent' -size -64k -exec cp -n {} corpus/metainfo/ \;
+    for corpus in metainfo edit; do
+        find "$fixtures" -name '*.torrent' -size -64k -exec cp -n {} "corpus/$corpus/" \;
+    done
 fi
 
 # What cargo-fuzz passes, without a sanitizer: coverage counters on every edge and the operands of comparisons.

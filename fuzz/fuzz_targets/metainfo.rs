@@ -6,12 +6,17 @@ use std::path::{Component, Path};
 
 use anabranch_content::info::{FileKind, Info};
 use anabranch_content::magnet::{Magnet, MagnetError};
-use anabranch_content::metainfo::Metainfo;
+use anabranch_content::metainfo::{Metainfo, NameRules, written_paths};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(info) = Info::parse(data) {
         check(&info);
+    }
+    if let Ok(info) = Info::parse_for(data, &NameRules::EXACT) {
+        check(&info);
+        let on_disk = info.files.iter().filter(|file| file.kind != FileKind::Pad).count();
+        assert!(written_paths(&info).len() >= on_disk);
     }
     let Ok(metainfo) = Metainfo::parse(data) else { return };
     check(&metainfo.info);

@@ -35,6 +35,7 @@ fn main() -> io::Result<()> {
     let corpus = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| "corpus".into()));
     write(&corpus, "bencode", &bencode())?;
     write(&corpus, "metainfo", &metainfo())?;
+    write(&corpus, "edit", &metainfo())?;
     write(&corpus, "magnet", &magnet())?;
     write(&corpus, "tracker", &tracker())?;
     write(&corpus, "resume", &resume())?;

@@ -16,7 +16,7 @@ use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, Typ
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::address::{PeerAddress, ip_only};
-use crate::patterns::FilePattern;
+use crate::patterns::{FilePattern, Selection};
 use crate::units::{self, Rate, Size};
 
 pub use scion::{
@@ -53,6 +53,8 @@ pub struct Cli {
 pub enum Command {
     /// Make a torrent of a file or folder
     Create(CreateFlags),
+    /// Change the trackers, web seeds, comment, source tag or private flag of a torrent
+    Edit(EditFlags),
     /// Show what a torrent or magnet link holds
     Show(ShowFlags),
     /// Fetch content
@@ -92,15 +94,26 @@ pub struct MakeFlags {
     /// Bytes in a piece, a power of two: 16KiB to 128MiB [default: for 1000 to 2000 pieces]
     #[arg(long, value_name = "N")]
     pub piece_length: Option<Size>,
-    /// Announce URL of a tracker; may be given several times
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    /// Announce URL of a tracker; may be given several times, one tried after the other. Those with a comma between them are one tier
+    #[arg(long, value_name = "URL[,URL]", value_hint = ValueHint::Url)]
     pub tracker: Vec<String>,
+    /// HTTP server that has the content too (BEP 19); may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub web_seed: Vec<String>,
     /// Peers may come from the trackers only
     #[arg(long)]
     pub private: bool,
     /// A remark for people
     #[arg(long, value_name = "TEXT")]
     pub comment: Option<String>,
+    /// Source tag, which makes another info-hash of equal content: trackers that are private ask for it
+    #[arg(long, value_name = "TAG")]
+    pub source: Option<String>,
+    /// Carry the time of each file's last change, which makes another info-hash
+    #[arg(long)]
+    pub times: bool,
+    #[command(flatten)]
+    pub selection: Selection,
 }
 
 /// `create`
@@ -109,11 +122,17 @@ pub struct CreateFlags {
     /// File or folder
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub path: PathBuf,
-    /// Where the torrent goes [default: NAME.torrent in this folder]
+    /// Where the torrent goes, - for standard output [default: NAME.torrent in this folder]
     #[arg(long, short, value_name = "OUT.torrent", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub make: MakeFlags,
+    /// List what would go in, and hash and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
     /// Name of the content instead of the path's
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -123,6 +142,44 @@ pub struct CreateFlags {
     /// Overwrite OUT.torrent
     #[arg(long, short)]
     pub force: bool,
+}
+
+/// `edit`
+#[derive(Debug, Args)]
+pub struct EditFlags {
+    /// A .torrent file, which is replaced
+    #[arg(value_name = "TORRENT", value_hint = ValueHint::FilePath)]
+    pub torrent: PathBuf,
+    /// Leave TORRENT as it is, and put the changed one here; - for standard output
+    #[arg(long, short, value_name = "OUT.torrent", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Overwrite OUT.torrent
+    #[arg(long, short)]
+    pub force: bool,
+    /// Trackers instead of those that are there, as `create` takes them; '' for none
+    #[arg(long, value_name = "URL[,URL]", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
+    /// Tier of trackers to add behind those that are there; may be given several times
+    #[arg(long, value_name = "URL[,URL]", value_hint = ValueHint::Url)]
+    pub add_tracker: Vec<String>,
+    /// Tracker to take out; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub remove_tracker: Vec<String>,
+    /// Web seeds instead of those that are there; '' for none
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub web_seed: Vec<String>,
+    /// Another remark for people; '' for none
+    #[arg(long, value_name = "TEXT")]
+    pub comment: Option<String>,
+    /// Another source tag; '' for none. Changes the info-hash: another torrent, which those who have this one do not find
+    #[arg(long, value_name = "TAG")]
+    pub source: Option<String>,
+    /// Whether peers may come from the trackers only. Changes the info-hash too
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = BoolishValueParser::new())]
+    pub private: Option<bool>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `show`

@@ -1,5 +1,6 @@
 //! Events as `--json` prints them, and as notes for people.
 
+use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::Path;
 use anabranch_paths::select::{Choice, Selector};
 use anabranch_swarm::{EventKind, FailureKind, PathProgress, PathVerdict, Progress};
@@ -8,6 +9,8 @@ use serde_json::{Value, json};
 /// Why a magnet link's peer is not dialled (`anabranch_bittorrent::reach`).
 const UNFIT: &str = "a link may come from anybody, and may not lead to this machine, to ports below 1024, or with a made-up hash into \
                      the local network; give the peer with --peer if you know it";
+/// Files that are told one by one whose names were changed.
+const RENAMED_SHOWN_MAX: usize = 5;
 
 /// Name and fields of an event in JSON. `docs/cli.md` lists them: they are stable.
 pub fn json(kind: &EventKind) -> (&'static str, Value) {
@@ -34,6 +37,10 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         }
         EventKind::Piece { index } => ("piece", json!({ "piece": index })),
         EventKind::PieceFailed { index } => ("piece_failed", json!({ "piece": index })),
+        EventKind::Renamed { files } => {
+            let one = |file: &Renamed| json!({ "written": file.written, "path": file.path.to_string_lossy() });
+            ("renamed", json!({ "files": files.iter().map(one).collect::<Vec<_>>() }))
+        }
         EventKind::Finished => ("finished", json!({})),
         EventKind::PeerConnected { address, outgoing, peer_id } => {
             // BEP 20: program and version are the first eight letters, mostly.
@@ -159,6 +166,13 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
     let (always, text) = match kind {
         EventKind::Metadata { .. } | EventKind::Checking { .. } | EventKind::Piece { .. } | EventKind::Finished => {
             return None;
+        }
+        EventKind::Renamed { files } => {
+            let shown = files.iter().take(RENAMED_SHOWN_MAX);
+            let shown: Vec<String> = shown.map(|file| format!("{} is {}", file.written, file.path.display())).collect();
+            let more = files.len() - shown.len();
+            let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+            (true, format!("names that cannot be had here were changed: {}{more}", shown.join(", ")))
         }
         EventKind::Started { changed_files, .. } if changed_files.is_empty() => return None,
         EventKind::Started { changed_files, .. } => {

@@ -55,12 +55,14 @@ pub struct Failure {
     pub code: Code,
     /// One line, without "error:" before it.
     message: String,
+    /// Where several things are wrong, a line for each.
+    pub details: Vec<String>,
 }
 
 impl Failure {
     /// A failure of the kind `code`.
     pub fn new(code: Code, message: impl fmt::Display) -> Self {
-        Self { code, message: message.to_string() }
+        Self { code, message: message.to_string(), details: Vec::new() }
     }
 
     /// Wrong usage.

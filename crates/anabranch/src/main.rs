@@ -72,6 +72,7 @@ fn execute() -> Result<Code, Failure> {
     let chatter = output::Chatter { quiet: cli.quiet, verbose: cli.verbose };
     match cli.command {
         Command::Create(flags) => commands::create::run(&flags, chatter),
+        Command::Edit(flags) => commands::edit::run(&flags, chatter),
         Command::Show(flags) => commands::show::run(&flags, chatter),
         Command::Get(flags) => commands::get::run(flags, chatter),
         Command::Share(flags) => commands::share::run(flags, chatter),

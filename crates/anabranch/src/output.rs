@@ -35,6 +35,7 @@ impl Chatter {
 pub fn complain(failure: &Failure) {
     if failure.code != Code::StdoutClosed {
         stderr_line(format_args!("error: {}", one_line(&failure.to_string())));
+        failure.details.iter().for_each(|detail| stderr_line(format_args!("  {}", one_line(detail))));
     }
 }
 
@@ -43,9 +44,10 @@ fn stderr_line(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Names and reasons come from peers and files: what could move the cursor or break the line is replaced.
+/// Names and reasons come from peers and files: what could move the cursor, break the line or show a name as another is replaced.
 pub fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let hides = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
+    text.chars().map(|c| if c.is_control() || hides(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// A line on standard output.

@@ -1,9 +1,11 @@
-//! `--files GLOB`: which files of a content are wanted.
+//! `--files GLOB`: which files of a content are wanted. `--exclude GLOB` and `--include GLOB`: which become one.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use anabranch_content::info::{FileEntry, Info};
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use glob::{MatchOptions, Pattern, PatternError};
 
 /// Files named in an error, so that one sees what to write instead.
@@ -40,6 +42,83 @@ impl FilePattern {
         // The torrent's folder; or its only file, and nothing is left.
         inside.next();
         path.ancestors().chain(inside.as_path().ancestors()).any(hit)
+    }
+}
+
+/// `--exclude` and `--include`, in the order they were given.
+///
+/// As grep has it: the last pattern that matches decides; what none matches is taken, unless the first one is an `--include`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Whether what matches is taken.
+    rules: Vec<(bool, FilePattern)>,
+}
+
+impl Selection {
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether `path`, as it is below the folder that holds the content, is left out; of a folder, whether all in it is.
+    pub fn leaves_out(&self, path: &Path, is_folder: bool) -> bool {
+        // Patterns are text, and names need not be.
+        let path = Path::new(&*path.to_string_lossy()).to_path_buf();
+        let deciding = self.rules.iter().rposition(|(_, pattern)| pattern.matches(&path));
+        let taken = match deciding {
+            Some(rule) => self.rules[rule].0,
+            None => self.rules.first().is_none_or(|(takes, _)| !takes),
+        };
+        // Something in the folder may match a pattern that the folder does not.
+        let later = &self.rules[deciding.map_or(0, |rule| rule + 1)..];
+        !(taken || is_folder && later.iter().any(|(takes, _)| *takes))
+    }
+}
+
+/// Flags that take part in a [`Selection`], and whether they take what matches.
+const SELECTION: [(&str, bool, &str); 2] = [
+    (
+        "exclude",
+        false,
+        "Leave out what matches, such as '*.tmp', 'cache/' or 'build/**/*.o'; may be given several times",
+    ),
+    (
+        "include",
+        true,
+        "Take what matches, though an --exclude before it does too; given first, only that. May be given several times",
+    ),
+];
+
+impl FromArgMatches for Selection {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut rules = Vec::new();
+        for (flag, takes, _) in SELECTION {
+            let indices = matches.indices_of(flag).into_iter().flatten();
+            let patterns = matches.get_many::<FilePattern>(flag).into_iter().flatten();
+            rules.extend(indices.zip(patterns).map(|(index, pattern)| (index, (takes, pattern.clone()))));
+        }
+        rules.sort_by_key(|(index, _)| *index);
+        Ok(Self { rules: rules.into_iter().map(|(_, rule)| rule).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Selection {
+    fn augment_args(command: Command) -> Command {
+        SELECTION.into_iter().fold(command, |command, (flag, _, help)| {
+            let parser = ValueParser::from(|text: &str| text.parse::<FilePattern>());
+            command.arg(
+                Arg::new(flag).long(flag).value_name("GLOB").action(ArgAction::Append).value_parser(parser).help(help),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
     }
 }
 
@@ -83,6 +162,46 @@ mod tests {
         }
         assert!(!hits("show/*.mkv", "show/one/a.mkv"));
         assert!(!hits("two/a.mkv", "show/one/a.mkv"));
+    }
+
+    #[test]
+    fn the_last_pattern_that_matches_decides() {
+        let taken = |flags: &[&str], path: &str| {
+            let command = Selection::augment_args(Command::new("x").no_binary_name(true));
+            let selection = Selection::from_arg_matches(&command.get_matches_from(flags)).unwrap();
+            !selection.leaves_out(Path::new(path), false)
+        };
+        assert!(taken(&[], "t/a"));
+        assert!(!taken(&["--exclude", "*.tmp"], "t/a.tmp") && taken(&["--exclude", "*.tmp"], "t/a"));
+        assert!(!taken(&["--exclude", "sub/"], "t/sub/a"));
+        assert!(taken(&["--include", "*.mkv"], "t/a.mkv") && !taken(&["--include", "*.mkv"], "t/a.srt"));
+        let but = ["--exclude", "*", "--include", "*.mkv"];
+        assert!(taken(&but, "t/sub/a.mkv") && !taken(&but, "t/a.srt"));
+        let no_samples = ["--include", "*.mkv", "--exclude", "sample*"];
+        assert!(taken(&no_samples, "t/a.mkv") && !taken(&no_samples, "t/sample.mkv") && !taken(&no_samples, "t/a"));
+        let readme = ["--exclude", "*.txt", "--include", "README.txt"];
+        assert!(taken(&readme, "t/README.txt") && !taken(&readme, "t/a.txt") && taken(&readme, "t/a"));
+    }
+
+    #[test]
+    fn folders_are_looked_into_where_something_in_them_may_be_taken() {
+        let rule = |takes, text: &str| (takes, text.parse().unwrap());
+        let pruned =
+            |rules: &[(bool, FilePattern)]| Selection { rules: rules.to_vec() }.leaves_out(Path::new("t/sub"), true);
+        assert!(pruned(&[rule(false, "sub")]) && !pruned(&[rule(false, "*.o")]));
+        assert!(
+            !pruned(&[rule(false, "sub"), rule(true, "*.mkv")]) && pruned(&[rule(true, "*.mkv"), rule(false, "sub")])
+        );
+        assert!(!pruned(&[rule(true, "*.mkv")]));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn names_that_are_no_text_can_be_left_out() {
+        use std::os::unix::ffi::OsStrExt;
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"t/caf\xe9.txt"));
+        let rules = vec![(false, "caf?.txt".parse().unwrap())];
+        assert!(Selection { rules }.leaves_out(path, false));
     }
 
     #[test]

@@ -22,8 +22,9 @@ use crate::units::{Rate, Size};
 
 /// Bytes in a configuration file: far above what all flags take.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// Commands that make no use of settings, and must work to mend them.
-const UNSETTLED: [&str; 2] = ["completions", "man"];
+/// Commands that make no use of settings: those that must work to mend them, and `edit`, where a tracker that holds for what is
+/// shared would be put into any torrent that is touched.
+const UNSETTLED: [&str; 3] = ["completions", "man", "edit"];
 /// Names the configuration file.
 const CONFIG_VARIABLE: &str = "ANABRANCH_CONFIG";
 

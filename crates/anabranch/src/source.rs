@@ -8,7 +8,7 @@ use std::path::Path;
 use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
-use anabranch_content::metainfo::{Metainfo, limits::METAINFO_BYTES_MAX};
+use anabranch_content::metainfo::{Metainfo, NameRules, limits::METAINFO_BYTES_MAX};
 
 use crate::exit::Failure;
 
@@ -37,11 +37,18 @@ pub fn load(source: &OsStr) -> Result<Source, Failure> {
             "`{text}` is a web address: download the .torrent file first and give its path, or use a magnet link"
         )));
     }
-    read(Path::new(source), "a .torrent file or a magnet link").map(|metainfo| Source::Torrent(Box::new(metainfo)))
+    let path = Path::new(source);
+    let metainfo = parse(path, &read(path, "a .torrent file or a magnet link")?)?;
+    Ok(Source::Torrent(Box::new(metainfo)))
 }
 
 /// Reads a torrent file, where nothing else will do.
 pub fn torrent(path: &Path) -> Result<Metainfo, Failure> {
+    parse(path, &torrent_bytes(path)?)
+}
+
+/// The bytes of a torrent file, where nothing else will do.
+pub fn torrent_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let text = path.to_str().unwrap_or_default();
     if text.get(..7).is_some_and(|head| head.eq_ignore_ascii_case("magnet:")) {
         return Err(Failure::input(
@@ -51,8 +58,19 @@ pub fn torrent(path: &Path) -> Result<Metainfo, Failure> {
     read(path, "a .torrent file")
 }
 
-/// Reads a torrent file; `wanted` is what else could have been given.
-fn read(path: &Path, wanted: &str) -> Result<Metainfo, Failure> {
+/// Files have the names that the torrent gives them, as far as those are safe: see
+/// [`naming`](anabranch_content::storage::naming).
+fn parse(path: &Path, bytes: &[u8]) -> Result<Metainfo, Failure> {
+    Metainfo::parse_for(bytes, &NameRules::EXACT).map_err(|error| {
+        Failure::input(format!(
+            "{} is not a torrent that can be used: {error}; get the file again from where it came",
+            path.display()
+        ))
+    })
+}
+
+/// Reads the bytes of a torrent file; `wanted` is what else could have been given.
+fn read(path: &Path, wanted: &str) -> Result<Vec<u8>, Failure> {
     let shown = path.display();
     let unreadable = |error: std::io::Error| {
         let remedy = match error.kind() {
@@ -68,11 +86,7 @@ fn read(path: &Path, wanted: &str) -> Result<Metainfo, Failure> {
     if bytes.len() > METAINFO_BYTES_MAX {
         return Err(Failure::input(format!("{shown} is not a torrent: it has more than {METAINFO_BYTES_MAX} bytes")));
     }
-    Metainfo::parse(&bytes).map_err(|error| {
-        Failure::input(format!(
-            "{shown} is not a torrent that can be used: {error}; get the file again from where it came"
-        ))
-    })
+    Ok(bytes)
 }
 
 /// The one hash that names a content in events: v1 where there is one.

@@ -8,8 +8,9 @@ use std::process::Stdio;
 use common::{Running, anabranch, finish, noise, run, tree};
 use serde_json::Value;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "create",
+    "edit",
     "show",
     "get",
     "share",

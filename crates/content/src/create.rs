@@ -15,7 +15,9 @@
 //! ```
 
 mod layout;
+mod problems;
 pub(crate) mod scan;
+mod survey;
 #[cfg(test)]
 pub(crate) mod tests;
 mod walk;
@@ -24,17 +26,19 @@ use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use thiserror::Error;
 
 use crate::geometry::BLOCK_LEN;
-use crate::info::{InfoHashes, Version};
-use crate::metainfo::limits::FILE_LENGTH_MAX;
-use crate::metainfo::{Metainfo, MetainfoError};
+use crate::info::{FileKind, Info, Version};
+use crate::metainfo::{BITCOMET_PAD, Metainfo, MetainfoError, NameRules};
 use layout::{Hashes, Layout};
+pub use problems::{PROBLEMS_TOLD_MAX, Problem, Problems};
 use scan::scan;
+pub use survey::{Filter, Survey, SurveyEntry};
 use walk::{Entry, EntryKind, Stamp};
 
 /// Longest piece chosen unasked: longer ones take long to get and so to pass on.
@@ -66,6 +70,14 @@ pub struct CreateOptions {
     pub creation_date: Option<SystemTime>,
     /// "created by"; `None` leaves it out.
     pub created_by: Option<String>,
+    /// "source" in the info dictionary: private trackers tell their torrents of one content apart by it.
+    pub source: Option<String>,
+    /// Carries the time of each file's last change ("mtime", as libtorrent has it).
+    pub times: bool,
+    /// HTTP servers that have the files (BEP 19, "url-list").
+    pub web_seeds: Vec<String>,
+    /// What is left out; `None` leaves nothing out.
+    pub filter: Option<Filter>,
 }
 
 impl Default for CreateOptions {
@@ -79,6 +91,10 @@ impl Default for CreateOptions {
             name: None,
             creation_date: None,
             created_by: None,
+            source: None,
+            times: false,
+            web_seeds: Vec::new(),
+            filter: None,
         }
     }
 }
@@ -88,24 +104,16 @@ impl Default for CreateOptions {
 pub struct Created {
     /// The bytes of the .torrent file.
     pub metainfo: Vec<u8>,
-    /// Info-hashes, as the version has them.
-    pub hashes: InfoHashes,
-    /// The torrent's name.
-    pub name: String,
-    /// Bytes of the files together.
-    pub length: u64,
-    /// Files and links in it.
-    pub entry_count: usize,
-    /// Bytes in a piece.
-    pub piece_length: u32,
-    /// Number of pieces.
-    pub piece_count: u32,
+    /// The same, parsed; each file has the path at which it lies below [`Survey::dir`].
+    pub torrent: Metainfo,
+    /// What is in it.
+    pub survey: Survey,
 }
 
 /// Why no torrent was made; all but [`CreateError::Canceled`] name what the user can change.
 #[derive(Debug, Error)]
 pub enum CreateError {
-    /// A file or folder cannot be opened or read.
+    /// The path itself cannot be opened, or a file can no longer be read.
     #[error("cannot read {path}: {source}; make it readable or leave it out", path = path.display())]
     Unreadable {
         /// Which.
@@ -113,54 +121,13 @@ pub enum CreateError {
         /// What the system said.
         source: io::Error,
     },
-    /// Neither file, folder nor link.
-    #[error("{path} is {what}, which a torrent cannot hold; leave it out", path = path.display())]
-    Special {
-        /// Which.
-        path: PathBuf,
-        /// "a pipe", "a socket" or "a device".
-        what: &'static str,
-    },
+    /// Parts that no torrent can carry.
+    #[error("{0}")]
+    Problems(Box<Problems>),
     /// Torrents hold UTF-8 only.
-    #[error("the name of {path} is not UTF-8; rename it", path = path.display())]
+    #[error("the name of {path} is not UTF-8; rename it, or give the torrent another with --name", path = path.display())]
     NameNotUtf8 {
         /// Which.
-        path: PathBuf,
-    },
-    /// A name that other systems take for a path.
-    #[error("the name of {path} is empty or has a backslash, which separates folders on other systems; rename it", path = path.display())]
-    NameUnsafe {
-        /// Which.
-        path: PathBuf,
-    },
-    /// A symbolic link that leaves the folder.
-    #[error("{path} links to {target}, outside of the folder; leave it out or put a copy in its place", path = path.display(), target = target.display())]
-    LinkOutside {
-        /// The link.
-        path: PathBuf,
-        /// Its text.
-        target: PathBuf,
-    },
-    /// A symbolic link to nothing.
-    #[error("{path} links to {target}, which is not there; remove the link or put its target there", path = path.display(), target = target.display())]
-    LinkDangling {
-        /// The link.
-        path: PathBuf,
-        /// Its text.
-        target: PathBuf,
-    },
-    /// A file longer than a Merkle tree may be.
-    #[error("{path} has {length} bytes, at most {max} are possible; split it or leave it out", path = path.display(), max = FILE_LENGTH_MAX)]
-    FileTooLong {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        length: u64,
-    },
-    /// Folders nested deeper than readers follow.
-    #[error("{path} lies too deep, at most {max} names are possible in a path; move it up or pack it", path = path.display(), max = walk::DEPTH_MAX)]
-    TooDeep {
-        /// The first folder that is too deep.
         path: PathBuf,
     },
     /// More files than a torrent may hold.
@@ -178,16 +145,12 @@ pub enum CreateError {
         path: PathBuf,
     },
     /// Not a name for a file.
-    #[error("{name:?} cannot be a torrent's name; choose a single file name, without slashes")]
+    #[error(
+        "{name:?} cannot be a torrent's name; choose a single file name, without slashes, and none of BitComet's padding"
+    )]
     BadName {
         /// The name given.
         name: String,
-    },
-    /// v2 cannot tell this folder from a single file.
-    #[error("{path} is the only file of a folder of the same name, which v2 takes for a single file; share the file or rename it", path = path.display())]
-    Ambiguous {
-        /// The file.
-        path: PathBuf,
     },
     /// Outside of the limits, or not a power of two.
     #[error(
@@ -231,55 +194,86 @@ pub fn create(
     cancel: &AtomicBool,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Created, CreateError> {
-    let (mut entries, multi_file) = walk::walk(path, walk::ENTRIES_MAX)?;
+    let (layout, survey) = prepare(path, options)?;
+    let hashes = hash_all(&layout, cancel, &mut progress)?;
+    let info = layout.info(&survey.name, &hashes, options);
+    let metainfo = layout.metainfo(&info, &hashes, options);
+    // What nobody can read back is not given out: names that are too long together, too many links.
+    let torrent = Metainfo::parse_for(&metainfo, &NameRules::EXACT);
+    let mut torrent = torrent.map_err(|source| CreateError::Unusable { path: path.into(), source })?;
+    torrent.info = Arc::new(as_on_disk(&torrent.info, &layout.entries, &survey.dir));
+    Ok(Created { metainfo, torrent, survey })
+}
+
+/// What [`create`] would put into a torrent of `path`. Nothing is hashed.
+pub fn survey(path: &Path, options: &CreateOptions) -> Result<Survey, CreateError> {
+    prepare(path, options).map(|(_, survey)| survey)
+}
+
+fn prepare(path: &Path, options: &CreateOptions) -> Result<(Layout, Survey), CreateError> {
+    let walk::Found { mut entries, mut multi_file, empty_folders, excluded, own_records } =
+        walk::walk(path, options, walk::ENTRIES_MAX)?;
     // Sparse files can claim more than 64 bits together; the layout refuses them then.
     let length = entries.iter().map(Entry::length).fold(0, u64::saturating_add);
     if length == 0 {
         return Err(CreateError::Empty { path: path.into() });
     }
-    let name = name_of(path, options, &entries, multi_file)?;
+    let mut real = fs::canonicalize(path).map_err(|source| CreateError::Unreadable { path: path.into(), source })?;
+    let mut lone_file = false;
+    // BEP 52, "interpreting paths": v2 cannot tell a folder with one file in it from the file.
+    if let ([only], true, Version::V2) = (&entries[..], multi_file, options.version)
+        && only.components.len() == 1
+    {
+        real = only.path.clone();
+        (multi_file, lone_file) = (false, true);
+    }
+    let name = name_of(&real, options)?;
     if let ([only], false) = (&mut entries[..], multi_file) {
         // BEP 52, "file tree": the one entry of a single-file torrent is named like the torrent.
         only.components = vec![name.clone()];
     }
     let piece_length = piece_length(options, length)?;
     let layout = Layout::new(entries, multi_file, options.version, piece_length)?;
-    let hashes = hash_all(&layout, cancel, &mut progress)?;
-    let info = layout.info(&name, &hashes, options.private);
-    let metainfo = layout.metainfo(&info, &hashes, options);
-    // What nobody can read back is not given out: names that are too long together, too many links.
-    let parsed = Metainfo::parse(&metainfo).map_err(|source| CreateError::Unusable { path: path.into(), source })?;
-    Ok(Created {
-        hashes: parsed.info.hashes,
-        name,
+    let dir = real.parent().unwrap_or(&real).to_path_buf();
+    let below = |path: &PathBuf| path.strip_prefix(&dir).unwrap_or(path).to_path_buf();
+    let survey = Survey {
         length,
-        entry_count: layout.entries.len(),
         piece_length,
         piece_count: layout.plan.pieces.len() as u32,
-        metainfo,
-    })
+        entries: layout.entries.iter().map(|entry| SurveyEntry::of(entry, multi_file.then_some(&*name))).collect(),
+        empty_folders: empty_folders.iter().map(below).collect(),
+        excluded,
+        own_records,
+        lone_file,
+        dir,
+        name,
+    };
+    Ok((layout, survey))
 }
 
-fn name_of(path: &Path, options: &CreateOptions, entries: &[Entry], multi_file: bool) -> Result<String, CreateError> {
+/// `info` with each file where it lies below `dir`, whatever readers will call it.
+fn as_on_disk(info: &Info, entries: &[Entry], dir: &Path) -> Info {
+    let mut info = info.clone();
+    let files = info.files.iter_mut().filter(|file| file.kind != FileKind::Pad);
+    for (file, entry) in files.zip(entries) {
+        file.path = entry.path.strip_prefix(dir).unwrap_or(&entry.path).to_path_buf();
+    }
+    info
+}
+
+fn name_of(real: &Path, options: &CreateOptions) -> Result<String, CreateError> {
     let name = match &options.name {
         Some(name) => name.clone(),
         None => {
-            let real =
-                fs::canonicalize(path).map_err(|source| CreateError::Unreadable { path: path.into(), source })?;
             let name = real.file_name().unwrap_or_default().to_str();
-            name.ok_or_else(|| CreateError::NameNotUtf8 { path: real.clone() })?.to_owned()
+            name.ok_or_else(|| CreateError::NameNotUtf8 { path: real.into() })?.to_owned()
         }
     };
-    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\\', '\0']) {
+    let pad = options.version != Version::V2 && name.contains(BITCOMET_PAD);
+    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) || pad {
         return Err(CreateError::BadName { name });
     }
-    match entries {
-        // BEP 52, "interpreting paths": a file tree of one file that is named like the torrent is a single-file torrent.
-        [only] if multi_file && options.version != Version::V1 && only.components == [name.as_str()] => {
-            Err(CreateError::Ambiguous { path: only.path.clone() })
-        }
-        _ => Ok(name),
-    }
+    Ok(name)
 }
 
 fn piece_length(options: &CreateOptions, length: u64) -> Result<u32, CreateError> {

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::bencode::{self, Limits};
 use crate::geometry::Geometry;
+use crate::metainfo::limits::METAINFO_BYTES_MAX;
 
 /// A SHA-1 digest: a v1 info-hash or piece hash.
 pub type Sha1Digest = [u8; 20];
@@ -133,6 +135,14 @@ impl Info {
     /// The files that hold content, with their index in the file list; empty ones too.
     pub fn regular_files(&self) -> impl Iterator<Item = (usize, &FileEntry)> {
         self.files.iter().enumerate().filter(|(_, file)| file.is_regular())
+    }
+
+    /// "source" in the dictionary: private trackers tell their torrents of one content apart by it.
+    pub fn source_tag(&self) -> Option<String> {
+        let limits = Limits { bytes: METAINFO_BYTES_MAX, ..Limits::default() };
+        let tree = bencode::parse(&self.source, &limits).ok()?;
+        let tag = tree.root().get("source")?.as_bytes()?;
+        Some(String::from_utf8_lossy(tag).into_owned()).filter(|tag| !tag.is_empty())
     }
 
     /// Bytes in all regular files: the content without pads.

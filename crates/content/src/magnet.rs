@@ -95,6 +95,12 @@ impl FromStr for Magnet {
 }
 
 impl Magnet {
+    /// The link of the v1 half of a hybrid, for clients that take one info-hash alone; `None` where there is but one.
+    pub fn v1_only(&self) -> Option<Self> {
+        let hashes = self.hashes.v1.and(self.hashes.v2).map(|_| InfoHashes { v2: None, ..self.hashes })?;
+        Some(Self { hashes, ..self.clone() })
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), MagnetError> {
         match key {
             "xt" => self.set_topic(value)?,

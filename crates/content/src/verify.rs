@@ -244,7 +244,9 @@ fn look(file: &FileEntry, root: &Path) -> (FileState, u64) {
     match &file.kind {
         FileKind::Pad => (FileState::Complete, file.length),
         FileKind::Symlink { target } => match fs::read_link(root.join(&file.path)) {
-            Ok(text) if text == *target => (FileState::Complete, 0),
+            Ok(text) if text == *target || lead_alike(&root.join(&file.path), &text, target) => {
+                (FileState::Complete, 0)
+            }
             Ok(_) => (FileState::WrongKind, 0),
             Err(error) => (absent(&error), 0),
         },
@@ -264,6 +266,12 @@ fn look(file: &FileEntry, root: &Path) -> (FileState, u64) {
             Err(error) => (absent(&error), 0),
         },
     }
+}
+
+/// Whether a link at `path` with this text ends where one with that text would: where a content was made, links may lead through others.
+fn lead_alike(path: &Path, one: &Path, other: &Path) -> bool {
+    let end = |text: &Path| path.parent().unwrap_or(path).join(text).canonicalize().ok();
+    end(one).is_some_and(|place| end(other) == Some(place))
 }
 
 fn absent(error: &io::Error) -> FileState {

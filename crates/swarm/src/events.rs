@@ -1,6 +1,7 @@
 //! What a session tells its owner.
 
 use anabranch_content::info::InfoHashes;
+use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, Path};
 
@@ -28,6 +29,11 @@ pub enum EventKind {
         name: String,
         /// Its identity.
         hashes: InfoHashes,
+    },
+    /// Files that cannot be called where they go what they are called in the torrent, and so are called otherwise.
+    Renamed {
+        /// Which.
+        files: Vec<Renamed>,
     },
     /// Pieces on disk are being verified.
     Checking {

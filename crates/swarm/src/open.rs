@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::picker::Priority;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::{Info, Sha256Digest};
+use anabranch_content::storage::naming::{self, Named};
 use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, StorageError, StorageOptions};
 use anabranch_content::verify;
 
@@ -51,6 +52,7 @@ struct Opened {
 /// Opens the files of `torrent`, verifies what has to be, and starts the transfer. While storage is out of order it is
 /// tried again and again.
 pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
+    let info = name_files(&torrent, info).await;
     let (session, id, dir) = {
         let torrent = torrent.borrow();
         torrent.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
@@ -122,6 +124,24 @@ pub async fn wait_out(torrent: &TorrentRef, error: &StorageError, told: &mut boo
     }
     tokio::time::sleep(OPEN_RETRY).await;
     !torrent.borrow().stopping
+}
+
+/// Gives files the names that they can have where they go. What is only shared lies there already, under the names it has.
+async fn name_files(torrent: &TorrentRef, info: Arc<Info>) -> Arc<Info> {
+    let (dir, read_only) = {
+        let state = torrent.borrow();
+        let session = state.session();
+        let options = session.options.borrow();
+        (state.dir.clone(), options.get(&state.id).is_some_and(|options| options.read_only))
+    };
+    if read_only {
+        return info;
+    }
+    let Named { info, changed } = blocking(move || naming::for_writing(&info, &dir)).await;
+    if !changed.is_empty() {
+        torrent.borrow().tell(EventKind::Renamed { files: changed });
+    }
+    info
 }
 
 fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>, dir: PathBuf) -> Request {

@@ -22,7 +22,7 @@ use anabranch_bittorrent::tracker::TrackerUrl;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::{FileEntry, Info, InfoHashes};
 use anabranch_content::magnet::Magnet;
-use anabranch_content::metainfo::Metainfo;
+use anabranch_content::metainfo::{Metainfo, NameRules};
 use anabranch_content::storage::Preallocate;
 use anabranch_paths::{Endpoint, ScionAddr, Scoreboard};
 use anabranch_scion::socket::BindError;
@@ -618,7 +618,7 @@ impl Shared {
     /// Peers sent the metadata of a magnet link. Answers what the content is, where it is usable.
     pub fn metadata_arrived(self: &Rc<Self>, id: TorrentId, bytes: Vec<u8>) -> Option<Arc<Info>> {
         let torrent = self.torrent(id)?;
-        let info = match Info::parse(&bytes) {
+        let info = match Info::parse_for(&bytes, &NameRules::EXACT) {
             Ok(info) => Arc::new(info),
             Err(error) => {
                 let reason = format!("the metadata that peers sent is right by its hash but unusable: {error}");

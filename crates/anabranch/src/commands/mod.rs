@@ -3,6 +3,7 @@
 pub mod address;
 pub mod create;
 pub mod demo;
+pub mod edit;
 pub mod generate;
 pub mod get;
 pub mod net;
@@ -17,39 +18,81 @@ pub mod verify;
 use std::io::Read;
 use std::path::Path;
 
-use anabranch_content::create::{CreateError, CreateOptions};
+use anabranch_content::create::{CreateError, CreateOptions, Filter};
 use anabranch_content::info::Info;
+use anabranch_content::metainfo::is_web_seed;
 use anabranch_content::metainfo::limits::URLS_MAX;
 
 use crate::cli::MakeFlags;
 use crate::exit::{Code, Failure};
 
-/// How a torrent is made, as the flags say. Each tracker is a tier of its own: they are tried in the order given.
+/// How a torrent is made, as the flags say.
 fn create_options(flags: &MakeFlags) -> Result<CreateOptions, Failure> {
     let piece_length = flags.piece_length.map(|size| {
         u32::try_from(size.0)
             .map_err(|_| Failure::usage("`--piece-length` must be a power of two from 16KiB to 128MiB"))
     });
-    if flags.tracker.len() > URLS_MAX {
-        return Err(Failure::usage(format!("more than {URLS_MAX} of `--tracker` are more than clients take")));
-    }
-    check_trackers(&flags.tracker)?;
+    check_web_seeds(&flags.web_seed)?;
+    let selection = Some(flags.selection.clone()).filter(|selection| !selection.is_empty());
     Ok(CreateOptions {
         version: flags.version.0,
         piece_length: piece_length.transpose()?,
-        trackers: flags.tracker.iter().map(|url| vec![url.clone()]).collect(),
+        trackers: tiers("tracker", &flags.tracker)?,
         private: flags.private,
         comment: flags.comment.clone(),
+        source: flags.source.clone(),
+        times: flags.times,
+        web_seeds: flags.web_seed.clone(),
+        filter: selection.map(|rules| Filter::new(move |path, is_folder| rules.leaves_out(path, is_folder))),
         ..CreateOptions::default()
     })
 }
 
+/// Trackers by tier, as a flag has them: one tier each time it is given, its trackers with commas between them. They are tried in
+/// the order given.
+fn tiers(flag: &str, values: &[String]) -> Result<Vec<Vec<String>>, Failure> {
+    let tiers: Vec<Vec<String>> = values.iter().map(|value| tier(value)).collect();
+    if tiers.iter().map(Vec::len).sum::<usize>() > URLS_MAX {
+        return Err(Failure::usage(format!("more than {URLS_MAX} of `--{flag}` are more than clients take")));
+    }
+    for url in tiers.iter().flatten() {
+        check_tracker(flag, url)?;
+    }
+    Ok(tiers)
+}
+
+/// A comma may stand in a URL, too: only one that another URL follows is between two.
+fn tier(value: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for part in value.split(',') {
+        match urls.last_mut() {
+            Some(url) if !part.contains("://") => *url = format!("{url},{part}"),
+            _ => urls.push(part.to_owned()),
+        }
+    }
+    urls
+}
+
 /// A mistyped tracker would only show when nobody finds the content.
+fn check_tracker(flag: &str, url: &str) -> Result<(), Failure> {
+    let parsed = url.parse::<anabranch_bittorrent::tracker::TrackerUrl>();
+    parsed.map(drop).map_err(|error| Failure::usage(format!("`--{flag} {url}` cannot be used: {error}")))
+}
+
 fn check_trackers(urls: &[String]) -> Result<(), Failure> {
-    urls.iter().try_for_each(|url| {
-        let parsed = url.parse::<anabranch_bittorrent::tracker::TrackerUrl>();
-        parsed.map(drop).map_err(|error| Failure::usage(format!("`--tracker {url}` cannot be used: {error}")))
-    })
+    urls.iter().try_for_each(|url| check_tracker("tracker", url))
+}
+
+fn check_web_seeds(urls: &[String]) -> Result<(), Failure> {
+    if urls.len() > URLS_MAX {
+        return Err(Failure::usage(format!("more than {URLS_MAX} of `--web-seed` are more than clients take")));
+    }
+    match urls.iter().find(|url| !is_web_seed(url)) {
+        Some(url) => Err(Failure::usage(format!(
+            "`--web-seed {url}` cannot be used: write http:// or https://, a host and a path"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn create_failure(error: &CreateError) -> Failure {
@@ -60,7 +103,17 @@ fn create_failure(error: &CreateError) -> Failure {
         CreateError::Canceled => Code::Interrupted,
         _ => Code::Input,
     };
-    Failure::new(code, error)
+    let details = match error {
+        CreateError::Problems(problems) if problems.list.len() > 1 => {
+            let lines = problems.list.iter().map(|(path, problem)| format!("{} {problem}", path.display()));
+            let more = (problems.more > 0).then(|| format!("and {} more", problems.more));
+            lines.chain(more).collect()
+        }
+        _ => Vec::new(),
+    };
+    let mut failure = Failure::new(code, error);
+    failure.details = details;
+    failure
 }
 
 /// The first file that is not below `dir` with the length it should have.

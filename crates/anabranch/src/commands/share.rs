@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
+use anabranch_content::storage::naming;
 use anabranch_paths::Endpoint;
 use anabranch_swarm::{AddOptions, Event, EventKind, FailureKind, Session, SessionConfig, Source, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::create::save;
-use super::{check_trackers, create_failure, create_options, first_misfit};
+use super::create::{save, tell_left_out, tell_v1_link};
+use super::{create_failure, create_options, first_misfit, tiers};
 use crate::address::reachable;
 use crate::cli::ShareFlags;
 use crate::exit::{Code, Failure};
@@ -42,7 +43,8 @@ struct Shared {
 
 /// Runs the command.
 pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
-    check_trackers(&flags.make.tracker)?;
+    // Before anything is hashed or listened on.
+    create_options(&flags.make)?;
     let made = flags.paths.iter().filter(|path| !is_torrent(path)).count();
     if flags.torrent_out.is_some() && made != 1 {
         return Err(Failure::usage("`--torrent-out` saves the torrent of one PATH: give exactly one file or folder"));
@@ -111,9 +113,9 @@ async fn prepare(
     let path = path.canonicalize().map_err(|error| {
         Failure::input(format!("cannot read {}: {error}; give a file, a folder or a .torrent file", path.display()))
     })?;
-    let Some(dir) = path.parent().map(Path::to_path_buf) else {
+    if path.parent().is_none() {
         return Err(Failure::input("the root folder has no name to be shared under: share folders in it"));
-    };
+    }
     let options = create_options(&flags.make)?;
     let mut meter = Meter::new(chatter, "hashing");
     let cancel = Arc::new(AtomicBool::new(false));
@@ -130,28 +132,28 @@ async fn prepare(
             return Ok(None);
         }
     };
-    let metainfo = Metainfo::parse(&created.metainfo)
-        .map_err(|error| Failure::input(format!("{} cannot be shared: {error}", path.display())))?;
-    if let Some(file) = first_misfit(&metainfo.info, &dir) {
-        let message =
-            format!("{} cannot be shared: others would get one of its files as {file}; rename it", path.display());
-        return Err(Failure::input(message));
-    }
     if let Some(out) = &flags.torrent_out {
         save(out, &created.metainfo)?;
     }
+    tell_left_out(&created.survey, chatter);
+    let (metainfo, dir) = (created.torrent, created.survey.dir);
     Ok(Some(Shared { metainfo, dir, trusted: true, torrent_file: flags.torrent_out.clone() }))
 }
 
 fn torrent(path: &Path, flags: &ShareFlags) -> Result<Shared, Failure> {
-    let metainfo = source::torrent(path)?;
+    let mut metainfo = source::torrent(path)?;
     let own = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let candidates = match &flags.data {
         Some(data) => vec![data.clone()],
         None => vec![own.to_path_buf(), env::current_dir().unwrap_or_else(|_| PathBuf::from("."))],
     };
-    let has_any = |dir: &&PathBuf| metainfo.info.regular_files().any(|(_, file)| dir.join(&file.path).is_file());
-    let Some(dir) = candidates.iter().find(has_any).cloned() else {
+    let found = candidates.iter().find_map(|dir| {
+        // Whoever put the files there gave them their names.
+        let info = naming::for_reading(&metainfo.info, dir);
+        let has_any = info.regular_files().any(|(_, file)| dir.join(&file.path).is_file());
+        has_any.then(|| (info, dir.clone()))
+    });
+    let Some((info, dir)) = found else {
         let tried: Vec<String> = candidates.iter().map(|dir| dir.display().to_string()).collect();
         let message = format!(
             "no file of {} is in {}; give the folder above it with --data",
@@ -160,6 +162,7 @@ fn torrent(path: &Path, flags: &ShareFlags) -> Result<Shared, Failure> {
         );
         return Err(Failure::new(Code::Incomplete, message));
     };
+    metainfo.info = info;
     if let Some(file) = first_misfit(&metainfo.info, &dir).filter(|_| flags.no_verify) {
         let message = format!(
             "{file} is not in {} with its right size; leave --no-verify out to share what is good",
@@ -181,13 +184,14 @@ fn add(
     let (name, hashes) = (metainfo.info.name.clone(), metainfo.info.hashes);
     let mut magnet = metainfo.magnet();
     // What was made here has the trackers already.
-    let extra_trackers: Vec<String> =
-        flags.make.tracker.iter().filter(|url| !magnet.trackers.contains(url)).cloned().collect();
+    let trackers: Vec<String> = tiers("tracker", &flags.make.tracker)?.into_iter().flatten().collect();
+    let extra_trackers: Vec<String> = trackers.iter().filter(|url| !magnet.trackers.contains(url)).cloned().collect();
     magnet.trackers.extend(extra_trackers);
     magnet.peers = addresses(session).map(|address| address.to_string()).collect();
     let mut extra = Map::new();
     let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
     put("magnet", magnet.to_string().into());
+    put("magnet_v1", json!(magnet.v1_only().map(|magnet| magnet.to_string())));
     put("info_hash", source::hash_name(&hashes).into());
     put("info_hash_v1", json!(hashes.v1.map(|hash| anabranch_content::hex::encode(&hash))));
     put("info_hash_v2", json!(hashes.v2.map(|hash| anabranch_content::hex::encode(&hash))));
@@ -196,7 +200,7 @@ fn add(
     let options = AddOptions {
         dir,
         peers: peers.to_vec(),
-        trackers: flags.make.tracker.clone(),
+        trackers,
         limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
         limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
         read_only: true,
@@ -265,6 +269,7 @@ fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Wa
     } else {
         watch.note(format_args!("sharing {name}, {}", units::bytes(bytes_total)));
     }
+    tell_v1_link(&link.parse().unwrap_or_default(), |note| watch.note(note));
     output::line(link)
 }
 

@@ -66,10 +66,12 @@ fn torrent_json(metainfo: &Metainfo) -> Value {
         "info_hash_v1": info.hashes.v1.map(|hash| anabranch_content::hex::encode(&hash)),
         "info_hash_v2": info.hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)),
         "magnet": metainfo.magnet().to_string(),
+        "magnet_v1": metainfo.magnet().v1_only().map(|magnet| magnet.to_string()),
         "size": info.content_size(),
         "piece_length": info.geometry.piece_length(),
         "piece_count": info.geometry.piece_count(),
         "private": info.private,
+        "source": info.source_tag(),
         "files": files,
         "trackers": metainfo.trackers,
         "web_seeds": metainfo.web_seeds,
@@ -99,6 +101,7 @@ fn torrent_text(metainfo: &Metainfo, pads: bool) -> String {
     if info.private {
         field(&mut text, "private", "yes: peers from its trackers only");
     }
+    info.source_tag().iter().for_each(|tag| field(&mut text, "source", tag));
     for (tier, urls) in metainfo.trackers.iter().enumerate() {
         urls.iter().for_each(|url| field(&mut text, &format!("tracker {}", tier + 1), url));
     }
@@ -110,6 +113,7 @@ fn torrent_text(metainfo: &Metainfo, pads: bool) -> String {
         field(&mut text, "created", date_text(output::unix_seconds(date) as u64));
     }
     field(&mut text, "magnet", metainfo.magnet());
+    metainfo.magnet().v1_only().iter().for_each(|magnet| field(&mut text, "magnet v1", magnet));
     field(&mut text, "files", info.regular_files().count());
     for file in info.files.iter().filter(|file| pads || file.kind != FileKind::Pad) {
         let mut path = file.path.display().to_string();
@@ -142,6 +146,7 @@ fn magnet_json(magnet: &Magnet) -> Value {
         "info_hash_v1": magnet.hashes.v1.map(|hash| anabranch_content::hex::encode(&hash)),
         "info_hash_v2": magnet.hashes.v2.map(|hash| anabranch_content::hex::encode(&hash)),
         "magnet": magnet.to_string(),
+        "magnet_v1": magnet.v1_only().map(|magnet| magnet.to_string()),
         "trackers": magnet.trackers.iter().map(|url| vec![url]).collect::<Vec<_>>(),
         "web_seeds": magnet.web_seeds,
         "peers": magnet.peers,
@@ -160,6 +165,7 @@ fn magnet_text(magnet: &Magnet) -> String {
         field(&mut text, "only files", format_args!("{} to {}", range.start(), range.end()));
     }
     field(&mut text, "magnet", magnet);
+    magnet.v1_only().iter().for_each(|magnet| field(&mut text, "magnet v1", magnet));
     text
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::FileKind;
+use anabranch_content::storage::naming;
 use anabranch_content::verify::{FileState, Report, verify};
 use serde_json::json;
 
@@ -19,12 +20,13 @@ const RANGES_SHOWN_MAX: usize = 20;
 
 /// Runs the command.
 pub fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
-    let metainfo = source::torrent(&flags.torrent)?;
+    let mut metainfo = source::torrent(&flags.torrent)?;
     if !flags.dir.is_dir() {
         let message =
             format!("{} is not a folder; give the folder that holds {}", flags.dir.display(), metainfo.info.name);
         return Err(Failure::input(message));
     }
+    metainfo.info = naming::for_reading(&metainfo.info, &flags.dir);
     let mut meter = Meter::new(chatter, "verifying");
     let report = verify(&metainfo.info, &metainfo.piece_layers, &flags.dir, &AtomicBool::new(false), |done, total| {
         meter.show(done, total);

@@ -10,7 +10,6 @@ use crate::bencode::{DictBuilder, ListBuilder};
 use crate::geometry::BLOCK_LEN;
 use crate::info::{Sha1Digest, Sha256Digest, Version};
 use crate::merkle;
-use crate::metainfo::limits::FILE_LENGTH_MAX;
 
 /// Where every file lies in piece space.
 pub(super) struct Layout {
@@ -49,9 +48,6 @@ impl Layout {
         let mut offset = 0;
         for (index, entry) in entries.iter().enumerate() {
             let length = entry.length();
-            if length > FILE_LENGTH_MAX {
-                return Err(CreateError::FileTooLong { path: entry.path.clone(), length });
-            }
             if length > 0 {
                 extents.push(Extent { offset, length, path: entry.path.clone() });
                 extent_entries.push(index);
@@ -61,7 +57,7 @@ impl Layout {
             let pad = offset.next_multiple_of(piece_length.into()) - offset;
             pads.push(if align { pad } else { 0 });
             offset += pads[index];
-            // Asked after every file, so that the sum cannot overflow however long sparse files claim to be.
+            // Asked after every file, so that the sum cannot overflow however long sparse files claim to be (one at most 2^44 bytes).
             if offset.div_ceil(piece_length.into()) > PIECES_MAX {
                 return Err(CreateError::TooManyPieces { piece_length });
             }
@@ -78,35 +74,38 @@ impl Layout {
     }
 
     /// The info dictionary.
-    pub(super) fn info(&self, name: &str, hashes: &Hashes, private: bool) -> Vec<u8> {
+    pub(super) fn info(&self, name: &str, hashes: &Hashes, options: &CreateOptions) -> Vec<u8> {
         let mut info = DictBuilder::new();
         info.bytes("name", name).int("piece length", self.plan.piece_length);
-        if private {
+        if options.private {
             info.int("private", 1);
         }
+        if let Some(source) = &options.source {
+            info.bytes("source", source);
+        }
         if self.plan.sha256 {
-            info.int("meta version", 2).dict("file tree", &self.file_tree(hashes));
+            info.int("meta version", 2).dict("file tree", &self.file_tree(hashes, options.times));
         }
         if self.plan.sha1 {
             info.bytes("pieces", hashes.pieces.as_flattened());
             if self.multi_file {
-                info.list("files", &self.file_list());
+                info.list("files", &self.file_list(options.times));
             } else {
                 put_length(&mut info, self.entries[0].length());
-                put_attributes(&mut info, &self.entries[0]);
+                put_attributes(&mut info, &self.entries[0], options.times);
             }
         }
         info.encode()
     }
 
     /// BEP 3 "files", with BEP 47 padding.
-    fn file_list(&self) -> ListBuilder {
+    fn file_list(&self, times: bool) -> ListBuilder {
         let mut files = ListBuilder::new();
         for (entry, pad) in self.entries.iter().zip(&self.pads) {
             let mut file = DictBuilder::new();
             file.list("path", &texts(&entry.components));
             put_length(&mut file, entry.length());
-            put_attributes(&mut file, entry);
+            put_attributes(&mut file, entry, times);
             files.dict(&file);
             if *pad > 0 {
                 // BEP 47: "The recommended path is [".pad", "N"]".
@@ -120,11 +119,11 @@ impl Layout {
     }
 
     /// BEP 52 "file tree".
-    fn file_tree(&self, hashes: &Hashes) -> DictBuilder {
+    fn file_tree(&self, hashes: &Hashes, times: bool) -> DictBuilder {
         let mut tree = Node::default();
         for (entry, layer) in self.entries.iter().zip(&hashes.layers) {
             let mut file = DictBuilder::new();
-            put_attributes(&mut file, entry);
+            put_attributes(&mut file, entry, times);
             if let EntryKind::File { .. } = entry.kind {
                 put_length(&mut file, entry.length());
             }
@@ -160,6 +159,10 @@ impl Layout {
             let mut list = ListBuilder::new();
             tiers.iter().for_each(|tier| _ = list.list(&texts(tier)));
             dict.list("announce-list", &list);
+        }
+        if !options.web_seeds.is_empty() {
+            // BEP 19
+            dict.list("url-list", &texts(&options.web_seeds));
         }
         if let Some(comment) = &options.comment {
             dict.bytes("comment", comment);
@@ -209,11 +212,17 @@ fn put_length(dict: &mut DictBuilder, length: u64) {
     dict.int("length", length as i64);
 }
 
-/// BEP 47 "attr" and "symlink path".
-fn put_attributes(dict: &mut DictBuilder, entry: &Entry) {
+/// BEP 47 "attr" and "symlink path"; and libtorrent's "mtime", in seconds since 1970.
+fn put_attributes(dict: &mut DictBuilder, entry: &Entry, times: bool) {
     match &entry.kind {
-        EntryKind::File { executable: true, .. } => _ = dict.bytes("attr", "x"),
-        EntryKind::File { .. } => {}
+        EntryKind::File { stamp, executable } => {
+            if *executable {
+                dict.bytes("attr", "x");
+            }
+            if times && stamp.modified_seconds() > 0 {
+                dict.int("mtime", stamp.modified_seconds());
+            }
+        }
         EntryKind::Symlink { target } => _ = dict.bytes("attr", "l").list("symlink path", &texts(target)),
     }
 }

@@ -13,6 +13,7 @@ use crate::hex;
 use crate::info::{FileKind, Info, Sha1Digest};
 use crate::merkle;
 use crate::metainfo::PieceLayers;
+use crate::metainfo::limits::FILE_LENGTH_MAX;
 
 const PIECE: u32 = 32 * 1024;
 
@@ -46,8 +47,7 @@ fn make(path: &Path, options: &CreateOptions) -> Result<Created, CreateError> {
 /// What a parser makes of the torrent of `path`.
 pub(crate) fn parsed(path: &Path, version: Version) -> (Info, PieceLayers) {
     let created = make(path, &options(version)).expect("a torrent");
-    let metainfo = Metainfo::parse(&created.metainfo).expect("readable");
-    (Arc::unwrap_or_clone(metainfo.info), metainfo.piece_layers)
+    (Arc::unwrap_or_clone(created.torrent.info), created.torrent.piece_layers)
 }
 
 #[test]
@@ -101,39 +101,107 @@ fn the_metainfo_of_a_small_file_is_as_written_by_hand() {
     expected.extend(sha1(b"abc"));
     expected.extend(b"7:privatei1eee");
     assert_eq!(created.metainfo, expected);
-    assert_eq!((created.length, created.piece_count, created.entry_count), (3, 1, 1));
+    let survey = &created.survey;
+    assert_eq!((survey.length, survey.piece_count, survey.entries.len()), (3, 1, 1));
 }
 
 #[test]
-fn what_cannot_be_shared_is_named() {
+fn all_that_cannot_be_shared_is_named_at_once() {
     let folder = tree();
     let root = folder.path().join("tree");
     let hybrid = options(Version::Hybrid);
-    let refused = |bad: &Path| {
-        let error = make(&root, &hybrid).expect_err("refused");
-        assert!(error.to_string().contains(&bad.display().to_string()), "{error}");
-        fs::remove_file(bad).expect("removable");
-        error
+    for (name, text) in [("outside", "../../etc"), ("root", "/"), ("self", "."), ("b/loop", "loop")] {
+        symlink(text, root.join(name)).expect("a link");
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).expect("a socket");
+    fs::write(root.join(std::ffi::OsStr::from_bytes(b"\xff")), "").expect("a file");
+    fs::write(root.join("_____padding_file_0_____"), "x").expect("a file");
+    fs::File::create(root.join("long")).and_then(|file| file.set_len(FILE_LENGTH_MAX + 1)).expect("a sparse file");
+    let problems = |options: &CreateOptions| match make(&root, options) {
+        Err(CreateError::Problems(problems)) => problems,
+        other => panic!("{other:?}"),
     };
+    let kinds: Vec<String> = problems(&hybrid).list.iter().map(|(_, problem)| problem.to_string()).collect();
+    let expected = [
+        "clients take for padding",
+        "links to loop, and so to itself",
+        "bytes, at most",
+        "links to ../../etc, outside",
+        "links to /, outside",
+        "links to ., the shared folder itself",
+        "is a socket",
+        "is not UTF-8",
+    ];
+    assert_eq!(kinds.len(), expected.len(), "{kinds:?}");
+    kinds.iter().zip(expected).for_each(|(kind, part)| assert!(kind.contains(part), "{kind}: {part}"));
+    // v2 readers know padding by other means.
+    assert_eq!(problems(&options(Version::V2)).list.len(), expected.len() - 1);
+    // Left out, they are in nobody's way.
+    let bad = ["outside", "root", "self", "loop", "socket", "long", "_____padding_file_0_____"];
+    let filter = Filter::new(move |path, _| {
+        path.file_name().is_some_and(|name| name.to_str().is_none_or(|name| bad.contains(&name)))
+    });
+    let created = make(&root, &CreateOptions { filter: Some(filter), ..hybrid }).expect("a torrent");
+    assert_eq!((created.survey.excluded, created.survey.entries.len()), (8, 10));
+    assert_eq!(created.survey.empty_folders, [Path::new("tree/nothing in here")]);
+}
 
-    let path = root.join("outside");
-    symlink("../../etc", &path).expect("a link");
-    assert!(matches!(refused(&path), CreateError::LinkDangling { .. }));
-    symlink("/", &path).expect("a link");
-    assert!(matches!(refused(&path), CreateError::LinkOutside { .. }));
-    symlink(".", &path).expect("a link");
-    assert!(matches!(refused(&path), CreateError::LinkOutside { .. }));
-    let path = root.join("socket");
-    let socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
-    assert!(matches!(refused(&path), CreateError::Special { what: "a socket", .. }));
-    drop(socket);
-    let path = root.join("back\\slash");
-    fs::write(&path, "").expect("a file");
-    assert!(matches!(refused(&path), CreateError::NameUnsafe { .. }));
-    let path = root.join(std::ffi::OsStr::from_bytes(b"\xff"));
-    fs::write(&path, "").expect("a file");
-    assert!(matches!(refused(&path), CreateError::NameNotUtf8 { .. }));
+#[test]
+fn what_this_file_system_holds_goes_in() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("back\\slash");
+    fs::create_dir(&root).expect("a folder");
+    let names = [
+        "Case",
+        "case",
+        "\u{e9}",
+        "e\u{301}",
+        "a\tb",
+        "x\\y",
+        "h\u{200c}h",
+        "👩\u{200d}🚀",
+        "gpj\u{202e}exe",
+        "n\nl",
+        " ",
+        ".",
+    ];
+    for name in &names[..names.len() - 1] {
+        fs::write(root.join(name), name).expect("a file");
+    }
+    symlink("nowhere/to be seen", root.join("dangling")).expect("a link");
+    symlink("case", root.join("one")).expect("a link");
+    symlink("one", root.join("two")).expect("a link");
+    fs::write(root.join(".x-00000000.anabranch-resume"), "a record").expect("a file");
+    for version in [Version::V1, Version::V2, Version::Hybrid] {
+        let created = make(&root, &options(version)).expect("a torrent");
+        assert_eq!((created.survey.entries.len(), created.survey.own_records), (names.len() - 1 + 3, 1));
+        for (_, file) in created.torrent.info.regular_files() {
+            let name = file.path.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+            assert!(
+                names.contains(&name)
+                    && fs::read(created.survey.dir.join(&file.path)).expect("there") == name.as_bytes()
+            );
+        }
+        let links = created.torrent.info.files.iter().filter_map(|file| match &file.kind {
+            FileKind::Symlink { target } => target.to_str(),
+            _ => None,
+        });
+        assert_eq!(links.collect::<Vec<_>>(), ["nowhere/to be seen", "case", "case"]);
+        let tag = CreateOptions { source: Some("TAG".into()), web_seeds: vec!["http://w/".into()], ..options(version) };
+        let tagged = make(&root, &tag).expect("a torrent").torrent;
+        assert_eq!(
+            (tagged.info.source_tag().as_deref(), &tagged.web_seeds[..]),
+            (Some("TAG"), &["http://w/".to_owned()][..])
+        );
+        assert_ne!(tagged.info.hashes, created.torrent.info.hashes);
+    }
+}
 
+#[test]
+fn bad_options_are_named() {
+    let folder = tree();
+    let root = folder.path().join("tree");
+    let hybrid = options(Version::Hybrid);
     assert!(matches!(make(&root.join("file0"), &hybrid), Err(CreateError::Empty { .. })));
     assert!(matches!(make(&root.join("absent"), &hybrid), Err(CreateError::Unreadable { .. })));
     for given in [0, 8192, 16385, 1 << 28] {
@@ -145,8 +213,8 @@ fn what_cannot_be_shared_is_named() {
         assert!(matches!(make(&root, &options), Err(CreateError::BadName { .. })));
     }
     // Ten files and four folders.
-    assert!(walk::walk(&root, 14).is_ok());
-    assert!(matches!(walk::walk(&root, 13), Err(CreateError::TooManyFiles { max: 13, .. })));
+    assert!(walk::walk(&root, &hybrid, 14).is_ok());
+    assert!(matches!(walk::walk(&root, &hybrid, 13), Err(CreateError::TooManyFiles { max: 13, .. })));
 }
 
 #[test]
@@ -160,7 +228,12 @@ fn folders_are_as_deep_as_readers_follow() {
     }
     let deeper = folder.path().join(&deepest).join("d");
     fs::create_dir(&deeper).expect("a folder");
-    assert!(matches!(make(folder.path(), &options(Version::V2)), Err(CreateError::TooDeep { path }) if path == deeper));
+    assert!(make(folder.path(), &options(Version::V2)).is_ok());
+    fs::write(deeper.join("x"), "x").expect("a file");
+    let error = make(folder.path(), &options(Version::V2)).expect_err("refused");
+    assert!(
+        matches!(&error, CreateError::Problems(problems) if problems.list[0].0 == deeper.join("x").canonicalize().expect("there"))
+    );
 }
 
 #[test]
@@ -171,20 +244,29 @@ fn another_name_goes_for_the_whole_torrent() {
             let options = CreateOptions { name: Some("other".into()), ..options(version) };
             let created = make(&folder.path().join(path), &options).expect("a torrent");
             let info = Metainfo::parse(&created.metainfo).expect("readable").info;
-            assert_eq!((created.name.as_str(), info.name.as_str()), ("other", "other"));
+            assert_eq!((created.survey.name.as_str(), info.name.as_str()), ("other", "other"));
             assert!(info.regular_files().all(|(_, file)| file.path.starts_with("other")));
         }
     }
 }
 
 #[test]
-fn a_folder_of_one_file_of_the_same_name_is_no_v2_torrent() {
+fn a_folder_of_one_file_is_that_file_in_v2() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let root = folder.path().join("same");
+    let root = folder.path().join("folder");
     fs::create_dir(&root).expect("a folder");
-    fs::write(root.join("same"), "x").expect("a file");
-    assert!(matches!(make(&root, &options(Version::V2)), Err(CreateError::Ambiguous { .. })));
-    assert!(make(&root, &options(Version::V1)).is_ok());
+    for name in ["folder", "other"] {
+        fs::write(root.join(name), "x").expect("a file");
+        let created = make(&root, &options(Version::V2)).expect("a torrent");
+        let info = &created.torrent.info;
+        assert!(created.survey.lone_file && !info.multi_file && created.survey.dir.ends_with("folder"));
+        assert_eq!((created.survey.name.as_str(), info.files[0].path.to_str()), (name, Some(name)));
+        for version in [Version::V1, Version::Hybrid] {
+            let info = make(&root, &options(version)).expect("a torrent").torrent.info;
+            assert!(info.multi_file && info.files[0].path.starts_with("folder"));
+        }
+        fs::remove_file(root.join(name)).expect("there");
+    }
 }
 
 #[test]
@@ -192,8 +274,8 @@ fn links_inside_are_kept_relative_to_the_root() {
     let folder = tree();
     let root = folder.path().join("tree");
     symlink("../file4", root.join("b/link")).expect("a link");
-    let (entries, _) = walk::walk(&root, walk::ENTRIES_MAX).expect("readable");
-    let link = entries.iter().find(|entry| entry.components == ["b", "link"]).expect("the link");
+    let found = walk::walk(&root, &options(Version::V1), walk::ENTRIES_MAX).expect("readable");
+    let link = found.entries.iter().find(|entry| entry.components == ["b", "link"]).expect("the link");
     assert!(matches!(&link.kind, EntryKind::Symlink { target } if *target == ["file4"]));
     let created = make(&root, &options(Version::V1)).expect("a torrent");
     let text = String::from_utf8_lossy(&created.metainfo);
@@ -231,8 +313,7 @@ fn sizes_beyond_what_readers_take_are_refused_before_hashing() {
         assert!(matches!(layout(lengths, BLOCK_LEN), Err(CreateError::TooManyPieces { piece_length: BLOCK_LEN })));
     }
     assert!(layout(&[FILE_LENGTH_MAX; 7], PIECE_LENGTH_MAX).is_ok());
-    assert!(matches!(layout(&[1, FILE_LENGTH_MAX + 1], PIECE_LENGTH_MAX), Err(CreateError::FileTooLong { .. })));
-    assert!(matches!(layout(&[u64::MAX; 3], PIECE_LENGTH_MAX), Err(CreateError::FileTooLong { .. })));
+    assert!(matches!(layout(&[FILE_LENGTH_MAX; 99], PIECE_LENGTH_MAX), Err(CreateError::TooManyPieces { .. })));
 }
 
 #[test]
@@ -306,9 +387,8 @@ print(ours.info_hashes().v1, ours.info_hashes().v2)
             let lines: Vec<&str> = text.lines().collect();
             assert!(lines.len() == 2, "{}", String::from_utf8_lossy(&output.stderr));
             assert_eq!(lines[0], lines[1], "{version:?} of {}", path.display());
-            for hash in
-                created.hashes.v1.iter().map(|hash| &hash[..]).chain(created.hashes.v2.iter().map(|hash| &hash[..]))
-            {
+            let hashes = created.torrent.info.hashes;
+            for hash in hashes.v1.iter().map(|hash| &hash[..]).chain(hashes.v2.iter().map(|hash| &hash[..])) {
                 assert!(lines[1].contains(&hex::encode(hash)));
             }
         }

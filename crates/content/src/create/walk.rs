@@ -1,18 +1,40 @@
 //! Finds what a torrent is to hold: every file below a path, in the order of BEP 52's file tree.
+//!
+//! Nobody wants to hear of one obstacle a run, so all that a torrent cannot carry is gathered and reported together.
 
-use std::fs::{self, Metadata};
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use super::CreateError;
+use super::problems::{Problem, Problems};
+use super::{CreateError, CreateOptions};
 use crate::bencode;
-use crate::metainfo::limits::FILES_MAX;
+use crate::info::Version;
+use crate::metainfo::BITCOMET_PAD;
+use crate::metainfo::limits::{FILE_LENGTH_MAX, FILES_MAX, PATH_BYTES_MAX};
+use crate::storage::is_hidden_name;
 
 /// Files, links and folders of one torrent: what readers take; and a wrong PATH should not walk a whole system.
 pub(super) const ENTRIES_MAX: usize = FILES_MAX;
 /// Components of a path: each is a dictionary in the v2 file tree, with four around it (torrent, info, tree, file).
 pub(super) const DEPTH_MAX: usize = bencode::DEPTH_MAX - 4;
+
+/// What is at or below a path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    /// What the torrent names, sorted.
+    pub entries: Vec<Entry>,
+    /// Whether the path is a folder.
+    pub multi_file: bool,
+    /// Folders without anything in them, which no torrent can carry.
+    pub empty_folders: Vec<PathBuf>,
+    /// Files and folders that the user left out.
+    pub excluded: usize,
+    /// Records of this program's own, which mean nothing elsewhere.
+    pub own_records: usize,
+}
 
 /// A file or link that the torrent names.
 #[derive(Clone, Debug)]
@@ -46,6 +68,11 @@ impl Stamp {
     pub(super) fn of(metadata: &Metadata) -> Self {
         Self { length: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
     }
+
+    /// Seconds since 1970.
+    pub(super) fn modified_seconds(&self) -> i64 {
+        self.modified.0
+    }
 }
 
 impl Entry {
@@ -58,82 +85,185 @@ impl Entry {
     }
 }
 
-/// The entries at or below `path`, sorted; and whether it is a folder.
-pub(super) fn walk(path: &Path, entries_max: usize) -> Result<(Vec<Entry>, bool), CreateError> {
+/// What is at or below `path`.
+pub(super) fn walk(path: &Path, options: &CreateOptions, entries_max: usize) -> Result<Found, CreateError> {
     // The path itself may be a link: whoever named it means what it leads to.
-    let root = fs::canonicalize(path).map_err(|error| unreadable(path, error))?;
-    let metadata = fs::metadata(&root).map_err(|error| unreadable(path, error))?;
-    if !metadata.is_dir() {
-        let name = root.file_name().unwrap_or_default();
-        let name = checked_name(name, &root)?;
-        return Ok((vec![file(vec![name], root, &metadata)?], false));
+    let unreadable = |source| CreateError::Unreadable { path: path.into(), source };
+    let root = fs::canonicalize(path).map_err(unreadable)?;
+    let metadata = fs::metadata(&root).map_err(unreadable)?;
+    let mut walk = Walk { root: &root, options, found: Found::default(), problems: Problems::of(path) };
+    if metadata.is_dir() {
+        walk.found.multi_file = true;
+        walk.folders(entries_max)?;
+    } else if let Some(kind) = walk.file(&root, &metadata) {
+        // Its name is the torrent's, which is chosen later.
+        walk.found.entries.push(Entry { components: Vec::new(), path: root.clone(), kind });
     }
-    let mut entries = Vec::new();
-    let mut folders = vec![(Vec::new(), root.clone())];
-    let mut seen = 0;
-    while let Some((above, folder)) = folders.pop() {
-        if above.len() >= DEPTH_MAX {
-            return Err(CreateError::TooDeep { path: folder });
-        }
-        for item in fs::read_dir(&folder).map_err(|error| unreadable(&folder, error))? {
-            let item = item.map_err(|error| unreadable(&folder, error))?;
-            seen += 1;
-            if seen > entries_max {
-                return Err(CreateError::TooManyFiles { path: root, max: entries_max });
-            }
-            let path = item.path();
-            let mut components: Vec<String> = above.clone();
-            components.push(checked_name(&item.file_name(), &path)?);
-            let metadata = item.metadata().map_err(|error| unreadable(&path, error))?;
-            if metadata.is_dir() {
-                folders.push((components, path));
-                continue;
-            }
-            entries.push(if metadata.is_symlink() {
-                link(components, path, &root)?
-            } else {
-                file(components, path, &metadata)?
-            });
-        }
+    let Walk { mut found, problems, .. } = walk;
+    if !problems.is_empty() {
+        return Err(CreateError::Problems(Box::new(problems)));
     }
     // BEP 52: files occur "in the same order as in the file tree", whose keys are sorted as raw bytes, level by level.
-    entries.sort_by(|a, b| a.components.cmp(&b.components));
-    Ok((entries, true))
+    found.entries.sort_by(|a, b| a.components.cmp(&b.components));
+    found.empty_folders.sort();
+    Ok(found)
 }
 
-fn file(components: Vec<String>, path: PathBuf, metadata: &Metadata) -> Result<Entry, CreateError> {
-    if !metadata.is_file() {
-        let kind = metadata.file_type();
-        let what = if kind.is_fifo() {
-            "a pipe"
-        } else if kind.is_socket() {
-            "a socket"
-        } else {
-            "a device"
+struct Walk<'a> {
+    root: &'a Path,
+    options: &'a CreateOptions,
+    found: Found,
+    problems: Problems,
+}
+
+impl Walk<'_> {
+    fn folders(&mut self, entries_max: usize) -> Result<(), CreateError> {
+        let mut folders = vec![(Vec::new(), self.root.to_path_buf())];
+        let mut seen = 0;
+        while let Some((above, folder)) = folders.pop() {
+            let items = fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+            let items = match items {
+                Ok(items) => items,
+                Err(error) => {
+                    self.problems.add(&folder, Problem::Unreadable(error));
+                    continue;
+                }
+            };
+            if items.is_empty() && !above.is_empty() {
+                self.found.empty_folders.push(folder);
+                continue;
+            }
+            seen += items.len();
+            if seen > entries_max {
+                return Err(CreateError::TooManyFiles { path: self.root.into(), max: entries_max });
+            }
+            for item in items {
+                let path = item.path();
+                if is_hidden_name(Path::new(&item.file_name())) {
+                    self.found.own_records += 1;
+                    continue;
+                }
+                let is_folder = match item.file_type() {
+                    Ok(kind) => kind.is_dir(),
+                    Err(error) => {
+                        self.problems.add(&path, Problem::Unreadable(error));
+                        continue;
+                    }
+                };
+                if self.options.filter.as_ref().is_some_and(|filter| filter.leaves_out(self.below(&path), is_folder)) {
+                    self.found.excluded += 1;
+                    continue;
+                }
+                if let Some(components) = self.named(&above, &item.file_name(), &path) {
+                    if is_folder {
+                        folders.push((components, path));
+                    } else {
+                        self.item(components, path);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The path as it is called below the folder that holds the root.
+    fn below<'p>(&self, path: &'p Path) -> &'p Path {
+        let above = self.root.parent().unwrap_or(self.root);
+        path.strip_prefix(above).unwrap_or(path)
+    }
+
+    fn item(&mut self, components: Vec<String>, path: PathBuf) {
+        let kind = match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_symlink() => self.link(&path),
+            Ok(metadata) => self.file(&path, &metadata),
+            Err(error) => {
+                self.problems.add(&path, Problem::Unreadable(error));
+                None
+            }
         };
-        return Err(CreateError::Special { path, what });
+        self.found.entries.extend(kind.map(|kind| Entry { components, path, kind }));
     }
-    let executable = metadata.permissions().mode() & 0o100 != 0;
-    Ok(Entry { components, path, kind: EntryKind::File { stamp: Stamp::of(metadata), executable } })
+
+    /// The components of something in a folder, where they can be written and read.
+    fn named(&mut self, above: &[String], name: &OsStr, path: &Path) -> Option<Vec<String>> {
+        let Some(name) = name.to_str() else {
+            self.problems.add(path, Problem::NameNotUtf8);
+            return None;
+        };
+        let mut components = above.to_vec();
+        components.push(name.to_owned());
+        let bytes: usize = components.iter().map(|name| name.len() + 1).sum();
+        // BitComet's padding has no other mark, so readers of v1 take any file of that name for zeros.
+        if name.contains(BITCOMET_PAD) && self.options.version != Version::V2 {
+            self.problems.add(path, Problem::PadName);
+            return None;
+        }
+        // The torrent's name comes before it.
+        if components.len() > DEPTH_MAX || bytes + NAME_ROOM > PATH_BYTES_MAX {
+            self.problems.add(path, Problem::TooDeep);
+            return None;
+        }
+        Some(components)
+    }
+
+    fn file(&mut self, path: &Path, metadata: &Metadata) -> Option<EntryKind> {
+        let kind = metadata.file_type();
+        let special = [(kind.is_fifo(), "a pipe"), (kind.is_socket(), "a socket"), (!metadata.is_file(), "a device")];
+        if let Some((_, what)) = special.iter().find(|(is, _)| *is) {
+            self.problems.add(path, Problem::Special(what));
+        } else if metadata.len() > FILE_LENGTH_MAX {
+            self.problems.add(path, Problem::TooLong(metadata.len()));
+        } else if let Err(error) = File::open(path) {
+            // Asked now: hashing what comes before may take an hour.
+            self.problems.add(path, Problem::Unreadable(error));
+        } else {
+            let executable = metadata.permissions().mode() & 0o100 != 0;
+            return Some(EntryKind::File { stamp: Stamp::of(metadata), executable });
+        }
+        None
+    }
+
+    /// A symbolic link that stays inside the root; `path` is below it without any links in between.
+    fn link(&mut self, path: &Path) -> Option<EntryKind> {
+        match self.link_target(path) {
+            Ok(target) => Some(EntryKind::Symlink { target }),
+            Err(problem) => {
+                self.problems.add(path, problem);
+                None
+            }
+        }
+    }
+
+    /// BEP 47: the target is relative to the torrent's root and "must not contain `..`".
+    fn link_target(&self, path: &Path) -> Result<Vec<String>, Problem> {
+        let text = fs::read_link(path).map_err(Problem::Unreadable)?;
+        let outside = || Problem::LinkOutside(text.clone());
+        let full = path.parent().unwrap_or(self.root).join(&text);
+        let by_text = normal(&full);
+        let target = match full.canonicalize() {
+            // By its text where that leads there too, so that links through links stay what they are.
+            Ok(real) if by_text.starts_with(self.root) && by_text.canonicalize().is_ok_and(|other| other == real) => {
+                if real.starts_with(self.root) {
+                    by_text
+                } else {
+                    return Err(outside());
+                }
+            }
+            Ok(real) => real,
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(Problem::LinkLoop(text)),
+            // It leads to nothing, here and elsewhere.
+            Err(_) => by_text,
+        };
+        let below = target.strip_prefix(self.root).map_err(|_| outside())?;
+        if below.as_os_str().is_empty() {
+            return Err(Problem::LinkToRoot(text));
+        }
+        below.iter().map(|name| name.to_str().map(str::to_owned).ok_or(Problem::NameNotUtf8)).collect()
+    }
 }
 
-/// A symbolic link that stays inside `root`; `path` is below `root` without any links in between.
-fn link(components: Vec<String>, path: PathBuf, root: &Path) -> Result<Entry, CreateError> {
-    let text = fs::read_link(&path).map_err(|error| unreadable(&path, error))?;
-    let refuse = |path: PathBuf| CreateError::LinkOutside { path, target: text.clone() };
-    let full = path.parent().unwrap_or(root).join(&text);
-    let Ok(real) = full.canonicalize() else { return Err(CreateError::LinkDangling { path, target: text }) };
-    // BEP 47: the target is relative to the torrent's root and "must not contain `..`".
-    let mut target: Vec<String> = Vec::new();
-    let Ok(below) = normal(&full).strip_prefix(root).map(Path::to_path_buf) else { return Err(refuse(path)) };
-    if !real.starts_with(root) || below.as_os_str().is_empty() {
-        return Err(refuse(path));
-    }
-    for component in &below {
-        target.push(checked_name(component, &path)?);
-    }
-    Ok(Entry { components, path, kind: EntryKind::Symlink { target } })
-}
+/// Bytes kept for the torrent's name and a number behind a file's.
+const NAME_ROOM: usize = 272;
 
 /// `path` without `.` and `..`, by its text alone.
 fn normal(path: &Path) -> PathBuf {
@@ -148,16 +278,4 @@ fn normal(path: &Path) -> PathBuf {
         }
     }
     out
-}
-
-fn checked_name(name: &std::ffi::OsStr, path: &Path) -> Result<String, CreateError> {
-    let name = name.to_str().ok_or_else(|| CreateError::NameNotUtf8 { path: path.into() })?;
-    if name.is_empty() || name.contains('\\') {
-        return Err(CreateError::NameUnsafe { path: path.into() });
-    }
-    Ok(name.into())
-}
-
-fn unreadable(path: &Path, source: io::Error) -> CreateError {
-    CreateError::Unreadable { path: path.into(), source }
 }

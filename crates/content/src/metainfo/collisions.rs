@@ -1,14 +1,14 @@
 //! Entries that would be one file on disk get names of their own.
 //!
 //! Folders keep their names and may be shared; a file never takes the name of a folder or of another file, compared as
-//! [`fold`] does. Pads are never on disk and may share names.
+//! the [`NameRules`] do. Pads are never on disk and may share names.
 
 use std::collections::HashMap;
 
 use super::draft::Draft;
 use super::error::MetainfoError;
 use super::limits::RENAME_ATTEMPTS_MAX;
-use super::names::{fold, numbered};
+use super::names::NameRules;
 
 /// Folders and files by (folder, name); work and memory are linear in the bytes of the paths.
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl<T: Copy> PathTree<T> {
 }
 
 /// Makes the paths of all entries but pads unique.
-pub fn resolve(files: &mut [Draft]) -> Result<(), MetainfoError> {
+pub fn resolve(files: &mut [Draft], rules: &NameRules) -> Result<(), MetainfoError> {
     let mut tree = PathTree::default();
     // All folders first, so that no file takes the name of one that comes later.
     let mut parents = Vec::with_capacity(files.len());
@@ -71,7 +71,7 @@ pub fn resolve(files: &mut [Draft]) -> Result<(), MetainfoError> {
         let mut parent = 0;
         for name in folders_of(&file.path) {
             // Only folders are in the tree so far.
-            parent = tree.folder(parent, &fold(name)).unwrap_or(parent);
+            parent = tree.folder(parent, &rules.identity(name)).unwrap_or(parent);
         }
         parents.push(parent);
     }
@@ -80,13 +80,13 @@ pub fn resolve(files: &mut [Draft]) -> Result<(), MetainfoError> {
         let name_at = file.path.rfind('/').map_or(0, |slash| slash + 1);
         let mut name = file.path[name_at..].to_owned();
         let mut number = 0;
-        while !tree.file(parent, &fold(&name), ()) {
+        while !tree.file(parent, &rules.identity(&name), ()) {
             attempts += usize::from(number > 0);
             if attempts > RENAME_ATTEMPTS_MAX {
                 return Err(MetainfoError::TooMany { what: "files with equal names", max: RENAME_ATTEMPTS_MAX as u64 });
             }
             number += 1;
-            name = numbered(&file.path[name_at..], number);
+            name = rules.numbered(&file.path[name_at..], number);
         }
         if number > 0 {
             file.path.replace_range(name_at.., &name);

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::error::MetainfoError;
 use super::limits::{FILE_LENGTH_MAX, FILES_MAX, PATH_BYTES_MAX, PATH_DEPTH_MAX, PATHS_BYTES_MAX, TOTAL_LENGTH_MAX};
-use super::names::sanitize_or_underscore;
+use super::names::NameRules;
 use crate::bencode::Value;
 use crate::info::Sha256Digest;
 
@@ -103,11 +103,11 @@ pub struct Attributes {
 
 impl Attributes {
     /// `path` is for errors.
-    pub fn of(file: Value<'_>, path: &str) -> Result<Self, MetainfoError> {
+    pub fn of(file: Value<'_>, path: &str, rules: &NameRules) -> Result<Self, MetainfoError> {
         let attr = file.get("attr").and_then(|attr| attr.as_bytes()).unwrap_or_default();
         let has = |flag| attr.contains(&flag);
         let is_link = has(b'l');
-        let link = if is_link { link_target(file, path)? } else { None };
+        let link = if is_link { link_target(file, path, rules)? } else { None };
         let mtime = file.get("mtime").and_then(|mtime| mtime.as_uint()).filter(|&seconds| seconds > 0);
         let mtime = mtime.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
         Ok(Self { executable: has(b'x'), hidden: has(b'h'), pad: has(b'p'), mtime, is_link, link })
@@ -141,7 +141,7 @@ impl Attributes {
 }
 
 /// BEP 47, "symlink path". `..` stays, to be judged when the whole file list is known.
-fn link_target(file: Value<'_>, path: &str) -> Result<Option<String>, MetainfoError> {
+fn link_target(file: Value<'_>, path: &str, rules: &NameRules) -> Result<Option<String>, MetainfoError> {
     let Some(components) = file.get("symlink path").and_then(|target| target.as_list()) else { return Ok(None) };
     let error = |problem| MetainfoError::SymlinkTarget { path: path.to_owned(), problem };
     let mut target = String::new();
@@ -153,7 +153,7 @@ fn link_target(file: Value<'_>, path: &str) -> Result<Option<String>, MetainfoEr
         match raw {
             b"." => {}
             b".." => append(&mut target, ".."),
-            raw => append(&mut target, &sanitize_or_underscore(raw)),
+            raw => append(&mut target, &rules.sanitize_or_underscore(raw)),
         }
     }
     Ok(Some(target).filter(|target| !target.is_empty()))

@@ -3,7 +3,7 @@
 use super::draft::{Attributes, Draft, DraftList, append};
 use super::error::MetainfoError;
 use super::limits::PATH_DEPTH_MAX;
-use super::names::sanitize_or_underscore;
+use super::names::NameRules;
 use crate::bencode::Value;
 use crate::info::Sha256Digest;
 
@@ -14,11 +14,12 @@ pub fn file_tree(
     root: &str,
     rooted: bool,
     piece_length: u64,
+    rules: &NameRules,
 ) -> Result<(DraftList, bool), MetainfoError> {
     let entries: Vec<_> = tree.as_dict().ok_or(MetainfoError::Invalid("file tree", "a dictionary"))?.take(2).collect();
     let rooted = rooted || !matches!(entries[..], [(_, value)] if leaf(value).is_some());
     let path = if rooted { root.to_owned() } else { String::new() };
-    let mut walk = Walk { list: DraftList::default(), path, pad_root: root, piece_length };
+    let mut walk = Walk { list: DraftList::default(), path, pad_root: root, piece_length, rules };
     walk.folder(tree, 1)?;
     Ok((walk.list, rooted))
 }
@@ -29,6 +30,7 @@ struct Walk<'r> {
     path: String,
     pad_root: &'r str,
     piece_length: u64,
+    rules: &'r NameRules,
 }
 
 impl Walk<'_> {
@@ -44,7 +46,7 @@ impl Walk<'_> {
                 return Err(self.problem("with an empty name"));
             }
             let parent = self.path.len();
-            append(&mut self.path, &sanitize_or_underscore(name));
+            append(&mut self.path, &self.rules.sanitize_or_underscore(name));
             match leaf(entry) {
                 Some(file) => self.file(file, self.path.clone())?,
                 None => self.folder(entry, depth + 1)?,
@@ -62,7 +64,7 @@ impl Walk<'_> {
         if !file.is_dict() {
             return Err(MetainfoError::FileTree { path, problem: "whose properties are not a dictionary" });
         }
-        let attributes = Attributes::of(file, &path)?;
+        let attributes = Attributes::of(file, &path, self.rules)?;
         if attributes.pad {
             // Files are aligned as they are, so a pad here would be content that nobody has.
             return Err(MetainfoError::FileTree { path, problem: "that is a pad file" });

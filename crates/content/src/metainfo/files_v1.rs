@@ -3,19 +3,19 @@
 use super::draft::{Attributes, DraftList, append};
 use super::error::MetainfoError;
 use super::limits::PATH_DEPTH_MAX;
-use super::names::{sanitize, sanitize_or_underscore};
+use super::names::NameRules;
 use crate::bencode::Value;
 
 /// Folder of pads without a path.
 const PATHLESS_PAD: &str = ".pad";
 
 /// BitComet marks its pad files by name only.
-const BITCOMET_PAD: &str = "_____padding_file_";
+pub const BITCOMET_PAD: &str = "_____padding_file_";
 
 /// The one file of a torrent without `files`; `name` is its raw name.
-pub fn single_file(info: Value<'_>, name: &[u8]) -> Result<DraftList, MetainfoError> {
-    let path = sanitize(name).ok_or(MetainfoError::Invalid("name", "usable as a file name"))?;
-    let attributes = Attributes::of(info, &path)?;
+pub fn single_file(info: Value<'_>, name: &[u8], rules: &NameRules) -> Result<DraftList, MetainfoError> {
+    let path = rules.sanitize(name).ok_or(MetainfoError::Invalid("name", "usable as a file name"))?;
+    let attributes = Attributes::of(info, &path, rules)?;
     let length = attributes.length(info, &path)?;
     let mut list = DraftList::default();
     list.push(attributes.into_draft(path, length, None))?;
@@ -23,15 +23,15 @@ pub fn single_file(info: Value<'_>, name: &[u8]) -> Result<DraftList, MetainfoEr
 }
 
 /// The entries of `files`, below the folder `root`.
-pub fn file_list(files: Value<'_>, root: &str) -> Result<DraftList, MetainfoError> {
+pub fn file_list(files: Value<'_>, root: &str, rules: &NameRules) -> Result<DraftList, MetainfoError> {
     let mut list = DraftList::default();
     let files = files.as_list().ok_or(MetainfoError::Invalid("files", "a list"))?;
     for (index, file) in files.enumerate() {
         if !file.is_dict() {
             return Err(MetainfoError::File { index, key: "files", problem: "not a dictionary" });
         }
-        let path = file_path(file, root, index)?;
-        let mut attributes = Attributes::of(file, path.as_deref().unwrap_or(PATHLESS_PAD))?;
+        let path = file_path(file, root, index, rules)?;
+        let mut attributes = Attributes::of(file, path.as_deref().unwrap_or(PATHLESS_PAD), rules)?;
         let path = match path {
             Some(path) => path,
             // Pads need no path; libtorrent names them so.
@@ -45,7 +45,7 @@ pub fn file_list(files: Value<'_>, root: &str) -> Result<DraftList, MetainfoErro
     Ok(list)
 }
 
-fn file_path(file: Value<'_>, root: &str, index: usize) -> Result<Option<String>, MetainfoError> {
+fn file_path(file: Value<'_>, root: &str, index: usize, rules: &NameRules) -> Result<Option<String>, MetainfoError> {
     // `path.utf-8` is there where `path` is in some older encoding.
     let list = file.get("path.utf-8").filter(|path| path.is_list()).or_else(|| file.get("path"));
     let Some(components) = list.and_then(|path| path.as_list()) else { return Ok(None) };
@@ -58,7 +58,7 @@ fn file_path(file: Value<'_>, root: &str, index: usize) -> Result<Option<String>
         if depth > PATH_DEPTH_MAX {
             return Err(error("too deep"));
         }
-        append(&mut path, &sanitize_or_underscore(raw));
+        append(&mut path, &rules.sanitize_or_underscore(raw));
     }
     Ok((depth > 0).then_some(path))
 }

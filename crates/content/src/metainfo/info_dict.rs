@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::draft::{Draft, DraftKind, DraftList};
 use super::error::MetainfoError;
 use super::limits::{METAINFO_BYTES_MAX, PIECE_LENGTH_MAX, PIECES_MAX};
-use super::{collisions, file_tree, files_v1, names, symlinks};
+use super::names::NameRules;
+use super::{collisions, file_tree, files_v1, symlinks};
 use crate::bencode::{self, Finding, FindingKind, Limits, Value};
 use crate::geometry::{BLOCK_LEN, Geometry};
 use crate::hash::{sha1, sha256};
@@ -13,15 +14,21 @@ use crate::hex;
 use crate::info::{FileEntry, FileKind, Info, InfoHashes, Sha1Digest, Version};
 
 impl Info {
-    /// Reads an info dictionary, such as peers send (BEP 9). Hostile names are made safe, other hostility is refused.
+    /// Reads an info dictionary, such as peers send (BEP 9). Hostile names are made safe for every file system, other hostility
+    /// is refused.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetainfoError> {
+        Self::parse_for(bytes, &NameRules::PORTABLE)
+    }
+
+    /// As [`Info::parse`], with names for a file system of these rules.
+    pub fn parse_for(bytes: &[u8], rules: &NameRules) -> Result<Self, MetainfoError> {
         let tree = bencode::parse(bytes, &Limits { bytes: METAINFO_BYTES_MAX, ..Limits::default() })?;
-        from_value(tree.root())
+        from_value(tree.root(), rules)
     }
 }
 
 /// Reads the info dictionary `info`.
-pub fn from_value(info: Value<'_>) -> Result<Info, MetainfoError> {
+pub fn from_value(info: Value<'_>, rules: &NameRules) -> Result<Info, MetainfoError> {
     if !info.is_dict() {
         return Err(MetainfoError::Invalid("info", "a dictionary"));
     }
@@ -33,14 +40,14 @@ pub fn from_value(info: Value<'_>) -> Result<Info, MetainfoError> {
     };
     let piece_length = piece_length(info, version)?;
     let (drafts, name, multi_file) = match version {
-        Version::V1 => v1_files(info, &hashes)?,
-        Version::V2 | Version::Hybrid => v2_files(info, &hashes, version, piece_length)?,
+        Version::V1 => v1_files(info, &hashes, rules)?,
+        Version::V2 | Version::Hybrid => v2_files(info, &hashes, version, piece_length, rules)?,
     };
     let geometry = geometry(&drafts, piece_length)?;
     check_roots(&drafts.files)?;
     let piece_hashes = if version.is_v1() { piece_hashes(info, &geometry)? } else { Box::default() };
     let private = info.get("private").and_then(|private| private.as_int()).unwrap_or(0) != 0;
-    let files = finish(drafts.files, if multi_file { &name } else { "" })?;
+    let files = finish(drafts.files, if multi_file { &name } else { "" }, rules)?;
     Ok(Info { source: info.source().into(), hashes, version, name, multi_file, files, geometry, piece_hashes, private })
 }
 
@@ -53,8 +60,10 @@ fn meta_version(info: Value<'_>) -> Result<Version, MetainfoError> {
     let has_tree = info.get("file tree").is_some();
     match (version, has_tree) {
         (2, false) => Err(MetainfoError::Missing("file tree")),
+        // A list without hashes says nothing that the tree does not: torrentfile writes `length` beside the tree of one file.
+        (2, true) if info.get("pieces").is_none() => Ok(Version::V2),
         (2, true) if info.get("files").is_some() || info.get("length").is_some() => Ok(Version::Hybrid),
-        (2, true) => Ok(Version::V2),
+        (2, true) => Err(MetainfoError::Inconsistent("`pieces` is there, but neither `files` nor `length`".to_owned())),
         (_, true) => Err(MetainfoError::Missing("meta version")),
         (_, false) => Ok(Version::V1),
     }
@@ -95,22 +104,22 @@ fn raw_name<'t>(info: Value<'t>) -> Result<&'t [u8], MetainfoError> {
 }
 
 /// A folder's name; the info-hash where the torrent names none that is safe.
-fn folder_name(info: Value<'_>, hashes: &InfoHashes) -> Result<String, MetainfoError> {
+fn folder_name(info: Value<'_>, hashes: &InfoHashes, rules: &NameRules) -> Result<String, MetainfoError> {
     let fallback = || match (hashes.v1, hashes.v2) {
         (Some(v1), _) => hex::encode(&v1),
         (None, v2) => hex::encode(&v2.unwrap_or_default()),
     };
-    Ok(names::sanitize(raw_name(info)?).unwrap_or_else(fallback))
+    Ok(rules.sanitize(raw_name(info)?).unwrap_or_else(fallback))
 }
 
 type FileList = (DraftList, String, bool);
 
-fn v1_files(info: Value<'_>, hashes: &InfoHashes) -> Result<FileList, MetainfoError> {
+fn v1_files(info: Value<'_>, hashes: &InfoHashes, rules: &NameRules) -> Result<FileList, MetainfoError> {
     if let Some(files) = info.get("files") {
-        let name = folder_name(info, hashes)?;
-        return Ok((files_v1::file_list(files, &name)?, name, true));
+        let name = folder_name(info, hashes, rules)?;
+        return Ok((files_v1::file_list(files, &name, rules)?, name, true));
     }
-    let list = files_v1::single_file(info, raw_name(info)?)?;
+    let list = files_v1::single_file(info, raw_name(info)?, rules)?;
     let name = list.files[0].path.clone();
     Ok((list, name, false))
 }
@@ -120,22 +129,21 @@ fn v2_files(
     hashes: &InfoHashes,
     version: Version,
     piece_length: u64,
+    rules: &NameRules,
 ) -> Result<FileList, MetainfoError> {
     let tree = info.get("file tree").ok_or(MetainfoError::Missing("file tree"))?;
-    let name = folder_name(info, hashes)?;
-    let (mut list, multi_file) = file_tree::file_tree(tree, &name, info.get("files").is_some(), piece_length)?;
+    let name = folder_name(info, hashes, rules)?;
+    let (mut list, multi_file) = file_tree::file_tree(tree, &name, info.get("files").is_some(), piece_length, rules)?;
     if list.files.is_empty() {
         return Err(MetainfoError::Empty);
     }
     if version == Version::Hybrid {
-        let (v1, _, _) = v1_files(info, hashes)?;
+        let (v1, _, _) = v1_files(info, hashes, rules)?;
         // Whether the last file is padded is the maker's choice; the v1 list tells.
         if list.files.len() == v1.files.len() + 1 {
             list.remove_tail_pad();
         }
         check_halves(&list, &v1)?;
-    } else if info.get("pieces").is_some() {
-        return Err(MetainfoError::Inconsistent("`pieces` is there, but neither `files` nor `length`".to_owned()));
     }
     let name = if multi_file { name } else { list.files[0].path.clone() };
     Ok((list, name, multi_file))
@@ -222,9 +230,9 @@ fn piece_hashes(info: Value<'_>, geometry: &Geometry) -> Result<Box<[Sha1Digest]
 }
 
 /// Gives every entry its final name and every link its proven text.
-fn finish(mut drafts: Vec<Draft>, root: &str) -> Result<Vec<FileEntry>, MetainfoError> {
+fn finish(mut drafts: Vec<Draft>, root: &str, rules: &NameRules) -> Result<Vec<FileEntry>, MetainfoError> {
     let links = symlinks::Links::index(&drafts, root)?;
-    collisions::resolve(&mut drafts)?;
+    collisions::resolve(&mut drafts, rules)?;
     let mut texts: HashMap<_, _> = links.texts(&drafts).collect();
     let entry = |(index, draft): (usize, Draft)| FileEntry {
         path: draft.path.into(),

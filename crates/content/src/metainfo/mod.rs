@@ -26,6 +26,7 @@ use crate::magnet::{MAGNET_BYTES_MAX, Magnet};
 
 mod collisions;
 mod draft;
+mod edit;
 mod error;
 mod file_tree;
 mod files_v1;
@@ -35,9 +36,15 @@ pub mod limits;
 mod names;
 mod symlinks;
 pub(crate) mod urls;
+mod written;
 
+pub use edit::Edits;
 pub use error::MetainfoError;
+pub(crate) use files_v1::BITCOMET_PAD;
 pub use layers::PieceLayers;
+pub use names::{Characters, NameRules};
+pub use urls::is_web_seed;
+pub use written::written_paths;
 
 /// A `.torrent` file: a content, and where to look for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +85,14 @@ impl Metainfo {
         }
     }
 
-    /// Reads a `.torrent` file. Bytes after it are ignored: some makers end the file with a line end.
+    /// Reads a `.torrent` file. Bytes after it are ignored: some makers end the file with a line end. Names are made safe for
+    /// every file system.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetainfoError> {
+        Self::parse_for(bytes, &NameRules::PORTABLE)
+    }
+
+    /// As [`Metainfo::parse`], with names for a file system of these rules.
+    pub fn parse_for(bytes: &[u8], rules: &NameRules) -> Result<Self, MetainfoError> {
         let limits = Limits { bytes: limits::METAINFO_BYTES_MAX, ..Limits::default() };
         let (tree, _end) = bencode::parse_prefix(bytes, &limits)?;
         let root = tree.root();
@@ -89,7 +102,7 @@ impl Metainfo {
         if let Some(finding) = root.findings().find(|finding| finding.kind == FindingKind::DuplicateKey) {
             return Err(MetainfoError::NotCanonical(finding));
         }
-        let info = info_dict::from_value(root.get("info").ok_or(MetainfoError::Missing("info"))?)?;
+        let info = info_dict::from_value(root.get("info").ok_or(MetainfoError::Missing("info"))?, rules)?;
         let piece_layers = match root.get("piece layers") {
             Some(layers) if info.version.is_v2() => layers::parse(layers, &info)?,
             _ => PieceLayers::new(),

@@ -1,41 +1,109 @@
 //! File names, made safe.
 //!
-//! The rules are libtorrent's for Unix, so that both write the same names; see `docs/metainfo.md`.
+//! What is safe depends on where the files go, which [`NameRules`] say; see `docs/metainfo.md`. Nothing that could be a path of
+//! its own passes by any of them: no `/`, no NUL, no `.` and `..`, nothing empty.
 
 use unicode_normalization::UnicodeNormalization;
 
 use super::limits::NAME_BYTES_MAX;
 
-/// Bytes kept of the front of a name that is too long, before its extension. libtorrent cuts there too.
-const STEM_BYTES: usize = 240;
-/// Bytes of an extension worth keeping, the dot included.
-const EXTENSION_BYTES_MAX: usize = NAME_BYTES_MAX - STEM_BYTES;
+/// Bytes at the end of a name that is too long: room for an extension worth keeping, the dot included. libtorrent keeps as many.
+const EXTENSION_BYTES_MAX: usize = 15;
+/// The shortest limit for names that is believed: 8 and 3 letters with a dot between them, and room for a number.
+const NAME_BYTES_LEAST: usize = 32;
 
-/// A path component out of any bytes; `None` where nothing usable is left (empty, `.`, `..`, only slashes).
-pub fn sanitize(raw: &[u8]) -> Option<String> {
-    let mut name = String::with_capacity(raw.len());
-    for chunk in raw.utf8_chunks() {
-        name.extend(chunk.valid().chars().filter(|c| !is_dropped(*c)).map(|c| if is_replaced(c) { '_' } else { c }));
-        if !chunk.invalid().is_empty() {
-            name.push('_');
+/// Which names a file system holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameRules {
+    /// Which characters may be in a name.
+    pub characters: Characters,
+    /// Whether names are different files that differ in letter case alone, in composed or decomposed letters, or in dots and
+    /// spaces at their end.
+    pub tells_twins: bool,
+    /// Bytes in a name; see [`NameRules::with_bytes_max`].
+    name_bytes_max: usize,
+}
+
+/// Which characters a file system has in names, beside those that every one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Characters {
+    /// All but `/` and NUL, as on the file systems of Unix. Only overrides of the writing direction are dropped, though they could
+    /// be held: a name must not show as another, `exe.gpj` as `jpg.exe`.
+    Unix,
+    /// As libtorrent has it on Unix: without backslashes, and with `_` for control characters; marks of the writing direction
+    /// are dropped too.
+    Common,
+    /// As FAT, exFAT, NTFS and servers of Windows have it: `_` also for `"`, `*`, `:`, `<`, `>`, `?`, `\` and `|`.
+    Windows,
+}
+
+impl NameRules {
+    /// Names that nearly every file system holds, all of them different for the pickiest.
+    pub const PORTABLE: Self =
+        Self { characters: Characters::Common, tells_twins: false, name_bytes_max: NAME_BYTES_MAX };
+    /// Names as they are, for the file systems of Unix.
+    pub const EXACT: Self = Self { characters: Characters::Unix, tells_twins: true, name_bytes_max: NAME_BYTES_MAX };
+
+    /// The same for names of at most so many bytes, within reason.
+    pub fn with_bytes_max(self, bytes: usize) -> Self {
+        Self { name_bytes_max: bytes.clamp(NAME_BYTES_LEAST, NAME_BYTES_MAX), ..self }
+    }
+
+    /// A path component out of any bytes; `None` where nothing usable is left (empty, `.`, `..`, only slashes).
+    pub(super) fn sanitize(&self, raw: &[u8]) -> Option<String> {
+        let mut name = String::with_capacity(raw.len());
+        for chunk in raw.utf8_chunks() {
+            name.extend(chunk.valid().chars().filter_map(|c| self.character(c)));
+            if !chunk.invalid().is_empty() {
+                name.push('_');
+            }
+        }
+        if matches!(name.as_str(), "" | "." | "..") {
+            return None;
+        }
+        Some(self.shorten(name))
+    }
+
+    /// A path component out of any bytes, `_` where nothing usable is left.
+    pub(super) fn sanitize_or_underscore(&self, raw: &[u8]) -> String {
+        self.sanitize(raw).unwrap_or_else(|| "_".to_owned())
+    }
+
+    /// `name` with a number before its extension, no longer than a name may be: `a.txt` becomes `a.1.txt`.
+    pub(super) fn numbered(&self, name: &str, number: usize) -> String {
+        let (stem, extension) = split_extension(name);
+        let tail = format!(".{number}{extension}");
+        format!("{}{tail}", cut(stem, self.name_bytes_max.saturating_sub(tail.len())))
+    }
+
+    /// What two names share when the file system takes them for one.
+    pub(super) fn identity(&self, name: &str) -> String {
+        if self.tells_twins { name.to_owned() } else { fold(name) }
+    }
+
+    /// What becomes of a character; `None` where it is dropped.
+    fn character(&self, c: char) -> Option<char> {
+        let common = self.characters == Characters::Common;
+        match c {
+            // A backslash separates folders where these torrents mostly come from, and libtorrent drops it.
+            '\\' if common => None,
+            '/' => None,
+            c if is_override(c) || common && is_mark(c) => None,
+            '\0' => Some('_'),
+            // Terminals and scripts act upon these.
+            c if self.characters != Characters::Unix && is_control(c) => Some('_'),
+            '"' | '*' | ':' | '<' | '>' | '?' | '\\' | '|' if self.characters == Characters::Windows => Some('_'),
+            c => Some(c),
         }
     }
-    if matches!(name.as_str(), "" | "." | "..") {
-        return None;
+
+    fn shorten(&self, name: String) -> String {
+        if name.len() <= self.name_bytes_max {
+            return name;
+        }
+        let (stem, extension) = split_extension(&name);
+        format!("{}{extension}", cut(stem, self.name_bytes_max - EXTENSION_BYTES_MAX))
     }
-    Some(shorten(name))
-}
-
-/// A path component out of any bytes, `_` where nothing usable is left.
-pub fn sanitize_or_underscore(raw: &[u8]) -> String {
-    sanitize(raw).unwrap_or_else(|| "_".to_owned())
-}
-
-/// `name` with a number before its extension, no longer than a name may be: `a.txt` becomes `a.1.txt`.
-pub fn numbered(name: &str, number: usize) -> String {
-    let (stem, extension) = split_extension(name);
-    let tail = format!(".{number}{extension}");
-    format!("{}{tail}", cut(stem, NAME_BYTES_MAX.saturating_sub(tail.len())))
 }
 
 /// What two names share when some file system takes them for one: letter case, composed and decomposed letters, and
@@ -50,24 +118,18 @@ pub fn fold(name: &str) -> String {
     lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfd().collect()
 }
 
-/// Separators, and characters that cannot be seen but change what is seen: `exe.gpj` must not show as `jpg.exe`.
-fn is_dropped(c: char) -> bool {
-    matches!(c, '/' | '\\'
-        | '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+/// Characters that cannot be seen but change the order of those around them: `exe.gpj` must not show as `jpg.exe`.
+pub(crate) fn is_override(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Control characters (NUL and line ends among them), which terminals and scripts act upon.
-fn is_replaced(c: char) -> bool {
+/// Marks of the writing direction; names in Hebrew and Arabic have them.
+fn is_mark(c: char) -> bool {
+    matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}')
+}
+
+fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
-}
-
-fn shorten(name: String) -> String {
-    if name.len() <= NAME_BYTES_MAX {
-        return name;
-    }
-    let (stem, extension) = split_extension(&name);
-    format!("{}{extension}", cut(stem, STEM_BYTES))
 }
 
 /// Splits before the last dot; an extension that is too long is none.
@@ -89,16 +151,30 @@ mod tests {
 
     use super::*;
 
+    const ALL: [NameRules; 3] =
+        [NameRules::PORTABLE, NameRules::EXACT, NameRules { characters: Characters::Windows, ..NameRules::PORTABLE }];
+
     fn safe(raw: impl AsRef<[u8]>) -> String {
-        sanitize_or_underscore(raw.as_ref())
+        NameRules::PORTABLE.sanitize_or_underscore(raw.as_ref())
+    }
+
+    fn exact(raw: impl AsRef<[u8]>) -> String {
+        NameRules::EXACT.sanitize_or_underscore(raw.as_ref())
+    }
+
+    fn numbered(name: &str, number: usize) -> String {
+        NameRules::PORTABLE.numbered(name, number)
     }
 
     #[test]
     fn traversal_leaves_nothing() {
-        for raw in ["", ".", "..", "/", "\\", "//", "../", "/..", "./", "\u{202e}..", "\u{200b}"] {
-            assert_eq!(sanitize(raw.as_bytes()), None, "{raw:?}");
-            assert_eq!(safe(raw), "_");
+        for raw in ["", ".", "..", "/", "//", "../", "/..", "./", "\u{202e}..", "\u{2066}"] {
+            for rules in ALL {
+                assert_eq!(rules.sanitize(raw.as_bytes()), None, "{raw:?}");
+                assert_eq!(rules.sanitize_or_underscore(raw.as_bytes()), "_");
+            }
         }
+        assert_eq!(NameRules::PORTABLE.sanitize(b"\\"), None);
         assert_eq!(safe("..."), "...");
         assert_eq!(safe("foo/../../../bar"), "foo......bar");
         assert_eq!(safe("/etc/passwd"), "etcpasswd");
@@ -114,8 +190,46 @@ mod tests {
     #[test]
     fn direction_overrides_are_dropped() {
         assert_eq!(safe("photo\u{202e}gpj.exe"), "photogpj.exe");
-        assert_eq!(safe("\u{feff}a\u{2066}b\u{200d}c"), "abc");
+        assert_eq!(safe("a\u{2066}b\u{200f}c"), "abc");
+        assert_eq!(exact("photo\u{202e}gpj.exe"), "photogpj.exe");
         assert_eq!(safe("שלום.txt"), "שלום.txt");
+    }
+
+    #[test]
+    fn what_unix_holds_is_kept() {
+        // Persian and joined emoji need characters that cannot be seen; the rest is what people and programs leave behind.
+        for name in [
+            "نامه\u{200c}ها",
+            "👩\u{200d}🚀.png",
+            "a\tb",
+            "Icon\r",
+            "two\nlines",
+            "x2d\\x2d.slice",
+            "a:b?",
+            "…\u{200f}",
+            "dot. ",
+        ] {
+            assert_eq!(exact(name), name);
+        }
+        for name in ["نامه\u{200c}ها", "👩\u{200d}🚀.png", "a:b?"] {
+            assert_eq!(safe(name), name);
+        }
+        assert_eq!(exact("a\0b"), "a_b");
+    }
+
+    #[test]
+    fn what_windows_does_not_hold_is_replaced() {
+        let windows = NameRules { characters: Characters::Windows, ..NameRules::PORTABLE };
+        assert_eq!(windows.sanitize_or_underscore(b"a:b?\"<c>|*\\\t.txt"), "a_b___c_____.txt");
+        assert_eq!(windows.sanitize_or_underscore("👩\u{200d}🚀".as_bytes()), "👩\u{200d}🚀");
+    }
+
+    #[test]
+    fn some_file_systems_have_shorter_names() {
+        let short = NameRules::EXACT.with_bytes_max(143);
+        assert_eq!(short.sanitize_or_underscore(&[b'a'; 143]).len(), 143);
+        assert_eq!(short.sanitize_or_underscore(&[b'a'; 144]).len(), 128);
+        assert_eq!(NameRules::EXACT.with_bytes_max(0).numbered("abc.txt", 1), "abc.1.txt");
     }
 
     #[test]
@@ -154,10 +268,14 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_become_a_safe_name(raw in prop::collection::vec(any::<u8>(), 0..400), number in 1usize..1000) {
-            for name in [safe(&raw), numbered(&safe(&raw), number)] {
-                prop_assert!((1..=NAME_BYTES_MAX).contains(&name.len()));
-                prop_assert!(!name.contains(['/', '\\', '\0']) && name != "." && name != "..");
-                prop_assert_eq!(&safe(&name), &name);
+            for rules in ALL {
+                let safe = rules.sanitize_or_underscore(&raw);
+                for name in [rules.numbered(&safe, number), safe] {
+                    prop_assert!((1..=NAME_BYTES_MAX).contains(&name.len()));
+                    prop_assert!(!name.contains(['/', '\0']) && name != "." && name != "..");
+                    prop_assert!(rules == NameRules::EXACT || !name.contains('\\'));
+                    prop_assert_eq!(&rules.sanitize_or_underscore(name.as_bytes()), &name);
+                }
             }
         }
 

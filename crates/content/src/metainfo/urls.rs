@@ -43,6 +43,11 @@ pub fn web_seeds(metainfo: Value<'_>, key: &str) -> Vec<String> {
     urls
 }
 
+/// Whether `text` is the address of a web seed, as it stands.
+pub fn is_web_seed(text: &str) -> bool {
+    web_seed_url(text.as_bytes()).is_some_and(|url| url == text)
+}
+
 /// A web seed's URL, with what may not stand in an URL percent-encoded; the limit counts that.
 pub fn web_seed_url(raw: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(raw).ok()?.trim();

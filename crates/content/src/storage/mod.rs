@@ -28,6 +28,7 @@ mod crc;
 mod error;
 mod files;
 mod layout;
+pub mod naming;
 mod occupied;
 mod parts;
 mod placement;
@@ -515,7 +516,7 @@ pub(crate) fn hidden_name(info: &Info, what: &str) -> String {
 }
 
 /// Whether a torrent's path could be one of our own files, of this content or of another: nobody may forge our records.
-fn is_hidden_name(path: &Path) -> bool {
+pub(crate) fn is_hidden_name(path: &Path) -> bool {
     let first = path.iter().next().unwrap_or_default().to_string_lossy();
     let extension = first.rsplit('.').next().unwrap_or_default();
     first.starts_with('.') && extension.to_ascii_lowercase().starts_with(HIDDEN_SUFFIX)
