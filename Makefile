@@ -10,7 +10,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build deps demo test mistakes interop bench fuzz lint rqbit
+.PHONY: help build deps demo test zoo mistakes interop bench fuzz lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -26,6 +26,9 @@ deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION 
 
 test: deps build ## Run all tests, the matrix of clients included (but for rqbit, JPAN and pocketscion)
 	$(CARGO) test --workspace
+
+zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
+	$(CARGO) test -p anabranch-testbed --test zoo -- --ignored --nocapture
 
 mistakes: ## Give every flag of every command values that cannot be meant (minutes)
 	$(CARGO) test -p anabranch --test mistakes -- --include-ignored

@@ -9,6 +9,7 @@
 //! - [`drain`]: hundreds of leechers in one process, as load.
 //! - [`hostile`]: peers that lie, stay mute, flood or send absurd lengths.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
+//! - [`zoo`]: folders as strangers have them, out of a seed.
 //! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
 //! - [`pulses`]: a peer that answers all it was asked every so often, and is silent in between.
 //! - [`raw`]: what bare TCP reaches, and the naive floor: receive, hash, write in one thread.
@@ -32,5 +33,6 @@ pub mod raw;
 pub mod scene;
 pub mod tracker;
 pub mod wire;
+pub mod zoo;
 
 pub use error::{Error, Result};
