@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anabranch_bittorrent::extension::{
-    ExtensionHandshake, ExtensionIds, InterfaceSequence, MetadataMessage, PathsMessage, PeerIdentity, PexFlags,
-    PathsInUse, PexMessage, Wish,
+    ExtensionHandshake, ExtensionIds, InterfaceSequence, MetadataMessage, PathsInUse, PathsMessage, PeerIdentity,
+    PexFlags, PexMessage, Wish,
 };
 use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
 use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
@@ -37,6 +37,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "metainfo", &metainfo())?;
     write(&corpus, "edit", &metainfo())?;
     write(&corpus, "magnet", &magnet())?;
+    write(&corpus, "ip_filter", &ip_filter())?;
     write(&corpus, "tracker", &tracker())?;
     write(&corpus, "resume", &resume())?;
     write(&corpus, "policy", &policy())?;
@@ -52,6 +53,16 @@ fn main() -> io::Result<()> {
     write(&corpus, "scion_socket", &scion_socket())?;
     write(&corpus, "topology", &topology())?;
     write(&corpus, "control", &control())
+}
+
+fn ip_filter() -> Vec<Vec<u8>> {
+    let lists = [
+        "# a remark\n192.0.2.7\n192.0.2.0/25 # another\n2001:db8::/32\n192.0.2.1-192.0.2.9\n",
+        "001.002.003.000 - 001.002.003.255 , 100 , Some, body\n1.2.4.0 - 1.2.4.9 , 128 , let through\n",
+        "Some-body #1: a part:10.0.0.1-10.0.0.2\nIPv6:2001:db8::1-2001:db8::2\n",
+        "1-ff00:0:110\n[1-ff00:0:110,10.0.0.1]\n",
+    ];
+    lists.map(|list| list.as_bytes().to_vec()).to_vec()
 }
 
 fn write(corpus: &Path, target: &str, samples: &[Vec<u8>]) -> io::Result<()> {

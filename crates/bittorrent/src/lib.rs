@@ -13,6 +13,7 @@
 //! | [`blame`] | who sent the wrong block of a bad piece |
 //! | [`peerbook`] | which address to dial, and when again |
 //! | [`tracker`] | when to ask which tracker for what; being one (BEP 3, 7, 12, 15, 23) |
+//! | [`ip_filter`] | whom a user wants nothing to do with |
 //! | [`reach`] | who may name which address to us |
 //! | [`utp`] | what callers over uTP are told (BEP 29) |
 //! | [`rate`] | how fast something has been lately |
@@ -41,6 +42,7 @@ pub mod choker;
 mod compact;
 pub mod extension;
 pub mod handshake;
+pub mod ip_filter;
 pub mod peerbook;
 pub mod picker;
 pub mod pipeline;
