@@ -9,6 +9,7 @@
 mod error;
 mod identity;
 mod interfaces;
+mod proxy;
 mod quic;
 mod stats;
 mod stream;
@@ -20,6 +21,7 @@ pub use interfaces::{
     CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_EVERY, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate,
     LocalAddress, LocalInterface, REMOTES_MAX, Via,
 };
+pub use proxy::{Proxy, ProxyError, Target};
 pub use quic::{ALPN, Congestion, MTU_MIN, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};

@@ -10,7 +10,7 @@ use anabranch_paths::{Endpoint, Path, PathPeer};
 use tokio::io::Interest;
 
 use crate::error::CONNECT_TIMEOUT;
-use crate::{ConnectError, StreamStats, Via};
+use crate::{ConnectError, Proxy, StreamStats, Target, Via};
 
 /// Connections the kernel may hold for us before we accept them.
 const BACKLOG: u32 = 1024;
@@ -46,6 +46,25 @@ impl TcpStream {
             Some(via) => ConnectError::Over { via: via.clone(), source: Box::new(error) },
             None => error,
         })
+    }
+
+    /// Opens a connection to `endpoint` through `proxy`. As far as anybody here can tell it leads straight to there.
+    ///
+    /// # Errors
+    /// Where the proxy cannot be reached, or does not go there.
+    pub async fn connect_through(proxy: &Proxy, endpoint: Endpoint) -> Result<Self, ConnectError> {
+        let remote = endpoint.as_ip().ok_or(ConnectError::NotIp(endpoint))?;
+        let attempt = async {
+            let inner = proxy.connect(Target::Address(remote)).await?;
+            inner.set_nodelay(true)?;
+            let path = Path::ip(inner.local_addr()?.ip(), remote.ip());
+            Ok(Self { inner, peer: PathPeer::new(endpoint, path) })
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(source)) => Err(ConnectError::Io { endpoint, source }),
+            Err(_) => Err(ConnectError::TimedOut(endpoint)),
+        }
     }
 
     fn new(inner: tokio::net::TcpStream) -> io::Result<Self> {
