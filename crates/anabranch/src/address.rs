@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::str::FromStr;
 
-use anabranch_paths::{Endpoint, EndpointError};
+use anabranch_paths::{Endpoint, EndpointError, ScionAddr};
 use anabranch_scion::lookup::names::Names;
+use anabranch_transport::{NodeId, NodeIdError};
 
 use crate::exit::{Code, Failure};
 
@@ -16,22 +17,45 @@ const HOST_NAME_BYTES_MAX: usize = 253;
 pub enum PeerAddress {
     /// As it is.
     Endpoint(Endpoint),
+    /// A host of SCION that has to prove this key.
+    Keyed(NodeId, ScionAddr),
     /// Host name and port.
     Name(String, u16),
 }
 
-impl FromStr for PeerAddress {
-    type Err = EndpointError;
+/// Why a text names no peer.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerAddressError {
+    /// No address, and no name.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// What is in front of the `@`.
+    #[error(transparent)]
+    Key(#[from] NodeIdError),
+    /// Where nobody can prove it.
+    #[error(
+        "`{0}` is an address of plain IP, where peers prove no key: leave the key out, or give the peer's SCION address"
+    )]
+    KeyOverIp(Endpoint),
+}
 
-    fn from_str(text: &str) -> Result<Self, EndpointError> {
+impl FromStr for PeerAddress {
+    type Err = PeerAddressError;
+
+    fn from_str(text: &str) -> Result<Self, PeerAddressError> {
+        if let Some((key, address)) = text.split_once('@') {
+            let address: Endpoint = address.parse()?;
+            let scion = address.as_scion().ok_or(PeerAddressError::KeyOverIp(address))?;
+            return Ok(Self::Keyed(key.parse()?, scion));
+        }
         match text.parse() {
             Ok(endpoint) => Ok(Self::Endpoint(endpoint)),
             Err(error @ EndpointError::NotAnAddress(_)) => {
                 let name = text.rsplit_once(':').filter(|(host, _)| is_host_name(host));
                 let name = name.and_then(|(host, port)| Some(Self::Name(host.to_owned(), port.parse().ok()?)));
-                name.ok_or(error)
+                name.ok_or(error.into())
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -49,6 +73,7 @@ impl PeerAddress {
     pub async fn resolve(&self, scion: bool) -> Result<Vec<Endpoint>, Failure> {
         let (host, port) = match self {
             Self::Endpoint(endpoint) => return Ok(vec![*endpoint]),
+            Self::Keyed(_, address) => return Ok(vec![Endpoint::Scion(*address)]),
             Self::Name(host, port) => (host, *port),
         };
         let of_scion = match scion {
@@ -102,10 +127,19 @@ mod tests {
     fn peers_are_addresses_or_names() {
         assert!(matches!("192.0.2.7:6881".parse(), Ok(PeerAddress::Endpoint(_))));
         assert!(matches!("[2001:db8::7]:6881".parse(), Ok(PeerAddress::Endpoint(_))));
-        assert_eq!("seed.example:1".parse(), Ok(PeerAddress::Name("seed.example".into(), 1)));
+        assert_eq!("seed.example:1".parse::<PeerAddress>().unwrap(), PeerAddress::Name("seed.example".into(), 1));
         let longest = format!("{}:1", "a".repeat(HOST_NAME_BYTES_MAX));
         assert!(longest.parse::<PeerAddress>().is_ok());
         assert!(format!("a{longest}").parse::<PeerAddress>().is_err());
+    }
+
+    #[test]
+    fn a_peer_of_scion_may_have_its_key_in_front() {
+        let key = "a".repeat(51) + "q";
+        assert!(matches!(format!("{key}@[1-ff00:0:110,10.0.0.1]:80").parse(), Ok(PeerAddress::Keyed(..))));
+        let error = |text: &str| text.parse::<PeerAddress>().unwrap_err().to_string();
+        assert!(error(&format!("{key}@192.0.2.1:80")).contains("prove no key"));
+        assert!(error("short@[1-ff00:0:110,10.0.0.1]:80").contains("no node key"));
     }
 
     #[test]

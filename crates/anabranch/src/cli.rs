@@ -1,6 +1,7 @@
 //! Every command and flag. Help, man pages and completions come from here, and so do the names of environment variables
 //! and keys of the configuration file.
 
+mod guard;
 mod scion;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use crate::address::{PeerAddress, ip_only};
 use crate::patterns::{FilePattern, Selection};
 use crate::units::{self, Rate, Size};
 
+pub use guard::GuardFlags;
 pub use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags, PathFlags,
     PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
@@ -196,7 +198,7 @@ pub struct ShowFlags {
 /// Flags of everything that runs a session.
 #[derive(Debug, Args)]
 pub struct SessionFlags {
-    /// Peer to dial, address or name with port; may be given several times
+    /// Peer to dial, address or name with port, a host of SCION maybe with the key it has to prove (KEY@ADDR); may be given several times
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
     pub peer: Vec<PeerAddress>,
     /// Address to listen on, port 0 for any; may be given several times, once with a SCION address such as
@@ -236,6 +238,8 @@ pub struct SessionFlags {
     /// Do not exchange peers with peers
     #[arg(long)]
     pub no_pex: bool,
+    #[command(flatten)]
+    pub guard: GuardFlags,
     #[command(flatten)]
     pub scion: ScionFlags,
     /// Print one JSON event a line

@@ -25,6 +25,7 @@ mod commands;
 mod destination;
 mod events;
 mod exit;
+mod guard;
 mod health;
 mod output;
 mod path_list;

@@ -8,19 +8,22 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
 use anabranch_content::info::Version;
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
     Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session, SessionConfig,
     SessionError, TorrentId,
 };
+use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
+use crate::address::PeerAddress;
 use crate::cli::SessionFlags;
 use crate::exit::{Code, Failure};
+use crate::guard::{self, Bans};
 use crate::output::{self, Chatter};
 use crate::path_log::{PATH_LOG_EVERY, PathLog};
 use crate::patience::{Patience, Rules, Verdict};
@@ -80,14 +83,14 @@ async fn next_signal(signals: &mut [tokio::signal::unix::Signal]) {
     .await;
 }
 
-/// The session's choices, as the flags say.
-pub fn session_config(flags: &SessionFlags) -> SessionConfig {
+/// The session's choices, as the flags say. What is not among `SessionFlags` stays as in `first`.
+pub fn session_config(flags: &SessionFlags, first: SessionConfig, chatter: Chatter) -> Result<SessionConfig, Failure> {
     let rate = |rate: Option<units::Rate>| rate.map(|rate| rate.0);
-    let defaults = SessionConfig::default();
+    let defaults = first;
     let connections_max = flags.max_peers as usize;
     let chosen_max = flags.multipath.max_connections.map(|count| count as usize);
     let slots = flags.upload_slots.map(|slots| slots as usize).or(chosen_max);
-    SessionConfig {
+    let mut config = SessionConfig {
         connections_max,
         torrent_connections_max: defaults.torrent_connections_max.min(connections_max),
         limit_down: rate(flags.limit_down),
@@ -109,7 +112,18 @@ pub fn session_config(flags: &SessionFlags) -> SessionConfig {
             interfaces: flags.multipath.interface.clone(),
         },
         ..defaults
-    }
+    };
+    guard::apply(flags, &mut config, chatter)?;
+    Ok(config)
+}
+
+/// The keys that the flags' peers have to prove.
+pub fn keys(flags: &SessionFlags) -> Vec<(ScionAddr, NodeId)> {
+    let keyed = |peer: &PeerAddress| match peer {
+        PeerAddress::Keyed(key, address) => Some((*address, *key)),
+        PeerAddress::Endpoint(_) | PeerAddress::Name(..) => None,
+    };
+    flags.peer.iter().filter_map(keyed).collect()
 }
 
 /// The peers that the flags name.
@@ -132,7 +146,8 @@ pub fn start(
 ) -> Result<(Session, UnboundedReceiver<Event>), Failure> {
     system::raise_open_files_limit();
     let with = |listen: Vec<SocketAddr>| Session::start(SessionConfig { listen, ..config.clone() });
-    let started = if flags.listen.is_empty() {
+    let stays_shut = flags.guard.proxy.is_some() || !flags.guard.allow.is_empty();
+    let started = if flags.listen.is_empty() && !stays_shut {
         start_anywhere(&with, chatter)
     } else {
         with(flags.listen.iter().filter_map(Endpoint::as_ip).collect())
@@ -233,6 +248,7 @@ pub struct Watch {
     hinted: BTreeSet<(TorrentId, String)>,
     explain: bool,
     path_log: Option<PathLog>,
+    bans: Option<Bans>,
     /// When progress was last drawn or told.
     told: Option<Instant>,
 }
@@ -251,6 +267,7 @@ impl Watch {
             hinted: BTreeSet::new(),
             explain: flags.multipath.explain,
             path_log: flags.multipath.path_log.as_deref().map(PathLog::create).transpose()?,
+            bans: Bans::open(flags)?,
             told: None,
         })
     }
@@ -313,6 +330,11 @@ impl Watch {
             EventKind::Failed { kind, reason } => content.failed = Some((*kind, reason.clone())),
             EventKind::Tracker { url, .. } => {
                 self.failing.remove(&(id, url.clone()));
+            }
+            EventKind::PeerBanned { address, reason } => {
+                if let Some(bans) = &mut self.bans {
+                    bans.add(address, reason)?;
+                }
             }
             EventKind::Finished => return self.on_finished(session, id, now),
             _ => {}

@@ -1,6 +1,6 @@
 //! Our place in the SCION network, as the flags say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use std::time::SystemTime;
 use anabranch_paths::{Endpoint, IsdAs, PathFilter, PathIdPrefix, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
 use anabranch_swarm::ScionConfig;
-use anabranch_transport::{Congestion, Identity};
+use anabranch_transport::{Congestion, Identity, NodeId};
 
 use crate::address::PeerAddress;
 use crate::ask;
 use crate::cli::{CongestionChoice, ScionFlags, SessionFlags};
 use crate::exit::{Code, Failure};
+use crate::guard;
 use crate::output::Chatter;
 use crate::path_list::PathList;
 use crate::path_lookup::{self, read_policy};
@@ -35,8 +36,12 @@ pub async fn config(
             "`--listen` takes one SCION address: the host is in one AS, and one port is enough",
         ));
     }
+    if flags.guard.proxy.is_some() {
+        return Ok(None);
+    }
     let peer = |peer: &PeerAddress| match peer {
         PeerAddress::Endpoint(endpoint) => endpoint.as_scion(),
+        PeerAddress::Keyed(_, address) => Some(*address),
         PeerAddress::Name(..) => None,
     };
     let mut named: BTreeSet<ScionAddr> = flags.peer.iter().filter_map(peer).collect();
@@ -52,7 +57,7 @@ pub async fn config(
     if !asked_for && named.is_empty() && daemon_address_from_env().is_none() {
         return Ok(None);
     }
-    let opened = match open(&flags.scion, listen.first().copied()).await {
+    let opened = match open(&flags.scion, listen.first().copied(), guard::allowed(flags)).await {
         Ok(mut config) if flags.multipath.interactive => {
             ask_for_paths(&mut config, &named).await?;
             Ok(config)
@@ -85,7 +90,11 @@ async fn ask_for_paths(config: &mut ScionConfig, peers: &BTreeSet<ScionAddr>) ->
     Ok(())
 }
 
-async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConfig, Failure> {
+async fn open(
+    flags: &ScionFlags,
+    listen: Option<ScionAddr>,
+    allowed: Option<HashSet<NodeId>>,
+) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
     let policy = flags.paths.policy.as_deref().map(read_policy).transpose()?;
     let source = Source::find(flags.paths.sciond.as_deref()).map_err(|error| network(&error))?;
@@ -113,6 +122,7 @@ async fn open(flags: &ScionFlags, listen: Option<ScionAddr>) -> Result<ScionConf
         policy: policy.map(Arc::new),
         only: flags.path.clone(),
         identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
+        allowed,
         congestion: match flags.congestion {
             CongestionChoice::Cubic => Congestion::Cubic,
             CongestionChoice::Bbr => Congestion::Bbr,

@@ -5,9 +5,10 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Running, anabranch, noise, run, share};
+use common::{Running, anabranch, assert_same, noise, run, share};
 
 /// Longest wait for what is to come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -208,5 +209,184 @@ fn the_control_door_of_a_network_is_shut_to_web_pages() {
     assert!(http_get(control, "/network", &format!("Host: {control}\r\n")).starts_with("HTTP/1.1 200"));
     for door in [control, daemon] {
         assert!(http_get(door, "/network", "Host: evil.example:80\r\n").starts_with("HTTP/1.1 421"), "{door}");
+    }
+}
+
+#[test]
+fn blocked_hosts_are_neither_served_nor_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(50_000, 3)).unwrap();
+    fs::write(dir.path().join("list.dat"), "127.000.000.009 - 127.000.000.010 , 100 , Some, body\nodd line\n").unwrap();
+    let (_sharer, address, magnet) = share(dir.path(), &["one.bin", "--ip-filter", "list.dat", "--bans", "bans"]);
+    // Who calls from a blocked address is left before it says anything.
+    let greeted = |from: &str| {
+        let hash = magnet.split("btih:").nth(1).unwrap().get(..40).unwrap();
+        let hash: Vec<u8> = (0..20).map(|at| u8::from_str_radix(&hash[2 * at..2 * at + 2], 16).unwrap()).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+            let mut stream = socket.connect(address.parse().unwrap()).await.unwrap().into_std().unwrap();
+            stream.set_nonblocking(false).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let hello = [&b"\x13BitTorrent protocol\0\0\0\0\0\0\0\0"[..], &hash, &[b'p'; 20]].concat();
+            let _ = stream.write_all(&hello);
+            let mut answer = [0; 68];
+            stream.read_exact(&mut answer).is_ok()
+        })
+    };
+    assert!(greeted("127.0.0.8") && !greeted("127.0.0.9") && !greeted("127.0.0.10") && greeted("127.0.0.11"));
+    let fetch = ["get", &magnet, "-o", "out", "--listen", "127.0.0.1:0", "--json", "--peer", &address];
+    let mut blocked = Running::start(anabranch(dir.path()).args(fetch).args(["--block", "127.0.0.0/24"]));
+    let gone = blocked.event("peer_disconnected");
+    assert!(gone["reason"].as_str().unwrap().contains("--block"), "{gone}");
+    // What a list says has to make sense.
+    fs::write(dir.path().join("no-list"), "this is\nno list\n").unwrap();
+    fs::write(dir.path().join("packed"), [0x1f, 0x8b, 8, 0]).unwrap();
+    for (flag, value, code, needle) in [
+        ("--ip-filter", "no-list", 3, "line 1"),
+        ("--ip-filter", "packed", 3, "unpack"),
+        ("--ip-filter", "nowhere", 3, "cannot read nowhere"),
+        ("--block", "127.0.0.1/33", 2, "names nobody to block"),
+        ("--bans", "nowhere/bans", 5, "--bans"),
+        ("--allow", "a key", 2, "node key"),
+        ("--allow", &("a".repeat(51) + "q"), 2, "SCION"),
+    ] {
+        let (found, _, stderr) = run(dir.path(), &[&fetch[..], &[flag, value]].concat());
+        assert!(found == code && stderr.contains(needle), "{flag} {value}: {found}, {stderr}");
+    }
+}
+
+/// A proxy of either kind that writes down where it is asked to go.
+struct TestProxy {
+    address: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl TestProxy {
+    fn start(is_socks: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let told = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let told = Arc::clone(&told);
+                std::thread::spawn(move || serve_proxy(stream, is_socks, &told));
+            }
+        });
+        Self { address, asked }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let mut asked = self.asked.lock().unwrap().clone();
+        asked.sort();
+        asked.dedup();
+        asked
+    }
+}
+
+fn serve_proxy(mut stream: TcpStream, is_socks: bool, asked: &Mutex<Vec<String>>) -> Option<()> {
+    let take = |stream: &mut TcpStream, length: usize| {
+        let mut bytes = vec![0; length];
+        stream.read_exact(&mut bytes).ok().map(|()| bytes)
+    };
+    let target = if is_socks {
+        // RFC 1928 §3, §4: methods, then the request.
+        let methods = usize::from(take(&mut stream, 2)?[1]);
+        take(&mut stream, methods)?;
+        stream.write_all(&[5, 0]).ok()?;
+        let head = take(&mut stream, 4)?;
+        let host = match head[3] {
+            1 => take(&mut stream, 4)?.iter().map(u8::to_string).collect::<Vec<_>>().join("."),
+            _ => {
+                let length = usize::from(take(&mut stream, 1)?[0]);
+                String::from_utf8(take(&mut stream, length)?).ok()?
+            }
+        };
+        let port = take(&mut stream, 2)?;
+        stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()?;
+        format!("{host}:{}", u16::from_be_bytes([port[0], port[1]]))
+    } else {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.extend(take(&mut stream, 1)?);
+        }
+        let head = String::from_utf8(head).ok()?;
+        // RFC 7617: user and pass.
+        if !head.contains("Proxy-Authorization: Basic dXNlcjpwYXNz") {
+            stream.write_all(b"HTTP/1.1 407 Who are you\r\n\r\n").ok()?;
+            return None;
+        }
+        stream.write_all(b"HTTP/1.1 200 Here\r\n\r\n").ok()?;
+        head.split(' ').nth(1)?.to_owned()
+    };
+    asked.lock().unwrap().push(target.clone());
+    let mut onward = TcpStream::connect(target).ok()?;
+    let (mut back, mut there) = (onward.try_clone().ok()?, stream.try_clone().ok()?);
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut back, &mut there);
+        let _ = there.shutdown(std::net::Shutdown::Both);
+    });
+    let _ = std::io::copy(&mut stream, &mut onward);
+    let _ = onward.shutdown(std::net::Shutdown::Both);
+    Some(())
+}
+
+#[test]
+fn through_a_proxy_goes_all_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(300_000, 4))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
+    let listening = tracker.event("listening");
+    let (http, udp) = (listening["http"].as_str().unwrap().to_owned(), listening["udp"].as_str().unwrap().to_owned());
+    let (_sharer, address, _) = share(dir.path(), &["one.bin", "--torrent-out", "t.torrent", "--tracker", &http]);
+    for (is_socks, out) in [(true, "socks"), (false, "http")] {
+        let proxy = TestProxy::start(is_socks);
+        let url = match is_socks {
+            true => format!("socks5://{}", proxy.address),
+            false => format!("http://user:pass@{}", proxy.address),
+        };
+        // The proxy looks the tracker's name up. What a tracker behind a proxy names is as far as can be: the peer is named by hand.
+        let named = http.replace("127.0.0.1", "localhost");
+        let fixed = ["get", "t.torrent", "-o", out, "--json", "--peer", &address];
+        let arguments = [&fixed[..], &["--proxy", &url, "--tracker", &named]].concat();
+        let (code, stdout, stderr) = run(dir.path(), &arguments);
+        assert_eq!(code, 0, "{stdout} {stderr}");
+        assert!(stderr.contains("through ") && !stderr.contains("pass@"), "{stderr}");
+        assert!(!stdout.contains("\"listening\""), "{stdout}");
+        assert_same(&dir.path().join(out), &file);
+        let asked = proxy.asked();
+        let tracker = named.strip_prefix("http://").unwrap().strip_suffix("/announce").unwrap();
+        assert!(asked.contains(&address) && asked.contains(&tracker.to_owned()), "{asked:?}");
+    }
+    // What cannot go through is off, and said to be.
+    let proxy = TestProxy::start(true);
+    let url = format!("socks5://{}", proxy.address);
+    let lonely = ["get", "t.torrent", "-o", "udp", "--json", "--proxy", &url, "--tracker", &udp];
+    let mut running = Running::start(anabranch(dir.path()).args(lonely));
+    loop {
+        let error = running.event("tracker_error");
+        if error["url"].as_str().unwrap().starts_with("udp:") {
+            assert!(error["reason"].as_str().unwrap().contains("proxy"), "{error}");
+            break;
+        }
+    }
+    running.interrupt();
+    for (flag, value) in [
+        ("--peer", "peer.example:6881"),
+        ("--peer", "[1-ff00:0:110,127.0.0.1]:31000"),
+        ("--listen", "[1-ff00:0:110,127.0.0.1]:0"),
+        ("--sciond", "127.0.0.1:30255"),
+        ("--interface", "lo"),
+        ("--proxy", "ftp://h:1"),
+    ] {
+        let arguments = match flag {
+            "--proxy" => vec!["get", "t.torrent", flag, value],
+            _ => vec!["get", "t.torrent", "--proxy", &url, flag, value],
+        };
+        let (code, _, stderr) = run(dir.path(), &arguments);
+        assert!(code == 2 && stderr.contains("proxy"), "{flag} {value}: {code}, {stderr}");
     }
 }

@@ -525,3 +525,38 @@ fn paths_that_are_too_narrow_are_named_and_those_just_wide_enough_carry() {
     assert_eq!(refused["peer"], address.as_str());
     assert!(reason.contains("large enough for QUIC") && reason.contains("1280") && reason.contains("1312"), "{reason}");
 }
+
+#[test]
+fn peers_are_who_their_keys_say_or_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(300_000, 7))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let network = network("line.toml", 118, "");
+    let (sharer, address, magnet) =
+        share(dir.path(), &network, "1-ff00:0:111", &["one.bin", "--key", "sharer.key", "--torrent-out", "t.torrent"]);
+    let key = magnet.split("x.pe=").find_map(|part| part.split_once("%40%5B")).unwrap().0.to_owned();
+    let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "by-link"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("by-link"), &file);
+    let by_hand = format!("{key}@{address}");
+    let arguments = ["t.torrent", "-o", "by-hand", "--peer", &by_hand, "--allow", &key];
+    let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+    assert_eq!(code, 0, "{stderr}");
+    // Another key than the one that is named, or than those that are admitted.
+    let other = "a".repeat(51) + "q";
+    let wrong = format!("{other}@{address}");
+    for flags in [["--peer", &wrong, "--verbose"], ["--peer", &address, &format!("--allow={other}")]] {
+        let arguments = [&["t.torrent", "-o", "none", "--json"], &flags[..]].concat();
+        let mut running = Running::start(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+        let gone = running.event("peer_disconnected");
+        assert!(gone["reason"].as_str().unwrap().contains(&key), "{gone}");
+        assert_eq!(running.interrupt().0, 130);
+    }
+    drop(sharer);
+    // Who shares admits keys, too.
+    let (_sharer, address, _) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin", "--allow", &other]);
+    let arguments = ["t.torrent", "-o", "none", "--json", "--peer", &address];
+    let mut running = Running::start(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+    let gone = running.event("peer_disconnected");
+    assert!(gone["reason"].as_str().unwrap().contains("not admitted"), "{gone}");
+}

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::peerbook::Source;
@@ -122,7 +123,8 @@ fn take_in(
         Ok(reply) => {
             announcer.on_outcome(action.id, Outcome::Reply(&reply), now);
             let mut torrent = torrent.borrow_mut();
-            for peer in &reply.peers {
+            let filter = Arc::clone(&torrent.session().config.filter);
+            for peer in reply.peers.iter().filter(|peer| !filter.blocks(peer)) {
                 torrent.book.add(*peer, Source::Tracker);
             }
             if let Some(in_use) = reply.in_use {

@@ -120,29 +120,48 @@ async fn outgoing(torrent: &TorrentRef, address: Endpoint, reached: Result<Reach
 
 /// Connects over any path and exchanges handshakes.
 async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnError> {
-    let (net, failures) = {
+    let (session, failures) = {
         let torrent = torrent.borrow();
-        (torrent.session().scion.clone(), torrent.desk.failures(address))
+        (torrent.session(), torrent.desk.failures(address))
     };
+    let net = session.scion.clone();
+    admit(&session, address)?;
     let began = Instant::now();
     let stream = match (address, net) {
-        (Endpoint::Scion(remote), Some(net)) => net.dial(remote, failures).await?,
+        (Endpoint::Scion(remote), Some(net)) => {
+            let expected = torrent.borrow().keys.get(&remote).copied();
+            net.dial(remote, expected, failures).await?
+        }
         (Endpoint::Scion(_), None) => {
             return Err(ConnError::Hopeless("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
         (Endpoint::Ip(remote), _) => {
-            let session = torrent.borrow().session();
             let way = session.ways_out.as_ref().map_or(Ok(None), |ways_out| ways_out.via(remote, failures));
             let way = way.map_err(|error| ConnError::Ended(format!("cannot connect to {address}: {error}")))?;
-            let connected = connect(remote, way.as_ref().map(|way| &way.via)).await;
+            let connected = connect(&session, remote, way.as_ref().map(|way| &way.via)).await;
             connected.map_err(|error| ConnError::Ended(cause(error)))?
         }
     };
     greet(torrent, stream, began).await
 }
 
-async fn connect(remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
-    Ok(TcpStream::connect(remote.into(), via).await?.into())
+/// Whether the user lets us deal with whoever is at `address`.
+fn admit(session: &Shared, address: Endpoint) -> Result<(), ConnError> {
+    if session.config.filter.blocks(&address) {
+        return Err(ConnError::Ended("it is blocked: see --ip-filter, --block and --bans".to_owned()));
+    }
+    if address.as_ip().is_some() && session.scion.as_ref().is_some_and(|net| net.is_closed()) {
+        return Err(ConnError::Ended("over IP it proves no key, and --allow admits keys alone".to_owned()));
+    }
+    Ok(())
+}
+
+async fn connect(session: &Shared, remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
+    let stream = match &session.config.proxy {
+        Some(proxy) => TcpStream::connect_through(proxy, remote.into()).await?,
+        None => TcpStream::connect(remote.into(), via).await?,
+    };
+    Ok(stream.into())
 }
 
 /// Why a peer was not reached: one cause, whichever of our interfaces it was tried by.
@@ -165,8 +184,10 @@ pub async fn over_ip(
     patience: Duration,
 ) -> Result<Reached, ConnError> {
     let began = Instant::now();
+    let session = torrent.borrow().session();
+    admit(&session, remote.into())?;
     let reaching = async {
-        let stream = connect(remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+        let stream = connect(&session, remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
         greet(torrent, stream, began).await
     };
     let timely = tokio::time::timeout(patience, reaching).await;
@@ -181,9 +202,12 @@ pub async fn over_path(
     patience: Duration,
 ) -> Result<Reached, ConnError> {
     let began = Instant::now();
-    let Some(net) = torrent.borrow().session().scion.clone() else { return Err(ConnError::Closed) };
+    let session = torrent.borrow().session();
+    let Some(net) = session.scion.clone() else { return Err(ConnError::Closed) };
+    admit(&session, address.into())?;
     let reaching = async {
-        let stream = net.connect(address, path).await?;
+        let expected = torrent.borrow().keys.get(&address).copied();
+        let stream = net.connect(address, expected, path).await?;
         greet(torrent, stream, began).await
     };
     let timely = tokio::time::timeout(patience, reaching).await;
@@ -244,6 +268,10 @@ pub async fn accept(session: Rc<Shared>, listener: Listener) {
     while !session.is_stopping() {
         match listener.accept().await {
             Ok(stream) => {
+                let admitted = admit(&session, stream.peer().endpoint).is_ok();
+                if !admitted {
+                    continue;
+                }
                 if strangers.get() >= STRANGERS_MAX || !session.make_room() {
                     continue;
                 }
@@ -278,6 +306,10 @@ async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, H
         .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;
     let ours = {
         let torrent = torrent.borrow();
+        let expected = stream.peer().endpoint.as_scion().and_then(|address| torrent.keys.get(&address).copied());
+        if expected.is_some_and(|expected| stream.node_id() != Some(expected)) {
+            return Err(ConnError::Stranger("it has another key than its address should have".to_owned()));
+        }
         handshake(session, &torrent, theirs.answer_hash(&torrent.hashes))
     };
     send_all(stream, &ours.encode()).await?;

@@ -55,5 +55,6 @@ pub use multipath::{PathCondition, PathProgress, PathVerdict, PathsConfig};
 pub use scion::ScionConfig;
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,
+    parse_peer,
 };
 pub use sources::{NamedPeer, Sources, Trouble};

@@ -21,7 +21,7 @@ use anabranch_paths::{Interface, IsdAs, Path, PathFilter, PathId, PathIdPrefix, 
 use anabranch_scion::lookup::{LookupError, PathLookup};
 use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
 use anabranch_transport::{
-    Congestion, Identity, MTU_MIN, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream, mtu_lacking,
+    Congestion, Identity, MTU_MIN, NodeId, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream, mtu_lacking,
 };
 use tokio::sync::broadcast;
 
@@ -63,6 +63,8 @@ pub struct ScionConfig {
     pub only: Vec<PathIdPrefix>,
     /// Our key.
     pub identity: Identity,
+    /// Whose keys are admitted, whoever calls; `None`: everybody's.
+    pub allowed: Option<HashSet<NodeId>>,
     /// The congestion control of our connections.
     pub congestion: Congestion,
 }
@@ -98,7 +100,12 @@ impl ScionNet {
     /// Opens the socket.
     pub fn open(config: &ScionConfig) -> Result<Self, anabranch_scion::socket::BindError> {
         let here = config.lookup.local_as();
-        let options = QuicOptions { congestion: config.congestion, mtu_bytes_max: here.mtu, ..QuicOptions::default() };
+        let options = QuicOptions {
+            congestion: config.congestion,
+            allowed: config.allowed.clone(),
+            mtu_bytes_max: here.mtu,
+            ..QuicOptions::default()
+        };
         let endpoint = QuicEndpoint::bind_scion(config.local, here.ports.clone(), &config.identity, &options)?;
         if let Some(socket) = endpoint.scion_socket() {
             socket.set_routers(here.interfaces.values().map(SocketAddr::ip));
@@ -110,6 +117,11 @@ impl ScionNet {
             down: RefCell::default(),
             confirming: RefCell::default(),
         })
+    }
+
+    /// Whether peers have to prove keys that the user admits.
+    pub fn is_closed(&self) -> bool {
+        self.config.allowed.is_some()
     }
 
     /// Whether the user said which paths may be used: nobody else may choose then.
@@ -159,18 +171,33 @@ impl ScionNet {
         Ok(usable)
     }
 
-    /// Connects to `remote` over one of the best paths that work: with every failed attempt before, over the next one.
-    pub async fn dial(self: &Rc<Self>, remote: ScionAddr, failures: usize) -> Result<Stream, ConnError> {
+    /// Connects to `remote`, which has to prove the `expected` key if there is one, over one of the best paths that work: with every
+    /// failed attempt before, over the next one.
+    pub async fn dial(
+        self: &Rc<Self>,
+        remote: ScionAddr,
+        expected: Option<NodeId>,
+        failures: usize,
+    ) -> Result<Stream, ConnError> {
         let mut paths = self.paths(remote).await?.paths;
         paths.sort_by_key(|path| self.is_down(path));
         let working = paths.iter().filter(|path| !self.is_down(path)).count();
-        self.connect(remote, &paths[failures % working.max(1)]).await
+        self.connect(remote, expected, &paths[failures % working.max(1)]).await
     }
 
     /// Connects to `remote` over `path`.
-    pub async fn connect(self: &Rc<Self>, remote: ScionAddr, path: &Arc<ScionPath>) -> Result<Stream, ConnError> {
-        let stream = self.endpoint.connect_over(remote, path, None).await;
+    pub async fn connect(
+        self: &Rc<Self>,
+        remote: ScionAddr,
+        expected: Option<NodeId>,
+        path: &Arc<ScionPath>,
+    ) -> Result<Stream, ConnError> {
+        let stream = self.endpoint.connect_over(remote, path, expected).await;
         let stream = stream.map_err(|error| ConnError::Ended(format!("{error} (over {path})")))?;
+        if self.config.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&stream.node_id())) {
+            let found = stream.node_id();
+            return Err(ConnError::Ended(format!("its key is {found}, which --allow does not admit")));
+        }
         self.watch(&stream, Some(Arc::clone(path)));
         Ok(stream.into())
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker;
 use anabranch_bittorrent::handshake::peer_id;
+use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_bittorrent::picker::{Order, RequestStrategy};
 use anabranch_bittorrent::reach::may_link_to_peer;
 use anabranch_bittorrent::torrent::{PeerStats, Torrent, TorrentConfig, TorrentStats};
@@ -26,7 +27,7 @@ use anabranch_content::metainfo::{Metainfo, NameRules};
 use anabranch_content::storage::Preallocate;
 use anabranch_paths::{Endpoint, ScionAddr, Scoreboard};
 use anabranch_scion::socket::BindError;
-use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
+use anabranch_transport::{Identity, InterfaceError, Listener, NodeId, Proxy, TcpListener};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
@@ -41,7 +42,7 @@ use crate::open::Layers;
 use crate::scion::{ScionConfig, ScionNet};
 use crate::sources::Sources;
 use crate::torrent::{NewState, State, TorrentRef};
-use crate::tracker::{Client, ClientConfig};
+use crate::tracker::{Client, ClientConfig, Ground};
 use crate::{announce, dial, kept, open, recheck, utp};
 
 /// How long leaving may take: trackers are told, files are synced.
@@ -90,6 +91,10 @@ pub struct SessionConfig {
     pub pex: bool,
     /// How files get their space.
     pub preallocate: Preallocate,
+    /// Whom we have nothing to do with.
+    pub filter: Arc<IpFilter>,
+    /// What all connections go through that we open over IP; what cannot is left.
+    pub proxy: Option<Arc<Proxy>>,
     /// Folder for resume files; `None` keeps each beside its content.
     pub state_dir: Option<PathBuf>,
     /// Folder for the metadata of magnet links, so that peers are asked for it once; `None` keeps none.
@@ -120,6 +125,8 @@ impl Default for SessionConfig {
             choker: choker::Config::default(),
             pex: true,
             preallocate: Preallocate::default(),
+            filter: Arc::default(),
+            proxy: None,
             state_dir: None,
             metadata_dir: None,
             seed: fastrand::u64(..),
@@ -146,6 +153,8 @@ pub struct AddOptions {
     pub dir: PathBuf,
     /// Peers to dial.
     pub peers: Vec<Endpoint>,
+    /// The keys that hosts of SCION have to prove.
+    pub keys: Vec<(ScionAddr, NodeId)>,
     /// Trackers that the user names: beside the content's own, or among them.
     pub trackers: Vec<String>,
     /// Which files to fetch; all where `None`.
@@ -313,6 +322,8 @@ impl Session {
         });
         let scion = scion.transpose()?;
         let ways_out = match WaysOut::open(&config.paths.interfaces) {
+            // There is one way, whichever interface leads to it.
+            _ if config.proxy.is_some() => None,
             // Where nobody names any, connections go as the system's routes go.
             Err(InterfaceError::Io(_)) if config.paths.interfaces.is_empty() => None,
             opened => Some(opened.map_err(SessionError::Interfaces)?),
@@ -338,7 +349,10 @@ impl Session {
             down: Line::new(config.limit_down, now),
             up: Line::new(config.limit_up, now),
             connections: Cell::new(0),
-            trackers: Client::new(ClientConfig::default()),
+            trackers: Client::new(ClientConfig {
+                ground: Ground { filter: Arc::clone(&config.filter), proxy: config.proxy.clone() },
+                ..ClientConfig::default()
+            }),
             options: RefCell::default(),
             torrents: RefCell::default(),
             by_hash: RefCell::default(),
@@ -370,6 +384,11 @@ impl Session {
         &self.shared.listening
     }
 
+    /// The key that peers over SCION know it by.
+    pub fn node_id(&self) -> Option<NodeId> {
+        self.shared.config.scion.as_ref().map(|scion| scion.identity.node_id())
+    }
+
     /// Where it is in the SCION network, with the port that was chosen.
     pub fn scion_address(&self) -> Option<ScionAddr> {
         self.shared.scion.as_ref()?.endpoint.local().as_scion()
@@ -383,6 +402,8 @@ impl Session {
             Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Default::default()),
             Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet, &shared.listening)),
         };
+        // What the user says of a host goes before what a link says, which holds for the link's content alone.
+        let keys = magnet_keys(&source).into_iter().chain(options.keys.clone()).collect();
         let known = |hash: &[u8; 20]| shared.by_hash.borrow().contains_key(hash);
         if hashes.wire_hashes().any(|hash| known(&hash)) {
             return Err(AddError::Duplicate(source.name()));
@@ -410,6 +431,7 @@ impl Session {
                 hashes,
                 core,
                 dir: options.dir.clone(),
+                keys,
                 tidy: options.tidy,
                 layers_at_hand: matches!(source, Source::Metainfo(_)),
             },
@@ -740,8 +762,23 @@ fn magnet_tiers(magnet: &Magnet) -> Vec<Vec<String>> {
 fn magnet_peers(magnet: &Magnet, listening: &[SocketAddr]) -> (Vec<Endpoint>, Vec<Endpoint>) {
     let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
     // Host names in x.pe would make a link that one opens look names up; addresses only.
-    let named = magnet.peers.iter().filter_map(|peer| peer.parse().ok());
+    let named = magnet.peers.iter().filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
     named.partition(|peer| may_link_to_peer(peer, magnet.hashes.wire_hashes(), at_home))
+}
+
+/// The keys that a link's peers have to prove.
+fn magnet_keys(source: &Source) -> Vec<(ScionAddr, NodeId)> {
+    let Source::Magnet(magnet) = source else { return Vec::new() };
+    let named = magnet.peers.iter().filter_map(|peer| parse_peer(peer));
+    named.filter_map(|(address, key)| address.as_scion().zip(key)).collect()
+}
+
+/// A peer as links name it: an address, that of a host of SCION maybe with the key that it proves in front, `KEY@[ISD-AS,host]:port`.
+pub fn parse_peer(text: &str) -> Option<(Endpoint, Option<NodeId>)> {
+    match text.split_once('@') {
+        None => Some((text.parse().ok()?, None)),
+        Some((key, address)) => Some((Endpoint::Scion(address.parse().ok()?), Some(key.parse().ok()?))),
+    }
 }
 
 /// Tracker URLs that can be used; the others are told of.

@@ -14,8 +14,8 @@ use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::{ErrorKind, Op, ResumeStore, Storage, StorageError};
-use anabranch_paths::Endpoint;
-use anabranch_transport::StreamStats;
+use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_transport::{NodeId, StreamStats};
 use tokio::sync::Notify;
 
 use crate::buffers::PieceBuffers;
@@ -146,6 +146,8 @@ pub struct State {
     pub layers_at_hand: bool,
     /// Who may be dialled.
     pub book: PeerBook,
+    /// The keys that hosts have to prove, as many as the user and the link name.
+    pub keys: HashMap<ScionAddr, NodeId>,
     /// Whom the user or the magnet link named.
     pub named: Named,
     /// Trackers that are asked, or will be again.
@@ -210,6 +212,8 @@ pub struct NewState {
     pub core: Torrent,
     /// Where it is stored.
     pub dir: PathBuf,
+    /// The keys that hosts have to prove.
+    pub keys: HashMap<ScionAddr, NodeId>,
     /// The resume file goes once everything is there.
     pub tidy: bool,
     /// The content came with its Merkle layers, as a torrent file does and a magnet link does not.
@@ -230,6 +234,7 @@ impl State {
             tidy: new.tidy,
             layers_at_hand: new.layers_at_hand,
             book: PeerBook::new(),
+            keys: new.keys,
             named: Named::default(),
             trackers_left: 0,
             desk: Desk::default(),
@@ -737,7 +742,8 @@ impl State {
                 self.tell(EventKind::PeerBanned { address, reason });
             }
             CoreEvent::Peers(addresses) => {
-                for address in addresses {
+                let filter = Arc::clone(&self.session.config.filter);
+                for address in addresses.into_iter().filter(|address| !filter.blocks(address)) {
                     self.book.add(address, Source::Exchange);
                 }
                 self.dial.notify_one();

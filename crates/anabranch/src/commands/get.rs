@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use anabranch_content::info::FileEntry;
 use anabranch_paths::Endpoint;
 use anabranch_swarm::{
-    AddOptions, Event, EventKind, FileFilter, Session, SessionConfig, Source as SwarmSource, TorrentId,
+    AddOptions, Event, EventKind, FileFilter, Session, SessionConfig, Source as SwarmSource, TorrentId, parse_peer,
 };
 use serde_json::{Map, json};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -14,6 +14,7 @@ use super::check_trackers;
 use super::create::save;
 use crate::cli::GetFlags;
 use crate::exit::{Code, Failure};
+use crate::guard;
 use crate::output::Chatter;
 use crate::patience::Rules;
 use crate::patterns::{self, FilePattern};
@@ -25,6 +26,7 @@ use crate::source::{self, Source};
 /// Runs the command.
 pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
     check_trackers(&flags.tracker)?;
+    guard::check_proxy(&flags.session)?;
     if flags.save_torrent.is_some() && flags.sources.len() != 1 {
         return Err(Failure::usage("`--save-torrent` saves the torrent of one SOURCE: give exactly one"));
     }
@@ -40,7 +42,7 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
             Source::Magnet(magnet) => magnet.peers.as_slice(),
             Source::Torrent(_) => &[],
         });
-        let named = links.filter_map(|peer| peer.parse().ok());
+        let named = links.filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
         let scion = scion::config(&flags.session, named, chatter).await?;
         let peers = run::peers(&flags.session, scion.is_some()).await?;
         let config = SessionConfig {
@@ -49,8 +51,9 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
             state_dir: flags.state_dir.clone(),
             metadata_dir: flags.state_dir.clone().or_else(settings::cache_folder),
             scion,
-            ..run::session_config(&flags.session)
+            ..SessionConfig::default()
         };
+        let config = run::session_config(&flags.session, config, chatter)?;
         let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let rules = rules(&flags, chatter);
@@ -99,6 +102,7 @@ fn add_all(
         let options = AddOptions {
             dir: flags.dir.clone(),
             peers: peers.to_vec(),
+            keys: run::keys(&flags.session),
             trackers: flags.tracker.clone(),
             files: file_filter(flags.files.clone(), select),
             sequential: flags.sequential,

@@ -20,6 +20,7 @@ use super::{create_failure, create_options, first_misfit, tiers};
 use crate::address::reachable;
 use crate::cli::ShareFlags;
 use crate::exit::{Code, Failure};
+use crate::guard;
 use crate::output::{self, Chatter};
 use crate::run::{self, Content, Watch};
 use crate::scion;
@@ -43,6 +44,7 @@ struct Shared {
 
 /// Runs the command.
 pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    guard::check_proxy(&flags.session)?;
     // Before anything is hashed or listened on.
     create_options(&flags.make)?;
     let made = flags.paths.iter().filter(|path| !is_torrent(path)).count();
@@ -53,7 +55,8 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
         let interrupted = run::interrupts()?;
         let scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
         let peers = run::peers(&flags.session, scion.is_some()).await?;
-        let config = SessionConfig { scion, ..run::session_config(&flags.session) };
+        let config = SessionConfig { scion, ..SessionConfig::default() };
+        let config = run::session_config(&flags.session, config, chatter)?;
         let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = async {
@@ -187,7 +190,13 @@ fn add(
     let trackers: Vec<String> = tiers("tracker", &flags.make.tracker)?.into_iter().flatten().collect();
     let extra_trackers: Vec<String> = trackers.iter().filter(|url| !magnet.trackers.contains(url)).cloned().collect();
     magnet.trackers.extend(extra_trackers);
-    magnet.peers = addresses(session).map(|address| address.to_string()).collect();
+    // A key that is kept is one that others may insist on.
+    let key = session.node_id().filter(|_| flags.session.scion.key.is_some());
+    let named = |address: Endpoint| match key.filter(|_| address.as_scion().is_some()) {
+        Some(key) => format!("{key}@{address}"),
+        None => address.to_string(),
+    };
+    magnet.peers = addresses(session).map(named).collect();
     let mut extra = Map::new();
     let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
     put("magnet", magnet.to_string().into());
@@ -200,6 +209,7 @@ fn add(
     let options = AddOptions {
         dir,
         peers: peers.to_vec(),
+        keys: run::keys(&flags.session),
         trackers,
         limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
         limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),

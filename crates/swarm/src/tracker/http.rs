@@ -1,13 +1,14 @@
 //! One GET to a tracker: connect, TLS, redirects, a body of bounded size (BEP 3 over RFC 9112).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_bittorrent::reach::may_redirect;
 use anabranch_bittorrent::tracker::http::BODY_BYTES_MAX;
 use anabranch_bittorrent::tracker::{Scheme, TrackerUrl};
+use anabranch_transport::{Proxy, Target};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::{Request, Response, StatusCode, header};
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, pki_types::ServerName};
 
-use super::{Cause, resolve};
+use super::{Cause, Ground, resolve};
 
 /// Redirects followed in one announce. Honest trackers use one, for a move.
 pub const REDIRECTS_MAX: u32 = 5;
@@ -41,11 +42,15 @@ pub(super) async fn get(
     url: &TrackerUrl,
     target: &str,
     addrs: &[SocketAddr],
+    ground: &Ground,
     tls: impl Fn() -> Result<Arc<rustls::ClientConfig>, Cause>,
 ) -> Result<(HttpReply, SocketAddr), Cause> {
     let (mut url, mut target, mut addrs) = (url.clone(), target.to_owned(), addrs.to_vec());
     for _ in 0..=REDIRECTS_MAX {
-        let (stream, addr) = connect(&addrs).await?;
+        let (stream, addr) = match &ground.proxy {
+            Some(proxy) => (through(proxy, &url).await?, BEHIND_PROXY),
+            None => connect(&addrs).await?,
+        };
         let (reply, location) = match url.scheme() {
             Scheme::Https => {
                 let name = ServerName::try_from(url.host().to_owned()).map_err(|_| Cause::RedirectUnfit)?;
@@ -61,7 +66,12 @@ pub(super) async fn get(
         if next.scheme() == Scheme::Udp || (url.scheme() == Scheme::Https && next.scheme() == Scheme::Http) {
             return Err(Cause::RedirectUnfit);
         }
-        let mut next_addrs = resolve(&next).await?;
+        if ground.proxy.is_some() {
+            ground.judge_unseen(&next).map_err(|_| Cause::RedirectUnfit)?;
+            (target, url) = (next.target(), next);
+            continue;
+        }
+        let mut next_addrs = ground.free(resolve(&next).await?)?;
         next_addrs.retain(|next| next.is_ipv6() == addr.is_ipv6());
         if !next_addrs.iter().all(|next| may_redirect(addr.ip(), *next)) {
             return Err(Cause::RedirectUnfit);
@@ -69,6 +79,18 @@ pub(super) async fn get(
         (target, url, addrs) = (next.target(), next, next_addrs);
     }
     Err(Cause::Redirects)
+}
+
+/// Where the tracker behind a proxy is: nobody here knows, so as far away as can be (RFC 5737).
+const BEHIND_PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1);
+
+/// Connects through a proxy, which looks the name up.
+async fn through(proxy: &Proxy, url: &TrackerUrl) -> Result<TcpStream, Cause> {
+    let target = match url.host().parse() {
+        Ok(ip) => Target::Address(SocketAddr::new(ip, url.port())),
+        Err(_) => Target::Name(url.host(), url.port()),
+    };
+    proxy.connect(target).await.map_err(Cause::Connect)
 }
 
 async fn connect(addrs: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), Cause> {

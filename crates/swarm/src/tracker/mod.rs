@@ -19,16 +19,18 @@
 //! ```
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anabranch_bittorrent::reach::{may_announce, may_name_peer};
+use anabranch_bittorrent::ip_filter::IpFilter;
+use anabranch_bittorrent::reach::{Reach, may_announce, may_name_peer};
 use anabranch_bittorrent::tracker::http as http_form;
 use anabranch_bittorrent::tracker::udp as udp_form;
 use anabranch_bittorrent::tracker::{
     AnnounceReply, AnnounceRequest, InfoHash, REPLY_PEERS_MAX, ReplyError, Retry, Scheme, ScrapeEntry, TrackerUrl,
 };
+use anabranch_transport::Proxy;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::rustls;
 
@@ -68,6 +70,35 @@ pub struct ClientConfig {
     pub udp_retransmit_first: Duration,
     /// Whom to trust over HTTPS; `None` for the platform's certificates.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Who is asked, and how.
+    pub ground: Ground,
+}
+
+/// What holds for all connections.
+#[derive(Clone, Debug, Default)]
+pub struct Ground {
+    /// Whom we have nothing to do with.
+    pub filter: Arc<IpFilter>,
+    /// What all connections go through; UDP, which cannot, is left.
+    pub proxy: Option<Arc<Proxy>>,
+}
+
+impl Ground {
+    /// The addresses that are not blocked; at least one.
+    fn free(&self, mut addrs: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
+        addrs.retain(|addr| !self.filter.blocks_ip(addr.ip()));
+        if addrs.is_empty() { Err(Cause::Blocked) } else { Ok(addrs) }
+    }
+
+    /// Judges a tracker that somebody else than the user names, and whose addresses only the proxy sees.
+    fn judge_unseen(&self, url: &TrackerUrl) -> Result<(), Cause> {
+        match url.host().parse::<IpAddr>() {
+            Ok(ip) if self.filter.blocks_ip(ip) => Err(Cause::Blocked),
+            Ok(ip) if Reach::of(ip) < Reach::World => Err(Cause::TooNear(url.authority())),
+            Err(_) if Proxy::is_local_name(url.host()) => Err(Cause::TooNear(url.authority())),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for ClientConfig {
@@ -77,6 +108,7 @@ impl Default for ClientConfig {
             udp_timeout: UDP_TIMEOUT,
             udp_retransmit_first: udp_form::RETRANSMIT_FIRST,
             tls: None,
+            ground: Ground::default(),
         }
     }
 }
@@ -154,7 +186,13 @@ pub enum Cause {
         "it is at {0}, in the local network: there a torrent or link may only name a tracker at /announce, without a query and at a \
          port from 1024 on; if it is yours, name it with --tracker"
     )]
-    TooNear(SocketAddr),
+    TooNear(String),
+    /// The user wants nothing to do with it.
+    #[error("it is blocked: see --ip-filter, --block and --bans")]
+    Blocked,
+    /// UDP does not go through a proxy.
+    #[error("UDP does not go through the proxy: name a tracker over HTTP, or leave --proxy out")]
+    PastProxy,
     /// A body that no tracker needs.
     #[error("its answer has more than {} bytes", http_form::BODY_BYTES_MAX)]
     TooLarge,
@@ -235,11 +273,17 @@ impl Client {
 impl Shared {
     async fn announce(&self, by: NamedBy, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, Cause> {
         let (mut addrs, _permit) = self.begin(url).await?;
+        if self.config.ground.proxy.is_some() {
+            if by == NamedBy::Torrent {
+                self.config.ground.judge_unseen(url)?;
+            }
+            return self.announce_to(url, request, &addrs).await;
+        }
         // Judged are the addresses that are then connected to, whatever name led to them.
         if let (NamedBy::Torrent, Some(first)) = (by, addrs.first().copied()) {
             addrs.retain(|addr| may_announce(url, *addr));
             if addrs.is_empty() {
-                return Err(Cause::TooNear(first));
+                return Err(Cause::TooNear(first.to_string()));
             }
         }
         self.announce_over(url, request, addrs).await
@@ -306,10 +350,14 @@ impl Shared {
         let turns = if url.scheme() == Scheme::Udp { &self.udp_announces } else { &self.http_announces };
         let closed = |_| Cause::Silent; // The semaphores live as long as we do and are never closed.
         let permit = turns.acquire().await.map_err(closed)?;
+        if self.config.ground.proxy.is_some() {
+            // Its name is for the proxy to look up.
+            return if url.scheme() == Scheme::Udp { Err(Cause::PastProxy) } else { Ok((Vec::new(), permit)) };
+        }
         let _lookup = self.lookups.acquire().await.map_err(closed)?;
         let limit = self.config.http_timeout;
         let addrs = tokio::time::timeout(limit, resolve(url)).await.map_err(|_| Cause::Timeout(limit))??;
-        Ok((addrs, permit))
+        Ok((self.config.ground.free(addrs)?, permit))
     }
 
     async fn http<T>(
@@ -320,7 +368,8 @@ impl Shared {
         read: impl Fn(&[u8]) -> Result<T, ReplyError>,
     ) -> Result<(T, SocketAddr), Cause> {
         let limit = self.config.http_timeout;
-        let reply = tokio::time::timeout(limit, http::get(url, target, addrs, || self.tls())).await;
+        let reply =
+            tokio::time::timeout(limit, http::get(url, target, addrs, &self.config.ground, || self.tls())).await;
         let (reply, from) = reply.map_err(|_| Cause::Timeout(limit))??;
         match read(&reply.body) {
             // Some trackers put the reason for a refusal under an HTTP error.

@@ -22,7 +22,7 @@ fn client() -> Client {
         http_timeout: Duration::from_millis(600),
         udp_timeout: Duration::from_secs(5),
         udp_retransmit_first: Duration::from_millis(100),
-        tls: None,
+        ..ClientConfig::default()
     })
 }
 

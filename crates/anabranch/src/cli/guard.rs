@@ -1,0 +1,31 @@
+//! Flags about whom `get` and `share` deal with, and by way of whom.
+
+use std::path::PathBuf;
+
+use anabranch_bittorrent::ip_filter::Rule;
+use anabranch_transport::{NodeId, Proxy};
+use clap::{Args, ValueHint};
+
+/// Whom to deal with, and by way of whom.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Whom to deal with")]
+pub struct GuardFlags {
+    /// File with addresses to have nothing to do with: ipfilter.dat, P2P text, or one address, network or range a line; may be
+    /// given several times
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ip_filter: Vec<PathBuf>,
+    /// Address, network (192.0.2.0/24), range (192.0.2.1-192.0.2.9) or SCION AS to have nothing to do with; may be given several
+    /// times
+    #[arg(long, value_name = "RANGE")]
+    pub block: Vec<Rule>,
+    /// File that keeps bans from run to run: its addresses are blocked, and peers that prove hostile are added
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub bans: Option<PathBuf>,
+    /// Deal only with peers that prove this key, which is over SCION alone; may be given several times
+    #[arg(long, value_name = "KEY")]
+    pub allow: Vec<NodeId>,
+    /// Reach peers and trackers through this proxy, socks5://HOST:PORT or http://HOST:PORT, with USER:PASSWORD@ where it asks for
+    /// them; what cannot go through is off: UDP trackers, SCION, and listening unless --listen is given
+    #[arg(long, value_name = "URL")]
+    pub proxy: Option<Proxy>,
+}
