@@ -305,9 +305,9 @@ fn resume() -> Vec<Vec<u8>> {
         durable: field(&[0]),
         recheck: field(&[5]),
         files: vec![
-            FileRecord { stamp: Some(stamp), lease: Some(lease) },
-            FileRecord { stamp: None, lease: None },
-            FileRecord { stamp: Some(stamp), lease: None },
+            FileRecord { stamp: Some(stamp), lease: Some(lease), foreign: false },
+            FileRecord { stamp: None, lease: None, foreign: true },
+            FileRecord { stamp: Some(stamp), lease: None, foreign: false },
         ],
         priorities: vec![1, 0],
         downloaded: 99,
