@@ -82,11 +82,13 @@ impl Blame {
     }
 
     /// The hash of `piece` (v1) did not match what `sent` lists.
-    pub fn piece_failed(&mut self, piece: u32, mut sent: Vec<Sent>) -> Verdict {
-        sent.truncate(RECORDS_MAX);
+    ///
+    /// `whole` says that `sent` lists all of its blocks: where some sender is forgotten, nobody is the only one.
+    pub fn piece_failed(&mut self, piece: u32, mut sent: Vec<Sent>, whole: bool) -> Verdict {
         let mut guilty = BTreeSet::new();
         let peers: BTreeSet<PeerKey> = sent.iter().map(|sent| sent.peer).collect();
-        if peers.len() == 1 {
+        sent.truncate(RECORDS_MAX);
+        if whole && peers.len() == 1 {
             guilty.extend(&peers);
         }
         self.cases_seen += 1;
@@ -231,7 +233,7 @@ mod tests {
                     parole.retain(|peer| !after.cleared.contains(peer));
                     break;
                 }
-                let verdict = blame.piece_failed(piece, sent);
+                let verdict = blame.piece_failed(piece, sent, true);
                 assert!(verdict.guilty.iter().all(|peer| !verdict.suspects.contains(peer)));
                 banned.extend(verdict.guilty);
                 parole.extend(verdict.parole);
@@ -266,22 +268,33 @@ mod tests {
 
     #[test]
     fn the_only_sender_is_guilty_at_once() {
-        let verdict = Blame::new().piece_failed(3, vec![sent(0, 1, 7), sent(1, 1, 8)]);
+        let verdict = Blame::new().piece_failed(3, vec![sent(0, 1, 7), sent(1, 1, 8)], true);
         assert_eq!(verdict, Verdict { guilty: vec![PeerKey(1)], ..Verdict::default() });
+    }
+
+    #[test]
+    fn nobody_is_the_only_sender_where_others_are_forgotten() {
+        let mut blame = Blame::new();
+        let verdict = blame.piece_failed(3, vec![sent(0, 1, 7), sent(1, 1, 8)], false);
+        assert_eq!((verdict.guilty.len(), verdict.suspects), (0, vec![PeerKey(1)]));
+        // Of a piece with more blocks than are kept, the first ones may all be one peer's.
+        let mut many: Vec<Sent> = (0..RECORDS_MAX as u32).map(|block| sent(block, 1, 7)).collect();
+        many.push(sent(RECORDS_MAX as u32, 2, 7));
+        assert_eq!(Blame::new().piece_failed(4, many, true).guilty, []);
     }
 
     #[test]
     fn two_versions_of_a_block_convict_their_sender() {
         let mut blame = Blame::new();
-        let verdict = blame.piece_failed(3, vec![sent(0, 1, 7), sent(1, 2, 8)]);
+        let verdict = blame.piece_failed(3, vec![sent(0, 1, 7), sent(1, 2, 8)], true);
         assert_eq!((verdict.guilty.len(), verdict.suspects), (0, vec![PeerKey(1), PeerKey(2)]));
-        assert_eq!(blame.piece_failed(3, vec![sent(0, 1, 9), sent(1, 3, 8)]).guilty, [PeerKey(1)]);
+        assert_eq!(blame.piece_failed(3, vec![sent(0, 1, 9), sent(1, 3, 8)], true).guilty, [PeerKey(1)]);
     }
 
     #[test]
     fn a_wrong_block_of_v2_names_its_sender() {
         let mut blame = Blame::new();
-        blame.piece_failed(3, vec![sent(0, 1, 7), sent(1, 2, 8)]);
+        blame.piece_failed(3, vec![sent(0, 1, 7), sent(1, 2, 8)], true);
         assert_eq!(blame.block_failed(PeerKey(1)).guilty, [PeerKey(1)]);
         assert_eq!(blame.suspected_counts(), BTreeMap::from([(PeerKey(2), 1)]));
     }
@@ -290,7 +303,7 @@ mod tests {
     fn parole_begins_at_the_third_piece_and_ends_when_cleared() {
         let mut blame = Blame::new();
         for piece in 0..PAROLE_AFTER as u32 {
-            let verdict = blame.piece_failed(piece, vec![sent(0, 1, 7), sent(1, 10 + piece, 8)]);
+            let verdict = blame.piece_failed(piece, vec![sent(0, 1, 7), sent(1, 10 + piece, 8)], true);
             let expected = if piece + 1 < PAROLE_AFTER as u32 { vec![] } else { vec![PeerKey(1)] };
             assert_eq!(verdict.parole, expected, "piece {piece}");
         }
@@ -305,15 +318,15 @@ mod tests {
     fn memory_is_bounded_in_attempts_and_in_pieces() {
         let mut blame = Blame::new();
         for attempt in 0..ATTEMPTS_MAX as u32 + 3 {
-            blame.piece_failed(0, vec![sent(0, 2 * attempt, 1), sent(1, 2 * attempt + 1, 1)]);
+            blame.piece_failed(0, vec![sent(0, 2 * attempt, 1), sent(1, 2 * attempt + 1, 1)], true);
         }
         assert_eq!(blame.records, 2 * ATTEMPTS_MAX);
         for piece in 1..=RECORDS_MAX as u32 / 1024 {
-            blame.piece_failed(piece, (0..1024).map(|block| sent(block, 100 + block % 2, 1)).collect());
+            blame.piece_failed(piece, (0..1024).map(|block| sent(block, 100 + block % 2, 1)).collect(), true);
         }
         assert!(!blame.is_suspected(0), "the oldest goes");
         assert!(blame.records <= RECORDS_MAX && blame.is_suspected(1));
-        blame.piece_failed(9999, (0..RECORDS_MAX as u32 * 2).map(|block| sent(block, 100 + block % 2, 1)).collect());
+        blame.piece_failed(9999, (0..RECORDS_MAX as u32 * 2).map(|block| sent(block, 100 + block % 2, 1)).collect(), true);
         assert!(blame.records <= RECORDS_MAX);
     }
 }

@@ -84,12 +84,15 @@ impl Torrent {
         let Some(content) = &mut self.content else { return };
         self.stats.wasted_bytes += u64::from(content.info.geometry.data_len(piece));
         let Some(picker) = &mut content.picker else { return };
+        let blocks = content.info.geometry.block_count(piece) as usize;
         let sent = picker.contributors(piece).filter_map(|(block, conn)| {
-            // Who is too long gone to be remembered cannot be blamed.
+            // Who is too long gone to be remembered cannot be blamed, and who is remembered must not be for its sake.
             let peer = *self.origins.get(&conn)?;
             Some(Sent { block, peer, digest: u128::from(*digests.get(block as usize)?) })
         });
-        let Verdict { guilty, suspects, parole } = content.blame.piece_failed(piece, sent.collect());
+        let sent: Vec<Sent> = sent.collect();
+        let whole = sent.len() == blocks;
+        let Verdict { guilty, suspects, parole } = content.blame.piece_failed(piece, sent, whole);
         picker.piece_failed(piece);
         let of_suspects = self.origins.iter().filter(|(_, peer)| suspects.contains(peer)).map(|(conn, _)| *conn);
         picker.prefer_single_source(piece, of_suspects.collect());
