@@ -340,7 +340,7 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
     let Reached { stream, theirs, early, path, took } = reached;
     let (address, outgoing) = (stream.peer().endpoint, took.is_some());
     let key = stream.node_id().map(|key| *key.as_bytes());
-    let link = Link { address, outgoing, path: Some(path.id()), key };
+    let link = Link { address, outgoing, path: Some(path.id()), key, local: Some(path.local()) };
     let session = torrent.borrow().session();
     let joined = {
         let mut state = torrent.borrow_mut();

@@ -424,6 +424,9 @@ impl Session {
         if let Some(secret) = shared.identity_secret {
             core.set_identity_secret(secret);
         }
+        if let Some(scion) = &shared.config.scion {
+            core.set_node_key(*scion.identity.node_id().as_bytes());
+        }
         let state = State::new(
             Rc::clone(shared),
             NewState {

@@ -6,7 +6,7 @@ use anabranch_content::bencode::{DictBuilder, Value};
 use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_paths::Endpoint;
 
-use super::{ExtensionError, PeerIdentity, addresses, parse_dict};
+use super::{Challenge, ExtensionError, IdentityProof, PeerIdentity, addresses, parse_dict};
 use crate::compact::unpack_ip;
 use crate::handshake::display_name;
 use crate::wire::BLOCK_LEN_MAX;
@@ -142,6 +142,10 @@ pub struct ExtensionHandshake {
     pub block_len_max: Option<u32>,
     /// `ab_id`, ours alone: see [`PeerIdentity`].
     pub identity: Option<PeerIdentity>,
+    /// `ab_nonce`, ours alone: what the receiver has to sign to prove its `ab_id`.
+    pub challenge: Option<Challenge>,
+    /// `ab_proof`, ours alone: the sender's answer to the receiver's `ab_nonce`.
+    pub proof: Option<IdentityProof>,
     /// `ab_scion`, ours alone: the sender takes SCION addresses in peer exchange, and listens on this UDP port of its host
     /// over SCION; 0 where it does not listen.
     pub scion_port: Option<u16>,
@@ -171,6 +175,12 @@ impl ExtensionHandshake {
         }
         if let Some(identity) = self.identity {
             dict.bytes("ab_id", identity.0);
+        }
+        if let Some(challenge) = self.challenge {
+            dict.bytes("ab_nonce", challenge.0);
+        }
+        if let Some(proof) = self.proof {
+            dict.bytes("ab_proof", proof.0);
         }
         if let Some(addresses) = &self.addresses {
             dict.bytes("ab_addr", addresses::encode(addresses));
@@ -215,6 +225,8 @@ impl ExtensionHandshake {
             complete_ago_secs: number("complete_ago"),
             block_len_max: number("ab_block").map(|len| len.clamp(BLOCK_LEN.into(), BLOCK_LEN_MAX.into()) as u32),
             identity: dict.get("ab_id").and_then(|id| id.as_bytes()?.try_into().ok()).map(PeerIdentity),
+            challenge: dict.get("ab_nonce").and_then(|nonce| nonce.as_bytes()?.try_into().ok()).map(Challenge),
+            proof: dict.get("ab_proof").and_then(|proof| proof.as_bytes()?.try_into().ok()).map(IdentityProof),
             scion_port: number("ab_scion").and_then(|port| u16::try_from(port).ok()),
             addresses: dict.get("ab_addr").and_then(|list| list.as_bytes()).map(addresses::parse),
         })
@@ -296,12 +308,14 @@ mod tests {
             your_ip: Option<IpAddr>, ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>,
             sizes: [Option<u32>; 2], upload_only: Option<bool>,
             block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX), identity: Option<[u8; 32]>, scion_port: Option<u16>,
-            address_bytes: Option<Vec<u8>>,
+            address_bytes: Option<Vec<u8>>, challenge: Option<[u8; 16]>, proof: Option<([u8; 32], [u8; 32])>,
         ) {
             let [metadata_size, complete_ago_secs] = sizes.map(|size| size.map(u64::from));
             let handshake = ExtensionHandshake {
                 ids: ExtensionIds { ids }, client, listen_port, request_queue_len, your_ip, ipv4, ipv6,
                 metadata_size, upload_only, complete_ago_secs, block_len_max, identity: identity.map(PeerIdentity),
+                challenge: challenge.map(Challenge),
+                proof: proof.and_then(|(first, second)| [first, second].concat().try_into().ok()).map(IdentityProof),
                 scion_port, addresses: address_bytes.as_deref().map(addresses::parse),
             };
             prop_assert_eq!(ExtensionHandshake::parse(&handshake.encode()), Ok(handshake));

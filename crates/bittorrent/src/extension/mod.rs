@@ -31,7 +31,8 @@ mod ut_metadata;
 
 pub use addresses::ADDRESSES_MAX;
 pub use handshake::{Extension, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID};
-pub use identity::PeerIdentity;
+pub(crate) use identity::OwnName;
+pub use identity::{CHALLENGE_LEN, Challenge, IdentityProof, PROOF_LEN, PeerIdentity, SeenAs};
 pub(crate) use in_use::KEY as IN_USE_KEY;
 pub use in_use::{IN_USE_COUNTS_FOR, IN_USE_MAX, IN_USE_OF_HOST_MAX, PathsInUse};
 pub use metadata_fetch::{
@@ -166,9 +167,11 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 30] = [
+    const KEYS: [&str; 32] = [
         "ab_addr",
         "ab_id",
+        "ab_nonce",
+        "ab_proof",
         "grants",
         "used",
         "wish",

@@ -1,7 +1,7 @@
 //! State of one connection: what both sides have, want and owe.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
@@ -9,10 +9,14 @@ use anabranch_paths::{Endpoint, PathId, ScionAddr};
 
 use super::addresses::AddressTalk;
 use super::answers::Answer;
-use super::config::{PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, UPLOAD_OVERFLOW_LEAK};
+use super::PeerMisbehaved;
+use super::config::{
+    CHATTER_LEAK, CHATTER_MAX, PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, TAKEN_BACK_SPARE, UPLOAD_OVERFLOW_LEAK,
+};
 use crate::PeerKey;
 use crate::choker::{SNUBBED_AFTER, UNUSED_AFTER};
-use crate::extension::{ExtensionIds, PexState};
+use crate::extension::{Challenge, ExtensionIds, PeerIdentity, PexState};
+use crate::picker::Tally;
 use crate::pipeline::{Pipeline, REQQ_DEFAULT};
 use crate::rate::Rate;
 use crate::wire::BlockRange;
@@ -59,6 +63,8 @@ pub struct Link {
     pub path: Option<PathId>,
     /// The key by which the other end proved who it is, where the transport knows one.
     pub key: Option<[u8; 32]>,
+    /// The address that its packets leave from here, where it is known.
+    pub local: Option<IpAddr>,
 }
 
 /// What the driver says of a connection's path.
@@ -80,8 +86,23 @@ pub(super) struct Conn {
     pub outgoing: bool,
     pub path: Option<PathId>,
     pub path_state: PathState,
+    /// The key that its transport proved, and the address here.
+    pub key: Option<[u8; 32]>,
+    pub local: Option<IpAddr>,
+    /// What its peer calls itself here: a claim, until it is proven.
+    pub claimed: Option<PeerIdentity>,
+    /// What its peer has to sign for that; `None` once an answer came, be it right or wrong.
+    pub challenge: Option<Challenge>,
+    /// We proved our own name.
+    pub proved: bool,
     /// Of its peer's connections, this one stands for the pieces that the peer has: each peer counts once.
     pub counted: bool,
+    /// How the picker counts them, where it does.
+    pub tally: Option<Tally>,
+    /// Pieces that it said it has no more.
+    pub taken_back: u32,
+    /// Messages that moved nothing on, of late: see [`CHATTER_MAX`].
+    pub chatter: u32,
     pub fast: bool,
     pub extended: bool,
     pub v2: bool,
@@ -177,7 +198,15 @@ impl Conn {
             outgoing: link.outgoing,
             path: link.path,
             path_state: PathState::Active,
+            key: link.key,
+            local: link.local,
+            claimed: None,
+            challenge: None,
+            proved: false,
             counted: false,
+            tally: None,
+            taken_back: 0,
+            chatter: 0,
             fast: negotiated.fast,
             extended: negotiated.extended,
             v2: negotiated.v2,
@@ -261,6 +290,21 @@ impl Conn {
     /// Once a tick: requests that could not be served are forgiven at a steady pace.
     pub fn leak_overflow(&mut self) {
         self.upload_overflow = self.upload_overflow.saturating_sub(UPLOAD_OVERFLOW_LEAK);
+        self.chatter = self.chatter.saturating_sub(CHATTER_LEAK);
+    }
+
+    /// A message came that moves nothing on by itself, and takes `work` units of work: what honest peers send now and then, and
+    /// who floods us sends without end.
+    pub fn chat(&mut self, work: u32) -> Result<(), PeerMisbehaved> {
+        self.chatter = self.chatter.saturating_add(work);
+        if self.chatter > CHATTER_MAX { Err(PeerMisbehaved::Chatter) } else { Ok(()) }
+    }
+
+    /// The peer took back `pieces`. Who loses all it has once may have lost a disk; who goes on plays with us.
+    pub fn take_back(&mut self, pieces: u32) -> Result<(), PeerMisbehaved> {
+        self.taken_back = self.taken_back.saturating_add(pieces);
+        let all = self.bits().map_or(0, Bitfield::len);
+        if self.taken_back > all.saturating_add(TAKEN_BACK_SPARE) { Err(PeerMisbehaved::TakesBack) } else { Ok(()) }
     }
 
     /// Keeps a have message for the day when the piece count is known.

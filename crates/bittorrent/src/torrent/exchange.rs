@@ -11,7 +11,7 @@ use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
 use crate::extension::{
     Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
-    PathsInUse, PeerIdentity, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have,
+    PathsInUse, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have,
     parse_upload_only,
 };
 use crate::reach::may_name_peer;
@@ -28,9 +28,7 @@ impl Torrent {
         // BEP 27: what is private comes from its tracker: no peers are exchanged, and no metadata for strangers.
         let private = info.is_some_and(|info| info.private);
         let metadata_size = info.filter(|info| !info.private).map(|info| info.source.len() as u64);
-        let info_hash = self.hashes.wire_hashes().next().unwrap_or_default();
-        let peer = self.conns.get(&id).and_then(|conn| self.peers.get(&conn.peer));
-        let peer_id = peer.map_or([0; 20], |peer| peer.peer_id);
+        let identity = self.own_name(id).and_then(|name| name.identity());
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if !conn.extended {
             return;
@@ -51,7 +49,8 @@ impl Torrent {
             metadata_size,
             upload_only: finished.then_some(true),
             block_len_max: Some(longest_block(self.config.choker.upload_limit_bytes)),
-            identity: self.identity_secret.map(|secret| PeerIdentity::ours(&secret, &info_hash, &peer_id)),
+            identity,
+            challenge: conn.challenge,
             scion_port: self.config.scion_port,
             ..ExtensionHandshake::default()
         };
@@ -137,7 +136,13 @@ impl Torrent {
             self.ask_for_metadata(id, now);
         }
         if let Some(identity) = handshake.identity {
-            self.on_identity(id, identity, now);
+            self.on_identity(id, identity);
+        }
+        if let Some(challenge) = handshake.challenge {
+            self.prove_identity(id, challenge);
+        }
+        if let Some(proof) = &handshake.proof {
+            self.on_identity_proof(id, proof, now);
         }
         self.talk_of_addresses(id, handshake, now);
         self.talk_of_paths(id, now);

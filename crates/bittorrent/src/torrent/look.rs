@@ -10,7 +10,7 @@ use anabranch_paths::{Endpoint, PathId};
 use super::conn::Conn;
 use super::{ConnId, PathState, Torrent};
 use crate::PeerKey;
-use crate::extension::{Extension, Wish};
+use crate::extension::{Extension, PeerIdentity, Wish};
 
 /// Totals and rates for progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,6 +73,8 @@ pub struct PeerView {
     pub conns: Vec<ConnId>,
     /// Where it can be dialled, each address once.
     pub listens: Vec<Endpoint>,
+    /// What it calls itself: a claim, unless the core knows all connections that make it as one peer's.
+    pub name: Option<PeerIdentity>,
     /// It understands `ab_paths`.
     pub speaks_paths: bool,
     /// What it wants of us.
@@ -98,6 +100,7 @@ impl Torrent {
                 peer: *key,
                 conns: live.iter().map(|(id, _)| *id).collect(),
                 listens,
+                name: live.iter().find_map(|(_, conn)| conn.claimed),
                 speaks_paths: any(&|conn| conn.extensions.get(Extension::Paths).is_some()),
                 wish: peer.talk.their_wish(),
                 is_interested: any(&|conn| conn.interested_in_us),

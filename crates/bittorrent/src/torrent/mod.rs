@@ -93,7 +93,7 @@ pub use fault::PeerMisbehaved;
 pub use look::{PeerStats, PeerView, TorrentStats};
 
 use crate::choker::Choker;
-use crate::extension::MetadataFetch;
+use crate::extension::{Challenge, MetadataFetch};
 use crate::handshake::Handshake;
 use crate::rate::Rate;
 use crate::wire::{Limits, Message};
@@ -140,6 +140,8 @@ pub struct Torrent {
     config: TorrentConfig,
     /// What our identities are made of.
     identity_secret: Option<[u8; 32]>,
+    /// The key that our transport proves, where it does.
+    node_key: Option<[u8; 32]>,
     content: Option<Content>,
     /// What the content is, from when that is known until it is here.
     expected: Option<Arc<Info>>,
@@ -177,6 +179,7 @@ impl Torrent {
         Self {
             hashes,
             identity_secret: None,
+            node_key: None,
             content: None,
             expected: None,
             metadata: Some(MetadataFetch::new(hashes)),
@@ -211,6 +214,11 @@ impl Torrent {
         self.identity_secret = Some(secret);
     }
 
+    /// Says by which key our transport proves us, where it does: peers show that they mean us by naming it.
+    pub fn set_node_key(&mut self, key: [u8; 32]) {
+        self.node_key = Some(key);
+    }
+
     /// [`Torrent::connected_over`] a way that nobody knows: the only connection to its peer.
     pub fn connected(
         &mut self,
@@ -219,7 +227,7 @@ impl Torrent {
         theirs: &Handshake,
         now: Instant,
     ) -> Result<ConnId, Refused> {
-        self.connected_over(Link { address, outgoing, path: None, key: None }, theirs, now)
+        self.connected_over(Link { address, outgoing, path: None, key: None, local: None }, theirs, now)
     }
 
     /// Adds a connection whose handshakes were exchanged. Greetings are queued for it at once. A peer may have one for every
@@ -263,7 +271,9 @@ impl Torrent {
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         let pieces = self.content.as_ref().map(|content| content.info.geometry.piece_count());
-        self.conns.insert(id, Conn::new(peer, link, negotiated, pieces, now));
+        let mut conn = Conn::new(peer, link, negotiated, pieces, now);
+        conn.challenge = self.identity_secret.map(|secret| Challenge::new(&secret, self.config.seed, id.0));
+        self.conns.insert(id, conn);
         self.join_peer(id, peer);
         self.note_origin(id, peer);
         self.send_extended_handshake(id);
@@ -333,6 +343,7 @@ impl Torrent {
                 conn.interested_in_us = false;
                 self.on_uninterested(id, now);
             }
+            Message::Choke | Message::Unchoke | Message::Interested | Message::NotInterested => {}
             Message::Have(piece) => self.on_have(id, piece, now)?,
             Message::Bitfield(bytes) => self.on_bitfield(id, bytes, now)?,
             Message::HaveAll => self.on_has_all(id, now)?,

@@ -8,7 +8,10 @@ use super::conn::Conn;
 use super::wishes::Told;
 use super::{ConnId, Event, Link, PATHS_PER_PEER_MAX, PeerMisbehaved, Torrent};
 use crate::PeerKey;
-use crate::extension::{PathTalk, PeerIdentity};
+use crate::wire::Message;
+use crate::extension::{
+    Challenge, ExtensionHandshake, HANDSHAKE_ID, IdentityProof, OwnName, PathTalk, PeerIdentity, SeenAs,
+};
 
 /// Banned peers from one address after which the address itself is refused. Loopback is exempt: it is one host's many programs.
 pub(super) const BANS_PER_ADDRESS: u32 = 3;
@@ -27,7 +30,7 @@ pub(super) struct Peer {
     pub uploaded_bytes: u64,
     /// The key that its transport proved.
     pub key: Option<[u8; 32]>,
-    /// What it calls itself, to us alone.
+    /// What it calls itself, to us alone, and has proven over one of its connections.
     pub identity: Option<PeerIdentity>,
     /// What is said of paths, and over which connection last.
     pub talk: PathTalk,
@@ -47,20 +50,16 @@ pub(super) struct Ban {
 
 impl Torrent {
     /// The address-level peer behind a link: the same for all its connections. It is known by its key, or else by address and
-    /// id together, as an id alone is anybody's to copy; [`Torrent::on_identity`] may find out more.
+    /// id together, as an id alone is anybody's to copy; [`Torrent::on_identity_proof`] may find out more. Who has a key and who
+    /// shows none are never one.
     pub(super) fn peer_key(&mut self, link: &Link, peer_id: [u8; 20]) -> PeerKey {
         let address = link.address;
-        let proven = |peer: &Peer| link.key.is_some() && peer.key == link.key;
-        let same = |peer: &Peer| {
-            let other = peer.key.is_some() && link.key.is_some() && peer.key != link.key;
-            peer.peer_id == peer_id && is_same_host(&peer.address, &address) && !other
+        let same = |peer: &Peer| match link.key {
+            Some(_) => peer.key == link.key,
+            None => peer.key.is_none() && peer.peer_id == peer_id && is_same_host(&peer.address, &address),
         };
-        let known = self.peers.iter().find(|(_, peer)| proven(peer));
-        let known = known.or_else(|| self.peers.iter().find(|(_, peer)| same(peer))).map(|(key, _)| *key);
+        let known = self.peers.iter().find(|(_, peer)| same(peer)).map(|(key, _)| *key);
         if let Some(key) = known {
-            if let Some(peer) = self.peers.get_mut(&key) {
-                peer.key = peer.key.or(link.key);
-            }
             return key;
         }
         if self.peers.len() >= PEERS_MAX
@@ -158,21 +157,50 @@ impl Torrent {
         }
     }
 
-    /// A peer said by what name we alone know it: all connections that say the same are one peer's.
-    pub(super) fn on_identity(&mut self, id: ConnId, identity: PeerIdentity, now: Instant) {
-        let Some(key) = self.conns.get(&id).map(|conn| conn.peer) else { return };
-        let Some(own) = self.peers.get_mut(&key) else { return };
-        if own.identity.is_some() {
-            // Once given, a name stays.
-            return;
-        }
-        own.identity = Some(identity);
-        let (peer_id, proven) = (own.peer_id, own.key);
+    /// What we call ourselves to the peer at the end of `id`.
+    pub(super) fn own_name(&self, id: ConnId) -> Option<OwnName> {
+        let peer = self.conns.get(&id).and_then(|conn| self.peers.get(&conn.peer))?;
+        let info_hash = self.hashes.wire_hashes().next()?;
+        OwnName::new(self.identity_secret.as_ref()?, &info_hash, &peer.peer_id)
+    }
+
+    /// A peer said what it calls itself. Nothing follows from it until it is proven, except for who claims a banned name.
+    pub(super) fn on_identity(&mut self, id: ConnId, identity: PeerIdentity) {
+        // Once given, a name stays.
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.claimed.is_none()) else { return };
+        conn.claimed = Some(identity);
         if let Some(ban) = self.bans.iter().find(|ban| ban.identity == Some(identity)) {
             let reason = ban.reason.clone();
             self.close(id, &reason);
+        }
+    }
+
+    /// A peer asked us to prove our name to it: once a connection, as a signature costs more than asking for it.
+    pub(super) fn prove_identity(&mut self, id: ConnId, challenge: Challenge) {
+        let name = self.own_name(id);
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.proved && conn.extended) else { return };
+        let other = conn.key.map_or(SeenAs::Host(conn.address.ip()), SeenAs::Key);
+        let Some(proof) = name.and_then(|name| name.prove(challenge, other)) else { return };
+        conn.proved = true;
+        let handshake = ExtensionHandshake { proof: Some(proof), ..ExtensionHandshake::default() };
+        Message::Extended { id: HANDSHAKE_ID, payload: &handshake.encode() }.encode(&mut conn.out);
+        self.touch(id);
+    }
+
+    /// A peer answered our challenge, once. Where the answer is right, all connections that proved the same name are one peer's.
+    pub(super) fn on_identity_proof(&mut self, id: ConnId, proof: &IdentityProof, now: Instant) {
+        let node_key = self.node_key;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let us = if conn.key.is_some() { node_key.map(SeenAs::Key) } else { conn.local.map(SeenAs::Host) };
+        let (Some(identity), Some(challenge), Some(us)) = (conn.claimed, conn.challenge.take(), us) else { return };
+        let key = conn.peer;
+        if !identity.is_proven_by(proof, challenge, us) {
+            // A NAT between us looks the same: the connection is good, its name is not.
             return;
         }
+        let Some(own) = self.peers.get_mut(&key).filter(|own| own.identity.is_none()) else { return };
+        own.identity = Some(identity);
+        let (peer_id, proven) = (own.peer_id, own.key);
         let same = |peer: &Peer| {
             let other = peer.key.is_some() && proven.is_some() && peer.key != proven;
             peer.identity == Some(identity) && peer.peer_id == peer_id && !other

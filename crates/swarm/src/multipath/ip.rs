@@ -11,6 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use anabranch_bittorrent::extension::PeerIdentity;
 use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PeerView};
 use anabranch_bittorrent::{ConnId, PeerKey};
 use anabranch_paths::select::{Budget, Candidate, Resource, Selector};
@@ -193,19 +194,25 @@ impl IpDesk {
         self.occasion.reconsider("a connection ended");
     }
 
-    /// Who is at the ends of these connections.
-    fn hosts_of(&mut self, views: &[PeerView]) -> Vec<Host> {
+    /// Who is at the ends of these connections; each with where else its peer says that it listens.
+    fn hosts_of(&mut self, views: &[(PeerView, Vec<Endpoint>)]) -> Vec<Host> {
         let mut hosts: BTreeMap<HostId, Host> = BTreeMap::new();
         let of_peer = std::mem::take(&mut self.of_peer);
         let of_address = std::mem::take(&mut self.of_address);
-        for view in views {
+        // A name that is not proven (behind a NAT it cannot be) makes paths one host's where that host named their address too.
+        let mut named: HashMap<(PeerIdentity, SocketAddr), HostId> = HashMap::new();
+        for (view, told) in views {
             let listens: Vec<SocketAddr> = view.listens.iter().filter_map(Endpoint::as_ip).collect();
-            let met = listens.iter().find_map(|at| self.of_address.get(at).or_else(|| of_address.get(at)));
+            let met = listens.iter().find_map(|at| named.get(&(view.name?, *at)));
+            let met = met.or_else(|| listens.iter().find_map(|at| self.of_address.get(at).or_else(|| of_address.get(at))));
             let id = met.or_else(|| of_peer.get(&view.peer)).copied().unwrap_or_else(|| {
                 self.next_host = self.next_host.wrapping_add(1);
                 HostId(self.next_host)
             });
             self.of_peer.insert(view.peer, id);
+            if let Some(name) = view.name {
+                named.extend(told.iter().filter_map(|at| Some(((name, at.as_ip()?), id))));
+            }
             let empty = Host { id, peers: Vec::new(), conns: Vec::new(), listens: Vec::new(), is_wanted: false };
             let host = hosts.entry(id).or_insert(empty);
             host.peers.push(view.peer);
@@ -232,7 +239,9 @@ impl State {
         if self.desk.ip.version.replace(version) != Some(version) {
             self.interfaces_changed(&ways_out.interfaces.borrow(), now);
         }
-        let hosts = self.desk.ip.hosts_of(views);
+        let told = |view: &PeerView| self.core.peer_addresses(view.peer);
+        let views: Vec<(PeerView, Vec<Endpoint>)> = views.iter().map(|view| (view.clone(), told(view))).collect();
+        let hosts = self.desk.ip.hosts_of(&views);
         let own = ways_out.interfaces.borrow().reachable_at(&session.listening);
         for host in &hosts {
             self.find_ip(host, &own, &ways_out.interfaces.borrow());

@@ -7,6 +7,7 @@ fn view(peer: u32, listens: &[&str]) -> PeerView {
         peer: PeerKey(peer),
         conns: vec![ConnId(peer)],
         listens: listens.iter().map(|at| at.parse().unwrap()).collect(),
+        name: None,
         speaks_paths: false,
         wish: None,
         is_interested: false,
@@ -15,8 +16,13 @@ fn view(peer: u32, listens: &[&str]) -> PeerView {
     }
 }
 
+/// With nothing told of further addresses.
+fn alone(views: &[PeerView]) -> Vec<(PeerView, Vec<Endpoint>)> {
+    views.iter().map(|view| (view.clone(), Vec::new())).collect()
+}
+
 fn grouped(desk: &mut IpDesk, views: &[PeerView]) -> Vec<(HostId, Vec<u32>, usize)> {
-    let hosts = desk.hosts_of(views).into_iter();
+    let hosts = desk.hosts_of(&alone(views)).into_iter();
     hosts.map(|host| (host.id, host.conns.iter().map(|conn| conn.0).collect(), host.listens.len())).collect()
 }
 
@@ -26,7 +32,7 @@ fn who_listens_at_one_address_is_one_host_whatever_its_peer_ids() {
     let (one, other) = ("192.0.2.1:80", "192.0.2.2:80");
     let first = grouped(&mut desk, &[view(1, &[one]), view(2, &[one]), view(3, &[other])]);
     assert_eq!(first.iter().map(|(_, conns, _)| conns.clone()).collect::<Vec<_>>(), [vec![1, 2], vec![3]]);
-    let hosts = desk.hosts_of(&[view(1, &[one]), view(2, &[one])]);
+    let hosts = desk.hosts_of(&alone(&[view(1, &[one]), view(2, &[one])]));
     assert!(hosts[0].is_wanted && hosts.len() == 1);
     // It stays itself when the connection by which it was met goes, and when one of our kind turns out to have more addresses.
     let later = grouped(&mut desk, &[view(2, &[one]), view(4, &[other, "192.0.2.3:80"])]);
@@ -40,9 +46,25 @@ fn who_listens_at_one_address_is_one_host_whatever_its_peer_ids() {
 }
 
 #[test]
+fn an_unproven_name_makes_one_host_only_of_addresses_that_it_told() {
+    let mut desk = IpDesk::default();
+    let (one, other) = ("192.0.2.1:80", "192.0.2.2:80");
+    let named = |peer, listens: &[&str], name: u8| PeerView { name: Some(PeerIdentity([name; 32])), ..view(peer, listens) };
+    let told = |at: &str| vec![at.parse().unwrap()];
+    let mut conns = |views: &[(PeerView, Vec<Endpoint>)]| -> Vec<Vec<u32>> {
+        let hosts = desk.hosts_of(views).into_iter();
+        hosts.map(|host| host.conns.iter().map(|conn| conn.0).collect()).collect()
+    };
+    assert_eq!(conns(&[(named(1, &[one], 7), told(other)), (named(2, &[other], 7), vec![])]), [[1, 2]]);
+    assert_eq!(conns(&[(named(3, &["192.0.2.3:80"], 7), vec![]), (named(4, &["192.0.2.4:80"], 7), vec![])]).len(), 2);
+    let strange = [(named(5, &["192.0.2.5:80"], 7), told("192.0.2.6:80")), (named(6, &["192.0.2.6:80"], 8), vec![])];
+    assert_eq!(conns(&strange).len(), 2);
+}
+
+#[test]
 fn refusals_count_when_they_follow_an_opening() {
     let (mut desk, now) = (IpDesk::default(), Instant::now());
-    let host = desk.hosts_of(&[view(1, &["192.0.2.1:80"])])[0].id;
+    let host = desk.hosts_of(&alone(&[view(1, &["192.0.2.1:80"])]))[0].id;
     let path = Path::ip([10, 0, 0, 1].into(), [192, 0, 2, 1].into());
     let way = Way::new("192.0.2.1:80".parse().unwrap(), path, None, None, std::rc::Rc::default());
     desk.hosts.insert(host, IpPeer { opened_at: Some(now), ..IpPeer::default() });

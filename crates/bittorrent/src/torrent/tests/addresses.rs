@@ -2,7 +2,7 @@
 
 use anabranch_paths::Endpoint;
 
-use super::lone::Lone;
+use super::lone::{Lone, call_itself};
 use super::sim::Content;
 use crate::ConnId;
 use crate::extension::{ExtensionHandshake, HANDSHAKE_ID, PeerIdentity};
@@ -106,11 +106,11 @@ fn a_peer_is_believed_what_concerns_us_and_not_too_often() {
 fn a_peers_addresses_are_those_of_all_its_connections() {
     let mut lone = lone();
     let first = lone.join_over(1, "10.1.0.2", 1, None).unwrap();
-    greet(&mut lone, first, 1);
+    call_itself(&mut lone, first, 1);
     hear(&mut lone, first, &["10.1.0.2:1", "10.2.0.2:1"]);
     // Met at the other address, it is the same peer by its name.
     let second = lone.join_over(1, "10.2.0.2", 2, None).unwrap();
-    greet(&mut lone, second, 1);
+    call_itself(&mut lone, second, 1);
     hear(&mut lone, second, &["10.2.0.2:1", "10.3.0.2:1"]);
     let peer = lone.torrent.conns[&second].peer;
     assert_eq!(lone.torrent.conns[&first].peer, peer);

@@ -8,7 +8,7 @@ use anabranch_paths::{Endpoint, Interface, IsdAs, PathId};
 
 use super::sim::Content;
 use crate::ConnId;
-use crate::extension::{Extension, ExtensionHandshake, ExtensionIds};
+use crate::extension::{Extension, ExtensionHandshake, ExtensionIds, OwnName, SeenAs};
 use crate::handshake::{Handshake, Reserved};
 use crate::torrent::{Event, Link, PeerMisbehaved, PieceOutcome, Placement, Refused, Torrent, TorrentConfig};
 use crate::wire::{self, BlockRange, Limits, Message, Receiver};
@@ -16,6 +16,39 @@ use crate::wire::{self, BlockRange, Limits, Message, Receiver};
 pub fn path_id(number: u16) -> PathId {
     let isd_as = IsdAs::new(1, 110).unwrap();
     PathId::of_scion(isd_as, isd_as, &[Interface { isd_as, id: number }])
+}
+
+/// Our own address, and the key of our node.
+pub const OURS: &str = "192.0.2.200";
+pub const OUR_KEY: [u8; 32] = [9; 32];
+
+/// The name that the peer with this secret has here.
+pub fn name(name: u8) -> OwnName {
+    OwnName::new(&[name; 32], &[0; 20], &[0; 20]).unwrap()
+}
+
+/// Says a name.
+pub fn claim(lone: &mut Lone, id: ConnId, of: u8) {
+    lone.greet(id, |hello| hello.identity = name(of).identity());
+}
+
+/// What we are to who is at the end of a connection.
+pub fn us(lone: &Lone, id: ConnId) -> SeenAs {
+    let by_host = SeenAs::Host(OURS.parse().unwrap());
+    lone.torrent.conns[&id].key.map_or(by_host, |_| SeenAs::Key(OUR_KEY))
+}
+
+/// Proves to be `by`, as one who sees `us`.
+pub fn prove(lone: &mut Lone, id: ConnId, by: u8, us: SeenAs) {
+    let Some(challenge) = lone.torrent.conns[&id].challenge else { return };
+    lone.greet(id, |hello| hello.proof = name(by).prove(challenge, us));
+}
+
+/// Says a name and proves it.
+pub fn call_itself(lone: &mut Lone, id: ConnId, name: u8) {
+    claim(lone, id, name);
+    let us = us(lone, id);
+    prove(lone, id, name, us);
 }
 
 pub struct Lone {
@@ -28,7 +61,9 @@ impl Lone {
     pub fn magnet(content: &Arc<Content>) -> Self {
         let now = Instant::now();
         let config = TorrentConfig { peer_id: [0; 20], listen_port: Some(6881), ..TorrentConfig::default() };
-        let torrent = Torrent::new(content.info.hashes, config, now);
+        let mut torrent = Torrent::new(content.info.hashes, config, now);
+        torrent.set_identity_secret([5; 32]);
+        torrent.set_node_key(OUR_KEY);
         Self { torrent, now, peers: 0 }
     }
 
@@ -58,7 +93,8 @@ impl Lone {
     pub fn join_over(&mut self, peer: u8, host: &str, path: u16, key: Option<[u8; 32]>) -> Result<ConnId, Refused> {
         let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [peer; 20] };
         let address = format!("{host}:6881").parse().unwrap();
-        let link = Link { address, outgoing: true, path: Some(path_id(path)), key };
+        let local = Some(OURS.parse().unwrap());
+        let link = Link { address, outgoing: true, path: Some(path_id(path)), key, local };
         self.torrent.connected_over(link, &hello, self.now)
     }
 

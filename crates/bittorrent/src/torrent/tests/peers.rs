@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anabranch_paths::Endpoint;
 
-use super::lone::{Lone, path_id};
+use super::lone::{Lone, OUR_KEY, call_itself, claim, name, path_id, prove, us};
 use super::sim::Content;
 use crate::choker;
-use crate::extension::{Extension, PEX_INTERVAL, PeerIdentity, PexMessage};
+use crate::extension::{Extension, ExtensionHandshake, PEX_INTERVAL, PexMessage, SeenAs};
 use crate::handshake::{Handshake, Reserved};
 use crate::torrent::{Event, Link, PATHS_PER_PEER_MAX, PeerMisbehaved, PieceOutcome, REPLACED_AFTER, Refused};
 use crate::wire::{BlockRange, Message};
@@ -18,10 +18,6 @@ const BLOCK: u32 = 16 * 1024;
 
 fn peer_of(lone: &Lone, id: ConnId) -> PeerKey {
     lone.torrent.conns[&id].peer
-}
-
-fn call_itself(lone: &mut Lone, id: ConnId, name: u8) {
-    lone.greet(id, |hello| hello.identity = Some(PeerIdentity([name; 32])));
 }
 
 #[test]
@@ -66,8 +62,76 @@ fn a_key_or_a_name_joins_what_comes_from_several_hosts() {
     assert_ne!(peer_of(&lone, thief), peer_of(&lone, proven));
     // Once given, a name stays.
     call_itself(&mut lone, thief, 8);
-    assert_eq!(lone.torrent.peers[&peer_of(&lone, thief)].identity, Some(PeerIdentity([7; 32])));
+    assert_eq!(lone.torrent.peers[&peer_of(&lone, thief)].identity, name(7).identity());
     assert_eq!(lone.torrent.stats(lone.now).peers, 3);
+}
+
+/// A third party learns by what name an honest peer is known here (it calls that peer in our name), and says it.
+#[test]
+fn a_name_that_is_not_proven_joins_nothing() {
+    let content = Content::v1(BLOCK, 8 * BLOCK as usize);
+    let mut lone = Lone::leecher(&content);
+    let honest = lone.join_over(1, HOST, 1, None).unwrap();
+    call_itself(&mut lone, honest, 7);
+    lone.say(honest, Message::Bitfield(&[0b1000_0000]));
+    lone.torrent.payload_sent(honest, 1000, lone.now);
+    let here = us(&lone, honest);
+    let thief_host = "198.51.100.1";
+    // A signature by a key of its own; the honest peer's, made for the thief who called it; a right one of another connection.
+    let tries: [(u8, SeenAs); 3] = [(8, here), (7, SeenAs::Host(thief_host.parse().unwrap())), (7, SeenAs::Key(OUR_KEY))];
+    for (by, seen) in tries {
+        let thief = lone.join_over(1, thief_host, 2, None).unwrap();
+        claim(&mut lone, thief, 7);
+        prove(&mut lone, thief, by, seen);
+        assert_ne!(peer_of(&lone, thief), peer_of(&lone, honest));
+        // A second, right answer comes too late: there is one a connection.
+        prove(&mut lone, thief, 7, here);
+        assert_ne!(peer_of(&lone, thief), peer_of(&lone, honest));
+        // What it says it has and has not is its own, ...
+        lone.say(thief, Message::HaveAll);
+        lone.extended(thief, Extension::DontHave, &crate::extension::encode_dont_have(0)).unwrap();
+        assert_eq!(lone.torrent.conns[&honest].bits().unwrap().as_bytes(), [0b1000_0000]);
+        // ... and so is its ban.
+        lone.events();
+        lone.torrent.misbehaved(thief, &PeerMisbehaved::BadHashes);
+        assert_eq!(lone.closed(), [thief]);
+        lone.torrent.disconnected(thief, lone.now);
+        lone.torrent.bans.clear();
+    }
+    assert_eq!(lone.torrent.peers[&peer_of(&lone, honest)].uploaded_bytes, 1000);
+    let again = lone.join_over(1, "192.0.2.77", 3, None).unwrap();
+    call_itself(&mut lone, again, 7);
+    assert_eq!(peer_of(&lone, again), peer_of(&lone, honest), "the honest peer's own second path joins");
+}
+
+#[test]
+fn a_proven_key_is_never_one_with_a_connection_that_shows_none() {
+    let content = Content::v1(64 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let proven = lone.join_over(1, HOST, 1, Some([1; 32])).unwrap();
+    let copied = lone.join_over(1, HOST, 2, None).unwrap();
+    assert_ne!(peer_of(&lone, copied), peer_of(&lone, proven));
+    let after = lone.join_over(1, HOST, 3, Some([1; 32])).unwrap();
+    assert_eq!(peer_of(&lone, after), peer_of(&lone, proven));
+}
+
+#[test]
+fn we_prove_our_name_once_to_who_asks() {
+    let content = Content::v1(64 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let asked = crate::extension::Challenge([3; 16]);
+    let keyed = Some([4; 32]);
+    for (path, key, seen) in [(1, None, SeenAs::Host(HOST.parse().unwrap())), (2, keyed, SeenAs::Key([4; 32]))] {
+        let id = lone.join_over(1, HOST, path, key).unwrap();
+        let hello = ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap();
+        assert!(hello.challenge.is_some());
+        lone.greet(id, |hello| hello.challenge = Some(asked));
+        lone.greet(id, |hello| hello.challenge = Some(crate::extension::Challenge([4; 16])));
+        let answers = lone.sent_extended(id, 0);
+        let [answer] = &answers[..] else { panic!("{} answers", answers.len()) };
+        let proof = ExtensionHandshake::parse(answer).unwrap().proof.unwrap();
+        assert!(hello.identity.unwrap().is_proven_by(&proof, asked, seen));
+    }
 }
 
 #[test]
@@ -239,9 +303,10 @@ fn peers_are_exchanged_once_a_peer() {
 fn our_own_name_is_another_for_every_peer_and_none_without_a_secret() {
     let content = Content::v1(64 * 1024, 200_000);
     let mut lone = Lone::leecher(&content);
+    lone.torrent.identity_secret = None;
     let name = |lone: &mut Lone, peer, path| {
         let id = lone.join_over(peer, HOST, path, None).unwrap();
-        crate::extension::ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap().identity
+        ExtensionHandshake::parse(&lone.sent_extended(id, 0)[0]).unwrap().identity
     };
     assert_eq!(name(&mut lone, 1, 1), None);
     lone.torrent.set_identity_secret([3; 32]);
@@ -256,7 +321,7 @@ fn a_peer_that_lost_its_connection_unnoticed_may_open_it_anew() {
     let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [1; 20] };
     let link = |port: u16| {
         let address = Endpoint::Ip(([192, 0, 2, 1], port).into());
-        Link { address, outgoing: false, path: Some(path_id(1)), key: None }
+        Link { address, outgoing: false, path: Some(path_id(1)), key: None, local: None }
     };
     let first = lone.torrent.connected_over(link(1000), &hello, lone.now).unwrap();
     lone.now += REPLACED_AFTER;

@@ -13,6 +13,7 @@ use anabranch_content::hash::sha1;
 use anabranch_content::info::{Info, Version};
 use anabranch_content::merkle;
 use anabranch_content::metainfo::{Metainfo, PieceLayers};
+use anabranch_paths::Endpoint;
 
 use super::lone::path_id;
 use crate::ConnId;
@@ -215,14 +216,16 @@ impl Sim {
 
     fn connect_over(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved, path: Option<u16>) {
         let network = path.unwrap_or(0);
-        let address = |node: usize, port: u16| format!("10.{network}.{node}.1:{port}").parse().unwrap();
+        let address = |node: usize, port: u16| -> Endpoint { format!("10.{network}.{node}.1:{port}").parse().unwrap() };
         let info_hash = self.content.info.hashes.wire_hashes().next().unwrap();
         let mut ids = [ConnId(0); 2];
         for (at, (own, other)) in [(from, to), (to, from)].into_iter().enumerate() {
             let hello = Handshake { reserved, info_hash, peer_id: self.nodes[other].config.peer_id };
             let theirs = Handshake::parse(&hello.encode()).unwrap().unwrap();
             let port = if at == 0 { self.nodes[other].config.listen_port.unwrap() } else { 50_000 };
-            let link = Link { address: address(other, port), outgoing: at == 0, path: path.map(path_id), key: None };
+            let local = Some(address(own, 0).ip());
+            let path = path.map(path_id);
+            let link = Link { address: address(other, port), outgoing: at == 0, path, key: None, local };
             ids[at] = self.nodes[own].torrent.connected_over(link, &theirs, self.now).unwrap();
         }
         let first = self.sides.len();
