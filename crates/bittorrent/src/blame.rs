@@ -326,7 +326,11 @@ mod tests {
         }
         assert!(!blame.is_suspected(0), "the oldest goes");
         assert!(blame.records <= RECORDS_MAX && blame.is_suspected(1));
-        blame.piece_failed(9999, (0..RECORDS_MAX as u32 * 2).map(|block| sent(block, 100 + block % 2, 1)).collect(), true);
+        blame.piece_failed(
+            9999,
+            (0..RECORDS_MAX as u32 * 2).map(|block| sent(block, 100 + block % 2, 1)).collect(),
+            true,
+        );
         assert!(blame.records <= RECORDS_MAX);
     }
 }

@@ -143,6 +143,15 @@ impl Default for PickerConfig {
     }
 }
 
+/// How the pieces of a peer are counted: one by one, or, where it had all, as a seed less what it has lost since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tally {
+    /// One for each piece that it has.
+    Having,
+    /// One for all pieces, and one less for each that it lacks.
+    Lacking,
+}
+
 /// How fast a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Pace {
@@ -233,43 +242,38 @@ impl Picker {
         }
     }
 
-    /// A connection's peer said what it has (bitfield, have all). Constant time for a peer that has all.
-    pub fn peer_joined(&mut self, has: &Bitfield) {
+    /// A peer said what it has (bitfield, have all). Constant time for a peer that has all. The answer goes to
+    /// [`Picker::peer_left`] in the end.
+    pub fn peer_joined(&mut self, has: &Bitfield) -> Tally {
         if has.is_full() {
             self.pieces.seeds_add();
+            Tally::Lacking
         } else {
             has.iter_ones().for_each(|piece| self.pieces.shift(piece, true));
+            Tally::Having
         }
     }
 
     /// The connection is gone; `has` as it was last told to the picker. See also [`Picker::forget`].
-    pub fn peer_left(&mut self, has: &Bitfield) {
-        if has.is_full() {
-            self.pieces.seeds_sub();
-        } else {
-            has.iter_ones().for_each(|piece| self.pieces.shift(piece, false));
+    pub fn peer_left(&mut self, has: &Bitfield, tally: Tally) {
+        match tally {
+            Tally::Lacking => {
+                self.pieces.seeds_sub();
+                has.iter_zeros().for_each(|piece| self.pieces.shift(piece, true));
+            }
+            Tally::Having => has.iter_ones().for_each(|piece| self.pieces.shift(piece, false)),
         }
     }
 
-    /// A peer got `piece` (BEP 3, "have"). `has` is what it has now, `piece` included; call it only when `piece` is
-    /// new. The message that makes a peer a seed costs one walk over the pieces, every other one constant time.
-    pub fn peer_has(&mut self, piece: u32, has: &Bitfield) {
+    /// A peer got `piece` (BEP 3, "have"), which is new. Constant time: a peer stays counted the way it was when it joined,
+    /// so nothing that it says later costs more than what it says.
+    pub fn peer_has(&mut self, piece: u32) {
         self.pieces.shift(piece, true);
-        if has.is_full() {
-            has.iter_ones().for_each(|piece| self.pieces.shift(piece, false));
-            self.pieces.seeds_add();
-        }
     }
 
-    /// A peer no longer offers `piece` (BEP 54). `has` is what it has now, without `piece`.
-    pub fn peer_lost_piece(&mut self, piece: u32, has: &Bitfield) {
-        if has.count() + 1 == has.len() {
-            // It was a seed until now.
-            self.pieces.seeds_sub();
-            has.iter_ones().for_each(|piece| self.pieces.shift(piece, true));
-        } else {
-            self.pieces.shift(piece, false);
-        }
+    /// A peer no longer offers `piece` (BEP 54). Constant time.
+    pub fn peer_lost_piece(&mut self, piece: u32) {
+        self.pieces.shift(piece, false);
     }
 
     /// How many connected peers have `piece`.

@@ -5,7 +5,8 @@
 
 use anabranch_content::bitfield::Bitfield;
 
-/// Shelves per priority. Pieces that more peers have count as equally common; seeds are not counted here at all.
+/// Shelves per priority. Pieces that more peers have count as equally common; seeds are not counted here at all, and the few
+/// pieces that one of them lacks count as the rarest.
 const SHELVES_MAX: u16 = 1024;
 
 /// Highest priority; 0 means do not fetch.
@@ -25,8 +26,8 @@ pub(super) enum State {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Peers that have the piece, without the seeds.
-    availability: u16,
+    /// Peers that have the piece of those that are counted piece by piece, less peers that lack it of those counted as seeds.
+    availability: i16,
     priority: u8,
     state: State,
     fetchable: bool,
@@ -43,6 +44,7 @@ struct Level {
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     entries: Vec<Entry>,
+    /// Peers counted as having all.
     seeds: u32,
     /// By priority; level 0 stays empty.
     levels: [Level; PRIORITY_MAX as usize + 1],
@@ -98,11 +100,11 @@ impl Pieces {
     }
 
     pub(super) fn availability(&self, piece: u32) -> u32 {
-        self.entries.get(piece as usize).map_or(0, |entry| u32::from(entry.availability) + self.seeds)
+        self.entries.get(piece as usize).map_or(0, |entry| self.seeds.saturating_add_signed(entry.availability.into()))
     }
 
     /// Sorts the pieces that should be fetched first to the front.
-    pub(super) fn key(&self, piece: u32) -> (u8, u16) {
+    pub(super) fn key(&self, piece: u32) -> (u8, i16) {
         let entry = &self.entries[piece as usize];
         (PRIORITY_MAX - entry.priority, entry.availability)
     }
@@ -290,8 +292,8 @@ impl Pieces {
     }
 }
 
-fn shelf_of(availability: u16) -> u16 {
-    availability.min(SHELVES_MAX - 1)
+fn shelf_of(availability: i16) -> u16 {
+    availability.max(0).unsigned_abs().min(SHELVES_MAX - 1)
 }
 
 /// The pieces set in both, from `from` on. 64 pieces a step: a million pieces take some microseconds.

@@ -67,12 +67,12 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
     let mut picker = picker(swarm.pieces, swarm.blocks, config);
     let start = Instant::now();
     // The first peer is a seed that never leaves, so that the swarm can finish.
-    let mut peers: BTreeMap<ConnId, (Bitfield, u64)> = BTreeMap::new();
+    let mut peers: BTreeMap<ConnId, (Bitfield, u64, Tally)> = BTreeMap::new();
     for conn in 0..swarm.peers {
         let some = (0..swarm.pieces).filter(|_| rng.bool()).collect::<Vec<_>>();
         let has = if conn == 0 { Bitfield::full(swarm.pieces) } else { field(swarm.pieces, some) };
-        picker.peer_joined(&has);
-        peers.insert(ConnId(conn), (has, rng.u64(..4 * MB)));
+        let tally = picker.peer_joined(&has);
+        peers.insert(ConnId(conn), (has, rng.u64(..4 * MB), tally));
     }
     let mut next_conn = swarm.peers;
     let mut flying: BTreeSet<(ConnId, BlockRef)> = BTreeSet::new();
@@ -89,7 +89,7 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
         let conn = conns[rng.usize(..conns.len())];
         match rng.u32(..100) {
             0..40 => {
-                let (has, rate) = &peers[&conn];
+                let (has, rate, _) = &peers[&conn];
                 let mut out = Vec::new();
                 let others = flying.clone();
                 // Some are paths to a peer that has others, as slow as it comes.
@@ -170,24 +170,24 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                 flying.retain(|(by, _)| *by != conn);
             }
             97 => {
-                let (has, _) = peers.get_mut(&conn).unwrap();
+                let (has, ..) = peers.get_mut(&conn).unwrap();
                 let piece = rng.u32(..swarm.pieces);
                 if has.set(piece) {
-                    picker.peer_has(piece, has);
+                    picker.peer_has(piece);
                 } else if conn != ConnId(0) && has.clear(piece) {
                     picker.returned_all(conn);
                     flying.retain(|(by, _)| *by != conn);
-                    picker.peer_lost_piece(piece, has);
+                    picker.peer_lost_piece(piece);
                 }
             }
             98 => picker.set_priority(rng.u32(..swarm.pieces), Priority::new(rng.u8(1..8)).unwrap()),
             _ if conn != ConnId(0) => {
-                let (has, rate) = peers.remove(&conn).unwrap();
-                picker.peer_left(&has);
+                let (has, rate, tally) = peers.remove(&conn).unwrap();
+                picker.peer_left(&has, tally);
                 picker.forget(conn);
                 flying.retain(|(by, _)| *by != conn);
-                picker.peer_joined(&has);
-                peers.insert(ConnId(next_conn), (has, rate));
+                let tally = picker.peer_joined(&has);
+                peers.insert(ConnId(next_conn), (has, rate, tally));
                 next_conn += 1;
             }
             _ => {}
@@ -204,13 +204,13 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
 /// Everything the picker counts, counted naively.
 fn check(
     picker: &Picker,
-    peers: &BTreeMap<ConnId, (Bitfield, u64)>,
+    peers: &BTreeMap<ConnId, (Bitfield, u64, Tally)>,
     flying: &BTreeSet<(ConnId, BlockRef)>,
     got: &BTreeSet<BlockRef>,
 ) {
     picker.pieces.check();
     for piece in 0..picker.pieces.count() {
-        let naive = peers.values().filter(|(has, _)| has.get(piece)).count();
+        let naive = peers.values().filter(|(has, ..)| has.get(piece)).count();
         assert_eq!(picker.availability(piece), naive as u32, "availability of {piece}");
     }
     let requested: BTreeSet<BlockRef> = flying.iter().map(|(_, block)| *block).collect();
@@ -218,7 +218,7 @@ fn check(
     let unverified = got.iter().filter(|block| picker.wants(block.piece));
     let bytes = |block: &BlockRef| u64::from(picker.geometry.block_len(block.piece, block.block));
     assert_eq!(picker.open_bytes(), requested.iter().chain(unverified).map(bytes).sum::<u64>());
-    for (conn, (has, _)) in peers {
+    for (conn, (has, ..)) in peers {
         assert_eq!(picker.requested_from(*conn) as usize, flying.iter().filter(|(by, _)| by == conn).count());
         let naive = has.iter_ones().filter(|piece| picker.wants(*piece)).count();
         assert_eq!((picker.wanted_count(has) as usize, picker.is_interesting(has)), (naive, naive > 0));
@@ -277,6 +277,24 @@ fn after_the_first_piece_the_rarest_comes_first() {
     receive_all(&mut picker, A, &first);
     picker.piece_passed(first[0].piece);
     assert_eq!(pick(&mut picker, A, &seed, 2, MB)[0].piece, 21);
+}
+
+/// Were one of these a walk over all pieces, this would take days.
+#[test]
+fn what_a_seed_loses_and_gains_costs_what_it_says() {
+    const PIECES: u32 = 100_000;
+    let (mut picker, mut has) = (picker(PIECES, 1, PickerConfig::default()), Bitfield::full(PIECES));
+    let tally = picker.peer_joined(&has);
+    for _ in 0..1_000_000 {
+        picker.peer_lost_piece(7);
+        picker.peer_has(7);
+    }
+    assert_eq!(picker.availability(7), 1);
+    has.clear(7);
+    picker.peer_lost_piece(7);
+    assert_eq!((picker.availability(7), picker.availability(8)), (0, 1));
+    picker.peer_left(&has, tally);
+    assert_eq!((picker.availability(7), picker.availability(8)), (0, 0));
 }
 
 #[test]

@@ -22,6 +22,17 @@ pub const REQUEST_LEN_MAX: u32 = crate::wire::BLOCK_LEN_MAX;
 pub const REQUEST_BOUNDARY: u32 = 256 * 1024;
 /// Requests that we gave up but that may still be answered, remembered per connection.
 pub(super) const LATE_MAX: usize = 4096;
+/// Messages beyond those that move something on (blocks, requests for them, pieces gained), of late, before a peer is taken for
+/// hostile: chokes and interest that come and go, keep-alives, cancels, extension messages. A fast swarm of small pieces comes to
+/// some thousands a second at worst.
+pub(super) const CHATTER_MAX: u32 = 16 * 1024;
+/// Of these, forgiven every tick: so 4096 a second at the most go on for long, a hundredth of a core.
+pub(super) const CHATTER_LEAK: u32 = 1024;
+/// Pieces whose coming or going counts as one message more, where a message speaks of all pieces at once: going through them
+/// word by word takes about as long.
+pub(super) const CHATTER_PIECES: u32 = 512;
+/// Pieces that a peer may take back beyond as many as there are.
+pub(super) const TAKEN_BACK_SPARE: u32 = 1024;
 /// Blocks that a peer may send without ever having been asked before it is taken for hostile.
 pub(super) const UNSOLICITED_MAX: u32 = 64;
 /// Have messages kept per connection while the metadata, and so the piece count, is unknown.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anabranch_content::bitfield::Bitfield;
 use anabranch_paths::{Endpoint, PathId, ScionAddr};
 
+use super::PeerMisbehaved;
 use super::addresses::AddressTalk;
 use super::answers::Answer;
-use super::PeerMisbehaved;
 use super::config::{
     CHATTER_LEAK, CHATTER_MAX, PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, TAKEN_BACK_SPARE, UPLOAD_OVERFLOW_LEAK,
 };
@@ -307,12 +307,14 @@ impl Conn {
         if self.taken_back > all.saturating_add(TAKEN_BACK_SPARE) { Err(PeerMisbehaved::TakesBack) } else { Ok(()) }
     }
 
-    /// Keeps a have message for the day when the piece count is known.
-    pub fn pend_have(&mut self, piece: u32) {
-        if let Has::Pending { haves, .. } = &mut self.has
-            && haves.len() < PENDING_HAVES_MAX
-        {
-            haves.push(piece);
+    /// Keeps a have message for the day when the piece count is known; answers whether there was room.
+    pub fn pend_have(&mut self, piece: u32) -> bool {
+        match &mut self.has {
+            Has::Pending { haves, .. } if haves.len() < PENDING_HAVES_MAX => {
+                haves.push(piece);
+                true
+            }
+            _ => false,
         }
     }
 

@@ -11,7 +11,7 @@ use super::conn::Has;
 use super::hashes::HashStore;
 use super::{ConnId, Event, PeerMisbehaved, Torrent, TorrentConfig};
 use crate::blame::Blame;
-use crate::picker::{Picker, PickerConfig, Priority};
+use crate::picker::{Picker, PickerConfig, Priority, Tally};
 
 /// See the module's head.
 pub(super) struct Content {
@@ -165,13 +165,14 @@ impl Torrent {
             conn.has = pending;
             return Ok(());
         };
+        conn.tally = conn.counted.then_some(Tally::Having);
         self.announce_pieces(id);
         self.grant_fast(id);
         if all {
-            self.set_peer_pieces(id, Bitfield::full(count), now);
+            self.set_peer_pieces(id, Bitfield::full(count), now)?;
         } else if let Some(bytes) = bitfield {
             let bits = Bitfield::from_bytes(&bytes, count).ok_or(PeerMisbehaved::BadBitfield { pieces: count })?;
-            self.set_peer_pieces(id, bits, now);
+            self.set_peer_pieces(id, bits, now)?;
         }
         haves.into_iter().try_for_each(|piece| self.on_have(id, piece, now))
     }
@@ -232,8 +233,9 @@ impl Torrent {
             None => {
                 content.make_picker(&self.config);
                 if let Some(picker) = &mut content.picker {
-                    let counted = self.conns.values().filter(|conn| conn.counted);
-                    counted.filter_map(|conn| conn.bits()).for_each(|bits| picker.peer_joined(bits));
+                    for conn in self.conns.values_mut().filter(|conn| conn.counted) {
+                        conn.tally = conn.bits().map(|bits| picker.peer_joined(bits));
+                    }
                 }
             }
         }

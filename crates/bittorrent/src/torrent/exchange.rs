@@ -105,7 +105,7 @@ impl Torrent {
                 self.close_if_useless(id);
             }
             Some(Extension::Paths) => self.on_paths(id, payload, now)?,
-            Some(Extension::DontHave) => self.on_dont_have(id, parse_dont_have(payload)?, now),
+            Some(Extension::DontHave) => return Ok(self.on_dont_have(id, parse_dont_have(payload)?, now)),
             // BEP 10: messages that were not agreed on are ignored.
             None => {}
         }

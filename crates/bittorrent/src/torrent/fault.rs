@@ -28,6 +28,12 @@ pub enum PeerMisbehaved {
     /// More requests that cannot be served than crossing messages explain.
     #[error("it flooded us with requests")]
     RequestFlood,
+    /// More messages that change nothing than any honest program has a use for.
+    #[error("it flooded us with messages")]
+    Chatter,
+    /// It says again and again that it has pieces, and has them not.
+    #[error("it took back more pieces than there are")]
+    TakesBack,
     /// Blocks nobody asked for.
     #[error("it sent blocks that were not asked for")]
     Unsolicited,
@@ -54,7 +60,7 @@ impl PeerMisbehaved {
             // The stream is lost for good, and the same program will do the same again.
             Self::Wire(_) => true,
             // Thousands beyond what our choke and a full pipeline can explain.
-            Self::RequestFlood => true,
+            Self::RequestFlood | Self::Chatter | Self::TakesBack => true,
             // A hash tree is wrong only on purpose.
             Self::BadHashes => true,
             // Clients that set spare bits, count pieces differently after a re-hash.

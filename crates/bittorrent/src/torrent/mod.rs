@@ -98,7 +98,7 @@ use crate::handshake::Handshake;
 use crate::rate::Rate;
 use crate::wire::{Limits, Message};
 use crate::{ConnId, PeerKey};
-use config::OUT_BYTES_MAX;
+use config::{CHATTER_PIECES, OUT_BYTES_MAX};
 use conn::{Conn, RATE_WINDOW};
 use content::Content;
 use peers::{Ban, Peer};
@@ -308,13 +308,14 @@ impl Torrent {
         self.leave_peer(id, &conn);
         self.choker.on_gone(conn.peer, id, now);
         if conn.requested_bytes > 0 {
-            self.fill_all_requests(now);
+            self.fill_all_soon(now);
         }
     }
 
     /// A message other than a block arrived.
     pub fn on_message(&mut self, id: ConnId, message: Message<'_>, now: Instant) -> Result<(), PeerMisbehaved> {
         let out_max = self.output_len_max();
+        let pieces = self.piece_count();
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         conn.last_received = now;
         if conn.closing {
@@ -331,15 +332,17 @@ impl Torrent {
         if needs_fast && !conn.fast {
             return Err(PeerMisbehaved::FastNotNegotiated);
         }
+        conn.chat(chatter_of(&message, pieces))?;
         match message {
             Message::KeepAlive | Message::Port(_) | Message::Suggest(_) | Message::HaveNone => {}
-            Message::Choke => self.on_choke(id, now),
-            Message::Unchoke => self.on_unchoke(id, now),
-            Message::Interested => {
+            // What is said twice changes nothing.
+            Message::Choke if !conn.choking_us => self.on_choke(id, now),
+            Message::Unchoke if conn.choking_us => self.on_unchoke(id, now),
+            Message::Interested if !conn.interested_in_us => {
                 conn.interested_in_us = true;
                 self.on_interested(id, now);
             }
-            Message::NotInterested => {
+            Message::NotInterested if conn.interested_in_us => {
                 conn.interested_in_us = false;
                 self.on_uninterested(id, now);
             }
@@ -349,7 +352,7 @@ impl Torrent {
             Message::HaveAll => self.on_has_all(id, now)?,
             Message::Request(range) => self.on_request(id, range)?,
             Message::Cancel(range) => self.on_cancel(id, range),
-            Message::Reject(range) => self.on_reject(id, range, now),
+            Message::Reject(range) => self.on_reject(id, range, now)?,
             Message::AllowedFast(piece) => self.on_allowed_fast(id, piece, now)?,
             Message::Extended { id: extension, payload } => self.on_extended(id, extension, payload, now)?,
             Message::HashRequest(request) => self.on_hash_request(id, request, now),
@@ -486,5 +489,16 @@ impl Torrent {
             self.events.push_back(Event::Close { conn: id, reason: reason.to_owned() });
             self.give_up_requests(id);
         }
+    }
+}
+
+/// What a message adds to what its sender says without moving anything on. Blocks never come here; requests, rejects and pieces that
+/// a peer gained are counted where it shows whether they mean anything.
+fn chatter_of(message: &Message<'_>, pieces: u32) -> u32 {
+    match message {
+        Message::Request(_) | Message::Reject(_) | Message::Have(_) => 0,
+        Message::Bitfield(bytes) => 1 + (bytes.len() * 8) as u32 / CHATTER_PIECES,
+        Message::HaveAll => 1 + pieces / CHATTER_PIECES,
+        _ => 1,
     }
 }

@@ -8,10 +8,10 @@ use super::conn::Conn;
 use super::wishes::Told;
 use super::{ConnId, Event, Link, PATHS_PER_PEER_MAX, PeerMisbehaved, Torrent};
 use crate::PeerKey;
-use crate::wire::Message;
 use crate::extension::{
     Challenge, ExtensionHandshake, HANDSHAKE_ID, IdentityProof, OwnName, PathTalk, PeerIdentity, SeenAs,
 };
+use crate::wire::Message;
 
 /// Banned peers from one address after which the address itself is refused. Loopback is exempt: it is one host's many programs.
 pub(super) const BANS_PER_ADDRESS: u32 = 3;
@@ -132,10 +132,10 @@ impl Torrent {
     }
 
     fn discount_pieces(&mut self, conn: &Conn) {
-        if let (Some(bits), Some(content)) = (conn.bits(), &mut self.content)
+        if let (Some(bits), Some(tally), Some(content)) = (conn.bits(), conn.tally, &mut self.content)
             && let Some(picker) = &mut content.picker
         {
-            picker.peer_left(bits);
+            picker.peer_left(bits, tally);
         }
     }
 
@@ -153,7 +153,7 @@ impl Torrent {
         if let (Some(bits), Some(content)) = (conn.bits(), &mut self.content)
             && let Some(picker) = &mut content.picker
         {
-            picker.peer_joined(bits);
+            conn.tally = Some(picker.peer_joined(bits));
         }
     }
 
@@ -231,6 +231,7 @@ impl Torrent {
             if std::mem::take(&mut conn.counted) {
                 self.seeds -= u32::from(conn.is_seed());
                 self.discount_pieces(&conn);
+                conn.tally = None;
             }
             self.conns.insert(id, conn);
             let full = self.live_paths(into).count() >= PATHS_PER_PEER_MAX;

@@ -21,8 +21,7 @@ impl Torrent {
             return Ok(());
         }
         let bits = Bitfield::from_bytes(bytes, pieces).ok_or(PeerMisbehaved::BadBitfield { pieces })?;
-        self.set_peer_pieces(id, bits, now);
-        Ok(())
+        self.set_peer_pieces(id, bits, now)
     }
 
     /// BEP 6, "have all".
@@ -33,17 +32,33 @@ impl Torrent {
             *all = true;
             return Ok(());
         }
-        self.set_peer_pieces(id, Bitfield::full(pieces), now);
-        Ok(())
+        if conn.is_seed() {
+            return Ok(());
+        }
+        self.set_peer_pieces(id, Bitfield::full(pieces), now)
     }
 
-    pub(super) fn set_peer_pieces(&mut self, id: ConnId, bits: Bitfield, now: Instant) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
-            if let Has::Known(old) = &conn.has {
-                picker.peer_left(old);
+    /// A peer said all that it has. Only what is other than before costs anything, but for a look at every word of the set.
+    pub(super) fn set_peer_pieces(&mut self, id: ConnId, bits: Bitfield, now: Instant) -> Result<(), PeerMisbehaved> {
+        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return Ok(()) };
+        let Has::Known(old) = &conn.has else { return Ok(()) };
+        let gone = old.iter_differing(&bits).filter(|piece| old.get(*piece)).count() as u32;
+        conn.take_back(gone)?;
+        if let (Some(picker), Has::Known(old)) = (content.picker.as_mut().filter(|_| conn.counted), &conn.has) {
+            // Who says it for the first time may be counted either way.
+            let is_first = old.count() == 0;
+            match conn.tally.filter(|_| !is_first) {
+                Some(_) => old.iter_differing(&bits).for_each(|piece| match old.get(piece) {
+                    true => picker.peer_lost_piece(piece),
+                    false => picker.peer_has(piece),
+                }),
+                None => {
+                    if let Some(tally) = conn.tally {
+                        picker.peer_left(old, tally);
+                    }
+                    conn.tally = Some(picker.peer_joined(&bits));
+                }
             }
-            picker.peer_joined(&bits);
         }
         conn.wanted = content.wanted_count(&bits);
         self.seeds -= u32::from(conn.counted && conn.is_seed());
@@ -52,6 +67,7 @@ impl Torrent {
         self.update_interest(id, now);
         self.ask_for_hashes(id, now);
         self.close_if_useless(id);
+        Ok(())
     }
 
     /// What a peer gained is known of all its paths at once: it hears so over the fastest, and may be asked over any.
@@ -64,18 +80,17 @@ impl Torrent {
         let pieces = self.piece_count();
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         let Has::Known(bits) = &mut conn.has else {
-            conn.pend_have(piece);
-            return Ok(());
+            return if conn.pend_have(piece) { Ok(()) } else { conn.chat(1) };
         };
         if piece >= pieces {
             return Err(PeerMisbehaved::NoSuchPiece { piece, pieces });
         }
         if !bits.set(piece) {
-            return Ok(());
+            return conn.chat(1);
         }
         let Some(content) = &mut self.content else { return Ok(()) };
         if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
-            picker.peer_has(piece, bits);
+            picker.peer_has(piece);
         }
         let first = bits.count() == 1;
         self.seeds += u32::from(conn.counted && conn.is_seed());
@@ -95,9 +110,15 @@ impl Torrent {
     }
 
     /// BEP 54.
-    pub(super) fn on_dont_have(&mut self, id: ConnId, piece: u32, now: Instant) {
+    pub(super) fn on_dont_have(&mut self, id: ConnId, piece: u32, now: Instant) -> Result<(), PeerMisbehaved> {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && conn.bits().is_some_and(|bits| bits.get(piece))
+        {
+            conn.take_back(1)?;
+        }
         self.take_dont_have(id, piece, now);
         self.siblings(id).into_iter().for_each(|other| self.take_dont_have(other, piece, now));
+        Ok(())
     }
 
     fn take_dont_have(&mut self, id: ConnId, piece: u32, now: Instant) {
@@ -109,7 +130,7 @@ impl Torrent {
         }
         self.seeds -= u32::from(conn.counted && was_seed);
         if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
-            picker.peer_lost_piece(piece, bits);
+            picker.peer_lost_piece(piece);
         }
         if content.wants(piece) {
             conn.wanted -= 1;

@@ -239,17 +239,18 @@ impl Torrent {
     }
 
     /// BEP 6, "reject request".
-    pub(super) fn on_reject(&mut self, id: ConnId, range: BlockRange, now: Instant) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
+    pub(super) fn on_reject(&mut self, id: ConnId, range: BlockRange, now: Instant) -> Result<(), PeerMisbehaved> {
+        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return Ok(()) };
         // The answer to a cancel comes before that to the same request made anew.
         let cancelled = conn.late.iter().position(|late| late.range == range && late.cancelled);
         if let Some(at) = cancelled {
             conn.late.remove(at);
-            return;
+            return Ok(());
         }
         let Some(at) = conn.requests.iter().position(|request| request.range == range) else {
+            let before = conn.late.len();
             conn.late.retain(|late| late.range != range);
-            return;
+            return if conn.late.len() < before { Ok(()) } else { conn.chat(1) };
         };
         conn.take_request(at);
         self.requested_bytes -= u64::from(range.len);
@@ -272,6 +273,7 @@ impl Torrent {
             self.fill_requests(id, now);
             self.fill_all_soon(now);
         }
+        Ok(())
     }
 
     /// BEP 6, "allowed fast".

@@ -204,7 +204,8 @@ impl IpDesk {
         for (view, told) in views {
             let listens: Vec<SocketAddr> = view.listens.iter().filter_map(Endpoint::as_ip).collect();
             let met = listens.iter().find_map(|at| named.get(&(view.name?, *at)));
-            let met = met.or_else(|| listens.iter().find_map(|at| self.of_address.get(at).or_else(|| of_address.get(at))));
+            let met =
+                met.or_else(|| listens.iter().find_map(|at| self.of_address.get(at).or_else(|| of_address.get(at))));
             let id = met.or_else(|| of_peer.get(&view.peer)).copied().unwrap_or_else(|| {
                 self.next_host = self.next_host.wrapping_add(1);
                 HostId(self.next_host)

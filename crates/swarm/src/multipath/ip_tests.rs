@@ -49,7 +49,8 @@ fn who_listens_at_one_address_is_one_host_whatever_its_peer_ids() {
 fn an_unproven_name_makes_one_host_only_of_addresses_that_it_told() {
     let mut desk = IpDesk::default();
     let (one, other) = ("192.0.2.1:80", "192.0.2.2:80");
-    let named = |peer, listens: &[&str], name: u8| PeerView { name: Some(PeerIdentity([name; 32])), ..view(peer, listens) };
+    let named =
+        |peer, listens: &[&str], name: u8| PeerView { name: Some(PeerIdentity([name; 32])), ..view(peer, listens) };
     let told = |at: &str| vec![at.parse().unwrap()];
     let mut conns = |views: &[(PeerView, Vec<Endpoint>)]| -> Vec<Vec<u32>> {
         let hosts = desk.hosts_of(views).into_iter();

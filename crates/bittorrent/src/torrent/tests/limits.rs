@@ -7,10 +7,10 @@ use super::sim::Content;
 use crate::extension::{Extension, MetadataMessage};
 use crate::handshake::{Handshake, Reserved};
 use crate::torrent::answers::ANSWERS_MAX;
-use crate::torrent::config::OUT_BYTES_MAX;
+use crate::torrent::config::{CHATTER_LEAK, CHATTER_MAX, OUT_BYTES_MAX, TAKEN_BACK_SPARE};
 use crate::torrent::peers::{BANS_MAX, PEERS_MAX};
 use crate::torrent::{CONNECTIONS_MAX, PeerMisbehaved, Refused};
-use crate::wire::Message;
+use crate::wire::{BlockRange, Message};
 
 fn hello(number: u32) -> Handshake {
     let mut peer_id = [7; 20];
@@ -101,6 +101,8 @@ fn who_asks_without_reading_costs_little_is_refused_and_then_left() {
     let count = |what: &str| sent.iter().filter(|text| text.starts_with(what)).count();
     assert_eq!((count("Hashes"), count("HashReject"), count("Extended")), (ANSWERS_MAX, 1, 1));
     for _ in 0..2 * OUT_BYTES_MAX / 50 {
+        // Slowly enough to be no flood.
+        lone.torrent.conns.get_mut(&id).unwrap().chatter = 0;
         lone.say(id, Message::HashRequest(request));
     }
     assert_eq!(lone.closed(), [id]);
@@ -133,6 +135,55 @@ fn an_idle_seed_weighs_little() {
     let lone = Lone::seed(&content);
     let content = lone.torrent.content.as_ref().unwrap();
     assert!(content.picker.is_none());
-    assert!(size_of::<crate::torrent::Torrent>() < 2048, "{}", size_of::<crate::torrent::Torrent>());
-    assert!(size_of::<crate::torrent::conn::Conn>() < 2304, "{}", size_of::<crate::torrent::conn::Conn>());
+    assert!(size_of::<crate::torrent::Torrent>() < 2304, "{}", size_of::<crate::torrent::Torrent>());
+    assert!(size_of::<crate::torrent::conn::Conn>() < 2560, "{}", size_of::<crate::torrent::conn::Conn>());
+}
+
+/// Says `flood` until the peer is taken for hostile; answers after how many messages.
+fn flood(fast: bool, flood: &[Message<'_>]) -> u32 {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let id = lone.join_as(if fast { Reserved::OURS } else { Reserved([0; 8]) });
+    for (count, message) in (1..).zip(flood.iter().cycle()).take(4 * CHATTER_MAX as usize) {
+        if let Err(fault) = lone.torrent.on_message(id, *message, lone.now) {
+            assert!(fault.deserves_ban(), "{fault}");
+            return count;
+        }
+        lone.torrent.take_output(id, &mut Vec::new(), lone.now);
+    }
+    panic!("{flood:?} without end");
+}
+
+#[test]
+fn who_says_without_end_what_changes_nothing_is_hostile() {
+    let range = BlockRange { piece: 0, begin: 0, len: 16 * 1024 };
+    let lost = |number: &'static [u8]| Message::Extended { id: Extension::DontHave.our_id(), payload: number };
+    let limit = CHATTER_MAX + 1;
+    assert_eq!(flood(false, &[Message::Choke, Message::Unchoke]), limit);
+    assert_eq!(flood(false, &[Message::Interested, Message::NotInterested]), limit);
+    assert_eq!(flood(false, &[Message::KeepAlive]), limit);
+    assert_eq!(flood(false, &[Message::Cancel(range)]), limit);
+    assert_eq!(flood(true, &[Message::Reject(range)]), limit);
+    assert_eq!(flood(false, &[Message::Have(0)]), limit + 1, "the first is news");
+    assert_eq!(flood(true, &[Message::HaveAll]), limit);
+    // What takes back and gives again ends sooner.
+    let all = TAKEN_BACK_SPARE + 13;
+    assert_eq!(flood(false, &[Message::Bitfield(&[0xff, 0xf8]), Message::Bitfield(&[0, 0])]), 2 * (all / 13 + 1));
+    assert_eq!(flood(true, &[Message::HaveAll, lost(&[0, 0, 0, 0])]), 2 * (all + 1));
+    assert_eq!(flood(true, &[Message::Have(0), lost(&[0, 0, 0, 0])]), 2 * (all + 1));
+}
+
+#[test]
+fn what_honest_peers_say_at_their_busiest_goes_on() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let id = lone.join();
+    for _ in 0..100 {
+        for _ in 0..CHATTER_LEAK / 2 {
+            lone.say(id, Message::Interested);
+            lone.say(id, Message::NotInterested);
+        }
+        lone.pass(crate::torrent::TICK);
+        lone.sent(id);
+    }
 }

@@ -78,7 +78,8 @@ fn a_name_that_is_not_proven_joins_nothing() {
     let here = us(&lone, honest);
     let thief_host = "198.51.100.1";
     // A signature by a key of its own; the honest peer's, made for the thief who called it; a right one of another connection.
-    let tries: [(u8, SeenAs); 3] = [(8, here), (7, SeenAs::Host(thief_host.parse().unwrap())), (7, SeenAs::Key(OUR_KEY))];
+    let tries: [(u8, SeenAs); 3] =
+        [(8, here), (7, SeenAs::Host(thief_host.parse().unwrap())), (7, SeenAs::Key(OUR_KEY))];
     for (by, seen) in tries {
         let thief = lone.join_over(1, thief_host, 2, None).unwrap();
         claim(&mut lone, thief, 7);
