@@ -29,6 +29,7 @@
 
 mod endpoint;
 pub mod flow;
+mod host;
 mod id;
 mod isd_as;
 mod overlap;
@@ -41,6 +42,7 @@ pub mod select;
 pub mod testing;
 
 pub use endpoint::{ENDPOINT_TEXT_BYTES_MAX, Endpoint, EndpointError, ScionAddr};
+pub use host::Host;
 pub use id::{PathId, PathIdError, PathIdPrefix};
 pub use isd_as::{Interface, IsdAs, IsdAsError};
 pub use overlap::{Overlap, deduplicate, sort};

@@ -2,7 +2,11 @@
 //!
 //! Peers may lie in two ways: about the size and about the bytes. Each size that is claimed gets an [`Attempt`] of its own,
 //! so a false one delays nobody. A finished attempt is checked against the info-hashes; where it fails and one peer supplied
-//! it all, that peer is to blame, and where several did, the attempt starts again from one peer at a time until it is known who.
+//! it all, that peer is to blame, and where several did, it starts again in [copies](METADATA_COPIES_MAX), each of one peer
+//! alone, side by side, until one of them is right.
+//!
+//! Others say nothing. Who was asked and is [mute](METADATA_PATIENCE) counts for nothing in how many are asked: twice as many are,
+//! and twice as many again, so that thirty of them cost seconds.
 //!
 //! Some clients (rtorrent) keep one answer of several requests that come together, and drop the rest. So a peer that leaves
 //! some of several unanswered is asked for one piece at a time from then on.
@@ -21,7 +25,7 @@ use super::ut_metadata::{METADATA_LEN_MAX, METADATA_PIECE_LEN, metadata_piece_co
 /// are dropped by clients that guard themselves against floods.
 pub const METADATA_REQUESTS_PER_PEER_MAX: usize = 8;
 
-/// Peers that may be asked for the same piece at once, so that a mute one does not hold it up.
+/// Peers that may be asked for the same piece at once, beside as many as are mute and as many mute ones.
 pub const METADATA_REQUESTS_PER_PIECE_MAX: usize = 2;
 
 /// Peers that metadata is fetched from at once; further ones are not needed.
@@ -36,6 +40,12 @@ pub const METADATA_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may be silent with several requests before it is asked for one at a time: it may have dropped the others.
 /// Shorter than [`METADATA_REQUEST_TIMEOUT`], as nothing is lost where it is only slow: what comes late is taken.
 pub const METADATA_SILENCE: Duration = Duration::from_secs(3);
+
+/// How long a peer that never answered anything may take before it counts as mute: longer than a round trip and a busy disk.
+pub const METADATA_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Copies that are fetched side by side, each of one peer, once it is known that somebody lies; those of mute peers do not count.
+pub const METADATA_COPIES_MAX: usize = 8;
 
 /// How long a peer that refused, or let time run out, is not asked again.
 pub const METADATA_PAUSE: Duration = Duration::from_secs(20);
@@ -97,6 +107,20 @@ struct Source {
     requests_max: usize,
     /// When it was asked while nothing was under way, or answered last: what its silence is measured from.
     heard: Option<Instant>,
+    /// When it was asked first, and whether it ever answered.
+    asked_first: Option<Instant>,
+    has_answered: bool,
+}
+
+impl Source {
+    /// It was asked, and says nothing for the time being.
+    fn is_silent(&self, now: Instant) -> bool {
+        self.paused_until.is_some() || self.heard.is_some_and(|at| now >= at + METADATA_PATIENCE)
+    }
+
+    fn is_mute(&self, now: Instant) -> bool {
+        !self.has_answered && self.asked_first.is_some_and(|at| now >= at + METADATA_PATIENCE)
+    }
 }
 
 /// What was asked and not yet answered.
@@ -107,15 +131,17 @@ struct Request {
     deadline: Instant,
 }
 
-/// The metadata of one claimed size. Lives while a peer claims that size.
+/// The metadata of one claimed size, or a copy of it from one peer. Lives while a peer claims that size.
 #[derive(Debug)]
 struct Attempt {
     size: u32,
     /// By piece: who sent it, and what.
     pieces: Vec<Option<(ConnId, Box<[u8]>)>>,
     held_len: usize,
-    /// After a failure that could not be blamed on one: only this peer is asked.
+    /// It is a copy, of this peer alone.
     solo: Option<ConnId>,
+    /// It failed, and nobody knows whose fault that was: nothing is asked for it any more but copies.
+    is_split: bool,
 }
 
 impl MetadataFetch {
@@ -125,16 +151,30 @@ impl MetadataFetch {
     }
 
     /// A peer's extension handshake named ut_metadata and `metadata_size`. Answers whether the peer is of use: not where the
-    /// size is 0 or above [`METADATA_LEN_MAX`], or where there are [`METADATA_SOURCES_MAX`] already.
-    pub fn add_peer(&mut self, conn: ConnId, metadata_size: u64) -> bool {
+    /// size is 0 or above [`METADATA_LEN_MAX`], or where there are [`METADATA_SOURCES_MAX`] already and none of them is mute; it may
+    /// be offered again.
+    pub fn add_peer(&mut self, conn: ConnId, metadata_size: u64, now: Instant) -> bool {
         let Some(size) = u32::try_from(metadata_size).ok().filter(|size| (1..=METADATA_LEN_MAX).contains(size)) else {
             return false;
         };
-        if self.sources.len() >= METADATA_SOURCES_MAX || self.sources.iter().any(|source| source.conn == conn) {
+        if self.sources.iter().any(|source| source.conn == conn) {
             return false;
         }
-        let requests_max = METADATA_REQUESTS_PER_PEER_MAX;
-        self.sources.push(Source { conn, size, paused_until: None, requests_max, heard: None });
+        if self.sources.len() >= METADATA_SOURCES_MAX {
+            let Some(mute) = self.sources.iter().find(|source| source.is_mute(now)).map(|source| source.conn) else {
+                return false;
+            };
+            self.remove_peer(mute);
+        }
+        self.sources.push(Source {
+            conn,
+            size,
+            paused_until: None,
+            requests_max: METADATA_REQUESTS_PER_PEER_MAX,
+            heard: None,
+            asked_first: None,
+            has_answered: false,
+        });
         if self.attempts.iter().all(|attempt| attempt.size != size) {
             self.attempts.push(Attempt::new(size));
         }
@@ -145,12 +185,36 @@ impl MetadataFetch {
     pub fn remove_peer(&mut self, conn: ConnId) {
         self.sources.retain(|source| source.conn != conn);
         self.requests.retain(|request| request.conn != conn);
-        self.attempts.retain(|attempt| self.sources.iter().any(|source| source.size == attempt.size));
-        for attempt in &mut self.attempts {
-            if attempt.solo == Some(conn) {
-                attempt.restart_with(next_solo(&self.sources, attempt.size, None));
-            }
+        self.attempts.retain(|attempt| {
+            attempt.solo != Some(conn) && self.sources.iter().any(|source| source.size == attempt.size)
+        });
+    }
+
+    /// Whether a peer is one of those that metadata is fetched from.
+    pub fn has_peer(&self, conn: ConnId) -> bool {
+        self.sources.iter().any(|source| source.conn == conn)
+    }
+
+    /// Where what `conn` sends belongs: its own copy, or the attempt of its size.
+    fn attempt_of(&self, conn: ConnId, size: u32) -> Option<usize> {
+        let own = self.attempts.iter().position(|attempt| attempt.solo == Some(conn));
+        own.or_else(|| {
+            self.attempts.iter().position(|attempt| attempt.size == size && !attempt.is_split && attempt.solo.is_none())
+        })
+    }
+
+    /// Begins a copy from `conn`, where there is room for one.
+    fn begin_copy(&mut self, conn: ConnId, size: u32, now: Instant) -> Option<usize> {
+        let is_live = |attempt: &&Attempt| {
+            let of = |source: &&Source| attempt.solo == Some(source.conn);
+            self.sources.iter().find(of).is_some_and(|source| !source.is_silent(now))
+        };
+        let live = self.attempts.iter().filter(|attempt| attempt.size == size).filter(is_live).count();
+        if live >= METADATA_COPIES_MAX {
+            return None;
         }
+        self.attempts.push(Attempt { solo: Some(conn), ..Attempt::new(size) });
+        Some(self.attempts.len() - 1)
     }
 
     /// The piece to ask `conn` for now, noted as asked. Call until `None`; again after an answer, a timeout or a new peer.
@@ -160,17 +224,18 @@ impl MetadataFetch {
         if source.paused_until.is_some_and(|until| now < until) {
             return None;
         }
-        let attempt = self.attempts.iter().find(|attempt| attempt.size == source.size)?;
-        if attempt.solo.is_some_and(|solo| solo != conn) {
-            return None;
-        }
+        let (size, requests_max) = (source.size, source.requests_max);
         let under_way = self.under_way(conn);
-        if under_way >= source.requests_max {
+        if under_way >= requests_max {
             return None;
         }
-        let piece = self.least_asked(attempt, conn)?;
+        let attempt = self.attempt_of(conn, size).or_else(|| self.begin_copy(conn, size, now))?;
+        let piece = self.least_asked(&self.attempts[attempt], conn, now)?;
         if under_way == 0 {
             self.note_heard(conn, now);
+        }
+        if let Some(source) = self.sources.iter_mut().find(|source| source.conn == conn) {
+            source.asked_first.get_or_insert(now);
         }
         self.requests.push(Request { conn, piece, deadline: now + METADATA_REQUEST_TIMEOUT });
         Some(piece)
@@ -201,23 +266,23 @@ impl MetadataFetch {
             return Ok(MetadataProgress::Going);
         };
         source.heard = Some(now);
+        source.has_answered = true;
         let size = source.size;
         if let Some(misbehaved) = misbehaviour(size, piece, total_size, data) {
             self.remove_peer(conn);
             return Err(misbehaved);
         }
         self.requests.retain(|request| (request.conn, request.piece) != (conn, piece));
-        let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.size == size) else {
-            return Ok(MetadataProgress::Going);
-        };
-        if attempt.solo.is_some_and(|solo| solo != conn) || !attempt.put(conn, piece, data) {
+        let Some(at) = self.attempt_of(conn, size) else { return Ok(MetadataProgress::Going) };
+        let attempt = &mut self.attempts[at];
+        if !attempt.put(conn, piece, data) {
             return Ok(MetadataProgress::Going);
         }
         if attempt.pieces.iter().any(Option::is_none) {
             self.keep_within_limit();
             return Ok(MetadataProgress::Going);
         }
-        Ok(self.finish(size))
+        Ok(self.finish(at))
     }
 
     /// When to call [`next_request`](Self::next_request) again though nothing came.
@@ -268,37 +333,36 @@ impl MetadataFetch {
         if let Some(source) = self.sources.iter_mut().find(|source| source.conn == conn) {
             source.paused_until = Some(now + METADATA_PAUSE);
         }
-        // A peer that is alone with its attempt and does not answer gives its place to the next.
-        for attempt in self.attempts.iter_mut().filter(|attempt| attempt.solo == Some(conn)) {
-            let next = next_solo(&self.sources, attempt.size, Some(conn));
-            if next != attempt.solo {
-                attempt.restart_with(next);
-            }
-        }
+        // Its copy gives its place to another's.
+        self.attempts.retain(|attempt| attempt.solo != Some(conn));
     }
 
     /// The missing piece of `attempt` that the fewest were asked for, and `conn` was not.
-    fn least_asked(&self, attempt: &Attempt, conn: ConnId) -> Option<u32> {
+    fn least_asked(&self, attempt: &Attempt, conn: ConnId, now: Instant) -> Option<u32> {
         let mut asked = vec![0usize; attempt.pieces.len()];
+        let mut mute = vec![0usize; attempt.pieces.len()];
         for request in &self.requests {
-            let same_size = |source: &Source| source.conn == request.conn && source.size == attempt.size;
-            if !self.sources.iter().any(same_size) {
+            let Some(source) = self.sources.iter().find(|source| source.conn == request.conn) else { continue };
+            let own = source.conn == conn;
+            let at = request.piece as usize;
+            // A copy is its peer's alone.
+            if at >= asked.len() || !own && (source.size != attempt.size || attempt.solo.is_some()) {
                 continue;
             }
-            if let Some(count) = asked.get_mut(request.piece as usize) {
-                *count += if request.conn == conn { METADATA_REQUESTS_PER_PIECE_MAX } else { 1 };
+            match (own, source.is_mute(now)) {
+                (true, _) => asked[at] = usize::MAX,
+                (false, true) => mute[at] += 1,
+                (false, false) => asked[at] = asked[at].saturating_add(1),
             }
         }
         let missing = (0..attempt.pieces.len()).filter(|piece| attempt.pieces[*piece].is_none());
         let piece = missing.min_by_key(|piece| asked[*piece])?;
-        (asked[piece] < METADATA_REQUESTS_PER_PIECE_MAX).then_some(piece as u32)
+        (asked[piece] < METADATA_REQUESTS_PER_PIECE_MAX + mute[piece]).then_some(piece as u32)
     }
 
-    /// All pieces of the attempt of `size` are there: verify them, or find out who lied.
-    fn finish(&mut self, size: u32) -> MetadataProgress {
-        let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.size == size) else {
-            return MetadataProgress::Going;
-        };
+    /// All pieces of the attempt are there: verify them, or find out who lied.
+    fn finish(&mut self, at: usize) -> MetadataProgress {
+        let attempt = &mut self.attempts[at];
         let metadata: Vec<u8> = attempt.pieces.iter().flatten().flat_map(|(_, data)| data.iter().copied()).collect();
         if matches(&metadata, &self.hashes) {
             self.sources.clear();
@@ -310,16 +374,12 @@ impl MetadataFetch {
         suppliers.sort_unstable();
         suppliers.dedup();
         // What is still to come of the failed attempt counts for the next as well: it is checked like all else.
+        attempt.restart();
         if let [liar] = suppliers[..] {
-            let solo = attempt.solo.is_some();
-            attempt.restart_with(None);
             self.remove_peer(liar);
-            if let (true, Some(attempt)) = (solo, self.attempts.iter_mut().find(|attempt| attempt.size == size)) {
-                attempt.solo = next_solo(&self.sources, size, Some(liar));
-            }
             return MetadataProgress::Failed { blamed: Some(liar) };
         }
-        attempt.restart_with(next_solo(&self.sources, size, None));
+        attempt.is_split = true;
         MetadataProgress::Failed { blamed: None }
     }
 
@@ -332,18 +392,18 @@ impl MetadataFetch {
             else {
                 return;
             };
-            fattest.restart_with(fattest.solo);
+            fattest.restart();
         }
     }
 }
 
 impl Attempt {
     fn new(size: u32) -> Self {
-        Self { size, pieces: vec![None; metadata_piece_count(size) as usize], held_len: 0, solo: None }
+        Self { size, pieces: vec![None; metadata_piece_count(size) as usize], held_len: 0, solo: None, is_split: false }
     }
 
-    fn restart_with(&mut self, solo: Option<ConnId>) {
-        *self = Self { solo, ..Self::new(self.size) };
+    fn restart(&mut self) {
+        *self = Self { solo: self.solo, is_split: self.is_split, ..Self::new(self.size) };
     }
 
     /// Answers whether the piece was missing.
@@ -357,14 +417,6 @@ impl Attempt {
             _ => false,
         }
     }
-}
-
-/// The source of `size` that comes after `last`, in a ring; one that is not paused if there is any.
-fn next_solo(sources: &[Source], size: u32, last: Option<ConnId>) -> Option<ConnId> {
-    let start = last.and_then(|last| sources.iter().position(|source| source.conn == last)).map_or(0, |at| at + 1);
-    let ring = || sources[start..].iter().chain(&sources[..start]).filter(|source| source.size == size);
-    let source = ring().find(|source| source.paused_until.is_none()).or_else(|| ring().next())?;
-    Some(source.conn)
 }
 
 fn misbehaviour(size: u32, piece: u32, total_size: Option<u64>, data: &[u8]) -> Option<MetadataMisbehaved> {
@@ -413,7 +465,7 @@ mod tests {
     #[test]
     fn one_honest_peer_is_enough() {
         let (mut fetch, now) = (fetch(), Instant::now());
-        assert!(fetch.add_peer(ConnId(1), SIZE.into()));
+        assert!(fetch.add_peer(ConnId(1), SIZE.into(), now));
         let progress = serve(&mut fetch, ConnId(1), &metadata(), now);
         assert_eq!(progress.len(), 4);
         assert_eq!(progress[3], MetadataProgress::Complete(metadata()));
@@ -423,28 +475,27 @@ mod tests {
     #[test]
     fn a_lone_liar_is_blamed_and_not_asked_again() {
         let (mut fetch, now) = (fetch(), Instant::now());
-        fetch.add_peer(ConnId(1), SIZE.into());
+        fetch.add_peer(ConnId(1), SIZE.into(), now);
         let progress = serve(&mut fetch, ConnId(1), &vec![0; SIZE as usize], now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: Some(ConnId(1)) }));
         assert_eq!(fetch.next_request(ConnId(1), now), None);
-        fetch.add_peer(ConnId(2), SIZE.into());
+        fetch.add_peer(ConnId(2), SIZE.into(), now);
         let progress = serve(&mut fetch, ConnId(2), &metadata(), now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
     }
 
     #[test]
-    fn a_liar_among_honest_peers_is_found_by_asking_one_at_a_time() {
+    fn a_liar_among_honest_peers_is_found_by_asking_each_for_a_copy() {
         let (mut fetch, now) = (fetch(), Instant::now());
         let (liar, honest) = (ConnId(1), ConnId(2));
-        fetch.add_peer(liar, SIZE.into());
-        fetch.add_peer(honest, SIZE.into());
+        fetch.add_peer(liar, SIZE.into(), now);
+        fetch.add_peer(honest, SIZE.into(), now);
         let asked = fetch.next_request(liar, now).unwrap();
         let lie = vec![9; METADATA_PIECE_LEN as usize];
         assert_eq!(fetch.received(liar, asked, None, &lie, now), Ok(MetadataProgress::Going));
         let progress = serve(&mut fetch, honest, &metadata(), now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: None }));
-        // Alone, the liar gives itself away.
-        assert_eq!(fetch.next_request(honest, now), None);
+        // With a copy of its own, the liar gives itself away.
         let progress = serve(&mut fetch, liar, &vec![0; SIZE as usize], now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: Some(liar) }));
         let progress = serve(&mut fetch, honest, &metadata(), now);
@@ -454,9 +505,9 @@ mod tests {
     #[test]
     fn a_false_size_delays_nobody() {
         let (mut fetch, now) = (fetch(), Instant::now());
-        fetch.add_peer(ConnId(1), u64::from(METADATA_LEN_MAX));
+        fetch.add_peer(ConnId(1), u64::from(METADATA_LEN_MAX), now);
         assert_eq!(fetch.next_request(ConnId(1), now), Some(0));
-        fetch.add_peer(ConnId(2), SIZE.into());
+        fetch.add_peer(ConnId(2), SIZE.into(), now);
         let progress = serve(&mut fetch, ConnId(2), &metadata(), now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
     }
@@ -465,14 +516,14 @@ mod tests {
     fn a_mute_peer_is_overtaken_and_paused() {
         let (mut fetch, now) = (fetch(), Instant::now());
         let (mute, other) = (ConnId(1), ConnId(2));
-        fetch.add_peer(mute, SIZE.into());
+        fetch.add_peer(mute, SIZE.into(), now);
         while fetch.next_request(mute, now).is_some() {}
-        fetch.add_peer(other, SIZE.into());
+        fetch.add_peer(other, SIZE.into(), now);
         let progress = serve(&mut fetch, other, &metadata()[..], now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
 
         let mut fetch = self::fetch();
-        fetch.add_peer(mute, SIZE.into());
+        fetch.add_peer(mute, SIZE.into(), now);
         while fetch.next_request(mute, now).is_some() {}
         // First it is asked for less, then left alone.
         assert_eq!(fetch.deadline(), Some(now + METADATA_SILENCE));
@@ -490,7 +541,7 @@ mod tests {
     fn who_answers_one_request_of_several_is_asked_one_at_a_time() {
         let (mut fetch, mut now) = (fetch(), Instant::now());
         let (start, one) = (now, ConnId(1));
-        fetch.add_peer(one, SIZE.into());
+        fetch.add_peer(one, SIZE.into(), now);
         let content = metadata();
         for _ in 0..20 {
             let asked: Vec<u32> = std::iter::from_fn(|| fetch.next_request(one, now)).collect();
@@ -508,10 +559,76 @@ mod tests {
         panic!("it never came");
     }
 
+    /// Mute ones were asked two at a time, ten seconds each.
+    #[test]
+    fn sixty_mute_peers_delay_an_honest_one_by_seconds() {
+        let (mut fetch, start) = (fetch(), Instant::now());
+        let mute = METADATA_SOURCES_MAX as u32 - 1;
+        (0..=mute).for_each(|conn| assert!(fetch.add_peer(ConnId(conn), SIZE.into(), start)));
+        let (honest, content) = (ConnId(mute), metadata());
+        for tick in 0..200 {
+            let now = start + tick * Duration::from_millis(250);
+            for conn in 0..mute {
+                while fetch.next_request(ConnId(conn), now).is_some() {}
+            }
+            if let Some(MetadataProgress::Complete(_)) = serve(&mut fetch, honest, &content, now).pop() {
+                assert!(now <= start + METADATA_PATIENCE * 8, "{:?}", now - start);
+                return;
+            }
+        }
+        panic!("it never came");
+    }
+
+    #[test]
+    fn who_comes_when_all_places_are_taken_by_mute_ones_gets_one() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        for conn in 0..METADATA_SOURCES_MAX as u32 {
+            fetch.add_peer(ConnId(conn), SIZE.into(), now);
+            fetch.next_request(ConnId(conn), now);
+        }
+        let late = ConnId(1000);
+        assert!(!fetch.add_peer(late, SIZE.into(), now) && !fetch.has_peer(late));
+        let now = now + METADATA_PATIENCE;
+        assert!(fetch.add_peer(late, SIZE.into(), now) && fetch.has_peer(late) && !fetch.has_peer(ConnId(0)));
+        assert_eq!(fetch.sources.len(), METADATA_SOURCES_MAX);
+    }
+
+    /// Five liars, each good for one wrong piece and mute from then on, took ten seconds each.
+    #[test]
+    fn liars_that_fall_silent_do_not_hold_up_the_honest_ones_copy() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        let lie = vec![9; METADATA_PIECE_LEN as usize];
+        let honest = ConnId(99);
+        (0..5).for_each(|conn| assert!(fetch.add_peer(ConnId(conn), SIZE.into(), now)));
+        fetch.add_peer(honest, SIZE.into(), now);
+        fetch.next_request(ConnId(0), now);
+        fetch.received(ConnId(0), 0, None, &lie, now).unwrap();
+        let progress = serve(&mut fetch, honest, &metadata(), now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Failed { blamed: None }));
+        (0..5).for_each(|conn| while fetch.next_request(ConnId(conn), now).is_some() {});
+        let progress = serve(&mut fetch, honest, &metadata(), now);
+        assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
+    }
+
+    #[test]
+    fn copies_are_few_unless_their_peers_are_silent() {
+        let (mut fetch, now) = (fetch(), Instant::now());
+        for conn in 0..20 {
+            fetch.add_peer(ConnId(conn), SIZE.into(), now);
+        }
+        fetch.attempts[0].is_split = true;
+        let asked = |fetch: &mut MetadataFetch, now| {
+            (0..20).filter(|conn| fetch.next_request(ConnId(*conn), now).is_some()).count()
+        };
+        assert_eq!(asked(&mut fetch, now), METADATA_COPIES_MAX);
+        (0..20).for_each(|conn| while fetch.next_request(ConnId(conn), now).is_some() {});
+        assert_eq!(asked(&mut fetch, now + METADATA_PATIENCE), METADATA_COPIES_MAX);
+    }
+
     #[test]
     fn rejects_pause_and_unasked_rejects_do_not() {
         let (mut fetch, now) = (fetch(), Instant::now());
-        fetch.add_peer(ConnId(1), SIZE.into());
+        fetch.add_peer(ConnId(1), SIZE.into(), now);
         fetch.rejected(ConnId(1), 0, now);
         assert_eq!(fetch.next_request(ConnId(1), now), Some(0));
         fetch.rejected(ConnId(1), 0, now);
@@ -529,7 +646,7 @@ mod tests {
             (4, None, 0, MetadataMisbehaved::Length { piece: 4, found: 0, expected: 0 }),
         ] {
             let mut fetch = fetch();
-            fetch.add_peer(ConnId(1), SIZE.into());
+            fetch.add_peer(ConnId(1), SIZE.into(), now);
             assert_eq!(fetch.received(ConnId(1), piece, size, &vec![0; len as usize], now), Err(expected));
             assert_eq!(fetch.next_request(ConnId(1), now), None);
         }
@@ -538,12 +655,12 @@ mod tests {
     #[test]
     fn sizes_and_peers_and_requests_have_limits() {
         let (mut fetch, now) = (fetch(), Instant::now());
-        assert!(!fetch.add_peer(ConnId(1), 0));
-        assert!(!fetch.add_peer(ConnId(1), u64::from(METADATA_LEN_MAX) + 1));
+        assert!(!fetch.add_peer(ConnId(1), 0, now));
+        assert!(!fetch.add_peer(ConnId(1), u64::from(METADATA_LEN_MAX) + 1, now));
         for conn in 0..METADATA_SOURCES_MAX as u32 {
-            assert!(fetch.add_peer(ConnId(conn), METADATA_LEN_MAX.into()));
+            assert!(fetch.add_peer(ConnId(conn), METADATA_LEN_MAX.into(), now));
         }
-        assert!(!fetch.add_peer(ConnId(1000), SIZE.into()));
+        assert!(!fetch.add_peer(ConnId(1000), SIZE.into(), now));
         let asked = std::iter::from_fn(|| fetch.next_request(ConnId(0), now)).count();
         assert_eq!(asked, METADATA_REQUESTS_PER_PEER_MAX);
     }
@@ -556,14 +673,14 @@ mod tests {
         // Three claims near the limit; together they would hold more than is allowed.
         for conn in 0..3 {
             let size = METADATA_LEN_MAX - conn;
-            fetch.add_peer(ConnId(conn), size.into());
+            fetch.add_peer(ConnId(conn), size.into(), now);
             for piece in 0..metadata_piece_count(size) - 1 {
                 fetch.received(ConnId(conn), piece, None, &full, now).unwrap();
                 let held: usize = fetch.attempts.iter().map(|attempt| attempt.held_len).sum();
                 assert!(held / full.len() <= pieces_max);
             }
         }
-        fetch.add_peer(ConnId(9), SIZE.into());
+        fetch.add_peer(ConnId(9), SIZE.into(), now);
         let progress = serve(&mut fetch, ConnId(9), &metadata(), now);
         assert_eq!(progress.last(), Some(&MetadataProgress::Complete(metadata())));
     }
@@ -574,13 +691,13 @@ mod tests {
         fn an_honest_peer_always_prevails(script in proptest::collection::vec((0..4u32, 0..6u8, 0..5u32), 0..80)) {
             let (mut fetch, mut now) = (fetch(), Instant::now());
             let honest = ConnId(9);
-            fetch.add_peer(honest, SIZE.into());
+            fetch.add_peer(honest, SIZE.into(), now);
             let lie = vec![7; SIZE as usize];
             let mut done = false;
             for (conn, action, piece) in script {
                 let conn = ConnId(conn);
                 let progress = match action {
-                    0 => { fetch.add_peer(conn, SIZE.into()); continue }
+                    0 => { fetch.add_peer(conn, SIZE.into(), now); continue }
                     1 => { fetch.remove_peer(conn); continue }
                     2 => { fetch.next_request(conn, now); continue }
                     3 => { fetch.rejected(conn, piece, now); continue }

@@ -13,7 +13,8 @@ use crate::ConnId;
 /// Blocks one call hands out at most: 16 MiB, more than any pipeline tops up at once.
 pub const PICK_BLOCKS_MAX: usize = 1024;
 
-/// Requests for one block beyond the first: three peers at once make it unlikely that all are slow, and waste little.
+/// Requests for one block beyond the first, at peers that bring anything at all: three at once make it unlikely that all are slow,
+/// and waste little.
 pub const DUPLICATES_MAX: usize = 2;
 
 /// A peer that would need longer for a whole piece shares one with other slow peers (libtorrent's threshold too).
@@ -469,11 +470,11 @@ impl Picker {
             *budget -= 1;
             let Block::Requested(holder) = self.open[at].blocks[block as usize] else { continue };
             let slow_enough = self.conns.get(&holder).is_none_or(|holder| helper.helps(holder));
+            // Peers that bring nothing do not count: a crowd of them would hold every block against those that do.
+            let brings = |holder: ConnId| self.conns.get(&holder).is_some_and(|holder| holder.rate_bytes > 0);
             let holders = self.open[at].holders(block);
-            if !slow_enough
-                || holders.fold(0usize, |n, by| if by == conn { usize::MAX } else { n.saturating_add(1) })
-                    > DUPLICATES_MAX
-            {
+            let count = |n: usize, by| if by == conn { usize::MAX } else { n.saturating_add(usize::from(brings(by))) };
+            if !slow_enough || holders.fold(0usize, count) > DUPLICATES_MAX {
                 continue;
             }
             self.open[at].duplicate(block, conn);

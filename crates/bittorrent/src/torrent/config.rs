@@ -50,6 +50,10 @@ pub(super) const ALLOWED_FAST_MAX: usize = 32;
 pub(super) const REJECTED_MAX: u32 = 64;
 /// See [`REJECTED_MAX`].
 pub(super) const REJECTED_PAUSE: Duration = Duration::from_secs(5);
+/// How long a peer that let its time run out is not asked; twice as long after every further time, until it sends a block, ...
+pub(super) const TIMEOUT_REST: Duration = Duration::from_secs(1);
+/// ... and at most this long.
+pub(super) const TIMEOUT_REST_MAX: Duration = Duration::from_secs(120);
 /// Bytes of control messages waiting for a peer, beside a bitfield, above which its next message ends the connection: it does
 /// not read. Above what a full pipeline takes (2,048 requests, as many cancels) and the refusals of [`UPLOAD_OVERFLOW_MAX`]
 /// requests; long answers and what we gained are not written before they can be sent.

@@ -166,6 +166,10 @@ pub(super) struct Conn {
     pub request_len_max: u32,
     pub client: Option<String>,
     pub listen_port: Option<u16>,
+    /// How long it says the metadata is (BEP 9).
+    pub metadata_size: Option<u64>,
+    /// Timeouts in a row without a block.
+    pub timeouts: u32,
     /// What the peer said as `ab_scion`: it understands SCION addresses, and listens there unless it is 0.
     pub scion_port: Option<u16>,
     /// What is said of addresses; nothing with peers of another kind.
@@ -254,6 +258,8 @@ impl Conn {
             request_len_max: anabranch_content::geometry::BLOCK_LEN,
             client: None,
             listen_port: None,
+            metadata_size: None,
+            timeouts: 0,
             scion_port: None,
             addresses: None,
             extensions: ExtensionIds::default(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::BLOCK_LEN;
-use anabranch_paths::Endpoint;
+use anabranch_paths::{Endpoint, Host};
 
 use super::config::{BAD_EXTENSIONS_MAX, longest_block};
 use super::conn::Conn;
@@ -20,6 +20,10 @@ use crate::{ConnId, PeerKey};
 
 /// How often a connection is looked at that there was no news for.
 const PEX_RETRY: Duration = Duration::from_secs(5);
+/// Addresses taken of one message, all families together: twice what BEP 11 wants sent.
+const PEX_TAKEN_MAX: usize = 100;
+/// Of these, ports of one host.
+const PEX_OF_HOST_MAX: usize = 3;
 
 impl Torrent {
     pub(super) fn send_extended_handshake(&mut self, id: ConnId) {
@@ -28,11 +32,11 @@ impl Torrent {
         // BEP 27: what is private comes from its tracker: no peers are exchanged, and no metadata for strangers.
         let private = info.is_some_and(|info| info.private);
         let metadata_size = info.filter(|info| !info.private).map(|info| info.source.len() as u64);
-        let identity = self.own_name(id).and_then(|name| name.identity());
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        if !conn.extended {
+        if self.conns.get(&id).is_none_or(|conn| !conn.extended) {
             return;
         }
+        let identity = self.own_name(id).and_then(|name| name.identity());
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         let mut ids = ExtensionIds::OURS;
         if !self.config.pex {
             ids = ids.without(Extension::Pex);
@@ -132,7 +136,8 @@ impl Torrent {
         if let (Some(metadata), Some(size), Some(_)) =
             (&mut self.metadata, handshake.metadata_size, conn.extensions.get(Extension::Metadata))
         {
-            metadata.add_peer(id, size);
+            conn.metadata_size = Some(size);
+            metadata.add_peer(id, size, now);
             self.ask_for_metadata(id, now);
         }
         if let Some(identity) = handshake.identity {
@@ -161,6 +166,10 @@ impl Torrent {
     fn ask_for_metadata(&mut self, id: ConnId, now: Instant) {
         let (Some(metadata), Some(conn)) = (&mut self.metadata, self.conns.get_mut(&id)) else { return };
         let Some(extension) = conn.extensions.get(Extension::Metadata) else { return };
+        if let Some(size) = conn.metadata_size.filter(|_| !metadata.has_peer(id)) {
+            // There was no place for it, and there may be one now. Who lied is gone by then, or offers again what is not taken twice.
+            metadata.add_peer(id, size, now);
+        }
         let before = conn.out.len();
         while let Some(piece) = metadata.next_request(id, now) {
             let payload = MetadataMessage::Request { piece }.encode();
@@ -273,7 +282,15 @@ impl Torrent {
         let scion = self.config.scion_port.is_some();
         let fits = |address: &Endpoint| (scion || address.as_scion().is_none()) && may_name_peer(&met_at, address);
         let added = message.added.iter().filter(|(_, flags)| useful(flags)).map(|(address, _)| *address);
-        let added: Vec<Endpoint> = added.filter(fits).collect();
+        let mut of_host: BTreeMap<Host, usize> = BTreeMap::new();
+        let few = |address: &Endpoint| {
+            let host = Host::of(address);
+            let count = of_host.entry(host).or_default();
+            *count += 1;
+            host.is_loopback() || *count <= PEX_OF_HOST_MAX
+        };
+        // A message that names one host again and again means it harm.
+        let added: Vec<Endpoint> = added.filter(fits).filter(few).take(PEX_TAKEN_MAX).collect();
         if !added.is_empty() {
             self.events.push_back(Event::Peers(added));
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anabranch_paths::{Endpoint, PathId};
+use anabranch_paths::{Endpoint, Host, PathId};
 
 use super::conn::Conn;
 use super::wishes::Told;
@@ -13,7 +13,7 @@ use crate::extension::{
 };
 use crate::wire::Message;
 
-/// Banned peers from one address after which the address itself is refused. Loopback is exempt: it is one host's many programs.
+/// Banned peers from one host (of IPv6: from one /64) after which the host itself is refused. Loopback is exempt: it is one host's many programs.
 pub(super) const BANS_PER_ADDRESS: u32 = 3;
 /// Bans remembered; the oldest are forgotten first.
 pub(super) const BANS_MAX: usize = 4096;
@@ -294,13 +294,14 @@ impl Torrent {
         if let Some(ban) = self.bans.iter().find(|ban| link.key.is_some() && ban.key == link.key) {
             return Some(ban.reason.clone());
         }
-        for ban in self.bans.iter().filter(|ban| is_same_host(&ban.address, &address)) {
-            if ban.address == address || ban.peer_id == *peer_id {
+        let host = Host::of(&address);
+        for ban in self.bans.iter().filter(|ban| Host::of(&ban.address) == host) {
+            if ban.address == address || ban.peer_id == *peer_id && is_same_host(&ban.address, &address) {
                 return Some(ban.reason.clone());
             }
             from_address += 1;
         }
-        (from_address >= BANS_PER_ADDRESS && !address.ip().is_loopback())
+        (from_address >= BANS_PER_ADDRESS && !host.is_loopback())
             .then(|| format!("{from_address} peers at its address were banned"))
     }
 }

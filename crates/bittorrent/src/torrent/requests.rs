@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
-use super::config::{ALLOWED_FAST_MAX, LATE_MAX, REJECTED_MAX, REJECTED_PAUSE, UNSOLICITED_MAX};
+use super::config::{
+    ALLOWED_FAST_MAX, LATE_MAX, REJECTED_MAX, REJECTED_PAUSE, TIMEOUT_REST, TIMEOUT_REST_MAX, UNSOLICITED_MAX,
+};
 use super::conn::{Conn, Late, Outstanding};
 use super::{Event, PathState, PeerMisbehaved, Placement, REQUEST_BOUNDARY, TICK, Torrent};
 use crate::ConnId;
@@ -82,6 +84,7 @@ impl Torrent {
     pub fn block_finished(&mut self, id: ConnId, range: BlockRange, kept: bool, now: Instant) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
         conn.rejected = 0;
+        conn.timeouts = 0;
         let was_requested = match conn.requests.iter().position(|request| request.range == range) {
             Some(at) => {
                 conn.take_request(at);
@@ -305,6 +308,10 @@ impl Torrent {
         }
         conn.pipeline.on_timeout();
         conn.last_progress = now;
+        // Who lets time run out again and again holds up blocks that others would bring: it is asked ever more seldom.
+        let rest = TIMEOUT_REST.saturating_mul(1 << conn.timeouts.min(16)).min(TIMEOUT_REST_MAX);
+        conn.timeouts += 1;
+        conn.resting_until = Some(now + rest);
         match self.siblings(id).is_empty() {
             true => self.give_up_requests(id),
             false => self.withdraw_requests(id, 0),
