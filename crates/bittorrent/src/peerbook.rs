@@ -79,6 +79,11 @@ impl PeerBook {
         self.entries.is_empty()
     }
 
+    /// Whether `address` is known.
+    pub fn contains(&self, address: &Endpoint) -> bool {
+        self.entries.contains_key(address)
+    }
+
     /// Learns an address; answers whether it may be dialled. Port 0, unspecified or multicast hosts and wildcard ASes are
     /// nobody's.
     pub fn add(&mut self, address: Endpoint, source: Source) -> bool {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
 use anabranch_bittorrent::torrent::{Link, Refused};
-use anabranch_paths::{Endpoint, Path, ScionAddr, ScionPath};
+use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
 use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 
 use crate::conn::{Conn, ConnError};
@@ -29,8 +29,6 @@ const USEFUL_BYTES: u64 = 16 * 1024;
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// How often a lack of connections is looked at again.
 const PLACES_RETRY: Duration = Duration::from_millis(500);
-/// Accepted connections that have not said yet what they want.
-const STRANGERS_MAX: usize = 256;
 /// How often it is looked whether a peer is still connected over other paths.
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
 
@@ -59,13 +57,16 @@ pub async fn dial(torrent: TorrentRef) {
             if torrent.stopping {
                 return;
             }
+            let now = Instant::now();
             let room = torrent.conn_count() + dialling.get() < session.config.torrent_connections_max
                 && session.connections.get() < session.config.connections_max
-                && dialling.get() < DIALLING_MAX;
-            if room { torrent.next_to_dial(Instant::now()) } else { None }
+                && dialling.get() < DIALLING_MAX
+                && session.pace.allows(now);
+            if room { torrent.next_to_dial(now) } else { None }
         };
         if let Some(address) = next {
             dialling.set(dialling.get() + 1);
+            session.pace.spend();
             let (torrent, dialling, wake) = (torrent.clone(), Rc::clone(&dialling), Rc::clone(&wake));
             tokio::task::spawn_local(async move {
                 let reached = reach(&torrent, address).await;
@@ -77,7 +78,7 @@ pub async fn dial(torrent: TorrentRef) {
                 while torrent.borrow().desk.reaches(address) && !torrent.borrow().stopping {
                     tokio::time::sleep(OTHERS_EVERY).await;
                 }
-                torrent.borrow_mut().book.lost(address, useful, Instant::now());
+                torrent.borrow_mut().lost(address, useful, Instant::now());
                 wake.notify_one();
                 // Nobody else is being dialled, perhaps.
                 torrent.borrow().announce.notify_one();
@@ -264,38 +265,35 @@ pub async fn serve(torrent: &TorrentRef, reached: Reached) {
 
 /// Accepts peers until the session ends.
 pub async fn accept(session: Rc<Shared>, listener: Listener) {
-    let strangers = Rc::new(std::cell::Cell::new(0usize));
     while !session.is_stopping() {
         match listener.accept().await {
             Ok(stream) => {
-                let admitted = admit(&session, stream.peer().endpoint).is_ok();
-                if !admitted {
-                    continue;
-                }
-                if strangers.get() >= STRANGERS_MAX || !session.make_room() {
+                if admit(&session, stream.peer().endpoint).is_err() {
                     continue;
                 }
                 if let Some(net) = &session.scion {
                     net.accepted(&stream);
                 }
-                strangers.set(strangers.get() + 1);
-                let (session, strangers) = (Rc::clone(&session), Rc::clone(&strangers));
-                tokio::task::spawn_local(async move {
-                    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&session, &stream)).await;
-                    strangers.set(strangers.get().saturating_sub(1));
-                    if let Ok(Ok((torrent, theirs, early))) = hello {
-                        let path = match &session.scion {
-                            Some(net) => net.named(&stream.peer().path).await,
-                            None => stream.peer().path.clone(),
-                        };
-                        run(&torrent, Reached { stream, theirs, early, path, took: None }).await;
-                    }
-                });
+                let (number, host) = (session.strangers.number(), Host::of(&stream.peer().endpoint));
+                let stranger = tokio::task::spawn_local(receive(Rc::clone(&session), stream, number));
+                session.strangers.enter(number, host, stranger.abort_handle());
             }
             // The connection died in the queue, or we are out of descriptors: neither ends the listening.
             Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
         }
     }
+}
+
+/// Hears what a stranger wants, and serves it if that is here. Until then its task may be ended for another stranger's sake.
+async fn receive(session: Rc<Shared>, stream: Stream, number: u64) {
+    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&session, &stream)).await;
+    session.strangers.leave(number);
+    let Ok(Ok((torrent, theirs, early))) = hello else { return };
+    let path = match &session.scion {
+        Some(net) => net.named(&stream.peer().path).await,
+        None => stream.peer().path.clone(),
+    };
+    run(&torrent, Reached { stream, theirs, early, path, took: None }).await;
 }
 
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
@@ -339,20 +337,24 @@ impl Ended {
 async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
     let Reached { stream, theirs, early, path, took } = reached;
     let (address, outgoing) = (stream.peer().endpoint, took.is_some());
+    let host = Host::of(&address);
     let key = stream.node_id().map(|key| *key.as_bytes());
     let link = Link { address, outgoing, path: Some(path.id()), key, local: Some(path.local()) };
     let session = torrent.borrow().session();
     let joined = {
         let mut state = torrent.borrow_mut();
-        let full = state.conn_count() >= session.config.torrent_connections_max;
-        if full && let Some((_, handle)) = state.idlest(Instant::now()) {
-            handle.close("it made room for another peer".to_owned());
-        } else if full || state.stopping {
+        if state.stopping || state.is_host_full(host) {
             return Ended::refused("there is no place for another connection", false);
         }
         match state.core.connected_over(link, &theirs, Instant::now()) {
+            // Only for who is admitted somebody else may have to go.
+            Ok(id) if !state.make_room(host, Instant::now()) => {
+                state.core.disconnected(id, Instant::now());
+                state.pump(Instant::now());
+                return Ended::refused("there is no place for another connection", false);
+            }
             Ok(id) => {
-                let handle = state.attach(id);
+                let handle = state.attach(id, host);
                 state.peer_reached(address);
                 state.tell(EventKind::PeerConnected { address, outgoing, peer_id: theirs.peer_id });
                 let route = match &stream {
@@ -380,6 +382,9 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
             };
         }
     };
+    if !session.make_room(host) {
+        handle.close("all places are taken".to_owned());
+    }
     session.connections.set(session.connections.get() + 1);
     let error = Conn::new(torrent.clone(), id, stream, handle).run(early).await;
     session.connections.set(session.connections.get().saturating_sub(1));

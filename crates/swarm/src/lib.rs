@@ -35,6 +35,7 @@ mod buffers;
 mod conn;
 mod dial;
 mod disk;
+mod door;
 mod events;
 mod kept;
 mod limits;

@@ -25,7 +25,7 @@ use anabranch_content::info::{FileEntry, Info, InfoHashes};
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules};
 use anabranch_content::storage::Preallocate;
-use anabranch_paths::{Endpoint, ScionAddr, Scoreboard};
+use anabranch_paths::{Endpoint, Host, ScionAddr, Scoreboard};
 use anabranch_scion::socket::BindError;
 use anabranch_transport::{Identity, InterfaceError, Listener, NodeId, Proxy, TcpListener};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -35,13 +35,14 @@ use tokio::task::AbortHandle;
 use crate::buffers::Pools;
 use crate::conn::Scratch;
 use crate::disk::{Disk, Reply};
+use crate::door::{Pace, Place, Strangers, gives_way};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, keep_pace};
 use crate::multipath::{self, PathProgress, PathsConfig, WaysOut};
 use crate::open::Layers;
 use crate::scion::{ScionConfig, ScionNet};
 use crate::sources::Sources;
-use crate::torrent::{NewState, State, TorrentRef};
+use crate::torrent::{ConnHandle, NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig, Ground};
 use crate::{announce, dial, kept, open, recheck, utp};
 
@@ -266,6 +267,10 @@ pub struct Shared {
     pub up: Rc<Line>,
     /// Open connections, all contents.
     pub connections: Cell<usize>,
+    /// Who has not said yet what it wants.
+    pub strangers: Strangers,
+    /// How fast connections are opened.
+    pub pace: Pace,
     /// Speaks to trackers.
     pub trackers: Client,
     /// The owner's choices per content, until its files are open.
@@ -349,6 +354,8 @@ impl Session {
             down: Line::new(config.limit_down, now),
             up: Line::new(config.limit_up, now),
             connections: Cell::new(0),
+            strangers: Strangers::default(),
+            pace: Pace::new(now),
             trackers: Client::new(ClientConfig {
                 ground: Ground { filter: Arc::clone(&config.filter), proxy: config.proxy.clone() },
                 ..ClientConfig::default()
@@ -596,20 +603,17 @@ impl Shared {
         }
     }
 
-    /// Whether one more connection may be had: where all places are taken, the connection over which nothing moved for longest
-    /// gives its up, if that is long enough. So a place cannot be held by doing nothing.
-    pub fn make_room(&self) -> bool {
+    /// Whether there is a place for one more connection, from `host`; somebody of another content may have to give way.
+    pub fn make_room(&self, host: Host) -> bool {
         if self.connections.get() < self.config.connections_max {
             return true;
         }
-        let now = Instant::now();
-        let torrents = self.torrents.borrow();
-        let idlest =
-            torrents.values().filter_map(|torrent| torrent.borrow().idlest(now)).min_by_key(|(since, _)| *since);
-        if let Some((_, handle)) = &idlest {
-            handle.close("it made room for another peer".to_owned());
-        }
-        idlest.is_some()
+        let torrents: Vec<TorrentRef> = self.torrents.borrow().values().cloned().collect();
+        let states: Vec<_> = torrents.iter().map(TorrentRef::borrow).collect();
+        let (places, handles): (Vec<Place>, Vec<&Rc<ConnHandle>>) =
+            states.iter().flat_map(|state| state.places()).unzip();
+        let goes = gives_way(&places, host, Instant::now()).map(|at| handles[at]);
+        goes.inspect(|handle| handle.close("it made room for another peer".to_owned())).is_some()
     }
 
     /// Tells the owner.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::peerbook::{PeerBook, Source};
@@ -14,12 +14,13 @@ use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::{ErrorKind, Op, ResumeStore, Storage, StorageError};
-use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::{NodeId, StreamStats};
 use tokio::sync::Notify;
 
 use crate::buffers::PieceBuffers;
 use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
+use crate::door::{PLACES_OF_HOST_MAX, Place, gives_way};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, Share};
 use crate::multipath::Desk;
@@ -28,8 +29,6 @@ use crate::session::Shared;
 use crate::sources::Named;
 use crate::{kept, recheck, spill};
 
-/// A connection that moved no payload for this long makes room for a new one when all places are taken.
-const IDLE_MIN: Duration = Duration::from_secs(60);
 /// Pieces that could not be read and are tried again: a disk that fails fails for all.
 const UNREADABLE_MAX: usize = 16;
 /// Memory counts as short below this part of it.
@@ -63,8 +62,10 @@ pub struct ConnHandle {
     close: RefCell<Option<String>>,
     closing: Cell<bool>,
     warmed: Cell<bool>,
-    /// When payload moved last, either way; `None` before the first.
+    /// When payload moved last, either way, or when the connection began.
     moved: Cell<Option<Instant>>,
+    /// Who is at its other end.
+    host: Cell<Option<Host>>,
     stats: Cell<Option<StreamStats>>,
 }
 
@@ -291,8 +292,9 @@ impl State {
     }
 
     /// A connection's task begins.
-    pub fn attach(&mut self, id: ConnId) -> Rc<ConnHandle> {
+    pub fn attach(&mut self, id: ConnId, host: Host) -> Rc<ConnHandle> {
         let handle = Rc::<ConnHandle>::default();
+        handle.host.set(Some(host));
         handle.moved(Instant::now());
         self.conns.insert(id, Rc::clone(&handle));
         // A torrent without connections sleeps; now time matters again.
@@ -338,12 +340,25 @@ impl State {
         self.conns.values().for_each(|handle| handle.close(reason.to_owned()));
     }
 
-    /// The connection over which nothing moved for longest, where that is longer than [`IDLE_MIN`], and since when.
-    pub fn idlest(&self, now: Instant) -> Option<(Instant, Rc<ConnHandle>)> {
-        let idle = |handle: &&Rc<ConnHandle>| !handle.is_closing();
-        let idlest = self.conns.values().filter(idle).min_by_key(|handle| handle.moved.get())?;
-        let since = idlest.moved.get()?;
-        (now.saturating_duration_since(since) >= IDLE_MIN).then(|| (since, Rc::clone(idlest)))
+    /// The places that are taken, and who has them.
+    pub fn places(&self) -> impl Iterator<Item = (Place, &Rc<ConnHandle>)> {
+        let open = self.conns.values().filter(|handle| !handle.is_closing());
+        open.filter_map(|handle| Some((Place { host: handle.host.get()?, moved: handle.moved.get()? }, handle)))
+    }
+
+    /// Whether `host` has as many places as one host gets.
+    pub fn is_host_full(&self, host: Host) -> bool {
+        !host.is_loopback() && self.places().filter(|(place, _)| place.host == host).count() >= PLACES_OF_HOST_MAX
+    }
+
+    /// Whether there is a place for one from `host`; somebody may have to give way.
+    pub fn make_room(&self, host: Host, now: Instant) -> bool {
+        let (places, handles): (Vec<Place>, Vec<&Rc<ConnHandle>>) = self.places().unzip();
+        if places.len() < self.session.config.torrent_connections_max {
+            return true;
+        }
+        let goes = gives_way(&places, host, now).map(|at| handles[at]);
+        goes.inspect(|handle| handle.close("it made room for another peer".to_owned())).is_some()
     }
 
     /// A connection's task may go on sending.
@@ -368,6 +383,14 @@ impl State {
             }
             // It dialled us.
             self.book.connected(address);
+        }
+    }
+
+    /// The attempt to reach `address` failed, or its connection ended.
+    pub fn lost(&mut self, address: Endpoint, useful: bool, now: Instant) {
+        self.book.lost(address, useful, now);
+        if !self.book.contains(&address) {
+            self.desk.forget_address(address);
         }
     }
 
@@ -739,6 +762,7 @@ impl State {
             },
             CoreEvent::Banned { address, reason, .. } => {
                 self.book.forget(address);
+                self.desk.forget_address(address);
                 self.tell(EventKind::PeerBanned { address, reason });
             }
             CoreEvent::Peers(addresses) => {

@@ -93,3 +93,16 @@ fn the_first_attempt_is_the_systems_and_later_ones_go_round() {
     assert!(nowhere.contains("--interface"), "{nowhere}");
     assert!(WaysOut::open(&["nope7".to_owned()]).is_err());
 }
+
+#[test]
+fn failed_attempts_are_forgotten_with_their_addresses_and_bounded() {
+    let mut desk = super::super::Desk::default();
+    let address = |number: u32| -> Endpoint { SocketAddr::from((std::net::Ipv4Addr::from_bits(number), 1)).into() };
+    (0..super::super::FAILURES_MAX as u32).for_each(|number| desk.tried(address(number), false));
+    desk.tried(address(7), false);
+    assert_eq!(desk.failures(address(7)), 1, "all were forgotten at the limit, and this one counts anew");
+    desk.tried(address(8), false);
+    desk.forget_address(address(8));
+    desk.tried(address(7), true);
+    assert_eq!((desk.failures(address(7)), desk.failures(address(8)), desk.failures.len()), (0, 0, 0));
+}

@@ -53,6 +53,9 @@ pub use steer::steer;
 /// How long the uploader has for dialling what it granted before we do.
 const GRANT_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Addresses whose failed attempts are remembered: as many as a content knows of.
+const FAILURES_MAX: usize = 4096;
+
 /// How paths are chosen.
 #[derive(Clone, Debug)]
 pub struct PathsConfig {
@@ -264,9 +267,18 @@ impl Desk {
     pub fn tried(&mut self, address: Endpoint, reached: bool) {
         if reached {
             self.failures.remove(&address);
-        } else {
-            *self.failures.entry(address).or_default() += 1;
+            return;
         }
+        if self.failures.len() >= FAILURES_MAX {
+            // Which way is tried next is forgotten, and no more.
+            self.failures.clear();
+        }
+        *self.failures.entry(address).or_default() += 1;
+    }
+
+    /// `address` will not be dialled any more.
+    pub fn forget_address(&mut self, address: Endpoint) {
+        self.failures.remove(&address);
     }
 
     /// How long until connections have to be looked at again, while there is anything to choose among or to watch.
