@@ -578,3 +578,20 @@ fn what_a_path_gave_up_is_anybodys() {
     assert_eq!(pick(&mut picker, A, &has, 1, MB), blocks[2..3]);
     assert_eq!(pick(&mut picker, B, &has, 1, MB), blocks[3..]);
 }
+
+/// Two hundred seeds that send nothing held every block against the one that did.
+#[test]
+fn a_crowd_that_brings_nothing_does_not_hold_the_last_blocks() {
+    let (mut picker, has) = (picker(4, 4, PickerConfig::default()), Bitfield::full(4));
+    for crowd in 10..60 {
+        pick(&mut picker, ConnId(crowd), &has, 4, 0);
+    }
+    assert!(picker.endgame());
+    let blocks: BTreeSet<BlockRef> = pick(&mut picker, A, &has, 16, MB).into_iter().collect();
+    assert_eq!(blocks.len(), 16);
+    // Those that do bring something still share the rest between few.
+    for helper in 100..100 + DUPLICATES_MAX as u32 {
+        assert_eq!(pick(&mut picker, ConnId(helper), &has, 16, MB).len(), 16);
+    }
+    assert_eq!(pick(&mut picker, B, &has, 16, MB), []);
+}

@@ -21,9 +21,9 @@ use crate::{ConnId, PeerKey};
 /// How often a connection is looked at that there was no news for.
 const PEX_RETRY: Duration = Duration::from_secs(5);
 /// Addresses taken of one message, all families together: twice what BEP 11 wants sent.
-const PEX_TAKEN_MAX: usize = 100;
+pub(super) const PEX_TAKEN_MAX: usize = 100;
 /// Of these, ports of one host.
-const PEX_OF_HOST_MAX: usize = 3;
+pub(super) const PEX_OF_HOST_MAX: usize = 3;
 
 impl Torrent {
     pub(super) fn send_extended_handshake(&mut self, id: ConnId) {

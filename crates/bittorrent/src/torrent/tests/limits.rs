@@ -4,12 +4,13 @@ use std::net::Ipv4Addr;
 
 use super::lone::Lone;
 use super::sim::Content;
-use crate::extension::{Extension, MetadataMessage};
+use crate::extension::{Extension, MetadataMessage, PexFlags, PexMessage};
 use crate::handshake::{Handshake, Reserved};
 use crate::torrent::answers::ANSWERS_MAX;
 use crate::torrent::config::{CHATTER_LEAK, CHATTER_MAX, OUT_BYTES_MAX, TAKEN_BACK_SPARE};
-use crate::torrent::peers::{BANS_MAX, PEERS_MAX};
-use crate::torrent::{CONNECTIONS_MAX, PeerMisbehaved, Refused};
+use crate::torrent::exchange::{PEX_OF_HOST_MAX, PEX_TAKEN_MAX};
+use crate::torrent::peers::{BANS_MAX, BANS_PER_ADDRESS, PEERS_MAX};
+use crate::torrent::{CONNECTIONS_MAX, Event, PeerMisbehaved, Refused};
 use crate::wire::{BlockRange, Message};
 
 fn hello(number: u32) -> Handshake {
@@ -186,4 +187,67 @@ fn what_honest_peers_say_at_their_busiest_goes_on() {
         lone.pass(crate::torrent::TICK);
         lone.sent(id);
     }
+}
+
+#[test]
+fn a_network_of_ipv6_is_one_host_of_many_addresses() {
+    let content = Content::v1(64 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    for number in 1..=BANS_PER_ADDRESS {
+        let address = format!("[2001:db8:1:2::{number}]:1").parse().unwrap();
+        let id = lone.torrent.connected(address, false, &hello(number), lone.now).unwrap();
+        lone.torrent.misbehaved(id, &PeerMisbehaved::RequestFlood);
+        lone.torrent.disconnected(id, lone.now);
+    }
+    let mut join = |address: &str| lone.torrent.connected(address.parse().unwrap(), false, &hello(99), lone.now);
+    assert!(matches!(join("[2001:db8:1:2:ffff::1]:1"), Err(Refused::Banned(_))));
+    assert!(join("[2001:db8:1:3::1]:1").is_ok());
+}
+
+#[test]
+fn of_one_exchange_few_addresses_are_taken_and_fewer_of_a_host() {
+    let content = Content::v1(64 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let mut taken = |added: Vec<anabranch_paths::Endpoint>| {
+        let id = lone.join();
+        lone.events();
+        let added = added.into_iter().map(|address| (address, PexFlags::default())).collect();
+        let message = PexMessage { added, dropped: vec![], in_use: None };
+        lone.extended(id, Extension::Pex, &message.encode()).unwrap();
+        let peers = |event| if let Event::Peers(peers) = event { peers.len() } else { 0 };
+        lone.events().into_iter().map(peers).sum::<usize>()
+    };
+    let ports = (6881..7000).map(|port| format!("192.0.2.1:{port}").parse().unwrap());
+    assert_eq!(taken(ports.collect()), PEX_OF_HOST_MAX);
+    let hosts = |count: u32| (0..count).map(|number| format!("10.9.{number}.1:6881").parse().unwrap()).collect();
+    assert_eq!(taken(hosts(PEX_TAKEN_MAX as u32)), PEX_TAKEN_MAX);
+    assert_eq!(taken(hosts(PEX_TAKEN_MAX as u32 + 50)), PEX_TAKEN_MAX);
+}
+
+#[test]
+fn who_lets_time_run_out_is_asked_ever_more_seldom_until_it_brings_something() {
+    let content = Content::v1(16 * 1024, 2_000_000);
+    let mut lone = Lone::leecher(&content);
+    let id = lone.join();
+    lone.say(id, Message::HaveAll);
+    lone.say(id, Message::Unchoke);
+    let mut asked = 0;
+    let mut count = |lone: &mut Lone, time: u32| {
+        let before = asked;
+        for _ in 0..time * 4 {
+            lone.pass(crate::torrent::TICK);
+            lone.say(id, Message::KeepAlive);
+            asked += lone.sent(id).iter().filter(|text| text.starts_with("Request")).count();
+        }
+        asked - before
+    };
+    let (first, later) = (count(&mut lone, 300), count(&mut lone, 300));
+    assert!(later < first && later <= 4, "{first}, then {later}");
+    assert!(later > 0, "it is not given up");
+    // Whatever it brings after all counts for it.
+    lone.torrent.conns.get_mut(&id).unwrap().resting_until = None;
+    lone.torrent.fill_requests(id, lone.now);
+    let range = lone.requests(id)[0];
+    assert!(lone.deliver(id, range));
+    assert_eq!(lone.torrent.conns[&id].timeouts, 0);
 }
