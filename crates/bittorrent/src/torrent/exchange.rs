@@ -11,8 +11,7 @@ use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
 use crate::extension::{
     Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
-    PathsInUse, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have,
-    parse_upload_only,
+    PathsInUse, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
 };
 use crate::reach::may_name_peer;
 use crate::wire::Message;
