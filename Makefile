@@ -10,7 +10,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build deps demo test zoo mistakes interop bench fuzz lint rqbit
+.PHONY: help build deps demo test zoo mistakes hostile interop bench fuzz lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -41,6 +41,9 @@ interop: deps rqbit build ## Run the whole matrix: rqbit, JPAN and pocketscion i
 	$(CARGO) test -p anabranch-testbed --test peers --test interop --test scion --test e2e -- --include-ignored
 	$(INSTALL) pocketscion
 	$(CARGO) test --locked --manifest-path interop/pocketscion/Cargo.toml --target-dir $(TARGET)/pocketscion
+
+hostile: deps build ## Let every hostile peer loose on a transfer, one kind after the other: none may cost a tenth of it
+	$(CARGO) test -p anabranch-testbed --test hostile_zoo -- --ignored --nocapture
 
 bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
 	$(CARGO) build --release -p anabranch-testbed

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::acceptor::Acceptor;
+use crate::tricks::Trick;
 use crate::{Error, Result};
 
 /// Connections one hostile peer handles in its life: a victim may come back a few times.
@@ -19,6 +20,8 @@ const MESSAGE_LEN_MAX: usize = 1 << 20;
 const TICK: Duration = Duration::from_millis(200);
 /// What a flooder asks for, again and again, at most.
 const FLOOD_REQUESTS_MAX: u64 = 20_000_000;
+/// What one with something to say sends at most.
+const SAID_BYTES_MAX: u64 = 256 << 20;
 /// What is sent behind an absurd length, at most.
 const GIANT_BYTES_MAX: u64 = 256 << 20;
 
@@ -42,6 +45,10 @@ pub enum Malice {
     Floods,
     /// Announces a message of 4 GiB less a byte and starts to send it.
     Giant,
+    /// Sends its handshake byte by byte, ever so slowly.
+    Drips,
+    /// Says something without end that is no block: see [`Trick`].
+    Says(Trick),
 }
 
 #[derive(Default)]
@@ -49,6 +56,7 @@ struct Shared {
     stop: AtomicBool,
     connections: AtomicU64,
     sent_bytes: AtomicU64,
+    ended: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -91,6 +99,11 @@ impl Hostile {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
+    /// Connections that are over.
+    pub fn ended(&self) -> u64 {
+        self.shared.ended.load(Ordering::Relaxed)
+    }
+
     /// Bytes sent to victims.
     pub fn sent_bytes(&self) -> u64 {
         self.shared.sent_bytes.load(Ordering::Relaxed)
@@ -111,7 +124,10 @@ fn serve(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, sh
         shared.open.lock().unwrap_or_else(PoisonError::into_inner).push(copy);
     }
     shared.connections.fetch_add(1, Ordering::Relaxed);
-    std::thread::spawn(move || harass(stream, malice, info_hash, pieces, &shared).ok());
+    std::thread::spawn(move || {
+        harass(stream, malice, info_hash, pieces, &shared).ok();
+        shared.ended.fetch_add(1, Ordering::Relaxed);
+    });
 }
 
 fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, shared: &Shared) -> std::io::Result<()> {
@@ -121,14 +137,34 @@ fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, s
     if malice == Malice::Silent {
         return peer.read_exact(&mut vec![0; MESSAGE_LEN_MAX]);
     }
-    // BEP 3, "handshake", no extensions; the id is one no client uses.
-    let mut handshake = b"\x13BitTorrent protocol\0\0\0\0\0\0\0\0".to_vec();
+    // BEP 3, "handshake"; the id is one no client uses, and another one every time: ids are free.
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    let mut handshake = b"\x13BitTorrent protocol".to_vec();
+    handshake.extend_from_slice(&if let Malice::Says(trick) = malice { trick.reserved() } else { [0; 8] });
     handshake.extend_from_slice(&info_hash);
-    handshake.extend_from_slice(b"-XX0000-hostile-peer");
+    handshake.extend_from_slice(format!("-XX0000-{:012}", IDS.fetch_add(1, Ordering::Relaxed)).as_bytes());
+    if malice == Malice::Drips {
+        for byte in handshake {
+            peer.send(&[byte])?;
+            std::thread::sleep(TICK);
+        }
+        return peer.read_exact(&mut vec![0; MESSAGE_LEN_MAX]);
+    }
     peer.send(&handshake)?;
     peer.read_exact(&mut [0; 68])?;
     match malice {
-        Malice::Silent => Ok(()),
+        Malice::Silent | Malice::Drips => Ok(()),
+        Malice::Says(trick) => {
+            peer.stream.set_nonblocking(false)?;
+            peer.drain();
+            peer.send(&trick.opening(pieces))?;
+            let batch = trick.batch(pieces);
+            while peer.shared.sent_bytes.load(Ordering::Relaxed) < SAID_BYTES_MAX {
+                peer.send(&batch)?;
+                std::thread::sleep(trick.pause());
+            }
+            Ok(())
+        }
         Malice::Lies | Malice::Mute => {
             peer.send(&message(BITFIELD, &bitfield(pieces)))?;
             peer.send(&message(UNCHOKE, &[]))?;
@@ -161,6 +197,22 @@ struct Peer<'a> {
 }
 
 impl Peer<'_> {
+    /// Reads and forgets what comes, on a thread of its own, as long as the connection lasts.
+    fn drain(&self) {
+        let Ok(mut copy) = self.stream.try_clone() else { return };
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 * 1024];
+            loop {
+                match copy.read(&mut buffer) {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    Err(_) => return,
+                }
+            }
+        });
+    }
+
     /// Reads messages for ever; answers requests with wrong bytes, or not at all.
     fn answer(&mut self, lies: bool) -> std::io::Result<()> {
         loop {
@@ -212,7 +264,7 @@ impl Peer<'_> {
     }
 }
 
-fn message(id: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn message(id: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = (body.len() as u32 + 1).to_be_bytes().to_vec();
     bytes.push(id);
     bytes.extend_from_slice(body);
@@ -220,7 +272,7 @@ fn message(id: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// All of `pieces` set, spare bits clear.
-fn bitfield(pieces: u32) -> Vec<u8> {
+pub(crate) fn bitfield(pieces: u32) -> Vec<u8> {
     let mut bytes = vec![0xff; pieces.div_ceil(8) as usize];
     if let (Some(last), spare @ 1..) = (bytes.last_mut(), pieces.wrapping_neg() % 8) {
         *last <<= spare;

@@ -8,6 +8,7 @@
 //! - [`acceptor`]: the listening thread that the tracker, the meter and hostile peers have in common.
 //! - [`drain`]: hundreds of leechers in one process, as load.
 //! - [`hostile`]: peers that lie, stay mute, flood or send absurd lengths.
+//! - [`tricks`]: what hostile peers say without end.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
 //! - [`zoo`]: folders as strangers have them, out of a seed.
 //! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
@@ -32,6 +33,7 @@ pub mod quic;
 pub mod raw;
 pub mod scene;
 pub mod tracker;
+pub mod tricks;
 pub mod wire;
 pub mod zoo;
 

@@ -1,0 +1,162 @@
+//! The hostile zoo: everything that a peer can do against others, beside a transfer that must not suffer from it.
+//!
+//! A download runs at a limited rate, so that there is time for the attackers too, from one honest seeder. Pieces that are
+//! verified are counted in peace, and then, in the same run, in a second download of the same content for as long under attack.
+//! The seeder and the downloader are both attacked, by those who dial them and by those who wait to be dialled.
+//!
+//! The short form brings all kinds together and leaves room for a busy machine. The full one takes each alone, and no more
+//! than a tenth may be lost: `make hostile`, or
+//! ```text
+//! cargo test -p anabranch-testbed --test hostile_zoo -- --ignored --nocapture
+//! ```
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_testbed::Result;
+use anabranch_testbed::hostile::{Hostile, Malice};
+use anabranch_testbed::peers::address_of;
+use anabranch_testbed::peers::anabranch::Anabranch;
+use anabranch_testbed::scene::{Content, Maker, Scene};
+use anabranch_testbed::tricks::Trick;
+
+const ANY: &str = "127.0.0.1:0";
+const LIMIT: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+/// What the download is limited to, and what it fetches: more than it can in the time.
+const RATE_BYTES: u64 = 2 * MIB;
+const CONTENT_BYTES: u64 = 64 * MIB;
+/// More than this is not bounded memory for such a content.
+const RSS_BYTES_MAX: u64 = 160 * MIB;
+/// Attackers of each kind and victim.
+const EACH: usize = 2;
+/// Silent connections of the crowd at the door: more than there are places for strangers.
+const CROWD: usize = 300;
+
+fn must<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Kinds that dial their victims.
+fn dialling() -> Vec<Malice> {
+    let plain = [Malice::Mute, Malice::Silent, Malice::Floods, Malice::Giant, Malice::Drips];
+    plain.into_iter().chain(Trick::ALL.map(Malice::Says)).collect()
+}
+
+/// Kinds that wait for a downloader. What they say they say as well when they are dialled.
+fn listening() -> Vec<Malice> {
+    [Malice::Lies, Malice::Mute, Malice::Silent, Malice::Giant, Malice::Says(Trick::Flaps), Malice::Says(Trick::Chokes)]
+        .into()
+}
+
+/// A download under way.
+struct Arena {
+    scene: Scene,
+    seeder: Anabranch,
+    getter: Anabranch,
+    victims: [SocketAddr; 2],
+}
+
+impl Arena {
+    /// `waiting` are the addresses of attackers that the download is told of; they keep still until they are met.
+    fn new(waiting: &[SocketAddr], scene: Scene) -> Self {
+        let (seeder, honest) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
+        let out = must(scene.folder("out"));
+        let rate = RATE_BYTES.to_string();
+        let mut peers = vec![honest];
+        peers.extend(waiting);
+        let extra = ["--listen", ANY, "--limit-down", &rate];
+        let mut getter = must(Anabranch::get(&scene.source(), &out, &peers, None, &extra));
+        let (event, _) = must(getter.process.wait_event("listening", LIMIT));
+        let address = must(address_of(&event));
+        must(getter.process.wait_event("piece", LIMIT));
+        Self { scene, seeder, getter, victims: [honest, address] }
+    }
+
+    /// Pieces verified in this time.
+    fn pieces_in(&mut self, time: Duration) -> usize {
+        self.getter.process.rest();
+        std::thread::sleep(time);
+        self.getter.process.rest().iter().filter(|line| line.json()["event"] == "piece").count()
+    }
+
+    fn attack(&self, malice: Malice, count: usize) -> Vec<Hostile> {
+        let hash = must(self.scene.info_hash());
+        let dial = |victim| (0..count).map(move |_| Hostile::dial(malice, victim, hash, self.scene.pieces));
+        // Who cannot even connect is no attacker.
+        self.victims.into_iter().flat_map(dial).filter_map(Result::ok).collect()
+    }
+
+    /// Both live, and have not grown.
+    fn check(&mut self, what: &str) {
+        for victim in [&mut self.seeder, &mut self.getter] {
+            let rss = victim.process.status_bytes("VmHWM").unwrap_or(u64::MAX);
+            assert!(
+                !victim.process.has_ended() && rss < RSS_BYTES_MAX,
+                "{what}: {rss} bytes\n{}",
+                victim.process.log()
+            );
+        }
+    }
+}
+
+/// Pieces counted before and under the attack of `dialling` and `listening`, `window` each.
+fn besieged(dialling: &[Malice], listening: &[Malice], each: usize, window: Duration, what: &str) -> (usize, usize) {
+    let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
+    let hash = must(scene.info_hash());
+    let mut calm = Arena::new(&[], scene);
+    let before = calm.pieces_in(window);
+    let Arena { scene, .. } = calm;
+    let waiting: Vec<Hostile> =
+        listening.iter().map(|malice| must(Hostile::listen(*malice, hash, scene.pieces))).collect();
+    let addresses: Vec<SocketAddr> = waiting.iter().map(|hostile| hostile.address).collect();
+    std::fs::remove_dir_all(must(scene.folder("out"))).ok();
+    let mut arena = Arena::new(&addresses, scene);
+    let attackers: Vec<Hostile> = dialling.iter().flat_map(|malice| arena.attack(*malice, each)).collect();
+    let during = arena.pieces_in(window);
+    arena.check(what);
+    let met = waiting.iter().filter(|hostile| hostile.connections() > 0).count();
+    println!("{what}: {before} pieces in peace, {during} under attack by {} and {met}", attackers.len());
+    assert!(listening.is_empty() || met > 0, "{what}: nobody was met");
+    (before, during)
+}
+
+#[test]
+fn a_transfer_goes_on_beside_all_of_them() {
+    let (before, during) = besieged(&dialling(), &listening(), EACH, Duration::from_secs(5), "everybody");
+    // Half: the attackers' own work is done by the same two processors.
+    assert!(during * 2 >= before, "{before} pieces in peace, {during} under attack");
+}
+
+#[test]
+fn a_crowd_of_silent_strangers_leaves_the_door_open() {
+    let scene = must(Scene::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
+    let (mut seeder, address) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
+    let hash = must(scene.info_hash());
+    let crowd: Vec<Hostile> =
+        (0..CROWD).filter_map(|_| Hostile::dial(Malice::Silent, address, hash, scene.pieces).ok()).collect();
+    assert!(crowd.len() > CROWD / 2, "{} came", crowd.len());
+    let out = must(scene.folder("out"));
+    let mut get = must(Anabranch::get(&scene.source(), &out, &[address], None, &[]));
+    // Less than the ten seconds that each of them has for its handshake.
+    must(get.wait_finished(LIMIT));
+    must(scene.check(&out));
+    assert!(!seeder.process.has_ended());
+    assert!(crowd.iter().any(|hostile| hostile.ended() > 0), "some of them went");
+}
+
+#[test]
+#[ignore = "minutes, and exact: `make hostile` runs it on a machine that does nothing else"]
+fn each_of_them_costs_a_tenth_at_most() {
+    let window = Duration::from_secs(6);
+    let mut failed = Vec::new();
+    let kinds = dialling().into_iter().map(|malice| (vec![malice], vec![]));
+    for (dialling, listening) in kinds.chain(listening().into_iter().map(|malice| (vec![], vec![malice]))) {
+        let what = format!("{dialling:?} {listening:?}");
+        let (before, during) = besieged(&dialling, &listening, 8, window, &what);
+        if during * 10 < before * 9 {
+            failed.push(format!("{what}: {before} pieces in peace, {during} under attack"));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
