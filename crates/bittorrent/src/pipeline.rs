@@ -207,7 +207,9 @@ impl Pipeline {
 
     /// Payload arrived, of a block that is not whole yet or just became so.
     pub fn on_payload(&mut self, bytes: u64, now: Instant) {
-        if let Some(rate_bytes) = self.pulse.on_payload(bytes, now) {
+        // All of one request says nothing of how many would be answered.
+        let owed_bytes = if self.requests.len() > 1 { self.outstanding_bytes } else { u64::MAX };
+        if let Some(rate_bytes) = self.pulse.on_payload(bytes, owed_bytes, now) {
             self.slow_to(rate_bytes);
         }
     }

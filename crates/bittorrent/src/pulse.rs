@@ -2,8 +2,9 @@
 //!
 //! Clients that share their upload out every half second do so (Transmission), and so do programs that are seldom given a
 //! processor. What such a peer sends a second is what it has been asked when its moment comes, so a pipeline has to cover
-//! its silence, however short the path is. A queue at a peer that is short of upload looks different: requests wait long, but
-//! payload comes all the time. What is measured here is therefore silence alone, while the peer owes an answer.
+//! its silence, however short the path is. What is measured is silence while the peer owes an answer, and whether what came after it was
+//! all that was owed: a peer that is short of upload and serves many by turns is silent as long, but answers one request of several
+//! each time. To ask more of that one would bring nothing, and claim blocks that somebody else could fetch.
 
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ pub struct Pulse {
     /// The silences before the last two bursts, the newest first.
     silences: [Option<Duration>; 2],
     burst_bytes: u64,
+    /// What was owed when the burst began.
+    burst_owed_bytes: u64,
 }
 
 impl Pulse {
@@ -33,26 +36,33 @@ impl Pulse {
         self.quiet_since = Some(now);
     }
 
-    /// Payload came. Where that shows a rhythm much slower than was known, answers the rate of the burst before, its silence
-    /// included: what was measured in shorter times was none.
-    pub fn on_payload(&mut self, bytes: u64, now: Instant) -> Option<u64> {
+    /// Payload came, of `owed_bytes` that were asked for and not answered. Where that shows a rhythm much slower than was known,
+    /// answers the rate of the burst before, its silence included: what was measured in shorter times was none.
+    pub fn on_payload(&mut self, bytes: u64, owed_bytes: u64, now: Instant) -> Option<u64> {
         let known = self.silence().unwrap_or_default();
-        let burst_bytes = self.take_in(bytes, now)?;
+        let burst_bytes = self.take_in(bytes, owed_bytes, now)?;
         let silence = self.silence().filter(|silence| *silence > known * 2)?;
         Some((burst_bytes as f64 / silence.as_secs_f64()) as u64)
     }
 
     /// Answers the bytes of the burst that ended, where another one begins.
-    fn take_in(&mut self, bytes: u64, now: Instant) -> Option<u64> {
+    fn take_in(&mut self, bytes: u64, owed_bytes: u64, now: Instant) -> Option<u64> {
         let since = self.quiet_since.replace(now)?;
         self.burst_bytes += bytes;
         let silence = now.saturating_duration_since(since);
         // Within a burst there are pauses, too.
         let shortest = self.silence().map_or(SILENCE_MIN, |silence| (silence / 2).max(SILENCE_MIN));
         if silence >= shortest {
-            self.silences = [Some(silence.min(SILENCE_MAX)), self.silences[0]];
+            let burst_bytes = std::mem::replace(&mut self.burst_bytes, bytes) - bytes;
+            let burst_owed_bytes = std::mem::replace(&mut self.burst_owed_bytes, owed_bytes);
+            // Once a rhythm is known, more is asked than a burst brings: that keeps the rhythm, and makes it no slower.
+            let silence = match self.silence() {
+                _ if burst_bytes >= burst_owed_bytes / 8 * 7 => Some(silence.min(SILENCE_MAX)),
+                known => known.map(|known| known.min(silence)),
+            };
+            self.silences = [silence, self.silences[0]];
             self.burst_start = Some(now);
-            return Some(std::mem::replace(&mut self.burst_bytes, bytes) - bytes);
+            return Some(burst_bytes);
         } else if let (Some(start), [Some(silence), _]) = (self.burst_start, self.silences)
             && now.saturating_duration_since(start) > silence * STREAM_FACTOR
         {
@@ -77,11 +87,11 @@ mod tests {
     fn bursts(pulse: &mut Pulse, now: &mut Instant, count: u32, silence: Duration, burst: Duration) {
         for _ in 0..count {
             *now += silence;
-            pulse.on_payload(1000, *now);
+            pulse.on_payload(1000, 0, *now);
             let end = *now + burst;
             while *now < end {
                 *now += MS;
-                pulse.on_payload(1000, *now);
+                pulse.on_payload(1000, 0, *now);
             }
         }
     }
@@ -112,11 +122,11 @@ mod tests {
         pulse.asked(now);
         bursts(&mut pulse, &mut now, 3, MS * 25, MS * 9);
         now += MS * 500;
-        assert_eq!(pulse.on_payload(7000, now), None, "one silence is a stall");
+        assert_eq!(pulse.on_payload(7000, 0, now), None, "one silence is a stall");
         now += MS * 500;
-        assert_eq!(pulse.on_payload(1000, now), Some(14_000));
+        assert_eq!(pulse.on_payload(1000, 0, now), Some(14_000));
         now += MS * 500;
-        assert_eq!(pulse.on_payload(1000, now), None, "known already");
+        assert_eq!(pulse.on_payload(1000, 0, now), None, "known already");
     }
 
     #[test]
@@ -133,7 +143,29 @@ mod tests {
         bursts(&mut pulse, &mut now, 2, SILENCE_MAX * 2, MS * 10);
         assert_eq!(pulse.silence(), Some(SILENCE_MAX));
         // A clock that steps back is no silence.
-        pulse.on_payload(1000, now - MS * 5000);
+        pulse.on_payload(1000, 0, now - MS * 5000);
         assert_eq!(pulse.silence(), Some(SILENCE_MAX));
+    }
+
+    /// One block in a turn, of four that were asked for: the peer serves many, and has no rhythm to be covered.
+    #[test]
+    fn who_answers_one_request_of_several_each_time_has_a_queue() {
+        let (mut pulse, mut now) = (Pulse::default(), Instant::now());
+        pulse.asked(now);
+        for _ in 0..50 {
+            now += MS * 300;
+            pulse.on_payload(16_384, 65_536, now);
+            assert_eq!(pulse.silence(), None);
+        }
+        // A rhythm that is known stays when more is asked than a burst brings, but does not slow down.
+        for owed in [0, 0, 65_536] {
+            now += MS * 300;
+            pulse.on_payload(16_384, owed, now);
+        }
+        for _ in 0..5 {
+            assert_eq!(pulse.silence(), Some(MS * 300));
+            now += MS * 900;
+            pulse.on_payload(16_384, 65_536, now);
+        }
     }
 }
