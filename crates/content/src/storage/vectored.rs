@@ -98,12 +98,14 @@ impl<'a> Cursor<'a> {
         if zeros >= HOLE_LEN_MIN { (at - zeros, zeros) } else { (len, 0) }
     }
 
-    /// Whether each page of the next `len` bytes is in `file` from `offset` already, or nothing is there: zeros, or the file's end.
+    /// Whether each of the next `len` bytes is in `file` from `offset` already, or nothing is there: a zero, or the file's end.
+    /// Downloads of other programs are filled from anywhere to anywhere.
     pub(super) fn is_on_disk_or_blank(&self, file: &File, mut offset: u64, len: u64) -> io::Result<bool> {
         let mut there = [0; PAGE_LEN];
         for page in self.pages(len) {
             let got = read_up_to(file, &mut there[..page.len()], offset)?;
-            if there[..got] != page[..got] && !is_zero(&there[..got]) {
+            let is_same_or_blank = || there[..got].iter().zip(page).all(|(there, byte)| there == byte || *there == 0);
+            if there[..got] != page[..got] && !is_same_or_blank() {
                 return Ok(false);
             }
             offset += page.len() as u64;
