@@ -48,7 +48,7 @@ const ABSURD: [&str; 9] = [
 ];
 
 /// Names of values that may be any text.
-const FREE: [&str; 8] = ["FILE", "DIR", "TEXT", "NAME", "GLOB", "OUT.torrent", "COMMAND", "PATH"];
+const FREE: [&str; 9] = ["FILE", "DIR", "TEXT", "NAME", "TAG", "GLOB", "OUT.torrent", "COMMAND", "PATH"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {

@@ -37,7 +37,8 @@ fn share(dir: &Path, network: &Network, isd_as: &str, arguments: &[&str]) -> (Ru
     let (listen, daemon) = host(network, isd_as);
     let mut command = anabranch(dir);
     command.args(["share", "--json", "--listen", &listen, "--sciond", &daemon]).args(arguments);
-    let mut running = Running::start(&mut command);
+    // It is there for as long as the test takes.
+    let mut running = Running::start_for(&mut command, BACK_WITHIN * 5);
     let address = running.event("listening")["address"].as_str().unwrap().to_owned();
     let magnet = running.event("started")["magnet"].as_str().unwrap().to_owned();
     (running, address, magnet)
@@ -293,7 +294,7 @@ fn carry_again(net: u8, rounds: usize) {
     let network = Network::start(Topology::from_toml("diamond", &text).unwrap(), Options::default()).unwrap();
     let (_sharer, _, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["--paths", "2", "one.bin"]);
     let arguments = [&magnet, "-o", "out", "--limit-down", "600K", "--paths", "2", "--json"];
-    let mut fetching = Fetching::new(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+    let mut fetching = Fetching::new(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments), rounds as u32);
     for over in ["1-ff00:0:110", "1-ff00:0:120"] {
         fetching.await_payload(over);
     }
@@ -322,8 +323,9 @@ struct Fetching {
 }
 
 impl Fetching {
-    fn new(command: &mut Command) -> Self {
-        Self { running: Running::start(command), interfaces: HashMap::new(), paths: HashMap::new() }
+    fn new(command: &mut Command, rounds: u32) -> Self {
+        let patience = BACK_WITHIN * (2 + rounds);
+        Self { running: Running::start_for(command, patience), interfaces: HashMap::new(), paths: HashMap::new() }
     }
 
     fn hear(&mut self) {

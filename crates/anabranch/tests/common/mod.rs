@@ -35,7 +35,7 @@ pub fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
 /// Runs a prepared command to its end.
 pub fn finish(command: &mut Command) -> (i32, String, String) {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let watchdog = Watchdog::new(child.id());
+    let watchdog = Watchdog::new(child.id(), PATIENCE);
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     drop(watchdog);
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -46,10 +46,10 @@ pub fn finish(command: &mut Command) -> (i32, String, String) {
 struct Watchdog(std::sync::mpsc::Sender<()>);
 
 impl Watchdog {
-    fn new(pid: u32) -> Self {
+    fn new(pid: u32, patience: Duration) -> Self {
         let (alive, done) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            if done.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if done.recv_timeout(patience) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 signal(pid, "KILL");
             }
         });
@@ -71,9 +71,14 @@ pub struct Running {
 
 impl Running {
     pub fn start(command: &mut Command) -> Self {
+        Self::start_for(command, PATIENCE)
+    }
+
+    /// One that may take longer than others.
+    pub fn start_for(command: &mut Command, patience: Duration) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
-        let watchdog = Watchdog::new(child.id());
+        let watchdog = Watchdog::new(child.id(), patience);
         Self { child, out, _watchdog: watchdog }
     }
 
