@@ -260,6 +260,11 @@ impl Conn {
         self.torrent.borrow().core.peer_of(self.id).unwrap_or(PeerKey(u32::MAX))
     }
 
+    /// The same, and whether something was asked of it.
+    fn peer_and_debt(&self) -> (PeerKey, bool) {
+        (self.peer(), self.torrent.borrow().core.owes(self.id))
+    }
+
     // ---- receiving ----
 
     fn receive_turn(&mut self) -> Result<Turn, ConnError> {
@@ -273,7 +278,7 @@ impl Conn {
                 self.down.rest();
                 return Ok(Turn::Blocked);
             }
-            let allowed = self.down.available(|| self.peer(), now);
+            let allowed = self.down.available(|| self.peer_and_debt(), now);
             if allowed == 0 {
                 self.held_up = true;
                 return Ok(Turn::Idle);
@@ -621,7 +626,7 @@ impl Conn {
             self.up.rest();
             return Ok(!self.staging.is_empty());
         }
-        if self.up.available(|| self.peer(), now) == 0 {
+        if self.up.available(|| (self.peer(), true), now) == 0 {
             return Ok(!self.staging.is_empty());
         }
         if self.torrent.borrow_mut().core.take_answer(self.id, &mut self.staging, now) {

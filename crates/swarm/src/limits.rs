@@ -5,6 +5,9 @@
 //! other: so neither many connections nor many contents nor long blocks buy a larger part (start-time fair queueing, Goyal
 //! et al. 1996). Who cannot use its part does not stand in line, and leaves it to the others; rest earns nothing later.
 //!
+//! Who is owed nothing comes after those who are: of sixteen turns to receive, fifteen go to connections that something was asked of, for as
+//! long as one of these waits. What others send unasked, however many they are, costs no more than the sixteenth.
+//!
 //! A turn is a quantum of bytes. A block or message that was begun goes to its end, whatever is left of the turn: what
 //! it takes beyond is owed, by the limits and by the one who took it.
 
@@ -37,6 +40,8 @@ const DEBT: Duration = Duration::from_secs(2);
 const DEBT_BYTES_MIN: f64 = 256.0 * 1024.0;
 /// How often turns are given at most while somebody waits: timers are no finer.
 const PACE: Duration = Duration::from_millis(5);
+/// Of so many turns one is anybody's, whether or not something was asked of it: newcomers have to be heard.
+const TURNS_OF_ASKED: u32 = 16;
 /// Peers that are remembered beyond those who wait, for what they had.
 const PEERS_SPARE: usize = 64;
 
@@ -127,6 +132,8 @@ struct Content {
     /// The same of the peer that was served last.
     peer_had: f64,
     waiting: usize,
+    /// Turns given since one was anybody's.
+    turns: u32,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +150,8 @@ struct Place {
     /// What is left of its turn.
     granted: Cell<u64>,
     waits: Cell<bool>,
+    /// Something was asked for that moves here.
+    is_asked: Cell<bool>,
     handle: Rc<ConnHandle>,
 }
 
@@ -163,7 +172,7 @@ impl Line {
     /// A content's own limit. Before its first connection.
     pub fn add_content(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
         let bucket = Bucket::new(rate_bytes, now);
-        let new = Content { bucket, had: 0.0, peers: BTreeMap::new(), peer_had: 0.0, waiting: 0 };
+        let new = Content { bucket, had: 0.0, peers: BTreeMap::new(), peer_had: 0.0, waiting: 0, turns: 0 };
         self.state.borrow_mut().contents.insert(content, new);
     }
 
@@ -186,6 +195,7 @@ impl Line {
             own: RefCell::new(Bucket::new(rate_bytes, now)),
             granted: Cell::new(0),
             waits: Cell::new(false),
+            is_asked: Cell::new(true),
             handle: Rc::clone(handle),
         };
         Share(limited.then(|| (Rc::clone(self), Rc::new(place))))
@@ -236,7 +246,10 @@ impl State {
         let content = self.contents.get_mut(&id)?;
         let peer = content.peers.get_mut(&peer)?;
         let place = peer.waiting.remove(at)?;
-        content.peer_had = peer.had;
+        if place.is_asked.get() {
+            content.peer_had = peer.had;
+        }
+        content.turns = (content.turns + 1) % TURNS_OF_ASKED;
         self.had = content.had;
         let quantum = place.own.borrow().quantum().min(content.bucket.quantum()).min(self.all.quantum()).floor();
         let granted = place.granted.get() + quantum as u64;
@@ -322,9 +335,16 @@ impl Content {
         if !self.bucket.is_open(now) {
             return None;
         }
-        let open = |peer: &Peer| peer.waiting.iter().position(|place| place.own.borrow_mut().is_open(now));
-        let ready = self.peers.iter().filter_map(|(key, peer)| Some((peer.had, *key, open(peer)?)));
-        let first = ready.min_by(|(one, ..), (other, ..)| one.total_cmp(other));
+        let asked_first = self.turns < TURNS_OF_ASKED - 1;
+        let is_open = |place: &Rc<Place>| place.own.borrow_mut().is_open(now);
+        let ready = self.peers.iter().filter_map(|(key, peer)| {
+            let at = peer.waiting.iter().position(is_open)?;
+            let comes_after = asked_first && !peer.waiting[at].is_asked.get();
+            Some(((comes_after, peer.had), *key, at))
+        });
+        let first = ready.min_by(|((one_after, one), ..), ((other_after, other), ..)| {
+            one_after.cmp(other_after).then(one.total_cmp(other))
+        });
         first.map(|(_, key, at)| (key, at))
     }
 }
@@ -339,11 +359,13 @@ impl Share {
     }
 
     /// Bytes that may move now; `u64::MAX` where nothing limits. At 0 the connection stands in line, and is woken when its turn
-    /// comes. `peer` says whose it is.
-    pub fn available(&self, peer: impl FnOnce() -> PeerKey, now: Instant) -> u64 {
+    /// comes. `peer` says whose it is, and whether something was asked for that moves here.
+    pub fn available(&self, peer: impl FnOnce() -> (PeerKey, bool), now: Instant) -> u64 {
         let Some((line, place)) = &self.0 else { return u64::MAX };
         if place.granted.get() == 0 && !place.waits.get() {
-            place.peer.set(peer());
+            let (peer, is_asked) = peer();
+            place.peer.set(peer);
+            place.is_asked.set(is_asked);
             line.state.borrow_mut().join(place);
             if let Some(due) = line.serve(now)
                 && line.due.get().is_none_or(|at| due + PACE < at)

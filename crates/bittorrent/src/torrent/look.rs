@@ -116,6 +116,12 @@ impl Torrent {
         self.conns.get(&id).map(|conn| conn.peer)
     }
 
+    /// Whether something was asked of a connection's peer that did not come yet.
+    pub fn owes(&self, id: ConnId) -> bool {
+        let metadata = self.content.is_none();
+        self.conns.get(&id).is_some_and(|conn| metadata || !conn.requests.is_empty())
+    }
+
     /// What is downloaded, once known.
     pub fn info(&self) -> Option<&Arc<Info>> {
         self.content.as_ref().map(|content| &content.info)

@@ -16,9 +16,11 @@ struct Habit {
     block: u64,
     /// It wants to move only in this part of every second.
     busy: f64,
+    /// What it moves was asked for.
+    is_asked: bool,
 }
 
-const GREEDY: Habit = Habit { content: 1, peer: 0, need_bytes: None, block: 1, busy: 1.0 };
+const GREEDY: Habit = Habit { content: 1, peer: 0, need_bytes: None, block: 1, busy: 1.0, is_asked: true };
 
 struct Town {
     line: Rc<Line>,
@@ -66,7 +68,7 @@ impl Town {
             if elapsed.fract() >= habit.busy || self.moved[at] >= wanted {
                 return share.rest();
             }
-            let allowed = share.available(|| PeerKey(habit.peer), self.now);
+            let allowed = share.available(|| (PeerKey(habit.peer), habit.is_asked), self.now);
             if allowed == 0 {
                 return;
             }
@@ -182,7 +184,7 @@ fn rest_earns_no_more_than_a_burst_and_who_leaves_takes_nothing_along() {
     // One stands in line and one has a turn as they end.
     town.now += MS * 4;
     for (habit, share) in &town.conns {
-        share.available(|| PeerKey(habit.peer), town.now);
+        share.available(|| (PeerKey(habit.peer), habit.is_asked), town.now);
     }
     town.conns.clear();
     assert_eq!(town.line.state.borrow().waiting, 0);
@@ -203,6 +205,22 @@ fn gone_peers_are_forgotten() {
 #[test]
 fn no_limit_is_unlimited() {
     let town = Town::new(None, &[(1, None)], &[GREEDY], None);
-    assert_eq!(town.conns[0].1.available(|| PeerKey(0), town.now), u64::MAX);
+    assert_eq!(town.conns[0].1.available(|| (PeerKey(0), true), town.now), u64::MAX);
     assert!(!town.conns[0].1.is_limited());
+}
+
+#[test]
+fn what_nobody_asked_for_takes_little_however_many_send_it() {
+    let mut habits = vec![GREEDY, Habit { peer: 1, ..GREEDY }];
+    habits.extend((2..200).map(|peer| Habit { peer, is_asked: false, ..GREEDY }));
+    let mut town = Town::new(Some(1_000_000), &[(1, None)], &habits, None);
+    town.run(SECOND);
+    let moved = town.run(SECOND * 5);
+    assert_within(&moved[..2], 0.1);
+    let asked: u64 = moved[..2].iter().sum();
+    assert!((4_500_000..4_900_000).contains(&asked), "{asked}");
+    // Where nothing else is to be moved, all of the limit is theirs.
+    town.conns.drain(..2);
+    let moved: u64 = town.run(SECOND * 5).iter().skip(2).sum();
+    assert!(moved >= 4_700_000, "{moved}");
 }
