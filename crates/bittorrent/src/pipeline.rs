@@ -102,6 +102,8 @@ pub struct Pipeline {
     epoch: Option<Epoch>,
     probe: Probe,
     pulse: Pulse,
+    /// What the peer owed when something was asked for last: the driver tells of blocks before it tells of their bytes.
+    owed_bytes: u64,
     progress_at: Option<Instant>,
     stalled: bool,
 }
@@ -148,6 +150,7 @@ impl Pipeline {
             epoch: None,
             probe: Probe::Off { next: None },
             pulse: Pulse::default(),
+            owed_bytes: 0,
             progress_at: None,
             stalled: false,
         }
@@ -207,9 +210,7 @@ impl Pipeline {
 
     /// Payload arrived, of a block that is not whole yet or just became so.
     pub fn on_payload(&mut self, bytes: u64, now: Instant) {
-        // All of one request says nothing of how many would be answered.
-        let owed_bytes = if self.requests.len() > 1 { self.outstanding_bytes } else { u64::MAX };
-        if let Some(rate_bytes) = self.pulse.on_payload(bytes, owed_bytes, now) {
+        if let Some(rate_bytes) = self.pulse.on_payload(bytes, self.owed_bytes, now) {
             self.slow_to(rate_bytes);
         }
     }
@@ -228,6 +229,8 @@ impl Pipeline {
         if self.requests.len() < REQUESTS_MAX as usize {
             self.requests.push_back((now, bytes));
             self.outstanding_bytes += u64::from(bytes);
+            // All of one request says nothing of how many would be answered.
+            self.owed_bytes = if self.requests.len() > 1 { self.outstanding_bytes } else { u64::MAX };
         }
         if let Some(epoch) = &mut self.epoch {
             epoch.outstanding_max_bytes = epoch.outstanding_max_bytes.max(self.outstanding_bytes);
