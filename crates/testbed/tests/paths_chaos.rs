@@ -285,7 +285,8 @@ fn command(words: &[&str], listen: &str, daemon: &str) -> Command {
 
 fn get(number: usize, magnet: &str, out: &Path, listen: &str, daemon: &str) -> Process {
     std::fs::create_dir_all(out).unwrap();
-    let mut getting = command(&["get", magnet], listen, daemon);
+    // In such weather no path may lead anywhere for a while.
+    let mut getting = command(&["get", magnet, "--give-up", "30m"], listen, daemon);
     getting.arg("-o").arg(out).arg("--path-log").arg(out.join("paths.csv"));
     Process::spawn(format!("get {number}"), &mut getting).unwrap()
 }
