@@ -58,7 +58,11 @@ fn fetch(events: &[u8]) {
     for &[action, conn, detail] in events.as_chunks::<3>().0 {
         let conn = ConnId(u32::from(conn % 4));
         match action % 6 {
-            0 => drop(fetch.add_peer(conn, if detail == 0 { SIZE as u64 } else { u64::from(detail) << (detail % 40) }, now)),
+            0 => drop(fetch.add_peer(
+                conn,
+                if detail == 0 { SIZE as u64 } else { u64::from(detail) << (detail % 40) },
+                now,
+            )),
             1 => fetch.remove_peer(conn),
             2 => drop(fetch.next_request(conn, now)),
             3 => fetch.rejected(conn, u32::from(detail % 3), now),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anabranch_bittorrent::extension::{
-    ExtensionHandshake, ExtensionIds, InterfaceSequence, MetadataMessage, PathsInUse, PathsMessage, PeerIdentity,
-    PexFlags, PexMessage, Wish,
+    Challenge, ExtensionHandshake, ExtensionIds, IdentityProof, InterfaceSequence, MetadataMessage, PathsInUse,
+    PathsMessage, PeerIdentity, PexFlags, PexMessage, Wish,
 };
 use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
 use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
@@ -385,6 +385,8 @@ fn extension() -> Vec<Vec<u8>> {
         complete_ago_secs: Some(9),
         block_len_max: Some(65536),
         identity: Some(PeerIdentity([7; 32])),
+        challenge: Some(Challenge([8; 16])),
+        proof: Some(IdentityProof([9; 64])),
         scion_port: Some(6881),
         addresses: Some(peers.to_vec()),
     };

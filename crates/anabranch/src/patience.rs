@@ -119,11 +119,15 @@ impl Patience {
             return false;
         }
         let lonely_for = now.saturating_duration_since(*self.alone_since.get_or_insert(now));
+        // Who says how long to wait knows that what cannot be now may be then: a network whose paths come and go.
+        if rules.give_up.is_some() {
+            return false;
+        }
         let is_final = |peer: &NamedPeer| peer.trouble.as_ref().is_some_and(|trouble| trouble.is_final);
         if !named.is_empty() && named.iter().all(is_final) {
             return true;
         }
-        if rules.give_up.is_some() || named.is_empty() && rules.awaits_callers {
+        if named.is_empty() && rules.awaits_callers {
             return false;
         }
         let somebody_may_come = !named.is_empty() || rules.is_known || self.was_connected;
@@ -249,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn the_users_time_goes_before_ours_but_not_before_what_cannot_be() {
+    fn the_users_time_goes_before_ours_whatever_seems_impossible_now() {
         let now = Instant::now();
         let rules = |seconds| Rules { give_up: Some(Duration::from_secs(seconds)), ..Rules::default() };
         for (sources, seconds, ends) in [
             (named(now, &[Some(false)]), 3, Some(3)),
             (named(now, &[Some(false)]), 600, Some(600)),
-            (named(now, &[Some(true)]), 600, Some(0)),
+            (named(now, &[Some(true)]), 600, Some(600)),
             (Sources { trackers: 2, connections: 1, ..waiting() }, 60, Some(60)),
             (Sources { is_waiting: false, ..waiting() }, 60, None),
         ] {
