@@ -22,8 +22,8 @@ use crate::units::{self, Rate, Size};
 
 pub use guard::GuardFlags;
 pub use scion::{
-    AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags, PathFlags,
-    PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
+    AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
+    OnePathFlags, PathFlags, PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
 };
 
 const AFTER_HELP: &str = "\

@@ -11,7 +11,7 @@ use anabranch_paths::{IsdAs, PathFilter, PolicyFile, ScionPath};
 use anabranch_scion::lookup::names::{NameError, Names};
 use anabranch_scion::lookup::{PathLookup, Source};
 
-use crate::cli::{PathFlags, QueryFlags};
+use crate::cli::{OnePathFlags, PathFlags, QueryFlags};
 use crate::destination::Destination;
 use crate::exit::{Code, Failure};
 use crate::health::{self, Health};
@@ -88,11 +88,11 @@ pub async fn find(
 }
 
 /// The path that the user means, by asking him if he wants that; else the first one.
-pub fn choose(interactive: bool, name: Option<&str>, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
-    if interactive {
+pub fn choose(flags: &OnePathFlags, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
+    if flags.interactive {
         return ask::one(list, std::io::stdin().lock(), std::io::stderr());
     }
-    match name {
+    match &flags.path_name {
         Some(name) => list.choose(name).cloned().map_err(|error| Failure::new(Code::Network, error)),
         // A lookup that brings no path is an error.
         None => list.paths().first().cloned().ok_or_else(|| Failure::new(Code::Network, "there is no path")),

@@ -70,12 +70,9 @@ pub struct PathsFlags {
     pub json: bool,
 }
 
-/// `ping`
+/// Which one of the paths to a destination is taken.
 #[derive(Debug, Args)]
-pub struct PingFlags {
-    /// Host to ask (1-ff00:0:110,10.0.0.1), or its name
-    #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
-    pub destination: Destination,
+pub struct OnePathFlags {
     /// List the paths, and ask which one to take
     #[arg(long, short)]
     pub interactive: bool,
@@ -83,6 +80,16 @@ pub struct PingFlags {
     /// fingerprint [default: the first that `paths` lists]
     #[arg(long = "path", value_name = "N|ID", conflicts_with = "interactive", value_parser = path_name)]
     pub path_name: Option<String>,
+}
+
+/// `ping`
+#[derive(Debug, Args)]
+pub struct PingFlags {
+    /// Host to ask (1-ff00:0:110,10.0.0.1), or its name
+    #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
+    pub destination: Destination,
+    #[command(flatten)]
+    pub one_path: OnePathFlags,
     /// How many times to ask [default: until interrupted]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub count: Option<u32>,
@@ -111,13 +118,8 @@ pub struct TracerouteFlags {
     /// ISD-AS, host of one (1-ff00:0:110,10.0.0.1), or name
     #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
     pub destination: Destination,
-    /// List the paths, and ask which one to take
-    #[arg(long, short)]
-    pub interactive: bool,
-    /// Path to take, by its number in the list of `paths` with the same flags, or by four or more first digits of its id or
-    /// fingerprint [default: the first that `paths` lists]
-    #[arg(long = "path", value_name = "N|ID", conflicts_with = "interactive", value_parser = path_name)]
-    pub path_name: Option<String>,
+    #[command(flatten)]
+    pub one_path: OnePathFlags,
     #[command(flatten)]
     pub query: QueryFlags,
     /// Print one JSON object

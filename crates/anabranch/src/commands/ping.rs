@@ -34,7 +34,7 @@ pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
             let isd_as = found.isd_as;
             return Err(Failure::usage(format!("`{isd_as}` is an AS: name a host of it, as in {isd_as},10.0.0.1")));
         };
-        let path = path_lookup::choose(flags.interactive, flags.path_name.as_deref(), &found.list)?;
+        let path = path_lookup::choose(&flags.one_path, &found.list)?;
         let remote = ScionAddr::new(found.isd_as, SocketAddr::new(ip, END_HOST_PORT));
         let interrupted = run::interrupts()?;
         let ping = Ping::new(flags, &found, remote, &path, chatter)?;

@@ -26,7 +26,7 @@ struct Asked {
 pub fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let found = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
-        let path = path_lookup::choose(flags.interactive, flags.path_name.as_deref(), &found.list)?;
+        let path = path_lookup::choose(&flags.one_path, &found.list)?;
         if path.interfaces.is_empty() {
             let message = format!("{} is our own AS: there is no router on the way; `ping` asks a host", found.isd_as);
             return Err(Failure::usage(message));
