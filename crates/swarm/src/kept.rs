@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
-use anabranch_content::metainfo::{Metainfo, limits::METAINFO_BYTES_MAX};
+use anabranch_content::metainfo::{Metainfo, PieceLayers, limits::METAINFO_BYTES_MAX};
 
 /// What names of kept torrents end in: the folder may be one that the user named, with torrents of the user's in it.
 const SUFFIX: &str = ".anabranch-metadata";
@@ -32,6 +32,16 @@ pub fn load(folder: &Path, hashes: &InfoHashes) -> Option<Metainfo> {
         let same = found.wire_hashes().any(|hash| hashes.wire_hashes().any(|asked| asked == hash));
         same.then_some(kept)
     })
+}
+
+/// The Merkle layers that are kept of a content; of one that is not kept its metadata is from now on.
+pub fn layers_or_keep(folder: &Path, torrent: &Metainfo) -> PieceLayers {
+    if let Some(kept) = load(folder, &torrent.info.hashes) {
+        return kept.piece_layers;
+    }
+    // Without it the next run asks peers again, and that is all.
+    let _ = keep(folder, torrent);
+    PieceLayers::new()
 }
 
 /// Keeps a content's metadata under each of its hashes.
@@ -100,6 +110,8 @@ mod tests {
             assert_eq!((&found.info, &found.piece_layers), (&torrent.info, &torrent.piece_layers));
         }
         let other = torrent_of(dir.path(), 2).info.hashes;
+        let without = Metainfo { piece_layers: PieceLayers::new(), ..torrent.clone() };
+        assert_eq!(layers_or_keep(&folder, &without), torrent.piece_layers);
         let name = |hashes: &InfoHashes| folder.join(names(hashes).next().unwrap());
         fs::copy(name(&hashes), name(&other)).unwrap();
         assert!(load(&folder, &other).is_none(), "another content under this name");

@@ -205,8 +205,8 @@ fn open_files(request: &Request) -> Result<Opened, StorageError> {
 fn settle(opened: &Opened, layers: &Layers) -> Result<(), StorageError> {
     let (storage, Some(resume)) = (&opened.storage, &opened.resume) else { return Ok(()) };
     let checkable = |piece| verify::is_checkable(storage.info(), layers, piece);
-    let foreign = storage.judge(resume.strangers(), &opened.have, checkable)?;
-    resume.note_foreign(&foreign)?;
+    storage.judge(resume.strangers(), &opened.have, checkable)?;
+    resume.note_foreign()?;
     storage.preallocate()?;
     storage.create_empty_files_and_links()
 }
@@ -232,8 +232,8 @@ fn pieces_on_disk(storage: &Storage) -> Vec<u32> {
 /// Verifies the pieces that have to be, and adds those that are good.
 ///
 /// Pieces of a v2 content whose piece layers are not known (a magnet link, and a restart before peers sent all of them)
-/// cannot be hashed against anything. Those that the resume file vouches for count all the same; only those
-/// that would have to be hashed again, because files changed or the machine restarted, are fetched again.
+/// cannot be hashed against anything. Those that the resume file vouches for count all the same; the others wait in `recheck`
+/// until a peer sends their layer: see [`recheck::look_at`](crate::recheck::look_at).
 async fn check(torrent: &TorrentRef, mut opened: Opened, layers: &Layers) -> Opened {
     if opened.recheck.is_empty() {
         return opened;
@@ -243,11 +243,11 @@ async fn check(torrent: &TorrentRef, mut opened: Opened, layers: &Layers) -> Ope
         (torrent.session(), torrent.id)
     };
     let (progress, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let (storage, layers, pieces) = (Arc::clone(&opened.storage), layers.clone(), opened.recheck.clone());
+    let (storage, known, pieces) = (Arc::clone(&opened.storage), layers.clone(), opened.recheck.clone());
     let cancel = Arc::clone(&session.cancel);
     let work = blocking(move || {
         let mut last = Instant::now();
-        verify::verify_pieces(storage.info(), &layers, storage.root(), &pieces, &cancel, |done, total| {
+        verify::verify_pieces(storage.info(), &known, storage.root(), &pieces, &cancel, |done, total| {
             if last.elapsed() >= CHECK_PROGRESS_EVERY {
                 last = Instant::now();
                 let _ = progress.send((done, total));
@@ -264,10 +264,11 @@ async fn check(torrent: &TorrentRef, mut opened: Opened, layers: &Layers) -> Ope
         }
     };
     let Ok(good) = good else { return opened };
-    let verified: Vec<u32> = std::mem::take(&mut opened.recheck).into_iter().filter(|piece| good.get(*piece)).collect();
+    let verified: Vec<u32> = opened.recheck.iter().copied().filter(|piece| good.get(*piece)).collect();
     for piece in &verified {
         opened.have.set(*piece);
     }
+    opened.recheck.retain(|piece| !verify::is_checkable(opened.storage.info(), layers, *piece));
     if let Some(resume) = opened.resume.clone() {
         // Should this fail, they are good all the same, and the next start checks them again.
         let _ = blocking(move || verified.iter().try_for_each(|piece| resume.verified(*piece))).await;
@@ -287,6 +288,7 @@ fn start(torrent: &TorrentRef, request: &Request, opened: &Opened, layers: Layer
     state.resume.clone_from(&opened.resume);
     let (pieces_have, pieces_total) = (opened.have.count(), opened.have.len());
     state.core.set_content(Arc::clone(info), layers, opened.have.clone(), unwanted_pieces(request), now);
+    state.core.look_first(&opened.recheck);
     let (bytes_done, bytes_total) = state.core.wanted_bytes().unwrap_or_default();
     let changed_files = opened.changed.clone();
     state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });

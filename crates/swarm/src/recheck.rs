@@ -2,17 +2,19 @@
 //! written.
 //!
 //! They are hashed where they lie. Of a download the bad ones are fetched again. Files that are only shared are watched until they
-//! are the content again: whoever edits a file may put it back, and a new time alone changes nothing.
+//! are the content again: whoever edits a file may put it back, and a new time alone changes nothing. And what lay there before
+//! its hashes were known is hashed once a peer sent them.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::storage::Storage;
 use anabranch_content::verify;
 
 use crate::events::{EventKind, TorrentId};
-use crate::open::{Layers, blocking, guarded};
+use crate::open::{Layers, blocking, guarded, wait_out};
 use crate::torrent::{State, TorrentRef};
 
 /// First and longest wait between two looks at a file that is not the content any more.
@@ -114,6 +116,56 @@ async fn keep_watch(torrent: TorrentRef, file: usize) {
             }
         }
     }
+}
+
+/// The layer of a file came, and what of its `pieces` lay on disk before can be told now: what is good counts, and the rest may be
+/// fetched, if the file is not one that has nothing to do with the content.
+pub fn look_at(state: &State, pieces: Range<u32>) {
+    let Some(torrent) = state.session().torrent(state.id) else { return };
+    tokio::task::spawn_local(guarded(torrent.clone(), look(torrent, pieces)));
+}
+
+async fn look(torrent: TorrentRef, pieces: Range<u32>) {
+    let Some(resume) = torrent.borrow().resume.clone() else { return };
+    let layers = torrent.borrow().layers();
+    let cancel = Arc::clone(&torrent.borrow().session().cancel);
+    let (looking, of) = (Arc::clone(&resume), pieces.clone());
+    let good = blocking(move || {
+        let (storage, of) = (looking.storage(), of.collect::<Vec<u32>>());
+        verify::verify_pieces(storage.info(), &layers, storage.root(), &of, &cancel, |_, _| {}).ok()
+    });
+    // Where the session is being left, the next start does this.
+    let Some(good) = good.await.map(Arc::new) else { return };
+    let mut told = false;
+    loop {
+        let (resume, good, of) = (Arc::clone(&resume), Arc::clone(&good), pieces.clone());
+        let taken = blocking(move || {
+            let files: Vec<usize> = resume
+                .strangers()
+                .iter()
+                .copied()
+                .filter(|file| resume.storage().info().pieces_of_file(*file) == of)
+                .collect();
+            resume.storage().judge(&files, &good, |_| true)?;
+            resume.note_foreign()?;
+            of.filter(|piece| good.get(*piece)).try_for_each(|piece| resume.verified(piece))
+        });
+        let Err(error) = taken.await else { break };
+        if !wait_out(&torrent, &error, &mut told).await {
+            return;
+        }
+    }
+    let mut state = torrent.borrow_mut();
+    if state.stopping {
+        return;
+    }
+    if told {
+        state.tell(EventKind::Resumed);
+    }
+    state.regain(pieces.clone().filter(|piece| good.get(*piece)));
+    let now = Instant::now();
+    state.core.looked_at(&pieces, now);
+    state.pump(now);
 }
 
 fn good_pieces(storage: &Storage, layers: &Layers, file: usize) -> Option<Bitfield> {

@@ -655,16 +655,25 @@ impl Shared {
                 return None;
             }
         };
-        if let Some(folder) = self.config.metadata_dir.clone() {
-            let metainfo = Metainfo::new(Arc::clone(&info));
-            // Without it the next run asks peers again, and that is all.
-            tokio::task::spawn_blocking(move || drop(kept::keep(&folder, &metainfo)));
-        }
-        self.begin(&torrent, id, &info, HashMap::new()).then_some(info)
+        let (folder, metainfo) = (self.config.metadata_dir.clone(), Metainfo::new(Arc::clone(&info)));
+        let layers = async move {
+            match folder {
+                // Peers may be faster than `remember`.
+                Some(folder) => open::blocking(move || kept::layers_or_keep(&folder, &metainfo)).await,
+                None => Layers::new(),
+            }
+        };
+        self.begin(&torrent, id, &info, layers).then_some(info)
     }
 
     /// What a magnet link names is known. `false` where it is a content of this session already.
-    fn begin(self: &Rc<Self>, torrent: &TorrentRef, id: TorrentId, info: &Arc<Info>, layers: Layers) -> bool {
+    fn begin(
+        self: &Rc<Self>,
+        torrent: &TorrentRef,
+        id: TorrentId,
+        info: &Arc<Info>,
+        layers: impl Future<Output = Layers> + 'static,
+    ) -> bool {
         let others = |hash: &[u8; 20]| self.by_hash.borrow().get(hash).is_some_and(|other| *other != id);
         if info.hashes.wire_hashes().any(|hash| others(&hash)) {
             let reason = format!("{}; name each content once", AddError::Duplicate(info.name.clone()));
@@ -678,7 +687,8 @@ impl Shared {
         for hash in info.hashes.wire_hashes() {
             self.by_hash.borrow_mut().insert(hash, id);
         }
-        let opening = open::open(torrent.clone(), Arc::clone(info), layers);
+        let (opening, info) = (torrent.clone(), Arc::clone(info));
+        let opening = async move { open::open(opening, info, layers.await).await };
         tokio::task::spawn_local(open::guarded(torrent.clone(), opening));
         true
     }
@@ -694,7 +704,7 @@ impl Shared {
             }
             state.core.expect_content(Arc::clone(&kept.info));
         }
-        self.begin(&torrent, id, &kept.info, kept.piece_layers);
+        self.begin(&torrent, id, &kept.info, std::future::ready(kept.piece_layers));
     }
 
     /// Everything wanted is there: looked at once more, forced to the disk and recorded first, told then.

@@ -773,8 +773,14 @@ impl State {
                 self.dial.notify_one();
             }
             CoreEvent::LeavesWanted { piece } => self.hash_leaves(piece),
-            CoreEvent::PieceLayer { .. } if self.core.knows_all_layers() => self.keep_layers(),
-            CoreEvent::PieceLayer { .. } => {}
+            CoreEvent::PieceLayer { look_at, .. } => {
+                if self.core.knows_all_layers() {
+                    self.keep_layers();
+                }
+                if let Some(pieces) = look_at {
+                    recheck::look_at(self, pieces);
+                }
+            }
             CoreEvent::Finished => {
                 self.session.pools.trim();
                 self.session.finished(self.id);

@@ -66,7 +66,7 @@ impl Content {
             open_bytes_max: config.open_bytes_max,
         };
         let mut picker = Picker::new(self.info.geometry.clone(), &self.have, picker_config);
-        for piece in self.hashes.unknown_pieces(&self.info) {
+        for piece in self.hashes.unfetchable_pieces(&self.info) {
             picker.set_fetchable(piece, false);
         }
         self.picker = Some(picker);

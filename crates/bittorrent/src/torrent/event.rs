@@ -1,5 +1,7 @@
 //! What a torrent tells its driver.
 
+use std::ops::Range;
+
 use anabranch_content::info::Sha256Digest;
 use anabranch_paths::Endpoint;
 
@@ -39,10 +41,13 @@ pub enum Event {
         /// Index of the piece.
         piece: u32,
     },
-    /// Piece layers became known (BEP 52): worth keeping for the next start.
+    /// The piece layer of a file became known (BEP 52): worth keeping for the next start.
     PieceLayer {
-        /// Root of the file they belong to.
+        /// Root of the file.
         root: Sha256Digest,
+        /// The file's pieces, where [`Torrent::look_first`](super::Torrent::look_first) named one of them: they are not asked for
+        /// before [`Torrent::looked_at`](super::Torrent::looked_at).
+        look_at: Option<Range<u32>>,
     },
     /// Every wanted piece is verified.
     Finished,

@@ -9,6 +9,7 @@
 //! ([`LeafBudget`]), whoever asks, and the last ones are remembered.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anabranch_content::info::{FileKind, Info, Sha256Digest};
@@ -114,6 +115,14 @@ struct FileHashes {
     layer: Option<Box<[Sha256Digest]>>,
     /// What is known of it until then.
     partial: Vec<Option<Sha256Digest>>,
+    /// Its pieces are not asked for before those on disk were looked at.
+    look_first: bool,
+}
+
+impl FileHashes {
+    fn pieces(&self) -> Range<u32> {
+        self.first_piece..self.first_piece + self.shape.piece_count() as u32
+    }
 }
 
 struct UnderWay {
@@ -144,6 +153,7 @@ impl HashStore {
                 shape,
                 layer,
                 partial: vec![None; missing],
+                look_first: false,
             });
         }
         let by_root = files.iter().enumerate().map(|(index, file)| (file.root, index)).collect();
@@ -159,14 +169,13 @@ impl HashStore {
         }
     }
 
-    /// Pieces that cannot be verified yet.
-    pub fn unknown_pieces(&self, info: &Info) -> Vec<u32> {
+    /// Pieces that cannot be verified yet, or are to be looked at before they are asked for.
+    pub fn unfetchable_pieces(&self, info: &Info) -> Vec<u32> {
         // A hybrid's pieces have their SHA-1 in any case.
         if !info.piece_hashes.is_empty() {
             return Vec::new();
         }
-        let unknown = self.files.iter().filter(|file| file.layer.is_none());
-        unknown.flat_map(|file| file.first_piece..file.first_piece + file.shape.piece_count() as u32).collect()
+        self.files.iter().filter(|file| file.layer.is_none() || file.look_first).flat_map(FileHashes::pieces).collect()
     }
 
     /// Hash of a piece and height of the tree below it.
@@ -223,8 +232,8 @@ impl HashStore {
         Some(TreeRequest { root: self.files[file].root, part: request })
     }
 
-    /// Takes in an answer. `Ok(Some(pieces))` when that made the layer of a file whole.
-    fn received(&mut self, conn: ConnId, hashes: &Hashes<'_>) -> Result<Option<std::ops::Range<u32>>, PeerMisbehaved> {
+    /// Takes in an answer. `Ok(Some(file))` when that made the layer of a file whole.
+    fn received(&mut self, conn: ConnId, hashes: &Hashes<'_>) -> Result<Option<&FileHashes>, PeerMisbehaved> {
         let asked = hashes.request();
         let same = |request: &UnderWay, files: &[FileHashes]| {
             request.conn == conn && files[request.file].root == asked.root && request.request == asked.part
@@ -248,7 +257,7 @@ impl HashStore {
         }
         file.layer = Some(std::mem::take(&mut file.partial).into_iter().flatten().collect());
         self.incomplete -= 1;
-        Ok(Some(file.first_piece..file.first_piece + file.shape.piece_count() as u32))
+        Ok(Some(file))
     }
 
     /// Whether a request can be answered: at once, or once the leaves of a piece are there. `None` where it is to be rejected.
@@ -351,16 +360,43 @@ impl Torrent {
 
     pub(super) fn on_hashes(&mut self, id: ConnId, hashes: &Hashes<'_>, now: Instant) -> Result<(), PeerMisbehaved> {
         let Some(content) = &mut self.content else { return Ok(()) };
-        if let Some(pieces) = content.hashes.received(id, hashes)? {
-            let root = hashes.request().root;
-            if let Some(picker) = &mut content.picker {
-                pieces.for_each(|piece| picker.set_fetchable(piece, true));
+        if let Some(file) = content.hashes.received(id, hashes)? {
+            let (root, look_at) = (file.root, file.look_first.then(|| file.pieces()));
+            if look_at.is_none()
+                && let Some(picker) = &mut content.picker
+            {
+                file.pieces().for_each(|piece| picker.set_fetchable(piece, true));
             }
-            self.events.push_back(Event::PieceLayer { root });
+            self.events.push_back(Event::PieceLayer { root, look_at });
             self.fill_all_requests(now);
         }
         self.ask_for_hashes(id, now);
         Ok(())
+    }
+
+    /// `pieces`, in ascending order, may lie on disk, and nothing tells yet whether they are good. Once it can be told, the files
+    /// that they are of are to be looked at before anything of them is asked for: see [`Event::PieceLayer`].
+    pub fn look_first(&mut self, pieces: &[u32]) {
+        let Some(content) = &mut self.content else { return };
+        for file in content.hashes.files.iter_mut().filter(|file| file.layer.is_none()) {
+            let first = pieces.partition_point(|piece| *piece < file.first_piece);
+            file.look_first = pieces.get(first).is_some_and(|piece| file.pieces().contains(piece));
+        }
+    }
+
+    /// `pieces`, all those of a file, were looked at: those that are not good may be asked for.
+    pub fn looked_at(&mut self, pieces: &Range<u32>, now: Instant) {
+        let Some(content) = &mut self.content else { return };
+        content
+            .hashes
+            .files
+            .iter_mut()
+            .filter(|file| file.pieces() == *pieces)
+            .for_each(|file| file.look_first = false);
+        if let Some(picker) = &mut content.picker {
+            pieces.clone().for_each(|piece| picker.set_fetchable(piece, true));
+        }
+        self.fill_all_requests(now);
     }
 
     pub(super) fn on_hash_reject(&mut self, id: ConnId, request: &TreeRequest, now: Instant) {

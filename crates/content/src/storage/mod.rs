@@ -217,7 +217,7 @@ impl Storage {
                 cursor.advance(segment.len);
                 continue;
             }
-            if self.states[segment.file].load(Ordering::Acquire) & FOREIGN != 0 {
+            if self.is_foreign(segment.file) {
                 let file = self.open_present(segment.file, true)?;
                 self.check_foreign(&segment, &cursor, &file)?;
             }
@@ -317,8 +317,7 @@ impl Storage {
             let source = io::Error::from_raw_os_error(libc::ENOSPC);
             return Err(StorageError::new(Op::Allocate, &self.root, source));
         }
-        let ours = |file: &usize| self.states[*file].load(Ordering::Acquire) & FOREIGN == 0;
-        for file in self.wanted_files().filter(ours) {
+        for file in self.wanted_files().filter(|file| !self.is_foreign(*file)) {
             let range = self.file_range(file);
             for segment in self.layout.segments(range.start, 1) {
                 self.make_present(&segment)?;

@@ -41,16 +41,12 @@ impl Storage {
         self.refuse(&longer, "a longer file is there")
     }
 
-    /// Of `files`, which stood there and are not recorded as ours: those that are foreign, where that cannot be told for sure.
-    /// An error where it can. `good` are the pieces that proved to be, `checkable` says of which that could be told.
-    pub fn judge(
-        &self,
-        files: &[usize],
-        good: &Bitfield,
-        checkable: impl Fn(u32) -> bool,
-    ) -> Result<Vec<usize>, StorageError> {
-        let (mut foreign, mut different) = (Vec::new(), Vec::new());
+    /// Decides of `files`, which stood there and are not recorded as ours, whether they are foreign: an error where that is sure.
+    /// `good` are the pieces that proved to be, `checkable` says of which that could be told.
+    pub fn judge(&self, files: &[usize], good: &Bitfield, checkable: impl Fn(u32) -> bool) -> Result<(), StorageError> {
+        let mut different = Vec::new();
         for &file in files.iter().filter(|_| !self.options.overwrite) {
+            self.states[file].fetch_and(!FOREIGN, Ordering::AcqRel);
             let entry = &self.info.files[file];
             let Some(stamp) = self.stamp(file).filter(|stamp| stamp.size > 0 && entry.length > 0) else { continue };
             if self.info.pieces_of_file(file).any(|piece| good.get(piece)) || self.is_blank(file) {
@@ -63,15 +59,20 @@ impl Storage {
             }
             let alone =
                 |piece: u32| self.info.files_of_piece(piece).filter(|(_, other)| other.is_regular()).count() == 1;
-            let told = stamp.size < entry.length
-                || self.info.pieces_of_file(file).any(|piece| checkable(piece) && alone(piece));
-            if told { different.push(file) } else { foreign.push(file) }
+            let mut known = self.info.pieces_of_file(file).filter(|piece| checkable(*piece)).peekable();
+            let told = known.peek().is_some() && (stamp.size < entry.length || known.any(alone));
+            if told {
+                different.push(file);
+            } else {
+                self.states[file].fetch_or(FOREIGN, Ordering::AcqRel);
+            }
         }
-        self.refuse(&different, "none of it is the content's")?;
-        for file in &foreign {
-            self.states[*file].fetch_or(FOREIGN, Ordering::AcqRel);
-        }
-        Ok(foreign)
+        self.refuse(&different, "none of it is the content's")
+    }
+
+    /// Whether nothing of `file`, which stood there, is known to be the content's: see [`judge`](Self::judge).
+    pub fn is_foreign(&self, file: usize) -> bool {
+        self.states[file].load(Ordering::Acquire) & FOREIGN != 0
     }
 
     /// Whether every wanted entry is in its place, whole and no longer.

@@ -151,12 +151,14 @@ impl ResumeStore {
     }
 
     /// Remembers which files are foreign, and that the others are ours: before anything is written to them.
-    pub fn note_foreign(&self, foreign: &[usize]) -> Result<(), StorageError> {
+    pub fn note_foreign(&self) -> Result<(), StorageError> {
         let mut state = self.lock();
-        let files = state.resume.files.iter_mut().enumerate();
-        let changed = files.filter(|(file, record)| record.foreign != foreign.contains(file)).map(|(_, record)| {
-            record.foreign = !record.foreign;
-        });
+        // The last record is of what is kept aside.
+        let files = state.resume.files.iter_mut().take(self.storage.info().files.len()).enumerate();
+        let changed =
+            files.filter(|(file, record)| record.foreign != self.storage.is_foreign(*file)).map(|(_, record)| {
+                record.foreign = !record.foreign;
+            });
         let unsaved = changed.count() > 0 && state.journal.is_some();
         drop(state);
         // Where there is no file yet, the first record makes one.

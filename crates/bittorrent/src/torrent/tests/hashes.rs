@@ -9,7 +9,7 @@ use anabranch_content::merkle::{self, HashRequest, PieceTree, Shape};
 use super::lone::Lone;
 use super::sim::{Content, Sim};
 use crate::ConnId;
-use crate::torrent::{Event, PeerMisbehaved};
+use crate::torrent::{Event, PeerMisbehaved, PieceOutcome};
 use crate::wire::{Hashes, Message, TreeRequest};
 
 const MS: Duration = Duration::from_millis(1);
@@ -54,10 +54,30 @@ fn nothing_is_fetched_before_its_hash_is_known_and_all_after() {
     let hashes = answer(&content);
     let request = request(&content);
     lone.say(id, Message::Hashes(Hashes::new(request, &hashes).unwrap()));
-    assert!(lone.events().contains(&Event::PieceLayer { root: request.root }));
+    assert!(lone.events().contains(&Event::PieceLayer { root: request.root, look_at: None }));
     assert!(!lone.requests(id).is_empty());
     let layers: Vec<_> = lone.torrent.piece_layers().map(|(root, layer)| (*root, layer.to_vec())).collect();
     assert_eq!(layers, [(request.root, content.layers[&request.root].to_vec())]);
+}
+
+#[test]
+fn what_lies_on_disk_is_looked_at_before_it_is_fetched() {
+    let content = v2();
+    let mut lone = layerless(&content);
+    lone.torrent.look_first(&[3, 7]);
+    let id = lone.join_seed();
+    let hashes = answer(&content);
+    let request = request(&content);
+    lone.say(id, Message::Hashes(Hashes::new(request, &hashes).unwrap()));
+    assert!(lone.events().contains(&Event::PieceLayer { root: request.root, look_at: Some(0..20) }));
+    assert_eq!(lone.requests(id), []);
+    for piece in 2..20 {
+        lone.torrent.piece_verified(piece, PieceOutcome::Good { digests: Vec::new() }, lone.now);
+    }
+    assert_eq!(lone.requests(id), []);
+    lone.torrent.looked_at(&(0..20), lone.now);
+    let asked = lone.requests(id);
+    assert!(!asked.is_empty() && asked.iter().all(|block| block.piece < 2), "{asked:?}");
 }
 
 #[test]
