@@ -232,9 +232,10 @@ pub struct SessionFlags {
     /// Peers served at once, for each content [default: by the upload rate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub upload_slots: Option<u32>,
-    /// Memory for pieces under way, such as 48MiB
-    #[arg(long, value_name = "SIZE", default_value = "48MiB", value_parser = units::parse_memory)]
-    pub memory: Size,
+    /// Memory for pieces under way and, half of it where SCION is used, for what peers may fill over QUIC [default: 48MiB
+    /// for each]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_memory)]
+    pub memory: Option<Size>,
     /// Do not exchange peers with peers
     #[arg(long)]
     pub no_pex: bool,

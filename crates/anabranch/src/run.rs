@@ -10,8 +10,8 @@ use anabranch_bittorrent::choker::{self, Slots};
 use anabranch_content::info::Version;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session, SessionConfig,
-    SessionError, TorrentId,
+    BUFFER_BYTES_DEFAULT, Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session,
+    SessionConfig, SessionError, TorrentId,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
@@ -28,6 +28,7 @@ use crate::output::{self, Chatter};
 use crate::path_log::{PATH_LOG_EVERY, PathLog};
 use crate::patience::{Patience, Rules, Verdict};
 use crate::status::StatusLines;
+use crate::units::Size;
 use crate::{clients, events, system, units};
 
 /// The port that BitTorrent peers expect first.
@@ -83,35 +84,51 @@ async fn next_signal(signals: &mut [tokio::signal::unix::Signal]) {
     .await;
 }
 
+/// Memory, by what it is for.
+pub struct Memory {
+    /// Pieces under way.
+    pub pieces_bytes: u64,
+    /// What peers may fill over QUIC.
+    pub quic_bytes: u64,
+}
+
+/// How `--memory` is divided: what pieces cannot do without is theirs, and of the rest QUIC has half where it is used.
+pub fn memory(flags: &SessionFlags, quic: bool) -> Memory {
+    let Some(Size(bytes)) = flags.memory else {
+        return Memory { pieces_bytes: BUFFER_BYTES_DEFAULT, quic_bytes: BUFFER_BYTES_DEFAULT };
+    };
+    let quic_bytes = if quic { (bytes / 2).min(bytes.saturating_sub(units::MEMORY_MIN)) } else { 0 };
+    Memory { pieces_bytes: bytes - quic_bytes, quic_bytes }
+}
+
 /// The session's choices, as the flags say. What is not among `SessionFlags` stays as in `first`.
 pub fn session_config(flags: &SessionFlags, first: SessionConfig, chatter: Chatter) -> Result<SessionConfig, Failure> {
     let rate = |rate: Option<units::Rate>| rate.map(|rate| rate.0);
-    let defaults = first;
     let connections_max = flags.max_peers as usize;
     let chosen_max = flags.multipath.max_connections.map(|count| count as usize);
     let slots = flags.upload_slots.map(|slots| slots as usize).or(chosen_max);
     let mut config = SessionConfig {
         connections_max,
-        torrent_connections_max: defaults.torrent_connections_max.min(connections_max),
+        torrent_connections_max: first.torrent_connections_max.min(connections_max),
         limit_down: rate(flags.limit_down),
         limit_up: rate(flags.limit_up),
         peer_limit_down: rate(flags.peer_limit_down),
         peer_limit_up: rate(flags.peer_limit_up),
-        buffer_bytes: flags.memory.0,
+        buffer_bytes: memory(flags, first.scion.is_some()).pieces_bytes,
         choker: choker::Config {
             slots: slots.map_or(Slots::Auto, Slots::Fixed),
             upload_limit_bytes: rate(flags.limit_up),
-            ..defaults.choker
+            ..first.choker
         },
         pex: !flags.no_pex,
         paths: PathsConfig {
             wished: flags.multipath.paths_per_peer.map_or(PATHS_WISHED, |paths| paths as usize),
-            granted: flags.multipath.paths_per_peer.map_or(defaults.paths.granted, |paths| paths as usize),
-            connections: chosen_max.unwrap_or(defaults.paths.connections),
+            granted: flags.multipath.paths_per_peer.map_or(first.paths.granted, |paths| paths as usize),
+            connections: chosen_max.unwrap_or(first.paths.connections),
             selector: flags.multipath.selector,
             interfaces: flags.multipath.interface.clone(),
         },
-        ..defaults
+        ..first
     };
     guard::apply(flags, &mut config, chatter)?;
     Ok(config)

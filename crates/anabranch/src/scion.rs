@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anabranch_paths::{Endpoint, IsdAs, PathFilter, PathIdPrefix, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
 use anabranch_swarm::ScionConfig;
-use anabranch_transport::{Congestion, Identity, NodeId};
+use anabranch_transport::{Congestion, Identity, NodeId, QuicBudget};
 
 use crate::address::PeerAddress;
 use crate::ask;
@@ -19,6 +19,7 @@ use crate::guard;
 use crate::output::Chatter;
 use crate::path_list::PathList;
 use crate::path_lookup::{self, read_policy};
+use crate::run;
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
 const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
@@ -57,7 +58,8 @@ pub async fn config(
     if !asked_for && named.is_empty() && daemon_address_from_env().is_none() {
         return Ok(None);
     }
-    let opened = match open(&flags.scion, listen.first().copied(), guard::allowed(flags)).await {
+    let budget = QuicBudget::new(run::memory(flags, true).quic_bytes);
+    let opened = match open(&flags.scion, listen.first().copied(), guard::allowed(flags), budget).await {
         Ok(mut config) if flags.multipath.interactive => {
             ask_for_paths(&mut config, &named).await?;
             Ok(config)
@@ -94,6 +96,7 @@ async fn open(
     flags: &ScionFlags,
     listen: Option<ScionAddr>,
     allowed: Option<HashSet<NodeId>>,
+    budget: QuicBudget,
 ) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
     let policy = flags.paths.policy.as_deref().map(read_policy).transpose()?;
@@ -127,6 +130,7 @@ async fn open(
             CongestionChoice::Cubic => Congestion::Cubic,
             CongestionChoice::Bbr => Congestion::Bbr,
         },
+        budget,
     })
 }
 

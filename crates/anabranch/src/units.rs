@@ -40,7 +40,7 @@ pub enum UnitError {
 /// Below this a block of 16 KiB takes longer than peers wait.
 const RATE_MIN: u64 = 1000;
 /// Four chunks of pieces under way.
-const MEMORY_MIN: u64 = 1 << 20;
+pub const MEMORY_MIN: u64 = 1 << 20;
 const RATE_EXAMPLES: &str = "500K, 10M or 1.5MiB (bytes per second)";
 const SIZE_EXAMPLES: &str = "16KiB, 1MiB or 65536";
 

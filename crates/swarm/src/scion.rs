@@ -21,7 +21,8 @@ use anabranch_paths::{Interface, IsdAs, Path, PathFilter, PathId, PathIdPrefix, 
 use anabranch_scion::lookup::{LookupError, PathLookup};
 use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
 use anabranch_transport::{
-    Congestion, Identity, MTU_MIN, NodeId, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream, mtu_lacking,
+    Congestion, Identity, MTU_MIN, NodeId, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream,
+    mtu_lacking,
 };
 use tokio::sync::broadcast;
 
@@ -67,6 +68,8 @@ pub struct ScionConfig {
     pub allowed: Option<HashSet<NodeId>>,
     /// The congestion control of our connections.
     pub congestion: Congestion,
+    /// The memory that peers may fill over QUIC.
+    pub budget: QuicBudget,
 }
 
 impl fmt::Debug for ScionConfig {
@@ -104,6 +107,7 @@ impl ScionNet {
             congestion: config.congestion,
             allowed: config.allowed.clone(),
             mtu_bytes_max: here.mtu,
+            budget: config.budget.clone(),
             ..QuicOptions::default()
         };
         let endpoint = QuicEndpoint::bind_scion(config.local, here.ports.clone(), &config.identity, &options)?;

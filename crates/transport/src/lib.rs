@@ -22,7 +22,7 @@ pub use interfaces::{
     LocalAddress, LocalInterface, REMOTES_MAX, Via,
 };
 pub use proxy::{Proxy, ProxyError, Target};
-pub use quic::{ALPN, Congestion, MTU_MIN, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};
+pub use quic::{ALPN, Congestion, MTU_MIN, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};
 pub use tcp::{TcpListener, TcpStream};

@@ -7,18 +7,20 @@ use std::time::Duration;
 use noq::congestion::{ControllerFactory, CubicConfig};
 use noq::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
+use super::budget::QuicBudget;
 use super::lanes::{LANE_WINDOW, LANES};
 use super::probes::ProbesAsideConfig;
 use super::tolerant::TolerantConfig;
+use super::window::RECEIVE_WINDOW_MIN;
 use crate::NodeId;
 
-/// What a connection may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again while a
-/// loss is repaired; with room to spare.
-const RECEIVE_WINDOW: u32 = LANES * LANE_WINDOW;
+/// The most that a connection may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again
+/// while a loss is repaired; with room to spare.
+pub const RECEIVE_WINDOW_MAX: u64 = LANES as u64 * LANE_WINDOW as u64;
 /// What a connection takes from its writer before the congestion window is known to be larger, in bytes.
 pub const SEND_WINDOW_MIN: u64 = 512 * 1024;
 /// The most that a connection takes from its writer before it is acknowledged, in bytes. For the reason above.
-pub const SEND_WINDOW_MAX: u64 = RECEIVE_WINDOW as u64;
+pub const SEND_WINDOW_MAX: u64 = RECEIVE_WINDOW_MAX;
 /// A peer that is silent for so long is gone (RFC 9308 §3.2).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent connection says that it is there: three of these fit into the other side's patience.
@@ -50,6 +52,8 @@ pub struct QuicOptions {
     pub allowed: Option<HashSet<NodeId>>,
     /// Largest UDP payload that is tried; over SCION, the largest packet inside our AS.
     pub mtu_bytes_max: u16,
+    /// The memory that peers may fill; endpoints of one process are given the same.
+    pub budget: QuicBudget,
     /// The protocol that both sides must name (ALPN).
     pub protocol: Vec<u8>,
 }
@@ -60,6 +64,7 @@ impl Default for QuicOptions {
             congestion: Congestion::default(),
             allowed: None,
             mtu_bytes_max: MTU_MAX,
+            budget: QuicBudget::default(),
             protocol: super::tls::ALPN.to_vec(),
         }
     }
@@ -75,7 +80,7 @@ pub fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportConfig> 
         .max_concurrent_bidi_streams(VarInt::from_u32(LANES))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(LANE_WINDOW))
-        .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW_MIN as u32))
         .send_window(SEND_WINDOW_MIN)
         .send_fairness(false)
         .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())

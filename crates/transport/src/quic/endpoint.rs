@@ -31,6 +31,10 @@ const HANDSHAKES_MAX: usize = 256;
 const HANDSHAKES_TRUSTED: usize = 64;
 /// Streams that wait to be accepted; callers beyond are turned away.
 const ACCEPTED_MAX: usize = 64;
+/// What of a caller that nobody has answered yet is kept, in bytes: a first flight or two. We offer no 0-RTT.
+const INCOMING_BYTES: u64 = 16 * 1024;
+/// And of all of them.
+const INCOMING_BYTES_ALL: u64 = 1024 * 1024;
 /// How long closing waits for what was written to arrive.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Headers of UDP and of IPv4 or IPv6, in bytes.
@@ -178,6 +182,7 @@ impl QuicEndpoint {
         let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
         // One connection, one path, for life.
         server.migration(false).max_incoming(HANDSHAKES_MAX);
+        server.incoming_buffer_size(INCOMING_BYTES).incoming_buffer_size_total(INCOMING_BYTES_ALL);
         let mut endpoint = EndpointConfig::default();
         endpoint.max_udp_payload_size(MTU_MAX).map_err(io::Error::other)?;
         let inner = noq::Endpoint::new_with_abstract_socket(endpoint, Some(server.clone()), port, driver.runtime())?;
@@ -273,7 +278,8 @@ impl QuicEndpoint {
             return Err(ConnectError::WrongKey { endpoint, expected, found });
         }
         let lanes = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
-        Ok(QuicStream::new(Arc::clone(&self.driver), connection, lanes, peer, found, taken.map(Arc::new)))
+        let (driver, budget) = (Arc::clone(&self.driver), &self.options.budget);
+        Ok(QuicStream::new(driver, budget, connection, lanes, peer, found, taken.map(Arc::new)))
     }
 
     /// The next connection whose caller proved its key and opened its stream; `None` when the endpoint is closed.
@@ -395,7 +401,7 @@ async fn welcome(host: &Host, incoming: Incoming) {
             Some(Arc::new(Taken { socket: socket.clone(), route, is_registered: false }))
         }
     };
-    let stream = QuicStream::new(driver, connection.clone(), lanes, peer, node_id, taken);
+    let stream = QuicStream::new(driver, &host.options.budget, connection.clone(), lanes, peer, node_id, taken);
     if host.accepting.try_send(stream).is_err() {
         CloseCode::Busy.close(&connection, "too many connections at once: try again later");
     }

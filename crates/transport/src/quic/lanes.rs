@@ -14,6 +14,8 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use noq::{ConnectionError, ReadError, RecvStream, SendStream, WriteError};
 
+use super::budget::Charged;
+use super::config::MTU_MAX;
 use super::endpoint::CloseCode;
 
 /// Lanes of a connection.
@@ -26,6 +28,12 @@ const STRIPE_LEN: usize = 64 * 1024;
 pub const PREAMBLE: u8 = 1;
 /// Chunks that are taken from a lane under one lock.
 const CHUNKS: usize = 64;
+/// A chunk is taken for so long at least, when it is guessed how many make up a stripe.
+const CHUNK_LEN_MIN: usize = 1150;
+/// Bytes taken and not read, from where on chunks are taken one by one: what noq gave out, no window counts any more.
+const TAKEN_MAX: usize = 2 * STRIPE_LEN;
+/// noq copies what is written in parts so short, and keeps what is longer as it is.
+const COPIED_LEN_MAX: usize = 1452;
 
 /// A place in the round.
 #[derive(Default)]
@@ -52,22 +60,41 @@ impl Turn {
 pub struct SendLanes {
     lanes: Vec<SendStream>,
     turn: Turn,
+    /// Bytes that noq copied, by lane, since the last on the lane that it did not.
+    copied: Vec<u64>,
 }
 
 impl SendLanes {
     /// `lanes` must not be empty.
     pub fn new(lanes: Vec<SendStream>) -> Self {
-        Self { lanes, turn: Turn::default() }
+        Self { copied: vec![0; lanes.len()], lanes, turn: Turn::default() }
     }
 
-    /// Hands over the beginning of `bytes` and takes it off.
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<usize>> {
+    /// Bytes written of which nobody can tell whether they arrived, but by an end to all that is under way.
+    pub fn copied(&self) -> u64 {
+        self.copied.iter().sum()
+    }
+
+    /// All that was written has arrived.
+    pub fn all_arrived(&mut self) {
+        self.copied.fill(0);
+    }
+
+    /// Hands over the beginning of `bytes` and takes it off. `charge` is for `bytes`, and ends with the last of them: each lane
+    /// forgets in order, so what it has copied before is gone by then, and is added to it.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes, charge: &Charged) -> Poll<io::Result<usize>> {
         let mut part = bytes.slice(..bytes.len().min(self.turn.left()));
         let lane = &mut self.lanes[self.turn.lane];
         let mut parts = std::slice::from_mut(&mut part);
         let result = pin!(lane.write_many_chunks(&mut parts)).poll(cx);
         match result {
             Poll::Ready(Ok(written)) => {
+                let copied = &mut self.copied[self.turn.lane];
+                if written > COPIED_LEN_MAX {
+                    charge.add(std::mem::take(copied));
+                } else {
+                    *copied += written as u64;
+                }
                 bytes.advance(written);
                 self.turn.advance(written, self.lanes.len());
                 Poll::Ready(Ok(written))
@@ -109,13 +136,20 @@ pub struct RecvLanes {
     lanes: Vec<RecvLane>,
     turn: Turn,
     end: Option<End>,
+    /// Bytes taken from noq that nobody has read.
+    ahead: usize,
+    /// The longest chunk so far.
+    chunk_len: usize,
+    /// Bytes taken from noq, since somebody asked.
+    taken: u64,
 }
 
 impl RecvLanes {
     /// `lanes` must not be empty.
     pub fn new(lanes: Vec<RecvStream>) -> Self {
         let lane = |stream| RecvLane { stream, chunks: std::array::from_fn(|_| Bytes::new()), next: 0, filled: 0 };
-        Self { lanes: lanes.into_iter().map(lane).collect(), turn: Turn::default(), end: None }
+        let lanes = lanes.into_iter().map(lane).collect();
+        Self { lanes, turn: Turn::default(), end: None, ahead: 0, chunk_len: CHUNK_LEN_MIN, taken: 0 }
     }
 
     /// The next bytes; `None` if there are none now (then `cx` is woken) or ever (then [`RecvLanes::end`] says why).
@@ -123,8 +157,17 @@ impl RecvLanes {
         let lane = &mut self.lanes[self.turn.lane];
         if lane.next == lane.filled && self.end.is_none() {
             (lane.next, lane.filled) = (0, 0);
-            match pin!(lane.stream.read_many_chunks(&mut lane.chunks)).poll(cx) {
-                Poll::Ready(Ok(Some(filled))) => lane.filled = filled,
+            let wanted = if self.ahead < TAKEN_MAX { self.turn.left() / self.chunk_len + 1 } else { 1 };
+            let read = pin!(lane.stream.read_many_chunks(&mut lane.chunks[..wanted.min(CHUNKS)])).poll(cx);
+            match read {
+                Poll::Ready(Ok(Some(filled))) => {
+                    lane.filled = filled;
+                    for chunk in &lane.chunks[..filled] {
+                        self.chunk_len = self.chunk_len.max(chunk.len().min(MTU_MAX.into()));
+                        self.ahead += chunk.len();
+                        self.taken += chunk.len() as u64;
+                    }
+                }
                 // Lanes end together, where the round stands.
                 Poll::Ready(Ok(None)) => self.end = Some(End::Finished),
                 Poll::Ready(Err(error)) => self.end = Some(error.into()),
@@ -139,6 +182,7 @@ impl RecvLanes {
     pub fn consume(&mut self, len: usize) {
         let lane = &mut self.lanes[self.turn.lane];
         let chunk = &mut lane.chunks[lane.next];
+        self.ahead -= len;
         chunk.advance(len);
         if chunk.is_empty() {
             // Its memory goes back at once.
@@ -146,6 +190,11 @@ impl RecvLanes {
             lane.next += 1;
         }
         self.turn.advance(len, self.lanes.len());
+    }
+
+    /// Bytes that left the window since the last call.
+    pub fn take_taken(&mut self) -> u64 {
+        std::mem::take(&mut self.taken)
     }
 
     /// Whether nothing more will come.

@@ -4,7 +4,10 @@
 //! runs beside the driver that hashes and writes. Migration is refused and there is no multipath inside a connection: who
 //! wants a second path opens a second connection. Both sides prove an Ed25519 key ([`Identity`](crate::Identity)); a caller
 //! may insist on one ([`QuicEndpoint::connect`]), a listener may admit some only ([`QuicOptions::allowed`]).
+//!
+//! What peers may make all connections hold comes out of one [`QuicBudget`].
 
+mod budget;
 mod config;
 mod driver;
 mod endpoint;
@@ -19,7 +22,9 @@ mod stream;
 mod tls;
 mod tolerant;
 mod udp;
+mod window;
 
+pub use budget::QuicBudget;
 pub use config::{Congestion, MTU_MIN, QuicOptions};
 pub use endpoint::QuicEndpoint;
 pub use scion::mtu_lacking;

@@ -10,12 +10,13 @@ use anabranch_asnet::link::{LinkShape, Shaper};
 use bytes::BytesMut;
 use noq_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, FourTuple, PathId,
-    PathStats, ServerConfig, StreamId,
+    PathStats, ServerConfig, StreamId, VarInt,
 };
 
-use super::config::{Congestion, MTU_MAX, QuicOptions, SEND_WINDOW_MAX, transport};
+use super::config::{Congestion, MTU_MAX, QuicOptions, RECEIVE_WINDOW_MAX, SEND_WINDOW_MAX, transport};
 use super::lanes::LANES;
 use super::tls;
+use super::window::{RECEIVE_WINDOW_FIRST, ReceiveWindow};
 use crate::Identity;
 
 /// Bytes of SCION and UDP headers of a path over three ASes; the line counts them.
@@ -108,6 +109,7 @@ struct Flow {
     streams: Vec<StreamId>,
     receiving: Vec<StreamId>,
     received: u64,
+    window: ReceiveWindow,
     before: Before,
     /// The sum of what [`Flow::look`] saw.
     round_trips: Duration,
@@ -158,6 +160,7 @@ impl Sim {
                 streams: Vec::new(),
                 receiving: Vec::new(),
                 received: 0,
+                window: ReceiveWindow::new(RECEIVE_WINDOW_MAX, start),
                 before: Before::default(),
                 round_trips: Duration::ZERO,
                 looks: 0,
@@ -195,7 +198,7 @@ impl Sim {
             flow.sender.connection = Some(connected.unwrap());
         }
         flow.write();
-        flow.read();
+        flow.read(now);
         if counts {
             flow.look();
         }
@@ -250,8 +253,9 @@ impl Flow {
         }
     }
 
-    fn read(&mut self) {
+    fn read(&mut self, now: Instant) {
         let Some((_, connection)) = &mut self.receiver.connection else { return };
+        let before = self.received;
         while let Some(stream) = connection.streams().accept(Dir::Bi) {
             self.receiving.push(stream);
         }
@@ -263,6 +267,15 @@ impl Flow {
             }
             let _ = chunks.finalize();
         }
+        let is_first = before == 0 && self.window.set(RECEIVE_WINDOW_FIRST, u64::MAX);
+        if self.window.read(now, self.received - before) {
+            let round_trip = connection.rtt(PathId::ZERO).unwrap_or_default();
+            let wish = self.window.review(now, round_trip);
+            self.window.set(wish, u64::MAX);
+        } else if !is_first {
+            return;
+        }
+        connection.set_receive_window(VarInt::from_u64(self.window.target()).unwrap());
     }
 
     fn stats(&mut self) -> Option<PathStats> {

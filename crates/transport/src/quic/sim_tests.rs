@@ -43,6 +43,13 @@ fn bbr_fills_lines_with_short_and_long_queues_and_leaves_the_queues_short() {
 }
 
 #[test]
+fn the_window_grows_ahead_of_a_sender_whose_path_holds_more_than_it_starts_with() {
+    let round_trip = Duration::from_millis(100);
+    let reached = alone(Bottleneck { round_trip, queue_bytes: 2_500_000, ..line(200, 1.0) }, Congestion::Bbr, 5);
+    assert!(reached.goodput_bps > 0.75 * 200e6, "{reached:?}");
+}
+
+#[test]
 fn cubic_gets_its_part_of_a_line_that_bbr_uses() {
     let flows = [(Congestion::Bbr, Duration::ZERO), (Congestion::Cubic, SECOND)];
     for queue in [1.0, 4.0] {

@@ -1,11 +1,12 @@
 //! One stream over one connection, with the calls that the driver knows from TCP.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use anabranch_paths::{PathPeer, ScionPath};
@@ -13,14 +14,26 @@ use anabranch_scion::socket::{RouteError, RouteId, RouteInfo};
 use bytes::{Bytes, BytesMut};
 use noq::PathId;
 
+use super::budget::{Account, Charge, Charged, QuicBudget};
 use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
 use super::driver::Driver;
 use super::endpoint::{CloseCode, Taken};
 use super::lanes::{RecvLanes, SendLanes};
+use super::window::Granted;
 use crate::{NodeId, StreamStats};
 
 /// Bytes gathered before the connection is given them: what a burst of packets takes.
 const GATHER_LEN: usize = 128 * 1024;
+/// And where memory is short.
+const GATHER_SHORT_LEN: usize = 16 * 1024;
+/// What every connection may have written and not seen acknowledged, in bytes, whatever others hold: four short bursts.
+const SEND_FLOOR: u64 = 4 * GATHER_SHORT_LEN as u64;
+/// noq keeps what it copied, in short writes, without a sign to us when it is gone. Once there is so much of it, and where
+/// memory is short of so much, a connection waits until nothing is under way: once for thousands of requests.
+const COPIED_MAX: u64 = 256 * 1024;
+const COPIED_SHORT_MAX: u64 = 32 * 1024;
+/// How often it is looked whether a peer uses what it was promised.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long what was written before a stream was dropped may take to be delivered.
 const LINGER: Duration = Duration::from_secs(10);
 /// Written bytes between two looks at the congestion window.
@@ -31,6 +44,7 @@ const WINDOW_LOOK_BYTES: u64 = 256 * 1024;
 /// What is written gathers here until [`QuicStream::flush`], a full burst, or a send without `more`.
 pub struct QuicStream {
     halves: Mutex<Halves>,
+    granted: Arc<Mutex<Granted>>,
     connection: noq::Connection,
     driver: Arc<Driver>,
     peer: PathPeer,
@@ -103,20 +117,17 @@ impl std::fmt::Debug for QuicStream {
 impl QuicStream {
     pub(super) fn new(
         driver: Arc<Driver>,
+        budget: &QuicBudget,
         connection: noq::Connection,
         (send, receive): (SendLanes, RecvLanes),
         peer: PathPeer,
         node_id: NodeId,
         taken: Option<Arc<Taken>>,
     ) -> Self {
-        let send = Sending {
-            lanes: Some(send),
-            gathered: BytesMut::new(),
-            handing_over: Bytes::new(),
-            corked: false,
-            until_look: 0,
-        };
-        Self { halves: Mutex::new(Halves { receive, send }), connection, driver, peer, node_id, taken }
+        let send = Sending::new(send, Account::new(budget.share(SEND_FLOOR)));
+        let granted = Arc::new(Mutex::new(Granted::new(budget, &connection)));
+        driver.handle().spawn(look_after(connection.clone(), Arc::downgrade(&granted), budget.clone()));
+        Self { halves: Mutex::new(Halves { receive, send }), granted, connection, driver, peer, node_id, taken }
     }
 
     /// Who is at the other end, and over which path.
@@ -140,22 +151,13 @@ impl QuicStream {
     /// Every entry must describe memory that is valid for writes of its length and that nothing else touches during the call.
     pub unsafe fn try_recv(&self, buffers: &mut [libc::iovec]) -> io::Result<usize> {
         let receive = &mut self.halves().receive;
-        let mut received = 0;
-        for buffer in buffers {
-            let mut filled = 0;
-            while filled < buffer.iov_len {
-                let Some(chunk) = receive.chunk(&mut Context::from_waker(Waker::noop())) else {
-                    return if received > 0 { Ok(received) } else { receive.end() };
-                };
-                let len = chunk.len().min(buffer.iov_len - filled);
-                // SAFETY: the caller vouches for the buffer, of which `len` bytes are left behind `filled`.
-                unsafe { buffer.iov_base.cast::<u8>().add(filled).copy_from_nonoverlapping(chunk.as_ptr(), len) };
-                receive.consume(len);
-                filled += len;
-                received += len;
-            }
+        // SAFETY: the caller vouches for the buffers.
+        let received = unsafe { scatter(receive, buffers) };
+        let taken = receive.take_taken();
+        if taken > 0 {
+            self.granted.lock().unwrap_or_else(PoisonError::into_inner).read(taken, &self.connection);
         }
-        Ok(received)
+        received
     }
 
     /// Sends from `buffers`, in order. With `more`, bytes may wait for those that follow at once.
@@ -164,10 +166,11 @@ impl QuicStream {
         send.make_room(&self.connection)?;
         let mut sent = 0;
         for buffer in buffers {
-            let len = buffer.len().min(GATHER_LEN - send.gathered.len());
+            let len = buffer.len().min(send.gather_len() - send.gathered.len());
             send.gathered.extend_from_slice(&buffer[..len]);
             sent += len;
         }
+        send.forget_unused_room();
         send.hand_over_unless(more, &self.connection)?;
         Ok(sent)
     }
@@ -177,9 +180,10 @@ impl QuicStream {
         let send = &mut self.halves().send;
         send.make_room(&self.connection)?;
         let begin = send.gathered.len();
-        send.gathered.resize(begin + len.min(GATHER_LEN - begin), 0);
+        send.gathered.resize(begin + len.min(send.gather_len() - begin), 0);
         let read = file.read_at(&mut send.gathered[begin..], offset);
         send.gathered.truncate(begin + read.as_ref().map_or(0, |read| *read));
+        send.forget_unused_room();
         let read = read?;
         send.hand_over_unless(false, &self.connection)?;
         Ok(read)
@@ -209,7 +213,9 @@ impl QuicStream {
 
     /// Ready when everything sent before was taken, and more may be sent.
     pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.halves().send.poll_flush(&self.connection, cx)
+        let send = &mut self.halves().send;
+        ready!(send.poll_flush(&self.connection, cx))?;
+        if send.has_room(cx) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// The route that it takes, if it runs over SCION.
@@ -225,18 +231,53 @@ impl QuicStream {
     }
 }
 
+/// Receives into `buffers`, in order.
+///
+/// # Safety
+/// As for [`QuicStream::try_recv`].
+unsafe fn scatter(receive: &mut RecvLanes, buffers: &mut [libc::iovec]) -> io::Result<usize> {
+    let mut received = 0;
+    for buffer in buffers {
+        let mut filled = 0;
+        while filled < buffer.iov_len {
+            let Some(chunk) = receive.chunk(&mut Context::from_waker(Waker::noop())) else {
+                return if received > 0 { Ok(received) } else { receive.end() };
+            };
+            let len = chunk.len().min(buffer.iov_len - filled);
+            // SAFETY: the caller vouches for the buffer, of which `len` bytes are left behind `filled`.
+            unsafe { buffer.iov_base.cast::<u8>().add(filled).copy_from_nonoverlapping(chunk.as_ptr(), len) };
+            receive.consume(len);
+            filled += len;
+            received += len;
+        }
+    }
+    Ok(received)
+}
+
+/// Takes windows back that nobody uses, for as long as the stream is there.
+async fn look_after(connection: noq::Connection, granted: Weak<Mutex<Granted>>, budget: QuicBudget) {
+    while tokio::time::timeout(LOOK_EVERY, connection.closed()).await.is_err() {
+        let Some(granted) = granted.upgrade() else { return };
+        if granted.lock().unwrap_or_else(PoisonError::into_inner).look(&budget, &connection) {
+            return CloseCode::Busy.close(&connection, "others need the window that you do not use: come again");
+        }
+    }
+}
+
 impl Drop for QuicStream {
     fn drop(&mut self) {
         let taken = self.taken.take();
         let send = &mut self.halves().send;
         let Some(mut lanes) = send.lanes.take() else { return };
-        let (gathered, handing_over) = (std::mem::take(&mut send.gathered), std::mem::take(&mut send.handing_over));
+        send.hand_over();
+        let left = std::mem::take(&mut send.left);
         let (connection, driver) = (self.connection.clone(), Arc::clone(&self.driver));
         self.driver.handle().spawn(async move {
+            connection.set_send_window(SEND_WINDOW_MIN);
             let deliver = async {
-                for mut bytes in [handing_over, gathered.freeze()] {
+                for Part { mut bytes, charged } in left {
                     while !bytes.is_empty() {
-                        poll_fn(|cx| lanes.poll_write(cx, &mut bytes)).await?;
+                        poll_fn(|cx| lanes.poll_write(cx, &mut bytes, &charged)).await?;
                     }
                 }
                 lanes.deliver().await;
@@ -251,33 +292,86 @@ impl Drop for QuicStream {
     }
 }
 
+/// Bytes on their way to the connection.
+struct Part {
+    bytes: Bytes,
+    charged: Charged,
+}
+
 struct Sending {
     /// There until the stream is dropped.
     lanes: Option<SendLanes>,
-    /// Bytes that wait for company.
+    account: Account,
+    /// Bytes that wait for company, and the memory that was set aside for them.
     gathered: BytesMut,
-    /// Bytes that the connection had no room for.
-    handing_over: Bytes,
+    room: Option<Charge>,
+    /// How many were gathered the last time.
+    gathered_last: usize,
+    /// Bytes that the connection had no room for, one part but for the end.
+    left: VecDeque<Part>,
     corked: bool,
     /// Bytes to be written before the congestion window is looked at again.
     until_look: u64,
+    /// What noq copied.
+    copied: Charge,
+    /// Whether it is waited for, that nothing is under way.
+    draining: bool,
 }
 
 impl Sending {
+    fn new(lanes: SendLanes, account: Account) -> Self {
+        Self {
+            lanes: Some(lanes),
+            copied: account.charge(),
+            account,
+            gathered: BytesMut::new(),
+            room: None,
+            gathered_last: 0,
+            left: VecDeque::new(),
+            corked: false,
+            until_look: 0,
+            draining: false,
+        }
+    }
+
+    /// How much may be gathered.
+    fn gather_len(&self) -> usize {
+        self.room.as_ref().map_or(GATHER_LEN, |room| room.bytes() as usize)
+    }
+
     /// Makes sure that something can be gathered, or answers `WouldBlock`.
     fn make_room(&mut self, connection: &noq::Connection) -> io::Result<()> {
-        if self.handing_over.is_empty() && self.gathered.len() < GATHER_LEN {
-            return Ok(());
+        let cx = &mut Context::from_waker(Waker::noop());
+        if !self.left.is_empty() || self.gathered.len() >= self.gather_len() {
+            match self.poll_flush(connection, cx) {
+                Poll::Ready(result) => result?,
+                Poll::Pending => return Err(io::ErrorKind::WouldBlock.into()),
+            }
         }
-        match self.poll_flush(connection, &mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        if self.room.is_none() {
+            self.room = self.reserve(cx);
+            self.gathered.reserve(self.gathered_last.min(self.gather_len()));
+        }
+        if self.room.is_some() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    fn reserve(&self, cx: &mut Context<'_>) -> Option<Charge> {
+        self.account.reserve(GATHER_LEN as u64, GATHER_SHORT_LEN as u64, self.copied.bytes(), cx)
+    }
+
+    fn has_room(&self, cx: &mut Context<'_>) -> bool {
+        self.room.is_some() || self.reserve(cx).is_some()
+    }
+
+    fn forget_unused_room(&mut self) {
+        if self.gathered.is_empty() {
+            self.room = None;
         }
     }
 
     /// Gives the connection what was gathered, unless it is to wait for more and has room to.
     fn hand_over_unless(&mut self, more: bool, connection: &noq::Connection) -> io::Result<()> {
-        if (more || self.corked) && self.gathered.len() < GATHER_LEN {
+        if (more || self.corked) && self.gathered.len() < self.gather_len() {
             return Ok(());
         }
         match self.poll_flush(connection, &mut Context::from_waker(Waker::noop())) {
@@ -287,25 +381,54 @@ impl Sending {
         }
     }
 
+    /// Gathers anew, and lets go what was.
+    fn hand_over(&mut self) {
+        let gathered = std::mem::take(&mut self.gathered);
+        self.gathered_last = gathered.len();
+        let Some(mut room) = self.room.take().filter(|_| !gathered.is_empty()) else { return };
+        // Whatever is kept of a part keeps all of its memory.
+        let capacity = gathered.capacity();
+        let bytes = if capacity / 2 > gathered.len() { Bytes::copy_from_slice(&gathered) } else { gathered.freeze() };
+        room.set(if capacity / 2 > bytes.len() { bytes.len() } else { capacity } as u64);
+        let charged = Charged::from(room);
+        self.left.push_back(Part { bytes: charged.keep_with(bytes), charged });
+    }
+
     fn poll_flush(&mut self, connection: &noq::Connection, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(lanes) = &mut self.lanes else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
-        loop {
-            if self.handing_over.is_empty() {
-                if self.gathered.is_empty() {
-                    return Poll::Ready(Ok(()));
-                }
-                self.handing_over = self.gathered.split().freeze();
-            }
-            if self.until_look == 0 {
+        if self.left.is_empty() {
+            self.hand_over();
+        }
+        while let Some(part) = self.left.front_mut() {
+            let Some(lanes) = &mut self.lanes else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+            let copied = lanes.copied();
+            if !self.draining
+                && copied >= COPIED_SHORT_MAX
+                && (copied >= COPIED_MAX || self.account.is_tight(COPIED_MAX))
+            {
+                // One byte more is taken as soon as all others have arrived, and not before.
+                self.draining = true;
+                connection.set_send_window(1);
+            } else if !self.draining && self.until_look == 0 {
                 fit_window(connection);
                 self.until_look = WINDOW_LOOK_BYTES;
             }
-            match lanes.poll_write(cx, &mut self.handing_over) {
-                Poll::Ready(Ok(written)) => self.until_look = self.until_look.saturating_sub(written as u64),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+            let written = ready!(lanes.poll_write(cx, &mut part.bytes, &part.charged))?;
+            self.until_look = self.until_look.saturating_sub(written as u64);
+            if std::mem::take(&mut self.draining) {
+                lanes.all_arrived();
+                self.until_look = 0;
+            }
+            if lanes.copied() != copied {
+                self.copied.set(lanes.copied());
+            }
+            if part.bytes.is_empty() {
+                self.left.pop_front();
+                if self.left.is_empty() {
+                    self.hand_over();
+                }
             }
         }
+        Poll::Ready(Ok(()))
     }
 }
 
