@@ -38,6 +38,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "edit", &metainfo())?;
     write(&corpus, "magnet", &magnet())?;
     write(&corpus, "ip_filter", &ip_filter())?;
+    write(&corpus, "known_keys", &known_keys())?;
     write(&corpus, "tracker", &tracker())?;
     write(&corpus, "resume", &resume())?;
     write(&corpus, "policy", &policy())?;
@@ -53,6 +54,12 @@ fn main() -> io::Result<()> {
     write(&corpus, "scion_socket", &scion_socket())?;
     write(&corpus, "topology", &topology())?;
     write(&corpus, "control", &control())
+}
+
+fn known_keys() -> Vec<Vec<u8>> {
+    let key = "a".repeat(51) + "q";
+    let lines = format!("# a remark\n[1-ff00:0:110,10.0.0.1]:31000 {key}\n\n[1-1,2001:db8::1]:9 {key} # the lab\n");
+    vec![lines.into_bytes()]
 }
 
 fn ip_filter() -> Vec<Vec<u8>> {

@@ -98,6 +98,13 @@ pub fn ip_only(text: &str) -> Result<Endpoint, String> {
     if endpoint.as_ip().is_some() { Ok(endpoint) } else { Err(not_ip(endpoint)) }
 }
 
+/// For arguments whose value can only be an address of SCION.
+pub fn scion_only(text: &str) -> Result<ScionAddr, String> {
+    let endpoint: Endpoint = text.parse().map_err(|error: EndpointError| error.to_string())?;
+    let of_ip = || format!("{endpoint} is an address of plain IP, where peers prove no key: give [ISD-AS,host]:port");
+    endpoint.as_scion().ok_or_else(of_ip)
+}
+
 fn not_ip(endpoint: Endpoint) -> String {
     format!("{endpoint} is a SCION address, and only IP addresses are reached from here: give IPv4:port or [IPv6]:port")
 }

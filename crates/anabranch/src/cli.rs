@@ -12,11 +12,11 @@ use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::Version;
 use anabranch_content::storage::Preallocate;
 use anabranch_paths::select::Selector;
-use anabranch_paths::{Endpoint, PathIdPrefix};
+use anabranch_paths::{Endpoint, PathIdPrefix, ScionAddr};
 use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::address::{PeerAddress, ip_only};
+use crate::address::{PeerAddress, ip_only, scion_only};
 use crate::patterns::{FilePattern, Selection};
 use crate::units::{self, Rate, Size};
 
@@ -76,6 +76,8 @@ pub enum Command {
     Traceroute(Box<TracerouteFlags>),
     /// Print the SCION address of this host
     Address(AddressFlags),
+    /// List or forget the keys that SCION peers were met with
+    Keys(KeysFlags),
     /// Run SCION networks on this machine
     Net(NetFlags),
     /// Fetch one file over one network in three ways, and draw a page of what happened
@@ -84,6 +86,51 @@ pub enum Command {
     Completions(CompletionsFlags),
     /// Print the manual or a command's page of it, or write all as man pages
     Man(ManFlags),
+}
+
+/// Flags of `keys`.
+#[derive(Debug, Args)]
+pub struct KeysFlags {
+    /// What to do with them.
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+/// What to do with known keys.
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Print them, the one that was met first in front
+    List(KeysListFlags),
+    /// Forget the key of a peer, so that its next one is taken
+    Forget(KeysForgetFlags),
+}
+
+/// Flags of `keys list`.
+#[derive(Debug, Args)]
+pub struct KeysListFlags {
+    #[command(flatten)]
+    pub file: KnownKeysFlags,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `keys forget`.
+#[derive(Debug, Args)]
+pub struct KeysForgetFlags {
+    /// Its address, as --peer was given it; several may be given
+    #[arg(required = true, value_name = "ADDR", value_parser = scion_only)]
+    pub address: Vec<ScionAddr>,
+    #[command(flatten)]
+    pub file: KnownKeysFlags,
+}
+
+/// Which file known keys are in.
+#[derive(Debug, Args)]
+pub struct KnownKeysFlags {
+    /// Their file [default: $XDG_STATE_HOME/anabranch/known-keys]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub known_keys: Option<PathBuf>,
 }
 
 /// Flags about how a torrent is made.

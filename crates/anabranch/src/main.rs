@@ -83,6 +83,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Ping(flags) => commands::ping::run(&flags, chatter),
         Command::Traceroute(flags) => commands::traceroute::run(&flags, chatter),
         Command::Address(flags) => commands::address::run(&flags),
+        Command::Keys(flags) => commands::keys::run(&flags.command, chatter),
         Command::Net(flags) => commands::net::run(flags.command, chatter),
         Command::Demo(flags) => commands::demo::run(&flags, chatter),
         Command::Completions(flags) => commands::generate::completions(&flags),

@@ -1,15 +1,18 @@
 //! Our place in the SCION network, as the flags say.
 
 use std::collections::{BTreeSet, HashSet};
+use std::fs::DirBuilder;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anabranch_paths::{Endpoint, IsdAs, PathFilter, PathIdPrefix, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
-use anabranch_swarm::ScionConfig;
-use anabranch_transport::{Congestion, Identity, NodeId, QuicBudget};
+use anabranch_swarm::{KnownHosts, ScionConfig};
+use anabranch_transport::known_keys::{KnownKeys, KnownKeysError};
+use anabranch_transport::{Congestion, Identity, IdentityError, NodeId, QuicBudget};
 
 use crate::address::PeerAddress;
 use crate::ask;
@@ -20,6 +23,7 @@ use crate::output::Chatter;
 use crate::path_list::PathList;
 use crate::path_lookup::{self, read_policy};
 use crate::run;
+use crate::settings;
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
 const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
@@ -59,7 +63,7 @@ pub async fn config(
         return Ok(None);
     }
     let budget = QuicBudget::new(run::memory(flags, true).quic_bytes);
-    let opened = match open(&flags.scion, listen.first().copied(), guard::allowed(flags), budget).await {
+    let opened = match open(&flags.scion, listen.first().copied(), guard::allowed(flags), budget, chatter).await {
         Ok(mut config) if flags.multipath.interactive => {
             ask_for_paths(&mut config, &named).await?;
             Ok(config)
@@ -97,6 +101,7 @@ async fn open(
     listen: Option<ScionAddr>,
     allowed: Option<HashSet<NodeId>>,
     budget: QuicBudget,
+    chatter: Chatter,
 ) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
     let policy = flags.paths.policy.as_deref().map(read_policy).transpose()?;
@@ -116,7 +121,7 @@ async fn open(
     };
     let identity = match &flags.key {
         Some(path) => Identity::open(path),
-        None => Identity::ephemeral(),
+        None => kept_identity(local, chatter),
     };
     Ok(ScionConfig {
         local,
@@ -125,6 +130,7 @@ async fn open(
         policy: policy.map(Arc::new),
         only: flags.path.clone(),
         identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
+        known: None,
         allowed,
         congestion: match flags.congestion {
             CongestionChoice::Cubic => Congestion::Cubic,
@@ -132,6 +138,52 @@ async fn open(
         },
         budget,
     })
+}
+
+/// The key of an address that the user chose, the same from run to run, so that others may know us by it; of any other, a new one.
+/// Two programs never have one key: they cannot have one address.
+fn kept_identity(local: ScionAddr, chatter: Chatter) -> Result<Identity, IdentityError> {
+    let folder = settings::state_folder().filter(|_| local.host.port() != 0);
+    let Some(folder) = folder.map(|folder| folder.join("keys")) else { return Identity::ephemeral() };
+    let name = Endpoint::Scion(local).to_string().replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "_");
+    let path = folder.join(name.trim_matches('_'));
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    let opened =
+        made.map_err(|source| IdentityError::Io { path: path.clone(), source }).and_then(|()| Identity::open(&path));
+    match opened {
+        Err(error @ IdentityError::Io { .. }) => {
+            if chatter.verbose {
+                chatter.note(format_args!("a new key for this run: {error}"));
+            }
+            Identity::ephemeral()
+        }
+        opened => opened,
+    }
+}
+
+/// Has the peers that the user named by their addresses alone prove the keys that they had the last time.
+pub fn remember(
+    config: Option<&mut ScionConfig>,
+    flags: &SessionFlags,
+    peers: &[Endpoint],
+    chatter: Chatter,
+) -> Result<(), Failure> {
+    let keyed: HashSet<ScionAddr> = run::keys(flags).into_iter().map(|(address, _)| address).collect();
+    let named: HashSet<ScionAddr> =
+        peers.iter().filter_map(Endpoint::as_scion).filter(|peer| !keyed.contains(peer)).collect();
+    let Some(config) = config.filter(|_| !named.is_empty()) else { return Ok(()) };
+    let given = flags.guard.known_keys.is_some();
+    let Some(path) = flags.guard.known_keys.clone().or_else(settings::known_keys_file) else { return Ok(()) };
+    let keys = KnownKeys::new(path);
+    match keys.check() {
+        Ok(()) => config.known = Some(KnownHosts { keys, named }),
+        Err(error @ KnownKeysError::Io { .. }) if !given => {
+            chatter.note(format_args!("nobody is known by an earlier key: {error}"));
+        }
+        Err(error @ KnownKeysError::Io { .. }) => return Err(Failure::new(Code::Storage, error)),
+        Err(error) => return Err(Failure::input(error)),
+    }
+    Ok(())
 }
 
 /// The address that other hosts of the AS reach us by: what the environment says, else the one that packets for the AS's

@@ -289,6 +289,16 @@ pub fn cache_folder() -> Option<PathBuf> {
     base_folder("XDG_CACHE_HOME", ".cache")
 }
 
+/// Where what the program has learned is kept, by the same specification.
+pub fn state_folder() -> Option<PathBuf> {
+    base_folder("XDG_STATE_HOME", ".local/state")
+}
+
+/// The file of known keys, where no other is named.
+pub fn known_keys_file() -> Option<PathBuf> {
+    state_folder().map(|folder| folder.join("known-keys"))
+}
+
 fn base_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     folder(variable).or_else(|| folder("HOME").map(|home| home.join(below_home))).map(|base| base.join("anabranch"))

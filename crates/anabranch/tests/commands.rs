@@ -8,7 +8,7 @@ use std::process::Stdio;
 use common::{Running, anabranch, finish, noise, run, tree};
 use serde_json::Value;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 18] = [
     "create",
     "edit",
     "show",
@@ -18,6 +18,9 @@ const COMMANDS: [&str; 15] = [
     "tracker",
     "paths",
     "ping",
+    "keys",
+    "keys list",
+    "keys forget",
     "net",
     "net up",
     "net link",

@@ -15,7 +15,7 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 16] = [
+const COMMANDS: [(&[&str], &[&str]); 18] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
@@ -26,6 +26,8 @@ const COMMANDS: [(&[&str], &[&str]); 16] = [
     (&["ping"], &["1-1,10.0.0.1", "--sciond", "127.0.0.1:1"]),
     (&["traceroute"], &["1-1", "--sciond", "127.0.0.1:1"]),
     (&["address"], &["--sciond", "127.0.0.1:1"]),
+    (&["keys", "list"], &["--known-keys", "."]),
+    (&["keys", "forget"], &["[1-1,10.0.0.1]:1"]),
     (&["net", "up"], &["nowhere.toml"]),
     (&["net", "status"], &["--control", "127.0.0.1:1"]),
     (&["net", "link"], &["1-1", "1-2", "down", "--control", "127.0.0.1:1"]),

@@ -562,3 +562,57 @@ fn peers_are_who_their_keys_say_or_nobody() {
     let gone = running.event("peer_disconnected");
     assert!(gone["reason"].as_str().unwrap().contains("not admitted"), "{gone}");
 }
+
+#[test]
+fn a_peer_that_was_met_has_to_prove_the_same_key_until_it_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(300_000, 11))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let network = network("line.toml", 124, "");
+    let (sharer, address, _) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin", "--torrent-out", "t.torrent"]);
+    let fetch = |out: &str| {
+        finish(&mut get(dir.path(), &network, "1-ff00:0:112", &["t.torrent", "-o", out, "--peer", &address]))
+    };
+    let (code, _, stderr) = fetch("first");
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("first"), &file);
+    let (code, known, _) = run(dir.path(), &["keys", "list"]);
+    assert!(code == 0 && known.starts_with(&format!("{address} ")) && known.lines().count() == 1, "{known}");
+    sharer.interrupt();
+    // Somebody else answers there: the same address, another key.
+    let (_, daemon) = host(&network, "1-ff00:0:111");
+    let share_there = |flags: &[&str]| {
+        let mut command = anabranch(dir.path());
+        command.args(["share", "one.bin", "--json", "--listen", &address, "--sciond", &daemon]).args(flags);
+        let mut running = Running::start_for(&mut command, BACK_WITHIN * 5);
+        running.event("listening");
+        running
+    };
+    let other = share_there(&["--key", "other.key"]);
+    let (code, _, stderr) = fetch("refused");
+    assert_eq!(code, 6, "{stderr}");
+    let key = known.split_whitespace().nth(1).unwrap();
+    for word in [&format!("known-keys, line 2, remembers {key}"), &format!("anabranch keys forget {address}")] {
+        assert!(stderr.contains(word), "{word}: {stderr}");
+    }
+    assert!(!dir.path().join("refused/one.bin").exists());
+    let (code, _, stderr) = run(dir.path(), &["keys", "forget", &address]);
+    assert!(code == 0 && stderr.contains(key), "{stderr}");
+    let (code, _, stderr) = fetch("second");
+    assert_eq!(code, 0, "{stderr}");
+    other.interrupt();
+    let (code, _, stderr) = run(dir.path(), &["keys", "forget", &address, "[1-1,10.0.0.1]:9"]);
+    assert!(code == 3 && stderr.contains("does not know [1-1,10.0.0.1]:9"), "{stderr}");
+    // Who chose its address keeps its key for it.
+    for out in ["third", "fourth"] {
+        let sharer = share_there(&[]);
+        let (code, _, stderr) = fetch(out);
+        assert_eq!(code, 0, "{stderr}");
+        sharer.interrupt();
+    }
+    // What stands in the file and makes no sense is named before anybody is dialled.
+    fs::write(dir.path().join("broken"), "[1-1,10.0.0.1]:9\n").unwrap();
+    let arguments = ["t.torrent", "-o", "none", "--peer", &address, "--known-keys", "broken"];
+    let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments));
+    assert!(code == 3 && stderr.contains("broken, line 1"), "{stderr}");
+}

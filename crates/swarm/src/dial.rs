@@ -302,6 +302,10 @@ async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, H
     let torrent = session
         .by_hash(&theirs.info_hash)
         .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;
+    if let (Some(net), Some(address), Some(key)) = (&session.scion, stream.peer().endpoint.as_scion(), stream.node_id())
+    {
+        net.meet(address, key).await?;
+    }
     let ours = {
         let torrent = torrent.borrow();
         let expected = stream.peer().endpoint.as_scion().and_then(|address| torrent.keys.get(&address).copied());

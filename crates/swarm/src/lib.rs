@@ -53,7 +53,7 @@ mod warm;
 
 pub use events::{Event, EventKind, FailureKind, TorrentId};
 pub use multipath::{PathCondition, PathProgress, PathVerdict, PathsConfig};
-pub use scion::ScionConfig;
+pub use scion::{KnownHosts, ScionConfig};
 pub use session::{
     AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,
     parse_peer,

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_paths::{Interface, IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
 use anabranch_scion::lookup::{LookupError, PathLookup};
 use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
+use anabranch_transport::known_keys::{KnownKeys, KnownKeysError};
 use anabranch_transport::{
     Congestion, Identity, MTU_MIN, NodeId, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, Stream,
     mtu_lacking,
@@ -64,12 +65,40 @@ pub struct ScionConfig {
     pub only: Vec<PathIdPrefix>,
     /// Our key.
     pub identity: Identity,
+    /// Where it is remembered which key a host has.
+    pub known: Option<KnownHosts>,
     /// Whose keys are admitted, whoever calls; `None`: everybody's.
     pub allowed: Option<HashSet<NodeId>>,
     /// The congestion control of our connections.
     pub congestion: Congestion,
     /// The memory that peers may fill over QUIC.
     pub budget: QuicBudget,
+}
+
+/// Hosts that the user named by their addresses alone: they have to prove the keys that they had when they were first met. Whom
+/// trackers and peers name is no such host: addresses change hands there.
+#[derive(Clone, Debug)]
+pub struct KnownHosts {
+    /// The file.
+    pub keys: KnownKeys,
+    /// Whom the user named.
+    pub named: HashSet<ScionAddr>,
+}
+
+impl KnownHosts {
+    /// `remote` proved `key`: remembers it, or answers why that cannot be.
+    async fn meet(&self, remote: ScionAddr, key: NodeId) -> Result<(), KnownKeysError> {
+        if !self.named.contains(&remote) {
+            return Ok(());
+        }
+        let keys = self.keys.clone();
+        // The file is looked at where waiting for a disk holds up nobody.
+        match tokio::task::spawn_blocking(move || keys.meet(remote, key)).await {
+            Ok(met) => met.map(|_| ()),
+            // The program ends.
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 impl fmt::Debug for ScionConfig {
@@ -202,8 +231,17 @@ impl ScionNet {
             let found = stream.node_id();
             return Err(ConnError::Ended(format!("its key is {found}, which --allow does not admit")));
         }
+        self.meet(remote, stream.node_id()).await?;
         self.watch(&stream, Some(Arc::clone(path)));
         Ok(stream.into())
+    }
+
+    /// Whoever is at `remote` proved `key`: that has to be the one that it had before, where the user named it.
+    pub async fn meet(&self, remote: ScionAddr, key: NodeId) -> Result<(), ConnError> {
+        match &self.config.known {
+            Some(known) => known.meet(remote, key).await.map_err(|error| ConnError::Hopeless(error.to_string())),
+            None => Ok(()),
+        }
     }
 
     /// Keeps the path of a connection fresh, if it is ours, and gives the connection up when its way is gone.

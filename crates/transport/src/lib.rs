@@ -9,6 +9,7 @@
 mod error;
 mod identity;
 mod interfaces;
+pub mod known_keys;
 mod proxy;
 mod quic;
 mod stats;

@@ -24,6 +24,10 @@ pub struct GuardFlags {
     /// Deal only with peers that prove this key, which is over SCION alone; may be given several times
     #[arg(long, value_name = "KEY")]
     pub allow: Vec<NodeId>,
+    /// File of the keys that SCION peers had when --peer first named them: who has another key now is refused
+    /// [default: $XDG_STATE_HOME/anabranch/known-keys]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub known_keys: Option<PathBuf>,
     /// Reach peers and trackers through this proxy, socks5://HOST:PORT or http://HOST:PORT, with USER:PASSWORD@ where it asks for
     /// them; what cannot go through is off: UDP trackers, SCION, and listening unless --listen is given
     #[arg(long, value_name = "URL")]

@@ -43,8 +43,9 @@ pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
             Source::Torrent(_) => &[],
         });
         let named = links.filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
-        let scion = scion::config(&flags.session, named, chatter).await?;
+        let mut scion = scion::config(&flags.session, named, chatter).await?;
         let peers = run::peers(&flags.session, scion.is_some()).await?;
+        scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
         let config = SessionConfig {
             strategy: flags.strategy.0,
             preallocate: flags.preallocate.0,

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod edit;
 pub mod generate;
 pub mod get;
+pub mod keys;
 pub mod net;
 pub mod paths;
 pub mod ping;

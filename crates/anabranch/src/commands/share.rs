@@ -53,8 +53,9 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
     }
     run::block_on(async {
         let interrupted = run::interrupts()?;
-        let scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
+        let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
         let peers = run::peers(&flags.session, scion.is_some()).await?;
+        scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
         let config = SessionConfig { scion, ..SessionConfig::default() };
         let config = run::session_config(&flags.session, config, chatter)?;
         let (session, events) = run::start(&flags.session, config, chatter)?;

@@ -17,7 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The program, without what the environment of the tests might say to it.
 pub fn anabranch(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
-    command.current_dir(dir).env("XDG_CONFIG_HOME", dir.join("no-config")).env("XDG_CACHE_HOME", dir.join("cache"));
+    command
+        .current_dir(dir)
+        .env("XDG_CONFIG_HOME", dir.join("no-config"))
+        .env("XDG_CACHE_HOME", dir.join("cache"))
+        .env("XDG_STATE_HOME", dir.join("state"));
     for name in ["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR", "SCION_HOSTS_FILES"] {
         command.env_remove(name);
     }

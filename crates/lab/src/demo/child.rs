@@ -52,6 +52,7 @@ fn command(program: &Path, dir: &Path) -> Command {
         .current_dir(dir)
         .env("XDG_CONFIG_HOME", dir.join("no-config"))
         .env("XDG_CACHE_HOME", dir.join("no-cache"))
+        .env("XDG_STATE_HOME", dir.join("no-state"))
         .stdin(Stdio::null());
     let ours =
         std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("ANABRANCH_"));

@@ -42,7 +42,8 @@ pub fn command(inside: Option<&Namespace>) -> Result<Command> {
     let program = program()?;
     let mut command = inside.map_or_else(|| Command::new(&program), |inside| inside.command(&program));
     // Below what is no folder: metadata of magnet links that one run kept would spare the next one the peers that it is to meet.
-    command.env("XDG_CACHE_HOME", "/dev/null/no-cache");
+    // And so is the state: networks of one test give out the addresses of those of another.
+    command.env("XDG_CACHE_HOME", "/dev/null/no-cache").env("XDG_STATE_HOME", "/dev/null/no-state");
     Ok(command)
 }
 
