@@ -336,7 +336,8 @@ pub struct ScionFlags {
     /// Congestion control of connections over SCION
     #[arg(long, value_name = "NAME", value_enum, default_value_t = CongestionChoice::Bbr)]
     pub congestion: CongestionChoice,
-    /// File with this node's key, made if it is not there [default: a new key each time]
+    /// File with this node's key, made if it is not there [default: one that is kept for the address that --listen gives with a
+    /// port, else a new one each time]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key: Option<PathBuf>,
 }
