@@ -1,13 +1,14 @@
 //! Control messages: what goes with a datagram beside its bytes.
 
 use std::mem;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, SystemTime};
 
 use crate::address::{from_in_addr, is_v4_on_wire};
 
 /// Room for the control messages of one datagram. The largest set is coalescing length (24), both address families'
-/// packet information (32 and 40), and traffic class (24).
-pub(crate) const CONTROL_LEN: usize = 128;
+/// packet information (32 and 40), traffic class (24), and time of arrival (32).
+pub(crate) const CONTROL_LEN: usize = 160;
 
 /// The two bits of the traffic class that are ECN. RFC 3168 §5.
 const ECN_MASK: u8 = 0b11;
@@ -52,23 +53,27 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The source address; of the socket's family.
-    pub(crate) fn source(&mut self, from: IpAddr, socket_is_v6: bool) {
-        match from {
-            IpAddr::V4(v4) if !socket_is_v6 => {
-                let spec = libc::in_addr { s_addr: u32::from_ne_bytes(v4.octets()) };
-                let info =
-                    libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: spec, ipi_addr: libc::in_addr { s_addr: 0 } };
-                self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
-            }
-            IpAddr::V4(v4) => self.source_v6(v4.to_ipv6_mapped()),
-            IpAddr::V6(v6) => self.source_v6(v6),
+    /// The source address and the interface to leave by, as far as they are told; of the socket's family.
+    pub(crate) fn source(&mut self, from: Option<IpAddr>, interface: u32, socket_is_v6: bool) {
+        match (from, socket_is_v6) {
+            (Some(IpAddr::V4(v4)), false) => self.source_v4(v4, interface),
+            (None, false) => self.source_v4(Ipv4Addr::UNSPECIFIED, interface),
+            (Some(IpAddr::V4(v4)), true) => self.source_v6(v4.to_ipv6_mapped(), interface),
+            (Some(IpAddr::V6(v6)), _) => self.source_v6(v6, interface),
+            (None, true) => self.source_v6(Ipv6Addr::UNSPECIFIED, interface),
         }
     }
 
-    fn source_v6(&mut self, from: Ipv6Addr) {
-        let info = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: from.octets() }, ipi6_ifindex: 0 };
-        self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+    fn source_v4(&mut self, from: Ipv4Addr, interface: u32) {
+        let spec = libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) };
+        let ipi_ifindex = interface.cast_signed();
+        let info = libc::in_pktinfo { ipi_ifindex, ipi_spec_dst: spec, ipi_addr: libc::in_addr { s_addr: 0 } };
+        self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+    }
+
+    fn source_v6(&mut self, from: Ipv6Addr, interface: u32) {
+        let ipi6_addr = libc::in6_addr { s6_addr: from.octets() };
+        self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: interface });
     }
 
     fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
@@ -97,6 +102,10 @@ pub(crate) struct Info {
     pub(crate) ecn: u8,
     /// The address that it was sent to.
     pub(crate) local: Option<IpAddr>,
+    /// The number of the interface that it came in by; 0 where nobody told.
+    pub(crate) interface: u32,
+    /// When the kernel took it from the device.
+    pub(crate) arrived: Option<SystemTime>,
 }
 
 impl Info {
@@ -132,11 +141,22 @@ impl Info {
                 self.ecn = read::<libc::c_int>(value).map_or(0, |class| class as u8 & ECN_MASK);
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                self.local = read::<libc::in_pktinfo>(value).map(|info| from_in_addr(info.ipi_addr).into());
+                if let Some(info) = read::<libc::in_pktinfo>(value) {
+                    self.local = Some(from_in_addr(info.ipi_addr).into());
+                    self.interface = info.ipi_ifindex.cast_unsigned();
+                }
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                self.local = read::<libc::in6_pktinfo>(value)
-                    .map(|info| IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)).to_canonical());
+                if let Some(info) = read::<libc::in6_pktinfo>(value) {
+                    self.local = Some(IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)).to_canonical());
+                    self.interface = info.ipi6_ifindex;
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                self.arrived = read::<libc::timespec>(value).and_then(|time| {
+                    let since = Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?);
+                    SystemTime::UNIX_EPOCH.checked_add(since)
+                });
             }
             _ => {}
         }
@@ -154,6 +174,7 @@ trait Plain: Copy {}
 impl Plain for libc::c_int {}
 impl Plain for libc::in_pktinfo {}
 impl Plain for libc::in6_pktinfo {}
+impl Plain for libc::timespec {}
 
 #[cfg(test)]
 mod tests {
@@ -165,14 +186,35 @@ mod tests {
         let mut writer = Writer::new(&mut control);
         writer.push(libc::SOL_UDP, libc::UDP_GRO, 1200 as libc::c_int);
         writer.ecn("::1".parse().unwrap(), 0b10);
-        writer.source("::1".parse().unwrap(), true);
+        writer.source(Some("::1".parse().unwrap()), 3, true);
+        writer.push(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, libc::timespec { tv_sec: 5, tv_nsec: 7 });
         let len = writer.len();
         let info = Info::read(&control.0[..len]);
-        assert_eq!(info, Info { segment_len: Some(1200), ecn: 0b10, local: Some("::1".parse().unwrap()) });
+        let expected = Info {
+            segment_len: Some(1200),
+            ecn: 0b10,
+            local: Some("::1".parse().unwrap()),
+            interface: 3,
+            arrived: Some(SystemTime::UNIX_EPOCH + Duration::new(5, 7)),
+        };
+        assert_eq!(info, expected);
         // Cut off anywhere: what is whole is read, the rest passed over.
         for cut in 0..len {
             Info::read(&control.0[..cut]);
         }
+    }
+
+    #[test]
+    fn the_largest_set_fits() {
+        let mut control = Control::EMPTY;
+        let mut writer = Writer::new(&mut control);
+        writer.push(libc::SOL_UDP, libc::UDP_GRO, 1200 as libc::c_int);
+        writer.ecn("::1".parse().unwrap(), 0b10);
+        writer.source(None, 3, false);
+        writer.source(None, 3, true);
+        writer.push(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, libc::timespec { tv_sec: -1, tv_nsec: 7 });
+        let len = writer.len();
+        assert_eq!(Info::read(&control.0[..len]).arrived, None, "before the epoch");
     }
 
     #[test]

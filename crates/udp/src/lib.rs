@@ -3,7 +3,7 @@
 //! What a packet costs is mostly the way into the kernel and through its layers. So a [`Message`] may be a *burst*: many
 //! datagrams of one size for one destination, gathered from scattered parts, that pass the kernel as one; and one call
 //! sends several messages. Arriving datagrams of one flow come back coalesced likewise, in the buffers of a [`RecvBatch`]
-//! that is made once. Where the kernel or the device refuses bursts, they leave as single datagrams.
+//! that is made once, or in parts that the caller names ([`Socket::recv_scattered`]). Where the kernel or the device refuses bursts, they leave as single datagrams.
 //!
 //! System calls only: the socket never blocks; who waits for it does so with the descriptor ([`std::os::fd::AsFd`]),
 //! by tokio's `AsyncFd` or plain `epoll`. Linux only.
@@ -30,11 +30,13 @@
 
 mod address;
 mod control;
+mod device;
 mod recv;
 mod send;
 mod socket;
 
-pub use recv::{RECV_BUFFER_LEN, RECV_MESSAGES_MAX, Received, ReceivedMut, RecvBatch};
+pub use device::interface_mtu;
+pub use recv::{Arrival, RECV_BUFFER_LEN, RECV_MESSAGES_MAX, Received, ReceivedMut, RecvBatch, Scatter};
 pub use send::{Message, PARTS_MAX, SEGMENTS_MAX};
 pub use socket::{Options, Socket};
 

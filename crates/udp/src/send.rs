@@ -30,6 +30,8 @@ pub struct Message<'a> {
     pub ecn: u8,
     /// The source address, where the socket has several.
     pub from: Option<IpAddr>,
+    /// The number of the interface to leave by; 0 leaves that to the system's routes.
+    pub interface: u32,
 }
 
 impl<'a> Message<'a> {
@@ -40,7 +42,7 @@ impl<'a> Message<'a> {
 
     /// Datagrams of `segment_len` bytes each, the last one perhaps shorter.
     pub fn burst(to: SocketAddr, parts: &'a [IoSlice<'a>], segment_len: usize) -> Self {
-        Self { to, parts, segment_len, ecn: 0, from: None }
+        Self { to, parts, segment_len, ecn: 0, from: None, interface: 0 }
     }
 
     fn len(&self) -> usize {
@@ -97,6 +99,25 @@ impl Socket {
             }
         }
         Ok(sent)
+    }
+
+    /// As [`Socket::send`], but no burst is cut apart, so that nothing of one is ever lost here.
+    ///
+    /// # Errors
+    /// As [`Socket::send`]; and `EIO` or `EINVAL` if the first message is a burst that the kernel or the device refuses: send
+    /// its datagrams one by one, as with all later ones if that works.
+    pub fn send_whole(&self, messages: &[Message<'_>]) -> io::Result<usize> {
+        let fitting = messages.iter().take(MESSAGES_MAX).take_while(|message| message.check().is_ok()).count();
+        let Some(first) = messages.first() else { return Ok(0) };
+        if fitting == 0 {
+            first.check()?;
+        }
+        loop {
+            match self.send_batch(&messages[..fitting]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
     }
 
     /// One system call's worth; `messages` is not empty.
@@ -176,7 +197,7 @@ impl Socket {
             // The kernel reads only; `IoSlice` is an `iovec` by its documented layout.
             msg_hdr.msg_iov = message.parts.as_ptr().cast_mut().cast();
             msg_hdr.msg_iovlen = message.parts.len() as _;
-            if message.is_burst() || message.ecn != 0 || message.from.is_some() {
+            if message.is_burst() || message.ecn != 0 || message.from.is_some() || message.interface != 0 {
                 let control = control.write(Control::EMPTY);
                 let mut writer = Writer::new(control);
                 if message.is_burst() {
@@ -186,8 +207,8 @@ impl Socket {
                 if message.ecn != 0 {
                     writer.ecn(message.to.ip(), message.ecn);
                 }
-                if let Some(from) = message.from {
-                    writer.source(from, self.is_v6());
+                if message.from.is_some() || message.interface != 0 {
+                    writer.source(message.from, message.interface, self.is_v6());
                 }
                 msg_hdr.msg_controllen = writer.len() as _;
                 msg_hdr.msg_control = (control as *mut Control).cast();

@@ -1,10 +1,10 @@
 //! Two sockets on loopback.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anabranch_udp::{DATAGRAM_LEN_MAX, Message, Options, RecvBatch, SEGMENTS_MAX, Socket};
+use anabranch_udp::{Arrival, DATAGRAM_LEN_MAX, Message, Options, RecvBatch, SEGMENTS_MAX, Scatter, Socket};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -153,4 +153,60 @@ fn bytes_are_changed_in_place() {
         received.segments_mut().for_each(|segment| segment[0] = 0xff);
     }
     assert!(batch.iter().all(|received| received.segments().all(|segment| segment[0] == 0xff)));
+}
+
+#[test]
+fn datagrams_land_in_the_callers_parts_with_the_time_of_their_arrival() {
+    let options = Options { local_address: true, timestamps: true, ..Options::default() };
+    let bind = || Socket::bind("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    let (a, b) = (bind(), bind());
+    let payload: Vec<u8> = (0..=255).cycle().take(2500).collect();
+    let parts = [IoSlice::new(&payload)];
+    let before = std::time::SystemTime::now();
+    let burst = Message { interface: 1, ..Message::burst(b.local_addr(), &parts, 1000) };
+    assert_eq!(a.send_whole(&[burst]).unwrap(), 1);
+    // A header of four bytes in front of each 996, one expected too few; and a message that does not come.
+    let (mut heads, mut bodies, mut rest) = ([[0; 4]; 2], vec![0; 2 * 996], vec![0; 1 << 16]);
+    let mut parts: Vec<IoSliceMut<'_>> = Vec::new();
+    for (head, body) in heads.iter_mut().zip(bodies.chunks_mut(996)) {
+        parts.extend([IoSliceMut::new(head), IoSliceMut::new(body)]);
+    }
+    parts.push(IoSliceMut::new(&mut rest));
+    let mut other = vec![0; 100];
+    let mut others = [IoSliceMut::new(&mut other)];
+    let mut scatters = [&mut parts[..], &mut others[..]].map(|parts| Scatter { parts, received: Arrival::NONE });
+    assert_eq!(b.recv_scattered(&mut scatters).unwrap(), 1);
+    let got = scatters[0].received;
+    assert_eq!((got.from, got.len, got.segment_len, got.truncated), (a.local_addr(), 2500, 1000, false));
+    assert_eq!((got.local, got.interface), (Some(b.local_addr().ip()), 1));
+    // Clocks may be set meanwhile; a day is enough to tell it from nonsense.
+    let apart = got.arrived.unwrap().duration_since(before).unwrap_or_else(|error| error.duration());
+    assert!(apart.as_secs() < 86_400, "{apart:?}");
+    assert_eq!([&heads[0], &bodies[..996], &heads[1], &bodies[996..], &rest[..500]].concat(), payload);
+    let mut nothing = [IoSliceMut::new(&mut other)];
+    let mut scatters = [Scatter { parts: &mut nothing, received: Arrival::NONE }];
+    assert_eq!(b.recv_scattered(&mut scatters).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(b.recv_scattered(&mut []).unwrap(), 0);
+}
+
+#[test]
+fn what_is_longer_than_its_parts_is_told() {
+    let bind = || Socket::bind("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
+    let (a, b) = (bind(), bind());
+    a.send(&[Message::new(b.local_addr(), &[IoSlice::new(&[7; 100])])]).unwrap();
+    let mut short = [0; 60];
+    let mut parts = [IoSliceMut::new(&mut short)];
+    let mut scatters = [Scatter { parts: &mut parts, received: Arrival::NONE }];
+    assert_eq!(b.recv_scattered(&mut scatters).unwrap(), 1);
+    assert_eq!((scatters[0].received.truncated, scatters[0].received.len), (true, 60));
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_an_error_and_nothing_leaves() {
+    let bind = || Socket::bind("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
+    let (a, b) = (bind(), bind());
+    let parts = [IoSlice::new(b"x")];
+    let message = Message { interface: 0x7fff_fff0, ..Message::new(b.local_addr(), &parts) };
+    assert!(a.send_whole(&[message]).is_err());
+    assert!(b.recv(&mut RecvBatch::new(1)).is_err());
 }

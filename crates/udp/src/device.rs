@@ -1,0 +1,44 @@
+//! What is known of a network device.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::socket::check;
+
+/// The largest packet that interface `name` takes, IP header included, in bytes. A loopback's may be more than any packet's.
+///
+/// # Errors
+/// No such interface (`ENODEV`), or its name is too long to be one.
+pub fn interface_mtu(name: &str) -> io::Result<u32> {
+    // SAFETY: plain C data, for which zero is "nothing".
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // The last byte ends the name.
+    if name.len() >= request.ifr_name.len() || name.bytes().any(|byte| byte == 0) {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: a new descriptor that nobody else has.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: the request lives over the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) })?;
+    // SAFETY: the call has succeeded, so the kernel wrote this field.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_has_one_and_nothing_has_none() {
+        assert!(interface_mtu("lo").unwrap() >= 1280);
+        for name in ["no-such-device", "a name that is longer than any", "l\0o", ""] {
+            assert!(interface_mtu(name).is_err(), "{name}");
+        }
+    }
+}
