@@ -29,6 +29,13 @@ impl Sum {
         }
     }
 
+    /// The same bytes' sum where an odd number of bytes stands before them: each is the other half of its number then.
+    #[must_use]
+    pub fn after_odd(self) -> Self {
+        // RFC 1071 §2(B): swapping the bytes of the sum is the sum of swapped bytes.
+        Self(self.folded().swap_bytes().into())
+    }
+
     /// The sum was taken over everything, the checksum field included, and nothing was changed on the way.
     pub fn is_intact(self) -> bool {
         self.folded() == u16::MAX
@@ -188,6 +195,14 @@ mod tests {
             let cut = (half * 2).min(bytes.len() & !1);
             let (first, second) = bytes.split_at(cut);
             prop_assert_eq!((sum(first) + sum(second)).checksum(), sum(&bytes).checksum());
+        }
+
+        #[test]
+        fn odd_parts_add_up_too(bytes in proptest::collection::vec(any::<u8>(), 1..300), half in 0usize..150) {
+            let cut = (half * 2 + 1).min(bytes.len() - 1 | 1).min(bytes.len());
+            prop_assume!(cut % 2 == 1);
+            let (first, second) = bytes.split_at(cut);
+            prop_assert_eq!((sum(first) + sum(second).after_odd()).checksum(), sum(&bytes).checksum());
         }
     }
 }

@@ -11,13 +11,13 @@ pub const HEADER_LEN_MAX: usize = 255 * LINE_LEN;
 /// The largest payload in bytes: PayloadLen has 16 bits.
 const PAYLOAD_LEN_MAX: usize = u16::MAX as usize;
 /// Every length in the header is a multiple of this.
-const LINE_LEN: usize = 4;
+pub(crate) const LINE_LEN: usize = 4;
 
 // Common header (SCION header, "Common Header").
-const NEXT_HEADER: usize = 4;
-const HEADER_LEN: usize = 5;
+pub(crate) const NEXT_HEADER: usize = 4;
+pub(crate) const HEADER_LEN: usize = 5;
 pub(crate) const PAYLOAD_LEN: usize = 6;
-const PATH_TYPE: usize = 8;
+pub(crate) const PATH_TYPE: usize = 8;
 const HOST_KINDS: usize = 9;
 const COMMON_LEN: usize = 12;
 // Address header.

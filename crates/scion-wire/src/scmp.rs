@@ -215,6 +215,14 @@ impl<'a> Message<'a> {
         })
     }
 
+    /// As [`Message::parse`], but a checksum of zero says that the sender computed none, which is against the specification
+    /// and what JPAN does all the same.
+    pub fn parse_tolerant(packet: &Packet<'a>) -> Result<Self, ScmpError> {
+        let upper = packet.upper().map_err(|_| ScmpError::Extension)?;
+        let is_unchecked = upper.protocol == Protocol::SCMP && upper.bytes.get(CHECKSUM..GENERAL_LEN) == Some(&[0, 0]);
+        if is_unchecked { Self::parse_unverified(upper.bytes) } else { Self::parse(packet) }
+    }
+
     /// Errors are never answered with errors ("Processing Rules", 5).
     pub fn is_error(&self) -> bool {
         self.kind() & INFORMATIONAL == 0

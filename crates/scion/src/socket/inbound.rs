@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use anabranch_paths::ScionAddr;
 use anabranch_scion_wire::checksum::{self, Sum};
-use anabranch_scion_wire::udp::{Datagram, UdpError};
+use anabranch_scion_wire::udp::{Datagram, HEADER_LEN, Shape, UdpError};
 use anabranch_scion_wire::{Address, HEADER_LEN_MAX, Header, PATH_LEN_MAX, Packet, PathRef, Protocol};
 
 use super::core::Core;
@@ -23,18 +23,6 @@ use super::scmp::Replies;
 const CACHE_ENTRIES: usize = 256;
 /// Longest remembered header: addresses, a path of 20 hops, ports. Longer ones are parsed each time.
 const CACHED_LEN_MAX: usize = 320;
-
-// SCION header, "Common Header": what the quick look reads of it.
-const NEXT_HEADER: usize = 4;
-const HEADER_LEN: usize = 5;
-const PAYLOAD_LEN: usize = 6;
-/// Where what all packets of a flow share begins: path type, address types, addresses, path.
-const SHARED_AT: usize = 8;
-/// The shortest SCION header: common header and IPv4 addresses, no path.
-const HEADER_LEN_MIN: usize = 36;
-/// It ends behind the UDP ports; then come UDP's length and checksum.
-const PORTS_LEN: usize = 4;
-const UDP_LEN: usize = 8;
 
 /// What the receiving side of a socket remembers from packet to packet, and answers that wait to be sent.
 #[derive(Debug)]
@@ -124,34 +112,26 @@ impl Inbox {
     /// Looks whether `bytes` from `from` are a packet like one before, and what it means then.
     fn recall<'a>(&self, bytes: &'a [u8], from: SocketAddr) -> Option<(Data<'a>, &Meaning)> {
         let shape = Shape::of(bytes)?;
-        let entry = &self.entries[shape.place(bytes)];
+        let entry = &self.entries[shape.hash(bytes) as usize % CACHE_ENTRIES];
         let meaning = entry.meaning.as_ref()?;
-        if meaning.from != from || *entry.shared != bytes[SHARED_AT..shape.shared_end] {
+        if meaning.from != from || *entry.shared != *shape.shared(bytes) {
             return None;
         }
-        let udp_len = bytes.len() - shape.header_len;
-        let lengths_agree =
-            u16_at(bytes, PAYLOAD_LEN) == udp_len as u16 && u16_at(bytes, shape.shared_end) == udp_len as u16;
-        if !lengths_agree || udp_len > usize::from(u16::MAX) {
-            return None;
-        }
-        let checksum = u16_at(bytes, shape.shared_end + 2);
-        let len_sum = Sum::from_u16(udp_len as u16);
-        let sum = (checksum != 0).then(|| meaning.sum + len_sum + len_sum + Sum::from_u16(checksum));
-        let data = Data { route: meaning.route, ecn: ecn(bytes), payload: &bytes[shape.header_len + UDP_LEN..], sum };
+        let sum = shape.sum_of_lengths(bytes, bytes.len())?.map(|sum| meaning.sum + sum);
+        let payload = &bytes[shape.headers_len()..];
+        let data = Data { route: meaning.route, ecn: shape.ecn(bytes), payload, sum };
         Some((data, meaning))
     }
 
     /// Remembers what `bytes`, a whole packet with UDP right behind its header, mean.
     fn remember(&mut self, bytes: &[u8], header: &Header<'_>, from: SocketAddr, route: RouteId, use_: Arc<Use>) {
         let Some(shape) = Shape::of(bytes) else { return };
-        let shared = &bytes[SHARED_AT..shape.shared_end];
+        let shared = shape.shared(bytes);
         if shared.len() > CACHED_LEN_MAX {
             return;
         }
-        let ports = &bytes[shape.header_len..shape.shared_end];
-        let sum = header.pseudo_sum(Protocol::UDP, 0) + checksum::sum(ports);
-        let entry = &mut self.entries[shape.place(bytes)];
+        let sum = header.pseudo_sum(Protocol::UDP, 0) + checksum::sum(shape.ports(bytes));
+        let entry = &mut self.entries[shape.hash(bytes) as usize % CACHE_ENTRIES];
         entry.shared.clear();
         entry.shared.extend_from_slice(shared);
         entry.meaning = Some(Meaning { route, use_, from, sum });
@@ -163,35 +143,6 @@ impl Inbox {
             self.removals = removals;
             self.entries.iter_mut().for_each(|entry| entry.meaning = None);
         }
-    }
-}
-
-/// Where the parts of a UDP/SCION packet lie, as far as a quick look tells.
-struct Shape {
-    header_len: usize,
-    /// Behind the ports.
-    shared_end: usize,
-}
-
-impl Shape {
-    fn of(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < HEADER_LEN_MIN + UDP_LEN || bytes[0] >> 4 != 0 || bytes[NEXT_HEADER] != Protocol::UDP.0 {
-            return None;
-        }
-        let header_len = usize::from(bytes[HEADER_LEN]) * 4;
-        let fits = header_len >= HEADER_LEN_MIN && bytes.len() >= header_len + UDP_LEN;
-        fits.then_some(Self { header_len, shared_end: header_len + PORTS_LEN })
-    }
-
-    /// The entry where packets like this one are remembered: by ports, the end of the path (or of the addresses, where
-    /// there is no path), and the source AS.
-    fn place(&self, bytes: &[u8]) -> usize {
-        /// Odd, with bits all over: the golden ratio's.
-        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-        let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let mixed = (word(self.shared_end - 8) ^ word(20).rotate_left(29)).wrapping_mul(FACTOR)
-            ^ word(self.header_len - 12).rotate_left(17);
-        (mixed.wrapping_mul(FACTOR) >> 56) as usize % CACHE_ENTRIES
     }
 }
 
@@ -256,10 +207,10 @@ impl Core {
         }
         // It was verified above, but the caller verifies as it copies.
         let sum = (datagram.checksum() != 0).then(|| {
-            let ports_to_checksum = &upper.bytes[..UDP_LEN];
+            let ports_to_checksum = &upper.bytes[..HEADER_LEN];
             header.pseudo_sum(Protocol::UDP, upper.bytes.len()) + checksum::sum(ports_to_checksum)
         });
-        Ok(Some(Data { route, ecn: ecn(bytes), payload: datagram.payload(), sum }))
+        Ok(Some(Data { route, ecn: header.traffic_class() & 0b11, payload: datagram.payload(), sum }))
     }
 
     /// Calls `then` with the packet's path turned round and the next hop for answers.
@@ -292,13 +243,4 @@ const _: () = assert!(CACHED_LEN_MAX <= HEADER_LEN_MAX);
 fn remote(source: Address, port: u16) -> Result<ScionAddr, Dropped> {
     let ip = source.host.ip().filter(|_| port != 0).ok_or(Dropped::WrongSource)?;
     Ok(ScionAddr::new(source.isd_as, SocketAddr::new(ip, port)))
-}
-
-/// ECN, the low two bits of the traffic class, lies across no byte boundary.
-fn ecn(bytes: &[u8]) -> u8 {
-    bytes[1] >> 4 & 0b11
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

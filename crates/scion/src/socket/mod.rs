@@ -116,6 +116,42 @@ pub enum BindError {
     Io(ScionAddr, #[source] io::Error),
 }
 
+/// Binds something to `local` by `bind`; port 0 takes a free one of `ports`, the range that the AS's routers deliver to.
+///
+/// # Errors
+/// The address or port will not do, or is taken.
+pub fn bind_in_range<T>(
+    local: ScionAddr,
+    ports: RangeInclusive<u16>,
+    mut bind: impl FnMut(ScionAddr) -> Result<T, BindError>,
+) -> Result<T, BindError> {
+    let local = ScionAddr::new(local.isd_as, local.host);
+    if local.host.ip().is_unspecified() {
+        return Err(BindError::Unspecified(local.host.ip()));
+    }
+    let (first, last) = ports.clone().into_inner();
+    let port = local.host.port();
+    if port != 0 {
+        if !ports.contains(&port) && port != END_HOST_PORT {
+            return Err(BindError::OutsideRange { port, first, last });
+        }
+        return bind(local);
+    }
+    let count = usize::from(last.checked_sub(first).ok_or(BindError::NoFreePort { first, last })?) + 1;
+    // Anywhere in the range, so that not everybody tries the same ports first.
+    let start = RandomState::new().hash_one(local) as usize % count;
+    for step in 0..count.min(BIND_TRIES_MAX) {
+        let mut candidate = local;
+        // Below `count`, so no more than `last`.
+        candidate.host.set_port((usize::from(first) + (start + step) % count) as u16);
+        match bind(candidate) {
+            Err(BindError::Io(_, error)) if error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return bound,
+        }
+    }
+    Err(BindError::NoFreePort { first, last })
+}
+
 /// A UDP socket of SCION. Tasks may share it, but one at a time receives.
 #[derive(Clone)]
 pub struct Socket {
@@ -149,31 +185,7 @@ impl Socket {
     /// # Errors
     /// The address or port will not do, or is taken.
     pub fn bind(local: ScionAddr, ports: RangeInclusive<u16>) -> Result<Self, BindError> {
-        let local = ScionAddr::new(local.isd_as, local.host);
-        if local.host.ip().is_unspecified() {
-            return Err(BindError::Unspecified(local.host.ip()));
-        }
-        let (first, last) = ports.clone().into_inner();
-        let port = local.host.port();
-        if port != 0 {
-            if !ports.contains(&port) && port != END_HOST_PORT {
-                return Err(BindError::OutsideRange { port, first, last });
-            }
-            return Self::bind_port(local);
-        }
-        let count = usize::from(last.checked_sub(first).ok_or(BindError::NoFreePort { first, last })?) + 1;
-        // Anywhere in the range, so that not everybody tries the same ports first.
-        let start = RandomState::new().hash_one(local) as usize % count;
-        for step in 0..count.min(BIND_TRIES_MAX) {
-            let mut candidate = local;
-            // Below `count`, so no more than `last`.
-            candidate.host.set_port((usize::from(first) + (start + step) % count) as u16);
-            match Self::bind_port(candidate) {
-                Err(BindError::Io(_, error)) if error.kind() == io::ErrorKind::AddrInUse => {}
-                bound => return bound,
-            }
-        }
-        Err(BindError::NoFreePort { first, last })
+        bind_in_range(local, ports, Self::bind_port)
     }
 
     fn bind_port(local: ScionAddr) -> Result<Self, BindError> {

@@ -89,7 +89,7 @@ impl fmt::Display for ScmpKind {
 
 impl ScmpKind {
     /// The kind of an error message; `None` for messages that are none.
-    fn of(message: &Message<'_>) -> Option<Self> {
+    pub fn of(message: &Message<'_>) -> Option<Self> {
         Some(match *message {
             Message::DestinationUnreachable { code, .. } => Self::DestinationUnreachable(code),
             Message::PacketTooBig { mtu, .. } => Self::PacketTooBig { mtu },
@@ -104,8 +104,8 @@ impl ScmpKind {
         })
     }
 
-    /// The AS and interfaces that it speaks of.
-    fn subject(&self) -> Option<(IsdAs, [u16; 2])> {
+    /// The AS and interfaces that it speaks of; `None` where it speaks of no interface.
+    pub fn subject(&self) -> Option<(IsdAs, [u16; 2])> {
         match *self {
             Self::ExternalInterfaceDown(interface) => Some((interface.isd_as, [interface.id; 2])),
             Self::InternalConnectivityDown { isd_as, ingress, egress } => Some((isd_as, [ingress, egress])),
@@ -314,13 +314,9 @@ impl Core {
     }
 }
 
-/// The message, its checksum verified. A checksum of zero says that the sender computed none, which is against the
-/// specification and what JPAN does all the same.
+/// The message, its checksum verified.
 fn parse<'a>(packet: &Packet<'a>) -> Result<Message<'a>, Dropped> {
-    let upper = packet.upper().map_err(|_| Dropped::Malformed)?;
-    let unchecked = upper.bytes.get(2..4) == Some(&[0, 0]);
-    let message = if unchecked { Message::parse_unverified(upper.bytes) } else { Message::parse(packet) };
-    message.map_err(|error| match error {
+    Message::parse_tolerant(packet).map_err(|error| match error {
         ScmpError::Checksum => Dropped::BadChecksum,
         _ => Dropped::Malformed,
     })
