@@ -6,6 +6,7 @@
 //! `WouldBlock`, and [`TcpStream::poll_recv_ready`] and [`TcpStream::poll_send_ready`] say when to try again. Over which paths a peer
 //! is reached by plain IP, [`Interfaces`] knows.
 
+pub mod datagram;
 mod error;
 mod identity;
 mod interfaces;

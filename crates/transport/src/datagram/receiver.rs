@@ -1,0 +1,472 @@
+//! Receiving to where the caller says.
+//!
+//! The system hands over datagrams of one flow coalesced: one message, cut into equal segments. So before a receive the
+//! caller's places are laid out as segments will come if they have the length and number of the last ones: SCION's headers
+//! into a buffer here, the first bytes into the place's head, the others into its body. Where the guess is right, payload lies
+//! where it belongs and nothing is copied. Where it is wrong (another path's headers, a short packet in between), the bytes
+//! are gathered in the buffer and handed out from there. Only speed depends on the guess.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anabranch_scion::socket::Dropped;
+use anabranch_udp::{Arrival, RECV_BUFFER_LEN, SEGMENTS_MAX, Scatter};
+
+use super::inbound::{Inbound, Meaning, PathEvent};
+use super::socket::Shared;
+use super::table::PathKey;
+
+/// Messages received with one system call. Each may be 64 KiB of coalesced packets.
+const MESSAGES: usize = 16;
+/// Parts of a place, and its headers.
+const PARTS_OF_PLACE: usize = 3;
+/// Events that wait to be taken. Equal ones wait once: a burst over a dead link brings as many errors as it has packets.
+pub const EVENTS_MAX: usize = 64;
+const CE: u8 = 0b11;
+
+/// Where one packet's payload goes: its first bytes to `head`, the following ones to `body`. For a protocol whose packets
+/// have a header of one length, that is the header's place and the chunk's.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// Is filled first.
+    pub head: &'a mut [u8],
+    /// Is filled then.
+    pub body: &'a mut [u8],
+}
+
+impl Place<'_> {
+    fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+}
+
+/// A packet that was received.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Which of the places it is in.
+    pub place: usize,
+    /// Bytes of its payload. More than the place has: those beyond it are lost.
+    pub len: usize,
+    /// The path it came by, if that was added to the socket. Over IP nothing but addresses proves it.
+    pub path: Option<PathKey>,
+    /// Who handed it over: over SCION, a router most often.
+    pub from: SocketAddr,
+    /// The address of this machine it was sent to.
+    pub local: Option<IpAddr>,
+    /// The number of the interface it came in by.
+    pub interface: u32,
+    /// ECN bits; of SCION's header, or congestion that the underlay has marked.
+    pub ecn: u8,
+    /// When the kernel took it, or the first one of those it came with, from the device.
+    pub arrived: Option<SystemTime>,
+    /// Whether `len` is more than the place has.
+    pub is_truncated: bool,
+    /// Where its headers are in the image.
+    headers: (usize, usize),
+}
+
+/// What one receive brought. Not in order of arrival where packets had to be moved.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    received: &'a [Received],
+    image: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// The packets.
+    pub fn iter(&self) -> std::slice::Iter<'a, Received> {
+        self.received.iter()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.received.len()
+    }
+
+    /// Whether nothing came but SCMP or what was dropped.
+    pub fn is_empty(&self) -> bool {
+        self.received.is_empty()
+    }
+
+    /// Over SCION: the headers of a packet of this batch, SCION's and UDP's. Empty over IP.
+    pub fn headers(&self, received: &Received) -> &'a [u8] {
+        self.image.get(received.headers.0..received.headers.1).unwrap_or_default()
+    }
+}
+
+impl<'a> IntoIterator for Batch<'a> {
+    type Item = &'a Received;
+    type IntoIter = std::slice::Iter<'a, Received>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.received.iter()
+    }
+}
+
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.received.fmt(f)
+    }
+}
+
+/// What happened to packets, by count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Handed out.
+    pub packets: u64,
+    /// Of these, those that had to be copied to their place.
+    pub packets_moved: u64,
+    dropped: [u64; Dropped::ALL.len()],
+}
+
+impl Counters {
+    /// Packets dropped for this reason.
+    pub fn dropped(&self, reason: Dropped) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Packets dropped in all.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+/// Receives from a socket.
+pub struct Receiver {
+    shared: Arc<Shared>,
+    /// What arrived as it arrived, a part for each message; with holes where bytes are in the caller's places.
+    image: Box<[u8]>,
+    messages: [Message; MESSAGES],
+    /// Keeps its memory between calls and is empty meanwhile.
+    parts: Vec<IoSliceMut<'static>>,
+    /// Places that hold a packet.
+    taken: Vec<bool>,
+    received: Vec<Received>,
+    guess: Guess,
+    /// Over SCION.
+    inbound: Option<Inbound>,
+    /// The last message's addresses over IP, and what they mean.
+    recent: Option<Recent>,
+    events: VecDeque<PathEvent>,
+    counters: Counters,
+}
+
+/// Addresses of a message over IP, when the table had changed so often; and the path.
+type Recent = ((SocketAddr, Option<IpAddr>, u32, u64), Option<PathKey>);
+
+/// How the next packets will come.
+#[derive(Clone, Copy)]
+struct Guess {
+    /// Coalesced in one message.
+    packets: usize,
+    /// Bytes of SCION's and UDP's headers; zero over IP.
+    headers_len: usize,
+}
+
+/// One message of the system's.
+#[derive(Clone, Copy)]
+struct Message {
+    arrival: Arrival,
+    /// The places it was laid out for.
+    first: usize,
+    end: usize,
+    /// The first of its bytes that was not handed out.
+    next: usize,
+}
+
+impl Message {
+    const NONE: Self = Self { arrival: Arrival::NONE, first: 0, end: 0, next: 0 };
+
+    fn segment_at(&self, start: usize) -> usize {
+        self.arrival.segment_len.min(self.arrival.len - start)
+    }
+}
+
+impl Receiver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let inbound = shared.local.as_scion().map(Inbound::new);
+        Self {
+            shared,
+            image: vec![0; MESSAGES * RECV_BUFFER_LEN].into(),
+            messages: [Message::NONE; MESSAGES],
+            parts: Vec::new(),
+            taken: Vec::new(),
+            received: Vec::new(),
+            guess: Guess { packets: 1, headers_len: 0 },
+            inbound,
+            recent: None,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Receives packets to `places`, each to one of them. A place at which a packet is expected next comes first: packets
+    /// that arrive in order then lie in order, and nothing is copied. A receive of 64 places, each as long as the packets,
+    /// takes a whole burst.
+    ///
+    /// What has arrived and fits in no place waits for the next call. A packet without payload is not told over IP.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing is there; else what the kernel says.
+    pub fn recv(&mut self, places: &mut [Place<'_>]) -> io::Result<Batch<'_>> {
+        self.received.clear();
+        self.taken.clear();
+        self.taken.resize(places.len(), false);
+        if let Some(inbound) = &mut self.inbound {
+            inbound.keep_up(self.shared.changes());
+        }
+        self.hand_out(places);
+        if self.received.is_empty() && !places.is_empty() {
+            self.fetch(places)?;
+            for index in 0..MESSAGES {
+                self.accept(index, places);
+            }
+            self.hand_out(places);
+        }
+        self.counters.packets += self.received.len() as u64;
+        Ok(Batch { received: &self.received, image: &self.image })
+    }
+
+    /// The next trouble on a path, as SCMP told.
+    pub fn event(&mut self) -> Option<PathEvent> {
+        self.events.pop_front()
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Fills messages from the system, laid out over the places.
+    fn fetch(&mut self, places: &mut [Place<'_>]) -> io::Result<()> {
+        self.messages = [Message::NONE; MESSAGES];
+        let Guess { packets, headers_len } = self.guess;
+        let mut parts = recycle(std::mem::take(&mut self.parts));
+        parts.reserve(MESSAGES + PARTS_OF_PLACE * places.len().min(MESSAGES * packets));
+        let mut counts = [0; MESSAGES];
+        let count = places.len().div_ceil(packets).min(MESSAGES);
+        let mut remaining = places.iter_mut().peekable();
+        let mut place = 0;
+        let images = self.image.chunks_exact_mut(RECV_BUFFER_LEN).take(count);
+        for ((mut image, message), parts_count) in images.zip(&mut self.messages).zip(&mut counts) {
+            let parts_before = parts.len();
+            message.first = place;
+            for _ in 0..packets {
+                let room = image.len();
+                let fits = |place: &&mut Place<'_>| headers_len + place.len() <= room;
+                let Some(Place { head, body }) = remaining.next_if(fits) else { break };
+                let (headers, rest) = std::mem::take(&mut image).split_at_mut(headers_len);
+                image = &mut rest[head.len() + body.len()..];
+                parts.extend([headers, &mut **head, &mut **body].map(IoSliceMut::new));
+                place += 1;
+            }
+            message.end = place;
+            // What comes beyond the guess.
+            parts.push(IoSliceMut::new(image));
+            *parts_count = parts.len() - parts_before;
+        }
+        let mut rest = &mut parts[..];
+        let mut scatters: [Scatter<'_, '_>; MESSAGES] = std::array::from_fn(|index| {
+            let (parts, later) = std::mem::take(&mut rest).split_at_mut(counts[index]);
+            rest = later;
+            Scatter { parts, received: Arrival::NONE }
+        });
+        let result = self.shared.udp.recv_scattered(&mut scatters[..count]);
+        for (message, scatter) in self.messages.iter_mut().zip(&scatters) {
+            message.arrival = scatter.received;
+        }
+        self.parts = recycle(parts);
+        let got = result?;
+        self.messages[got..].fill(Message::NONE);
+        let most = self.messages[..got].iter().map(|message| message.arrival.len.div_ceil(message.arrival.segment_len));
+        self.guess.packets = most.max().unwrap_or(1).clamp(1, SEGMENTS_MAX);
+        Ok(())
+    }
+
+    /// Takes what is in its place already. From the first packet on that is not, the message is gathered in the image.
+    fn accept(&mut self, index: usize, places: &mut [Place<'_>]) {
+        let message = self.messages[index];
+        let headers_len = self.guess.headers_len;
+        let image_start = index * RECV_BUFFER_LEN;
+        let mut start = 0;
+        for at in message.first..message.end {
+            let place = &mut places[at];
+            let whole = headers_len + place.len();
+            if start >= message.arrival.len {
+                break;
+            }
+            let len = message.segment_at(start);
+            let is_last = start + len == message.arrival.len;
+            if len < headers_len || len > whole || (len < whole && !is_last) {
+                break;
+            }
+            let payload_len = len - headers_len;
+            let head = &place.head[..place.head.len().min(payload_len)];
+            let body = &place.body[..payload_len - head.len()];
+            let packet_at = image_start + start;
+            let packet = &mut self.image[packet_at..packet_at + len];
+            let known = match &self.inbound {
+                None => None,
+                Some(inbound) => inbound.recall(&packet[..headers_len], head, body, message.arrival.from),
+            };
+            if known.is_none() && self.inbound.is_some() {
+                packet[headers_len..headers_len + head.len()].copy_from_slice(head);
+                packet[headers_len + head.len()..].copy_from_slice(body);
+            }
+            let meaning = known.unwrap_or_else(|| self.meaning(&message.arrival, packet_at..packet_at + len));
+            if let Ok(Meaning::Data { headers_len: actual, .. }) = meaning
+                && actual != headers_len
+            {
+                break;
+            }
+            if self.note(meaning, &message.arrival, at, packet_at, payload_len, false) {
+                self.taken[at] = true;
+            }
+            start += len;
+        }
+        self.messages[index].next = start;
+        self.gather(index, start, places);
+    }
+
+    /// What the packet in this part of the image means.
+    fn meaning(&mut self, arrival: &Arrival, packet: Range<usize>) -> Result<Meaning, Dropped> {
+        match &mut self.inbound {
+            Some(inbound) => inbound.take(&self.shared.table(), &self.image[packet], arrival.from),
+            None => Ok(Meaning::Data { path: self.path_of(arrival), headers_len: 0, ecn: arrival.ecn }),
+        }
+    }
+
+    /// Copies what of a message lies in places, from byte `start` on, to where it would be in the image without them.
+    fn gather(&mut self, index: usize, start: usize, places: &[Place<'_>]) {
+        let message = self.messages[index];
+        if start >= message.arrival.len {
+            return;
+        }
+        let image = &mut self.image[index * RECV_BUFFER_LEN..(index + 1) * RECV_BUFFER_LEN];
+        let mut at = 0;
+        for place in &places[message.first..message.end] {
+            at += self.guess.headers_len;
+            for part in [&*place.head, &*place.body] {
+                // Only what came, and only what was not handed out.
+                let end = (at + part.len()).min(message.arrival.len);
+                let from = at.max(start);
+                if from < end {
+                    image[from..end].copy_from_slice(&part[from - at..end - at]);
+                }
+                at += part.len();
+            }
+            if at >= message.arrival.len {
+                break;
+            }
+        }
+    }
+
+    /// Copies what waits in the image to places that are free, until there is none.
+    fn hand_out(&mut self, places: &mut [Place<'_>]) {
+        let mut free = 0;
+        for index in 0..MESSAGES {
+            while self.messages[index].next < self.messages[index].arrival.len {
+                let message = self.messages[index];
+                let len = message.segment_at(message.next);
+                let packet_at = index * RECV_BUFFER_LEN + message.next;
+                while self.taken.get(free) == Some(&true) {
+                    free += 1;
+                }
+                let Some(place) = places.get_mut(free) else { return };
+                let meaning = self.meaning(&message.arrival, packet_at..packet_at + len);
+                if let Ok(Meaning::Data { headers_len, .. }) = meaning {
+                    self.guess.headers_len = headers_len;
+                    let payload = &self.image[packet_at + headers_len..packet_at + len];
+                    let (head, body) = payload.split_at(payload.len().min(place.head.len()));
+                    let body = &body[..body.len().min(place.body.len())];
+                    place.head[..head.len()].copy_from_slice(head);
+                    place.body[..body.len()].copy_from_slice(body);
+                    let (payload_len, truncated) = (payload.len(), payload.len() > place.len());
+                    self.note(meaning, &message.arrival, free, packet_at, payload_len, truncated);
+                    self.counters.packets_moved += 1;
+                    self.taken[free] = true;
+                } else {
+                    self.note(meaning, &message.arrival, free, packet_at, 0, false);
+                }
+                self.messages[index].next += len;
+            }
+        }
+    }
+
+    /// Writes down what a packet was; whether it is one to hand out, in `place`.
+    fn note(
+        &mut self,
+        meaning: Result<Meaning, Dropped>,
+        arrival: &Arrival,
+        place: usize,
+        packet_at: usize,
+        len: usize,
+        is_truncated: bool,
+    ) -> bool {
+        let dropped = match meaning {
+            Ok(Meaning::Data { path, headers_len, ecn }) => {
+                // Marked on the underlay is marked on the way.
+                let ecn = if arrival.ecn == CE && ecn != 0 { CE } else { ecn };
+                self.received.push(Received {
+                    place,
+                    len,
+                    path,
+                    from: arrival.from,
+                    local: arrival.local,
+                    interface: arrival.interface,
+                    ecn,
+                    arrived: arrival.arrived,
+                    is_truncated,
+                    headers: (packet_at, packet_at + headers_len),
+                });
+                return true;
+            }
+            Ok(Meaning::Event(event)) if self.events.contains(&event) => return false,
+            Ok(Meaning::Event(event)) if self.events.len() < EVENTS_MAX => {
+                self.events.push_back(event);
+                return false;
+            }
+            Ok(Meaning::Event(_)) => Dropped::EventsPending,
+            Err(dropped) => dropped,
+        };
+        self.counters.dropped[dropped as usize] += 1;
+        false
+    }
+
+    /// Over IP: the path that a message came by.
+    fn path_of(&mut self, arrival: &Arrival) -> Option<PathKey> {
+        let addresses = (arrival.from, arrival.local, arrival.interface, self.shared.changes());
+        if let Some((known, path)) = self.recent
+            && known == addresses
+        {
+            return path;
+        }
+        let path = self.shared.table().find_ip(arrival.from, arrival.local, arrival.interface);
+        self.recent = Some((addresses, path));
+        path
+    }
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("local", &self.shared.local).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.udp.as_fd()
+    }
+}
+
+/// The memory of a list whose entries are gone, for entries that live differently long. Collecting in place keeps it.
+fn recycle<'a>(mut parts: Vec<IoSliceMut<'_>>) -> Vec<IoSliceMut<'a>> {
+    parts.clear();
+    parts.into_iter().map(|_| IoSliceMut::new(&mut [])).collect()
+}
