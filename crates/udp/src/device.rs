@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::socket::check;
+use crate::socket::{Socket, check};
 
 /// The largest packet that interface `name` takes, IP header included, in bytes. A loopback's may be more than any packet's.
 ///
@@ -30,9 +30,27 @@ pub fn interface_mtu(name: &str) -> io::Result<u32> {
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
 }
 
+impl Socket {
+    /// Whether there is an interface of this number where the socket is, up or down.
+    pub fn has_interface(&self, index: u32) -> bool {
+        // SAFETY: plain C data, for which zero is "nothing".
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        request.ifr_ifru.ifru_ifindex = index.cast_signed();
+        // SAFETY: the request lives over the call.
+        check(unsafe { libc::ioctl(self.as_raw_fd(), libc::SIOCGIFNAME as _, &raw mut request) }).is_ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_loopback_is_there_and_others_are_not() {
+        let socket = Socket::bind("127.0.0.1:0".parse().unwrap(), &crate::Options::default()).unwrap();
+        assert!(socket.has_interface(1));
+        assert!(!socket.has_interface(0) && !socket.has_interface(u32::MAX));
+    }
 
     #[test]
     fn the_loopback_has_one_and_nothing_has_none() {

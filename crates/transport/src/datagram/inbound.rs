@@ -209,3 +209,7 @@ impl Inbound {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "inbound_tests.rs"]
+mod tests;

@@ -124,21 +124,33 @@ impl Sender {
             let len = packets.first().map_or(0, |packet| self.path.packet_len(packet.len()));
             return Err(SendError::too_long(self.path.name(), len, self.path.mtu_claimed()));
         };
-        let failed = |path: &Path, error| {
-            SendError::of_system(path.name(), error, path.packet_len(first.len()), path.mtu_claimed())
-        };
+        let first_len = self.path.packet_len(first.len());
         let packets = &packets[..fitting];
         match self.send_bursts(packets, self.burst_packets_max()) {
             Ok(count) => Ok(count),
             // The device cannot checksum what it cuts, or its transforms exclude bursts; or the packets are too long for it, or
             // the source address is gone. What is true shows when packets go one by one.
             Err((error, refused)) if refused > 1 && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
-                let count = self.send_bursts(&packets[..refused], 1).map_err(|(error, _)| failed(&self.path, error))?;
+                let count =
+                    self.send_bursts(&packets[..refused], 1).map_err(|(error, _)| self.failed(error, first_len))?;
                 self.bursts = false;
                 Ok(count)
             }
-            Err((error, _)) => Err(failed(&self.path, error)),
+            Err((error, _)) => Err(self.failed(error, first_len)),
         }
+    }
+
+    /// What the system's error about a packet of `len` bytes says of the path.
+    fn failed(&self, error: io::Error, len: usize) -> SendError {
+        let mut error = SendError::of_system(self.path.name(), error, len, self.path.mtu_claimed());
+        // No route leads over an interface that is gone, and that is all the system says.
+        if let Way::Ip { interface: index @ 1.., .. } = self.path.way()
+            && error.kind == SendErrorKind::Unreachable
+            && !self.shared.udp.has_interface(*index)
+        {
+            error.kind = SendErrorKind::InterfaceGone;
+        }
+        error
     }
 
     /// Sends in bursts of at most `packets_max`; says how many packets have left, or why none, and how many the first burst had.
