@@ -52,6 +52,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "segments", &segments())?;
     write(&corpus, "lookup", &lookup())?;
     write(&corpus, "scion_socket", &scion_socket())?;
+    write(&corpus, "datagram", &scion_socket())?;
     write(&corpus, "topology", &topology())?;
     write(&corpus, "control", &control())
 }
