@@ -1,5 +1,6 @@
 //! The rows and their contenders.
 
+mod datagram;
 mod disk;
 mod many;
 mod multihome;
@@ -235,6 +236,19 @@ pub fn all() -> Vec<Spec> {
                 contender("ours, paced at 750", |_| router::routed(750e3).map(Passed::rate)),
                 contender("ours, offered 1500", |_| router::routed(1500e3).map(Passed::rate)),
                 contender("ours, at will", |_| router::routed(f64::INFINITY).map(Passed::rate)),
+            ],
+        ),
+        spec(
+            "datagram",
+            "1200-byte payloads from one thread to another, loopback: packets delivered",
+            KilopacketsPerSecond,
+            Some("CPU s a GiB"),
+            vec![
+                contender("one call a packet", |_| datagram::one_at_a_time()),
+                contender("batches alone", |_| datagram::batches()),
+                contender("inside an AS", |_| datagram::over(datagram::Way::InsideAs)),
+                contender("over a router pair", |_| datagram::over(datagram::Way::RouterPair)),
+                contender("ours", |_| datagram::over(datagram::Way::Ip)),
             ],
         ),
         spec(

@@ -13,8 +13,9 @@ use crate::stage::Stage;
 /// Longest that one run may take.
 const LIMIT: Duration = Duration::from_secs(120);
 /// The two ASes.
-const ONE: &str = "1-ff00:0:110";
-const OTHER: &str = "1-ff00:0:111";
+pub const ONE: &str = "1-ff00:0:110";
+/// See [`ONE`].
+pub const OTHER: &str = "1-ff00:0:111";
 
 /// What the packets pass.
 #[derive(Clone, Copy)]
@@ -60,7 +61,7 @@ pub fn stream(stage: &mut Stage, way: Way, congestion: &str, mtu: u16) -> Result
 }
 
 /// Two ASes and the link between them, in this process.
-fn pair(mtu: u16) -> Result<Network> {
+pub fn pair(mtu: u16) -> Result<Network> {
     let text = format!(
         "network = '127.130.0.0'\n[as.'{ONE}']\ncore = true\nmtu = {mtu}\n[as.'{OTHER}']\nmtu = {mtu}\n\
          [[link]]\nparent = '{ONE}'\nchild = '{OTHER}'\nmtu = {mtu}\n"
