@@ -39,6 +39,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "magnet", &magnet())?;
     write(&corpus, "ip_filter", &ip_filter())?;
     write(&corpus, "known_keys", &known_keys())?;
+    write(&corpus, "socks", &socks())?;
     write(&corpus, "tracker", &tracker())?;
     write(&corpus, "resume", &resume())?;
     write(&corpus, "policy", &policy())?;
@@ -61,6 +62,11 @@ fn known_keys() -> Vec<Vec<u8>> {
     let key = "a".repeat(51) + "q";
     let lines = format!("# a remark\n[1-ff00:0:110,10.0.0.1]:31000 {key}\n\n[1-1,2001:db8::1]:9 {key} # the lab\n");
     vec![lines.into_bytes()]
+}
+
+fn socks() -> Vec<Vec<u8>> {
+    let v6 = [&[0, 0, 0, 4][..], &[0x20; 16], &[0x1b, 0x39, 1]].concat();
+    vec![b"\0\0\0\x01\xc0\0\x02\x07\x1b\x39answer".to_vec(), b"\0\0\0\x03\x04host\x1b\x39answer".to_vec(), v6]
 }
 
 fn ip_filter() -> Vec<Vec<u8>> {

@@ -48,7 +48,8 @@ pub fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: Chatter)
     config.filter = Arc::new(IpFilter::new(rules));
     if let Some(proxy) = &guard.proxy {
         chatter.note(format_args!(
-            "through {proxy}: peers over TCP and trackers over HTTP; UDP trackers and SCION are off{}",
+            "through {proxy}: peers over TCP and trackers{}; SCION is off{}",
+            if proxy.may_relay_udp() { "" } else { " over HTTP; UDP trackers are off" },
             if flags.listen.is_empty() { ", and nobody can connect to us" } else { "" },
         ));
         config.proxy = Some(Arc::new(proxy.clone()));

@@ -357,7 +357,11 @@ impl Watch {
             _ => {}
         }
         let known = match &event.kind {
-            EventKind::TrackerFailed { url, .. } => !self.failing.insert((id, url.clone())),
+            // What the proxy does not do concerns all trackers, and is said once.
+            EventKind::TrackerFailed { url, reason } => {
+                let cause = if reason.starts_with("the proxy ") { reason } else { url };
+                !self.failing.insert((id, cause.clone()))
+            }
             _ => false,
         };
         self.tell(id, name, fields)?;

@@ -3,8 +3,8 @@
 mod common;
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -265,6 +265,10 @@ struct TestProxy {
 
 impl TestProxy {
     fn start(is_socks: bool) -> Self {
+        Self::start_as(if is_socks { Kind::Socks } else { Kind::Http })
+    }
+
+    fn start_as(kind: Kind) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -272,7 +276,7 @@ impl TestProxy {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let told = Arc::clone(&told);
-                std::thread::spawn(move || serve_proxy(stream, is_socks, &told));
+                std::thread::spawn(move || serve_proxy(stream, kind, &told));
             }
         });
         Self { address, asked }
@@ -286,12 +290,22 @@ impl TestProxy {
     }
 }
 
-fn serve_proxy(mut stream: TcpStream, is_socks: bool, asked: &Mutex<Vec<String>>) -> Option<()> {
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Http,
+    /// As most are: it relays no UDP.
+    Socks,
+    SocksWithUdp,
+    /// It says so, and sends garbage.
+    SocksWithGarbage,
+}
+
+fn serve_proxy(mut stream: TcpStream, kind: Kind, asked: &Mutex<Vec<String>>) -> Option<()> {
     let take = |stream: &mut TcpStream, length: usize| {
         let mut bytes = vec![0; length];
         stream.read_exact(&mut bytes).ok().map(|()| bytes)
     };
-    let target = if is_socks {
+    let target = if kind != Kind::Http {
         // RFC 1928 §3, §4: methods, then the request.
         let methods = usize::from(take(&mut stream, 2)?[1]);
         take(&mut stream, methods)?;
@@ -305,6 +319,11 @@ fn serve_proxy(mut stream: TcpStream, is_socks: bool, asked: &Mutex<Vec<String>>
             }
         };
         let port = take(&mut stream, 2)?;
+        match (head[1], kind) {
+            (3, Kind::Socks) => return stream.write_all(&[5, 7, 0, 1, 0, 0, 0, 0, 0, 0]).ok(),
+            (3, _) => return relay(stream, kind == Kind::SocksWithGarbage, asked),
+            _ => {}
+        }
         stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()?;
         format!("{host}:{}", u16::from_be_bytes([port[0], port[1]]))
     } else {
@@ -331,6 +350,96 @@ fn serve_proxy(mut stream: TcpStream, is_socks: bool, asked: &Mutex<Vec<String>>
     let _ = std::io::copy(&mut stream, &mut onward);
     let _ = onward.shutdown(std::net::Shutdown::Both);
     Some(())
+}
+
+/// Relays the datagrams of one caller (RFC 1928 §7) for as long as its connection is open.
+fn relay(mut stream: TcpStream, is_garbage: bool, asked: &Mutex<Vec<String>>) -> Option<()> {
+    let near = UdpSocket::bind("127.0.0.1:0").ok()?;
+    let far = UdpSocket::bind("127.0.0.1:0").ok()?;
+    let port = near.local_addr().ok()?.port().to_be_bytes();
+    // Where the relay is, it does not know, or says wrongly.
+    let address = if is_garbage { [127, 0, 0, 9] } else { [0; 4] };
+    stream.write_all(&[&[5, 0, 0, 1][..], &address, &port].concat()).ok()?;
+    let (near_back, far_back) = (near.try_clone().ok()?, far.try_clone().ok()?);
+    stream.set_read_timeout(Some(Duration::from_millis(20))).ok()?;
+    near.set_read_timeout(Some(Duration::from_millis(20))).ok()?;
+    far.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+    let mut bytes = [0; 4096];
+    let mut back = None;
+    loop {
+        match stream.read(&mut [0]) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            _ => return None,
+        }
+        let Ok((length, from)) = near.recv_from(&mut bytes) else { continue };
+        let head = usize::from(bytes[4]) + 5;
+        let (host, port) = match bytes[3] {
+            3 => (String::from_utf8_lossy(&bytes[5..head]).into_owned(), head),
+            _ => (bytes[4..8].iter().map(u8::to_string).collect::<Vec<_>>().join("."), 8),
+        };
+        let target = format!("{host}:{}", u16::from_be_bytes([bytes[port], bytes[port + 1]]));
+        asked.lock().unwrap().push(format!("udp {target}"));
+        if is_garbage {
+            let fragment = [&[0, 0, 1, 1, 127, 0, 0, 1][..], &bytes[port..port + 2], b"fragment"].concat();
+            for garbage in [&b"garbage"[..], b"", &fragment, &[0; 10]] {
+                let _ = near.send_to(garbage, from);
+            }
+            continue;
+        }
+        // By IPv4, which is where the tracker of the test listens.
+        let target = target.replace("localhost", "127.0.0.1");
+        let _ = far.send_to(&bytes[port + 2..length], target);
+        if back.is_none() {
+            let (near, far) = (near_back.try_clone().ok()?, far_back.try_clone().ok()?);
+            back = Some(std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok((length, SocketAddr::V4(source))) = far.recv_from(&mut bytes) {
+                    let head = [&[0, 0, 0, 1][..], &source.ip().octets(), &source.port().to_be_bytes()].concat();
+                    let _ = near.send_to(&[&head[..], &bytes[..length]].concat(), from);
+                }
+            }));
+        }
+    }
+}
+
+#[test]
+fn udp_trackers_are_asked_through_the_proxy_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(300_000, 5)).unwrap();
+    let (code, _, stderr) = run(dir.path(), &["create", "one.bin", "-o", "t.torrent"]);
+    assert_eq!(code, 0, "{stderr}");
+    let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
+    let udp = tracker.event("listening")["udp"].as_str().unwrap().to_owned();
+    let get = |kind, tracker: &str| {
+        let proxy = TestProxy::start_as(kind);
+        let url = format!("socks5://{}", proxy.address);
+        let arguments = ["get", "t.torrent", "-o", "out", "--json", "--proxy", &url, "--tracker", tracker];
+        (Running::start(anabranch(dir.path()).args(arguments)), proxy)
+    };
+    // By its name, which the proxy looks up.
+    let named = udp.replace("127.0.0.1", "localhost");
+    let (mut getter, proxy) = get(Kind::SocksWithUdp, &named);
+    let answered = getter.event("tracker");
+    let host = named.strip_prefix("udp://").unwrap().trim_end_matches("/announce");
+    assert_eq!(answered["url"], format!("udp://{host}"));
+    assert_eq!(proxy.asked(), [format!("udp {host}")]);
+    getter.interrupt();
+    // Whatever the proxy does not do, nothing goes past it.
+    let unasked = UdpSocket::bind("127.0.0.1:0").unwrap();
+    unasked.set_nonblocking(true).unwrap();
+    let url = format!("udp://{}/announce", unasked.local_addr().unwrap());
+    let (mut getter, _proxy) = get(Kind::Socks, &url);
+    let error = getter.event("tracker_error");
+    assert!(error["reason"].as_str().unwrap().contains("relays no UDP"), "{error}");
+    getter.interrupt();
+    let (getter, proxy) = get(Kind::SocksWithGarbage, &url);
+    let begun = Instant::now();
+    while proxy.asked().is_empty() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(proxy.asked(), [format!("udp {}", unasked.local_addr().unwrap())]);
+    getter.interrupt();
+    assert_eq!(unasked.recv(&mut [0; 64]).unwrap_err().kind(), ErrorKind::WouldBlock, "a datagram went past the proxy");
 }
 
 #[test]

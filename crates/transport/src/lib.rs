@@ -23,7 +23,7 @@ pub use interfaces::{
     CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_EVERY, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate,
     LocalAddress, LocalInterface, REMOTES_MAX, Via,
 };
-pub use proxy::{Proxy, ProxyError, Target};
+pub use proxy::{Proxy, ProxyError, Target, UDP_HEADER_LEN_MAX, UdpRelay, UdpSource, UdpTarget, parse_relayed};
 pub use quic::{ALPN, Congestion, MTU_MIN, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};

@@ -1,7 +1,9 @@
 //! Connections through a proxy: SOCKS5, or HTTP's CONNECT.
 //!
 //! Whoever has a proxy wants nothing to go past it. What is TCP goes through; names go through as they are, so that this machine's
-//! name server never hears them. What is not TCP has no way here, and its callers leave it.
+//! name server never hears them. Datagrams have a way where the proxy relays them ([`UdpRelay`]); else their callers leave it.
+
+mod udp;
 
 use std::fmt;
 use std::io;
@@ -11,6 +13,8 @@ use std::str::FromStr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_socks::tcp::Socks5Stream;
+
+pub use udp::{HEADER_LEN_MAX as UDP_HEADER_LEN_MAX, Source as UdpSource, UdpRelay, UdpTarget, parse as parse_relayed};
 
 /// Longest head of a proxy's answer.
 const HEAD_BYTES_MAX: usize = 16 << 10;

@@ -20,8 +20,8 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_bittorrent::reach::{Reach, may_announce, may_name_peer};
@@ -30,7 +30,7 @@ use anabranch_bittorrent::tracker::udp as udp_form;
 use anabranch_bittorrent::tracker::{
     AnnounceReply, AnnounceRequest, InfoHash, REPLY_PEERS_MAX, ReplyError, Retry, Scheme, ScrapeEntry, TrackerUrl,
 };
-use anabranch_transport::Proxy;
+use anabranch_transport::{Proxy, UdpTarget};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::rustls;
 
@@ -56,6 +56,8 @@ pub const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 /// A UDP announce has this long in all: three sendings (0, 15 and 45 s), as much as BEP 15 allows before the list's
 /// next tracker should get its chance.
 pub const UDP_TIMEOUT: Duration = Duration::from_secs(60);
+/// A proxy that relays no UDP is not asked for so long: it may have been given another configuration by then.
+const NO_RELAY_FOR: Duration = Duration::from_secs(600);
 /// Once one family has answered, the other has this long: IPv6 that leads nowhere must not withhold IPv4's peers.
 pub const OTHER_FAMILY_GRACE: Duration = Duration::from_secs(3);
 
@@ -79,7 +81,7 @@ pub struct ClientConfig {
 pub struct Ground {
     /// Whom we have nothing to do with.
     pub filter: Arc<IpFilter>,
-    /// What all connections go through; UDP, which cannot, is left.
+    /// What all connections go through, and UDP where it relays it.
     pub proxy: Option<Arc<Proxy>>,
 }
 
@@ -190,9 +192,14 @@ pub enum Cause {
     /// The user wants nothing to do with it.
     #[error("it is blocked: see --ip-filter, --block and --bans")]
     Blocked,
-    /// UDP does not go through a proxy.
-    #[error("UDP does not go through the proxy: name a tracker over HTTP, or leave --proxy out")]
-    PastProxy,
+    /// The proxy relays no UDP, by its kind or its own word.
+    #[error(
+        "the proxy relays no UDP, so UDP trackers are left out: name a tracker over HTTP, or a SOCKS5 proxy that knows UDP ASSOCIATE"
+    )]
+    NoRelay,
+    /// The proxy took the relay away.
+    #[error("the proxy ended its relay of UDP")]
+    RelayEnded,
     /// A body that no tracker needs.
     #[error("its answer has more than {} bytes", http_form::BODY_BYTES_MAX)]
     TooLarge,
@@ -208,6 +215,10 @@ impl Cause {
     fn from_connect(error: io::Error) -> Cause {
         if error.kind() == io::ErrorKind::ConnectionRefused { Cause::Refused } else { Cause::Connect(error) }
     }
+
+    fn from_proxy(error: io::Error) -> Cause {
+        if error.kind() == io::ErrorKind::Unsupported { Cause::NoRelay } else { Cause::Connect(error) }
+    }
 }
 
 /// Announces and scrapes. Cheap to clone; clones share everything. Needs a tokio runtime with I/O and time.
@@ -221,6 +232,8 @@ struct Shared {
     http_announces: Semaphore,
     udp_announces: Semaphore,
     sessions: udp::Sessions,
+    /// When the proxy last said that it relays no UDP.
+    no_relay: Mutex<Option<Instant>>,
 }
 
 impl Client {
@@ -233,6 +246,7 @@ impl Client {
             http_announces: Semaphore::new(HTTP_ANNOUNCES_MAX),
             udp_announces: Semaphore::new(UDP_ANNOUNCES_MAX),
             sessions: udp::Sessions::default(),
+            no_relay: Mutex::default(),
         }))
     }
 
@@ -320,7 +334,7 @@ impl Shared {
         let (mut reply, from) = if url.scheme() == Scheme::Udp {
             let target = url.target();
             let build = |id, transaction| udp_form::announce_request(id, transaction, request, &target);
-            self.udp(addrs, build, udp_form::parse_announce_reply).await?
+            self.udp(url, addrs, build, udp_form::parse_announce_reply).await?
         } else {
             let target = http_form::announce_target(url, request);
             self.http(url, &target, addrs, http_form::parse_announce_reply).await?
@@ -341,7 +355,7 @@ impl Shared {
         }
         let build = |id, transaction| udp_form::scrape_request(id, transaction, hashes);
         let read = |bytes: &[u8], transaction, _| udp_form::parse_scrape_reply(bytes, transaction);
-        let (entries, _) = self.udp(&addrs, build, read).await?;
+        let (entries, _) = self.udp(url, &addrs, build, read).await?;
         Ok(hashes.iter().copied().zip(entries).collect())
     }
 
@@ -352,7 +366,12 @@ impl Shared {
         let permit = turns.acquire().await.map_err(closed)?;
         if self.config.ground.proxy.is_some() {
             // Its name is for the proxy to look up.
-            return if url.scheme() == Scheme::Udp { Err(Cause::PastProxy) } else { Ok((Vec::new(), permit)) };
+            return match self.config.ground.proxy.as_ref() {
+                Some(proxy) if url.scheme() == Scheme::Udp && !(proxy.may_relay_udp() && self.may_relay()) => {
+                    Err(Cause::NoRelay)
+                }
+                _ => Ok((Vec::new(), permit)),
+            };
         }
         let _lookup = self.lookups.acquire().await.map_err(closed)?;
         let limit = self.config.http_timeout;
@@ -382,14 +401,19 @@ impl Shared {
     /// Tries the addresses one after the other; one that is silent takes all the time there is. Also answers which one it was.
     async fn udp<T>(
         &self,
+        url: &TrackerUrl,
         addrs: &[SocketAddr],
         build: impl Fn(u64, u32) -> Vec<u8>,
         read: impl Fn(&[u8], u32, bool) -> Result<T, ReplyError>,
     ) -> Result<(T, SocketAddr), Cause> {
         let attempts = async {
             let mut last = Cause::NoAddress;
+            if let Some(proxy) = self.config.ground.proxy.as_deref() {
+                let answer = self.udp_through(proxy, url, &build, &read).await;
+                return answer.map(|value| (value, http::BEHIND_PROXY));
+            }
             for addr in addrs {
-                let session = match self.sessions.get(*addr).await {
+                let session = match self.sessions.get(&UdpTarget::Address(*addr), None).await {
                     Ok(session) => session,
                     Err(cause) => {
                         last = cause;
@@ -407,6 +431,41 @@ impl Shared {
         };
         let limit = self.config.udp_timeout;
         tokio::time::timeout(limit, attempts).await.map_err(|_| Cause::Timeout(limit))?
+    }
+
+    /// Asks through the proxy, which looks the tracker's name up. A relay that had ended unnoticed is replaced once.
+    async fn udp_through<T>(
+        &self,
+        proxy: &Proxy,
+        url: &TrackerUrl,
+        build: impl Fn(u64, u32) -> Vec<u8>,
+        read: impl Fn(&[u8], u32, bool) -> Result<T, ReplyError>,
+    ) -> Result<T, Cause> {
+        let target = UdpTarget::new(url.host(), url.port());
+        let mut attempts_left = 2;
+        loop {
+            let session = self.sessions.get(&target, Some(proxy)).await.inspect_err(|cause| {
+                if matches!(cause, Cause::NoRelay) {
+                    *self.no_relay.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                }
+            })?;
+            let read = |bytes: &[u8], transaction| read(bytes, transaction, session.is_ipv6());
+            attempts_left -= 1;
+            match session.request(self.config.udp_retransmit_first, &build, read).await {
+                Err(Cause::Connect(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                    if attempts_left == 0 {
+                        return Err(Cause::RelayEnded);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether the proxy may relay UDP, as far as it has said.
+    fn may_relay(&self) -> bool {
+        let said = *self.no_relay.lock().unwrap_or_else(PoisonError::into_inner);
+        said.is_none_or(|at| at.elapsed() >= NO_RELAY_FOR)
     }
 
     fn tls(&self) -> Result<Arc<rustls::ClientConfig>, Cause> {

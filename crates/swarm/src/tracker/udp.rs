@@ -2,11 +2,13 @@
 //!
 //! All announces to one tracker address share one connected socket, so a tracker that binds connection ids to our port
 //! is content, a thousand torrents cost one descriptor, and "connection refused" reaches us. A reader task per socket
-//! hands datagrams to whoever waits for their transaction.
+//! hands datagrams to whoever waits for their transaction. Behind a proxy, a socket is a relay of the proxy's, for one tracker
+//! by its name, and lasts as long as the proxy keeps it.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use anabranch_bittorrent::tracker::ReplyError;
 use anabranch_bittorrent::tracker::udp::{
     self, CONNECTION_ID_USED, DATAGRAM_BYTES_MAX, RETRANSMIT_EXPONENT_MAX, reply_transaction,
 };
+use anabranch_transport::{Proxy, UDP_HEADER_LEN_MAX, UdpRelay, UdpTarget};
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -30,27 +33,34 @@ const ERROR_PAUSE: Duration = Duration::from_millis(50);
 /// The sockets that are open.
 #[derive(Default)]
 pub(super) struct Sessions {
-    by_addr: Mutex<HashMap<SocketAddr, Arc<Session>>>,
+    by_target: Mutex<HashMap<UdpTarget, Arc<Session>>>,
 }
 
 impl Sessions {
-    /// The socket for `addr`, a new one if there is none. Idle ones whose connection id has run out are closed.
-    pub(super) async fn get(&self, addr: SocketAddr) -> Result<Arc<Session>, Cause> {
+    /// The socket for `target`, a new one if there is none, through `proxy` if there is one; without it, `target` is an address.
+    /// Idle ones whose connection id has run out are closed.
+    pub(super) async fn get(&self, target: &UdpTarget, proxy: Option<&Proxy>) -> Result<Arc<Session>, Cause> {
         {
-            let mut sessions = self.by_addr.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(session) = sessions.get(&addr) {
+            let mut sessions = self.by_target.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(session) = sessions.get(target).filter(|session| !session.is_over()) {
                 return Ok(session.clone());
             }
+            sessions.remove(target);
             let is_idle = |session: &Arc<Session>| Arc::strong_count(session) == 1;
             sessions.retain(|_, session| !is_idle(session) || session.opened_at.elapsed() < CONNECTION_ID_USED);
             if sessions.len() >= SESSIONS_MAX {
-                let idle = sessions.iter().find(|(_, session)| is_idle(session)).map(|(addr, _)| *addr);
+                let idle = sessions.iter().find(|(_, session)| is_idle(session)).map(|(target, _)| target.clone());
                 idle.and_then(|idle| sessions.remove(&idle));
             }
         }
-        let session = Arc::new(Session::open(addr).await.map_err(Cause::from_connect)?);
-        let mut sessions = self.by_addr.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(sessions.entry(addr).or_insert(session).clone())
+        let way = match (proxy, target) {
+            (Some(proxy), _) => Way::Relayed(proxy.associate(target.clone()).await.map_err(Cause::from_proxy)?),
+            (None, UdpTarget::Address(addr)) => Way::Direct(direct(*addr).await.map_err(Cause::from_connect)?),
+            (None, UdpTarget::Name(..)) => return Err(Cause::NoAddress),
+        };
+        let session = Arc::new(Session::new(way, target));
+        let mut sessions = self.by_target.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(sessions.entry(target.clone()).or_insert(session).clone())
     }
 }
 
@@ -58,21 +68,61 @@ impl Sessions {
 impl Sessions {
     /// Sockets open.
     pub(super) fn len(&self) -> usize {
-        self.by_addr.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.by_target.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
 type Answer = Result<Vec<u8>, io::ErrorKind>;
 type Waiting = Mutex<HashMap<u32, oneshot::Sender<Answer>>>;
 
+/// How datagrams get to a tracker.
+enum Way {
+    Direct(UdpSocket),
+    Relayed(UdpRelay),
+}
+
+impl Way {
+    async fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Direct(socket) => socket.send(datagram).await.map(|_| ()),
+            Self::Relayed(relay) => relay.send(datagram).await,
+        }
+    }
+
+    /// The next datagram, and whether it came by IPv6, where only the way of each tells.
+    async fn recv<'a>(&self, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Option<bool>)> {
+        match self {
+            Self::Direct(socket) => socket.recv(buffer).await.map(|length| (&buffer[..length], None)),
+            Self::Relayed(relay) => relay.recv(buffer).await.map(|(datagram, is_ipv6)| (datagram, Some(is_ipv6))),
+        }
+    }
+}
+
+async fn direct(addr: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match addr {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(addr).await?;
+    Ok(socket)
+}
+
+/// What a session and its reader know of its way.
+#[derive(Default)]
+struct Known {
+    is_ipv6: AtomicBool,
+    is_over: AtomicBool,
+}
+
 /// A socket to one tracker address.
 pub(super) struct Session {
-    socket: Arc<UdpSocket>,
+    way: Arc<Way>,
     waiting: Arc<Waiting>,
     reader: AbortHandle,
     connection: tokio::sync::Mutex<Connection>,
     opened_at: Instant,
-    is_ipv6: bool,
+    known: Arc<Known>,
 }
 
 #[derive(Default)]
@@ -83,22 +133,21 @@ struct Connection {
 }
 
 impl Session {
-    async fn open(addr: SocketAddr) -> io::Result<Session> {
-        let any: SocketAddr = match addr {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = Arc::new(UdpSocket::bind(any).await?);
-        socket.connect(addr).await?;
-        let waiting = Arc::new(Waiting::default());
-        let reader = tokio::spawn(read(socket.clone(), waiting.clone())).abort_handle();
-        let (connection, opened_at) = (tokio::sync::Mutex::default(), Instant::now());
-        Ok(Session { socket, waiting, reader, connection, opened_at, is_ipv6: addr.is_ipv6() })
+    fn new(way: Way, target: &UdpTarget) -> Session {
+        let (way, waiting, known) = (Arc::new(way), Arc::new(Waiting::default()), Arc::new(Known::default()));
+        known.is_ipv6.store(matches!(target, UdpTarget::Address(addr) if addr.is_ipv6()), Ordering::Relaxed);
+        let reader = tokio::spawn(read(way.clone(), waiting.clone(), known.clone())).abort_handle();
+        Session { way, waiting, reader, connection: tokio::sync::Mutex::default(), opened_at: Instant::now(), known }
     }
 
-    /// Whether the tracker's address, and so the form of its peers, is IPv6.
+    /// Whether the tracker's address, and so the form of its peers, is IPv6; of a name behind a proxy, as its last answer came.
     pub(super) fn is_ipv6(&self) -> bool {
-        self.is_ipv6
+        self.known.is_ipv6.load(Ordering::Relaxed)
+    }
+
+    /// Whether the proxy took it away.
+    fn is_over(&self) -> bool {
+        self.known.is_over.load(Ordering::Relaxed)
     }
 
     /// Sends what `build` makes of a connection id and a transaction until `read` accepts an answer. Waits 15·2^n s
@@ -165,7 +214,11 @@ impl Session {
         let (sender, receiver) = oneshot::channel();
         let _guard = Registered { waiting: &self.waiting, transaction };
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(transaction, sender);
-        self.socket.send(&datagram).await.map_err(Cause::from_connect)?;
+        // The reader, which would tell, may just have ended.
+        if self.is_over() {
+            return Err(Cause::Connect(io::ErrorKind::ConnectionAborted.into()));
+        }
+        self.way.send(&datagram).await.map_err(Cause::from_connect)?;
         match tokio::time::timeout(wait, receiver).await {
             Ok(Ok(Ok(answer))) => Ok(Some(answer)),
             Ok(Ok(Err(kind))) => Err(Cause::from_connect(kind.into())),
@@ -193,12 +246,14 @@ impl Drop for Registered<'_> {
     }
 }
 
-async fn read(socket: Arc<UdpSocket>, waiting: Arc<Waiting>) {
-    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+async fn read(way: Arc<Way>, waiting: Arc<Waiting>, known: Arc<Known>) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX + UDP_HEADER_LEN_MAX];
     loop {
-        match socket.recv(&mut buffer).await {
-            Ok(length) => {
-                let answer = &buffer[..length];
+        match way.recv(&mut buffer).await {
+            Ok((answer, is_ipv6)) => {
+                if let Some(is_ipv6) = is_ipv6 {
+                    known.is_ipv6.store(is_ipv6, Ordering::Relaxed);
+                }
                 let waiting = &mut waiting.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(sender) = reply_transaction(answer).and_then(|number| waiting.remove(&number)) {
                     // Whoever waited may have given up this instant.
@@ -206,9 +261,14 @@ async fn read(socket: Arc<UdpSocket>, waiting: Arc<Waiting>) {
                 }
             }
             Err(error) => {
+                let is_over = error.kind() == io::ErrorKind::ConnectionAborted && matches!(*way, Way::Relayed(_));
+                known.is_over.store(is_over, Ordering::Relaxed);
                 let all: Vec<_> = waiting.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
                 for (_, sender) in all {
                     let _ = sender.send(Err(error.kind()));
+                }
+                if is_over {
+                    return;
                 }
                 tokio::time::sleep(ERROR_PAUSE).await;
             }
