@@ -6,6 +6,10 @@
 //! dozens of them. RFC 9002 §7 lets a sender except probes; here the window is wider by the probe that is under way, and the
 //! controller behind it never hears of one, neither that it was sent nor that it arrived: its model is of packets that carry
 //! something.
+//!
+//! The same holds for the pace. noq paces every packet, acknowledgements too, and takes a probe from what may be sent next. Who
+//! sends little else than acknowledgements has a low pace: there a probe would hold them up for longer than a round trip, and with
+//! them the other side, whose packets they acknowledge. So the pace is quicker, too, by the probe that is under way.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,6 +20,8 @@ use noq_proto::RttEstimator;
 
 /// A packet is missed once one is acknowledged that was sent so many later (RFC 9002 §6.1.1).
 const MISSED_AFTER: u64 = 3;
+/// Below this a round trip is a matter of the hosts' scheduling, and of timers.
+const ROUND_TRIP_MIN: Duration = Duration::from_millis(1);
 
 /// Makes them around others'.
 pub struct ProbesAsideConfig(pub Arc<dyn ControllerFactory + Send + Sync>);
@@ -23,7 +29,7 @@ pub struct ProbesAsideConfig(pub Arc<dyn ControllerFactory + Send + Sync>);
 impl ControllerFactory for ProbesAsideConfig {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let inner = Arc::clone(&self.0).build(now, current_mtu);
-        Box::new(ProbesAside { inner, mtu_bytes: current_mtu, probe: None })
+        Box::new(ProbesAside { inner, mtu_bytes: current_mtu, probe: None, round_trip: Duration::ZERO })
     }
 }
 
@@ -35,6 +41,7 @@ struct ProbesAside {
     mtu_bytes: u16,
     /// The probe under way: there is one at a time.
     probe: Option<Probe>,
+    round_trip: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +79,7 @@ impl Controller for ProbesAside {
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, pn: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.round_trip = rtt.get();
         if self.arrived(pn) {
             self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
         }
@@ -116,7 +124,14 @@ impl Controller for ProbesAside {
     }
 
     fn metrics(&self) -> ControllerMetrics {
-        self.inner.metrics()
+        let mut metrics = self.inner.metrics();
+        if let (Some(probe), Some(pace)) = (self.probe, &mut metrics.pacing_rate) {
+            // In one round trip, which it takes to come to an end, it is made good.
+            let a_second = Duration::from_secs(1).as_nanos() * u128::from(probe.bytes);
+            let made_good = a_second / self.round_trip.max(ROUND_TRIP_MIN).as_nanos();
+            *pace = pace.saturating_add(u64::try_from(made_good).unwrap_or(u64::MAX));
+        }
+        metrics
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
@@ -139,6 +154,8 @@ mod tests {
     use super::*;
 
     const WINDOW: u64 = 4800;
+    /// Bytes a second.
+    const PACE: u64 = 3000;
 
     /// What the controller behind hears: packets sent, and bytes in flight.
     #[derive(Clone, Debug, Default)]
@@ -161,6 +178,12 @@ mod tests {
             WINDOW
         }
 
+        fn metrics(&self) -> ControllerMetrics {
+            let mut metrics = ControllerMetrics::default();
+            metrics.pacing_rate = Some(PACE);
+            metrics
+        }
+
         fn clone_box(&self) -> Box<dyn Controller> {
             Box::new(self.clone())
         }
@@ -176,7 +199,10 @@ mod tests {
 
     fn sender() -> (Ear, ProbesAside) {
         let ear = Ear::default();
-        (ear.clone(), ProbesAside { inner: Box::new(ear), mtu_bytes: 1200, probe: None })
+        (
+            ear.clone(),
+            ProbesAside { inner: Box::new(ear), mtu_bytes: 1200, probe: None, round_trip: Duration::from_millis(100) },
+        )
     }
 
     #[test]
@@ -187,11 +213,12 @@ mod tests {
         aside.on_packet_sent(now, 8972, 2);
         aside.on_packet_sent(now, 1200, 3);
         assert_eq!(aside.window(), WINDOW + 8972);
+        assert_eq!(aside.metrics().pacing_rate, Some(PACE + 89_720));
         aside.on_end_acks(now, 8972 + 2400, false, None);
         assert_eq!(ear.0.lock().unwrap().1, 2400);
         assert_eq!(ear.0.lock().unwrap().0, [1, 3]);
         assert!(aside.arrived(1) && !aside.arrived(2) && aside.arrived(3));
-        assert_eq!(aside.window(), WINDOW);
+        assert_eq!((aside.window(), aside.metrics().pacing_rate), (WINDOW, Some(PACE)));
         // The larger packet is the usual one from now on.
         aside.on_mtu_update(8972);
         aside.on_packet_sent(now, 8972, 4);

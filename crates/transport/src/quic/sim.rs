@@ -22,9 +22,11 @@ use crate::Identity;
 /// Bytes of SCION and UDP headers of a path over three ASes; the line counts them.
 const HEADERS_LEN: usize = 132;
 /// UDP payload that fits the path.
-const MTU: u16 = 1472 - HEADERS_LEN as u16;
+pub const MTU: u16 = 1472 - HEADERS_LEN as u16;
 /// Packets that leave in one go, as noq asks its sockets for.
 const BURST_PACKETS: NonZeroUsize = NonZeroUsize::new(10).unwrap();
+/// How often a sender that has a rate of its own writes.
+const PACE_EVERY: Duration = Duration::from_millis(20);
 /// Written to one stream at once.
 const CHUNK: [u8; 16 * 1024] = [0x5a; 16 * 1024];
 
@@ -35,6 +37,17 @@ pub struct Bottleneck {
     pub queue_bytes: usize,
     pub round_trip: Duration,
     pub loss: f64,
+    /// The largest UDP payload that both ends believe fits the path; really it is [`MTU`].
+    pub mtu_claimed: u16,
+}
+
+/// What came of a connection in some span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Span {
+    /// Payload that arrived.
+    pub received_bytes: u64,
+    /// Packets that the line does not take.
+    pub too_big: u64,
 }
 
 /// What a connection reached in the time that counts.
@@ -108,6 +121,9 @@ struct Flow {
     start: Instant,
     streams: Vec<StreamId>,
     receiving: Vec<StreamId>,
+    /// What it may write by now, if that is not as much as it can.
+    allowed_bytes: Option<u64>,
+    written: u64,
     received: u64,
     window: ReceiveWindow,
     before: Before,
@@ -130,6 +146,17 @@ pub fn run(bottleneck: Bottleneck, flows: &[(Congestion, Duration)], warm_up: Du
     Sim::new(bottleneck, flows).run(warm_up, end)
 }
 
+/// Runs one connection whose sender has `rate_bytes` a second to say, and tells what came of each `span` up to `end`.
+pub fn steadily(
+    bottleneck: Bottleneck,
+    congestion: Congestion,
+    rate_bytes: u64,
+    span: Duration,
+    end: Duration,
+) -> Vec<Span> {
+    Sim::new(bottleneck, &[(congestion, Duration::ZERO)]).steadily(rate_bytes, span, end)
+}
+
 struct Sim {
     start: Instant,
     there: Shaper,
@@ -147,7 +174,7 @@ impl Sim {
         let flow = |(number, (congestion, after)): (usize, &(Congestion, Duration))| {
             let options = QuicOptions { congestion: *congestion, ..QuicOptions::default() };
             let identity = Identity::ephemeral().unwrap();
-            let config = transport(&options, MTU);
+            let config = transport(&options, bottleneck.mtu_claimed);
             let mut server = ServerConfig::with_crypto(Arc::new(tls::server(&identity, &options.protocol).unwrap()));
             server.transport = config.clone();
             let mut client = ClientConfig::new(Arc::new(tls::client(&identity, &options.protocol).unwrap()));
@@ -159,6 +186,8 @@ impl Sim {
                 start: start + *after,
                 streams: Vec::new(),
                 receiving: Vec::new(),
+                allowed_bytes: None,
+                written: 0,
                 received: 0,
                 window: ReceiveWindow::new(RECEIVE_WINDOW_MAX, start),
                 before: Before::default(),
@@ -188,6 +217,31 @@ impl Sim {
         }
         let counted = end - counts_from.unwrap_or(end);
         self.flows.iter_mut().map(|flow| flow.reached(counted)).collect()
+    }
+
+    fn steadily(mut self, rate_bytes: u64, span: Duration, end: Duration) -> Vec<Span> {
+        let (end, mut now) = (self.start + end, self.start);
+        let (mut spans, mut before) = (Vec::new(), Span::default());
+        let (mut next_write, mut next_span) = (now, now + span);
+        while now < end {
+            if now >= next_write {
+                let millis = (now - self.start).as_millis() as u64;
+                self.flows[0].allowed_bytes = Some(rate_bytes * millis / 1000);
+                next_write += PACE_EVERY;
+            }
+            if now >= next_span {
+                let sum = Span { received_bytes: self.flows[0].received, too_big: self.there.stats().too_big_packets };
+                spans.push(Span {
+                    received_bytes: sum.received_bytes - before.received_bytes,
+                    too_big: sum.too_big - before.too_big,
+                });
+                (before, next_span) = (sum, next_span + span);
+            }
+            self.deliver(now);
+            self.step(0, now, false);
+            now = self.next(now).min(next_write).min(next_span);
+        }
+        spans
     }
 
     fn step(&mut self, number: usize, now: Instant, counts: bool) {
@@ -247,6 +301,13 @@ impl Flow {
         while self.streams.len() < LANES as usize {
             let Some(stream) = connection.streams().open(Dir::Bi) else { break };
             self.streams.push(stream);
+        }
+        if let Some(allowed_bytes) = &self.allowed_bytes {
+            let due = usize::try_from(*allowed_bytes - self.written).unwrap_or(usize::MAX).min(CHUNK.len());
+            if let Some(stream) = self.streams.first().filter(|_| due > 0) {
+                self.written += connection.send_stream(*stream).write(&CHUNK[..due]).unwrap_or(0) as u64;
+            }
+            return;
         }
         for stream in &self.streams {
             while connection.send_stream(*stream).write(&CHUNK).is_ok_and(|written| written > 0) {}

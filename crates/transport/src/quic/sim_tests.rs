@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::config::Congestion;
-use super::sim::{Bottleneck, Reached, run};
+use super::config::{Congestion, MTU_MAX};
+use super::sim::{Bottleneck, MTU, Reached, Span, run, steadily};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ROUND_TRIP: Duration = Duration::from_millis(40);
@@ -16,6 +16,7 @@ fn line(rate: u64, queue: f64) -> Bottleneck {
         queue_bytes: ((product_bytes * queue) as usize).max(3000),
         round_trip: ROUND_TRIP,
         loss: 0.0,
+        mtu_claimed: MTU,
     }
 }
 
@@ -56,6 +57,29 @@ fn cubic_gets_its_part_of_a_line_that_bbr_uses() {
         let reached = run(line(50, queue), &flows, 3 * SECOND, 15 * SECOND);
         // It varies with BBR's probe times, around a fifth or more.
         assert!(reached[1].goodput_bps > 0.05 * 50e6, "{queue}: {reached:?}");
+    }
+}
+
+/// Ten minutes after the last search for larger packets the next one begins: with nothing claimed, for up to nine kilobytes.
+#[test]
+fn payload_goes_on_while_larger_packets_are_tried() {
+    const RATE_BYTES: u64 = 100_000;
+    let minutes = |mtu_claimed, congestion| {
+        let line = Bottleneck { mtu_claimed, ..line(20, 1.0) };
+        steadily(line, congestion, RATE_BYTES, SECOND, 1200 * SECOND)
+    };
+    let bytes = |seconds: &[Span]| seconds.iter().map(|second| second.received_bytes).sum::<u64>();
+    let too_big = |seconds: &[Span]| seconds.iter().map(|second| second.too_big).sum::<u64>();
+    for congestion in [Congestion::Bbr, Congestion::Cubic] {
+        let seconds = minutes(MTU_MAX, congestion);
+        let (before, during) = (&seconds[300..360], &seconds[600..660]);
+        assert!(too_big(before) == 0 && too_big(during) > 10, "{congestion:?}: no search");
+        assert!(bytes(during) * 100 >= bytes(before) * 98, "{congestion:?}: {} {}", bytes(before), bytes(during));
+        // Nor is it a matter of seconds.
+        let least = during.iter().map(|second| second.received_bytes).min();
+        assert!(least.is_some_and(|least| least * 10 >= RATE_BYTES * 8), "{congestion:?}: {during:?}");
+        // Where a path's claim is known, nothing larger is ever tried.
+        assert_eq!(too_big(&minutes(MTU, congestion)), 0, "{congestion:?}");
     }
 }
 
