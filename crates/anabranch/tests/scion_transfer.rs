@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_asnet::network::{Network, Options};
@@ -16,6 +19,7 @@ use anabranch_scion_wire::scmp::Message;
 use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, PathRef, Ports, checksum};
 use common::{Running, anabranch, assert_same, finish, noise, run};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// A network of its own addresses, so that tests run beside each other; `settings` go before the file's.
 fn network(file: &str, net: u8, settings: &str) -> Network {
@@ -288,80 +292,211 @@ fn a_path_carries_again_twenty_times() {
 /// A router that dies takes nothing down at the other end of its link: what comes from there is lost without a word, what
 /// goes there is complained about. So the ends learn of it at different times, and both try to reach each other again.
 fn carry_again(net: u8, rounds: usize) {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("one.bin"), noise(150_000_000, 6)).unwrap();
-    let text = format!("network = '127.{net}.0.0'\n{DIAMOND}");
-    let network = Network::start(Topology::from_toml("diamond", &text).unwrap(), Options::default()).unwrap();
-    let (_sharer, _, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["--paths", "2", "one.bin"]);
-    let arguments = [&magnet, "-o", "out", "--limit-down", "600K", "--paths", "2", "--json"];
-    let mut fetching = Fetching::new(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments), rounds as u32);
-    for over in ["1-ff00:0:110", "1-ff00:0:120"] {
-        fetching.await_payload(over);
-    }
+    let scene = Diamond::new(net, rounds);
     for round in 0..rounds {
         let (isd_as, interface) = DYING[round % DYING.len()];
-        let router = network.router(isd_as.parse().unwrap()).unwrap();
+        let router = scene.network.router(isd_as.parse().unwrap()).unwrap();
         router.set_up(interface, false).unwrap();
-        fetching.await_payload("1-ff00:0:110");
-        let down_until = Instant::now() + Duration::from_secs(2 + round as u64 % 3);
-        while Instant::now() < down_until {
-            fetching.hear();
-        }
+        scene.getter.await_payload(NORTH);
+        std::thread::sleep(Duration::from_secs(2 + round as u64 % 3));
         router.set_up(interface, true).unwrap();
-        let took = fetching.await_payload("1-ff00:0:120");
+        let took = scene.getter.await_payload(SOUTH);
         println!("round {round}: the router of {isd_as} at {interface} was back, and in use after {took:?}");
+        scene.await_truth();
     }
 }
 
-/// A `get` and what it says of its paths.
-struct Fetching {
-    running: Running,
-    /// What each path passes.
+// A link that is taken down fails for both ends at once, and both try to open it again, several times a second.
+#[test]
+fn both_ends_that_redial_at_once_say_what_is_so() {
+    const ROUNDS: usize = 2;
+    let scene = Diamond::new(124, ROUNDS);
+    let link = scene.network.find_link(SOUTH, Some("1-ff00:0:111")).unwrap();
+    for round in 0..ROUNDS {
+        scene.network.set_link_up(link, false).unwrap();
+        for end in [&scene.sharer, &scene.getter] {
+            end.await_seen("the loss of a path", |seen| !seen.is_active(SOUTH));
+        }
+        std::thread::sleep(Duration::from_millis(2000 + 250 * round as u64));
+        scene.network.set_link_up(link, true).unwrap();
+        scene.getter.await_payload(SOUTH);
+        scene.await_truth();
+    }
+}
+
+/// The path over the first core AS alone, which stays, and the one over the second.
+const NORTH: &str = "1-ff00:0:110";
+const SOUTH: &str = "1-ff00:0:120";
+
+/// A transfer over the two paths of [`DIAMOND`] that have no link in common.
+struct Diamond {
+    network: Network,
+    sharer: Watched,
+    getter: Watched,
+    _dir: TempDir,
+}
+
+impl Diamond {
+    fn new(net: u8, rounds: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("one.bin"), noise(150_000_000, 6)).unwrap();
+        let text = format!("network = '127.{net}.0.0'\n{DIAMOND}");
+        let network = Network::start(Topology::from_toml("diamond", &text).unwrap(), Options::default()).unwrap();
+        let patience = BACK_WITHIN * (2 + 2 * rounds as u32);
+        let (listen, daemon) = host(&network, "1-ff00:0:111");
+        let mut command = anabranch(dir.path());
+        command.args(["share", "--json", "--listen", &listen, "--sciond", &daemon, "--paths", "2", "one.bin"]);
+        let mut sharer = Running::start_for(&mut command, patience);
+        let magnet = sharer.event("started")["magnet"].as_str().unwrap().to_owned();
+        let arguments = [&magnet, "-o", "out", "--limit-down", "600K", "--paths", "2", "--json"];
+        let getter = Running::start_for(&mut get(dir.path(), &network, "1-ff00:0:112", &arguments), patience);
+        let scene = Self { network, sharer: Watched::new(sharer), getter: Watched::new(getter), _dir: dir };
+        for over in [NORTH, SOUTH] {
+            scene.getter.await_payload(over);
+        }
+        scene
+    }
+
+    /// Both ends come to say what is so of paths that all work again, and keep to it.
+    fn await_truth(&self) {
+        let ends = [&self.sharer, &self.getter];
+        for end in ends {
+            end.await_seen("the truth", Seen::is_all_well);
+        }
+        // Others may still be found to have died with the link.
+        let lost = || ends.map(|end| [NORTH, SOUTH].map(|core| end.seen.lock().unwrap().losses(core)));
+        let before = lost();
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(lost(), before, "connections come and go over paths that work");
+    }
+}
+
+/// A program, and what it says of its paths.
+struct Watched {
+    pid: u32,
+    seen: Arc<Mutex<Seen>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// What each path passes, as said with a choice.
     interfaces: HashMap<String, String>,
-    /// State and payload of each, as last told.
-    paths: HashMap<String, (String, u64)>,
+    /// Of each path, what was chosen last, and why.
+    choices: HashMap<String, (String, String)>,
+    /// State of each, as last told of a change.
+    states: HashMap<String, String>,
+    /// State and payload of each connection, as last told with the progress.
+    paths: Vec<(String, String, u64)>,
+    /// Paths whose last connection ended, each time.
+    gone: Vec<String>,
 }
 
-impl Fetching {
-    fn new(command: &mut Command, rounds: u32) -> Self {
-        let patience = BACK_WITHIN * (2 + rounds);
-        Self { running: Running::start_for(command, patience), interfaces: HashMap::new(), paths: HashMap::new() }
-    }
-
-    fn hear(&mut self) {
-        let event: Value = serde_json::from_str(&self.running.line()).unwrap();
+impl Seen {
+    fn hear(&mut self, event: &Value) {
         let entries = |key: &str| event[key].as_array().cloned().unwrap_or_default();
-        let name = |entry: &Value| entry["path"].as_str().unwrap().to_owned();
+        let text = |entry: &Value, key: &str| entry[key].as_str().unwrap().to_owned();
         match event["event"].as_str().unwrap() {
-            "paths" => self
-                .interfaces
-                .extend(entries("candidates").iter().map(|entry| (name(entry), entry["interfaces"].to_string()))),
+            "paths" => {
+                for entry in entries("candidates") {
+                    self.interfaces.insert(text(&entry, "path"), entry["interfaces"].to_string());
+                    self.choices.insert(text(&entry, "path"), (text(&entry, "choice"), text(&entry, "reason")));
+                }
+            }
+            "path" => {
+                if event["state"] == "gone" {
+                    self.gone.push(text(event, "path"));
+                }
+                self.states.insert(text(event, "path"), text(event, "state"));
+            }
             "progress" => {
-                let told = |entry: &Value| {
-                    (entry["state"].as_str().unwrap().to_owned(), entry["downloaded"].as_u64().unwrap())
-                };
-                self.paths = entries("paths").iter().map(|entry| (name(entry), told(entry))).collect();
+                let told =
+                    |entry: &Value| (text(entry, "path"), text(entry, "state"), entry["downloaded"].as_u64().unwrap());
+                self.paths = entries("paths").iter().map(told).collect();
             }
             _ => {}
         }
     }
 
-    /// Waits until content has come over an active path through this AS, from now on.
-    fn await_payload(&mut self, over: &str) -> Duration {
-        let since = Instant::now();
-        let mut before: HashMap<String, u64> = HashMap::new();
+    /// Whether this is the path over one core AS alone.
+    fn is_over(&self, path: &str, core: &str) -> bool {
+        let other = if core == NORTH { SOUTH } else { NORTH };
+        self.interfaces.get(path).is_some_and(|passed| passed.contains(core) && !passed.contains(other))
+    }
+
+    fn losses(&self, core: &str) -> usize {
+        self.gone.iter().filter(|path| self.is_over(path, core)).count()
+    }
+
+    fn is_active(&self, core: &str) -> bool {
+        self.paths.iter().any(|(path, state, _)| self.is_over(path, core) && state == "active")
+    }
+
+    /// Two connections, over the paths that are chosen; and nothing else is said anywhere.
+    fn is_all_well(&self) -> bool {
+        let is_told = |path: &String| {
+            self.states.get(path).is_some_and(|state| state == "active")
+                && self.choices.get(path).is_some_and(|(choice, _)| choice == "chosen")
+        };
+        let active: Vec<&String> =
+            self.paths.iter().filter(|(_, state, _)| state == "active").map(|(path, ..)| path).collect();
+        let is_down = |(_, reason): &(String, String)| reason.contains("down at the moment");
+        active.len() == 2
+            && self.is_active(NORTH)
+            && self.is_active(SOUTH)
+            && active.into_iter().all(is_told)
+            && !self.choices.values().any(is_down)
+    }
+}
+
+impl Watched {
+    fn new(mut running: Running) -> Self {
+        let (pid, seen) = (running.child.id(), Arc::<Mutex<Seen>>::default());
+        let heard = Arc::clone(&seen);
+        let reader = std::thread::spawn(move || {
+            while let Some(line) = running.line_or_end() {
+                // Where the test has failed, nobody minds any more.
+                let Ok(mut seen) = heard.lock() else { return };
+                seen.hear(&serde_json::from_str(&line).unwrap());
+            }
+        });
+        Self { pid, seen, reader: Some(reader) }
+    }
+
+    fn await_seen(&self, what: &str, is_it: impl Fn(&Seen) -> bool) {
+        let deadline = Instant::now() + BACK_WITHIN;
         loop {
-            self.hear();
-            let passes = |path: &str| self.interfaces.get(path).is_some_and(|interfaces| interfaces.contains(over));
-            for (path, (state, bytes)) in self.paths.iter().filter(|(path, _)| passes(path)) {
+            std::thread::sleep(Duration::from_millis(50));
+            let seen = self.seen.lock().unwrap();
+            if is_it(&seen) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "waited for {what}: {seen:#?}");
+        }
+    }
+
+    /// Waits until content has come over an active path through this AS alone, from now on.
+    fn await_payload(&self, over: &str) -> Duration {
+        let since = Instant::now();
+        let before: RefCell<HashMap<String, u64>> = RefCell::default();
+        self.await_seen(&format!("payload over {over}"), |seen| {
+            let mut before = before.borrow_mut();
+            seen.paths.iter().filter(|(path, ..)| seen.is_over(path, over)).any(|(path, state, bytes)| {
                 let first = before.entry(path.clone()).or_insert(*bytes);
                 // A new connection counts from zero.
                 *first = (*first).min(*bytes);
-                if state == "active" && *bytes >= *first + CARRIED_BYTES {
-                    return since.elapsed();
-                }
-            }
-            assert!(since.elapsed() < BACK_WITHIN, "nothing comes over {over}: {:?}", self.paths);
+                state == "active" && *bytes >= *first + CARRIED_BYTES
+            })
+        });
+        since.elapsed()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        common::signal(self.pid, "KILL");
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
         }
     }
 }

@@ -146,6 +146,18 @@ impl ScionPath {
         PathId::of_scion(self.source, self.destination, &self.interfaces)
     }
 
+    /// Whether it is known which ASes it passes. A packet tells the numbers of the interfaces, and the ASes at the ends alone.
+    pub fn is_named_throughout(&self) -> bool {
+        self.interfaces.iter().all(|interface| interface.isd_as != IsdAs::default())
+    }
+
+    /// Whether it goes the same way as `other`, whatever is known of the ASes on it: each interface's number tells where the next
+    /// one is.
+    pub fn is_same_way(&self, other: &Self) -> bool {
+        let numbers = |path: &Self| path.interfaces.iter().map(|interface| interface.id).collect::<Vec<u16>>();
+        (self.source, self.destination) == (other.source, other.destination) && numbers(self) == numbers(other)
+    }
+
     /// The name that scionproto's tools give it, in hexadecimal digits: SHA-256 of its interfaces (`snet.Fingerprint`). `None`
     /// inside one AS.
     pub fn fingerprint(&self) -> Option<String> {
@@ -242,6 +254,19 @@ mod tests {
         odd.interfaces.pop();
         assert_eq!(odd.hops().collect::<Vec<_>>(), [hop("1-1", 0, 1), hop("1-2", 2, 3)]);
         assert_eq!(odd.to_string(), "1-1 1>2 1-2");
+    }
+
+    #[test]
+    fn a_way_is_the_same_whether_or_not_its_ases_are_known() {
+        let named = path("1-1 1>2 1-2 3>4 2-3");
+        let mut told = named.clone();
+        told.interfaces[1].isd_as = IsdAs::default();
+        told.interfaces[2].isd_as = IsdAs::default();
+        assert!(named.is_named_throughout() && !told.is_named_throughout());
+        assert!(named.is_same_way(&told) && told.is_same_way(&named) && named.id() != told.id());
+        for other in ["1-1 1>2 1-2 3>5 2-3", "1-1 1>2 1-2 3>4 2-4", "1-1 1>4 2-3"] {
+            assert!(!path(other).is_same_way(&told), "{other}");
+        }
     }
 
     #[test]

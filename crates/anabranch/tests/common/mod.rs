@@ -88,9 +88,14 @@ impl Running {
 
     /// The next line.
     pub fn line(&mut self) -> String {
+        self.line_or_end().expect("the program ended")
+    }
+
+    /// The next line; `None` where there will be no more.
+    pub fn line_or_end(&mut self) -> Option<String> {
         let mut line = String::new();
-        assert!(self.out.read_line(&mut line).unwrap() > 0, "the program ended");
-        line.trim_end().to_owned()
+        let len = self.out.read_line(&mut line).unwrap_or(0);
+        (len > 0).then(|| line.trim_end().to_owned())
     }
 
     /// The next event of a kind.

@@ -8,6 +8,8 @@
 
 use std::time::{Duration, Instant};
 
+use anabranch_paths::PathId;
+
 use super::conn::{Conn, RECENT_WINDOW};
 use super::requests::blocks_of;
 use super::{ConnId, PathState, Torrent};
@@ -44,6 +46,13 @@ impl Torrent {
                 }
                 self.fill_requests(id, now);
             }
+        }
+    }
+
+    /// Says which path the connection `id` is over, now that more is known of it than when it was opened.
+    pub fn name_path(&mut self, id: ConnId, path: PathId) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.path = Some(path);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_bittorrent::PeerKey;
 use anabranch_bittorrent::extension::InterfaceSequence;
 use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PathState, PeerView};
-use anabranch_paths::select::{Budget, Candidate, Choice, Resource, Selector};
+use anabranch_paths::select::{Budget, Candidate, Choice, Reason, Resource, Selector};
 use anabranch_paths::{Endpoint, Path, PathId, ScionAddr, ScionPath};
 
 use super::attempt::Attempt;
@@ -158,7 +158,7 @@ impl State {
         for client in clients {
             (client.peer, client.address, client.role).hash(&mut hash);
             for path in self.desk.found.get(&client.address).into_iter().flat_map(|found| &found.paths) {
-                (path.id(), self.fails(client.peer, path)).hash(&mut hash);
+                (path.id(), self.fails(client, path)).hash(&mut hash);
             }
         }
         let every = match self.selector(clients) {
@@ -169,9 +169,12 @@ impl State {
         self.desk.occasion.is_due(hash.finish(), every, now)
     }
 
-    /// Whether a path does not work for a peer, as far as is known.
-    fn fails(&self, peer: PeerKey, path: &ScionPath) -> bool {
-        let key = (peer, path.id());
+    /// Whether a path does not work for a peer, as far as is known. Where a connection over it works, that is known best.
+    fn fails(&self, client: &Client, path: &ScionPath) -> bool {
+        let key = (client.peer, path.id());
+        if self.desk.carries(client.address.into(), path.id()) {
+            return false;
+        }
         let is_down = self.session().scion.as_ref().is_some_and(|net| net.is_down(path));
         is_down || self.desk.lost.contains(&key) || self.desk.attempts.get(&key).is_some_and(Attempt::fails)
     }
@@ -186,7 +189,7 @@ impl State {
         for client in clients {
             let found = self.desk.found.get(&client.address).map_or(&[][..], |found| &found.paths);
             for (place, path) in found.iter().enumerate() {
-                let fails = self.fails(client.peer, path);
+                let fails = self.fails(client, path);
                 let local = local.unwrap_or(client.address.host.ip());
                 let path = Path::scion(local, client.address.host.ip(), Arc::clone(path));
                 let mut candidate = Candidate::new(client.peer.0.into(), &path);
@@ -215,6 +218,7 @@ impl State {
                 .map(|((_, path), verdict)| PathVerdict {
                     path: path.clone(),
                     choice: verdict.choice,
+                    is_down: verdict.reason == Reason::Down,
                     reason: verdict.reason.to_string(),
                 })
                 .collect();
@@ -354,6 +358,7 @@ impl State {
             PathVerdict {
                 path: Path::scion(local, address.host.ip(), Arc::clone(path)),
                 choice: if is_granted { Choice::Chosen } else { Choice::Left },
+                is_down: false,
                 reason: match is_granted {
                     true => "the uploader, who chooses for all its downloaders, grants it".to_owned(),
                     false => "the uploader did not choose it".to_owned(),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::extension::PeerIdentity;
 use anabranch_bittorrent::torrent::{PATHS_PER_PEER_MAX, PeerView};
 use anabranch_bittorrent::{ConnId, PeerKey};
-use anabranch_paths::select::{Budget, Candidate, Resource, Selector};
+use anabranch_paths::select::{Budget, Candidate, Reason, Resource, Selector};
 use anabranch_paths::{Endpoint, Path, PathId};
 use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate, REMOTES_MAX};
 
@@ -389,6 +389,7 @@ impl State {
                 .map(|((_, verdict), candidate)| PathVerdict {
                     path: candidate.path.clone(),
                     choice: verdict.choice,
+                    is_down: verdict.reason == Reason::Down,
                     reason: format!("{}, by {}", verdict.reason, candidate.via.interface),
                 })
                 .collect();

@@ -110,6 +110,8 @@ pub struct PathVerdict {
     pub path: Path,
     /// What becomes of it.
     pub choice: Choice,
+    /// Whether the reason is that it does not work at the moment.
+    pub is_down: bool,
     /// Why.
     pub reason: String,
 }
@@ -223,6 +225,7 @@ impl Found {
         self.narrow.iter().map(move |(path, needed)| PathVerdict {
             path: Path::scion(local, remote, Arc::clone(path)),
             choice: Choice::Left,
+            is_down: false,
             reason: format!("too narrow for QUIC: it takes packets of {} bytes, and {needed} are needed", path.mtu),
         })
     }
@@ -253,6 +256,20 @@ pub struct Desk {
 }
 
 impl Desk {
+    /// `path`, as a caller's packets tell it, with the ASes that a lookup named, now or before: one that failed lately is left out by
+    /// those who look paths up for us, and comes back all the same. `None` where there is nothing to add.
+    pub fn named(&self, path: &Path) -> Option<Path> {
+        let told = path.as_scion().filter(|told| !told.is_named_throughout())?;
+        let mut known = self.found.values().flat_map(|found| &found.paths);
+        let same = known.find(|known| known.is_same_way(told))?;
+        Some(Path::scion(path.local(), path.remote(), Arc::clone(same)))
+    }
+
+    /// Whether a connection over `path` to `address` is open and works.
+    fn carries(&self, address: Endpoint, path: PathId) -> bool {
+        self.ways.values().any(|way| way.address == address && way.path.id() == path && way.down.is_none())
+    }
+
     /// Whether a connection to `address` is open.
     pub fn reaches(&self, address: Endpoint) -> bool {
         self.ways.values().any(|way| way.address == address)
@@ -339,13 +356,18 @@ impl State {
         if !way.is_one_of_many() {
             return;
         }
+        let reached = self.core.peer_of(id);
+        // Of two over one path, which both sides opened at once, one goes, and the path stays.
+        if self.desk.carries(way.address, way.path.id()) {
+            return self.desk.wake.notify_one();
+        }
         self.tell(EventKind::PathChanged {
             peer: way.address,
             path: way.path.clone(),
             condition: PathCondition::Gone,
             reason: reason.to_owned(),
         });
-        let Some(peer) = self.core.peer_of(id) else { return };
+        let Some(peer) = reached else { return };
         let (key, chosen) = ((peer, way.path.id()), self.desk.decisions.get(&peer));
         let was_of_use =
             self.desk.granted.contains_key(&key) || chosen.is_some_and(|decision| decision.chosen.contains(&key.1));
@@ -354,6 +376,23 @@ impl State {
             self.desk.lost.insert(key);
         }
         self.desk.reconsider(format!("the connection over {} ended: {reason}", way.path));
+    }
+
+    /// Names the paths of connections that came about before anybody could say which ASes they pass.
+    fn name_paths(&mut self) {
+        let named = |(id, way): (&ConnId, &Way)| Some((*id, self.desk.named(&way.path)?));
+        let named: Vec<(ConnId, Path)> = self.desk.ways.iter().filter_map(named).collect();
+        for (id, path) in named {
+            let Some(way) = self.desk.ways.get_mut(&id) else { continue };
+            let before = std::mem::replace(&mut way.path, path.clone());
+            let is_accepted = way.handshake.is_none();
+            self.core.name_path(id, path.id());
+            if let Some(peer) = self.core.peer_of(id).filter(|_| is_accepted) {
+                self.desk.implied.remove(&(peer, before.id()));
+                self.desk.implied.insert((peer, path.id()));
+            }
+            self.desk.reconsider(format!("{path} is known"));
+        }
     }
 
     /// The path of `id` stopped working, or works again.

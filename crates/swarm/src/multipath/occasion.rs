@@ -51,16 +51,17 @@ impl Occasion {
 pub struct Decision {
     /// Best first.
     pub chosen: Vec<PathId>,
-    /// What was told last.
-    choices: Vec<(PathId, Choice)>,
+    /// What was told last, and whether it was for being down: who reads that must hear of the end of it.
+    choices: Vec<(PathId, Choice, bool)>,
 }
 
 impl Decision {
-    /// Takes the first `most` of those chosen; answers whether any choice is other than before.
+    /// Takes the first `most` of those chosen; answers whether any choice is other than before, or a path is not down any more.
     pub fn take(&mut self, verdicts: &[PathVerdict], most: usize) -> bool {
         let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen);
         self.chosen = chosen.map(|verdict| verdict.path.id()).take(most).collect();
-        let choices: Vec<_> = verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect();
+        let choices: Vec<_> =
+            verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice, verdict.is_down)).collect();
         let is_news = self.choices != choices;
         self.choices = choices;
         is_news
@@ -90,7 +91,12 @@ mod tests {
     #[test]
     fn a_choice_is_news_where_it_is_another_one() {
         let path = |host: u8| Path::ip([127, 0, 0, 1].into(), [127, 0, 0, host].into());
-        let verdict = |host, choice, reason: &str| PathVerdict { path: path(host), choice, reason: reason.to_owned() };
+        let verdict = |host, choice, reason: &str| PathVerdict {
+            path: path(host),
+            choice,
+            is_down: reason == "down",
+            reason: reason.to_owned(),
+        };
         let mut decision = Decision::default();
         let first =
             [verdict(1, Choice::Chosen, "a"), verdict(2, Choice::Standby, "b"), verdict(3, Choice::Chosen, "c")];
@@ -99,6 +105,9 @@ mod tests {
         let same = [verdict(1, Choice::Chosen, "d"), first[1].clone(), first[2].clone()];
         assert!(!decision.take(&same, 1));
         assert_eq!(decision.chosen, [path(1).id()]);
+        // It stands by as before, but not because it is down.
+        let down = [first[0].clone(), verdict(2, Choice::Standby, "down"), first[2].clone()];
+        assert!(decision.take(&down, 2) && !decision.take(&down, 2) && decision.take(&first, 2));
         assert!(decision.take(&[first[1].clone(), verdict(1, Choice::Left, "a")], 2));
         assert_eq!(decision.chosen, []);
     }

@@ -112,6 +112,7 @@ async fn look_up(torrent: &TorrentRef) {
         };
         paths.extend(before.iter().filter(alive).cloned());
         torrent.desk.found.insert(address, Found { paths, narrow, at: Instant::now() });
+        torrent.name_paths();
     }
 }
 
