@@ -17,7 +17,10 @@ use thiserror::Error;
 
 use crate::bitfield::Bitfield;
 use crate::create::scan::{Extent, PieceHashes, Plan, scan};
+use crate::geometry::BLOCK_LEN;
 use crate::info::{FileEntry, FileKind, Info, Sha256Digest};
+use crate::merkle::root_from_layer;
+use crate::metainfo::PieceLayers;
 use crate::storage;
 
 /// What was found.
@@ -129,6 +132,33 @@ pub fn is_checkable(info: &Info, layers: &HashMap<Sha256Digest, Box<[Sha256Diges
             let pieces = info.pieces_of_file(index).len();
             layer_of(file, pieces, layers).is_some()
         })
+}
+
+/// The piece layers of all files of `info`: those that are `known`, and those that can be made of files below `root`. Each that is
+/// made proves itself by its file's root. `None` where one can be had from neither, and where `cancel` is set.
+pub fn layers_on_disk(info: &Info, known: PieceLayers, root: &Path, cancel: &AtomicBool) -> Option<PieceLayers> {
+    let mut layers = known;
+    let lacking: Vec<(Sha256Digest, std::ops::Range<u32>)> = info
+        .regular_files()
+        .filter_map(|(_, file)| Some((file.root?, pieces_of(info, file.offset, file.length))))
+        .filter(|(root, pieces)| pieces.len() > 1 && !layers.contains_key(root))
+        .collect();
+    let pieces: Vec<u32> = lacking.iter().flat_map(|(_, pieces)| pieces.clone()).collect();
+    let on_disk: Vec<u64> = info.files.iter().map(|file| look(file, root).1).collect();
+    let (plan, _) = plan(info, root, &pieces, &on_disk);
+    let mut nodes: HashMap<u32, Sha256Digest> = HashMap::new();
+    scan(&Plan { sha1: false, ..plan }, cancel, |report| {
+        let good = report.pieces.into_iter().filter_map(|(piece, hashes)| Some((piece, hashes.ok()?.sha256?)));
+        nodes.extend(good);
+        ControlFlow::Continue(())
+    });
+    let blocks_per_piece = info.geometry.piece_length() / BLOCK_LEN;
+    for (root, pieces) in lacking {
+        let layer: Option<Box<[Sha256Digest]>> = pieces.map(|piece| nodes.get(&piece).copied()).collect();
+        let layer = layer.filter(|layer| root_from_layer(layer, blocks_per_piece) == root)?;
+        layers.insert(root, layer);
+    }
+    Some(layers)
 }
 
 /// Hashes the pieces that can be read whole. `unreadable` is told of files that could not be after all.

@@ -55,7 +55,7 @@ pub use events::{Event, EventKind, FailureKind, TorrentId};
 pub use multipath::{PathCondition, PathProgress, PathVerdict, PathsConfig};
 pub use scion::{KnownHosts, ScionConfig};
 pub use session::{
-    AddError, AddOptions, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError, Source,
-    parse_peer,
+    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError,
+    Source, parse_peer,
 };
 pub use sources::{NamedPeer, Sources, Trouble};

@@ -15,7 +15,7 @@ use anabranch_content::verify;
 
 use crate::buffers::PieceBuffers;
 use crate::events::{Event, EventKind, FailureKind};
-use crate::session::AddOptions;
+use crate::session::{AddOptions, Aim};
 use crate::torrent::{TorrentRef, may_pass};
 
 /// How often a check tells how far it got.
@@ -52,12 +52,21 @@ struct Opened {
 /// Opens the files of `torrent`, verifies what has to be, and starts the transfer. While storage is out of order it is
 /// tried again and again.
 pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
-    let info = name_files(&torrent, info).await;
     let (session, id, dir) = {
         let torrent = torrent.borrow();
         torrent.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
         (torrent.session(), torrent.id, torrent.dir.clone())
     };
+    let aim = session.options.borrow().get(&id).map(|options| options.aim);
+    match aim.unwrap_or_default() {
+        Aim::Files => {}
+        Aim::ChosenFiles => chosen(&torrent).await,
+        Aim::Metadata => return ask_for_layers(&torrent, info, layers),
+    }
+    if torrent.borrow().stopping {
+        return;
+    }
+    let info = name_files(&torrent, info).await;
     let options = session.options.borrow_mut().remove(&id).unwrap_or_default();
     let request = Arc::new(request(&session.config, &options, &info, dir));
     let is_read_only = request.read_only;
@@ -110,6 +119,33 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: Layers) {
         torrent.borrow().tell(EventKind::Resumed);
     }
     start(&torrent, &request, &opened, Arc::unwrap_or_clone(known));
+}
+
+/// Until the owner says which files are wanted, or lets the content go.
+async fn chosen(torrent: &TorrentRef) {
+    let (session, id, chosen) = {
+        let torrent = torrent.borrow();
+        (torrent.session(), torrent.id, Rc::clone(&torrent.chosen))
+    };
+    let is_open = || session.options.borrow().get(&id).is_some_and(|options| options.aim == Aim::ChosenFiles);
+    while is_open() && !torrent.borrow().stopping {
+        chosen.notified().await;
+    }
+}
+
+/// Nothing but what the content is was asked for: peers are asked for the Merkle layers that are missing, and for no piece.
+fn ask_for_layers(torrent: &TorrentRef, info: Arc<Info>, layers: Layers) {
+    let now = Instant::now();
+    let mut state = torrent.borrow_mut();
+    state.hashes = info.hashes;
+    let nothing = Bitfield::new(info.geometry.piece_count());
+    // Who said to want no piece would look like one who only uploads, and be left alone.
+    state.core.set_paused(true, now);
+    state.core.set_content(info, layers, nothing, Vec::new(), now);
+    state.pump(now);
+    state.dial.notify_one();
+    state.announce.notify_one();
+    state.clock.notify_one();
 }
 
 /// Storage is out of order: the user is told once, and after a while the same may be tried again. `false` where the content

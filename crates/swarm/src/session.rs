@@ -25,6 +25,7 @@ use anabranch_content::info::{FileEntry, Info, InfoHashes};
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules};
 use anabranch_content::storage::Preallocate;
+use anabranch_content::verify;
 use anabranch_paths::{Endpoint, Host, ScionAddr, Scoreboard};
 use anabranch_scion::socket::BindError;
 use anabranch_transport::{Identity, InterfaceError, Listener, NodeId, Proxy, TcpListener};
@@ -147,9 +148,23 @@ pub enum Source {
 /// Which files of a content are wanted, by their index in the file list (BEP 53) or what they are.
 pub type FileFilter = Box<dyn Fn(usize, &FileEntry) -> bool>;
 
+/// What is wanted of a content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// Its files.
+    #[default]
+    Files,
+    /// The files that [`Session::choose`] names once the metadata is known. Until then none is looked at or made.
+    ChosenFiles,
+    /// What it is: its metadata, and its Merkle layers (BEP 52). No file is looked at or made.
+    Metadata,
+}
+
 /// How to treat one content.
 #[derive(Default)]
 pub struct AddOptions {
+    /// What is wanted of it.
+    pub aim: Aim,
     /// The folder below which its files are.
     pub dir: PathBuf,
     /// Peers to dial.
@@ -509,6 +524,16 @@ impl Session {
         torrent.borrow_mut().stop("this content is not shared any more");
     }
 
+    /// Says which files are wanted of a content with [`Aim::ChosenFiles`], all where `None`, and lets it go on.
+    pub fn choose(&self, id: TorrentId, files: Option<FileFilter>) {
+        let Some(torrent) = self.shared.torrent(id) else { return };
+        if let Some(options) = self.shared.options.borrow_mut().get_mut(&id) {
+            options.files = files;
+            options.aim = Aim::Files;
+        }
+        torrent.borrow().chosen.notify_one();
+    }
+
     /// Where peers reach us over plain IP: the addresses of all interfaces that may be used, where it listens at all of them.
     pub fn reachable(&self) -> Vec<SocketAddr> {
         let ways_out = self.shared.ways_out.as_ref();
@@ -517,7 +542,7 @@ impl Session {
 
     /// What a content is, once known.
     pub fn info(&self, id: TorrentId) -> Option<Arc<Info>> {
-        self.shared.torrent(id)?.borrow().core.info().cloned()
+        self.shared.torrent(id)?.borrow().core.known_info().cloned()
     }
 
     /// A content's torrent, once all of it is known: of v2 and hybrids that came by a magnet link, the Merkle layers come last.
@@ -527,6 +552,22 @@ impl Session {
         let info = Arc::clone(torrent.core.info()?);
         let known = !info.version.is_v2() || torrent.core.knows_all_layers();
         known.then(|| Metainfo { piece_layers: torrent.layers(), ..Metainfo::new(info) })
+    }
+
+    /// The same of a content whose files are complete: Merkle layers that no peer sent are made of them. `None` where files are
+    /// missing, too.
+    pub async fn metainfo_from_files(&self, id: TorrentId) -> Option<Metainfo> {
+        if let Some(known) = self.metainfo(id) {
+            return Some(known);
+        }
+        let (info, layers, storage) = {
+            let torrent = self.shared.torrent(id)?;
+            let torrent = torrent.borrow();
+            (Arc::clone(torrent.core.info()?), torrent.layers(), Arc::clone(torrent.storage.as_ref()?))
+        };
+        let (cancel, content) = (Arc::clone(&self.shared.cancel), Arc::clone(&info));
+        let made = open::blocking(move || verify::layers_on_disk(&content, layers, storage.root(), &cancel)).await;
+        Some(Metainfo { piece_layers: made?, ..Metainfo::new(info) })
     }
 
     /// When a piece is needed, for playing a content while it arrives; `None` takes that back.

@@ -161,6 +161,8 @@ pub struct State {
     pub clock: Rc<Notify>,
     /// Wakes the task that talks to trackers.
     pub announce: Rc<Notify>,
+    /// Wakes the task that waits for the files to be chosen.
+    pub chosen: Rc<Notify>,
     /// Set when the content leaves the session.
     pub stopping: bool,
     /// The files are being opened, or are open: this must begin once only.
@@ -242,6 +244,7 @@ impl State {
             dial: Rc::default(),
             clock: Rc::default(),
             announce: Rc::default(),
+            chosen: Rc::default(),
             stopping: false,
             metadata_known: false,
             conns: HashMap::new(),
@@ -332,6 +335,7 @@ impl State {
         self.announce.notify_one();
         self.dial.notify_one();
         self.clock.notify_one();
+        self.chosen.notify_one();
         self.desk.wake.notify_one();
     }
 
@@ -791,16 +795,17 @@ impl State {
 
     /// All Merkle layers are here, from peers: they are kept for the next start.
     fn keep_layers(&self) {
-        let Some(resume) = self.resume.clone() else { return };
-        let (layers, torrent) = (self.layers(), self.id);
+        let Some(info) = self.core.info().cloned() else { return };
+        let (layers, torrent, resume) = (self.layers(), self.id, self.resume.clone());
         let folder = self.session.config.metadata_dir.clone().filter(|_| !self.layers_at_hand);
         self.session.disk.run(torrent, self.session.replies.clone(), move || {
             // Without them the next start may have more to fetch, and that is all.
             if let Some(folder) = folder {
-                let info = Arc::clone(resume.storage().info());
                 let _ = kept::keep(&folder, &Metainfo { piece_layers: layers.clone(), ..Metainfo::new(info) });
             }
-            let _ = resume.keep_layers(layers);
+            if let Some(resume) = resume {
+                let _ = resume.keep_layers(layers);
+            }
             Reply::Kept { torrent }
         });
     }

@@ -105,7 +105,7 @@ impl Torrent {
     }
 
     /// What the content is, whether it is here or expected.
-    pub(super) fn known_info(&self) -> Option<&Arc<Info>> {
+    pub fn known_info(&self) -> Option<&Arc<Info>> {
         self.content.as_ref().map(|content| &content.info).or(self.expected.as_ref())
     }
 

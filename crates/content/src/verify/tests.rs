@@ -108,3 +108,23 @@ fn a_missing_layer_and_a_cancel_are_told() {
     let result = verify(&info, &layers, folder.path(), &AtomicBool::new(true), |_, _| {});
     assert_eq!(result, Err(VerifyError::Canceled));
 }
+
+#[test]
+fn layers_are_made_of_files_that_are_whole() {
+    let folder = tree();
+    for version in VERSIONS {
+        let (info, layers) = parsed(&folder.path().join("tree"), version);
+        let made = |known: &PieceLayers| layers_on_disk(&info, known.clone(), folder.path(), &AtomicBool::new(false));
+        assert_eq!(made(&PieceLayers::new()).expect("all is there"), layers, "{version:?}");
+        assert_eq!(made(&layers).expect("all is known"), layers);
+        let canceled = layers_on_disk(&info, PieceLayers::new(), folder.path(), &AtomicBool::new(true));
+        assert_eq!(canceled.is_none(), version.is_v2(), "{version:?}");
+    }
+    // What is damaged proves nothing, and what is known already needs no file.
+    let (info, layers) = parsed(&folder.path().join("tree"), Version::Hybrid);
+    let longest = folder.path().join("tree/b/file9");
+    OpenOptions::new().write(true).open(longest).expect("there").write_all_at(b"?", 100_000).expect("writable");
+    let made = |known| layers_on_disk(&info, known, folder.path(), &AtomicBool::new(false));
+    assert_eq!(made(PieceLayers::new()), None);
+    assert_eq!(made(layers.clone()), Some(layers));
+}

@@ -14,7 +14,7 @@ use anabranch_content::hash;
 pub use anabranch_content::info::Version;
 use anabranch_content::metainfo::Metainfo;
 pub use anabranch_swarm::{
-    AddOptions, Event, EventKind, FailureKind, Progress, Session, SessionConfig, Source, TorrentId,
+    AddOptions, Aim, Event, EventKind, FailureKind, Progress, Session, SessionConfig, Source, TorrentId,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
