@@ -1,55 +1,97 @@
-//! `--interactive`: the user is shown paths and asked which ones to take.
+//! `--interactive` and `--choose`: the user is shown paths, or files, and asked which ones to take.
 
-use std::io::{BufRead, Write};
+use std::fmt;
+use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use anabranch_content::info::Info;
 use anabranch_paths::{PathIdError, ScionPath};
 
+use crate::choice::{self, Choice};
 use crate::exit::{Code, Failure};
+use crate::output::one_line;
 use crate::path_list::{ChoiceError, PathList};
 
-/// Answers that name no path, before the program gives up.
+/// Answers that name nothing of the list, before the program gives up.
 const WRONG_ANSWERS_MAX: usize = 16;
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 4096;
 
 /// Lists the paths and asks which one to take. What is asked goes to `screen`, so that results stay apart from it.
 pub fn one(list: &PathList, answers: impl BufRead, screen: impl Write) -> Result<Arc<ScionPath>, Failure> {
-    ask(list, answers, screen, "path (number or id): ", |answer| list.choose(answer).cloned())
+    ask_for_path(list, answers, screen, "path (number or id): ", |answer| list.choose(answer).cloned())
 }
 
 /// The same for several paths, separated by commas or spaces.
 pub fn several(list: &PathList, answers: impl BufRead, screen: impl Write) -> Result<Vec<Arc<ScionPath>>, Failure> {
-    ask(list, answers, screen, "paths (numbers or ids, separated by commas): ", |answer| {
+    ask_for_path(list, answers, screen, "paths (numbers or ids, separated by commas): ", |answer| {
         let parts = answer.split([',', ' ', '\n']).filter(|part| !part.is_empty());
         let chosen: Vec<Arc<ScionPath>> = parts.map(|part| list.choose(part).cloned()).collect::<Result<_, _>>()?;
         if chosen.is_empty() { Err(PathIdError::NotAnId(answer.trim().to_owned()).into()) } else { Ok(chosen) }
     })
 }
 
-fn ask<T>(
+/// Lists the files of a content and asks which ones to fetch: whether each is.
+pub fn files(info: &Info, answers: impl BufRead, screen: impl Write) -> Result<Vec<bool>, Failure> {
+    let all = vec![true; info.files.len()];
+    let question = Question {
+        list: choice::list(info, &all),
+        asks: "files (numbers such as 1,3-5, patterns such as *.mkv, or * for all): ",
+        unanswered: "no file was chosen: answer with numbers of the list, or give --files or --select-file",
+    };
+    ask(&question, answers, screen, |answer| Choice::answer(answer)?.wanted(info))
+}
+
+/// Whether somebody is there to be asked: a terminal that shows the list, and one to answer at.
+pub fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+fn ask_for_path<T>(
     list: &PathList,
     answers: impl BufRead,
-    mut screen: impl Write,
-    question: &str,
+    screen: impl Write,
+    asks: &'static str,
     read: impl Fn(&str) -> Result<T, ChoiceError>,
 ) -> Result<T, Failure> {
-    let shown = |error: std::io::Error| Failure::new(Code::Failed, format!("cannot ask which path to take: {error}"));
+    let question = Question {
+        list: list.text(SystemTime::now(), false),
+        asks,
+        unanswered: "no path was chosen: answer with a number of the list, or give --path ID",
+    };
+    ask(&question, answers, screen, read)
+}
+
+/// What a user is asked.
+struct Question {
+    list: String,
+    asks: &'static str,
+    /// What is said to who does not answer.
+    unanswered: &'static str,
+}
+
+fn ask<T, E: fmt::Display>(
+    question: &Question,
+    answers: impl BufRead,
+    mut screen: impl Write,
+    read: impl Fn(&str) -> Result<T, E>,
+) -> Result<T, Failure> {
+    let shown = |error: std::io::Error| Failure::new(Code::Failed, format!("cannot ask what to take: {error}"));
     let mut answers = answers.take(ANSWER_BYTES_MAX * WRONG_ANSWERS_MAX as u64);
-    write!(screen, "{}", list.text(SystemTime::now(), false)).map_err(shown)?;
+    write!(screen, "{}", question.list).map_err(shown)?;
     for _ in 0..WRONG_ANSWERS_MAX {
-        write!(screen, "{question}").and_then(|()| screen.flush()).map_err(shown)?;
+        write!(screen, "{}", question.asks).and_then(|()| screen.flush()).map_err(shown)?;
         let mut answer = String::new();
         if answers.read_line(&mut answer).map_err(shown)? == 0 {
             break;
         }
         match read(&answer) {
             Ok(chosen) => return Ok(chosen),
-            Err(error) => writeln!(screen, "{error}").map_err(shown)?,
+            Err(error) => writeln!(screen, "{}", one_line(&error.to_string())).map_err(shown)?,
         }
     }
-    Err(Failure::usage("no path was chosen: answer with a number of the list, or give --path ID"))
+    Err(Failure::usage(question.unanswered))
 }
 
 #[cfg(test)]

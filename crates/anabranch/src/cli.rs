@@ -1,6 +1,7 @@
 //! Every command and flag. Help, man pages and completions come from here, and so do the names of environment variables
 //! and keys of the configuration file.
 
+mod given;
 mod guard;
 mod scion;
 
@@ -17,9 +18,12 @@ use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, Typ
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::address::{PeerAddress, ip_only, scion_only};
+use crate::choice::FileNumbers;
 use crate::patterns::{FilePattern, Selection};
+use crate::seeding::{Ratio, parse_ratio};
 use crate::units::{self, Rate, Size};
 
+pub use given::Given;
 pub use guard::GuardFlags;
 pub use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
@@ -58,7 +62,7 @@ pub enum Command {
     /// Change the trackers, web seeds, comment, source tag or private flag of a torrent
     Edit(EditFlags),
     /// Show what a torrent or magnet link holds
-    Show(ShowFlags),
+    Show(Box<ShowFlags>),
     /// Fetch content
     Get(Box<GetFlags>),
     /// Share files, folders and torrents until interrupted
@@ -234,12 +238,45 @@ pub struct EditFlags {
 /// `show`
 #[derive(Debug, Args)]
 pub struct ShowFlags {
-    /// A .torrent file or magnet link
+    /// A .torrent file; or a magnet link, whose metadata peers are asked for, as `get` would ask
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     pub source: OsString,
-    /// Print one JSON object
+    /// Ask nobody: show what a magnet link says itself
     #[arg(long)]
-    pub json: bool,
+    pub offline: bool,
+    #[command(flatten)]
+    pub find: FindFlags,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}
+
+/// Where metadata comes from and goes.
+#[derive(Debug, Args)]
+pub struct FindFlags {
+    /// Tracker beside the content's own; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
+    /// Save the torrent of the one SOURCE, a magnet link as a rule, once all of it is known
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save_torrent: Option<PathBuf>,
+    /// Give up without progress for so long, such as 90s, 30m or 12h [default: when no source is left and none can come]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_long_time)]
+    pub give_up: Option<Duration>,
+    /// Folder for the records of what is verified [default: beside the content], and for the metadata of magnet links
+    /// [default: $XDG_CACHE_HOME/anabranch]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// When sharing ends by itself.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct StopFlags {
+    /// Stop sharing a content once it was uploaded so often in this run, such as 1 or 2.5
+    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
+    pub stop_ratio: Option<Ratio>,
+    /// Stop sharing a content after so long, such as 90s, 30m or 12h
+    #[arg(long, value_name = "TIME", value_parser = units::parse_long_time)]
+    pub stop_after: Option<Duration>,
 }
 
 /// Flags of everything that runs a session.
@@ -354,6 +391,8 @@ pub enum CongestionChoice {
 /// `get`
 #[derive(Debug, Args)]
 pub struct GetFlags {
+    #[command(flatten)]
+    pub given: Given,
     /// .torrent files and magnet links
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::FilePath)]
     pub sources: Vec<OsString>,
@@ -363,37 +402,41 @@ pub struct GetFlags {
     /// Go on sharing when complete, until interrupted
     #[arg(long)]
     pub seed: bool,
+    #[command(flatten)]
+    pub stop: StopFlags,
+    /// Run this command by `sh -c` for each content that is complete, and wait for it; $CONTENT_PATH, $CONTENT_NAME and others tell
+    /// which
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub on_complete: Option<OsString>,
     /// Fetch pieces in order
     #[arg(long)]
     pub sequential: bool,
     /// Fetch only files that match, such as '*.mkv', 'extras/' or 'disc 1/**/*.flac'; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub files: Vec<FilePattern>,
-    /// Tracker beside the content's own; may be given several times
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    pub tracker: Vec<String>,
+    /// Fetch only the files of these numbers, as --list shows them, such as 1,3-5; with --files, those too. May be given several times
+    #[arg(long, value_name = "N,N-M")]
+    pub select_file: Vec<FileNumbers>,
+    /// List the files, and ask in the terminal which ones to fetch
+    #[arg(long)]
+    pub choose: bool,
+    /// List the files that would be fetched, and fetch none
+    #[arg(long)]
+    pub list: bool,
+    #[command(flatten)]
+    pub find: FindFlags,
     /// Verify everything that is on disk, whatever was recorded
     #[arg(long)]
     pub recheck: bool,
     /// Overwrite files that stand in the content's place and are others
     #[arg(long, short)]
     pub force: bool,
-    /// Save the torrent of the one SOURCE, a magnet link as a rule, once all of it is known
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub save_torrent: Option<PathBuf>,
     /// How files get their space: sparse as they fill, full at first
     #[arg(long, value_name = "HOW", default_value = "sparse")]
     pub preallocate: Space,
     /// How requests are spread over connections
     #[arg(long, value_name = "HOW", default_value = "fastest")]
     pub strategy: Strategy,
-    /// Give up without progress for so long, such as 90s, 30m or 12h [default: when no source is left and none can come]
-    #[arg(long, value_name = "TIME", value_parser = units::parse_long_time)]
-    pub give_up: Option<Duration>,
-    /// Folder for the records of what is verified [default: beside the content], and for the metadata of magnet links
-    /// [default: $XDG_CACHE_HOME/anabranch]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub state_dir: Option<PathBuf>,
     #[command(flatten)]
     pub session: SessionFlags,
 }
@@ -401,6 +444,8 @@ pub struct GetFlags {
 /// `share`
 #[derive(Debug, Args)]
 pub struct ShareFlags {
+    #[command(flatten)]
+    pub given: Given,
     /// Files and folders, which are hashed first; or .torrent files, whose content is verified first
     #[arg(value_name = "PATH|TORRENT", required = true, value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
@@ -413,6 +458,8 @@ pub struct ShareFlags {
     /// Save the torrent made of PATH
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub torrent_out: Option<PathBuf>,
+    #[command(flatten)]
+    pub stop: StopFlags,
     #[command(flatten)]
     pub make: MakeFlags,
     #[command(flatten)]
@@ -489,7 +536,10 @@ pub struct ManFlags {
 /// All commands and flags.
 pub fn command() -> clap::Command {
     let answerable = |command: clap::Command| command.mut_args(answerable);
-    answerable(Cli::command()).mut_subcommands(|command| answerable(command).mut_subcommands(answerable))
+    let show = |show: clap::Command| show.mut_arg("json", |json| json.help("Print one JSON object"));
+    answerable(Cli::command())
+        .mut_subcommand("show", show)
+        .mut_subcommands(|command| answerable(command).mut_subcommands(answerable))
 }
 
 /// A switch takes `=no` too: what the environment or the configuration file turned on can be turned off.

@@ -5,11 +5,13 @@
 //! | `cli` | every command and flag; help, man pages and completions come from these definitions |
 //! | `settings` | flags that are not given come from the environment, then from the configuration file |
 //! | `units`, `address`, `source`, `patterns` | what users write: rates and sizes, addresses, torrents and links, file patterns |
+//! | `choice` | which files of a content are wanted |
 //! | `destination` | SCION destinations and ends of links as users write them |
 //! | `path_lookup`, `health`, `path_list`, `ask` | the paths that flags let through; which of them carry anything; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `patience` | how long `get` waits for sources, and when it gives up |
+//! | `seeding`, `hook` | when sharing ends by itself; the user's command for what is complete |
 //! | `scion` | our place in the SCION network |
 //! | `clients` | programs of peers that need a word about them |
 //! | `events`, `status`, `path_log` | events as JSON or as notes; the progress lines of a terminal; paths as CSV |
@@ -19,6 +21,7 @@
 
 mod address;
 mod ask;
+mod choice;
 mod cli;
 mod clients;
 mod commands;
@@ -27,6 +30,7 @@ mod events;
 mod exit;
 mod guard;
 mod health;
+mod hook;
 mod output;
 mod path_list;
 mod path_log;
@@ -35,6 +39,7 @@ mod patience;
 mod patterns;
 mod run;
 mod scion;
+mod seeding;
 mod settings;
 mod source;
 mod status;
@@ -74,7 +79,7 @@ fn execute() -> Result<Code, Failure> {
     match cli.command {
         Command::Create(flags) => commands::create::run(&flags, chatter),
         Command::Edit(flags) => commands::edit::run(&flags, chatter),
-        Command::Show(flags) => commands::show::run(&flags, chatter),
+        Command::Show(flags) => commands::show::run(flags, chatter),
         Command::Get(flags) => commands::get::run(flags, chatter),
         Command::Share(flags) => commands::share::run(flags, chatter),
         Command::Verify(flags) => commands::verify::run(&flags, chatter),

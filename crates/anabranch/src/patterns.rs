@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use anabranch_content::info::{FileEntry, Info};
+use anabranch_content::info::Info;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use glob::{MatchOptions, Pattern, PatternError};
@@ -120,11 +120,6 @@ impl Args for Selection {
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
     }
-}
-
-/// Whether a file is wanted: any pattern matches, or there is none.
-pub fn wanted(patterns: &[FilePattern], file: &FileEntry) -> bool {
-    patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(&file.path))
 }
 
 /// Why `patterns` cannot be meant for `info`: one of them matches nothing.

@@ -11,7 +11,7 @@ use anabranch_content::info::Version;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
     BUFFER_BYTES_DEFAULT, Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session,
-    SessionConfig, SessionError, TorrentId,
+    SessionConfig, SessionError, TorrentId, parse_peer,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
@@ -27,9 +27,11 @@ use crate::guard::{self, Bans};
 use crate::output::{self, Chatter};
 use crate::path_log::{PATH_LOG_EVERY, PathLog};
 use crate::patience::{Patience, Rules, Verdict};
+use crate::seeding::Seeding;
+use crate::source::Source;
 use crate::status::StatusLines;
 use crate::units::Size;
-use crate::{clients, events, system, units};
+use crate::{clients, events, scion, system, units};
 
 /// The port that BitTorrent peers expect first.
 const LISTEN_PORT: u16 = 6881;
@@ -99,6 +101,26 @@ pub fn memory(flags: &SessionFlags, quic: bool) -> Memory {
     };
     let quic_bytes = if quic { (bytes / 2).min(bytes.saturating_sub(units::MEMORY_MIN)) } else { 0 };
     Memory { pieces_bytes: bytes - quic_bytes, quic_bytes }
+}
+
+/// A session that fetches `sources` as the flags say, and the peers that the flags name.
+pub async fn fetching(
+    flags: &SessionFlags,
+    first: SessionConfig,
+    sources: &[Source],
+    chatter: Chatter,
+) -> Result<(Session, UnboundedReceiver<Event>, Vec<Endpoint>), Failure> {
+    let links = sources.iter().flat_map(|source| match source {
+        Source::Magnet(magnet) => magnet.peers.as_slice(),
+        Source::Torrent(_) => &[],
+    });
+    let named = links.filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
+    let mut scion = scion::config(flags, named, chatter).await?;
+    let peers = peers(flags, scion.is_some()).await?;
+    scion::remember(scion.as_mut(), flags, &peers, chatter)?;
+    let config = session_config(flags, SessionConfig { scion, ..first }, chatter)?;
+    let (session, events) = start(flags, config, chatter)?;
+    Ok((session, events, peers))
 }
 
 /// The session's choices, as the flags say. What is not among `SessionFlags` stays as in `first`.
@@ -234,6 +256,10 @@ pub struct Content {
     pub finished: bool,
     /// It cannot be gone on with, and why.
     pub failed: Option<(FailureKind, String)>,
+    /// How it is shared, since there is all of it that is wanted.
+    pub seeding: Option<Seeding>,
+    /// It is not shared any longer, as the user wished.
+    pub stopped: bool,
     checking: Option<(u64, u64)>,
     told: Option<Value>,
     patience: Patience,
@@ -243,7 +269,19 @@ impl Content {
     /// A content that was just added.
     pub fn new(name: String, hash: String, extra: Map<String, Value>) -> Self {
         let patience = Patience::default();
-        Self { name, hash, extra, started: None, finished: false, failed: None, checking: None, told: None, patience }
+        Self {
+            name,
+            hash,
+            extra,
+            started: None,
+            finished: false,
+            failed: None,
+            seeding: None,
+            stopped: false,
+            checking: None,
+            told: None,
+            patience,
+        }
     }
 
     /// Nothing more is to be done for it.
@@ -310,8 +348,18 @@ impl Watch {
         self.chatter.note(text);
     }
 
+    /// Tells programs of a content by an event, or people in words.
+    pub fn report(&mut self, id: TorrentId, event: &str, fields: Value, text: &str) -> Result<(), Failure> {
+        self.tell(id, event, fields)?;
+        if !self.json {
+            let name = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
+            self.note(format_args!("{name}: {text}"));
+        }
+        Ok(())
+    }
+
     /// Prints an event of a content.
-    fn tell(&self, id: TorrentId, event: &str, fields: Value) -> Result<(), Failure> {
+    pub fn tell(&self, id: TorrentId, event: &str, fields: Value) -> Result<(), Failure> {
         if !self.json {
             return Ok(());
         }
@@ -338,6 +386,8 @@ impl Watch {
             EventKind::Started { .. } => {
                 content.started = Some(now);
                 content.checking = None;
+                // It may be called otherwise where it goes.
+                session.info(id).iter().for_each(|info| content.name.clone_from(&info.name));
                 if let Value::Object(fields) = &mut fields {
                     fields.extend(content.extra.clone());
                 }
@@ -390,12 +440,7 @@ impl Watch {
         }
         let message =
             format!("{peer} runs {client}, which reads no hybrid torrents: share with --version 1 for such clients");
-        self.tell(id, "hint", json!({ "message": message, "peer": peer }))?;
-        if !self.json {
-            let name = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
-            self.note(format_args!("{name}: {message}"));
-        }
-        Ok(())
+        self.report(id, "hint", json!({ "message": message, "peer": peer }), &message)
     }
 
     fn on_finished(&mut self, session: &Session, id: TorrentId, now: Instant) -> Result<(), Failure> {
@@ -403,6 +448,7 @@ impl Watch {
         if std::mem::replace(&mut content.finished, true) {
             return Ok(());
         }
+        content.seeding = Some(Seeding::new(now));
         let took = content.started.map_or(Duration::ZERO, |started| now.saturating_duration_since(started));
         let Some(progress) = session.progress(id) else { return Ok(()) };
         let stats = &progress.stats;
@@ -444,13 +490,7 @@ impl Watch {
             let (Some(sources), Some(progress)) = (session.sources(id), session.progress(id)) else { continue };
             match content.patience.look(&sources, &progress, rules, now) {
                 Verdict::Wait => {}
-                Verdict::Tell(reason) => {
-                    let label = content.name.clone();
-                    self.tell(id, "waiting", json!({ "reason": reason }))?;
-                    if !self.json {
-                        self.note(format_args!("{label}: {reason}"));
-                    }
-                }
+                Verdict::Tell(reason) => self.report(id, "waiting", json!({ "reason": reason }), &reason)?,
                 Verdict::GiveUp(kind, reason) => {
                     content.failed = Some((kind, reason.clone()));
                     let (_, fields) = events::json(&EventKind::Failed { kind, reason });
@@ -477,7 +517,7 @@ impl Watch {
         let Some(lines) = &mut self.lines else { return Ok(()) };
         let mut shown = Vec::new();
         let (mut others, mut down, mut up, mut peers) = (0, 0, 0, 0);
-        for (id, content) in &self.contents {
+        for (id, content) in self.contents.iter().filter(|(_, content)| !content.stopped) {
             let Some(progress) = session.progress(*id) else { continue };
             if shown.len() < LINES_MAX && (!content.finished || self.contents.len() <= LINES_MAX) {
                 let paths = session.paths(*id);
@@ -525,11 +565,14 @@ impl Watch {
         log.write(&contents, now)
     }
 
+    /// Takes the progress lines away, until they are drawn again.
+    pub fn clear(&mut self) {
+        self.lines.iter_mut().for_each(StatusLines::clear);
+    }
+
     /// Takes the progress lines away for good.
     pub fn close(&mut self) {
-        if let Some(lines) = &mut self.lines {
-            lines.clear();
-        }
+        self.clear();
         self.lines = None;
     }
 }

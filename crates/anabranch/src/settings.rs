@@ -18,6 +18,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::de::{DeTable, DeValue};
 
 use crate::exit::Failure;
+use crate::seeding::Ratio;
 use crate::units::{Rate, Size};
 
 /// Bytes in a configuration file: far above what all flags take.
@@ -254,10 +255,12 @@ fn values(arg: &Arg, flag: &str, value: &DeValue<'_>, line: &str) -> Result<Vec<
     let is = |kind: TypeId| parser.type_id() == kind;
     let (switch, number) = (is(TypeId::of::<bool>()), is(TypeId::of::<u32>()));
     let amount = is(TypeId::of::<Rate>()) || is(TypeId::of::<Size>());
+    let decimal = is(TypeId::of::<Ratio>());
     let list = matches!(arg.get_action(), ArgAction::Append);
     let wanted = match () {
         () if switch => "true or false",
         () if number => "a whole number",
+        () if decimal => "a number, such as 1.5",
         () if amount => "a whole number, or a text such as \"1MiB\"",
         () if is(TypeId::of::<Duration>()) => "a text with a unit, such as \"2s\"",
         () if list => "a text, or a list of texts",
@@ -265,7 +268,8 @@ fn values(arg: &Arg, flag: &str, value: &DeValue<'_>, line: &str) -> Result<Vec<
     };
     let one = |value: &DeValue<'_>| match value {
         DeValue::Boolean(answer) if switch => Some(OsString::from(answer.to_string())),
-        DeValue::Integer(digits) if number || amount => Some(OsString::from(digits.to_string())),
+        DeValue::Integer(digits) if number || amount || decimal => Some(OsString::from(digits.to_string())),
+        DeValue::Float(digits) if decimal => Some(OsString::from(digits.to_string())),
         DeValue::String(text) if !switch && !number => Some(OsString::from(text.as_ref())),
         _ => None,
     };
@@ -316,6 +320,9 @@ mod tests {
 
     #[test]
     fn keys_are_flags_at_the_top_or_in_a_commands_table() {
+        let file = parse("stop-ratio = 1.5\n[share]\nstop-ratio = 2\n").unwrap();
+        assert_eq!(file.settings[&(None, "stop-ratio".into())], ["1.5"]);
+        assert_eq!(file.settings[&(Some("share".into()), "stop-ratio".into())], ["2"]);
         let file =
             parse("limit-up = \"1M\"\nquiet = true\n[get]\nlimit-up = 5000\npeer = [\"192.0.2.1:1\"]\n").unwrap();
         assert_eq!(file.settings[&(None, "limit-up".into())], ["1M"]);
@@ -337,6 +344,8 @@ mod tests {
             ("limit-up = [\"1M\"]", 1, "not array"),
             ("limit-down = 3", 1, "that is 3 bytes per second, and the least is 1K: add the unit"),
             ("memory = 1", 1, "the least is 1MiB"),
+            ("stop-ratio = true", 1, "`stop-ratio` must be a number, such as 1.5, not boolean"),
+            ("stop-ratio = -1.5", 1, "`-1.5` cannot be used for `stop-ratio`"),
             ("max-peers = \"5\"", 1, "must be a whole number"),
             ("max-peers = 0", 1, "`0` cannot be used for `max-peers`"),
             ("\n\nlimit-up = \"fast\"", 3, "`fast` cannot be used for `limit-up`: write a number"),

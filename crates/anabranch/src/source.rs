@@ -8,17 +8,60 @@ use std::path::Path;
 use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
-use anabranch_content::metainfo::{Metainfo, NameRules, limits::METAINFO_BYTES_MAX};
+use anabranch_content::metainfo::{Metainfo, NameRules, is_web_seed, limits::METAINFO_BYTES_MAX};
 
 use crate::exit::Failure;
 
 /// A content as a user named it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Source {
     /// A torrent file.
     Torrent(Box<Metainfo>),
     /// A magnet link.
     Magnet(Box<Magnet>),
+}
+
+impl Source {
+    /// What it calls the content, or else its info-hash.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Torrent(metainfo) => metainfo.info.name.clone(),
+            Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| hash_name(&magnet.hashes)),
+        }
+    }
+
+    /// The content's identity.
+    pub fn hashes(&self) -> InfoHashes {
+        match self {
+            Self::Torrent(metainfo) => metainfo.info.hashes,
+            Self::Magnet(magnet) => magnet.hashes,
+        }
+    }
+
+    /// The torrent that a session knows of the content, with what the source says beside: trackers and the like.
+    pub fn complete(&self, found: Metainfo) -> Metainfo {
+        match self {
+            Self::Torrent(metainfo) => {
+                let mut whole = (**metainfo).clone();
+                whole.piece_layers = found.piece_layers;
+                whole
+            }
+            Self::Magnet(magnet) => Metainfo {
+                trackers: magnet.trackers.iter().map(|url| vec![url.clone()]).collect(),
+                web_seeds: magnet.web_seeds.iter().filter(|url| is_web_seed(url)).cloned().collect(),
+                ..found
+            },
+        }
+    }
+}
+
+impl From<Source> for anabranch_swarm::Source {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Torrent(metainfo) => Self::Metainfo(metainfo),
+            Source::Magnet(magnet) => Self::Magnet(magnet),
+        }
+    }
 }
 
 /// Reads what a user named.

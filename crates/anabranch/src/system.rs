@@ -23,3 +23,12 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
             && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
+
+/// Asks all processes of a group to end.
+pub fn end_group(group: u32) {
+    let Ok(group) = libc::pid_t::try_from(group) else { return };
+    // SAFETY: the call touches no memory. A group that is gone is an error that changes nothing.
+    unsafe {
+        libc::kill(-group, libc::SIGTERM);
+    }
+}

@@ -64,7 +64,7 @@ fn create_show_and_verify_agree_for_every_version() {
         assert!(code == 0 && text.contains("tree/sub/deep/c.bin") && !text.contains("(padding)"), "{text}");
         let (code, text, _) = run(dir.path(), &["verify", &torrent, "."]);
         assert!(code == 0 && text.contains("tree: complete"), "{text}");
-        let (code, text, _) = run(dir.path(), &["show", magnet.trim()]);
+        let (code, text, _) = run(dir.path(), &["show", "--offline", magnet.trim()]);
         assert!(code == 0 && text.contains("info-hash"), "{text}");
     }
 }

@@ -182,10 +182,8 @@ fn a_finished_magnet_link_needs_no_peer_to_say_so() {
         let events: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(events.iter().any(|event| event["event"] == "finished" && event["downloaded"] == 0), "{stdout}");
         assert_same(&dir.path().join(&out), &[("data/a.bin".into(), bytes)]);
-        if version == "1" {
-            let (code, stdout, stderr) = run(dir.path(), &["verify", &saved, &out]);
-            assert_eq!(code, 0, "{version}: {stdout}{stderr}");
-        }
+        let (code, stdout, stderr) = run(dir.path(), &["verify", &saved, &out]);
+        assert_eq!(code, 0, "{version}: {stdout}{stderr}");
     }
 }
 

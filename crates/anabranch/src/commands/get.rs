@@ -1,209 +1,371 @@
 //! `get`: fetches content.
 
-use std::ops::RangeInclusive;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use anabranch_content::info::FileEntry;
+use anabranch_content::info::Info;
+use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{
-    AddOptions, Event, EventKind, FileFilter, Session, SessionConfig, Source as SwarmSource, TorrentId, parse_peer,
-};
-use serde_json::{Map, json};
+use anabranch_swarm::{AddOptions, Aim, Event, EventKind, Session, SessionConfig, TorrentId};
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::check_trackers;
 use super::create::save;
+use super::learn::{Question, add, learn, no_hashes, rules};
+use super::show::torrent_json;
+use crate::ask;
+use crate::choice::{self, Choice};
 use crate::cli::GetFlags;
 use crate::exit::{Code, Failure};
 use crate::guard;
-use crate::output::Chatter;
+use crate::hook::{Ended, Hook};
+use crate::output::{self, Chatter};
 use crate::patience::Rules;
-use crate::patterns::{self, FilePattern};
 use crate::run::{self, Content, Watch};
-use crate::scion;
+use crate::seeding;
 use crate::settings;
 use crate::source::{self, Source};
 
+/// How long peers are asked for hashes that a torrent is saved with, once all that is wanted is there.
+const HASHES_MAX: Duration = Duration::from_secs(10);
+
 /// Runs the command.
-pub fn run(flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
-    check_trackers(&flags.tracker)?;
-    guard::check_proxy(&flags.session)?;
-    if flags.save_torrent.is_some() && flags.sources.len() != 1 {
-        return Err(Failure::usage("`--save-torrent` saves the torrent of one SOURCE: give exactly one"));
-    }
+pub fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    check(&flags)?;
+    check_choose(&mut flags)?;
     let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
     for source in &sources {
         if let Source::Torrent(metainfo) = source {
-            patterns::check(&flags.files, &metainfo.info).map_err(Failure::input)?;
+            choice(&flags, source).wanted(&metainfo.info).map_err(Failure::input)?;
         }
+    }
+    if flags.list {
+        return list(&mut flags, sources, chatter);
     }
     run::block_on(async {
         let interrupted = run::interrupts()?;
-        let links = sources.iter().flat_map(|source| match source {
-            Source::Magnet(magnet) => magnet.peers.as_slice(),
-            Source::Torrent(_) => &[],
-        });
-        let named = links.filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
-        let mut scion = scion::config(&flags.session, named, chatter).await?;
-        let peers = run::peers(&flags.session, scion.is_some()).await?;
-        scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
         let config = SessionConfig {
             strategy: flags.strategy.0,
             preallocate: flags.preallocate.0,
-            state_dir: flags.state_dir.clone(),
-            metadata_dir: flags.state_dir.clone().or_else(settings::cache_folder),
-            scion,
+            state_dir: flags.find.state_dir.clone(),
+            metadata_dir: flags.find.state_dir.clone().or_else(settings::cache_folder),
             ..SessionConfig::default()
         };
-        let config = run::session_config(&flags.session, config, chatter)?;
-        let (session, events) = run::start(&flags.session, config, chatter)?;
-        let mut watch = Watch::new(&flags.session, chatter)?;
-        let rules = rules(&flags, chatter);
-        let ended = match add_all(&session, &flags, sources, &peers, &mut watch) {
-            Ok(()) => tokio::select! {
-                ended = follow(&session, events, &flags, &rules, &mut watch) => ended,
-                () = interrupted.notified() => Ok(interruption(&mut watch)),
-            },
-            Err(failure) => Err(failure),
+        let (session, events, peers) = run::fetching(&flags.session, config, &sources, chatter).await?;
+        let mut fetching = Fetching {
+            session: &session,
+            flags: &flags,
+            rules: rules(&flags.session, &flags.find, chatter),
+            watch: Watch::new(&flags.session, chatter)?,
+            sources: BTreeMap::new(),
+            hook: flags.on_complete.clone().map(Hook::new),
+            failed_hook: None,
+            saving: Saving::Wanted,
         };
-        watch.close();
+        let mut ended = match fetching.add_all(sources, &peers) {
+            Ok(()) => tokio::select! {
+                ended = fetching.follow(events) => Some(ended),
+                () = interrupted.notified() => None,
+            },
+            Err(failure) => Some(Err(failure)),
+        };
+        let ended = ended.take().unwrap_or_else(|| fetching.interruption());
+        fetching.watch.close();
+        drop(fetching);
         session.shutdown().await;
         ended
     })
 }
 
-/// What being interrupted means: with `--seed`, that is the way to end.
-fn interruption(watch: &mut Watch) -> Code {
-    if watch.contents.values().all(|content| content.finished) {
-        return Code::Success;
+/// Flags that cannot be meant together.
+fn check(flags: &GetFlags) -> Result<(), Failure> {
+    check_trackers(&flags.find.tracker)?;
+    guard::check_proxy(&flags.session)?;
+    if flags.sources.len() != 1 {
+        if flags.find.save_torrent.is_some() {
+            return Err(Failure::usage("`--save-torrent` saves the torrent of one SOURCE: give exactly one"));
+        }
+        if !flags.select_file.is_empty() {
+            return Err(Failure::usage(
+                "`--select-file` numbers the files of one SOURCE: give exactly one, or --files",
+            ));
+        }
     }
-    watch.note("interrupted; the same command goes on where this one ended");
-    Code::Interrupted
+    match flags.given.first_of(&["stop-ratio", "stop-after"]).filter(|_| !flags.seed) {
+        Some(flag) => Err(Failure::usage(format!(
+            "`--{flag}` says when sharing ends, and `get` goes on sharing with --seed only: give that too"
+        ))),
+        None => Ok(()),
+    }
 }
 
-fn add_all(
-    session: &Session,
-    flags: &GetFlags,
-    sources: Vec<Source>,
-    peers: &[Endpoint],
-    watch: &mut Watch,
-) -> Result<(), Failure> {
-    for source in sources {
-        let (source, name, select) = match source {
-            Source::Torrent(metainfo) => {
-                let name = metainfo.info.name.clone();
-                (SwarmSource::Metainfo(metainfo), name, Vec::new())
+/// Who chooses from the list chooses in no other way. What stands on the command line goes before what stands elsewhere.
+fn check_choose(flags: &mut GetFlags) -> Result<(), Failure> {
+    if !flags.choose {
+        return Ok(());
+    }
+    let other = flags.given.first_of(&["list", "files", "select-file"]);
+    match (flags.given.first_of(&["choose"]), other) {
+        (Some(_), Some(other)) => {
+            let message = format!("`--choose` asks which files to fetch: leave it out, or `--{other}`");
+            return Err(Failure::usage(message));
+        }
+        (None, Some(_)) => {
+            flags.choose = false;
+            return Ok(());
+        }
+        (_, None) => (flags.list, flags.files, flags.select_file) = (false, Vec::new(), Vec::new()),
+    }
+    if ask::can_ask() {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "`--choose` asks in a terminal, and there is none: see the files with --list, and name them with --files or \
+         --select-file",
+    ))
+}
+
+fn choice(flags: &GetFlags, source: &Source) -> Choice {
+    let by_link = match source {
+        Source::Magnet(magnet) => magnet.select_only.as_slice(),
+        Source::Torrent(_) => &[],
+    };
+    Choice::new(&flags.files, &flags.select_file, by_link)
+}
+
+/// `--list`: says what would be fetched.
+fn list(flags: &mut GetFlags, sources: Vec<Source>, chatter: Chatter) -> Result<Code, Failure> {
+    // One object a content is printed, and no events.
+    let json = std::mem::take(&mut flags.session.json);
+    let choices: Vec<Choice> = sources.iter().map(|source| choice(flags, source)).collect();
+    let with_hashes = flags.find.save_torrent.is_some();
+    let question = Question { session: &flags.session, find: &flags.find, with_hashes };
+    let Some(learnt) = learn(sources, &question, chatter)? else { return Ok(Code::Interrupted) };
+    for (metainfo, choice) in learnt.iter().zip(choices) {
+        let wanted = choice.wanted(&metainfo.info).map_err(Failure::input)?;
+        if let Some(path) = &flags.find.save_torrent {
+            save(path, &metainfo.encode())?;
+        }
+        if json {
+            output::line(wanted_json(metainfo, &wanted))?;
+        } else {
+            output::line(choice::list(&metainfo.info, &wanted).trim_end())?;
+        }
+    }
+    Ok(Code::Success)
+}
+
+/// What `show --json` prints, and of each file whether it would be fetched.
+fn wanted_json(metainfo: &Metainfo, wanted: &[bool]) -> Value {
+    let mut object = torrent_json(metainfo);
+    for (file, wanted) in object["files"].as_array_mut().into_iter().flatten().zip(wanted) {
+        file["wanted"] = (*wanted && file["number"].is_number()).into();
+    }
+    object
+}
+
+/// How far saving the torrent is.
+enum Saving {
+    /// It is to be saved as soon as all of it is known.
+    Wanted,
+    /// What is wanted of the content is complete, and hashes of the torrent are not known.
+    Overdue(Instant),
+    /// It is saved, or cannot be.
+    Done(Result<(), Failure>),
+}
+
+/// What is fetched.
+struct Fetching<'a> {
+    session: &'a Session,
+    flags: &'a GetFlags,
+    rules: Rules,
+    watch: Watch,
+    /// What the user named, by content.
+    sources: BTreeMap<TorrentId, Source>,
+    hook: Option<Hook>,
+    /// The first command that failed, and how.
+    failed_hook: Option<String>,
+    saving: Saving,
+}
+
+impl Fetching<'_> {
+    fn add_all(&mut self, sources: Vec<Source>, peers: &[Endpoint]) -> Result<(), Failure> {
+        let flags = self.flags;
+        for source in sources {
+            let content = Content::new(source.name(), source::hash_name(&source.hashes()), folder(flags));
+            let options = AddOptions {
+                aim: Aim::ChosenFiles,
+                dir: flags.dir.clone(),
+                peers: peers.to_vec(),
+                keys: run::keys(&flags.session),
+                trackers: flags.find.tracker.clone(),
+                sequential: flags.sequential,
+                limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
+                limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
+                recheck: flags.recheck,
+                overwrite: flags.force,
+                tidy: !flags.seed,
+                ..AddOptions::default()
+            };
+            let id = add(self.session, source.clone().into(), options)?;
+            self.watch.contents.insert(id, content);
+            self.sources.insert(id, source);
+        }
+        Ok(())
+    }
+
+    /// Until everything is there (with `--seed`: until it was shared enough) or nothing more can be had.
+    async fn follow(&mut self, mut events: UnboundedReceiver<Event>) -> Result<Code, Failure> {
+        let mut ticks = self.watch.ticks();
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => self.on_event(&event).await?,
+                ended = next(&mut self.hook) => self.on_hook(ended)?,
+                _ = ticks.tick() => {
+                    self.watch.tick(self.session)?;
+                    self.watch.look_for_sources(self.session, &self.rules)?;
+                    if self.flags.seed {
+                        seeding::stop(&mut self.watch, self.session, &self.flags.stop)?;
+                    }
+                    self.save_overdue();
+                }
             }
-            Source::Magnet(magnet) => {
-                let name = magnet.name.clone().unwrap_or_else(|| source::hash_name(&magnet.hashes));
-                let select = magnet.select_only.clone();
-                (SwarmSource::Magnet(magnet), name, select)
-            }
-        };
-        let content = Content::new(name, source::hash_name(&source.hashes()), folder(flags));
-        let options = AddOptions {
-            dir: flags.dir.clone(),
-            peers: peers.to_vec(),
-            keys: run::keys(&flags.session),
-            trackers: flags.tracker.clone(),
-            files: file_filter(flags.files.clone(), select),
-            sequential: flags.sequential,
-            limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
-            limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
-            recheck: flags.recheck,
-            overwrite: flags.force,
-            tidy: !flags.seed,
-            ..AddOptions::default()
-        };
-        let id =
-            session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
-        watch.contents.insert(id, content);
-    }
-    Ok(())
-}
-
-/// What the flags say about waiting for sources.
-fn rules(flags: &GetFlags, chatter: Chatter) -> Rules {
-    let listen = &flags.session.listen;
-    Rules {
-        give_up: flags.give_up,
-        // Where we listen is printed, or was given.
-        is_known: !listen.is_empty() || flags.session.json || chatter.verbose,
-        awaits_callers: listen.iter().any(|address| address.socket_addr().port() != 0),
-    }
-}
-
-fn folder(flags: &GetFlags) -> Map<String, serde_json::Value> {
-    Map::from_iter([("dir".to_owned(), json!(flags.dir.to_string_lossy()))])
-}
-
-/// What `--files` says, or else the link (BEP 53).
-fn file_filter(patterns: Vec<FilePattern>, select: Vec<RangeInclusive<u32>>) -> Option<FileFilter> {
-    if !patterns.is_empty() {
-        return Some(Box::new(move |_, file: &FileEntry| patterns::wanted(&patterns, file)));
-    }
-    if select.is_empty() {
-        return None;
-    }
-    Some(Box::new(move |index, _: &FileEntry| {
-        u32::try_from(index).is_ok_and(|index| select.iter().any(|range| range.contains(&index)))
-    }))
-}
-
-/// Until everything is there (with `--seed`: forever) or nothing more can be had.
-async fn follow(
-    session: &Session,
-    mut events: UnboundedReceiver<Event>,
-    flags: &GetFlags,
-    rules: &Rules,
-    watch: &mut Watch,
-) -> Result<Code, Failure> {
-    let mut ticks = watch.ticks();
-    let mut saved = false;
-    loop {
-        tokio::select! {
-            biased;
-            Some(event) = events.recv() => {
-                // The names in a magnet link's content are only known now.
-                if let (EventKind::Started { .. }, Some(info)) = (&event.kind, session.info(event.torrent)) {
-                    patterns::check(&flags.files, &info).map_err(Failure::input)?;
-                }
-                if matches!(event.kind, EventKind::Started { .. } | EventKind::Finished) {
-                    save_torrent(session, event.torrent, flags, &mut saved)?;
-                }
-                watch.on_event(session, &event)?;
-                if let Some(ended) = ended(watch, flags.seed) {
-                    return ended;
-                }
-            }
-            _ = ticks.tick() => {
-                watch.tick(session)?;
-                watch.look_for_sources(session, rules)?;
-                if let Some(ended) = ended(watch, flags.seed) {
-                    return ended;
-                }
+            if let Some(ended) = self.ended() {
+                return ended;
             }
         }
     }
+
+    async fn on_event(&mut self, event: &Event) -> Result<(), Failure> {
+        let id = event.torrent;
+        let was_finished = self.watch.contents.get(&id).is_none_or(|content| content.finished);
+        self.watch.on_event(self.session, event)?;
+        match event.kind {
+            EventKind::Metadata { .. } => self.choose(id).await?,
+            EventKind::Started { .. } => self.save_torrent(self.session.metainfo(id), id),
+            EventKind::Finished if !was_finished => {
+                if let (Some(hook), Some(info)) = (&mut self.hook, self.session.info(id)) {
+                    hook.complete(id, &info, &self.flags.dir);
+                }
+                if self.is_to_be_saved() {
+                    self.save_torrent(self.session.metainfo_from_files(id).await, id);
+                    if let Saving::Wanted = self.saving {
+                        self.saving = Saving::Overdue(Instant::now());
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The names and sizes of the files are known: which are to be fetched?
+    async fn choose(&mut self, id: TorrentId) -> Result<(), Failure> {
+        let (Some(info), Some(source)) = (self.session.info(id), self.sources.get(&id)) else { return Ok(()) };
+        let wanted = match self.flags.choose {
+            true => {
+                self.watch.clear();
+                ask_in_terminal(info).await?
+            }
+            false => choice(self.flags, source).wanted(&info).map_err(Failure::input)?,
+        };
+        self.session.choose(id, Some(choice::filter(wanted)));
+        Ok(())
+    }
+
+    fn on_hook(&mut self, ended: Ended) -> Result<(), Failure> {
+        let Ended { torrent, exit_code, failure } = ended;
+        let name = self.watch.contents.get(&torrent).map_or("", |content| &content.name);
+        let reason = failure.map(|failure| format!("the command of --on-complete {failure}"));
+        if let Some(reason) = &reason {
+            self.failed_hook.get_or_insert(format!("{name}: {reason}"));
+        }
+        let fields = json!({ "exit_code": exit_code, "reason": reason });
+        match reason {
+            Some(reason) => self.watch.report(torrent, "on_complete", fields, &reason),
+            None => self.watch.tell(torrent, "on_complete", fields),
+        }
+    }
+
+    fn is_to_be_saved(&self) -> bool {
+        self.flags.find.save_torrent.is_some() && !matches!(self.saving, Saving::Done(_))
+    }
+
+    /// Saves a content's torrent where the user wants it, if all of it is known.
+    fn save_torrent(&mut self, found: Option<Metainfo>, id: TorrentId) {
+        let Some(path) = self.flags.find.save_torrent.as_deref().filter(|_| self.is_to_be_saved()) else { return };
+        let (Some(found), Some(source)) = (found, self.sources.get(&id)) else { return };
+        self.saving = Saving::Done(save(path, &source.complete(found).encode()));
+    }
+
+    /// Peers may send what the files that are wanted do not tell.
+    fn save_overdue(&mut self) {
+        let Saving::Overdue(since) = self.saving else { return };
+        // There is one source.
+        let Some((id, content)) = self.watch.contents.first_key_value() else { return };
+        let (id, name) = (*id, content.name.clone());
+        self.save_torrent(self.session.metainfo(id), id);
+        if self.is_to_be_saved() && since.elapsed() >= HASHES_MAX {
+            self.saving = Saving::Done(Err(no_hashes(&name)));
+        }
+    }
+
+    /// How it ended, if it did.
+    fn ended(&mut self) -> Option<Result<Code, Failure>> {
+        if matches!(self.saving, Saving::Done(Err(_)))
+            && let Saving::Done(Err(failure)) = std::mem::replace(&mut self.saving, Saving::Done(Ok(())))
+        {
+            return Some(Err(failure));
+        }
+        let contents = || self.watch.contents.values();
+        let is_busy = self.hook.as_ref().is_some_and(Hook::is_busy) || matches!(self.saving, Saving::Overdue(_));
+        if is_busy || contents().any(|content| !content.is_over()) {
+            return None;
+        }
+        let failed = contents().find_map(|content| content.failed.as_ref().map(|failed| (&content.name, failed)));
+        if let Some((name, (kind, reason))) = failed {
+            return Some(Err(Failure::new((*kind).into(), format!("{name}: {reason}"))));
+        }
+        if self.flags.seed && contents().any(|content| !content.stopped) {
+            return None;
+        }
+        Some(self.done())
+    }
+
+    /// Everything is there.
+    fn done(&self) -> Result<Code, Failure> {
+        match &self.failed_hook {
+            Some(failed) => Err(Failure::new(Code::Failed, failed)),
+            None => Ok(Code::Success),
+        }
+    }
+
+    /// What being interrupted means: with `--seed`, that is the way to end.
+    fn interruption(&mut self) -> Result<Code, Failure> {
+        let is_busy = self.hook.as_ref().is_some_and(Hook::is_busy);
+        if !is_busy && self.watch.contents.values().all(|content| content.finished) {
+            return self.done();
+        }
+        self.watch.note("interrupted; the same command goes on where this one ended");
+        Ok(Code::Interrupted)
+    }
 }
 
-/// Saves a content's torrent where the user wants it, as soon as all of it is known.
-fn save_torrent(session: &Session, id: TorrentId, flags: &GetFlags, saved: &mut bool) -> Result<(), Failure> {
-    let Some(path) = flags.save_torrent.as_deref().filter(|_| !*saved) else { return Ok(()) };
-    let Some(metainfo) = session.metainfo(id) else { return Ok(()) };
-    *saved = true;
-    save(path, &metainfo.encode())
+async fn next(hook: &mut Option<Hook>) -> Ended {
+    match hook {
+        Some(hook) => hook.next().await,
+        None => std::future::pending().await,
+    }
 }
 
-/// How it ended, if it did.
-fn ended(watch: &Watch, seed: bool) -> Option<Result<Code, Failure>> {
-    let contents = || watch.contents.values();
-    if contents().any(|content| !content.is_over()) {
-        return None;
-    }
-    let failed = contents().find_map(|content| content.failed.as_ref().map(|failed| (&content.name, failed)));
-    match failed {
-        Some((name, (kind, reason))) => Some(Err(Failure::new((*kind).into(), format!("{name}: {reason}")))),
-        None if seed => None,
-        None => Some(Ok(Code::Success)),
-    }
+/// Waiting for somebody to type must not keep peers waiting.
+async fn ask_in_terminal(info: std::sync::Arc<Info>) -> Result<Vec<bool>, Failure> {
+    let asking = move || ask::files(&info, std::io::stdin().lock(), std::io::stderr());
+    tokio::task::spawn_blocking(asking).await.map_err(|error| Failure::new(Code::Failed, error))?
+}
+
+fn folder(flags: &GetFlags) -> Map<String, Value> {
+    Map::from_iter([("dir".to_owned(), json!(flags.dir.to_string_lossy()))])
 }

@@ -7,6 +7,7 @@ pub mod edit;
 pub mod generate;
 pub mod get;
 pub mod keys;
+pub mod learn;
 pub mod net;
 pub mod paths;
 pub mod ping;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
@@ -24,6 +25,7 @@ use crate::guard;
 use crate::output::{self, Chatter};
 use crate::run::{self, Content, Watch};
 use crate::scion;
+use crate::seeding::{self, Seeding};
 use crate::source;
 use crate::status::Meter;
 use crate::units;
@@ -48,6 +50,7 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
     // Before anything is hashed or listened on.
     create_options(&flags.make)?;
     let made = flags.paths.iter().filter(|path| !is_torrent(path)).count();
+    check_given(&flags, made)?;
     if flags.torrent_out.is_some() && made != 1 {
         return Err(Failure::usage("`--torrent-out` saves the torrent of one PATH: give exactly one file or folder"));
     }
@@ -72,7 +75,7 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
                 add(&session, &flags, shared, &peers, &mut watch)?;
             }
             tokio::select! {
-                failure = follow(&session, events, &flags, &mut watch) => Err(failure),
+                ended = follow(&session, events, &flags, &mut watch) => ended,
                 () = interrupted.notified() => Ok(Code::Success),
             }
         };
@@ -81,6 +84,40 @@ pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
         session.shutdown().await;
         ended
     })
+}
+
+/// Flags of `share` about how a torrent is made that `edit` has too: they change one that is made.
+const EDITED: [&str; 4] = ["web-seed", "private", "comment", "source"];
+/// The others.
+const MADE: [&str; 5] = ["version", "piece-length", "times", "exclude", "include"];
+/// Flags about torrents that are made already.
+const FOUND: [&str; 2] = ["data", "no-verify"];
+
+/// A flag that has nothing to apply to was meant for something.
+fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
+    let given = &flags.given;
+    if made == 0 {
+        let torrent = flags.paths.first().map_or(Path::new("TORRENT"), PathBuf::as_path).display();
+        if let Some(flag) = given.first_of(&EDITED) {
+            return Err(Failure::usage(format!(
+                "`--{flag}` is about the torrent that is made of a PATH, and {torrent} is made already: `anabranch edit` changes it"
+            )));
+        }
+        if let Some(flag) = given.first_of(&MADE) {
+            return Err(Failure::usage(format!(
+                "`--{flag}` is about the torrent that is made of a PATH, and {torrent} is made already: give the file or folder \
+                 instead"
+            )));
+        }
+    }
+    if made == flags.paths.len()
+        && let Some(flag) = given.first_of(&FOUND)
+    {
+        return Err(Failure::usage(format!(
+            "`--{flag}` is about the content of .torrent files, and none is given: leave it out"
+        )));
+    }
+    Ok(())
 }
 
 /// Where others reach us: over every uplink, the one that leads furthest first.
@@ -232,18 +269,31 @@ async fn follow(
     mut events: UnboundedReceiver<Event>,
     flags: &ShareFlags,
     watch: &mut Watch,
-) -> Failure {
+) -> Result<Code, Failure> {
     let mut ticks = watch.ticks();
     loop {
-        let step = tokio::select! {
+        tokio::select! {
             biased;
-            Some(event) = events.recv() => on_event(session, &event, flags, watch),
-            _ = ticks.tick() => watch.tick(session),
-        };
-        if let Err(failure) = step {
-            return failure;
+            Some(event) = events.recv() => on_event(session, &event, flags, watch)?,
+            _ = ticks.tick() => {
+                watch.tick(session)?;
+                seeding::stop(watch, session, &flags.stop)?;
+                if let Some(ended) = ended(watch) {
+                    return ended;
+                }
+            }
         }
     }
+}
+
+/// How it ended, if every content was shared enough, or had nothing to share.
+fn ended(watch: &Watch) -> Option<Result<Code, Failure>> {
+    let idle = |content: &Content| content.failed.clone().filter(|_| content.seeding.is_none());
+    if !watch.contents.values().all(|content| content.stopped || idle(content).is_some()) {
+        return None;
+    }
+    let failed = watch.contents.values().find_map(idle);
+    Some(failed.map_or(Ok(Code::Success), |(kind, reason)| Err(Failure::new(kind.into(), reason))))
 }
 
 fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Watch) -> Result<(), Failure> {
@@ -267,7 +317,8 @@ fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Wa
         };
     }
     let EventKind::Started { pieces_have, pieces_total, bytes_total, .. } = event.kind else { return Ok(()) };
-    let Some(content) = watch.contents.get(&event.torrent) else { return Ok(()) };
+    let Some(content) = watch.contents.get_mut(&event.torrent) else { return Ok(()) };
+    content.seeding = Some(Seeding::new(Instant::now()));
     if flags.session.json {
         return Ok(());
     }

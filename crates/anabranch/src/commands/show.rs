@@ -7,21 +7,46 @@ use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
 use serde_json::{Value, json};
 
+use super::check_trackers;
+use super::create::save;
+use super::learn::{Question, learn};
+use crate::choice::numbered;
 use crate::cli::ShowFlags;
 use crate::exit::{Code, Failure};
+use crate::guard;
 use crate::output::{self, Chatter, one_line};
 use crate::source::{self, Source};
 use crate::units;
 
 /// Runs the command.
-pub fn run(flags: &ShowFlags, chatter: Chatter) -> Result<Code, Failure> {
-    let text = match (source::load(&flags.source)?, flags.json) {
-        (Source::Torrent(metainfo), true) => torrent_json(&metainfo).to_string(),
-        (Source::Torrent(metainfo), false) => torrent_text(&metainfo, chatter.verbose),
-        (Source::Magnet(magnet), true) => magnet_json(&magnet).to_string(),
-        (Source::Magnet(magnet), false) => magnet_text(&magnet),
-    };
-    output::line(text.trim_end())?;
+pub fn run(mut flags: Box<ShowFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    check_trackers(&flags.find.tracker)?;
+    guard::check_proxy(&flags.session)?;
+    // One object is printed, and no events.
+    let json = std::mem::take(&mut flags.session.json);
+    let source = source::load(&flags.source)?;
+    if let Source::Magnet(magnet) = &source
+        && flags.offline
+    {
+        if flags.find.save_torrent.is_some() {
+            return Err(Failure::usage(
+                "a magnet link has no torrent to save: leave --offline out, and peers are asked",
+            ));
+        }
+        let text = if json { magnet_json(magnet).to_string() } else { magnet_text(magnet) };
+        output::line(text.trim_end())?;
+        return Ok(Code::Success);
+    }
+    let question =
+        Question { session: &flags.session, find: &flags.find, with_hashes: flags.find.save_torrent.is_some() };
+    let Some(learnt) = learn(vec![source], &question, chatter)? else { return Ok(Code::Interrupted) };
+    for metainfo in &learnt {
+        if let Some(path) = &flags.find.save_torrent {
+            save(path, &metainfo.encode())?;
+        }
+        let text = if json { torrent_json(metainfo).to_string() } else { torrent_text(metainfo, chatter.verbose) };
+        output::line(text.trim_end())?;
+    }
     Ok(Code::Success)
 }
 
@@ -34,8 +59,11 @@ pub fn version_name(version: Version) -> &'static str {
     }
 }
 
-fn torrent_json(metainfo: &Metainfo) -> Value {
+/// What is printed of a torrent for programs.
+pub fn torrent_json(metainfo: &Metainfo) -> Value {
     let info = &metainfo.info;
+    let mut numbers = vec![None; info.files.len()];
+    numbered(info).for_each(|(number, index, _)| numbers[index] = Some(number));
     let files: Vec<Value> = info
         .files
         .iter()
@@ -43,6 +71,7 @@ fn torrent_json(metainfo: &Metainfo) -> Value {
         .map(|(index, file)| {
             let mut entry = json!({
                 "index": index,
+                "number": numbers[index],
                 "path": file.path.to_string_lossy(),
                 "length": file.length,
                 "offset": file.offset,
