@@ -1,4 +1,4 @@
-//! Streams that stay on one path for life.
+//! Streams that stay on one path for life, and datagrams that are sent over one ([`datagram`]).
 //!
 //! A [`TcpStream`] is opened over one [`Path`](anabranch_paths::Path) and never leaves it. It receives straight into
 //! buffers that the caller owns ([`TcpStream::try_recv`], scattered) and sends files without copying

@@ -211,9 +211,8 @@ fn packets_of_strangers_tell_who_they_are_from_and_can_be_answered() {
     receive(&mut receiver, &mut places(&mut one, 3, 100), 1, |batch, got| {
         let received = batch.iter().next().unwrap();
         assert_eq!((received.path, &got[0][..]), (None, &b"whois there"[..]));
-        let mut packet = batch.headers(received).to_vec();
-        packet.extend(&got[0]);
-        back = Some(Path::back(sockets[1].local_scion().unwrap(), &packet, received.from, 1472).unwrap());
+        let local = sockets[1].local_scion().unwrap();
+        back = Some(Path::back(local, batch.headers(received), received.from, 1472).unwrap());
     });
     let back = back.unwrap();
     assert_eq!((back.remote(), back.mtu_claimed()), (sockets[0].local(), 1472));
@@ -319,4 +318,31 @@ fn fastrand(mut state: u64) -> impl FnMut() -> u64 {
         let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed ^ mixed >> 27
     }
+}
+
+/// A task waits as a thread does: by the descriptor.
+#[tokio::test]
+async fn tasks_wait_for_sockets_by_their_descriptors() {
+    let Pair { sockets, paths } = ip();
+    let [one, other] = &sockets;
+    // SAFETY: the descriptor is the socket's for all its life, which is longer than this one's.
+    let readable = unsafe { tokio::io::unix::AsyncFd::register(other.clone()) }.unwrap();
+    let waits = async {
+        let mut receiver = other.receiver();
+        let mut memory = memory(1, 4, 100);
+        let mut places = places(&mut memory, 4, 100);
+        loop {
+            let mut guard = readable.readable().await.unwrap();
+            match guard.try_io(|_| receiver.recv(&mut places).map(|batch| batch.len())) {
+                Ok(count) => break count.unwrap(),
+                Err(_would_block) => {}
+            }
+        }
+    };
+    let sends = async {
+        tokio::task::yield_now().await;
+        send_all(&mut one.sender(&paths[0]).unwrap(), &[Packet { head: b"head", body: b"body" }]);
+    };
+    let (count, ()) = tokio::time::timeout(PATIENCE, async { tokio::join!(waits, sends) }).await.unwrap();
+    assert_eq!(count, 1);
 }

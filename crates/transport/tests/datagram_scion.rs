@@ -131,7 +131,8 @@ fn bursts_cross_two_routers_and_answers_come_back_also_after_refresh() {
                 missing.retain(|other| other != number);
                 if way_back.is_none() && missing.is_empty() {
                     let local = b.local_scion().unwrap();
-                    let back = Path::back(local, &packet, received.from, sender.path().mtu_claimed()).unwrap();
+                    let back =
+                        Path::back(local, &packet[..headers_len], received.from, sender.path().mtu_claimed()).unwrap();
                     assert_eq!(back.remote(), a.local());
                     let key = b.add(&back).unwrap();
                     way_back = Some((back, key));

@@ -187,3 +187,34 @@ impl From<SendError> for io::Error {
         Self::new(kind, error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_name_the_path_and_what_to_do() {
+        let path: Arc<str> = "uplink (192.0.2.1) > 192.0.2.2:7".into();
+        for (number, kind, remedy) in [
+            (libc::EAGAIN, SendErrorKind::WouldBlock, "wait until the socket is writable"),
+            (libc::EMSGSIZE, SendErrorKind::TooLong { len: 1501, max: 9000 }, "search the path's MTU"),
+            (libc::ENETUNREACH, SendErrorKind::Unreachable, "take another path"),
+            (libc::EHOSTUNREACH, SendErrorKind::Unreachable, "take another path"),
+            (libc::ENOBUFS, SendErrorKind::NoBuffers, "send more slowly"),
+            (libc::ENODEV, SendErrorKind::InterfaceGone, "take another path until it is back"),
+            (libc::EINVAL, SendErrorKind::InterfaceGone, "take another path until it is back"),
+            (libc::EPERM, SendErrorKind::Forbidden, "firewall"),
+            (libc::EIO, SendErrorKind::Other, ""),
+        ] {
+            let error = SendError::of_system(&path, io::Error::from_raw_os_error(number), 1501, 9000);
+            assert_eq!(error.kind, kind);
+            let text = error.to_string();
+            assert!(text.contains(&*path) && text.contains(remedy) && text.contains("os error"), "{text}");
+            assert_eq!(kind.is_passing(), !matches!(number, libc::EMSGSIZE | libc::EPERM | libc::EIO));
+            let is_blocked = io::Error::from(error).kind() == io::ErrorKind::WouldBlock;
+            assert_eq!(is_blocked, number == libc::EAGAIN);
+        }
+        let error = SendError::too_long(&path, 9001, 9000);
+        assert!(error.to_string().ends_with("a packet of 9001 bytes is too long: the path takes 9000"), "{error}");
+    }
+}

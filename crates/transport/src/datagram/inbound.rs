@@ -109,7 +109,19 @@ impl Inbound {
         Some(Ok(Meaning::Data { path: Some(flow.path), headers_len: headers.len(), ecn: shape.ecn(headers) }))
     }
 
-    /// What a whole packet means, handed over by `from`.
+    /// What a whole packet means, handed over by `from`: by the quick look if that is enough.
+    ///
+    /// # Errors
+    /// It goes no further, because of this.
+    pub fn read(&mut self, table: &Table, bytes: &[u8], from: SocketAddr) -> Result<Meaning, Dropped> {
+        let known = Shape::of(bytes).and_then(|shape| {
+            let (headers, payload) = bytes.split_at(shape.headers_len());
+            self.recall(headers, payload, &[], from)
+        });
+        known.unwrap_or_else(|| self.take(table, bytes, from))
+    }
+
+    /// The same by a full look, which is remembered if the packet is of a path.
     ///
     /// # Errors
     /// It goes no further, because of this.

@@ -131,6 +131,10 @@ proptest! {
         let quick = inbound.recall(headers, head, body, REMOTE.into());
         let full = inbound.take(&table, &changed, REMOTE.into());
         prop_assert!(quick.is_none_or(|quick| quick == full), "{quick:?} {full:?}");
+        prop_assert_eq!(inbound.read(&table, &changed, REMOTE.into()), full);
+        if let Ok(Meaning::Data { headers_len, .. }) = full {
+            prop_assert!(Path::back(local(), &changed[..headers_len], REMOTE.into(), 0).is_ok());
+        }
     }
 
     #[test]

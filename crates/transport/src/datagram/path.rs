@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anabranch_paths::{Endpoint, ScionAddr, ScionPath};
-use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, Packet, PathRef, Ports};
+use anabranch_scion_wire::{Address, Header, HeaderFields, HeaderTemplate, PathRef, Ports, udp};
 use anabranch_udp::{DATAGRAM_LEN_MAX, interface_mtu};
 
 use super::error::PathError;
@@ -81,18 +81,19 @@ impl Path {
         Self::build(local, remote, &wire, next_hop, path.mtu, path.to_string())
     }
 
-    /// The way back to where `packet` (SCION header and what follows, whole) came from, which `from` handed to us at `local`.
-    /// Nothing proves that its sender is there: answer a stranger with less than was received until he has proved it. `mtu`
-    /// is what packets may have; a packet does not tell. Zero: any.
+    /// The way back to where a packet with these `headers` (SCION's and UDP's, as [`super::Batch::headers`] gives them) came from,
+    /// which `from` handed over to the socket at `local`. Nothing proves that its sender is there: answer a stranger with less
+    /// than was received until he has proved it. `mtu` is what packets may have, which one does not tell; zero: any.
     ///
     /// # Errors
-    /// The packet leads nowhere when turned round, or its sender has no address.
-    pub fn back(local: ScionAddr, packet: &[u8], from: SocketAddr, mtu: u16) -> Result<Self, PathError> {
+    /// The path leads nowhere when turned round, or the sender has no address.
+    pub fn back(local: ScionAddr, headers: &[u8], from: SocketAddr, mtu: u16) -> Result<Self, PathError> {
         let no_way = |reason| PathError::NoWayBack { from, reason };
-        let packet = Packet::parse(packet).map_err(|_| no_way("it is malformed"))?;
-        let header = packet.header();
-        let port = packet.upper().ok().and_then(|upper| upper.bytes.first_chunk().copied()).map(u16::from_be_bytes);
-        let host = header.source_host().and_then(|host| host.ip()).zip(port.filter(|port| *port != 0));
+        let header = Header::parse(headers).map_err(|_| no_way("it is malformed"))?;
+        // UDP's header is the last one, whatever extensions are in between; the source's port comes first in it.
+        let udp = headers[header.as_bytes().len()..].last_chunk::<{ udp::HEADER_LEN }>();
+        let port = udp.map(|udp| u16::from_be_bytes([udp[0], udp[1]])).filter(|port| *port != 0);
+        let host = header.source_host().and_then(|host| host.ip()).zip(port);
         let (ip, port) = host.ok_or(no_way("its sender has no address"))?;
         let remote = ScionAddr::new(header.source_as(), SocketAddr::new(ip, port));
         let mut back = [0; anabranch_scion_wire::PATH_LEN_MAX];

@@ -11,7 +11,7 @@ use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -263,7 +263,9 @@ impl Receiver {
                 let Some(Place { head, body }) = remaining.next_if(fits) else { break };
                 let (headers, rest) = std::mem::take(&mut image).split_at_mut(headers_len);
                 image = &mut rest[head.len() + body.len()..];
-                parts.extend([headers, &mut **head, &mut **body].map(IoSliceMut::new));
+                // Every part costs, an empty one too.
+                let of_place = [headers, &mut **head, &mut **body].into_iter().filter(|part| !part.is_empty());
+                parts.extend(of_place.map(IoSliceMut::new));
                 place += 1;
             }
             message.end = place;
@@ -337,7 +339,7 @@ impl Receiver {
     /// What the packet in this part of the image means.
     fn meaning(&mut self, arrival: &Arrival, packet: Range<usize>) -> Result<Meaning, Dropped> {
         match &mut self.inbound {
-            Some(inbound) => inbound.take(&self.shared.table(), &self.image[packet], arrival.from),
+            Some(inbound) => inbound.read(&self.shared.table(), &self.image[packet], arrival.from),
             None => Ok(Meaning::Data { path: self.path_of(arrival), headers_len: 0, ecn: arrival.ecn }),
         }
     }
@@ -462,6 +464,12 @@ impl fmt::Debug for Receiver {
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.udp.as_fd()
+    }
+}
+
+impl AsRawFd for Receiver {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.udp.as_raw_fd()
     }
 }
 

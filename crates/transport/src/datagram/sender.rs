@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use anabranch_scion_wire::checksum;
@@ -161,12 +161,21 @@ impl Sender {
         let mut parts = [IoSlice::new(&[]); 2 * CALL_PACKETS_MAX];
         let result = match self.path.way() {
             Way::Ip { to, from, interface, .. } => {
-                for (pair, packet) in parts.chunks_exact_mut(2).zip(packets) {
-                    pair.copy_from_slice(&[IoSlice::new(packet.head), IoSlice::new(packet.body)]);
+                let mut ranges = [(0, 0); CALL_MESSAGES_MAX];
+                let mut end = 0;
+                for (range, burst) in ranges.iter_mut().zip(bursts) {
+                    range.0 = end;
+                    for packet in &packets[burst.first..burst.first + burst.packets] {
+                        // Every part costs, an empty one too.
+                        for part in [packet.head, packet.body].into_iter().filter(|part| !part.is_empty()) {
+                            parts[end] = IoSlice::new(part);
+                            end += 1;
+                        }
+                    }
+                    range.1 = end;
                 }
-                let message = |_, burst: &Burst| {
-                    let parts = &parts[2 * burst.first..2 * (burst.first + burst.packets)];
-                    let burst = Message::burst(*to, parts, burst.segment_len);
+                let message = |at: usize, burst: &Burst| {
+                    let burst = Message::burst(*to, &parts[ranges[at].0..ranges[at].1], burst.segment_len);
                     Message { ecn: self.ecn, from: *from, interface: *interface, ..burst }
                 };
                 send(&self.shared.udp, bursts, message)
@@ -266,6 +275,12 @@ impl fmt::Debug for Sender {
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.udp.as_fd()
+    }
+}
+
+impl AsRawFd for Sender {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.udp.as_raw_fd()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -107,7 +107,7 @@ impl Socket {
         Ok(Sender::new(self.shared.clone(), path.clone()))
     }
 
-    /// A way to receive, with buffers of its own: two megabytes. Of several, each gets some of the packets.
+    /// A way to receive, with buffers of its own: a megabyte. Of several, each gets some of the packets.
     pub fn receiver(&self) -> Receiver {
         Receiver::new(self.shared.clone())
     }
@@ -124,6 +124,12 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.udp.as_fd()
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.udp.as_raw_fd()
     }
 }
 

@@ -24,9 +24,8 @@ const BODY_LEN: usize = 1184;
 const PAYLOAD_LEN: usize = HEAD_LEN + BODY_LEN;
 /// Packets given to the system at once, and places to receive to.
 const GROUP: usize = 128;
-/// Packets under way: less than a large receive buffer, and less than a small one.
+/// Packets under way: less than a large receive buffer takes.
 const WINDOW: u64 = 2048;
-const WINDOW_SMALL: u64 = 64;
 /// A full window that nothing comes of in this time was lost.
 const STALL: Duration = Duration::from_millis(20);
 /// What a sender with a full window sleeps: a small part of what the window lasts.
@@ -47,12 +46,17 @@ pub enum Way {
 
 /// As a program without any of this does it.
 pub fn one_at_a_time() -> Result<Sample> {
-    let bind = || UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+    let address: SocketAddr = "127.0.0.1:0".parse().map_err(nonsense)?;
+    // With the same large buffers as the others.
+    let bind = || -> io::Result<UdpSocket> {
+        let socket = anabranch_udp::Socket::bind(address, &Options { gro: false, ..Options::default() })?;
+        Ok(socket.as_fd().try_clone_to_owned()?.into())
+    };
     let (from, to) = (bind().map_err(nonsense)?, bind().map_err(nonsense)?);
     let address = to.local_addr().map_err(nonsense)?;
     let (payload, mut buffer) = (vec![7; PAYLOAD_LEN], vec![0; PAYLOAD_LEN]);
     let send = |_| from.send_to(&payload, address).map(|_| 1);
-    measure(WINDOW_SMALL, to.as_raw_fd(), send, || to.recv_from(&mut buffer).map(|_| 1))
+    measure(to.as_raw_fd(), send, || to.recv_from(&mut buffer).map(|_| 1))
 }
 
 /// What the batches reach that the datagrams are made of: bursts without head and body, to and from one buffer.
@@ -73,7 +77,7 @@ pub fn batches() -> Result<Sample> {
         to.recv(&mut batch)?;
         Ok(batch.iter().map(|received| received.segments().len()).sum())
     };
-    measure(WINDOW, to.as_raw_fd(), send, recv)
+    measure(to.as_raw_fd(), send, recv)
 }
 
 /// As datagrams of a path, from chunks where they lie to where they belong.
@@ -135,21 +139,18 @@ fn datagrams(from: &Socket, to: &Socket, path: &Path) -> Result<Sample> {
     let recv = || {
         let batch = receiver.recv(&mut places)?;
         if let (false, Some(first), Some(local)) = (is_known, batch.iter().next(), to.local_scion()) {
-            let place = &places[first.place];
-            let packet = [batch.headers(first), place.head, place.body].concat();
-            let back = Path::back(local, &packet, first.from, MTU).map_err(io::Error::other)?;
+            let back = Path::back(local, batch.headers(first), first.from, MTU).map_err(io::Error::other)?;
             to.add(&back).map_err(io::Error::other)?;
             is_known = true;
         }
         Ok(batch.len())
     };
-    measure(WINDOW, to.as_fd().as_raw_fd(), send, recv)
+    measure(to.as_fd().as_raw_fd(), send, recv)
 }
 
-/// Sends and receives at once, at most `window` packets under way, and counts. `send` is told how many may leave, and both say how
+/// Sends and receives at once, at most [`WINDOW`] packets under way, and counts. `send` is told how many may leave, and both say how
 /// many packets have passed.
 fn measure(
-    window: u64,
     readable: RawFd,
     mut send: impl FnMut(u64) -> io::Result<usize> + Send,
     mut recv: impl FnMut() -> io::Result<usize> + Send,
@@ -177,7 +178,7 @@ fn measure(
                 if moved.elapsed() > STALL {
                     (sent, moved) = (seen, Instant::now());
                 }
-                let room = (seen + window).saturating_sub(sent);
+                let room = (seen + WINDOW).saturating_sub(sent);
                 if room == 0 {
                     thread::sleep(NAP);
                     continue;
