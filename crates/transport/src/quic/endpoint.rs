@@ -166,7 +166,7 @@ impl QuicEndpoint {
             let _inside = driver.handle().enter();
             Socket::bind(address, ports)?
         };
-        let port = Box::new(ScionPort(socket.clone()));
+        let port = Box::new(ScionPort::new(socket.clone()));
         Self::new(driver, port, Ground::Scion(socket), identity, options).map_err(failed)
     }
 

@@ -13,6 +13,7 @@ use noq::udp::{EcnCodepoint, RecvMeta, Transmit};
 use noq::{AsyncUdpSocket, UdpSender};
 
 use super::config::MTU_MIN;
+use super::udp::Batch;
 
 /// Packets that are coalesced into one buffer at most.
 const SEGMENTS: NonZeroUsize = NonZeroUsize::new(64).expect("is not zero");
@@ -75,11 +76,20 @@ pub fn mtu_lacking(path: &ScionPath, local: IpAddr, remote: IpAddr) -> Option<u1
 
 /// A SCION socket that noq sends and receives with.
 #[derive(Clone, Debug)]
-pub struct ScionPort(pub Socket);
+pub struct ScionPort {
+    socket: Socket,
+    batch: Batch,
+}
+
+impl ScionPort {
+    pub fn new(socket: Socket) -> Self {
+        Self { socket, batch: Batch::default() }
+    }
+}
 
 impl AsyncUdpSocket for ScionPort {
     fn create_sender(&self) -> Pin<Box<dyn UdpSender>> {
-        Box::pin(PortSender(Mutex::new(self.0.sender())))
+        Box::pin(PortSender(Mutex::new(self.socket.sender())))
     }
 
     fn poll_recv(
@@ -89,7 +99,9 @@ impl AsyncUdpSocket for ScionPort {
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let mut routes = [RouteMeta::default(); BUFFERS_MAX];
-        let filled = ready!(self.0.poll_recv(cx, bufs, &mut routes))?;
+        let wanted = self.batch.buffers(bufs.len().min(BUFFERS_MAX));
+        let filled = ready!(self.socket.poll_recv(cx, &mut bufs[..wanted], &mut routes))?;
+        self.batch.received(routes[..filled].iter().map(|route| route.len));
         for (meta, route) in metas.iter_mut().zip(&routes[..filled]) {
             *meta = RecvMeta::default();
             (meta.addr, meta.len, meta.stride) = (address_of(route.route), route.len, route.segment_len);
@@ -99,7 +111,7 @@ impl AsyncUdpSocket for ScionPort {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddrV6::new(Ipv6Addr::from(PREFIX), self.0.local().host.port(), 0, 0).into())
+        Ok(SocketAddrV6::new(Ipv6Addr::from(PREFIX), self.socket.local().host.port(), 0, 0).into())
     }
 
     fn max_receive_segments(&self) -> NonZeroUsize {

@@ -16,11 +16,33 @@ const BURST_LEN_MAX: usize = 65_507;
 /// Kernel buffers, in bytes: as much as one connection's window may send at once.
 const SOCKET_BUFFER: usize = 32 * 1024 * 1024;
 
+/// What is received at once, in bytes. noq puts it into one piece of memory, which is there for as long as any packet in it waits
+/// for its reader: the more packets are in it, the more does one that waits hold.
+const RECEIVED_AT_ONCE: usize = 128 * 1024;
+
+/// How many buffers to receive into at once, of those that were offered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch {
+    /// The longest train of packets in the last one.
+    train_len: usize,
+}
+
+impl Batch {
+    pub fn buffers(self, offered: usize) -> usize {
+        (RECEIVED_AT_ONCE / self.train_len.max(1)).clamp(1, offered)
+    }
+
+    pub fn received(&mut self, trains: impl Iterator<Item = usize>) {
+        self.train_len = trains.max().unwrap_or(self.train_len);
+    }
+}
+
 /// A UDP socket that noq sends and receives with.
 #[derive(Clone, Debug)]
 pub struct UdpPort {
     io: Arc<tokio::net::UdpSocket>,
     state: Arc<UdpSocketState>,
+    batch: Batch,
 }
 
 impl UdpPort {
@@ -29,7 +51,11 @@ impl UdpPort {
         let socket = UdpSocket::bind(address)?;
         set_buffers(&socket);
         let state = UdpSocketState::new((&socket).into())?;
-        Ok(Self { io: Arc::new(tokio::net::UdpSocket::from_std(socket)?), state: Arc::new(state) })
+        Ok(Self {
+            io: Arc::new(tokio::net::UdpSocket::from_std(socket)?),
+            state: Arc::new(state),
+            batch: Batch::default(),
+        })
     }
 }
 
@@ -44,11 +70,17 @@ impl AsyncUdpSocket for UdpPort {
         bufs: &mut [IoSliceMut<'_>],
         metas: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
+        let wanted = self.batch.buffers(bufs.len());
+        let (bufs, metas) = (&mut bufs[..wanted], &mut metas[..wanted]);
         loop {
             ready!(self.io.poll_recv_ready(cx))?;
             match self.io.try_io(Interest::READABLE, || self.state.recv((&self.io).into(), bufs, metas)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                received => return Poll::Ready(received),
+                Ok(received) => {
+                    self.batch.received(metas[..received].iter().map(|meta| meta.len));
+                    return Poll::Ready(Ok(received));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
