@@ -10,7 +10,7 @@ use anabranch_testbed::Result;
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::process::Process;
 use anabranch_transport::datagram::{
-    Bounds, Packet, Path, PathMtu, Phase, Place, Receiver, STEP, SendError, SendErrorKind, Sender, Socket,
+    Bounds, Pacer, Packet, Path, PathMtu, Phase, Place, Receiver, STEP, SendError, SendErrorKind, Sender, Socket,
 };
 use anabranch_transport::{Interfaces, Via};
 
@@ -340,4 +340,43 @@ fn what_was_said_to_have_left_arrives_and_nothing_else() {
         assert_eq!(take(&mut receiver), sent);
     }
     assert!(seen.iter().copied().eq(0..sent as u32), "each once, in order");
+}
+
+/// What leaves no faster than a link carries it, in bursts that its queue holds, is never dropped there.
+#[test]
+fn what_is_paced_below_a_links_rate_is_never_dropped_by_its_queue() {
+    const RATE_BYTES: u64 = 100_000_000 / 8;
+    let Some([a, b]) = namespaces() else { return };
+    must(a.link("link0", &b));
+    must(a.device_up("link0", "10.7.0.1/24", "10.7.0.0/24", 1500));
+    must(b.device_up("link0", "10.7.0.2/24", "10.7.0.0/24", 1500));
+    let tbf = ["qdisc", "add", "dev", "link0", "root", "tbf", "rate", "100mbit", "burst", "64kb", "limit", "128kb"];
+    run(&a, "tc", &tbf);
+    let (here, there) = (bind(&a, "10.7.0.1"), bind(&b, "10.7.0.2"));
+    let way = path(&a, "link0", "10.7.0.2");
+    let mut sender = must(here.sender(&way));
+    let mut receiver = there.receiver();
+    let body = vec![7; 1400];
+    let packets = vec![Packet { head: &[], body: &body }; 32];
+    let group_len = (packets.len() * way.packet_len(body.len())) as u64;
+    // A tenth is for the link's own headers.
+    let mut pacer = Pacer::with_burst(RATE_BYTES * 9 / 10, group_len, Instant::now());
+    let (start, mut got) = (Instant::now(), 0);
+    for _ in 0..60 {
+        let mut left = &packets[..];
+        while !left.is_empty() {
+            assert!(start.elapsed() < PATIENCE);
+            let len = (left.len() * way.packet_len(body.len())) as u64;
+            if pacer.next_send(len, Instant::now()).is_some_and(|due| due <= Instant::now()) {
+                let sent = must(sender.try_send(left));
+                pacer.spend((sent * way.packet_len(body.len())) as u64, Instant::now());
+                left = &left[sent..];
+            }
+            got += receive(&mut receiver).len();
+        }
+    }
+    while got < 60 * packets.len() {
+        assert!(start.elapsed() < PATIENCE, "{got} packets came");
+        got += receive(&mut receiver).len();
+    }
 }

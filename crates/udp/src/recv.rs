@@ -276,7 +276,8 @@ impl Socket {
                 let (vectors, len) = parts(index);
                 msg_hdr.msg_iov = vectors;
                 msg_hdr.msg_iovlen = len as _;
-                msg_hdr.msg_control = control.as_mut_ptr().cast();
+                // All of it initialised: the kernel leaves gaps between what it writes.
+                msg_hdr.msg_control = (control.write(Control::EMPTY) as *mut Control).cast();
                 msg_hdr.msg_controllen = CONTROL_LEN as _;
                 header.write(libc::mmsghdr { msg_hdr, msg_len: 0 });
             }
@@ -301,7 +302,7 @@ impl Socket {
             let address = unsafe { addresses[index].assume_init() };
             let control_len = header.msg_hdr.msg_controllen.min(CONTROL_LEN);
             let control: *const u8 = controls[index].as_ptr().cast();
-            // SAFETY: the kernel has written so many bytes of it.
+            // SAFETY: initialised above, so many bytes at least; the kernel wrote over some.
             let control = unsafe { std::slice::from_raw_parts(control, control_len) };
             let len = header.msg_len as usize;
             let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
