@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant, SystemTime};
 
-use anabranch_paths::ScionAddr;
-use anabranch_paths::ScionPath;
+use anabranch_paths::{ScionAddr, ScionPath};
+use anabranch_scion::socket::{Dropped, ScmpKind};
+use anabranch_scion_wire::scmp::Message;
+use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, PathRef, Ports, checksum};
 use anabranch_transport::datagram::{
-    Batch, PATHS_MAX, Packet, Path, PathError, Place, Receiver, SendErrorKind, Sender, Socket,
+    Batch, EVENTS_MAX, PATHS_MAX, Packet, Path, PathError, Place, Receiver, SendErrorKind, Sender, Socket,
 };
 
 /// How long anything may take on a machine that is busy with other things.
@@ -317,6 +319,54 @@ fn fastrand(mut state: u64) -> impl FnMut() -> u64 {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed ^ mixed >> 27
+    }
+}
+
+/// SCMP that anybody can make up, about a packet that could have been sent: each kind of it waits once, and not without end.
+#[test]
+fn trouble_that_nobody_takes_is_bounded() {
+    let Pair { sockets, paths } = scion();
+    let key = sockets[0].add(&paths[0]).unwrap();
+    let [local, remote] = [0, 1].map(|at: usize| sockets[at].local_scion().unwrap());
+    let address = |of: ScionAddr| Address::new(of.isd_as, of.host.ip());
+    let fields = |from, to| HeaderFields {
+        source: address(from),
+        destination: address(to),
+        path: PathRef::Empty,
+        flow_id: 1,
+        traffic_class: 0,
+    };
+    let ports = Ports { source: local.host.port(), destination: remote.host.port() };
+    let mut quote = [0; 1000];
+    let template = HeaderTemplate::new(&fields(local, remote), ports).unwrap();
+    let quote_len = template.write(0, checksum::sum(&[]), &mut quote).unwrap();
+    let forger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let forge = |mtu: u16| {
+        let mut packet = [0; 1232];
+        let message = Message::PacketTooBig { mtu, quote: &quote[..quote_len] };
+        let len = message.write(&fields(remote, local), &mut packet).unwrap();
+        forger.send_to(&packet[..len], local.host).unwrap();
+    };
+    let mut receiver = sockets[0].receiver();
+    let mut memory = memory(4, 4, 100);
+    let mut places = places(&mut memory, 4, 100);
+    let beyond = 5;
+    for round in 0..2 {
+        let mtus = 1300..1300 + (EVENTS_MAX + beyond) as u16;
+        let start = Instant::now();
+        mtus.for_each(forge);
+        while receiver.counters().dropped(Dropped::EventsPending) < (beyond * (round + 1)) as u64 {
+            assert!(start.elapsed() < PATIENCE, "{:?}", receiver.counters());
+            wait(&receiver, libc::POLLIN);
+            if let Ok(batch) = receiver.recv(&mut places) {
+                assert!(batch.is_empty());
+            }
+        }
+    }
+    let events: Vec<_> = std::iter::from_fn(|| receiver.event()).collect();
+    assert_eq!(events.len(), EVENTS_MAX);
+    for (event, mtu) in events.iter().zip(1300..) {
+        assert_eq!((event.path, event.kind, event.from), (key, ScmpKind::PacketTooBig { mtu }, address(remote)));
     }
 }
 
