@@ -42,8 +42,8 @@ interop: deps rqbit build ## Run the whole matrix: rqbit, JPAN and pocketscion i
 	$(INSTALL) pocketscion
 	$(CARGO) test --locked --manifest-path interop/pocketscion/Cargo.toml --target-dir $(TARGET)/pocketscion
 
-hostile: deps build ## Let every hostile peer loose on a transfer, one kind after the other: none may cost a tenth of it
-	$(CARGO) test -p anabranch-testbed --test hostile_zoo -- --ignored --nocapture
+hostile: deps build ## Let every hostile peer, tracker and SCION host loose on a transfer, one kind after the other: none may cost a tenth of it
+	$(CARGO) test -p anabranch-testbed --test hostile_zoo --test hostile_scion -- --ignored --nocapture
 
 bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
 	$(CARGO) build --release -p anabranch-testbed

@@ -8,6 +8,8 @@
 //! - [`acceptor`]: the listening thread that the tracker, the meter and hostile peers have in common.
 //! - [`drain`]: hundreds of leechers in one process, as load.
 //! - [`hostile`]: peers that lie, stay mute, flood or send absurd lengths.
+//! - [`hostile_scion`]: hosts of SCION that write packets which nobody should.
+//! - [`hostile_trackers`]: trackers that drip, flood, lie, and send their clients astray.
 //! - [`tricks`]: what hostile peers say without end.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
 //! - [`zoo`]: folders as strangers have them, out of a seed.
@@ -24,6 +26,8 @@ pub mod data;
 pub mod drain;
 pub mod error;
 pub mod hostile;
+pub mod hostile_scion;
+pub mod hostile_trackers;
 pub mod meter;
 pub mod net;
 pub mod peers;

@@ -4,6 +4,8 @@
 //! verified are counted in peace, and then, in the same run, in a second download of the same content for as long under attack.
 //! The seeder and the downloader are both attacked, by those who dial them and by those who wait to be dialled.
 //!
+//! Trackers that mean harm belong to further contents of the same program.
+//!
 //! The short form brings all kinds together and leaves room for a busy machine. The full one takes each alone, and no more
 //! than a tenth may be lost: `make hostile`, or
 //! ```text
@@ -11,10 +13,12 @@
 //! ```
 
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anabranch_testbed::Result;
 use anabranch_testbed::hostile::{Hostile, Malice};
+use anabranch_testbed::hostile_trackers::{HostileTracker, HttpTrick, UdpTrick};
 use anabranch_testbed::peers::address_of;
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::scene::{Content, Maker, Scene};
@@ -28,6 +32,8 @@ const RATE_BYTES: u64 = 2 * MIB;
 const CONTENT_BYTES: u64 = 64 * MIB;
 /// More than this is not bounded memory for such a content.
 const RSS_BYTES_MAX: u64 = 160 * MIB;
+/// Longest line about one thing.
+const SAID_LEN_MAX: usize = 2000;
 /// Attackers of each kind and victim.
 const EACH: usize = 2;
 /// Silent connections of the crowd at the door: more than there are places for strangers.
@@ -36,6 +42,9 @@ const CROWD: usize = 300;
 fn must<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
+
+/// What is counted is counted alone.
+static COUNTING: Mutex<()> = Mutex::new(());
 
 /// Kinds that dial their victims.
 fn dialling() -> Vec<Malice> {
@@ -58,14 +67,16 @@ struct Arena {
 }
 
 impl Arena {
-    /// `waiting` are the addresses of attackers that the download is told of; they keep still until they are met.
-    fn new(waiting: &[SocketAddr], scene: Scene) -> Self {
+    /// `waiting` are the addresses of attackers that the download is told of; they keep still until they are met. `links` are
+    /// further contents.
+    fn new(waiting: &[SocketAddr], links: &[String], scene: Scene) -> Self {
         let (seeder, honest) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
         let out = must(scene.folder("out"));
         let rate = RATE_BYTES.to_string();
         let mut peers = vec![honest];
         peers.extend(waiting);
-        let extra = ["--listen", ANY, "--limit-down", &rate];
+        let mut extra = vec!["--listen", ANY, "--limit-down", &rate];
+        extra.extend(links.iter().map(String::as_str));
         let mut getter = must(Anabranch::get(&scene.source(), &out, &peers, None, &extra));
         let (event, _) = must(getter.process.wait_event("listening", LIMIT));
         let address = must(address_of(&event));
@@ -77,7 +88,12 @@ impl Arena {
     fn pieces_in(&mut self, time: Duration) -> usize {
         self.getter.process.rest();
         std::thread::sleep(time);
-        self.getter.process.rest().iter().filter(|line| line.json()["event"] == "piece").count()
+        let said = self.getter.process.rest();
+        let long = said.iter().find(|line| line.json()["event"] != "progress" && line.text.len() > SAID_LEN_MAX);
+        assert!(long.is_none(), "a stranger speaks at length: {long:?}");
+        let control = said.iter().find(|line| line.text.contains("\\u00") || line.text.contains(char::is_control));
+        assert!(control.is_none(), "a stranger speaks to the terminal: {control:?}");
+        said.iter().filter(|line| line.json()["event"] == "piece").count()
     }
 
     fn attack(&self, malice: Malice, count: usize) -> Vec<Hostile> {
@@ -102,16 +118,17 @@ impl Arena {
 
 /// Pieces counted before and under the attack of `dialling` and `listening`, `window` each.
 fn besieged(dialling: &[Malice], listening: &[Malice], each: usize, window: Duration, what: &str) -> (usize, usize) {
+    let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
     let hash = must(scene.info_hash());
-    let mut calm = Arena::new(&[], scene);
+    let mut calm = Arena::new(&[], &[], scene);
     let before = calm.pieces_in(window);
     let Arena { scene, .. } = calm;
     let waiting: Vec<Hostile> =
         listening.iter().map(|malice| must(Hostile::listen(*malice, hash, scene.pieces))).collect();
     let addresses: Vec<SocketAddr> = waiting.iter().map(|hostile| hostile.address).collect();
     std::fs::remove_dir_all(must(scene.folder("out"))).ok();
-    let mut arena = Arena::new(&addresses, scene);
+    let mut arena = Arena::new(&addresses, &[], scene);
     let attackers: Vec<Hostile> = dialling.iter().flat_map(|malice| arena.attack(*malice, each)).collect();
     let during = arena.pieces_in(window);
     arena.check(what);
@@ -128,8 +145,40 @@ fn a_transfer_goes_on_beside_all_of_them() {
     assert!(during * 2 >= before, "{before} pieces in peace, {during} under attack");
 }
 
+/// Pieces counted without and with further contents whose trackers are these, each one's own, `window` each.
+fn astray(trackers: &[HostileTracker], window: Duration, what: &str) -> (usize, usize) {
+    let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
+    let mut calm = Arena::new(&[], &[], scene);
+    let before = calm.pieces_in(window);
+    let Arena { scene, .. } = calm;
+    let link = |(number, tracker): (usize, &HostileTracker)| {
+        format!("magnet:?xt=urn:btih:{:040x}&tr={}", 0xbad_0000 + number, tracker.url)
+    };
+    let links: Vec<String> = trackers.iter().enumerate().map(link).collect();
+    std::fs::remove_dir_all(must(scene.folder("out"))).ok();
+    let mut arena = Arena::new(&[], &links, scene);
+    let during = arena.pieces_in(window);
+    arena.check(what);
+    let requests: u64 = trackers.iter().map(HostileTracker::requests).sum();
+    println!("{what}: {before} pieces in peace, {during} beside trackers that were asked {requests} times");
+    let unasked = trackers.iter().find(|tracker| tracker.requests() == 0);
+    assert!(unasked.is_none(), "{what}: {} was not asked", unasked.map_or("", |tracker| &tracker.url));
+    (before, during)
+}
+
+#[test]
+fn a_transfer_goes_on_beside_hostile_trackers() {
+    let http = HttpTrick::ALL.map(HostileTracker::http).map(must);
+    let udp = UdpTrick::ALL.map(HostileTracker::udp).map(must);
+    let all: Vec<HostileTracker> = http.into_iter().chain(udp).collect();
+    let (before, during) = astray(&all, Duration::from_secs(5), "all trackers");
+    assert!(during * 2 >= before, "{before} pieces in peace, {during} beside trackers");
+}
+
 #[test]
 fn a_crowd_of_silent_strangers_leaves_the_door_open() {
+    let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let scene = must(Scene::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
     let (mut seeder, address) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
     let hash = must(scene.info_hash());
@@ -156,6 +205,23 @@ fn each_of_them_costs_a_tenth_at_most() {
         let (before, during) = besieged(&dialling, &listening, 8, window, &what);
         if during * 10 < before * 9 {
             failed.push(format!("{what}: {before} pieces in peace, {during} under attack"));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+#[ignore = "minutes, and exact: `make hostile` runs it on a machine that does nothing else"]
+fn each_tracker_costs_a_tenth_at_most() {
+    let window = Duration::from_secs(6);
+    let mut failed = Vec::new();
+    let eight = |start: &dyn Fn() -> Result<HostileTracker>| (0..8).map(|_| must(start())).collect::<Vec<_>>();
+    let http = HttpTrick::ALL.iter().map(|trick| (format!("{trick:?}"), eight(&|| HostileTracker::http(*trick))));
+    let udp = UdpTrick::ALL.iter().map(|trick| (format!("{trick:?}"), eight(&|| HostileTracker::udp(*trick))));
+    for (what, trackers) in http.chain(udp) {
+        let (before, during) = astray(&trackers, window, &what);
+        if during * 10 < before * 9 {
+            failed.push(format!("{what}: {before} pieces in peace, {during} beside trackers"));
         }
     }
     assert!(failed.is_empty(), "{failed:#?}");
