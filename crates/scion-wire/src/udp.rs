@@ -155,10 +155,6 @@ impl Shape {
     /// What the checksum covers beside the shared part and the payload: the lengths and the checksum itself. `Some(None)` if
     /// the sender computed none; `None` if a length contradicts the packet's, which has `packet_len` bytes.
     #[inline]
-    #[expect(
-        clippy::option_option,
-        reason = "one says whether the packet is sound, the other whether it has a checksum"
-    )]
     pub fn sum_of_lengths(&self, bytes: &[u8], packet_len: usize) -> Option<Option<Sum>> {
         let u16_at = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let udp_len = u16::try_from(packet_len.checked_sub(self.header_len)?).ok()?;

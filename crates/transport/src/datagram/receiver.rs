@@ -292,13 +292,12 @@ impl Receiver {
     }
 
     /// Takes what is in its place already. From the first packet on that is not, the message is gathered in the image.
-    fn accept(&mut self, index: usize, places: &mut [Place<'_>]) {
+    fn accept(&mut self, index: usize, places: &[Place<'_>]) {
         let message = self.messages[index];
         let headers_len = self.guess.headers_len;
         let image_start = index * RECV_BUFFER_LEN;
         let mut start = 0;
-        for at in message.first..message.end {
-            let place = &mut places[at];
+        for (at, place) in places.iter().enumerate().take(message.end).skip(message.first) {
             let whole = headers_len + place.len();
             if start >= message.arrival.len {
                 break;
