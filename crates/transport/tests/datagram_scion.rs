@@ -205,7 +205,8 @@ fn the_search_finds_what_a_link_takes() {
     let padding = vec![0; 4000];
     for listens in [true, false] {
         let mut mtu = PathMtu::new(Bounds::up_to(path.mtu_claimed()), Instant::now());
-        mtu.set_rtt(Duration::from_millis(50));
+        // More than it takes, where the routers have to wait for a core.
+        mtu.set_rtt(Duration::from_millis(100));
         let mut probes = 0;
         let start = Instant::now();
         while mtu.phase() != Phase::SearchComplete {
