@@ -268,4 +268,14 @@ fn a_torrent_is_saved_though_nobody_sends_its_hashes() {
     let (code, _, stderr) = part;
     assert!(code == 6 && stderr.contains("the torrent of tree cannot be saved"), "{code} {stderr}");
     assert!(!dir.path().join("part.torrent").exists());
+
+    // A peer that has the content, and none of the hashes: without the content they cannot be had.
+    let (_sharer, address, magnet) = share(dir.path(), &["bare.torrent"]);
+    let with = ["--save-torrent", "fetched.torrent", "--listen", "127.0.0.1:0", "--peer", &address];
+    let (code, _, stderr) = run(dir.path(), &[&["show", &magnet, "--give-up", "3s"], &with[..]].concat());
+    assert!(code == 6 && stderr.contains("the torrent of tree cannot be saved"), "{code} {stderr}");
+    let (code, _, stderr) = run(dir.path(), &[&["get", &magnet, "-o", "out"], &with[..]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let (code, text, stderr) = run(dir.path(), &["verify", "fetched.torrent", "out"]);
+    assert_eq!(code, 0, "{text}{stderr}");
 }

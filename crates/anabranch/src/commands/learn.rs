@@ -112,9 +112,10 @@ async fn ask(
         }
         for (id, since) in known_since.clone() {
             let whole = session.metainfo(id);
-            if question.with_hashes && whole.is_none() && since.elapsed() >= HASHES_MAX {
-                let name = watch.contents.get(&id).map_or("", |content| &content.name);
-                return Err(no_hashes(name));
+            let content = watch.contents.get(&id);
+            let is_given_up = content.is_some_and(|content| content.failed.is_some());
+            if question.with_hashes && whole.is_none() && (is_given_up || since.elapsed() >= HASHES_MAX) {
+                return Err(no_hashes(content.map_or("", |content| &content.name)));
             }
             let bare = || session.info(id).filter(|_| !question.with_hashes).map(Metainfo::new);
             if let (Some(found), Some((at, source))) = (whole.or_else(bare), asked.get(&id)) {
