@@ -63,14 +63,14 @@ pub fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> 
             failed_hook: None,
             saving: Saving::Wanted,
         };
-        let mut ended = match fetching.add_all(sources, &peers) {
+        let ended = match fetching.add_all(sources, &peers) {
             Ok(()) => tokio::select! {
                 ended = fetching.follow(events) => Some(ended),
                 () = interrupted.notified() => None,
             },
             Err(failure) => Some(Err(failure)),
         };
-        let ended = ended.take().unwrap_or_else(|| fetching.interruption());
+        let ended = ended.unwrap_or_else(|| fetching.interruption());
         fetching.watch.close();
         drop(fetching);
         session.shutdown().await;

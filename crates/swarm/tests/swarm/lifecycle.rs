@@ -122,3 +122,36 @@ fn no_more_connections_than_allowed() {
         assert_eq!(seed.session.peers(id).len(), 2);
     });
 }
+
+#[test]
+fn nothing_is_made_of_a_content_whose_files_nobody_chose() {
+    run(async {
+        let content = Content::new(&[("a", MIB), ("b", MIB)], Version::V2, None);
+        let seed = Node::seed(1, &content);
+        let (_out, out) = temp();
+        let mut node = Node::start(config(2));
+        let magnet = Source::Magnet(Box::new(content.metainfo.magnet()));
+        let add = |aim| AddOptions {
+            aim,
+            dir: out.join("made"),
+            peers: vec![seed.address().into()],
+            ..AddOptions::default()
+        };
+        let id = node.session.add(magnet.clone(), add(Aim::ChosenFiles)).unwrap();
+        node.until(|kind| matches!(kind, EventKind::Metadata { .. })).await;
+        assert_eq!(node.session.info(id).unwrap().files, content.metainfo.info.files);
+        node.session.stop(id);
+        // What is said too late is said to nobody.
+        node.session.choose(id, None);
+        // Without files, what the content is comes whole.
+        let id = node.session.add(magnet, add(Aim::Metadata)).unwrap();
+        while node.session.metainfo(id).is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(node.session.metainfo(id).unwrap().piece_layers, content.metainfo.piece_layers);
+        assert_eq!(node.progress(id).stats.downloaded_bytes, 0);
+        assert!(!node.saw(|kind| matches!(kind, EventKind::Started { .. })));
+        node.session.shutdown().await;
+        assert!(!out.join("made").exists());
+    });
+}
