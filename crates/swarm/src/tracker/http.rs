@@ -2,7 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anabranch_bittorrent::reach::may_redirect;
@@ -13,7 +16,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, pki_types::ServerName};
@@ -24,6 +27,9 @@ use super::{Cause, Ground, resolve};
 pub const REDIRECTS_MAX: u32 = 5;
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 16 << 10;
+/// What is read of one connection in all: a head, and a body of the largest size twice over, as chunks have heads of their own. What
+/// comes before the answer (RFC 9110 §15.2, "Informational 1xx") or between its bytes has no end otherwise.
+const CONNECTION_BYTES_MAX: usize = HEAD_BYTES_MAX + 2 * BODY_BYTES_MAX;
 /// One address gets this long to accept a connection, so that a dead one leaves time for the next.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one name that are tried.
@@ -112,6 +118,8 @@ where
 {
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
+    let is_over = Arc::<AtomicBool>::default();
+    let stream = Bounded { stream, left: CONNECTION_BYTES_MAX, is_over: Arc::clone(&is_over) };
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let request = Request::get(target)
         .header(header::HOST, url.authority())
@@ -120,13 +128,17 @@ where
         .body(Empty::<Bytes>::new())
         .map_err(|error| Cause::Connect(io::Error::other(error)))?;
     let mut connection = std::pin::pin!(connection);
-    let mut answer = std::pin::pin!(async {
+    let answer = async {
         let response = sender.send_request(request).await?;
         let location = redirect_location(&response);
         let status = response.status();
         // A redirect's body is not for us.
         let body = if location.is_some() { Vec::new() } else { read_body(response).await? };
         Ok((HttpReply { status, body }, location))
+    };
+    let mut answer = std::pin::pin!(async {
+        let answer = answer.await;
+        if is_over.load(Ordering::Relaxed) { Err(Cause::TooLarge) } else { answer }
     });
     tokio::select! {
         biased;
@@ -135,6 +147,42 @@ where
         _ = &mut connection => {}
     }
     answer.await
+}
+
+/// A connection that ends with an error once too much has come.
+struct Bounded<S> {
+    stream: S,
+    left: usize,
+    is_over: Arc<AtomicBool>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        match self.left.checked_sub(buf.filled().len() - before) {
+            Some(left) => self.left = left,
+            None => {
+                self.is_over.store(true, Ordering::Relaxed);
+                return Poll::Ready(Err(io::ErrorKind::FileTooLarge.into()));
+            }
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 async fn read_body(response: Response<hyper::body::Incoming>) -> Result<Vec<u8>, Cause> {
