@@ -34,6 +34,21 @@ impl Host {
     }
 }
 
+/// Which of those who wait, from `hosts`, the oldest first, has to go now that one from `newcomer` is among them: of a host with more
+/// than `of_host_max`, its oldest; where all are more than `max`, the oldest of the host that has most. So nobody keeps others
+/// out by being many or silent.
+pub fn who_goes(hosts: &[Host], newcomer: Host, max: usize, of_host_max: usize) -> Option<usize> {
+    let of = |host: Host| hosts.iter().filter(|other| **other == host).count();
+    let from = if of(newcomer) > of_host_max && !newcomer.is_loopback() {
+        newcomer
+    } else if hosts.len() > max {
+        *hosts.iter().max_by_key(|host| of(**host))?
+    } else {
+        return None;
+    };
+    hosts.iter().position(|host| *host == from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,7 +42,7 @@ pub mod select;
 pub mod testing;
 
 pub use endpoint::{ENDPOINT_TEXT_BYTES_MAX, Endpoint, EndpointError, ScionAddr};
-pub use host::Host;
+pub use host::{Host, who_goes};
 pub use id::{PathId, PathIdError, PathIdPrefix};
 pub use isd_as::{Interface, IsdAs, IsdAsError};
 pub use overlap::{Overlap, deduplicate, sort};

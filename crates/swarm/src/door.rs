@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use anabranch_paths::Host;
+use anabranch_paths::{Host, who_goes};
 use tokio::task::AbortHandle;
 
 /// Accepted connections that have not said yet what they want.
@@ -48,7 +48,8 @@ impl Strangers {
         let mut all = self.all.borrow_mut();
         all.push_back((number, host, task));
         let hosts: Vec<Host> = all.iter().map(|(_, host, _)| *host).collect();
-        if let Some((_, _, task)) = goes(&hosts, host).and_then(|at| all.remove(at)) {
+        let goes = who_goes(&hosts, host, STRANGERS_MAX, STRANGERS_OF_HOST_MAX);
+        if let Some((_, _, task)) = goes.and_then(|at| all.remove(at)) {
             task.abort();
         }
     }
@@ -57,19 +58,6 @@ impl Strangers {
     pub fn leave(&self, number: u64) {
         self.all.borrow_mut().retain(|(other, ..)| *other != number);
     }
-}
-
-/// Which of the strangers from `hosts`, the oldest first, has to go now that one from `host` came.
-fn goes(hosts: &[Host], host: Host) -> Option<usize> {
-    let of = |host: Host| hosts.iter().filter(|other| **other == host).count();
-    let from = if of(host) > STRANGERS_OF_HOST_MAX && !host.is_loopback() {
-        host
-    } else if hosts.len() > STRANGERS_MAX {
-        *hosts.iter().max_by_key(|host| of(**host))?
-    } else {
-        return None;
-    };
-    hosts.iter().position(|host| *host == from)
 }
 
 /// A place that is taken: by whom, and since when nothing moved there.
@@ -128,6 +116,10 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn goes(hosts: &[Host], host: Host) -> Option<usize> {
+        who_goes(hosts, host, STRANGERS_MAX, STRANGERS_OF_HOST_MAX)
+    }
 
     fn host(number: u32) -> Host {
         Host::of(&std::net::SocketAddr::from((std::net::Ipv4Addr::from_bits(0x0a00_0000 + number), 1)).into())

@@ -69,6 +69,50 @@ async fn pair(caller: &QuicEndpoint, listener: &QuicEndpoint) -> (QuicStream, Qu
     (near, far)
 }
 
+/// Relays a caller's packets, and of the answers those alone that send it back for a proof of its address (RFC 9000 §17.2.5): it calls
+/// from where it says, and never goes on.
+async fn relay_of_silence(to: SocketAddr) -> SocketAddr {
+    let bound = || tokio::net::UdpSocket::bind(anywhere());
+    let (near, far) = (bound().await.unwrap(), bound().await.unwrap());
+    let at = near.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut call, mut answer, mut caller) = ([0; 2048], [0; 2048], None);
+        loop {
+            tokio::select! {
+                received = near.recv_from(&mut call) => {
+                    let (len, from) = received.unwrap();
+                    caller = Some(from);
+                    far.send_to(&call[..len], to).await.unwrap();
+                }
+                received = far.recv_from(&mut answer) => {
+                    let (len, _) = received.unwrap();
+                    if let Some(caller) = caller.filter(|_| answer[0] & 0xf0 == 0xf0) {
+                        near.send_to(&answer[..len], caller).await.unwrap();
+                    }
+                }
+            }
+        }
+    });
+    at
+}
+
+#[tokio::test]
+async fn callers_that_never_go_on_keep_nobody_out() {
+    // More than there are places.
+    const CROWD: usize = 300;
+    let (crowd, caller, listener) = (Arc::new(endpoint()), endpoint(), endpoint());
+    let silent = relay_of_silence(address(&listener).as_ip().unwrap()).await;
+    for _ in 0..CROWD {
+        let crowd = Arc::clone(&crowd);
+        tokio::spawn(async move { crowd.connect(silent.into(), None).await.map(drop) });
+    }
+    // Long enough for each to call and to come back with its proof, and less than a place is kept without a word.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for _ in 0..3 {
+        pair(&caller, &listener).await;
+    }
+}
+
 #[tokio::test]
 async fn both_ends_know_each_other_and_hear_each_other() {
     let (alice, bob) = (Identity::ephemeral().unwrap(), Identity::ephemeral().unwrap());

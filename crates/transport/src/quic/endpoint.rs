@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anabranch_paths::{Endpoint, Path, PathPeer, ScionAddr, ScionPath};
@@ -13,6 +12,7 @@ use anabranch_scion::socket::{BindError, RouteError, RouteId, RouteInfo, Socket}
 use noq::{AsyncUdpSocket, ConnectionError, EndpointConfig, Incoming, ServerConfig, VarInt};
 use tokio::sync::{Mutex, mpsc};
 
+use super::callers::{Callers, HANDSHAKES_MAX};
 use super::config::{self, MTU_MAX, MTU_MIN, QuicOptions};
 use super::driver::Driver;
 use super::lanes::{LANES, PREAMBLE, RecvLanes, SendLanes};
@@ -25,10 +25,6 @@ use crate::{ConnectError, Identity, NodeId};
 
 /// How long a caller has to prove its key and open its stream.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Handshakes under way at once; callers beyond are turned away.
-const HANDSHAKES_MAX: usize = 256;
-/// Above this many, a caller first has to show that its address is its own (RFC 9000 §8.1.2).
-const HANDSHAKES_TRUSTED: usize = 64;
 /// Streams that wait to be accepted; callers beyond are turned away.
 const ACCEPTED_MAX: usize = 64;
 /// What of a caller that nobody has answered yet is kept, in bytes: a first flight or two. We offer no 0-RTT.
@@ -321,6 +317,15 @@ struct Host {
 }
 
 impl Host {
+    /// Who says that he calls.
+    fn address_of(&self, incoming: &Incoming) -> Option<Endpoint> {
+        let address = incoming.remote_address();
+        match &self.ground {
+            Ground::Ip(_) => Some(address.into()),
+            Ground::Scion(socket) => Some(Endpoint::Scion(socket.info(scion::route_of(address))?.remote)),
+        }
+    }
+
     /// Who calls, over which path, and how large a packet may be on it.
     fn caller(&self, incoming: &Incoming) -> Option<(PathPeer, u16)> {
         let address = incoming.remote_address();
@@ -345,23 +350,25 @@ impl Host {
 
 /// Answers callers until the endpoint closes.
 async fn welcome_all(endpoint: noq::Endpoint, host: Arc<Host>) {
-    let handshakes = Arc::new(AtomicUsize::new(0));
+    let callers = Callers::default();
     while let Some(incoming) = endpoint.accept().await {
-        let busy = handshakes.load(Ordering::Relaxed);
-        if busy >= HANDSHAKES_MAX {
-            incoming.refuse();
+        let Some(from) = host.address_of(&incoming) else {
+            incoming.ignore();
             continue;
-        }
-        if busy >= HANDSHAKES_TRUSTED && !incoming.remote_address_validated() {
+        };
+        let from = anabranch_paths::Host::of(&from);
+        if callers.must_prove(from) && !incoming.remote_address_validated() {
             // Its second attempt comes back here.
             let _ = incoming.retry();
             continue;
         }
-        handshakes.fetch_add(1, Ordering::Relaxed);
-        let (host, handshakes) = (Arc::clone(&host), Arc::clone(&handshakes));
-        tokio::spawn(async move {
-            welcome(&host, incoming).await;
-            handshakes.fetch_sub(1, Ordering::Relaxed);
+        let host = Arc::clone(&host);
+        callers.enter(from, |place| {
+            let serving = tokio::spawn(async move {
+                welcome(&host, incoming).await;
+                drop(place);
+            });
+            serving.abort_handle()
         });
     }
 }

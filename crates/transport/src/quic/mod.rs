@@ -8,6 +8,7 @@
 //! What peers may make all connections hold comes out of one [`QuicBudget`].
 
 mod budget;
+mod callers;
 mod config;
 mod driver;
 mod endpoint;
