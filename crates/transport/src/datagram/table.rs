@@ -114,7 +114,7 @@ impl Table {
     }
 
     fn find(&self, remote: Endpoint, mut is_it: impl FnMut(&Way) -> bool) -> Option<PathKey> {
-        let keys = self.by_remote.get(&remote)?.iter().copied();
-        keys.into_iter().find(|key| self.paths.get(key).is_some_and(|path| is_it(path.way())))
+        let mut keys = self.by_remote.get(&remote)?.iter().copied();
+        keys.find(|key| self.paths.get(key).is_some_and(|path| is_it(path.way())))
     }
 }
