@@ -2,8 +2,9 @@
 
 use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::Path;
+use anabranch_paths::manager::PathVerdict;
 use anabranch_paths::select::{Choice, Selector};
-use anabranch_swarm::{EventKind, FailureKind, PathProgress, PathVerdict, Progress};
+use anabranch_swarm::{EventKind, FailureKind, PathProgress, Progress};
 use serde_json::{Value, json};
 
 /// Why a magnet link's peer is not dialled (`anabranch_bittorrent::reach`).
@@ -57,11 +58,11 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::PeerBanned { address, reason } => {
             ("banned", json!({ "peer": address.to_string(), "reason": reason }))
         }
-        EventKind::PathsChosen { peer, selector, why, verdicts } => {
+        EventKind::PathsChosen { peer, selector, trigger, verdicts } => {
             let fields = json!({
                 "peer": peer.to_string(),
                 "selector": selector.map(Selector::name),
-                "why": why,
+                "why": trigger.to_string(),
                 "candidates": verdicts.iter().map(verdict).collect::<Vec<_>>(),
             });
             ("paths", fields)
@@ -71,7 +72,7 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
                 "peer": peer.to_string(),
                 "path": path_name(path),
                 "state": condition.to_string(),
-                "reason": reason,
+                "reason": reason.to_string(),
             });
             ("path", fields)
         }
@@ -94,7 +95,7 @@ fn verdict(verdict: &PathVerdict) -> Value {
         "mtu": scion.map(|path| path.mtu),
         "latency_ms": latency.map(|latency| latency.claimed.as_secs_f64() * 1e3),
         "choice": choice(verdict.choice),
-        "reason": verdict.reason,
+        "reason": verdict.reason.to_string(),
     })
 }
 
@@ -201,10 +202,10 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
 /// What `--explain` says of an event, a line each.
 pub fn explanation(kind: &EventKind) -> Vec<String> {
     match kind {
-        EventKind::PathsChosen { peer, selector, why, verdicts } => {
+        EventKind::PathsChosen { peer, selector, trigger, verdicts } => {
             let by = selector.map_or("the peer's choice", Selector::name);
             let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen).count();
-            let head = format!("{chosen} of {} paths to {peer} chosen by {by} ({why}):", verdicts.len());
+            let head = format!("{chosen} of {} paths to {peer} chosen by {by} ({trigger}):", verdicts.len());
             let line = |(place, verdict): (usize, &PathVerdict)| {
                 let overlaps = verdicts
                     .iter()

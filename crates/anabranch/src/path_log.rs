@@ -88,7 +88,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_swarm::PathCondition;
+    use anabranch_paths::manager::PathCondition;
 
     #[test]
     fn rows_have_rates_since_the_last_ones_and_shares() {

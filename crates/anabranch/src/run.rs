@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
 use anabranch_content::info::Version;
+use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    BUFFER_BYTES_DEFAULT, Event, EventKind, FailureKind, PathCondition, PathProgress, PathsConfig, Progress, Session,
+    BUFFER_BYTES_DEFAULT, Event, EventKind, FailureKind, PathProgress, PathsConfig, Progress, Session,
     SessionConfig, SessionError, TorrentId, parse_peer,
 };
 use anabranch_transport::NodeId;

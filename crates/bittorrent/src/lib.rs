@@ -60,10 +60,4 @@ pub type InfoHash = [u8; 20];
 /// Twenty bytes by which a peer names itself; the first eight tell its program by custom (BEP 20).
 pub type PeerId = [u8; 20];
 
-/// A connection's number within one content. It belongs to one path for its whole life; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnId(pub u32);
-
-/// An address-level peer's number within one content: credit and bans are its, however many connections it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PeerKey(pub u32);
+pub use anabranch_paths::{ConnId, PeerKey};

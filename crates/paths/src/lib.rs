@@ -27,11 +27,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod connection;
 mod endpoint;
 pub mod flow;
 mod host;
 mod id;
 mod isd_as;
+pub mod manager;
 mod overlap;
 mod path;
 mod policy;
@@ -41,6 +43,7 @@ pub mod select;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use connection::{ConnId, PathState, PeerKey};
 pub use endpoint::{ENDPOINT_TEXT_BYTES_MAX, Endpoint, EndpointError, ScionAddr};
 pub use host::{Host, who_goes};
 pub use id::{PathId, PathIdError, PathIdPrefix};

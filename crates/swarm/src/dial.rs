@@ -14,7 +14,7 @@ use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 
 use crate::conn::{Conn, ConnError};
 use crate::events::EventKind;
-use crate::multipath::Way;
+use crate::paths_driver::PathConn;
 use crate::session::Shared;
 use crate::sources::is_final;
 use crate::torrent::TorrentRef;
@@ -71,11 +71,11 @@ pub async fn dial(torrent: TorrentRef) {
             tokio::task::spawn_local(async move {
                 let reached = reach(&torrent, address).await;
                 dialling.set(dialling.get().saturating_sub(1));
-                torrent.borrow_mut().desk.tried(address, reached.is_ok());
+                torrent.borrow_mut().paths.manager.tried(address, reached.is_ok());
                 wake.notify_one();
                 let useful = outgoing(&torrent, address, reached).await;
                 // Over whichever path it is connected still: it need not be dialled.
-                while torrent.borrow().desk.reaches(address) && !torrent.borrow().stopping {
+                while torrent.borrow().paths.manager.reaches(address) && !torrent.borrow().stopping {
                     tokio::time::sleep(OTHERS_EVERY).await;
                 }
                 torrent.borrow_mut().lost(address, useful, Instant::now());
@@ -123,7 +123,7 @@ async fn outgoing(torrent: &TorrentRef, address: Endpoint, reached: Result<Reach
 async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnError> {
     let (session, failures) = {
         let torrent = torrent.borrow();
-        (torrent.session(), torrent.desk.failures(address))
+        (torrent.session(), torrent.paths.manager.failures(address))
     };
     let net = session.scion.clone();
     admit(&session, address)?;
@@ -131,13 +131,16 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnE
     let stream = match (address, net) {
         (Endpoint::Scion(remote), Some(net)) => {
             let expected = torrent.borrow().keys.get(&remote).copied();
-            net.dial(remote, expected, failures).await?
+            let found = net.paths(remote).await?;
+            let path = torrent.borrow().first_path(remote, &found.paths);
+            let Some(path) = path else { return Err(ConnError::Hopeless(format!("no path to {remote}"))) };
+            net.connect(remote, expected, &path).await?
         }
         (Endpoint::Scion(_), None) => {
             return Err(ConnError::Hopeless("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
         (Endpoint::Ip(remote), _) => {
-            let way = session.ways_out.as_ref().map_or(Ok(None), |ways_out| ways_out.via(remote, failures));
+            let way = session.uplinks.as_ref().map_or(Ok(None), |uplinks| uplinks.first_via(remote, failures));
             let way = way.map_err(|error| ConnError::Ended(format!("cannot connect to {address}: {error}")))?;
             let connected = connect(&session, remote, way.as_ref().map(|way| &way.via)).await;
             connected.map_err(|error| ConnError::Ended(cause(error)))?
@@ -366,7 +369,8 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
                     Stream::Quic(stream) => stream.route(),
                     Stream::Tcp(_) => None,
                 };
-                state.path_joined(id, Way::new(address, path, route, took, Rc::clone(&handle)));
+                let conn = PathConn { address, path, route, handle: Rc::clone(&handle) };
+                state.path_joined(id, conn, took, Instant::now());
                 Ok((id, handle))
             }
             Err(refused) => Err(refused),
@@ -404,8 +408,8 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
         ConnError::Io(error) => error.kind() == io::ErrorKind::BrokenPipe,
         _ => false,
     };
-    state.path_left(id, by_peer, &reason);
     let (now, useful) = (Instant::now(), moved >= USEFUL_BYTES);
+    state.path_left(id, by_peer, &reason, now);
     state.note_end(id, outgoing, useful, now);
     state.detach(id, now);
     state.tell(EventKind::PeerDisconnected { address, reason: reason.clone() });

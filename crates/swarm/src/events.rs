@@ -5,7 +5,7 @@ use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, Path};
 
-use crate::multipath::{PathCondition, PathVerdict};
+use anabranch_paths::manager::{ChangeReason, PathCondition, PathVerdict, Trigger};
 
 /// A content's number within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ pub enum EventKind {
         /// By which way; `None`: the peer chose.
         selector: Option<Selector>,
         /// What made a choice necessary.
-        why: String,
+        trigger: Trigger,
         /// All candidates.
         verdicts: Vec<PathVerdict>,
     },
@@ -125,7 +125,7 @@ pub enum EventKind {
         /// What becomes of it.
         condition: PathCondition,
         /// Why.
-        reason: String,
+        reason: ChangeReason,
     },
     /// A tracker answered.
     Tracker {

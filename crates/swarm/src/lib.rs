@@ -8,7 +8,7 @@
 //! | `session` | the public face: contents come and go, progress, shutdown |
 //! | `torrent` | one content at work; acts on what its core wants |
 //! | `conn`, `dial` | one connection's bytes; how connections come about |
-//! | `multipath`, `scion` | several paths to one peer, and those through SCION |
+//! | `paths_driver`, `uplinks`, `scion` | several paths to one peer: over our interfaces, and through SCION |
 //! | `warm` | what is sent is read from disk before it is needed |
 //! | `buffers`, `disk`, `spill` | where blocks gather; who verifies and writes them; what happens when memory is short |
 //! | `open` | files are opened, what is there is verified |
@@ -39,8 +39,8 @@ mod door;
 mod events;
 mod kept;
 mod limits;
-mod multipath;
 mod open;
+mod paths_driver;
 mod recheck;
 mod scion;
 mod session;
@@ -48,11 +48,12 @@ mod sources;
 mod spill;
 mod torrent;
 pub mod tracker;
+mod uplinks;
 mod utp;
 mod warm;
 
 pub use events::{Event, EventKind, FailureKind, TorrentId};
-pub use multipath::{PathCondition, PathProgress, PathVerdict, PathsConfig};
+pub use paths_driver::{PathProgress, PathsConfig};
 pub use scion::{KnownHosts, ScionConfig};
 pub use session::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError,

@@ -2,14 +2,14 @@
 //!
 //! Every connection keeps its path for life; what changes is the path's bytes, which are refreshed under it. Where the
 //! network says that a link on the way is down, and nothing more comes, the connection is given up at once: what was asked
-//! for over it comes over other paths ([`crate::multipath`]).
+//! for over it comes over other paths ([`crate::paths_driver`]).
 //!
 //! Anybody can write such a message, and nobody signs it. So a complaint is a reason to ask: an echo goes the same way
 //! ([`ScionNet::listen`]), and only if it meets the same trouble, as shown by the part of it that nobody can guess, anybody
 //! hears of the complaint. What is forged costs an echo.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -17,7 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anabranch_paths::{Interface, IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
+use anabranch_paths::manager::{Found, LinkHealth};
+use anabranch_paths::{IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
 use anabranch_scion::lookup::{LookupError, PathLookup};
 use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
 use anabranch_transport::known_keys::{KnownKeys, KnownKeysError};
@@ -31,9 +32,8 @@ use crate::conn::ConnError;
 
 /// News of trouble that a connection may be behind with; older ones are passed over.
 const NEWS_MAX: usize = 64;
-/// Silence after news that a link on the way is down, after which a connection is given up: others over the same link may get
-/// through, and links come back.
-pub const DOUBT: Duration = Duration::from_secs(1);
+/// How long a caller's new way has to show that it leads there.
+const OFFER_MAX: Duration = Duration::from_secs(1);
 /// How long an echo may take that is to meet the trouble that somebody complains of ...
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(400);
 /// ... and how many are sent: routers answer only so many packets a second.
@@ -43,10 +43,6 @@ const CONFIRMING_MAX: usize = 64;
 /// How long before it ends the way back of a caller is renewed: when half of its life is left, and neither more nor less often
 /// than this.
 const RENEWED_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-/// How long a link counts as down that nobody complains of any more.
-const DOWN_HOLDS: Duration = Duration::from_secs(10);
-/// Links that are remembered as down; with more, the network is in no state to be remembered.
-const DOWN_MAX: usize = 1024;
 /// How long an accepted connection waits for a lookup that tells which ASes its path passes.
 const NAMING_MAX: Duration = Duration::from_secs(2);
 
@@ -107,30 +103,24 @@ impl fmt::Debug for ScionConfig {
     }
 }
 
-/// What became of the paths that a lookup brought and the user allows.
-#[derive(Default)]
-pub struct Usable {
-    /// Those that carry connections, best first.
-    pub paths: Vec<Arc<ScionPath>>,
-    /// Those whose packets are too small, and the MTU that each would need.
-    pub narrow: Vec<(Arc<ScionPath>, u16)>,
-}
-
 /// The session's place in the SCION network.
 pub struct ScionNet {
     config: ScionConfig,
     /// Dials and accepts.
     pub endpoint: Rc<QuicEndpoint>,
     news: broadcast::Sender<ScmpEvent>,
-    /// Interfaces whose links are down, as the network says, and since when.
-    down: RefCell<HashMap<Interface, Instant>>,
+    /// Which links are down, as the network says and confirmed.
+    links: Rc<RefCell<LinkHealth>>,
     /// Routes that somebody complained about, and that are being asked.
     confirming: RefCell<HashSet<RouteId>>,
 }
 
 impl ScionNet {
     /// Opens the socket.
-    pub fn open(config: &ScionConfig) -> Result<Self, anabranch_scion::socket::BindError> {
+    pub fn open(
+        config: &ScionConfig,
+        links: Rc<RefCell<LinkHealth>>,
+    ) -> Result<Self, anabranch_scion::socket::BindError> {
         let here = config.lookup.local_as();
         let options = QuicOptions {
             congestion: config.congestion,
@@ -147,7 +137,7 @@ impl ScionNet {
             config: config.clone(),
             endpoint: Rc::new(endpoint),
             news: broadcast::channel(NEWS_MAX).0,
-            down: RefCell::default(),
+            links,
             confirming: RefCell::default(),
         })
     }
@@ -164,7 +154,7 @@ impl ScionNet {
     }
 
     /// The paths to `remote` that may be used, at least one.
-    pub async fn paths(&self, remote: ScionAddr) -> Result<Usable, ConnError> {
+    pub async fn paths(&self, remote: ScionAddr) -> Result<Found, ConnError> {
         let isd_as = remote.isd_as;
         let paths = self.config.lookup.paths(isd_as).await.map_err(|error| match error {
             LookupError::NoPath { .. } | LookupError::Wildcard(_) => ConnError::Hopeless(error.to_string()),
@@ -186,7 +176,7 @@ impl ScionNet {
         }
         let local = self.endpoint.local().ip();
         let lacking = |path: &ScionPath| mtu_lacking(path, local, remote.host.ip());
-        let mut usable = Usable::default();
+        let mut usable = Found::default();
         for path in allowed {
             match lacking(&path) {
                 None => usable.paths.push(path),
@@ -204,21 +194,7 @@ impl ScionNet {
         Ok(usable)
     }
 
-    /// Connects to `remote`, which has to prove the `expected` key if there is one, over one of the best paths that work: with every
-    /// failed attempt before, over the next one.
-    pub async fn dial(
-        self: &Rc<Self>,
-        remote: ScionAddr,
-        expected: Option<NodeId>,
-        failures: usize,
-    ) -> Result<Stream, ConnError> {
-        let mut paths = self.paths(remote).await?.paths;
-        paths.sort_by_key(|path| self.is_down(path));
-        let working = paths.iter().filter(|path| !self.is_down(path)).count();
-        self.connect(remote, expected, &paths[failures % working.max(1)]).await
-    }
-
-    /// Connects to `remote` over `path`.
+    /// Connects to `remote` over `path`; it has to prove the `expected` key, if there is one.
     pub async fn connect(
         self: &Rc<Self>,
         remote: ScionAddr,
@@ -280,30 +256,9 @@ impl ScionNet {
         self.news.subscribe()
     }
 
-    /// The interface on `path` whose link is down, as far as is known.
-    pub fn down_interface(&self, path: &ScionPath) -> Option<Interface> {
-        let down = self.down.borrow();
-        let is_down = |interface: &&Interface| down.get(interface).is_some_and(|since| since.elapsed() < DOWN_HOLDS);
-        path.interfaces.iter().find(is_down).copied()
-    }
-
-    /// Whether a link on `path` is down.
-    pub fn is_down(&self, path: &ScionPath) -> bool {
-        self.down_interface(path).is_some()
-    }
-
-    /// Something came over `path`: all its links work. Answers whether one was thought to be down.
-    pub fn works(&self, path: &ScionPath) -> bool {
-        let mut down = self.down.borrow_mut();
-        path.interfaces.iter().filter(|interface| down.remove(interface).is_some()).count() > 0
-    }
-
-    fn goes_down(&self, interface: Interface) {
-        let mut down = self.down.borrow_mut();
-        down.retain(|_, since| since.elapsed() < DOWN_HOLDS);
-        if down.len() < DOWN_MAX {
-            down.insert(interface, Instant::now());
-        }
+    /// Something came over `path`: all its links work.
+    pub fn works(&self, path: &ScionPath) {
+        self.links.borrow_mut().works(path);
     }
 
     /// The paths that flags and policy let through.
@@ -356,7 +311,7 @@ impl ScionNet {
         self.confirming.borrow_mut().remove(&event.route);
         let Some(kind) = met else { return };
         if let ScmpKind::ExternalInterfaceDown(interface) = kind {
-            self.goes_down(interface);
+            self.links.borrow_mut().goes_down(interface, Instant::now());
             self.config.lookup.interface_down(interface).await;
         }
         // Without connections nobody listens.
@@ -366,37 +321,20 @@ impl ScionNet {
 
 /// Ends with the connection.
 async fn keep_alive(net: Rc<ScionNet>, route: QuicRoute, path: Option<Arc<ScionPath>>) {
-    let mut news = net.news.subscribe();
     let refreshing = async {
         match path {
             Some(path) => refresh(&net, &route, &path).await,
             None => renew(&net, &route).await,
         }
     };
-    let doubting = async {
-        loop {
-            match news.recv().await {
-                Ok(event) if event.route == route.id() && is_down(&event.kind) => {
-                    let before = route.received_bytes();
-                    tokio::time::sleep(DOUBT).await;
-                    if route.received_bytes() == before {
-                        return route.give_up(&event.kind.to_string());
-                    }
-                }
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => return,
-            }
-        }
-    };
     tokio::select! {
         () = refreshing => {}
-        () = doubting => {}
         () = route.closed() => {}
     }
 }
 
 /// Whether the news is that a path does not work.
-pub fn is_down(kind: &ScmpKind) -> bool {
+fn is_down(kind: &ScmpKind) -> bool {
     matches!(kind, ScmpKind::ExternalInterfaceDown(_) | ScmpKind::InternalConnectivityDown { .. })
 }
 
@@ -411,7 +349,7 @@ async fn renew(net: &ScionNet, route: &QuicRoute) {
         let known = net.looked_up(info.remote.isd_as, &info.interfaces).await;
         let is_renewed = known.is_some_and(|known| known.expiry > expiry && route.refresh(&known).is_ok());
         if !is_renewed {
-            route.try_offer(DOUBT).await;
+            route.try_offer(OFFER_MAX).await;
         }
     }
     std::future::pending().await

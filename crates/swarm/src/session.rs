@@ -26,6 +26,7 @@ use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules};
 use anabranch_content::storage::Preallocate;
 use anabranch_content::verify;
+use anabranch_paths::manager::LinkHealth;
 use anabranch_paths::{Endpoint, Host, ScionAddr, Scoreboard};
 use anabranch_scion::socket::BindError;
 use anabranch_transport::{Identity, InterfaceError, Listener, NodeId, Proxy, TcpListener};
@@ -39,12 +40,13 @@ use crate::disk::{Disk, Reply};
 use crate::door::{Pace, Place, Strangers, gives_way};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, keep_pace};
-use crate::multipath::{self, PathProgress, PathsConfig, WaysOut};
 use crate::open::Layers;
+use crate::paths_driver::{self, PathProgress, PathsConfig};
 use crate::scion::{ScionConfig, ScionNet};
 use crate::sources::Sources;
 use crate::torrent::{ConnHandle, NewState, State, TorrentRef};
 use crate::tracker::{Client, ClientConfig, Ground};
+use crate::uplinks::Uplinks;
 use crate::{announce, dial, kept, open, recheck, utp};
 
 /// How long leaving may take: trackers are told, files are synced.
@@ -259,9 +261,11 @@ pub struct Shared {
     /// Our place in the SCION network.
     pub scion: Option<Rc<ScionNet>>,
     /// The ways out of this machine; `None` where the system does not tell.
-    pub ways_out: Option<WaysOut>,
+    pub uplinks: Option<Uplinks>,
     /// What was measured of paths.
     pub board: RefCell<Scoreboard>,
+    /// Which links of the SCION network are down.
+    pub links: Rc<RefCell<LinkHealth>>,
     /// What our names among peers are made of.
     identity_secret: Option<[u8; 32]>,
     /// Our name.
@@ -336,12 +340,13 @@ impl Session {
             listening.push(listener.local_addr().map_err(failed)?);
             listeners.push(Listener::Tcp(listener));
         }
+        let links = Rc::<RefCell<LinkHealth>>::default();
         let scion = config.scion.as_ref().map(|scion| {
             let failed = |source| SessionError::Scion { address: Endpoint::Scion(scion.local), source };
-            ScionNet::open(scion).map(Rc::new).map_err(failed)
+            ScionNet::open(scion, Rc::clone(&links)).map(Rc::new).map_err(failed)
         });
         let scion = scion.transpose()?;
-        let ways_out = match WaysOut::open(&config.paths.interfaces) {
+        let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
             // There is one way, whichever interface leads to it.
             _ if config.proxy.is_some() => None,
             // Where nobody names any, connections go as the system's routes go.
@@ -357,7 +362,8 @@ impl Session {
         let shared = Rc::new(Shared {
             listening,
             scion: scion.clone(),
-            ways_out,
+            uplinks,
+            links,
             board: RefCell::default(),
             identity_secret: identity.map(|identity| identity.secret(IDENTITY_PURPOSE)),
             peer_id: peer_id(config.seed),
@@ -472,7 +478,7 @@ impl Session {
         shared.options.borrow_mut().insert(id, options);
         tokio::task::spawn_local(keep_time(torrent.clone()));
         tokio::task::spawn_local(dial::dial(torrent.clone()));
-        tokio::task::spawn_local(multipath::steer(torrent.clone()));
+        tokio::task::spawn_local(paths_driver::drive(torrent.clone()));
         if let (Source::Magnet(_), Some(folder)) = (&source, shared.config.metadata_dir.clone()) {
             let remembering = Rc::clone(shared).remember(torrent.clone(), folder);
             tokio::task::spawn_local(open::guarded(torrent.clone(), remembering));
@@ -536,8 +542,8 @@ impl Session {
 
     /// Where peers reach us over plain IP: the addresses of all interfaces that may be used, where it listens at all of them.
     pub fn reachable(&self) -> Vec<SocketAddr> {
-        let ways_out = self.shared.ways_out.as_ref();
-        ways_out.map_or(Vec::new(), |ways_out| ways_out.reachable_at(&self.shared.listening))
+        let uplinks = self.shared.uplinks.as_ref();
+        uplinks.map_or(Vec::new(), |uplinks| uplinks.reachable_at(&self.shared.listening))
     }
 
     /// What a content is, once known.

@@ -23,8 +23,8 @@ use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::door::{PLACES_OF_HOST_MAX, Place, gives_way};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, Share};
-use crate::multipath::Desk;
 use crate::open::Layers;
+use crate::paths_driver::ContentPaths;
 use crate::session::Shared;
 use crate::sources::Named;
 use crate::{kept, recheck, spill};
@@ -154,7 +154,7 @@ pub struct State {
     /// Trackers that are asked, or will be again.
     pub trackers_left: usize,
     /// Which paths its connections take, and which are chosen.
-    pub desk: Desk,
+    pub paths: ContentPaths,
     /// Wakes the task that dials.
     pub dial: Rc<Notify>,
     /// Wakes the task that keeps the core's time.
@@ -240,7 +240,7 @@ impl State {
             keys: new.keys,
             named: Named::default(),
             trackers_left: 0,
-            desk: Desk::default(),
+            paths: ContentPaths::new(&session),
             dial: Rc::default(),
             clock: Rc::default(),
             announce: Rc::default(),
@@ -336,7 +336,7 @@ impl State {
         self.dial.notify_one();
         self.clock.notify_one();
         self.chosen.notify_one();
-        self.desk.wake.notify_one();
+        self.paths.wake.notify_one();
     }
 
     /// Ends all connections.
@@ -394,7 +394,7 @@ impl State {
     pub fn lost(&mut self, address: Endpoint, useful: bool, now: Instant) {
         self.book.lost(address, useful, now);
         if !self.book.contains(&address) {
-            self.desk.forget_address(address);
+            self.paths.manager.forget_address(address);
         }
     }
 
@@ -737,7 +737,7 @@ impl State {
             self.act(event, now);
         }
         if self.core.has_path_events() {
-            self.desk.wake.notify_one();
+            self.paths.wake.notify_one();
         }
         let mut dirty = std::mem::take(&mut self.dirty);
         self.core.take_dirty(&mut dirty);
@@ -766,7 +766,7 @@ impl State {
             },
             CoreEvent::Banned { address, reason, .. } => {
                 self.book.forget(address);
-                self.desk.forget_address(address);
+                self.paths.manager.forget_address(address);
                 self.tell(EventKind::PeerBanned { address, reason });
             }
             CoreEvent::Peers(addresses) => {

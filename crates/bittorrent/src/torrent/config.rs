@@ -39,9 +39,6 @@ pub(super) const UNSOLICITED_MAX: u32 = 64;
 pub(super) const PENDING_HAVES_MAX: usize = 16 * 1024;
 /// Connections per torrent, whatever the driver allows: bounds every loop over peers.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// Connections of one address-level peer, each over a path of its own: twice what the largest of our measurements uses, and it
-/// bounds every loop over a peer's paths.
-pub const PATHS_PER_PEER_MAX: usize = 16;
 /// What peers said of paths and the driver has not asked for: with more, the oldest is forgotten, as it can be looked up.
 pub(super) const PATH_EVENTS_MAX: usize = 1024;
 /// Pieces that a peer may name as allowed while it chokes us; BEP 6 suggests 10.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
-use anabranch_paths::{Endpoint, PathId, ScionAddr};
+use anabranch_paths::{Endpoint, PathId, PathState, ScionAddr};
 
 use super::PeerMisbehaved;
 use super::addresses::AddressTalk;
@@ -65,18 +65,6 @@ pub struct Link {
     pub key: Option<[u8; 32]>,
     /// The address that its packets leave from here, where it is known.
     pub local: Option<IpAddr>,
-}
-
-/// What the driver says of a connection's path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum PathState {
-    /// Blocks are asked for over it.
-    #[default]
-    Active,
-    /// The connection is kept, and blocks are asked for over it in the endgame alone (thesis, section 7.2: "a waiting state").
-    Standby,
-    /// Nothing gets through: what was asked for over it is asked for over others.
-    Down,
 }
 
 /// One connection. It belongs to one path.

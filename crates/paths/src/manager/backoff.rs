@@ -12,7 +12,7 @@ const RETRY_HEARSAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// The attempts to open a path.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Attempt {
+pub struct DialBackoff {
     is_under_way: bool,
     failures: u32,
     not_before: Option<Instant>,
@@ -20,7 +20,7 @@ pub struct Attempt {
     has_worked: bool,
 }
 
-impl Attempt {
+impl DialBackoff {
     /// Whether one is under way.
     pub fn is_under_way(&self) -> bool {
         self.is_under_way
@@ -76,23 +76,23 @@ mod tests {
 
     #[test]
     fn one_at_a_time_and_not_at_once_again() {
-        let (mut attempt, now) = (Attempt::default(), Instant::now());
-        assert!(attempt.begin(now) && !attempt.begin(now) && attempt.is_under_way());
-        attempt.opened();
-        attempt.ended(RETRY, now);
-        assert!(!attempt.begin(now) && !attempt.fails() && attempt.begin(now + RETRY));
+        let (mut backoff, now) = (DialBackoff::default(), Instant::now());
+        assert!(backoff.begin(now) && !backoff.begin(now) && backoff.is_under_way());
+        backoff.opened();
+        backoff.ended(RETRY, now);
+        assert!(!backoff.begin(now) && !backoff.fails() && backoff.begin(now + RETRY));
     }
 
     #[test]
     fn what_fails_is_tried_often_for_half_a_minute_and_then_seldom() {
-        let (mut attempt, start) = (Attempt::default(), Instant::now());
+        let (mut backoff, start) = (DialBackoff::default(), Instant::now());
         let (mut now, mut waits) = (start, Vec::new());
         for _ in 0..70 {
-            assert!(attempt.begin(now));
-            let is_first = attempt.failed(RETRY, now);
-            assert_eq!((is_first, attempt.fails()), (waits.is_empty(), true));
+            assert!(backoff.begin(now));
+            let is_first = backoff.failed(RETRY, now);
+            assert_eq!((is_first, backoff.fails()), (waits.is_empty(), true));
             let wait = [RETRY, RETRY_LATER].into_iter().find(|wait| {
-                let mut early = attempt;
+                let mut early = backoff;
                 early.begin(now + *wait)
             });
             waits.extend(wait);
@@ -100,27 +100,27 @@ mod tests {
         }
         assert_eq!(waits.iter().filter(|wait| **wait == RETRY).count(), 60);
         assert!(waits[60..].iter().all(|wait| *wait == RETRY_LATER));
-        assert!(attempt.begin(now));
-        attempt.opened();
-        assert!(!attempt.fails());
+        assert!(backoff.begin(now));
+        backoff.opened();
+        assert!(!backoff.fails());
     }
 
     #[test]
     fn what_a_peer_only_says_is_tried_ever_more_seldom_until_it_works() {
-        let (mut attempt, mut now) = (Attempt::default(), Instant::now());
+        let (mut backoff, mut now) = (DialBackoff::default(), Instant::now());
         let mut dials = 0;
         let end = now + Duration::from_secs(3600);
         while now < end {
-            assert!(attempt.begin(now));
-            attempt.hearsay_failed(RETRY, now);
-            now = attempt.not_before.unwrap();
+            assert!(backoff.begin(now));
+            backoff.hearsay_failed(RETRY, now);
+            now = backoff.not_before.unwrap();
             dials += 1;
         }
         // Doubling from half a second to ten minutes, and then six an hour.
         assert!((10..=17).contains(&dials), "{dials}");
-        assert!(attempt.begin(now));
-        attempt.ended(RETRY, now);
+        assert!(backoff.begin(now));
+        backoff.ended(RETRY, now);
         now += RETRY;
-        assert!(attempt.begin(now) && attempt.hearsay_failed(RETRY, now) && attempt.begin(now + RETRY));
+        assert!(backoff.begin(now) && backoff.hearsay_failed(RETRY, now) && backoff.begin(now + RETRY));
     }
 }

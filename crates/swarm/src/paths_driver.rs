@@ -1,0 +1,409 @@
+//! Carries out what a content's [`PathManager`] decides: one task a content shows it what there is to see, and dials, grants, closes and
+//! tells as it says.
+//!
+//! It looks when something happened (the network's news, a connection that opened or ended, a peer's wish) and when the manager
+//! asks for it. Lookups and dials are tasks of their own; none holds up a choice.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
+use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, PeerStats, Torrent};
+use anabranch_paths::manager::{
+    self, Action, Dial, DialEnd, DownCause, Inputs, IpCandidate, ManagerConfig, Measured, Opened, PATHS_PER_PEER_MAX,
+    PathCondition, PathManager, PathNews, PathWish, PeerView, TransportMeasured, path_id,
+};
+use anabranch_paths::select::Selector;
+use anabranch_paths::{ConnId, Endpoint, Path, ScionAddr, ScionPath};
+use anabranch_scion::socket::{ScmpEvent, ScmpKind};
+use anabranch_transport::{Interfaces, QuicRoute};
+use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::conn::ConnError;
+use crate::dial;
+use crate::events::EventKind;
+use crate::scion::ScionNet;
+use crate::session::Shared;
+use crate::torrent::{ConnHandle, State, TorrentRef};
+
+/// How long one lookup may take.
+const LOOKUP_MAX: Duration = Duration::from_secs(2);
+
+/// How paths are chosen.
+#[derive(Clone, Debug)]
+pub struct PathsConfig {
+    /// Paths wished for to one peer, those it has among them; 1: one is enough.
+    pub wished: usize,
+    /// Paths granted to one peer at most.
+    pub granted: usize,
+    /// Connections that are chosen at most, over all paths to all peers of a content.
+    pub connections: usize,
+    /// How to choose; `None`: as the peers wish, or [`Selector::Disjoint`] where they differ.
+    pub selector: Option<Selector>,
+    /// Network interfaces that connections over plain IP may leave by; empty: all.
+    pub interfaces: Vec<String>,
+}
+
+impl Default for PathsConfig {
+    /// One path a peer, and as many as a downloader wishes.
+    fn default() -> Self {
+        Self { wished: 1, granted: PATHS_PER_PEER_MAX, connections: 64, selector: None, interfaces: Vec::new() }
+    }
+}
+
+/// One path's connection, for progress.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathProgress {
+    /// Who is at its end.
+    pub peer: Endpoint,
+    /// The path.
+    pub path: Path,
+    /// What becomes of it.
+    pub condition: PathCondition,
+    /// Bytes per second from the peer.
+    pub download_rate_bytes: u64,
+    /// Bytes per second to the peer.
+    pub upload_rate_bytes: u64,
+    /// Payload from the peer.
+    pub downloaded_bytes: u64,
+    /// Payload to the peer.
+    pub uploaded_bytes: u64,
+    /// Round-trip time, once measured.
+    pub rtt: Option<Duration>,
+    /// Packets lost so far.
+    pub lost_packets: u64,
+    /// Whether there may be other paths to the same peer.
+    pub is_one_of_many: bool,
+}
+
+/// A connection, as far as its path is concerned.
+pub struct PathConn {
+    /// Who is at its end.
+    pub address: Endpoint,
+    /// The path, seen from here.
+    pub path: Path,
+    /// Its way through SCION.
+    pub route: Option<QuicRoute>,
+    /// Reaches its task, and has what the transport measured.
+    pub handle: Rc<ConnHandle>,
+}
+
+/// A content's paths.
+pub struct ContentPaths {
+    /// Wakes the task.
+    pub wake: Rc<Notify>,
+    /// Decides.
+    pub manager: PathManager,
+    conns: HashMap<ConnId, PathConn>,
+    /// The state of our addresses that peers were told.
+    told_version: Option<u64>,
+}
+
+impl ContentPaths {
+    /// Of a content that knows nobody yet.
+    pub fn new(session: &Shared) -> Self {
+        let (paths, net) = (&session.config.paths, &session.scion);
+        let manager = PathManager::new(ManagerConfig {
+            wished: paths.wished,
+            granted: paths.granted,
+            connections: paths.connections,
+            selector: paths.selector,
+            chooses_alone: net.as_ref().is_some_and(|net| net.is_restricted()),
+            scion_host: net.as_ref().map(|net| net.endpoint.local().ip()),
+        });
+        Self { wake: Rc::default(), manager, conns: HashMap::new(), told_version: None }
+    }
+}
+
+/// Looks after a content's paths until it leaves the session.
+pub async fn drive(torrent: TorrentRef) {
+    let (wake, session) = {
+        let torrent = torrent.borrow();
+        (Rc::clone(&torrent.paths.wake), torrent.session())
+    };
+    let mut news = session.scion.as_ref().map(|net| net.news());
+    loop {
+        let next_look = torrent.borrow().paths.manager.next_look(Instant::now());
+        let pause = async {
+            match next_look {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let next = async {
+            match &mut news {
+                Some(news) => news.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = wake.notified() => {}
+            () = pause => {}
+            event = next => match event {
+                Ok(event) => torrent.borrow_mut().on_scmp(&event, Instant::now()),
+                // What was missed shows in silence.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+        if torrent.borrow().stopping {
+            return;
+        }
+        torrent.borrow_mut().look_after_paths(&torrent, Instant::now());
+    }
+}
+
+/// Opens a path and serves its connection to the end.
+async fn open(torrent: TorrentRef, dial: Dial) {
+    let reached = match (dial.address, dial.path.as_scion()) {
+        (Endpoint::Scion(address), Some(path)) => dial::over_path(&torrent, address, path, dial.patience).await,
+        (address, _) => {
+            let session = torrent.borrow().session();
+            let via = session.uplinks.as_ref().zip(address.as_ip());
+            match via.and_then(|(uplinks, remote)| Some((remote, uplinks.via(remote, &dial.path)?))) {
+                Some((remote, via)) => dial::over_ip(&torrent, remote, Some(&via), dial.patience).await,
+                None => Err(ConnError::Ended("none of our interfaces leads there any more".to_owned())),
+            }
+        }
+    };
+    let end = match reached {
+        Ok(reached) => {
+            torrent.borrow_mut().paths.manager.dial_opened(&dial, Instant::now());
+            torrent.borrow().paths.wake.notify_one();
+            dial::serve(&torrent, reached).await;
+            DialEnd::Closed
+        }
+        // What ends by itself did not open; else the transport did, and BitTorrent did not.
+        Err(error) => DialEnd::Failed { reason: error.to_string(), by_peer: !matches!(error, ConnError::Ended(_)) },
+    };
+    let mut state = torrent.borrow_mut();
+    state.paths.manager.dial_ended(&dial, end, Instant::now());
+    state.paths.wake.notify_one();
+}
+
+async fn look_up(torrent: TorrentRef, net: Rc<ScionNet>, address: ScionAddr) {
+    let found = tokio::time::timeout(LOOKUP_MAX, net.paths(address)).await;
+    let found = found.ok().and_then(Result::ok);
+    let mut state = torrent.borrow_mut();
+    state.paths.manager.looked_up(address, found, SystemTime::now());
+    state.paths.wake.notify_one();
+}
+
+impl State {
+    /// A connection is open.
+    pub fn path_joined(&mut self, id: ConnId, conn: PathConn, handshake: Option<Duration>, now: Instant) {
+        if let (Some(path), Some(net)) = (conn.path.as_scion(), &self.session().scion) {
+            net.works(path);
+        }
+        let opened = Opened { address: conn.address, path: conn.path.clone(), handshake };
+        self.paths.manager.joined(id, opened, now);
+        self.paths.conns.insert(id, conn);
+        self.paths.wake.notify_one();
+    }
+
+    /// A connection is gone; `by_peer`: the peer closed it. Call while the core still knows it.
+    pub fn path_left(&mut self, id: ConnId, by_peer: bool, reason: &str, now: Instant) {
+        self.paths.conns.remove(&id);
+        let peer = self.core.peer_of(id);
+        self.paths.manager.left(id, peer, by_peer, reason, now);
+        self.paths.wake.notify_one();
+    }
+
+    /// Its connections, each with its path.
+    pub fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
+        let line = |peer: PeerStats| {
+            let conn = self.paths.conns.get(&peer.conn)?;
+            let (condition, is_one_of_many) = self.paths.manager.condition(peer.conn)?;
+            let stats = conn.handle.stats();
+            Some(PathProgress {
+                peer: conn.address,
+                path: conn.path.clone(),
+                condition,
+                download_rate_bytes: peer.download_rate_bytes,
+                upload_rate_bytes: peer.upload_rate_bytes,
+                downloaded_bytes: peer.downloaded_bytes,
+                uploaded_bytes: peer.uploaded_bytes,
+                rtt: stats.map(|stats| stats.rtt),
+                lost_packets: stats.map_or(0, |stats| stats.lost_packets),
+                is_one_of_many,
+            })
+        };
+        self.core.peer_stats(now).into_iter().filter_map(line).collect()
+    }
+
+    /// The path over which to dial `address`, to whom there is no connection.
+    pub fn first_path(&self, address: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
+        let session = self.session();
+        let (links, board) = (session.links.borrow(), session.board.borrow());
+        self.paths.manager.first_path(address, paths, &links, &board, Instant::now())
+    }
+
+    /// The network complains, and that was confirmed.
+    fn on_scmp(&mut self, event: &ScmpEvent, now: Instant) {
+        let Some(cause) = down_cause(&event.kind) else { return };
+        let conns = &self.paths.conns;
+        let is_its = |conn: &PathConn| conn.route.as_ref().is_some_and(|route| route.id() == event.route);
+        let of_route: Vec<ConnId> = conns.iter().filter(|(_, conn)| is_its(conn)).map(|(id, _)| *id).collect();
+        let received = |id: ConnId| conns.get(&id).map_or(0, received_bytes);
+        self.paths.manager.on_scmp(&cause, &of_route, &received, now);
+    }
+
+    /// One look at everything, and what follows from it.
+    fn look_after_paths(&mut self, torrent: &TorrentRef, now: Instant) {
+        while let Some(event) = self.core.poll_path_event() {
+            if let PathEvent::Wished { wish, .. } = event {
+                self.paths.manager.wishes_changed(wish.is_some());
+            }
+        }
+        let session = self.session();
+        let version = session.uplinks.as_ref().map(|uplinks| uplinks.refresh(now));
+        if self.paths.told_version != version {
+            self.paths.told_version = version;
+            self.tell_own_addresses(&session, now);
+        }
+        let peers: Vec<PeerView> = self.core.peer_views().into_iter().map(|view| self.view(view)).collect();
+        let foreign = self.core.foreign_paths(now).into_iter();
+        let foreign: Vec<_> = foreign.map(|(path, users)| (path.interfaces().to_vec(), users)).collect();
+        let interfaces = session.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
+        let own = interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&session.listening));
+        let Self { core, paths: ContentPaths { manager, conns, .. }, .. } = self;
+        let pair = |remotes: &[SocketAddr]| interfaces.as_ref().map_or(Vec::new(), |ours| candidates(ours, remotes));
+        let has = |local: IpAddr| interfaces.as_ref().is_some_and(|interfaces| interfaces.has(local));
+        let mut inputs = Inputs {
+            peers: &peers,
+            is_finished: core.is_finished(),
+            measure: &|id| measured(core, conns, id),
+            uplinks: version.map(|version| manager::Uplinks { version, own: &own, pair: &pair, has: &has }),
+            foreign: &foreign,
+            links: &mut session.links.borrow_mut(),
+            board: &mut session.board.borrow_mut(),
+        };
+        manager.look(&mut inputs, now, SystemTime::now());
+        while let Some(action) = self.paths.manager.poll_action() {
+            self.perform(action, torrent, now);
+        }
+        self.tell_what_is_in_use(now);
+        self.pump(now);
+    }
+
+    fn perform(&mut self, action: Action, torrent: &TorrentRef, now: Instant) {
+        match action {
+            Action::LookUp(address) => {
+                if let Some(net) = self.session().scion.clone() {
+                    tokio::task::spawn_local(look_up(torrent.clone(), net, address));
+                }
+            }
+            Action::Wish(PathWish { paths, dial, selector }) => {
+                let paths = u8::try_from(paths).unwrap_or(u8::MAX);
+                self.core.wish_paths(Some(Wish { paths, dial, selector }), now);
+            }
+            Action::Grant { peer, paths } => {
+                let back =
+                    |path: &Arc<ScionPath>| InterfaceSequence::new(path.interfaces.iter().rev().copied().collect());
+                self.core.grant_paths(peer, paths.iter().filter_map(back).collect(), now);
+            }
+            Action::Dial(dial) => drop(tokio::task::spawn_local(open(torrent.clone(), dial))),
+            Action::SetState { conn, state } => self.core.set_path_state(conn, state, now),
+            Action::Close { conn, reason } => {
+                if let Some(conn) = self.paths.conns.get(&conn) {
+                    conn.handle.close(reason.to_string());
+                }
+            }
+            Action::Tell(PathNews::Chosen { peer, selector, trigger, verdicts }) => {
+                self.tell(EventKind::PathsChosen { peer, selector, trigger, verdicts });
+            }
+            Action::Tell(PathNews::Changed { peer, path, condition, reason }) => {
+                self.tell(EventKind::PathChanged { peer, path, condition, reason });
+            }
+        }
+    }
+
+    /// A peer, as the manager sees it.
+    fn view(&self, view: bittorrent::PeerView) -> PeerView {
+        let wish =
+            view.wish.map(|wish| PathWish { paths: usize::from(wish.paths), dial: wish.dial, selector: wish.selector });
+        PeerView {
+            told: self.core.peer_addresses(view.peer),
+            granted: self.core.granted_paths(view.peer).iter().map(|path| path_id(path.interfaces())).collect(),
+            peer: view.peer,
+            conns: view.conns,
+            listens: view.listens,
+            name: view.name.map(|name| name.0),
+            speaks_paths: view.speaks_paths,
+            wish,
+            is_interested: view.is_interested,
+            is_served: view.is_served,
+            is_wanted: view.is_wanted,
+        }
+    }
+
+    /// Tells peers where we are reached, where that is more than they know.
+    fn tell_own_addresses(&mut self, session: &Shared, now: Instant) {
+        let scion = session.scion.as_ref().map(|net| net.endpoint.local());
+        let over_ip = session.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.reachable_at(&session.listening));
+        let mut own: Vec<Endpoint> = over_ip.into_iter().map(Endpoint::from).chain(scion).collect();
+        // A peer knows the only one.
+        if own.len() < 2 {
+            own.clear();
+        }
+        self.core.set_own_addresses(own, now);
+    }
+
+    /// Tells peers over which paths content moves, so that they can keep out of its way.
+    fn tell_what_is_in_use(&mut self, now: Instant) {
+        let sequence = |path: &Arc<ScionPath>| InterfaceSequence::new(path.interfaces.clone());
+        let mut used: Vec<_> = self.paths.manager.in_use(now).filter_map(sequence).collect();
+        used.sort();
+        used.dedup();
+        if self.core.paths_in_use() != used {
+            // Trackers are told too.
+            self.announce.notify_one();
+        }
+        self.core.set_paths_in_use(used, now);
+    }
+}
+
+/// What a connection did so far.
+fn measured(core: &Torrent, conns: &HashMap<ConnId, PathConn>, id: ConnId) -> Measured {
+    let Some(conn) = conns.get(&id) else { return Measured::default() };
+    let transport = conn.handle.stats().map(|stats| TransportMeasured {
+        rtt: stats.rtt,
+        sent_bytes: stats.sent_bytes,
+        lost_packets: stats.lost_packets,
+        mtu_bytes: stats.mtu_bytes,
+    });
+    Measured {
+        received_bytes: received_bytes(conn),
+        payload_bytes: core.conn_bytes(id),
+        owes: core.expected(id).next().is_some(),
+        transport,
+    }
+}
+
+fn received_bytes(conn: &PathConn) -> u64 {
+    conn.route.as_ref().map_or(0, QuicRoute::received_bytes)
+}
+
+fn candidates(interfaces: &Interfaces, remotes: &[SocketAddr]) -> Vec<IpCandidate> {
+    let candidate = |found: anabranch_transport::IpCandidate| IpCandidate {
+        uplink: interfaces.uplink(found.path.local()),
+        path: found.path,
+        remote: found.remote,
+        interface: found.via.interface,
+    };
+    interfaces.candidates(remotes).into_iter().map(candidate).collect()
+}
+
+fn down_cause(kind: &ScmpKind) -> Option<DownCause> {
+    match *kind {
+        ScmpKind::ExternalInterfaceDown(interface) => Some(DownCause::LinkDown(interface)),
+        ScmpKind::InternalConnectivityDown { isd_as, ingress, egress } => {
+            Some(DownCause::AsPartitioned { isd_as, ingress, egress })
+        }
+        _ => None,
+    }
+}
