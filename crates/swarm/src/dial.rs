@@ -345,6 +345,7 @@ impl Ended {
 async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
     let Reached { stream, theirs, early, path, took } = reached;
     let (address, outgoing) = (stream.peer().endpoint, took.is_some());
+    let path = torrent.borrow().paths.manager.named(&path);
     let host = Host::of(&address);
     let key = stream.node_id().map(|key| *key.as_bytes());
     let link = Link { address, outgoing, path: Some(path.id()), key, local: Some(path.local()) };

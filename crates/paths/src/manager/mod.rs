@@ -421,6 +421,18 @@ impl PathManager {
         self.lookups.get(&address).map_or(NOTHING, |lookup| &lookup.found)
     }
 
+    /// `path`, as a lookup of ours named it. What an accepted connection's packets tell of its path is the numbers of the interfaces;
+    /// whose they are a lookup says, and one that comes while the path is down leaves it out. Each number tells where the next
+    /// interface is, so there is only one path of these numbers.
+    pub fn named(&self, path: &Path) -> Path {
+        let Some(seen) = path.as_scion() else { return path.clone() };
+        let numbers = |path: &ScionPath| path.interfaces.iter().map(|interface| interface.id).collect::<Vec<u16>>();
+        let (destination, seen) = (seen.destination, numbers(seen));
+        let mut known = self.lookups.iter().filter(|(address, _)| address.isd_as == destination);
+        let same = known.find_map(|(_, lookup)| lookup.found.paths.iter().find(|path| numbers(path) == seen));
+        same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), Arc::clone(same)))
+    }
+
     // ---- the first connection to a peer ----
 
     /// Whether a connection to `address` is open.

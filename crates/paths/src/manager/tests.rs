@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::conns::CONFIRMED_AFTER;
 use super::*;
+use crate::IsdAs;
 use crate::select::Choice;
 use crate::testing::path as scion_path;
 
@@ -114,6 +115,7 @@ impl Sim {
     }
 
     fn open(&mut self, peer: u32, path: Path, handshake: Option<Duration>) -> ConnId {
+        let path = self.manager.named(&path);
         let id = ConnId(self.next_conn);
         self.next_conn += 1;
         let view = self.peers.get_mut(&PeerKey(peer)).unwrap();
@@ -325,7 +327,7 @@ fn news_of_trouble_that_is_not_so_costs_nothing_for_long() {
     assert_eq!(sim.states[&conn], PathState::Down, "all that pass the interface are concerned");
     sim.receive(conn, 100);
     sim.run(CONFIRMED_AFTER + SECOND, |_| true);
-    assert_eq!(sim.states[&conn], PathState::Active);
+    assert_eq!(sim.manager.condition(conn), Some((PathCondition::Active, true)));
     assert!(!sim.links.is_down(&paths[1], sim.now) && sim.conns.contains_key(&conn));
     assert_eq!(sim.last_verdict(paths[1].id()).unwrap().0, Choice::Chosen);
 }
@@ -642,6 +644,25 @@ fn a_choice_made_while_a_path_failed_is_made_again_when_it_works() {
     sim.open_scion(1, &paths[1], None);
     sim.look();
     assert_eq!(sim.last_verdict(paths[1].id()).unwrap().0, Choice::Chosen);
+}
+
+#[test]
+fn a_path_that_comes_back_while_lookups_leave_it_out_is_known_by_its_numbers() {
+    // The peer dialled back before the daemon named the path again: it was taken for another one, and its own stayed down.
+    let (mut sim, paths) = uploader(2, 2);
+    sim.run(SECOND, |_| true);
+    let conn = sim.conn_over(paths[1].id());
+    sim.link_down(&paths[1], &[conn]);
+    sim.run(CONFIRMED_AFTER + SECOND, |_| false);
+    sim.find(1, &paths[..1]);
+    let mut unnamed = ScionPath::clone(&paths[1]);
+    unnamed.interfaces.iter_mut().for_each(|interface| interface.isd_as = IsdAs::default());
+    assert_ne!(unnamed.id(), paths[1].id());
+    sim.links.works(&paths[1]);
+    sim.open_scion(1, &Arc::new(unnamed), None);
+    sim.look();
+    assert_eq!(sim.last_verdict(paths[1].id()).unwrap().0, Choice::Chosen);
+    assert!(sim.open_paths(1).contains(&paths[1].id()));
 }
 
 #[test]
