@@ -11,8 +11,8 @@ use anabranch_content::info::Version;
 use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    BUFFER_BYTES_DEFAULT, Event, EventKind, FailureKind, PathProgress, PathsConfig, Progress, Session,
-    SessionConfig, SessionError, TorrentId, parse_peer,
+    BUFFER_BYTES_DEFAULT, Event, EventKind, FailureKind, PathProgress, PathsConfig, Progress, Session, SessionConfig,
+    SessionError, TorrentId, parse_peer,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};

@@ -296,7 +296,6 @@ async fn receive(session: Rc<Shared>, stream: Stream, number: u64) {
         Some(net) => net.named(&stream.peer().path).await,
         None => stream.peer().path.clone(),
     };
-    let path = torrent.borrow().desk.named(&path).unwrap_or(path);
     run(&torrent, Reached { stream, theirs, early, path, took: None }).await;
 }
 

@@ -313,6 +313,12 @@ impl State {
                     conn.handle.close(reason.to_string());
                 }
             }
+            Action::Name { conn, path } => {
+                self.core.name_path(conn, path.id());
+                if let Some(known) = self.paths.conns.get_mut(&conn) {
+                    known.path = path;
+                }
+            }
             Action::Tell(PathNews::Chosen { peer, selector, trigger, verdicts }) => {
                 self.tell(EventKind::PathsChosen { peer, selector, trigger, verdicts });
             }

@@ -117,7 +117,8 @@ impl PathManager {
         let mut options = Vec::new();
         if let Some(address) = client.scion {
             for scion in &self.found(address).paths {
-                let fails = links.is_down(scion, now) || host.fails(scion.id());
+                // Where a connection over it works, that is known best.
+                let fails = !self.carries(host, scion.id()) && (links.is_down(scion, now) || host.fails(scion.id()));
                 let path = self.scion_path(address, scion);
                 let seen = Candidate::new(number, &path);
                 options.push(Contender { path, interface: None, fails, seen });
@@ -132,7 +133,7 @@ impl PathManager {
             options.push(Contender {
                 path: candidate.path.clone(),
                 interface: Some(&candidate.interface),
-                fails: host.fails(id),
+                fails: !self.carries(host, id) && host.fails(id),
                 seen,
             });
         }

@@ -66,6 +66,11 @@ impl Connection {
         self.path.as_scion().is_none() && !self.path.remote().is_loopback()
     }
 
+    /// Whether it works, and over `path`.
+    pub fn carries(&self, path: PathId) -> bool {
+        self.down.is_none() && self.path.id() == path
+    }
+
     fn sample(&mut self, measured: &Measured, now: Instant) -> Option<Sample> {
         if measured.payload_bytes > self.seen.payload_bytes {
             self.moved = Some(now);
@@ -126,6 +131,10 @@ impl PathManager {
         let Some(connection) = self.conns.remove(&conn) else { return };
         let Connection { address, ref path, .. } = connection;
         let (id, is_down) = (path.id(), connection.down.is_some());
+        // Of two over one path, which both sides opened at once, one goes, and the path stays.
+        if self.conns.values().any(|other| other.address == address && other.carries(id)) {
+            return;
+        }
         let is_reached = self.reaches(address);
         if let Some(host) = peer.and_then(|peer| self.host_of(peer)) {
             let is_crowd = path.as_scion().is_none() && !is_down;
@@ -146,6 +155,25 @@ impl PathManager {
             self.tell_change(address, path.clone(), PathCondition::Gone, reason);
         }
         self.trigger.reconsider(Trigger::ConnectionEnded(path.clone(), reason.to_owned()));
+    }
+
+    /// Names the paths of connections that came about before anybody could say which ASes they pass.
+    pub(super) fn name_paths(&mut self) {
+        let named = |(id, conn): (&ConnId, &Connection)| {
+            let path = self.named(&conn.path);
+            (path != conn.path).then_some((*id, path))
+        };
+        for (conn, path) in self.conns.iter().filter_map(named).collect::<Vec<_>>() {
+            let Some(connection) = self.conns.get_mut(&conn) else { continue };
+            let before = std::mem::replace(&mut connection.path, path.clone());
+            for host in self.hosts.values_mut().filter(|host| host.conns.contains(&conn)) {
+                if host.implied.remove(&before.id()) {
+                    host.implied.insert(path.id());
+                }
+            }
+            self.trigger.reconsider(Trigger::PathNamed(path.clone()));
+            self.actions.push_back(Action::Name { conn, path });
+        }
     }
 
     /// The network says, and confirmed, that something on the way of these connections is down. `interface` concerns all that pass it;

@@ -87,6 +87,11 @@ impl PathManager {
         }
     }
 
+    /// Whether a connection over a path is open and works.
+    pub(super) fn carries(&self, host: &Host, path: PathId) -> bool {
+        self.conns_of(host).any(|(_, conn)| conn.carries(path))
+    }
+
     pub(super) fn is_open(&self, host: &Host, path: PathId) -> bool {
         self.conns_of(host).any(|(_, conn)| conn.path.id() == path)
     }

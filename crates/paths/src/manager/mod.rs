@@ -257,6 +257,13 @@ pub enum Action {
         /// Why.
         reason: CloseReason,
     },
+    /// The path of a connection is known better than when it opened.
+    Name {
+        /// The connection.
+        conn: ConnId,
+        /// Its path.
+        path: Path,
+    },
     /// Tell whoever wants to know.
     Tell(PathNews),
 }
@@ -392,6 +399,7 @@ impl PathManager {
         let before = std::mem::take(&mut lookup.found.paths);
         found.paths.extend(before.into_iter().filter(|path| !known.contains(&path.id()) && path.expiry > wall));
         (lookup.found, lookup.is_answered) = (found, true);
+        self.name_paths();
     }
 
     /// Whether it is better to wait for an answer than to choose without it.
@@ -425,11 +433,9 @@ impl PathManager {
     /// whose they are a lookup says, and one that comes while the path is down leaves it out. Each number tells where the next
     /// interface is, so there is only one path of these numbers.
     pub fn named(&self, path: &Path) -> Path {
-        let Some(seen) = path.as_scion() else { return path.clone() };
-        let numbers = |path: &ScionPath| path.interfaces.iter().map(|interface| interface.id).collect::<Vec<u16>>();
-        let (destination, seen) = (seen.destination, numbers(seen));
-        let mut known = self.lookups.iter().filter(|(address, _)| address.isd_as == destination);
-        let same = known.find_map(|(_, lookup)| lookup.found.paths.iter().find(|path| numbers(path) == seen));
+        let told = path.as_scion().filter(|told| !told.is_named_throughout());
+        let mut known = self.lookups.values().flat_map(|lookup| &lookup.found.paths);
+        let same = told.and_then(|told| known.find(|known| known.is_same_way(told)));
         same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), Arc::clone(same)))
     }
 

@@ -52,6 +52,13 @@ pub enum VerdictReason {
     NotGranted,
 }
 
+impl PathVerdict {
+    /// Whether the reason is that it does not work at the moment.
+    pub fn is_down(&self) -> bool {
+        matches!(self.reason, VerdictReason::Selected { reason: select::Reason::Down, .. })
+    }
+}
+
 /// Why a path does not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DownCause {
@@ -89,6 +96,8 @@ pub enum Trigger {
     PathWorksAfterAll(Path),
     /// A path that failed has a connection that works.
     PathWorksAgain(Path),
+    /// It is known now which ASes a path passes.
+    PathNamed(Path),
     /// A connection ended, for this reason.
     ConnectionEnded(Path, String),
     /// A path could not be opened.
@@ -208,6 +217,7 @@ impl fmt::Display for Trigger {
             Self::PathFails(path, cause) => write!(f, "{path} fails: {cause}"),
             Self::PathWorksAfterAll(path) => write!(f, "{path} works after all"),
             Self::PathWorksAgain(path) => write!(f, "{path} works again"),
+            Self::PathNamed(path) => write!(f, "{path} is known"),
             Self::ConnectionEnded(path, reason) => write!(f, "the connection over {path} ended: {reason}"),
             Self::CouldNotOpen => f.write_str("a path could not be opened"),
             Self::UplinksChanged => f.write_str("interfaces came or went"),

@@ -189,6 +189,7 @@ impl Sim {
                 Action::Dial(dial) => self.dials.push(dial),
                 Action::SetState { conn, state } => drop(self.states.insert(conn, state)),
                 Action::Close { conn, .. } => closed.push(conn),
+                Action::Name { conn, path } => self.conns.get_mut(&conn).unwrap().1 = path,
                 Action::Tell(news) => self.news.push(news),
             }
         }
@@ -647,6 +648,35 @@ fn a_choice_made_while_a_path_failed_is_made_again_when_it_works() {
 }
 
 #[test]
+fn a_path_is_named_when_a_lookup_knows_it_at_last() {
+    let (mut sim, _) = uploader(2, 1);
+    let third = &paths_to(1, 3)[2];
+    let mut unnamed = ScionPath::clone(third);
+    unnamed.interfaces[1].isd_as = IsdAs::default();
+    let conn = sim.open_scion(1, &Arc::new(unnamed), None);
+    sim.run(SECOND, |_| true);
+    assert_ne!(sim.conns[&conn].1.id(), third.id());
+    sim.find(1, &paths_to(1, 3));
+    sim.run(SECOND, |_| true);
+    assert_eq!((sim.conns[&conn].1.id(), sim.states[&conn]), (third.id(), PathState::Active));
+}
+
+#[test]
+fn of_two_connections_over_one_path_one_may_go() {
+    let (mut sim, paths) = uploader(2, 2);
+    sim.run(SECOND, |_| true);
+    let other = sim.open_scion(1, &paths[1], None);
+    sim.look();
+    let said = sim.news.len();
+    sim.close(other, true);
+    sim.run(SECOND, |_| panic!("the path is open"));
+    assert!(
+        !sim.news[said..].iter().any(|news| matches!(news, PathNews::Changed { condition: PathCondition::Gone, .. }))
+    );
+    assert_eq!(sim.last_verdict(paths[1].id()).unwrap().0, Choice::Chosen);
+}
+
+#[test]
 fn a_path_that_comes_back_while_lookups_leave_it_out_is_known_by_its_numbers() {
     // The peer dialled back before the daemon named the path again: it was taken for another one, and its own stayed down.
     let (mut sim, paths) = uploader(2, 2);
@@ -656,7 +686,8 @@ fn a_path_that_comes_back_while_lookups_leave_it_out_is_known_by_its_numbers() {
     sim.run(CONFIRMED_AFTER + SECOND, |_| false);
     sim.find(1, &paths[..1]);
     let mut unnamed = ScionPath::clone(&paths[1]);
-    unnamed.interfaces.iter_mut().for_each(|interface| interface.isd_as = IsdAs::default());
+    unnamed.interfaces[1].isd_as = IsdAs::default();
+    unnamed.interfaces[2].isd_as = IsdAs::default();
     assert_ne!(unnamed.id(), paths[1].id());
     sim.links.works(&paths[1]);
     sim.open_scion(1, &Arc::new(unnamed), None);

@@ -50,16 +50,17 @@ impl SelectionTrigger {
 pub struct Decision {
     /// The paths, in the order of the candidates.
     pub chosen: Vec<PathId>,
-    /// What was told last.
-    choices: Vec<(PathId, Choice)>,
+    /// What was told last, and whether it was for being down: who reads that must hear of the end of it.
+    choices: Vec<(PathId, Choice, bool)>,
 }
 
 impl Decision {
-    /// Takes what was chosen; answers whether any choice is other than before.
+    /// Takes what was chosen; answers whether any choice is other than before, or a path is not down any more.
     pub fn take(&mut self, verdicts: &[PathVerdict]) -> bool {
         let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen);
         self.chosen = chosen.map(|verdict| verdict.path.id()).collect();
-        let choices: Vec<_> = verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice)).collect();
+        let choices: Vec<_> =
+            verdicts.iter().map(|verdict| (verdict.path.id(), verdict.choice, verdict.is_down())).collect();
         let is_news = self.choices != choices;
         self.choices = choices;
         is_news
@@ -98,6 +99,9 @@ mod tests {
         assert!(decision.take(&first));
         assert_eq!(decision.chosen, [path(1).id()]);
         assert!(!decision.take(&[verdict(1, Choice::Chosen, spent), first[1].clone()]));
+        // It stands by as before, but not because it is down.
+        let down = [first[0].clone(), verdict(2, Choice::Standby, select::Reason::Down)];
+        assert!(decision.take(&down) && !decision.take(&down) && decision.take(&first));
         assert!(decision.take(&[first[1].clone(), verdict(1, Choice::Left, all)]));
         assert_eq!(decision.chosen, []);
     }
