@@ -22,6 +22,8 @@ const VERSIONS: [&str; 3] = ["1", "2", "hybrid"];
 /// Folders of the short form, and of the long one.
 const FEW: u64 = 12;
 const MANY: u64 = 200;
+/// What libtorrent 2.1 says of some hybrids of its own making.
+const NOT_ITS_OWN: &str = "the v1 and v2 file metadata does not match";
 /// What a piece has where libtorrent makes the torrent.
 const PIECE_LENGTH: u32 = 32 * 1024;
 
@@ -89,7 +91,11 @@ fn visit_in(dir: &Path, seed: u64, version: &str, done: &mut usize) -> Result<()
             .map_err(during("to libtorrent"))?;
         *done += 1;
         let theirs = dir.join("theirs.torrent");
-        libtorrent::create(&folder.path, &theirs, version, PIECE_LENGTH, &[]).map_err(during("made by libtorrent"))?;
+        match libtorrent::create(&folder.path, &theirs, version, PIECE_LENGTH, &[]) {
+            // It orders the files of some hybrids in two ways, and does not read what it made.
+            Err(error) if version == "hybrid" && error.to_string().contains(NOT_ITS_OWN) => return Ok(()),
+            made => made.map_err(during("made by libtorrent"))?,
+        };
         let above =
             folder.lone_file.as_ref().filter(|_| version == "2").map_or(dir.join("in"), |_| folder.path.clone());
         let seeder = Libtorrent::seed(&theirs, &above, None, ANY).map_err(during("from libtorrent"))?;
