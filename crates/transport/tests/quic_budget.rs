@@ -112,6 +112,29 @@ async fn peers_that_send_to_a_reader_who_stops_fill_no_more_than_the_budget() {
     assert_eq!(budget.used_bytes(), 0);
 }
 
+#[tokio::test]
+async fn short_messages_go_on_whatever_memory_there_is() {
+    for budget in [0, 64 * MIB] {
+        let (listener, caller) = (endpoint(&QuicBudget::new(budget)), endpoint(&QuicBudget::new(budget)));
+        let (near, far) = connect(&caller, &listener, listener.local().socket_addr()).await;
+        // Far more than may be under way without a sign that it arrived.
+        const MESSAGES: u64 = 40_000;
+        let sending = async {
+            for message in 0..MESSAGES {
+                poll_fn(|cx| near.poll_send_ready(cx)).await.unwrap();
+                assert_eq!(near.try_send(&[IoSlice::new(&[7; 17])], false).unwrap(), 17);
+                if message % 64 == 0 {
+                    yield_now().await;
+                }
+            }
+            poll_fn(|cx| near.poll_send_ready(cx)).await.unwrap();
+        };
+        let reading = read(&far, MESSAGES * 17);
+        let ((), all_read) = tokio::time::timeout(PATIENCE, async { tokio::join!(sending, reading) }).await.unwrap();
+        all_read.unwrap();
+    }
+}
+
 /// Passes datagrams on, those of the callers only until it is told not to.
 fn relay(to: SocketAddr, mute: Arc<AtomicBool>) -> SocketAddr {
     let near = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

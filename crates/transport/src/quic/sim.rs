@@ -329,7 +329,7 @@ impl Flow {
             let _ = chunks.finalize();
         }
         let is_first = before == 0 && self.window.set(RECEIVE_WINDOW_FIRST, u64::MAX);
-        if self.window.read(now, self.received - before) {
+        if self.window.read(self.received - before) {
             let round_trip = connection.rtt(PathId::ZERO).unwrap_or_default();
             let wish = self.window.review(now, round_trip);
             self.window.set(wish, u64::MAX);

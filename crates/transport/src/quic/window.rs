@@ -33,14 +33,14 @@ pub struct ReceiveWindow {
     target: u64,
     debt: u64,
     max: u64,
-    /// Bytes read since the last review, and when the first of them was.
+    /// Bytes read since the last review, and when that was: who reads much at once and seldom needs no more than who reads often.
     read: u64,
-    since: Instant,
+    reviewed: Instant,
 }
 
 impl ReceiveWindow {
     pub fn new(max: u64, now: Instant) -> Self {
-        Self { target: RECEIVE_WINDOW_MIN, debt: 0, max, read: 0, since: now }
+        Self { target: RECEIVE_WINDOW_MIN, debt: 0, max, read: 0, reviewed: now }
     }
 
     /// The window that noq is to be given.
@@ -54,10 +54,7 @@ impl ReceiveWindow {
     }
 
     /// The reader took `len` bytes. Answers whether a review is due.
-    pub fn read(&mut self, now: Instant, len: u64) -> bool {
-        if self.read == 0 {
-            self.since = now;
-        }
+    pub fn read(&mut self, len: u64) -> bool {
         self.debt = self.debt.saturating_sub(len);
         self.read += len;
         self.read >= self.target / REVIEW_ONE_IN
@@ -65,9 +62,9 @@ impl ReceiveWindow {
 
     /// What the window should be, by how long the bytes since the last review took.
     pub fn review(&mut self, now: Instant, round_trip: Duration) -> u64 {
-        let took = now.saturating_duration_since(self.since);
+        let took = now.saturating_duration_since(self.reviewed);
         let round = round_trip.max(READER_LATE);
-        self.read = 0;
+        (self.reviewed, self.read) = (now, 0);
         let wish = match took {
             took if took < round / 2 => self.target * 4,
             took if took < round => self.target * 2,
@@ -116,12 +113,11 @@ impl Granted {
 
     /// The reader took `len` bytes.
     pub fn read(&mut self, len: u64, connection: &noq::Connection) {
-        let now = Instant::now();
         self.read += len;
         let before = self.window.promised();
-        if self.window.read(now, len) {
+        if self.window.read(len) {
             let round_trip = connection.rtt(PathId::ZERO).unwrap_or_default();
-            let wish = self.window.review(now, round_trip);
+            let wish = self.window.review(Instant::now(), round_trip);
             self.set(wish, connection);
         } else if self.window.promised() != before {
             self.share.set(self.window.promised());
@@ -175,7 +171,7 @@ mod tests {
         for millisecond in 1..=time.as_millis() as u64 {
             // The peer can be ahead by the window in a round trip, and not by more.
             let most = window.target() * 1000 / (round_trip.as_micros() as u64).max(1);
-            if window.read(from + Duration::from_millis(millisecond), (rate_bytes / 1000).min(most.max(1))) {
+            if window.read((rate_bytes / 1000).min(most.max(1))) {
                 let now = from + Duration::from_millis(millisecond);
                 let wish = window.review(now, round_trip);
                 window.set(wish, room);
@@ -208,18 +204,30 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_much_at_once_and_seldom_gets_no_larger_window() {
+        let start = Instant::now();
+        let mut window = ReceiveWindow::new(MAX, start);
+        for second in 1..=60 {
+            if window.read(RECEIVE_WINDOW_MIN) {
+                let wish = window.review(start + Duration::from_secs(second), Duration::from_millis(20));
+                window.set(wish, u64::MAX);
+            }
+        }
+        assert_eq!(window.promised(), RECEIVE_WINDOW_MIN);
+    }
+
+    #[test]
     fn a_window_that_shrinks_owes_until_it_is_read() {
-        let now = Instant::now();
-        let mut window = ReceiveWindow::new(MAX, now);
+        let mut window = ReceiveWindow::new(MAX, Instant::now());
         assert!(window.set(8 * MIB, u64::MAX));
         assert!(window.set(2 * MIB, u64::MAX));
         assert_eq!((window.target(), window.promised()), (2 * MIB, 8 * MIB));
-        window.read(now, 5 * MIB);
+        window.read(5 * MIB);
         assert_eq!(window.promised(), 3 * MIB);
         // It grows again within its room, debt and all.
         assert!(window.set(8 * MIB, 6 * MIB));
         assert_eq!(window.promised(), 6 * MIB);
-        window.read(now, MIB);
+        window.read(MIB);
         assert_eq!((window.target(), window.promised()), (5 * MIB, 5 * MIB));
         // Less room than there is window: it shrinks, never below what is its own.
         assert!(window.set(8 * MIB, MIB));
