@@ -453,6 +453,7 @@ impl Shared {
             attempts_left -= 1;
             match session.request(self.config.udp_retransmit_first, &build, read).await {
                 Err(Cause::Connect(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {
+                    self.sessions.leave(&target, &session);
                     if attempts_left == 0 {
                         return Err(Cause::RelayEnded);
                     }

@@ -506,3 +506,65 @@ async fn a_family_that_leads_nowhere_withholds_nothing() {
     };
     assert_eq!(both(async { Err(()) }, slow).await, (Some(Err(())), Some(Ok(2))));
 }
+
+/// Relays one caller's datagrams until told to end (RFC 1928).
+async fn relay_once(listener: &TcpListener, end: oneshot::Receiver<()>) {
+    tokio::select! {
+        () = relay(listener) => {}
+        _ = end => {}
+    }
+}
+
+async fn relay(listener: &TcpListener) {
+    let (mut control, _) = listener.accept().await.unwrap();
+    control.read_exact(&mut [0; 3]).await.unwrap();
+    control.write_all(&[5, 0]).await.unwrap();
+    control.read_exact(&mut [0; 10]).await.unwrap();
+    let (near, far) = (UdpSocket::bind("127.0.0.1:0").await.unwrap(), UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let port = near.local_addr().unwrap().port().to_be_bytes();
+    control.write_all(&[&[5, 0, 0, 1, 0, 0, 0, 0][..], &port].concat()).await.unwrap();
+    let (mut there, mut back) = ([0; 2048], [0; 2048]);
+    let mut caller = None;
+    loop {
+        tokio::select! {
+            Ok((length, from)) = near.recv_from(&mut there) => {
+                // `localhost` by its name, and a port.
+                assert_eq!(&there[..14], b"\0\0\0\x03\x09localhost");
+                let port = u16::from_be_bytes([there[14], there[15]]);
+                far.send_to(&there[16..length], (Ipv4Addr::LOCALHOST, port)).await.unwrap();
+                caller = Some((from, port));
+            }
+            Ok((length, _)) = far.recv_from(&mut back) => {
+                let Some((caller, port)) = caller else { continue };
+                let head = [&[0, 0, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
+                near.send_to(&[&head[..], &back[..length]].concat(), caller).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_relay_that_the_proxy_ended_is_asked_for_anew() {
+    let tracker = Running::start(Ipv4Addr::LOCALHOST.into(), ServerOptions::default()).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let through = |scheme: &str| {
+        let proxy = format!("{scheme}://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let ground = Ground { proxy: Some(Arc::new(proxy)), ..Ground::default() };
+        Client::new(ClientConfig { ground, ..ClientConfig::default() })
+    };
+    let url = url(&format!("udp://localhost:{}/announce", tracker.port));
+    let client = through("socks5");
+    for _ in 0..2 {
+        let (end, ended) = oneshot::channel();
+        let asking = async {
+            let reply = client.announce(&url, &request(6881, 1)).await;
+            drop(end);
+            reply
+        };
+        let (reply, ()) = tokio::join!(asking, relay_once(&listener, ended));
+        reply.unwrap();
+    }
+    let error = through("http").announce(&url, &request(6881, 1)).await.unwrap_err();
+    assert!(matches!(error.cause, Cause::NoRelay), "{error}");
+    tracker.stop().await;
+}

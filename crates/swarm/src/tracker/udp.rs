@@ -62,6 +62,14 @@ impl Sessions {
         let mut sessions = self.by_target.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(sessions.entry(target.clone()).or_insert(session).clone())
     }
+
+    /// The socket is of no use any more: the next who asks gets another.
+    pub(super) fn leave(&self, target: &UdpTarget, session: &Arc<Session>) {
+        let mut sessions = self.by_target.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.get(target).is_some_and(|present| Arc::ptr_eq(present, session)) {
+            sessions.remove(target);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +93,8 @@ impl Way {
     async fn send(&self, datagram: &[u8]) -> io::Result<()> {
         match self {
             Self::Direct(socket) => socket.send(datagram).await.map(|_| ()),
-            Self::Relayed(relay) => relay.send(datagram).await,
+            // A relay that is gone: the reader hears of it too.
+            Self::Relayed(relay) => relay.send(datagram).await.map_err(|_| io::ErrorKind::ConnectionAborted.into()),
         }
     }
 
@@ -261,11 +270,13 @@ async fn read(way: Arc<Way>, waiting: Arc<Waiting>, known: Arc<Known>) {
                 }
             }
             Err(error) => {
-                let is_over = error.kind() == io::ErrorKind::ConnectionAborted && matches!(*way, Way::Relayed(_));
+                // Whatever is wrong with a relay, another one may do: the tracker's own refusals do not reach us through it.
+                let is_over = matches!(*way, Way::Relayed(_));
+                let kind = if is_over { io::ErrorKind::ConnectionAborted } else { error.kind() };
                 known.is_over.store(is_over, Ordering::Relaxed);
                 let all: Vec<_> = waiting.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
                 for (_, sender) in all {
-                    let _ = sender.send(Err(error.kind()));
+                    let _ = sender.send(Err(kind));
                 }
                 if is_over {
                     return;
