@@ -157,8 +157,8 @@ fn what_is_there_of_the_content_is_taken_over() {
             let (code, stdout, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", &out, "--json"]));
             assert_eq!(code, 0, "{out}: {stderr}");
             assert_same(&dir.path().join(&out), &files);
-            let events = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-            let finished = events.filter(|event| event["event"] == "finished").next_back().unwrap();
+            let mut events = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let finished = events.rfind(|event| event["event"] == "finished").unwrap();
             if damage == "one wrong piece" {
                 assert_eq!(finished["downloaded"], 16_384, "{out}: {finished}");
             }

@@ -63,22 +63,27 @@ pub enum KnownKeysError {
     #[error("{} has more than {FILE_BYTES_MAX} bytes: it is no list of keys; name another with --known-keys", .0.display())]
     TooLong(PathBuf),
     /// Somebody else answers there now.
-    #[error(
-        "{endpoint} has the key {found}, and {}, line {line}, remembers {known}: somebody may be in between. Ask its owner; if its key is a new \
-         one, `anabranch keys forget {endpoint}` and come again", path.display()
-    )]
-    Changed {
-        /// Whom we tried to reach.
-        endpoint: Endpoint,
-        /// What it proved.
-        found: NodeId,
-        /// The file.
-        path: PathBuf,
-        /// Where in it.
-        line: usize,
-        /// What it had to prove.
-        known: NodeId,
-    },
+    #[error(transparent)]
+    Changed(Box<ChangedKey>),
+}
+
+/// Somebody has another key than the one that is remembered.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{endpoint} has the key {found}, and {}, line {line}, remembers {known}: somebody may be in between. Ask its owner; if its key is a new \
+     one, `anabranch keys forget {endpoint}` and come again", path.display()
+)]
+pub struct ChangedKey {
+    /// Whom we tried to reach.
+    pub endpoint: Endpoint,
+    /// What it proved.
+    pub found: NodeId,
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it, counted from 1.
+    pub line: usize,
+    /// What it had to prove.
+    pub known: NodeId,
 }
 
 /// Reads such a file; what makes no sense is answered by its line's number.
@@ -188,7 +193,8 @@ impl KnownKeys {
         }
         let endpoint = Endpoint::Scion(known.address);
         let KnownKey { line, key: known, .. } = known;
-        Err(KnownKeysError::Changed { endpoint, found, path: self.path.clone(), line, known })
+        let changed = ChangedKey { endpoint, found, path: self.path.clone(), line, known };
+        Err(KnownKeysError::Changed(Box::new(changed)))
     }
 
     fn read(&self) -> Result<(String, Vec<KnownKey>), KnownKeysError> {
@@ -281,7 +287,7 @@ mod tests {
         assert!(keys.meet(address(2), bob).unwrap());
         assert!(!keys.meet(address(1), alice).unwrap());
         let error = keys.meet(address(1), bob).unwrap_err();
-        assert!(matches!(error, KnownKeysError::Changed { line: 2, .. }), "{error}");
+        assert!(matches!(&error, KnownKeysError::Changed(changed) if changed.line == 2), "{error}");
         for word in
             ["known-keys, line 2", &alice.to_string(), &bob.to_string(), "keys forget [1-ff00:0:110,10.0.0.1]:1"]
         {
