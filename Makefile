@@ -10,13 +10,18 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build deps demo test zoo mistakes hostile interop bench fuzz lint rqbit
+.PHONY: help build check deps demo test zoo mistakes hostile interop bench fuzz lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## Build the program, optimised: target/release/anabranch
 	$(CARGO) build --release -p anabranch
+
+check: lint ## Form, lints and the tests that need neither root nor other programs (minutes): before every change is sent
+	$(CARGO) test --workspace --exclude anabranch-testbed --lib
+	$(CARGO) test -p anabranch-content --tests
+	$(CARGO) test -p anabranch --bins --test commands --test choosing --test quiet
 
 demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it
 	$(ANABRANCH_BIN) demo --out $(TARGET)/demo
