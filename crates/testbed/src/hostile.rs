@@ -31,6 +31,12 @@ const INTERESTED: u8 = 2;
 const BITFIELD: u8 = 5;
 const REQUEST: u8 = 6;
 const PIECE: u8 = 7;
+// BEP 52.
+const HASH_REQUEST: u8 = 21;
+/// Blocks of a piece, as pieces are in tests.
+const LEAVES: u32 = crate::scene::PIECE_LENGTH / 16_384;
+/// Between two rounds of questions.
+const SELDOM: Duration = Duration::from_millis(100);
 
 /// What is wrong with the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +55,10 @@ pub enum Malice {
     Drips,
     /// Says something without end that is no block: see [`Trick`].
     Says(Trick),
+    /// Has everything and the metadata too, as it says, and answers nothing.
+    Coy,
+    /// Asks, though choked, for the hashes of the blocks of one piece after the other of the file with this root (BEP 52).
+    AsksHashes([u8; 32]),
 }
 
 #[derive(Default)]
@@ -140,7 +150,11 @@ fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, s
     // BEP 3, "handshake"; the id is one no client uses, and another one every time: ids are free.
     static IDS: AtomicU64 = AtomicU64::new(0);
     let mut handshake = b"\x13BitTorrent protocol".to_vec();
-    handshake.extend_from_slice(&if let Malice::Says(trick) = malice { trick.reserved() } else { [0; 8] });
+    handshake.extend_from_slice(&match malice {
+        Malice::Says(trick) => trick.reserved(),
+        Malice::Coy | Malice::AsksHashes(_) => Trick::Hashes.reserved(),
+        _ => [0; 8],
+    });
     handshake.extend_from_slice(&info_hash);
     handshake.extend_from_slice(format!("-XX0000-{:012}", IDS.fetch_add(1, Ordering::Relaxed)).as_bytes());
     if malice == Malice::Drips {
@@ -154,6 +168,22 @@ fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, s
     peer.read_exact(&mut [0; 68])?;
     match malice {
         Malice::Silent | Malice::Drips => Ok(()),
+        Malice::Coy => {
+            peer.send(&Trick::Hashes.opening(pieces))?;
+            peer.read_exact(&mut vec![0; MESSAGE_LEN_MAX])
+        }
+        Malice::AsksHashes(root) => {
+            peer.drain();
+            while peer.shared.sent_bytes.load(Ordering::Relaxed) < SAID_BYTES_MAX {
+                let ask = |piece: u32| {
+                    let numbers = [0, piece * LEAVES, LEAVES, 0].map(u32::to_be_bytes).concat();
+                    message(HASH_REQUEST, &[&root[..], &numbers].concat())
+                };
+                peer.send(&(0..pieces).flat_map(ask).collect::<Vec<u8>>())?;
+                std::thread::sleep(SELDOM);
+            }
+            Ok(())
+        }
         Malice::Says(trick) => {
             peer.stream.set_nonblocking(false)?;
             peer.drain();
