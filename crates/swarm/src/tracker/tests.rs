@@ -330,6 +330,35 @@ async fn lost_datagrams_are_sent_again_and_strange_ones_ignored() {
     assert_eq!(tracker.await.unwrap(), (3, 2, 3));
 }
 
+#[tokio::test]
+async fn what_a_udp_tracker_sends_unasked_keeps_no_answer_away() {
+    /// More than the kernel keeps of a socket's datagrams.
+    const FLOOD: usize = 2000;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        loop {
+            let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+            let answer = match udp_form::parse_request(&buffer[..length]).unwrap() {
+                udp_form::Request::Connect { transaction } => udp_form::connect_reply(transaction, 7),
+                udp_form::Request::Announce { transaction, .. } => {
+                    udp_form::announce_reply(transaction, Duration::from_secs(60), 1, 2, &[], &[])
+                }
+                udp_form::Request::Scrape { .. } => panic!("nobody scrapes here"),
+            };
+            socket.send_to(&answer, from).await.unwrap();
+            for _ in 0..FLOOD {
+                let _ = socket.try_send_to(&[0xff; 1400], from);
+            }
+        }
+    });
+    let (client, url) = (client(), url(&format!("udp://127.0.0.1:{port}")));
+    for _ in 0..3 {
+        client.announce(&url, &request(1, 1)).await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_udp_tracker_gets_the_documented_sendings() {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -3,13 +3,14 @@
 //! All announces to one tracker address share one connected socket, so a tracker that binds connection ids to our port
 //! is content, a thousand torrents cost one descriptor, and "connection refused" reaches us. A reader task per socket
 //! hands datagrams to whoever waits for their transaction. Behind a proxy, a socket is a relay of the proxy's, for one tracker
-//! by its name, and lasts as long as the proxy keeps it.
+//! by its name, and lasts as long as the proxy keeps it. While nobody waits for a tracker, nothing is read of its socket: what it sends
+//! unasked fills the kernel's buffer, and costs us no time.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anabranch_bittorrent::tracker::ReplyError;
@@ -18,7 +19,7 @@ use anabranch_bittorrent::tracker::udp::{
 };
 use anabranch_transport::{Proxy, UDP_HEADER_LEN_MAX, UdpRelay, UdpTarget};
 use tokio::net::UdpSocket;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -81,7 +82,20 @@ impl Sessions {
 }
 
 type Answer = Result<Vec<u8>, io::ErrorKind>;
-type Waiting = Mutex<HashMap<u32, oneshot::Sender<Answer>>>;
+
+/// Requests under way, by transaction.
+#[derive(Default)]
+struct Waiting {
+    all: Mutex<HashMap<u32, oneshot::Sender<Answer>>>,
+    /// There is one more.
+    begun: Notify,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, oneshot::Sender<Answer>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// How datagrams get to a tracker.
 enum Way {
@@ -222,7 +236,12 @@ impl Session {
     async fn exchange(&self, datagram: Vec<u8>, transaction: u32, wait: Duration) -> Result<Option<Vec<u8>>, Cause> {
         let (sender, receiver) = oneshot::channel();
         let _guard = Registered { waiting: &self.waiting, transaction };
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(transaction, sender);
+        if let (Way::Direct(socket), true) = (&*self.way, self.waiting.lock().is_empty()) {
+            // What became of datagrams that nobody waited for does not concern this one.
+            let _ = socket.take_error();
+        }
+        self.waiting.lock().insert(transaction, sender);
+        self.waiting.begun.notify_one();
         // The reader, which would tell, may just have ended.
         if self.is_over() {
             return Err(Cause::Connect(io::ErrorKind::ConnectionAborted.into()));
@@ -251,20 +270,24 @@ struct Registered<'a> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.transaction);
+        self.waiting.lock().remove(&self.transaction);
     }
 }
 
 async fn read(way: Arc<Way>, waiting: Arc<Waiting>, known: Arc<Known>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX + UDP_HEADER_LEN_MAX];
     loop {
+        // That a relay is gone is to be noticed at once.
+        if matches!(*way, Way::Direct(_)) && waiting.lock().is_empty() {
+            waiting.begun.notified().await;
+            continue;
+        }
         match way.recv(&mut buffer).await {
             Ok((answer, is_ipv6)) => {
                 if let Some(is_ipv6) = is_ipv6 {
                     known.is_ipv6.store(is_ipv6, Ordering::Relaxed);
                 }
-                let waiting = &mut waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(sender) = reply_transaction(answer).and_then(|number| waiting.remove(&number)) {
+                if let Some(sender) = reply_transaction(answer).and_then(|number| waiting.lock().remove(&number)) {
                     // Whoever waited may have given up this instant.
                     let _ = sender.send(Ok(answer.to_vec()));
                 }
@@ -274,7 +297,7 @@ async fn read(way: Arc<Way>, waiting: Arc<Waiting>, known: Arc<Known>) {
                 let is_over = matches!(*way, Way::Relayed(_));
                 let kind = if is_over { io::ErrorKind::ConnectionAborted } else { error.kind() };
                 known.is_over.store(is_over, Ordering::Relaxed);
-                let all: Vec<_> = waiting.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
+                let all: Vec<_> = waiting.lock().drain().collect();
                 for (_, sender) in all {
                     let _ = sender.send(Err(kind));
                 }
