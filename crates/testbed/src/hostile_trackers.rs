@@ -28,8 +28,10 @@ const PEERS_FAR_TOO_MANY: usize = 1_000_000;
 const NOBODY_PORT: u16 = 4662;
 /// Says what no terminal should be told: to clear itself, to change its title, to go back and write over what stands there.
 const ESCAPES: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\r\u{9b}1A\u{202e}ok \u{8}\u{8}";
-/// Datagrams that one request brings at most.
-const UDP_FLOOD: usize = 200_000;
+/// Datagrams that a request brings: so many at once, so often, for so long. More would be a matter of lines, and of this machine.
+const UDP_FLOOD_BATCH: usize = 50;
+const UDP_FLOOD_EVERY: Duration = Duration::from_millis(10);
+const UDP_FLOOD_FOR: Duration = Duration::from_secs(2);
 
 /// What an HTTP tracker does to those who ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -422,13 +424,13 @@ fn serve_udp(socket: &UdpSocket, trick: UdpTrick, shared: &Shared) {
         // What nobody takes any more is lost.
         let _ = socket.send_to(&reply, from);
         if trick == UdpTrick::Floods {
-            let until = Instant::now() + Duration::from_secs(2);
-            for number in 0..UDP_FLOOD as u32 {
-                if shared.is_over() || Instant::now() > until {
-                    break;
+            let other = udp_reply(UdpTrick::Peers, action, !transaction, asker).unwrap_or_default();
+            let until = Instant::now() + UDP_FLOOD_FOR;
+            while !shared.is_over() && Instant::now() < until {
+                for _ in 0..UDP_FLOOD_BATCH {
+                    let _ = socket.send_to(&other[..1400], from);
                 }
-                let other = udp_reply(UdpTrick::Peers, action, transaction ^ number, asker).unwrap_or_default();
-                let _ = socket.send_to(&other[..other.len().min(1400)], from);
+                std::thread::sleep(UDP_FLOOD_EVERY);
             }
         }
     }
