@@ -149,6 +149,7 @@ impl Choker {
     }
 
     /// Changes slots or limits from the next round on.
+    #[cfg(test)]
     pub fn set_config(&mut self, config: Config) {
         self.config = config;
     }

@@ -161,11 +161,6 @@ impl Pipeline {
         self.reqq = reqq.clamp(1, REQUESTS_MAX);
     }
 
-    /// Changes the bound on the target: memory is shared between connections.
-    pub fn set_memory_max(&mut self, bytes: u64) {
-        self.memory_max_bytes = bytes;
-    }
-
     /// The round trip of the path alone, as the transport measured it: without the time that requests wait at the peer.
     pub fn set_path_rtt(&mut self, rtt: Duration) {
         self.path_rtt = Some(rtt);
@@ -591,7 +586,7 @@ mod tests {
         link.run(MS * 2000, MS, usize::MAX);
         assert_eq!(link.requests_max, 10);
         let mut link = Link::new(125e6, MS * 100);
-        link.pipeline.set_memory_max(1 << 20);
+        link.pipeline.memory_max_bytes = 1 << 20;
         link.run(MS * 2000, MS, usize::MAX);
         assert_eq!(link.outstanding_max, 1 << 20);
         link.pipeline.set_reqq(0);

@@ -14,7 +14,6 @@ pub struct Rate {
     bin: Duration,
     bytes: [u64; BINS],
     sum: u64,
-    total: u64,
     /// Start of the newest bin, and its number since the first byte. `None` before the first byte.
     newest: Option<(Instant, u64)>,
 }
@@ -23,7 +22,7 @@ impl Rate {
     /// An estimate over the last `window` (rounded to sixteenths, at least 16 ms).
     pub fn new(window: Duration) -> Self {
         let bin = (window / BINS as u32).max(Duration::from_millis(1));
-        Self { bin, bytes: [0; BINS], sum: 0, total: 0, newest: None }
+        Self { bin, bytes: [0; BINS], sum: 0, newest: None }
     }
 
     /// Counts `bytes` moved at `now`.
@@ -32,7 +31,6 @@ impl Rate {
         let (_, number) = *self.newest.get_or_insert((now, 0));
         self.bytes[(number % BINS as u64) as usize] += bytes;
         self.sum += bytes;
-        self.total += bytes;
     }
 
     /// Mean rate over the window, or over the time since the first byte while that is shorter (at least one bin:
@@ -43,11 +41,6 @@ impl Rate {
         let full_bins = number.min(BINS as u64 - 1) as u32;
         let span = self.bin * full_bins + now.saturating_duration_since(start);
         (self.sum as f64 / span.max(self.bin).as_secs_f64()) as u64
-    }
-
-    /// All bytes ever counted.
-    pub fn total_bytes(&self) -> u64 {
-        self.total
     }
 
     fn roll(&mut self, now: Instant) {
@@ -83,7 +76,6 @@ mod tests {
                 assert!((95_000..=106_000).contains(&seen), "{seen} after {step} steps");
             }
         }
-        assert_eq!(rate.total_bytes(), 4_000_000);
     }
 
     #[test]

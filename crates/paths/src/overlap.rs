@@ -16,11 +16,6 @@ pub struct Overlap {
 }
 
 impl Overlap {
-    /// Whether nothing is in common.
-    pub fn is_disjoint(self) -> bool {
-        self == Self::default()
-    }
-
     pub(crate) fn of_ip(ours: (IpAddr, IpAddr), theirs: (IpAddr, IpAddr)) -> Self {
         let interfaces = usize::from(ours.0 == theirs.0) + usize::from(ours.1 == theirs.1);
         Self { interfaces, links: usize::from(ours == theirs) }

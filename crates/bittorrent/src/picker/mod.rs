@@ -288,11 +288,6 @@ impl Picker {
         }
     }
 
-    /// Changes the order for pieces begun from now on.
-    pub fn set_order(&mut self, order: Order) {
-        self.config.order = order;
-    }
-
     /// When `piece` is needed (streaming). Pieces with a deadline come before all others. Gone once it has passed.
     pub fn set_deadline(&mut self, piece: u32, deadline: Option<Instant>) {
         if let Some(old) = self.deadline_of.remove(&piece) {
@@ -310,11 +305,6 @@ impl Picker {
         if self.geometry.block_count(piece) > 0 {
             self.pieces.set_fetchable(piece, fetchable);
         }
-    }
-
-    /// Whether a peer has anything that is wanted and not verified. Some microseconds for a million pieces at worst.
-    pub fn is_interesting(&self, has: &Bitfield) -> bool {
-        pieces::common(self.pieces.wanted(), has, 0).next().is_some()
     }
 
     /// How many wanted, unverified pieces a peer has: count once, then add 1 when it announces a piece that
@@ -489,22 +479,19 @@ impl Picker {
         self.requested > 0 && self.free == 0 && self.pieces.idle().count() == 0
     }
 
-    /// Pieces not verified, wanted or not.
-    pub fn missing_count(&self) -> u32 {
-        self.pieces.count() - self.pieces.have_count()
-    }
-
     /// Pieces wanted and not verified; 0 means done.
     pub fn wanted_missing_count(&self) -> u32 {
         self.pieces.wanted().count()
     }
 
     /// Blocks requested and not received, each counted once.
+    #[cfg(test)]
     pub fn requested_count(&self) -> u64 {
         self.requested
     }
 
     /// Requests outstanding at `conn`.
+    #[cfg(test)]
     pub fn requested_from(&self, conn: ConnId) -> u32 {
         self.conns.get(&conn).map_or(0, |conn| conn.held.values().sum())
     }

@@ -332,13 +332,6 @@ impl Torrent {
         }
     }
 
-    /// Blocks that were here could not be kept: they are fetched again.
-    pub fn blocks_lost(&mut self, piece: u32, blocks: &[u32]) {
-        if let Some(picker) = self.content.as_mut().and_then(|content| content.picker.as_mut()) {
-            blocks.iter().for_each(|block| picker.block_failed(BlockRef { piece, block: *block }));
-        }
-    }
-
     /// A block that came from somebody else is not needed from `id` any more (endgame).
     fn cancel(&mut self, id: ConnId, block: BlockRef) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };

@@ -2,7 +2,7 @@
 //!
 //! Every peer is talked with once, over the oldest of its connections that works and speaks the extension. Choosing is the
 //! driver's: it knows the paths. It hears of wishes by [`PathEvent::Wished`], selects over all of
-//! [`Torrent::path_wishes`], minding [`Torrent::foreign_paths`], and dials back or calls [`Torrent::grant_paths`].
+//! them, minding [`Torrent::foreign_paths`], and dials back or calls [`Torrent::grant_paths`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -78,11 +78,6 @@ impl Torrent {
     pub fn set_paths_in_use(&mut self, paths: Vec<InterfaceSequence>, now: Instant) {
         self.wishes.in_use = paths;
         self.conn_ids().into_iter().for_each(|id| self.talk_of_paths(id, now));
-    }
-
-    /// What connected peers want of us.
-    pub fn path_wishes(&self) -> impl Iterator<Item = (PeerKey, Wish)> + '_ {
-        self.peers.iter().filter_map(|(key, peer)| Some((*key, peer.talk.their_wish()?)))
     }
 
     /// What `peer` grants us, best first.

@@ -129,11 +129,6 @@ impl StorageError {
     pub fn needs_a_choice(&self) -> bool {
         matches!(self.kind, ErrorKind::InTheWay | ErrorKind::Different | ErrorKind::Claimed)
     }
-
-    /// Whether the same call may succeed once the user removed the cause: pause and try again, do not give up.
-    pub fn is_transient(&self) -> bool {
-        self.kind != ErrorKind::Other
-    }
 }
 
 #[cfg(test)]
@@ -143,9 +138,9 @@ mod tests {
     #[test]
     fn errors_name_the_file_and_the_remedy() {
         let error = StorageError::new(Op::Write, "a/b", io::Error::from_raw_os_error(libc::ENOSPC));
-        assert!(error.is_transient() && error.kind == ErrorKind::DiskFull);
+        assert_eq!(error.kind, ErrorKind::DiskFull);
         let text = error.to_string();
         assert!(text.starts_with("cannot write a/b: the disk is full; free some space"), "{text}");
-        assert!(!StorageError::new(Op::Read, "a", io::Error::from_raw_os_error(libc::EIO)).is_transient());
+        assert_eq!(StorageError::new(Op::Read, "a", io::Error::from_raw_os_error(libc::EIO)).kind, ErrorKind::Other);
     }
 }

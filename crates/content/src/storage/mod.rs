@@ -19,8 +19,7 @@
 //!
 //! Files are extended to their full length when first written to, so their size does not depend on the order of pieces.
 //!
-//! What is *not* here: hashing (the caller verifies), and choosing what to do about an error (the driver pauses and retries
-//! where [`StorageError::is_transient`]).
+//! What is *not* here: hashing (the caller verifies), and choosing what to do about an error (the driver pauses and retries).
 
 mod beneath;
 mod claim;
