@@ -6,8 +6,10 @@
 //!
 //! A path's byte is a number made of its hash, without regard to case: some file systems have none. Two paths whose numbers are
 //! the same by chance (one in 2^63, or in 2^32 of contents with thousands of files) would exclude each other; nothing worse.
-//! File systems without locks, and two download folders one in the other, go unnoticed.
+//! Where one download folder is in another, each has its own file of locks: whoever has claimed a place looks into those of the
+//! folders above and below for the same place. File systems without locks go unnoticed.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -53,7 +55,11 @@ impl Claim {
             };
             let claim = Self { file, path: path.clone() };
             match claim.lock_all(info) {
-                Ok(None) if claim.is_in_place() => return Ok(Some(claim)),
+                // Ours is taken before we look at others', so of two who come at once one sees the other.
+                Ok(None) if claim.is_in_place() => match claimed_elsewhere(root, info) {
+                    Some(place) => taken = Some(place),
+                    None => return Ok(Some(claim)),
+                },
                 // Whoever had it before deleted it in between.
                 Ok(None) => {}
                 Ok(Some(place)) => taken = Some(root.join(place)),
@@ -86,11 +92,7 @@ impl Claim {
 
     /// `false` where somebody else has it.
     fn try_lock(&self, start: i64, len: i64) -> io::Result<bool> {
-        // SAFETY: all-zero is a valid flock.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = libc::F_WRLCK as libc::c_short;
-        lock.l_whence = libc::SEEK_SET as libc::c_short;
-        (lock.l_start, lock.l_len) = (start, len);
+        let lock = write_lock(start, len);
         // SAFETY: the descriptor is open, the structure is of the kind that the call reads.
         if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
             return Ok(true);
@@ -117,6 +119,51 @@ impl Drop for Claim {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// A place of `info` that somebody has claimed through a download folder above `root`, or through one below it.
+fn claimed_elsewhere(root: &Path, info: &Info) -> Option<PathBuf> {
+    let whole = root.canonicalize().ok()?;
+    let paths = || info.files.iter().filter(|entry| entry.kind != FileKind::Pad).map(|entry| entry.path.as_path());
+    let above = whole.ancestors().skip(1).map(|folder| (folder.to_path_buf(), open_locks(folder)));
+    let mut others: Vec<(PathBuf, File)> = above.filter_map(|(folder, locks)| Some((folder, locks?))).collect();
+    let mut below = BTreeSet::new();
+    for path in paths() {
+        // Once a folder is known, all above it are.
+        let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+        for folder in folders.take_while(|folder| below.insert(folder.to_path_buf())) {
+            let folder = whole.join(folder);
+            others.extend(open_locks(&folder).map(|locks| (folder, locks)));
+        }
+    }
+    let is_taken = |path: &Path| {
+        let path = whole.join(path);
+        others.iter().any(|(folder, locks)| path.strip_prefix(folder).is_ok_and(|path| is_locked(locks, path)))
+    };
+    paths().find(|path| is_taken(path)).map(|path| root.join(path))
+}
+
+/// The file of locks in `folder`, if somebody downloads to that; nothing is made there.
+fn open_locks(folder: &Path) -> Option<File> {
+    beneath::open(folder, Path::new(LOCK_NAME), libc::O_RDONLY).ok()
+}
+
+/// Whether somebody else holds the lock of `path`.
+fn is_locked(locks: &File, path: &Path) -> bool {
+    let (start, within) = place(path);
+    let mut lock = write_lock(start + within, 1);
+    // SAFETY: the descriptor is open, the structure is of the kind that the call reads and writes.
+    let asked = unsafe { libc::fcntl(locks.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    asked == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+fn write_lock(start: i64, len: i64) -> libc::flock {
+    // SAFETY: all-zero is a valid flock; open file descriptions ask for a process of 0.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    (lock.l_start, lock.l_len) = (start, len);
+    lock
 }
 
 /// Where the bytes of a path's name begin, and which of them is the path's.
@@ -165,6 +212,25 @@ mod tests {
         let again = take(&named(5, &["c/x", "data/a.bin"])).unwrap();
         drop((second, again));
         assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_place_has_one_owner_through_nested_folders_too() {
+        let outer = tempfile::tempdir().unwrap();
+        let inner = outer.path().join("data/sub");
+        std::fs::create_dir_all(&inner).unwrap();
+        let (through_outer, through_inner) = (named(1, &["data/sub/c/a", "data/x"]), named(2, &["c/a"]));
+        let first = Claim::take(outer.path(), &through_outer).unwrap();
+        let error = Claim::take(&inner, &through_inner).unwrap_err();
+        assert_eq!((error.kind, error.path), (ErrorKind::Claimed, inner.join("c/a")));
+        let beside = Claim::take(&inner, &named(3, &["c/b"])).unwrap();
+        drop((first, beside));
+        let first = Claim::take(&inner, &through_inner).unwrap();
+        let error = Claim::take(outer.path(), &through_outer).unwrap_err();
+        assert_eq!((error.kind, error.path), (ErrorKind::Claimed, outer.path().join("data/sub/c/a")));
+        drop(first);
+        drop(Claim::take(outer.path(), &through_outer).unwrap());
+        assert!(!outer.path().join(LOCK_NAME).exists() && !inner.join(LOCK_NAME).exists());
     }
 
     #[test]
