@@ -249,6 +249,32 @@ fn what_another_client_finished_leaves_nothing_of_ours() {
     }
 }
 
+#[test]
+fn two_files_that_are_one_on_the_disk_are_not_written_through_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes_a, bytes_b) = (noise(196_608, 1), noise(196_608, 2));
+    let files = [("a.bin", &bytes_a), ("b.bin", &bytes_b), ("c.bin", &bytes_b)];
+    fs::create_dir(dir.path().join("data")).unwrap();
+    files.iter().for_each(|(name, bytes)| fs::write(dir.path().join("data").join(name), bytes).unwrap());
+    let (_sharer, address, magnet) = share(dir.path(), &["data", "--version", "1", "--piece-length", "16KiB"]);
+    let out = dir.path().join("out/data");
+    fs::create_dir_all(&out).unwrap();
+    fs::write(out.join("a.bin"), "").unwrap();
+    fs::hard_link(out.join("a.bin"), out.join("b.bin")).unwrap();
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 5, "{stderr}");
+    assert!(stderr.contains("data/b.bin: something else is in its place; move that away"), "{stderr}");
+    assert!(stderr.contains("data/a.bin: a hard link"), "{stderr}");
+    assert_eq!(fs::read(out.join("a.bin")).unwrap(), b"");
+    // Links between files that are the same already may stay.
+    fs::remove_file(out.join("b.bin")).unwrap();
+    fs::write(out.join("b.bin"), &bytes_b).unwrap();
+    fs::hard_link(out.join("b.bin"), out.join("c.bin")).unwrap();
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&out, &files.map(|(name, bytes)| (name.into(), bytes.clone())));
+}
+
 /// Stands between a program and the C library: writes down what is synced, and where `$SYNC_FAILS` says so fails once, having
 /// dropped some of what was written, as Linux does with pages that a disk did not take.
 const SHIM: &str = r#"

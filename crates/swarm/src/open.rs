@@ -241,6 +241,7 @@ fn open_files(request: &Request) -> Result<Opened, StorageError> {
 fn settle(opened: &Opened, layers: &Layers) -> Result<(), StorageError> {
     let (storage, Some(resume)) = (&opened.storage, &opened.resume) else { return Ok(()) };
     let checkable = |piece| verify::is_checkable(storage.info(), layers, piece);
+    storage.check_linked(&opened.have)?;
     storage.judge(resume.strangers(), &opened.have, checkable)?;
     resume.note_foreign()?;
     storage.preallocate()?;

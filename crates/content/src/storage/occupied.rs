@@ -6,10 +6,11 @@
 //! is too short, and has nothing good in it, is no use in any case. Otherwise the file is *foreign* for as long as nothing of it is
 //! known to be good, and a write to it has to find the same bytes there, or nothing: zeros, as in the holes that downloads leave.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 
 use super::{ErrorKind, FOREIGN, Op, PRESENT, SIZED, Segment, Storage, StorageError, beneath, vectored};
@@ -39,6 +40,26 @@ impl Storage {
             }
         }
         self.refuse(&longer, "a longer file is there")
+    }
+
+    /// An error where two entries are one file on the disk, as hard links are: what is written to one of them changes the other.
+    /// That does no harm where both are the same by their roots (BEP 52), or where both are there already, by the `good` pieces.
+    pub fn check_linked(&self, good: &Bitfield) -> Result<(), StorageError> {
+        let mut seen = HashMap::new();
+        let is_whole = |file: usize| self.info.pieces_of_file(file).all(|piece| good.get(piece));
+        for (index, entry) in self.info.regular_files().filter(|(_, entry)| entry.length > 0) {
+            let Ok(meta) = beneath::look(&self.root, &entry.path) else { continue };
+            let Some(first) = seen.insert((meta.dev(), meta.ino()), index) else { continue };
+            let same = entry.root.is_some() && entry.root == self.info.files[first].root;
+            let to_come = [first, index].iter().any(|file| self.is_wanted(*file) && !is_whole(*file));
+            if to_come && !same {
+                let what = format!("it is one file with {}: a hard link", self.file_path(first).display());
+                let mut error = StorageError::found(Op::Write, self.file_path(index), ErrorKind::InTheWay, "");
+                error.source = io::Error::other(what);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Decides of `files`, which stood there and are not recorded as ours, whether they are foreign: an error where that is sure.
