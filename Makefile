@@ -35,8 +35,8 @@ test: deps build ## Run all tests, the matrix of clients included (but for rqbit
 zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
 	$(CARGO) test -p anabranch-testbed --test zoo -- --ignored --nocapture
 
-mistakes: ## Give every flag of every command values that cannot be meant (minutes)
-	$(CARGO) test -p anabranch --test mistakes -- --include-ignored
+mistakes: ## Give every flag of every command values that cannot be meant, and a transfer a disk that fails (minutes)
+	$(CARGO) test -p anabranch --test mistakes --test places -- --include-ignored
 
 rqbit: ## Build rqbit into .deps/ (minutes)
 	$(INSTALL) rqbit

@@ -761,6 +761,10 @@ impl Shared {
             let resume = torrent.borrow().resume.clone();
             let mut told = false;
             while let Some(resume) = resume.clone() {
+                // What is fetched again now finishes again.
+                if recheck::recheck(&torrent, resume.distrusted(), true).await > 0 || torrent.borrow().stopping {
+                    return;
+                }
                 let finishing = Arc::clone(&resume);
                 let finished = open::blocking(move || finishing.finish()).await;
                 let lost = match finished {
@@ -770,10 +774,9 @@ impl Shared {
                         if !open::wait_out(&torrent, &error, &mut told).await {
                             return;
                         }
-                        recheck::recheck(&torrent, resume.distrusted(), true).await
+                        continue;
                     }
                 };
-                // What is fetched again now finishes again.
                 if lost > 0 || torrent.borrow().stopping {
                     return;
                 }
@@ -953,10 +956,9 @@ async fn checkpoint(torrent: TorrentRef, now: Instant) {
     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
     if resume.checkpoint_due(now) {
         let syncing = Arc::clone(&resume);
-        if open::blocking(move || syncing.checkpoint()).await.is_err() {
-            // A disk that does not work shows again at the next write, which reports it.
-            recheck::recheck(&torrent, resume.distrusted(), true).await;
-        }
+        // A disk that does not work shows again at the next write, which reports it.
+        let _ = open::blocking(move || syncing.checkpoint()).await;
+        recheck::recheck(&torrent, resume.distrusted(), true).await;
     }
 }
 

@@ -52,6 +52,8 @@ pub struct ResumeStore {
     state: Mutex<State>,
     /// Held through a whole save: two at once would write the same temporary file.
     saving: Mutex<()>,
+    /// Held from a sync until what it failed for is distrusted: the next one succeeds, and would vouch for it.
+    syncing: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,11 @@ struct State {
     journal: Option<Journal>,
     /// Records since a save began; they belong into the new file as well.
     since_save: Option<Vec<Record>>,
-    /// Totals or priorities changed.
+    /// Pieces that were written to, in part or whole, and have no verdict yet.
+    unproven: Bitfield,
+    /// Those of them that were written to before a sync failed: see [`ResumeStore::distrusted`].
+    doubted: Bitfield,
+    /// Something changed that is in no record, as totals and priorities.
     dirty: bool,
     saved_at: Option<Instant>,
 }
@@ -118,8 +124,18 @@ impl ResumeStore {
         resume.boot = boot;
         // Until it is known better: see `note_foreign`.
         strangers.iter().for_each(|file| resume.files[*file].foreign = true);
-        let state = State { resume, journal: None, since_save: None, dirty: false, saved_at: None };
-        let store = Self { storage, path, strangers, unsettled, state: Mutex::new(state), saving: Mutex::new(()) };
+        let none = Bitfield::new(resume.have.len());
+        let state = State {
+            resume,
+            journal: None,
+            since_save: None,
+            unproven: none.clone(),
+            doubted: none,
+            dirty: false,
+            saved_at: None,
+        };
+        let (state, saving, syncing) = (Mutex::new(state), Mutex::default(), Mutex::default());
+        let store = Self { storage, path, strangers, unsettled, state, saving, syncing };
         match (&loaded, unchanged) {
             (Loaded::Resumed(_), _) if store.storage.is_read_only() => {}
             (Loaded::Resumed(_), Some(end)) => store.reopen(end)?,
@@ -182,7 +198,14 @@ impl ResumeStore {
 
     /// Writes to the content under a lease: the way for all writes of pieces.
     pub fn write_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
-        let len = slices.iter().map(|slice| slice.len() as u64).sum();
+        let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
+        if len > 0 {
+            let geometry = &self.storage.info().geometry;
+            let mut state = self.lock();
+            for piece in geometry.piece_at(offset)..=geometry.piece_at(offset.saturating_add(len - 1)) {
+                state.unproven.set(piece);
+            }
+        }
         for segment in self.storage.layout().segments(offset, len).filter(|segment| segment.kind == SegmentKind::File) {
             let parts = self.storage.info().files.len();
             self.lease(if self.storage.may_go_aside(segment.file) { parts } else { segment.file })?;
@@ -190,13 +213,27 @@ impl ResumeStore {
         self.storage.write_at(offset, slices)
     }
 
-    /// Records that `piece` was written and its hash is right. After an error it does not count; try again.
+    /// Records that `piece` was written and its hash is right. After an error it does not count; try again. One that was written to
+    /// when a sync failed waits among the [`distrusted`](Self::distrusted) ones.
     pub fn verified(&self, piece: u32) -> Result<(), StorageError> {
+        {
+            let mut state = self.lock();
+            state.unproven.clear(piece);
+            if state.doubted.clear(piece) {
+                state.resume.recheck.set(piece);
+                state.dirty = true;
+                return Ok(());
+            }
+        }
         self.append(Record::Verified(piece))
     }
 
     /// Records that `piece` turned out bad when it was hashed again.
     pub fn failed(&self, piece: u32) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        state.unproven.clear(piece);
+        state.doubted.clear(piece);
+        drop(state);
         self.append(Record::Failed(piece))
     }
 
@@ -243,6 +280,7 @@ impl ResumeStore {
 
     /// Syncs all data, and answers the pieces that are on disk by now.
     fn sync(&self) -> Result<Bitfield, StorageError> {
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let synced = self.lock().resume.have.clone();
         self.storage.flush_all().map_err(|failed| {
             self.distrust(&failed.files);
@@ -252,7 +290,8 @@ impl ResumeStore {
     }
 
     /// A sync of `files` failed: nobody knows what is on disk of the pieces that were written to them since the last one that did
-    /// not. They are not good any more until they are written and hashed again: see [`ResumeStore::distrusted`].
+    /// not. They are not good any more until they are written and hashed again: see [`ResumeStore::distrusted`]. Nor are those that
+    /// were written to and get their verdict only now: it may be on bytes that never were on the disk.
     fn distrust(&self, files: &[usize]) {
         let info = Arc::clone(self.storage.info());
         let mut state = self.lock();
@@ -263,6 +302,10 @@ impl ResumeStore {
         for piece in pieces {
             state.resume.have.clear(piece);
             state.resume.recheck.set(piece);
+        }
+        let unproven: Vec<u32> = state.unproven.iter_ones().filter(concerns).collect();
+        for piece in unproven {
+            state.doubted.set(piece);
         }
         drop(state);
         // A disk that does not take this either is left to the next write to tell of.

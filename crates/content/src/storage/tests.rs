@@ -754,6 +754,37 @@ fn what_an_earlier_process_left_unsynced_is_synced_before_it_is_vouched_for() {
     assert!(!is_dirty(&download.open().0));
 }
 
+#[test]
+fn a_failed_checkpoint_leaves_nothing_it_was_to_make_durable_to_the_next() {
+    let download = Download::new();
+    let (store, _) = download.open();
+    let have = |store: &ResumeStore| store.with(|resume| resume.have.iter_ones().collect::<Vec<u32>>());
+    let durable = |store: &ResumeStore| store.with(|resume| resume.durable.iter_ones().collect::<Vec<u32>>());
+    download.fetch(&store, [0, 3]);
+    store.checkpoint().unwrap();
+    // Piece 4 is written to when it happens, and gets its verdict after that.
+    download.fetch(&store, [1, 2]);
+    let (offset, bytes) = piece_of(&download.content, 4);
+    store.write_at(offset, &[IoSlice::new(bytes)]).unwrap();
+    let (place, away) = (download.path(1), download.root.path().join("away"));
+    fs::rename(&place, &away).unwrap();
+    store.storage().handles().remove((store.storage().id, 1));
+    store.checkpoint().unwrap_err();
+    fs::rename(&away, &place).unwrap();
+    store.verified(4).unwrap();
+    assert_eq!((have(&store), store.distrusted()), (vec![0, 1, 3], vec![2, 4]));
+    store.checkpoint().unwrap();
+    assert_eq!(durable(&store), [0, 1, 3]);
+    // Killed here, they are hashed again; as they are when they were written once more.
+    assert_eq!(download.restart(), (vec![0, 1, 3], vec![2, 4], vec![]));
+    for piece in store.distrusted() {
+        store.rewrite(piece).unwrap();
+        store.verified(piece).unwrap();
+    }
+    store.checkpoint().unwrap();
+    assert_eq!((durable(&store), store.distrusted()), (vec![0, 1, 2, 3, 4], vec![]));
+}
+
 /// Pieces of the content that is written by a process which gets killed.
 const KILLED_PIECES: u32 = 8000;
 const KILLS: u32 = 30;
