@@ -75,9 +75,10 @@ fn payload_goes_on_while_larger_packets_are_tried() {
         let (before, during) = (&seconds[300..360], &seconds[600..660]);
         assert!(too_big(before) == 0 && too_big(during) > 10, "{congestion:?}: no search");
         assert!(bytes(during) * 100 >= bytes(before) * 98, "{congestion:?}: {} {}", bytes(before), bytes(during));
-        // Nor is it a matter of seconds.
-        let least = during.iter().map(|second| second.received_bytes).min();
-        assert!(least.is_some_and(|least| least * 10 >= RATE_BYTES * 8), "{congestion:?}: {during:?}");
+        // Nor is it a matter of seconds. (BBR empties the queue now and then, whatever is tried: what is late at the end of a second
+        // comes in the next.)
+        let least = during.windows(2).map(|seconds| seconds[0].received_bytes + seconds[1].received_bytes).min();
+        assert!(least.is_some_and(|least| least * 10 >= 2 * RATE_BYTES * 8), "{congestion:?}: {during:?}");
         // Where a path's claim is known, nothing larger is ever tried.
         assert_eq!(too_big(&minutes(MTU, congestion)), 0, "{congestion:?}");
     }
