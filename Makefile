@@ -20,7 +20,7 @@ build: ## Build the program, optimised: target/release/anabranch
 
 check: lint ## Form, lints and the tests that need neither root nor other programs (minutes): before every change is sent
 	$(CARGO) test --workspace --exclude anabranch-testbed --lib
-	$(CARGO) test -p anabranch-content --tests
+	$(CARGO) test -p anabranch-content --test fixtures --test hostile
 	$(CARGO) test -p anabranch --bins --test commands --test choosing --test quiet
 
 demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it
