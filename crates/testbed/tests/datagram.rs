@@ -358,9 +358,17 @@ fn what_was_said_to_have_left_arrives_and_nothing_else() {
     must(a.link("link0", &b));
     must(a.device_up("link0", "10.7.0.1/24", "10.7.0.0/24", 9000));
     must(b.device_up("link0", "10.7.0.2/24", "10.7.0.0/24", 9000));
-    let tbf = ["qdisc", "add", "dev", "link0", "root", "tbf", "rate", "200mbit", "burst", "128kb", "limit", "64mb"];
+    let tbf = ["qdisc", "add", "dev", "link0", "root", "tbf", "rate", "40mbit", "burst", "128kb", "limit", "64mb"];
     run(&a, "tc", &tbf);
     let (here, there) = (bind(&a, "10.7.0.1"), bind(&b, "10.7.0.2"));
+    // Any machine fills so much faster than the link empties it.
+    let buffer_bytes: libc::c_int = 512 * 1024;
+    // SAFETY: the descriptor is open, and the option is as long as it says.
+    let set = unsafe {
+        let option = (&raw const buffer_bytes).cast();
+        libc::setsockopt(here.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, option, size_of_val(&buffer_bytes) as u32)
+    };
+    assert_eq!(set, 0, "{}", io::Error::last_os_error());
     let mut sender = must(here.sender(&path(&a, "link0", "10.7.0.2")));
     let mut receiver = there.receiver();
     let mut seen: Vec<u32> = Vec::new();

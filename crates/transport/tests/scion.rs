@@ -36,6 +36,9 @@ async fn streams_run_over_scion_and_stay_within_the_paths_mtu() {
             poll_fn(|cx| near.poll_send_ready(cx)).await.unwrap();
             left = &left[near.try_send(&[IoSlice::new(left)], false).unwrap()..];
         }
+        while !near.flush().unwrap() {
+            poll_fn(|cx| near.poll_send_ready(cx)).await.unwrap();
+        }
     };
     let receiving = async {
         let mut received = 0;

@@ -166,6 +166,15 @@ impl PathManager {
         for (conn, path) in self.conns.iter().filter_map(named).collect::<Vec<_>>() {
             let Some(connection) = self.conns.get_mut(&conn) else { continue };
             let before = std::mem::replace(&mut connection.path, path.clone());
+            if let Some(condition) = connection.told {
+                let news = PathNews::Changed {
+                    peer: connection.address,
+                    path: path.clone(),
+                    condition,
+                    reason: ChangeReason::Named,
+                };
+                self.actions.push_back(Action::Tell(news));
+            }
             for host in self.hosts.values_mut().filter(|host| host.conns.contains(&conn)) {
                 if host.implied.remove(&before.id()) {
                     host.implied.insert(path.id());

@@ -121,6 +121,8 @@ pub enum ChangeReason {
     First,
     /// The peer opened it.
     OpenedByPeer,
+    /// It is as it was, and known now which ASes it passes.
+    Named,
     /// Nothing comes over it.
     NothingComes,
     /// It stopped working.
@@ -234,6 +236,7 @@ impl fmt::Display for ChangeReason {
             Self::NotChosen => f.write_str("not chosen"),
             Self::First => f.write_str("the first to its peer"),
             Self::OpenedByPeer => f.write_str("the peer opened it"),
+            Self::Named => f.write_str("it is known now which ASes it passes"),
             Self::NothingComes => f.write_str("nothing comes through"),
             Self::Fails(path, cause) => write!(f, "{path} fails: {cause}"),
             Self::WorksAfterAll(path) => write!(f, "{path} works after all"),

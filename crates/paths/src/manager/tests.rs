@@ -656,7 +656,11 @@ fn a_path_is_named_when_a_lookup_knows_it_at_last() {
     let conn = sim.open_scion(1, &Arc::new(unnamed), None);
     sim.run(SECOND, |_| true);
     assert_ne!(sim.conns[&conn].1.id(), third.id());
+    let said = sim.news.len();
     sim.find(1, &paths_to(1, 3));
+    sim.look();
+    let is_told = |news: &PathNews| matches!(news, PathNews::Changed { path, .. } if path.id() == third.id());
+    assert!(sim.news[said..].iter().any(is_told), "what was said under another name is said again");
     sim.run(SECOND, |_| true);
     assert_eq!((sim.conns[&conn].1.id(), sim.states[&conn]), (third.id(), PathState::Active));
 }
