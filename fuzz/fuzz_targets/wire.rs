@@ -4,7 +4,7 @@
 //! Input: a byte of options, eight lengths of parts, the stream.
 #![no_main]
 
-use anabranch_bittorrent::handshake::{Handshake, client_name, display_name};
+use anabranch_bittorrent::handshake::{Handshake, display_name};
 use anabranch_bittorrent::wire::{BlockRange, Event, Limits, Receiver, WireError, piece_header};
 use libfuzzer_sys::fuzz_target;
 
@@ -12,7 +12,6 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[options, ref cuts @ ..], stream)) = data.split_first_chunk::<9>() else { return };
     if let Ok(Some(handshake)) = Handshake::parse(stream) {
         assert_eq!(handshake.encode()[..], stream[..68]);
-        client_name(&handshake.peer_id);
     }
     display_name(stream);
     if let Some(reset) = anabranch_bittorrent::utp::refusal(stream) {
