@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::conns::IP_MEASURED;
-use super::hosts::HostId;
+use super::hosts::{Host, HostId};
 use super::reason::{PathNews, PathVerdict, Trigger, VerdictReason};
 use super::trigger::{RACED_EVERY, REMEASURED_EVERY};
-use super::{Action, GRANT_PATIENCE, Inputs, LinkHealth, PATHS_PER_PEER_MAX, PathManager, PathWish, PeerView};
+use super::{
+    Action, GRANT_PATIENCE, Inputs, IpCandidate, LinkHealth, PATHS_PER_PEER_MAX, PathManager, PathWish, PeerView,
+};
 use crate::select::{self, Budget, Candidate, Choice, Resource, Selector};
 use crate::{Endpoint, Interface, IsdAs, Path, PathId, PeerKey, ScionAddr, ScionPath, Scoreboard};
 
@@ -38,15 +40,17 @@ pub struct Client {
     /// Paths that are chosen for it at most.
     limit: usize,
     is_served: bool,
+    /// How to choose for it.
+    selector: Selector,
 }
 
-/// A candidate, and what is known of it.
-struct Contender<'a> {
-    path: Path,
-    /// Over plain IP: what it leaves by.
-    interface: Option<&'a str>,
-    fails: bool,
-    seen: Candidate,
+/// A path that may be chosen for a client.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    /// Where it is dialled.
+    address: Endpoint,
+    path: &'a Path,
+    over_ip: Option<&'a IpCandidate>,
 }
 
 impl PathManager {
@@ -55,7 +59,7 @@ impl PathManager {
         let fetches = !is_finished && self.config.wished > 1;
         let mut clients = Vec::new();
         for (id, host) in &self.hosts {
-            let views = || peers.iter().filter(|view| host.peers.contains(&view.peer));
+            let views = || host.views(peers);
             let scion = host.scion.and_then(|(peer, address)| {
                 let role = self.role(views().find(|view| view.peer == peer)?, is_finished)?;
                 Some((peer, address, role))
@@ -64,7 +68,8 @@ impl PathManager {
                 let limit = wish.paths.min(self.config.granted).min(PATHS_PER_PEER_MAX);
                 let is_served = views().any(|view| view.is_served);
                 let (uploads_to, scion) = (Some((peer, wish)), Some(address));
-                clients.push(Client { host: *id, uploads_to, scion, over_ip: false, limit, is_served });
+                let selector = wish.selector.unwrap_or_default();
+                clients.push(Client { host: *id, uploads_to, scion, over_ip: false, limit, is_served, selector });
             }
             let is_left_alone = host.alone_until.is_some_and(|until| now < until);
             let over_ip = fetches && host.is_wanted && self.has_choice(host) && !is_left_alone;
@@ -76,12 +81,25 @@ impl PathManager {
                 // What others chose through SCION is part of what we wished for.
                 let taken = if scion.is_none() { self.scion_conns(host) } else { 0 };
                 let limit = self.config.wished.min(PATHS_PER_PEER_MAX).saturating_sub(taken);
-                clients.push(Client { host: *id, uploads_to: None, scion, over_ip, limit, is_served: true });
+                let (uploads_to, selector) = (None, Selector::default());
+                clients.push(Client { host: *id, uploads_to, scion, over_ip, limit, is_served: true, selector });
             }
         }
         clients.sort_by_key(|client| (!client.is_served, client.host));
         clients.truncate(self.config.connections);
+        self.agree_on_selectors(&mut clients);
         clients
+    }
+
+    /// Chooses as the user says, else for all whom we serve as they wish, if they agree.
+    fn agree_on_selectors(&self, clients: &mut [Client]) {
+        let mut wished = clients.iter().filter(|client| client.uploads_to.is_some()).map(|client| client.selector);
+        let first = wished.next().unwrap_or_default();
+        let agreed = if wished.all(|other| other == first) { first } else { Selector::default() };
+        for client in clients {
+            let unless_told = if client.uploads_to.is_some() { agreed } else { Selector::default() };
+            client.selector = self.config.selector.unwrap_or(unless_told);
+        }
     }
 
     /// Says what we want of uploaders, once.
@@ -97,56 +115,39 @@ impl PathManager {
         self.has_wished = true;
     }
 
-    /// How to choose for a client: as the user says, else as all whom we serve wish, if they agree.
-    fn selector_for(&self, client: &Client, clients: &[Client]) -> Selector {
-        if let Some(selector) = self.config.selector {
-            return selector;
-        }
-        if client.uploads_to.is_none() {
-            return Selector::default();
-        }
-        let mut wished = clients.iter().filter_map(|client| Some(client.uploads_to?.1.selector.unwrap_or_default()));
-        let first = wished.next().unwrap_or_default();
-        if wished.all(|other| other == first) { first } else { Selector::default() }
+    /// The paths that may be chosen for a client, those through SCION first.
+    fn ways<'a>(&'a self, client: &Client) -> impl Iterator<Item = Way<'a>> + use<'a> {
+        let over_scion = client.scion.into_iter().flat_map(|address| {
+            let way = move |path| Way { address: address.into(), path, over_ip: None };
+            self.known_paths(address).iter().map(way)
+        });
+        let host = self.hosts.get(&client.host).filter(|_| client.over_ip);
+        let over_ip = host.into_iter().flat_map(|host| &host.ip_candidates).map(|candidate| Way {
+            address: candidate.remote.into(),
+            path: &candidate.path,
+            over_ip: Some(candidate),
+        });
+        over_scion.chain(over_ip)
     }
 
-    fn candidates<'a>(&'a self, client: &Client, links: &LinkHealth, now: Instant) -> Vec<Contender<'a>> {
-        let Some(host) = self.hosts.get(&client.host) else { return Vec::new() };
+    /// Whether a path to a host does not work, as far as is known. Where a connection over it works, that is known best.
+    fn fails(&self, host: &Host, path: &Path, links: &LinkHealth, now: Instant) -> bool {
+        let is_down = || path.as_scion().is_some_and(|path| links.is_down(path, now));
+        !self.carries(host, path.id()) && (host.fails(path.id()) || is_down())
+    }
+
+    fn candidate(&self, client: &Client, host: &Host, place: usize, way: Way<'_>) -> Candidate {
         // One number a client: whom we both serve and fetch from is two to the selector.
         let number = u64::from(client.host.0) * 2 + u64::from(client.uploads_to.is_some());
-        let mut options = Vec::new();
-        if let Some(address) = client.scion {
-            for scion in &self.found(address).paths {
-                // Where a connection over it works, that is known best.
-                let fails = !self.carries(host, scion.id()) && (links.is_down(scion, now) || host.fails(scion.id()));
-                let path = self.scion_path(address, scion);
-                let seen = Candidate::new(number, &path);
-                options.push(Contender { path, interface: None, fails, seen });
-            }
-        }
-        for candidate in host.ip_candidates.iter().filter(|_| client.over_ip) {
-            let id = candidate.path.id();
-            let mut seen = Candidate::new(number, &candidate.path);
-            seen.resources = vec![Resource::Local(candidate.uplink), Resource::Remote(candidate.path.remote())];
+        let mut candidate = Candidate::new(number, way.path);
+        if let Some(over_ip) = way.over_ip {
+            candidate.resources = vec![Resource::Local(over_ip.uplink), Resource::Remote(way.path.remote())];
             // Of two that are alike, what is open stays.
-            seen.hops = usize::from(!self.is_open(host, id));
-            options.push(Contender {
-                path: candidate.path.clone(),
-                interface: Some(&candidate.interface),
-                fails: !self.carries(host, id) && host.fails(id),
-                seen,
-            });
+            candidate.hops = usize::from(!self.is_open(host, way.path.id()));
         }
-        for (place, option) in options.iter_mut().enumerate() {
-            option.seen.place = place;
-            option.seen.handshake = self.handshakes.get(&option.path.id()).copied();
-        }
-        options
-    }
-
-    fn scion_path(&self, address: ScionAddr, scion: &Arc<ScionPath>) -> Path {
-        let remote = address.host.ip();
-        Path::scion(self.config.scion_host.unwrap_or(remote), remote, Arc::clone(scion))
+        candidate.place = place;
+        candidate.handshake = self.handshakes.get(&way.path.id()).copied();
+        candidate
     }
 
     /// Whether something that the choice depends on changed, or measurements are due to be looked at.
@@ -155,10 +156,12 @@ impl PathManager {
         let mut every: Option<Duration> = None;
         for client in clients {
             (client.host, client.limit, client.uploads_to.map(|(peer, wish)| (peer, wish.selector))).hash(&mut hash);
-            for option in self.candidates(client, links, now) {
-                (option.path.id(), option.fails).hash(&mut hash);
+            if let Some(host) = self.hosts.get(&client.host) {
+                for way in self.ways(client) {
+                    (way.path.id(), self.fails(host, way.path, links, now)).hash(&mut hash);
+                }
             }
-            let remeasured = match self.selector_for(client, clients) {
+            let remeasured = match client.selector {
                 Selector::BandwidthRace | Selector::HandshakeRace => Some(RACED_EVERY),
                 Selector::Disjoint => Some(REMEASURED_EVERY),
                 _ => None,
@@ -177,30 +180,33 @@ impl PathManager {
         let mut connections = self.config.connections.saturating_sub(granted);
         let mut selectors: Vec<Selector> = Vec::new();
         for client in clients {
-            let selector = self.selector_for(client, clients);
-            if !selectors.contains(&selector) {
-                selectors.push(selector);
+            if !selectors.contains(&client.selector) {
+                selectors.push(client.selector);
             }
         }
-        let mut news = Vec::new();
+        let mut decided = Vec::new();
         for selector in selectors {
-            let own: Vec<&Client> =
-                clients.iter().filter(|client| self.selector_for(client, clients) == selector).collect();
-            let ballots: Vec<Vec<Contender<'_>>> =
-                own.iter().map(|client| self.candidates(client, inputs.links, now)).collect();
-            for option in ballots.iter().flatten() {
-                let is_scion = option.path.as_scion().is_some();
-                inputs.board.add(option.path.id(), if is_scion { &option.seen.resources } else { &IP_MEASURED });
-                inputs.board.set_down(option.path.id(), option.fails);
+            let own = clients.iter().filter(|client| client.selector == selector);
+            let ballots: Vec<(&Client, Vec<Way<'_>>)> =
+                own.map(|client| (client, self.ways(client).collect())).collect();
+            let mut candidates = Vec::new();
+            for (client, ways) in &ballots {
+                let Some(host) = self.hosts.get(&client.host) else { continue };
+                for (place, way) in ways.iter().enumerate() {
+                    let candidate = self.candidate(client, host, place, *way);
+                    let measured: &[Resource] = if way.over_ip.is_some() { &IP_MEASURED } else { &candidate.resources };
+                    inputs.board.add(candidate.path, measured);
+                    inputs.board.set_down(candidate.path, self.fails(host, way.path, inputs.links, now));
+                    candidates.push(candidate);
+                }
             }
-            let per_peer = own.iter().map(|client| client.limit).max().unwrap_or(0);
-            let all: Vec<Candidate> = ballots.iter().flatten().map(|option| option.seen.clone()).collect();
-            let mut selected =
-                selector.select(&all, inputs.board, Budget { connections, per_peer }).verdicts.into_iter();
-            for (client, options) in own.into_iter().zip(ballots) {
+            let per_peer = ballots.iter().map(|(client, _)| client.limit).max().unwrap_or(0);
+            let selection = selector.select(&candidates, inputs.board, Budget { connections, per_peer });
+            let mut selected = selection.verdicts.into_iter();
+            for (client, ways) in ballots {
                 let mut left = client.limit;
                 let mut verdicts = Vec::new();
-                for (option, mut verdict) in options.into_iter().zip(selected.by_ref()) {
+                for (way, mut verdict) in ways.into_iter().zip(selected.by_ref()) {
                     if verdict.choice == Choice::Chosen {
                         // The selector knows one limit for all.
                         match left.checked_sub(1) {
@@ -211,31 +217,29 @@ impl PathManager {
                             }
                         }
                     }
-                    let reason = VerdictReason::Selected {
-                        reason: verdict.reason,
-                        interface: option.interface.map(str::to_owned),
-                    };
-                    verdicts.push(PathVerdict { path: option.path, choice: verdict.choice, reason });
+                    let interface = way.over_ip.map(|candidate| candidate.interface.clone());
+                    let reason = VerdictReason::Selected { reason: verdict.reason, interface };
+                    verdicts.push(PathVerdict { path: way.path.clone(), choice: verdict.choice, reason });
                 }
                 verdicts.extend(client.scion.into_iter().flat_map(|address| self.narrow_verdicts(address)));
-                news.push((client.clone(), selector, verdicts));
+                decided.push((client, verdicts));
             }
         }
-        for (client, selector, verdicts) in news {
-            self.take_decision(&client, selector, verdicts, &trigger);
+        for (client, verdicts) in decided {
+            self.take_decision(client, verdicts, &trigger);
         }
         self.forget_decisions(clients);
     }
 
     /// A client's part of a choice.
-    fn take_decision(&mut self, client: &Client, selector: Selector, verdicts: Vec<PathVerdict>, trigger: &Trigger) {
+    fn take_decision(&mut self, client: &Client, verdicts: Vec<PathVerdict>, trigger: &Trigger) {
         let Some(host) = self.hosts.get_mut(&client.host) else { return };
         let decision = if client.uploads_to.is_some() { &mut host.uploads } else { &mut host.fetches };
         let met_at = host.listens.first().or(host.remotes.first()).map(|at| Endpoint::from(*at));
         if let Some(peer) = client.scion.map(Endpoint::Scion).or(met_at)
             && decision.take(&verdicts)
         {
-            let (selector, trigger) = (Some(selector), trigger.clone());
+            let (selector, trigger) = (Some(client.selector), trigger.clone());
             self.actions.push_back(Action::Tell(PathNews::Chosen { peer, selector, trigger, verdicts }));
         }
     }
@@ -256,54 +260,39 @@ impl PathManager {
 
     /// What is said of the paths that are no candidates.
     fn narrow_verdicts(&self, address: ScionAddr) -> impl Iterator<Item = PathVerdict> {
-        self.found(address).narrow.iter().map(move |(path, needed)| PathVerdict {
-            path: self.scion_path(address, path),
-            choice: Choice::Left,
-            reason: VerdictReason::TooNarrow { mtu: path.mtu, needed: *needed },
+        let narrow = self.lookups.get(&address).map_or(&[][..], |lookup| &lookup.narrow);
+        narrow.iter().filter_map(|(path, needed)| {
+            let reason = VerdictReason::TooNarrow { mtu: path.as_scion()?.mtu, needed: *needed };
+            Some(PathVerdict { path: path.clone(), choice: Choice::Left, reason })
         })
     }
 
     /// Grants, and opens what has no connection.
     pub(super) fn act_on_decisions(&mut self, clients: &[Client], now: Instant, wall: SystemTime) {
         for client in clients {
-            let all = self.ways_to(client);
             let Some(host) = self.hosts.get(&client.host) else { continue };
             let decision = if client.uploads_to.is_some() { &host.uploads } else { &host.fetches };
-            let chosen = all.iter().filter(|(_, path)| decision.chosen.contains(&path.id()));
-            let mut wanted: Vec<&(Endpoint, Path)> = chosen.collect();
+            let to_dial = |way: Way<'_>| (way.address, way.path.clone());
+            let chosen = self.ways(client).filter(|way| decision.chosen.contains(&way.path.id()));
+            let mut wanted: Vec<(Endpoint, Path)> = chosen.map(to_dial).collect();
+            let grants = wanted.iter().filter_map(|(_, path)| path.as_scion().cloned()).collect();
+            // What failed is tried again, whether it is chosen at present or not: it cannot be while it fails. And so is, for
+            // races, what was never tried.
+            wanted.extend(self.ways(client).filter(|way| host.fails(way.path.id())).map(to_dial));
+            if client.selector == Selector::HandshakeRace {
+                let untried = self.ways(client).filter(|way| !self.handshakes.contains_key(&way.path.id()));
+                wanted.extend(untried.take(RUNNERS_MAX).map(to_dial));
+            }
             if let Some((peer, wish)) = client.uploads_to {
-                let paths = wanted.iter().filter_map(|(_, path)| path.as_scion().cloned()).collect();
-                self.actions.push_back(Action::Grant { peer, paths });
+                self.actions.push_back(Action::Grant { peer, paths: grants });
                 if !wish.dial {
                     continue;
                 }
             }
-            // What failed is tried again, whether it is chosen at present or not: it cannot be while it fails. And so is, for
-            // races, what was never tried.
-            wanted.extend(all.iter().filter(|(_, path)| host.fails(path.id())));
-            if self.selector_for(client, clients) == Selector::HandshakeRace {
-                let untried = all.iter().filter(|(_, path)| !self.handshakes.contains_key(&path.id()));
-                wanted.extend(untried.take(RUNNERS_MAX));
-            }
             for (address, path) in wanted {
-                self.want(client.host, *address, path, now, wall);
+                self.want(client.host, address, &path, now, wall);
             }
         }
-    }
-
-    /// Where a client is dialled, over each path that we may choose.
-    fn ways_to(&self, client: &Client) -> Vec<(Endpoint, Path)> {
-        let Some(host) = self.hosts.get(&client.host) else { return Vec::new() };
-        let mut ways = Vec::new();
-        if let Some(address) = client.scion {
-            let paths = self.found(address).paths.iter();
-            ways.extend(paths.map(|path| (Endpoint::Scion(address), self.scion_path(address, path))));
-        }
-        if client.over_ip {
-            let candidates = host.ip_candidates.iter();
-            ways.extend(candidates.map(|candidate| (candidate.remote.into(), candidate.path.clone())));
-        }
-        ways
     }
 
     // ---- what we were granted ----
@@ -329,7 +318,7 @@ impl PathManager {
             }
             // The names of the paths come from a lookup.
             if let Some((_, address)) = host.scion.filter(|_| host.grants_untold)
-                && !self.found(address).paths.is_empty()
+                && !self.known_paths(address).is_empty()
             {
                 self.explain_grants(address, &granted);
                 if let Some(host) = self.hosts.get_mut(&id) {
@@ -340,15 +329,15 @@ impl PathManager {
     }
 
     fn explain_grants(&mut self, address: ScionAddr, granted: &BTreeSet<PathId>) {
-        let verdict = |path: &Arc<ScionPath>| {
+        let verdict = |path: &Path| {
             let (choice, reason) = match granted.contains(&path.id()) {
                 true => (Choice::Chosen, VerdictReason::Granted),
                 false => (Choice::Left, VerdictReason::NotGranted),
             };
-            PathVerdict { path: self.scion_path(address, path), choice, reason }
+            PathVerdict { path: path.clone(), choice, reason }
         };
         let verdicts: Vec<PathVerdict> =
-            self.found(address).paths.iter().map(verdict).chain(self.narrow_verdicts(address)).collect();
+            self.known_paths(address).iter().map(verdict).chain(self.narrow_verdicts(address)).collect();
         let (peer, trigger) = (Endpoint::Scion(address), Trigger::UploaderChose);
         self.actions.push_back(Action::Tell(PathNews::Chosen { peer, selector: None, trigger, verdicts }));
     }
@@ -358,12 +347,12 @@ impl PathManager {
         let mut due = Vec::new();
         for (id, host) in &self.hosts {
             let Some((_, address)) = host.scion else { continue };
-            let is_due = |path: &&Arc<ScionPath>| {
+            let is_due = |path: &&Path| {
                 let since = host.granted.get(&path.id());
                 since.is_some_and(|since| now.saturating_duration_since(*since) >= GRANT_PATIENCE)
             };
-            let paths = self.found(address).paths.iter().filter(is_due);
-            due.extend(paths.map(|path| (*id, Endpoint::Scion(address), self.scion_path(address, path))));
+            let paths = self.known_paths(address).iter().filter(is_due);
+            due.extend(paths.map(|path| (*id, Endpoint::Scion(address), path.clone())));
         }
         for (id, address, path) in due {
             self.want(id, address, &path, now, wall);

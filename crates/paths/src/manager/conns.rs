@@ -305,7 +305,7 @@ impl PathManager {
         let mut states = Vec::new();
         let mut closed = Vec::new();
         for host in self.hosts.values() {
-            let views = || peers.iter().filter(|view| host.peers.contains(&view.peer));
+            let views = || host.views(peers);
             let we_choose = self.config.chooses_alone || !views().any(|view| view.speaks_paths);
             let uploads = views().any(|view| matches!(self.role(view, true), Some(Role::Uploader(_))))
                 && !host.uploads.chosen.is_empty();

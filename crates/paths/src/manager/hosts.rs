@@ -39,7 +39,8 @@ pub struct HostId(pub(super) u32);
 /// A host, its connections, and what was decided of the paths to it.
 #[derive(Debug, Default)]
 pub struct Host {
-    pub peers: Vec<PeerKey>,
+    /// Places of its peers among those of the present look.
+    views: Vec<usize>,
     pub conns: Vec<ConnId>,
     pub listens: Vec<SocketAddr>,
     /// It has content that we want.
@@ -71,6 +72,11 @@ pub struct Host {
 }
 
 impl Host {
+    /// Its peers, out of those of the present look.
+    pub fn views<'a>(&'a self, peers: &'a [PeerView]) -> impl Iterator<Item = &'a PeerView> {
+        self.views.iter().filter_map(|at| peers.get(*at))
+    }
+
     /// It had one connection too many.
     pub fn refused(&mut self, now: Instant) {
         self.too_many += 1;
@@ -123,7 +129,7 @@ impl PathManager {
         // A name that is not proven (behind a NAT it cannot be) makes paths one host's where that host named their address too.
         let mut named: HashMap<([u8; 32], SocketAddr), HostId> = HashMap::new();
         let mut met: BTreeSet<HostId> = BTreeSet::new();
-        for view in peers {
+        for (at, view) in peers.iter().enumerate() {
             let listens: Vec<SocketAddr> = view.listens.iter().filter_map(Endpoint::as_ip).collect();
             let by_name = listens.iter().find_map(|at| named.get(&(view.name?, *at)));
             let by_address = || listens.iter().find_map(|at| self.of_address.get(at).or_else(|| of_address.get(at)));
@@ -137,10 +143,10 @@ impl PathManager {
             }
             let host = self.hosts.entry(id).or_default();
             if met.insert(id) {
-                (host.peers, host.conns, host.listens) = Default::default();
+                (host.views, host.conns, host.listens) = Default::default();
                 (host.is_wanted, host.scion) = (false, None);
             }
-            host.peers.push(view.peer);
+            host.views.push(at);
             host.conns.extend(&view.conns);
             for id in &view.conns {
                 if let Some(conn) = self.conns.get_mut(id).filter(|conn| !conn.has_host) {
@@ -183,7 +189,7 @@ impl PathManager {
             self.trigger.reconsider(Trigger::UplinksChanged);
         }
         for host in self.hosts.values_mut() {
-            let told = inputs.peers.iter().filter(|view| host.peers.contains(&view.peer)).flat_map(|view| &view.told);
+            let told = host.views(inputs.peers).flat_map(|view| &view.told);
             let known = host.listens.iter().copied().chain(told.filter_map(Endpoint::as_ip));
             let mut remotes: Vec<SocketAddr> = Vec::new();
             // What it listened at before may come back, as an uplink does.

@@ -41,7 +41,7 @@ mod reason;
 mod tests;
 mod trigger;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -291,7 +291,10 @@ pub struct Found {
 /// What is known of the paths to an address.
 #[derive(Debug, Default)]
 struct Lookup {
-    found: Found,
+    /// Those that may be used, best first.
+    paths: Vec<Path>,
+    /// Those that are too narrow, and the MTU that each would need.
+    narrow: Vec<(Path, u16)>,
     /// When it was asked for last, and at first.
     asked_at: Option<Instant>,
     first_asked_at: Option<Instant>,
@@ -391,14 +394,17 @@ impl PathManager {
     pub fn looked_up(&mut self, address: ScionAddr, found: Option<Found>, wall: SystemTime) {
         // Nobody waits for it any more.
         let Some(lookup) = self.lookups.get_mut(&address) else { return };
-        let mut found = found.unwrap_or_default();
+        let (local, remote) = (self.config.scion_host.unwrap_or(address.host.ip()), address.host.ip());
+        let named = |path: Arc<ScionPath>| Path::scion(local, remote, path);
+        let Found { paths, narrow } = found.unwrap_or_default();
+        let mut paths: Vec<Path> = paths.into_iter().map(named).collect();
+        let narrow: Vec<(Path, u16)> = narrow.into_iter().map(|(path, needed)| (named(path), needed)).collect();
         // A path that is down is left out by those who look paths up for us. It comes back, and is used until its end.
-        let narrow = found.narrow.iter().map(|(path, _)| path);
-        let known: std::collections::BTreeSet<PathId> =
-            found.paths.iter().chain(narrow).map(|path| path.id()).collect();
-        let before = std::mem::take(&mut lookup.found.paths);
-        found.paths.extend(before.into_iter().filter(|path| !known.contains(&path.id()) && path.expiry > wall));
-        (lookup.found, lookup.is_answered) = (found, true);
+        let known: BTreeSet<PathId> = paths.iter().chain(narrow.iter().map(|(path, _)| path)).map(Path::id).collect();
+        let is_kept =
+            |path: &Path| !known.contains(&path.id()) && path.as_scion().is_some_and(|path| path.expiry > wall);
+        paths.extend(std::mem::take(&mut lookup.paths).into_iter().filter(is_kept));
+        (lookup.paths, lookup.narrow, lookup.is_answered) = (paths, narrow, true);
         self.name_paths();
     }
 
@@ -424,9 +430,9 @@ impl PathManager {
         }
     }
 
-    fn found(&self, address: ScionAddr) -> &Found {
-        const NOTHING: &Found = &Found { paths: Vec::new(), narrow: Vec::new() };
-        self.lookups.get(&address).map_or(NOTHING, |lookup| &lookup.found)
+    /// The paths to `address` that may be used, as far as is known.
+    fn known_paths(&self, address: ScionAddr) -> &[Path] {
+        self.lookups.get(&address).map_or(&[], |lookup| &lookup.paths)
     }
 
     /// `path`, as a lookup of ours named it. What an accepted connection's packets tell of its path is the numbers of the interfaces;
@@ -434,7 +440,7 @@ impl PathManager {
     /// interface is, so there is only one path of these numbers.
     pub fn named(&self, path: &Path) -> Path {
         let told = path.as_scion().filter(|told| !told.is_named_throughout());
-        let mut known = self.lookups.values().flat_map(|lookup| &lookup.found.paths);
+        let mut known = self.lookups.values().flat_map(|lookup| &lookup.paths).filter_map(Path::as_scion);
         let same = told.and_then(|told| known.find(|known| known.is_same_way(told)));
         same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), Arc::clone(same)))
     }
