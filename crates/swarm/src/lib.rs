@@ -1,18 +1,16 @@
 //! The driver: joins the pure cores to sockets, disks and clocks.
 //!
 //! A [`Session`] shares and fetches many contents. Its sockets and protocol cores live on one thread, which moves bytes
-//! between sockets and piece buffers and never waits; hashing and writing happen on [disk threads](disk).
+//! between sockets and piece buffers and never waits; hashing and writing happen on [disk threads](store::disk).
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | `session` | the public face: contents come and go, progress, shutdown |
-//! | `torrent` | one content at work; acts on what its core wants |
-//! | `conn`, `dial` | one connection's bytes; how connections come about |
-//! | `paths_driver`, `uplinks`, `scion` | several paths to one peer: over our interfaces, and through SCION |
-//! | `warm` | what is sent is read from disk before it is needed |
-//! | `buffers`, `disk`, `spill` | where blocks gather; who verifies and writes them; what happens when memory is short |
-//! | `open` | files are opened, what is there is verified |
-//! | `announce`, [`tracker`] | asking trackers; being one |
+//! | `bittorrent` | a content at work in BitTorrent: `torrent` acts on what its core wants, `conn` moves a connection's bytes, `dial` and `announce` find peers |
+//! | `paths_driver` | several paths to one peer: carries out what the path manager decides |
+//! | `net` | who gets in; our interfaces, and the SCION network |
+//! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
+//! | [`tracker`] | asking trackers; being one |
 //! | `limits` | rate limits |
 //!
 //! ```no_run
@@ -30,33 +28,20 @@
 //! # Ok(()) }
 //! ```
 
-mod announce;
-mod buffers;
-mod conn;
-mod dial;
-mod disk;
-mod door;
+mod bittorrent;
 mod events;
-mod kept;
 mod limits;
-mod open;
+mod net;
 mod paths_driver;
-mod recheck;
-mod scion;
 mod session;
-mod sources;
-mod spill;
-mod torrent;
+mod store;
 pub mod tracker;
-mod uplinks;
-mod utp;
-mod warm;
 
+pub use bittorrent::sources::{NamedPeer, Sources, Trouble};
 pub use events::{Event, EventKind, FailureKind, TorrentId};
+pub use net::scion::{KnownHosts, ScionConfig};
 pub use paths_driver::{PathProgress, PathsConfig};
-pub use scion::{KnownHosts, ScionConfig};
 pub use session::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError,
     Source, parse_peer,
 };
-pub use sources::{NamedPeer, Sources, Trouble};

@@ -23,12 +23,12 @@ use anabranch_transport::{Interfaces, QuicRoute};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::conn::ConnError;
-use crate::dial;
+use crate::bittorrent::conn::ConnError;
+use crate::bittorrent::dial;
+use crate::bittorrent::torrent::{ConnHandle, State, TorrentRef};
 use crate::events::EventKind;
-use crate::scion::ScionNet;
+use crate::net::scion::ScionNet;
 use crate::session::Shared;
-use crate::torrent::{ConnHandle, State, TorrentRef};
 
 /// How long one lookup may take.
 const LOOKUP_MAX: Duration = Duration::from_secs(2);

@@ -13,9 +13,9 @@ use anabranch_content::bitfield::Bitfield;
 use anabranch_content::storage::Storage;
 use anabranch_content::verify;
 
+use crate::bittorrent::torrent::{State, TorrentRef};
 use crate::events::{EventKind, TorrentId};
-use crate::open::{Layers, blocking, guarded, wait_out};
-use crate::torrent::{State, TorrentRef};
+use crate::store::open::{Layers, blocking, guarded, wait_out};
 
 /// First and longest wait between two looks at a file that is not the content any more.
 const WATCH_FIRST: Duration = Duration::from_secs(2);

@@ -34,20 +34,25 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
-use crate::buffers::Pools;
-use crate::conn::Scratch;
-use crate::disk::{Disk, Reply};
-use crate::door::{Pace, Place, Strangers, gives_way};
+use crate::bittorrent::announce;
+use crate::bittorrent::conn::Scratch;
+use crate::bittorrent::dial;
+use crate::bittorrent::kept_metadata;
+use crate::bittorrent::sources::Sources;
+use crate::bittorrent::torrent::{ConnHandle, NewState, State, TorrentRef};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, keep_pace};
-use crate::open::Layers;
+use crate::net::admission::{Pace, Place, Strangers, gives_way};
+use crate::net::scion::{ScionConfig, ScionNet};
+use crate::net::uplinks::Uplinks;
+use crate::net::utp;
 use crate::paths_driver::{self, PathProgress, PathsConfig};
-use crate::scion::{ScionConfig, ScionNet};
-use crate::sources::Sources;
-use crate::torrent::{ConnHandle, NewState, State, TorrentRef};
+use crate::store::buffers::Pools;
+use crate::store::disk::{Disk, Reply};
+use crate::store::open;
+use crate::store::open::Layers;
+use crate::store::recheck;
 use crate::tracker::{Client, ClientConfig, Ground};
-use crate::uplinks::Uplinks;
-use crate::{announce, dial, kept, open, recheck, utp};
 
 /// How long leaving may take: trackers are told, files are synced.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
@@ -706,7 +711,7 @@ impl Shared {
         let layers = async move {
             match folder {
                 // Peers may be faster than `remember`.
-                Some(folder) => open::blocking(move || kept::layers_or_keep(&folder, &metainfo)).await,
+                Some(folder) => open::blocking(move || kept_metadata::layers_or_keep(&folder, &metainfo)).await,
                 None => Layers::new(),
             }
         };
@@ -743,7 +748,7 @@ impl Shared {
     /// Metadata that an earlier run was sent does as well as what peers would send.
     async fn remember(self: Rc<Self>, torrent: TorrentRef, folder: PathBuf) {
         let (id, hashes) = (torrent.borrow().id, torrent.borrow().hashes);
-        let Some(kept) = open::blocking(move || kept::load(&folder, &hashes)).await else { return };
+        let Some(kept) = open::blocking(move || kept_metadata::load(&folder, &hashes)).await else { return };
         {
             let mut state = torrent.borrow_mut();
             if state.stopping || std::mem::replace(&mut state.metadata_known, true) {

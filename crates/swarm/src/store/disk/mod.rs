@@ -23,9 +23,9 @@ use anabranch_content::merkle;
 use anabranch_content::storage::{ResumeStore, StorageError};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::buffers::{CHUNK_LEN, Spill, WholePiece};
 use crate::events::TorrentId;
-use crate::spill;
+use crate::store::buffers::{CHUNK_LEN, Spill, WholePiece};
+use crate::store::spill;
 
 /// Pieces verified side by side: the lanes of the widest hash function.
 const BATCH_MAX: usize = 16;

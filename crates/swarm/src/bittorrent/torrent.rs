@@ -18,16 +18,18 @@ use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::{NodeId, StreamStats};
 use tokio::sync::Notify;
 
-use crate::buffers::PieceBuffers;
-use crate::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
-use crate::door::{PLACES_OF_HOST_MAX, Place, gives_way};
+use crate::bittorrent::kept_metadata;
+use crate::bittorrent::sources::Named;
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, Share};
-use crate::open::Layers;
+use crate::net::admission::{PLACES_OF_HOST_MAX, Place, gives_way};
 use crate::paths_driver::ContentPaths;
 use crate::session::Shared;
-use crate::sources::Named;
-use crate::{kept, recheck, spill};
+use crate::store::buffers::PieceBuffers;
+use crate::store::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
+use crate::store::open::Layers;
+use crate::store::recheck;
+use crate::store::spill;
 
 /// Pieces that could not be read and are tried again: a disk that fails fails for all.
 const UNREADABLE_MAX: usize = 16;
@@ -801,7 +803,7 @@ impl State {
         self.session.disk.run(torrent, self.session.replies.clone(), move || {
             // Without them the next start may have more to fetch, and that is all.
             if let Some(folder) = folder {
-                let _ = kept::keep(&folder, &Metainfo { piece_layers: layers.clone(), ..Metainfo::new(info) });
+                let _ = kept_metadata::keep(&folder, &Metainfo { piece_layers: layers.clone(), ..Metainfo::new(info) });
             }
             if let Some(resume) = resume {
                 let _ = resume.keep_layers(layers);

@@ -13,10 +13,10 @@ use anabranch_content::storage::naming::{self, Named};
 use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, StorageError, StorageOptions};
 use anabranch_content::verify;
 
-use crate::buffers::PieceBuffers;
+use crate::bittorrent::torrent::{TorrentRef, may_pass};
 use crate::events::{Event, EventKind, FailureKind};
 use crate::session::{AddOptions, Aim};
-use crate::torrent::{TorrentRef, may_pass};
+use crate::store::buffers::PieceBuffers;
 
 /// How often a check tells how far it got.
 const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
@@ -270,7 +270,7 @@ fn pieces_on_disk(storage: &Storage) -> Vec<u32> {
 ///
 /// Pieces of a v2 content whose piece layers are not known (a magnet link, and a restart before peers sent all of them)
 /// cannot be hashed against anything. Those that the resume file vouches for count all the same; the others wait in `recheck`
-/// until a peer sends their layer: see [`recheck::look_at`](crate::recheck::look_at).
+/// until a peer sends their layer: see [`recheck::look_at`](crate::store::recheck::look_at).
 async fn check(torrent: &TorrentRef, mut opened: Opened, layers: &Layers) -> Opened {
     if opened.recheck.is_empty() {
         return opened;

@@ -12,12 +12,12 @@ use anabranch_bittorrent::torrent::{Link, Refused};
 use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
 use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 
-use crate::conn::{Conn, ConnError};
+use crate::bittorrent::conn::{Conn, ConnError};
+use crate::bittorrent::sources::is_final;
+use crate::bittorrent::torrent::TorrentRef;
 use crate::events::EventKind;
 use crate::paths_driver::PathConn;
 use crate::session::Shared;
-use crate::sources::is_final;
-use crate::torrent::TorrentRef;
 
 /// How long a peer has for its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -321,7 +321,7 @@ async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, H
     Ok((torrent, theirs, early))
 }
 
-fn handshake(session: &Shared, torrent: &crate::torrent::State, info_hash: [u8; 20]) -> Handshake {
+fn handshake(session: &Shared, torrent: &crate::bittorrent::torrent::State, info_hash: [u8; 20]) -> Handshake {
     let reserved = if torrent.hashes.v2.is_some() { Reserved::OURS.with_v2() } else { Reserved::OURS };
     Handshake { reserved, info_hash, peer_id: session.peer_id }
 }

@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use anabranch_paths::Endpoint;
 
-use crate::conn::ConnError;
+use crate::bittorrent::conn::ConnError;
+use crate::bittorrent::torrent::State;
 use crate::events::EventKind;
-use crate::torrent::State;
 
 /// Causes of one peer's trouble that were told, and are not told again: more than there are kinds. Each holds an error text.
 const TOLD_MAX: usize = 8;

@@ -7,7 +7,7 @@ use anabranch_content::hash;
 use anabranch_content::info::Sha256Digest;
 use anabranch_content::storage::{ResumeStore, Storage, StorageError};
 
-use crate::buffers::{CHUNK_LEN, Spill};
+use crate::store::buffers::{CHUNK_LEN, Spill};
 
 /// Writes the valid blocks of a chunk to their place, run by run.
 pub fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {

@@ -28,7 +28,7 @@ use anabranch_transport::{
 };
 use tokio::sync::broadcast;
 
-use crate::conn::ConnError;
+use crate::bittorrent::conn::ConnError;
 
 /// News of trouble that a connection may be behind with; older ones are passed over.
 const NEWS_MAX: usize = 64;

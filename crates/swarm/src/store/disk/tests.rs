@@ -11,7 +11,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
-use crate::buffers::{PieceBuffers, Pools};
+use crate::store::buffers::{PieceBuffers, Pools};
 
 const ID: TorrentId = TorrentId(7);
 const CONN: ConnId = ConnId(1);

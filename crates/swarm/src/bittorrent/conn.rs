@@ -20,11 +20,11 @@ use anabranch_bittorrent::{ConnId, PeerKey};
 use anabranch_content::storage::{ErrorKind, SendSegment, StorageError};
 use anabranch_transport::Stream;
 
-use crate::buffers::{CHUNK_LEN, overlap};
-use crate::disk::Reply;
+use crate::bittorrent::torrent::{ConnHandle, TorrentRef};
 use crate::limits::Share;
-use crate::torrent::{ConnHandle, TorrentRef};
-use crate::warm;
+use crate::store::buffers::{CHUNK_LEN, overlap};
+use crate::store::disk::Reply;
+use crate::store::readahead;
 
 /// Bytes received outside of block buffers at once.
 const SCRATCH_LEN: usize = 64 * 1024;
@@ -349,14 +349,20 @@ impl Conn {
     }
 
     /// Plans for the blocks that are expected next, up to `ahead` bytes.
-    fn plan_ahead(&self, scratch: &mut Scratch, torrent: &mut crate::torrent::State, mut ahead: usize, now: Instant) {
+    fn plan_ahead(
+        &self,
+        scratch: &mut Scratch,
+        torrent: &mut crate::bittorrent::torrent::State,
+        mut ahead: usize,
+        now: Instant,
+    ) {
         let arriving = match &self.current {
             Some(Current::InPlace(range) | Current::Aside(range, _) | Current::Discard(range)) => Some(*range),
             None => None,
         };
         // Bytes of the next header that the framer holds already.
         let mut gathered = self.receiver.gathered_len();
-        let crate::torrent::State { core, buffers: Some(buffers), .. } = torrent else { return };
+        let crate::bittorrent::torrent::State { core, buffers: Some(buffers), .. } = torrent else { return };
         for (index, range) in core.expected(self.id).filter(|range| Some(*range) != arriving).enumerate() {
             if ahead < range.len as usize || index >= scratch.headers.len() || scratch.iovecs.len() + 3 > SEGMENTS_MAX {
                 break;
@@ -377,7 +383,7 @@ impl Conn {
     /// Where the rest of the current block goes, and how much of it fits there at once.
     fn current_place(
         &mut self,
-        buffers: &mut Option<crate::buffers::PieceBuffers>,
+        buffers: &mut Option<crate::store::buffers::PieceBuffers>,
         payload_left: u32,
         scratch: &mut [u8],
     ) -> (*mut u8, usize) {
@@ -537,7 +543,7 @@ impl Conn {
     fn block_end(&mut self) -> Result<(), ConnError> {
         let now = Instant::now();
         let mut torrent = self.torrent.borrow_mut();
-        let crate::torrent::State { core, buffers, .. } = &mut *torrent;
+        let crate::bittorrent::torrent::State { core, buffers, .. } = &mut *torrent;
         if let Some(Current::InPlace(range) | Current::Aside(range, _)) = &self.current
             && !core.block_wanted(self.id, *range)
         {
@@ -668,12 +674,12 @@ impl Conn {
             // Blocks do not always keep to chunks: other programs' do not have to.
             let chunk_end = piece_begin + (u64::from(chunk.1) + 1) * u64::from(CHUNK_LEN);
             let len = chunk_end.min(end) - offset;
-            if !warm::is_cached(&storage, offset, len) {
+            if !readahead::is_cached(&storage, offset, len) {
                 self.warming = Some(chunk);
                 let session = torrent.session();
                 let (id, conn, replies) = (torrent.id, self.id, session.replies.clone());
                 session.disk.run(id, replies, move || {
-                    warm::read(&storage, offset, len, end);
+                    readahead::read(&storage, offset, len, end);
                     Reply::Warmed { torrent: id, conn }
                 });
                 return None;

@@ -10,8 +10,8 @@ use anabranch_bittorrent::tracker::announcer::{Action, Announcer, AnnouncerConfi
 use anabranch_bittorrent::tracker::{AnnounceReply, TrackerUrl};
 use tokio::sync::mpsc::unbounded_channel;
 
+use crate::bittorrent::torrent::TorrentRef;
 use crate::events::EventKind;
-use crate::torrent::TorrentRef;
 use crate::tracker::{NamedBy, TrackerError};
 
 /// Bytes that are told to be missing while the size is unknown: not 0, which would say that we are a seed.

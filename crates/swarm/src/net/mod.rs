@@ -1,0 +1,6 @@
+//! Where peers come in and where we leave: listeners' admission, network interfaces, the SCION socket. No content is known here.
+
+pub mod admission;
+pub mod scion;
+pub mod uplinks;
+pub mod utp;
