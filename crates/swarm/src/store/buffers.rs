@@ -9,8 +9,8 @@
 //!
 //! [`PieceBuffers::place`] and [`PieceBuffers::resume`] hand out raw pointers into chunks, for the kernel to fill. A chunk
 //! is a mapping of its own and does not move; it leaves here, and the pointer goes stale, in [`PieceBuffers::take`],
-//! [`PieceBuffers::spill`] and when all of this is dropped. A connection does nothing of that between laying out a receive
-//! and dealing with what it brought, and there is one thread. No reference to a chunk's bytes is ever made here, so no two aliases are exclusive.
+//! [`PieceBuffers::spill`] and when all of this is dropped; and whoever looks at a chunk's bytes must find nobody writing. So
+//! a pointer is good while the caller holds the exclusive borrow with which it was made, and no longer.
 //! A block has one filler at most: while it has one, its place is given to nobody else.
 
 use std::collections::HashMap;
@@ -203,14 +203,35 @@ impl PieceBuffers {
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
             piece.fillers.retain(|(other, _)| !overlap(*other, range));
         }
-        let Some(place) = self.place(range, now) else { return false };
-        // SAFETY: `place` answers memory of `range.len` bytes that belongs to this piece's chunk, which `payload` is no part of.
-        unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), place, payload.len()) };
+        if self.place(range, now).is_none() || !self.copy(range, 0, payload) {
+            return false;
+        }
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
             piece.touched = now;
             piece.blocks[blocks(range)].fill(Block::InMemory);
         }
         true
+    }
+
+    /// Copies the bytes from `at` on of a block that `conn` is receiving in place; answers whether it still is.
+    pub fn write(&mut self, range: BlockRange, conn: ConnId, at: u32, bytes: &[u8]) -> bool {
+        let receiving = self.pieces.get(&range.piece).is_some_and(|piece| piece.fillers.contains(&(range, conn)));
+        receiving && self.copy(range, at, bytes)
+    }
+
+    /// What lies where `range` goes, received or not; `None` where no memory was laid out for it.
+    pub fn laid_out(&self, range: BlockRange) -> Option<&[u8]> {
+        let within = (range.begin % self.chunk_len) as usize;
+        let chunk = self.pieces.get(&range.piece)?.chunks.get((range.begin / self.chunk_len) as usize)?.as_ref()?;
+        chunk.get(within..within + range.len as usize)
+    }
+
+    fn copy(&mut self, range: BlockRange, at: u32, bytes: &[u8]) -> bool {
+        let within = (range.begin % self.chunk_len + at) as usize;
+        let index = (range.begin / self.chunk_len) as usize;
+        let chunk = self.pieces.get_mut(&range.piece).and_then(|piece| piece.chunks.get_mut(index)?.as_mut());
+        let place = chunk.and_then(|chunk| chunk.get_mut(within..within + bytes.len()));
+        place.map(|place| place.copy_from_slice(bytes)).is_some()
     }
 
     /// The connection is gone; blocks that it left half-received are missing again.
