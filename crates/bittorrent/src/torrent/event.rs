@@ -111,15 +111,6 @@ pub enum PieceOutcome {
     },
 }
 
-/// What a piece has to hash to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpectedHash {
-    /// SHA-1 over the whole piece (BEP 3).
-    pub v1: Option<[u8; 20]>,
-    /// Root of the tree over the piece's blocks, and its height (BEP 52).
-    pub v2: Option<(Sha256Digest, u32)>,
-}
-
 /// Where the payload of an arriving block belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {

@@ -88,7 +88,7 @@ pub use anabranch_paths::PathState;
 pub use anabranch_paths::manager::PATHS_PER_PEER_MAX;
 pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
 pub use conn::{Link, Negotiated};
-pub use event::{Event, ExpectedHash, PathEvent, PieceOutcome, Placement};
+pub use event::{Event, PathEvent, PieceOutcome, Placement};
 pub use fault::PeerMisbehaved;
 pub use look::{PeerStats, PeerView, TorrentStats};
 

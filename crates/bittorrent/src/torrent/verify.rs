@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::{ConnId, ExpectedHash, PieceOutcome, Torrent};
+use anabranch_content::hash::ExpectedHash;
+
+use super::{ConnId, PieceOutcome, Torrent};
 use crate::PeerKey;
 use crate::blame::{Cleared, Sent, Verdict};
 
@@ -11,10 +13,10 @@ impl Torrent {
     pub fn expected_hash(&self, piece: u32) -> Option<ExpectedHash> {
         let content = self.content.as_ref()?;
         let expected = ExpectedHash {
-            v1: content.info.piece_hashes.get(piece as usize).copied(),
-            v2: content.hashes.expected(piece),
+            sha1: content.info.piece_hashes.get(piece as usize).copied(),
+            merkle: content.hashes.expected(piece),
         };
-        (expected.v1.is_some() || expected.v2.is_some()).then_some(expected)
+        (expected != ExpectedHash::default()).then_some(expected)
     }
 
     /// Whether `piece` failed before, so that the verdict on it needs the digests of its blocks.

@@ -1,27 +1,11 @@
 //! Messages as values, and their bytes.
 
+use anabranch_content::geometry::BlockRange;
+
 use super::{Hashes, TreeRequest, WireError, id};
 
 /// Bytes of a "piece" message before its block: length prefix, number, piece, begin.
 pub const PIECE_HEADER_LEN: usize = 13;
-
-/// A run of bytes in a piece: what is requested, sent, cancelled and rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BlockRange {
-    /// Piece number.
-    pub piece: u32,
-    /// First byte within the piece.
-    pub begin: u32,
-    /// Bytes.
-    pub len: u32,
-}
-
-impl BlockRange {
-    /// The byte after the last one, within the piece.
-    pub fn end(&self) -> u64 {
-        u64::from(self.begin) + u64::from(self.len)
-    }
-}
 
 /// A message of the peer wire protocol, all but "piece", whose block never comes in one part: see [`piece_header`] and
 /// [`Event::BlockStart`](super::Event::BlockStart).

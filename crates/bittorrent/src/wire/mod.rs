@@ -36,9 +36,10 @@ mod receiver;
 mod tests;
 
 pub use allowed_fast::{ALLOWED_FAST_MAX, allowed_fast};
+pub use anabranch_content::geometry::BlockRange;
 pub use error::WireError;
 pub use hashes::{HASH_COUNT_MAX, HashRequestError, Hashes, TreeRequest};
-pub use message::{BlockRange, Message, PIECE_HEADER_LEN, piece_header};
+pub use message::{Message, PIECE_HEADER_LEN, piece_header};
 pub use receiver::{Event, Limits, Receiver};
 
 use anabranch_content::metainfo::limits::PIECES_MAX;

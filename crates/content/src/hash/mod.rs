@@ -19,6 +19,7 @@
 //! ```
 
 mod backend;
+mod expected;
 mod kernel;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
@@ -30,6 +31,7 @@ mod tests;
 mod x86;
 
 pub use backend::Backend;
+pub use expected::ExpectedHash;
 
 use crate::info::{Sha1Digest, Sha256Digest};
 use lanes::{Kernels, Lane, drive};

@@ -17,15 +17,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use anabranch_bittorrent::ConnId;
-use anabranch_bittorrent::torrent::REQUEST_BOUNDARY;
-use anabranch_bittorrent::wire::BlockRange;
 use anabranch_content::bitfield::Bitfield;
-use anabranch_content::geometry::{BLOCK_LEN, Geometry};
+use anabranch_content::geometry::{BLOCK_LEN, BlockRange, Geometry};
 use anabranch_content::storage::{Buffer, BufferPool};
+use anabranch_paths::ConnId;
 
-/// Bytes in a chunk: no request crosses one, so every block is contiguous in memory.
-pub const CHUNK_LEN: u32 = REQUEST_BOUNDARY;
+/// Most bytes in a chunk: what is written in one go, and few enough that a piece under way takes little more than came of it. No
+/// block crosses a chunk, so every block is contiguous in memory.
+pub const CHUNK_LEN: u32 = 256 * 1024;
 /// Sizes that chunks of small pieces come in: a 16 KiB piece must not occupy 256 KiB.
 const CLASS_LENS: [u32; 5] = [BLOCK_LEN, 2 * BLOCK_LEN, 4 * BLOCK_LEN, 8 * BLOCK_LEN, CHUNK_LEN];
 
@@ -153,7 +152,7 @@ impl PieceBuffers {
         let piece = self.piece_mut(range.piece, now);
         // Not even over the same connection: what was given up and asked for anew in other lengths may arrive both ways, and
         // what is laid out for the second would be written over the first if something else came next.
-        let free = piece.fillers.iter().all(|(other, _)| !overlap(*other, range));
+        let free = piece.fillers.iter().all(|(other, _)| !other.overlaps(&range));
         let missing = piece.blocks.get(blocks(range))?.iter().all(|block| *block == Block::Missing);
         if !free || !missing || range.end() > u64::from(chunk_len) * (index as u64 + 1) {
             return None;
@@ -201,7 +200,7 @@ impl PieceBuffers {
     pub fn insert(&mut self, range: BlockRange, payload: &[u8], now: Instant) -> bool {
         debug_assert_eq!(payload.len(), range.len as usize);
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
-            piece.fillers.retain(|(other, _)| !overlap(*other, range));
+            piece.fillers.retain(|(other, _)| !other.overlaps(&range));
         }
         if self.place(range, now).is_none() || !self.copy(range, 0, payload) {
             return false;
@@ -339,11 +338,6 @@ fn blocks(range: BlockRange) -> std::ops::Range<usize> {
     let first = range.begin / BLOCK_LEN;
     let end = (range.begin + range.len).div_ceil(BLOCK_LEN);
     first as usize..end as usize
-}
-
-/// Whether two ranges have bytes in common.
-pub fn overlap(one: BlockRange, other: BlockRange) -> bool {
-    one.piece == other.piece && u64::from(one.begin) < other.end() && u64::from(other.begin) < one.end()
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ fn a_hybrid_goes_by_its_sha1_while_layers_are_unknown() {
     let id = lone.join_seed();
     assert!(!lone.requests(id).is_empty());
     let expected = lone.torrent.expected_hash(0).unwrap();
-    assert!(expected.v1.is_some() && expected.v2.is_none());
+    assert!(expected.sha1.is_some() && expected.merkle.is_none());
 }
 
 #[test]

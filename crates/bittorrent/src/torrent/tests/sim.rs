@@ -489,9 +489,9 @@ impl Sim {
         let whole = &node.data[start..start + info.geometry.piece_len(piece) as usize];
         let data = &whole[..info.geometry.data_len(piece) as usize];
         let expected = node.torrent.expected_hash(piece).expect("only pieces whose hash is known are fetched");
-        let v1 = expected.v1.is_none_or(|hash| sha1(whole) == hash);
+        let v1 = expected.sha1.is_none_or(|hash| sha1(whole) == hash);
         let v2 =
-            expected.v2.is_none_or(|(hash, height)| merkle::subtree_root(&merkle::leaves(data), 0, height) == hash);
+            expected.merkle.is_none_or(|(hash, height)| merkle::subtree_root(&merkle::leaves(data), 0, height) == hash);
         let digest = |block: &[u8]| {
             let hash = sha1(block);
             u64::from_be_bytes(*hash.first_chunk::<8>().unwrap())

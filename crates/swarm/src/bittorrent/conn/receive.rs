@@ -15,7 +15,7 @@ use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver};
 use super::plan::{Layout, SCRATCH_LEN, Scratch, Segment};
 use super::{Channel, ConnError, TURN_BYTES, Turn};
 use crate::limits::Share;
-use crate::store::buffers::{PieceBuffers, overlap};
+use crate::store::buffers::PieceBuffers;
 
 /// Bytes that one receive may place at most: what the kernel's socket buffer holds on a fast path.
 const WINDOW_MAX: usize = 2 * 1024 * 1024;
@@ -371,7 +371,7 @@ fn lay_out_ahead(
 ) {
     for range in expected {
         // What is laid out inside the block that arrives would be written over with it before it is looked at.
-        let inside = arriving.is_some_and(|arriving| overlap(arriving, range));
+        let inside = arriving.is_some_and(|arriving| arriving.overlaps(&range));
         if inside || ahead < range.len as usize || !layout.expected(range, PIECE_HEADER_LEN - gathered, now) {
             return;
         }

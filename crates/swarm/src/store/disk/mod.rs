@@ -14,13 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anabranch_bittorrent::ConnId;
-use anabranch_bittorrent::torrent::ExpectedHash;
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
-use anabranch_content::hash::{self, Sha1};
+use anabranch_content::hash::{self, ExpectedHash, Sha1};
 use anabranch_content::info::Sha256Digest;
 use anabranch_content::merkle;
 use anabranch_content::storage::{ResumeStore, StorageError};
+use anabranch_paths::ConnId;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::events::TorrentId;
@@ -375,7 +374,7 @@ impl Shared {
 /// Verifies the SHA-1 of all pieces side by side.
 fn check_v1(jobs: &[VerifyJob], good: &mut [bool]) {
     let with_v1: Vec<(usize, [u8; 20])> =
-        jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job.expected.v1?))).collect();
+        jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job.expected.sha1?))).collect();
     let slices: Vec<Vec<&[u8]>> = with_v1.iter().map(|(at, _)| jobs[*at].memory().collect()).collect();
     let messages: Vec<&[&[u8]]> = slices.iter().map(Vec::as_slice).collect();
     for ((at, expected), digest) in with_v1.iter().zip(hash::sha1_pieces(&messages)) {
@@ -385,7 +384,7 @@ fn check_v1(jobs: &[VerifyJob], good: &mut [bool]) {
 
 /// Verifies the Merkle roots of all pieces, all leaves side by side (BEP 52).
 fn check_v2(jobs: &[VerifyJob], good: &mut [bool]) {
-    let with_v2 = || jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job, job.expected.v2?)));
+    let with_v2 = || jobs.iter().enumerate().filter_map(|(at, job)| Some((at, job, job.expected.merkle?)));
     let blocks: Vec<&[u8]> =
         with_v2().flat_map(|(_, job, _)| job.memory().flat_map(|chunk| chunk.chunks(BLOCK_LEN as usize))).collect();
     if blocks.is_empty() {
@@ -405,22 +404,22 @@ fn check_alone(job: &VerifyJob) -> Result<bool, StorageError> {
     let mut scratch = Vec::new();
     for chunk in 0..job.whole.chunks.len() {
         let bytes = job.chunk(chunk, &mut scratch)?;
-        if job.expected.v1.is_some() {
+        if job.expected.sha1.is_some() {
             sha1.update(bytes);
         }
-        if job.expected.v2.is_some() {
+        if job.expected.merkle.is_some() {
             leaves.extend(hash::sha256_many(&bytes.chunks(BLOCK_LEN as usize).collect::<Vec<_>>()));
         }
     }
     let mut padding = job.geometry.piece_len(job.piece) - job.geometry.data_len(job.piece);
-    while padding > 0 && job.expected.v1.is_some() {
+    while padding > 0 && job.expected.sha1.is_some() {
         let zeros = [0; BLOCK_LEN as usize];
         let run = padding.min(BLOCK_LEN);
         sha1.update(&zeros[..run as usize]);
         padding -= run;
     }
-    let v1_good = job.expected.v1.is_none_or(|expected| sha1.finish() == expected);
-    let v2_good = job.expected.v2.is_none_or(|(root, height)| merkle::subtree_root(&leaves, 0, height) == root);
+    let v1_good = job.expected.sha1.is_none_or(|expected| sha1.finish() == expected);
+    let v2_good = job.expected.merkle.is_none_or(|(root, height)| merkle::subtree_root(&leaves, 0, height) == root);
     Ok(v1_good && v2_good)
 }
 

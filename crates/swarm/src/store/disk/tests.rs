@@ -2,8 +2,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use anabranch_bittorrent::wire::BlockRange;
 use anabranch_content::create::{CreateOptions, create};
+use anabranch_content::geometry::BlockRange;
 use anabranch_content::info::{Info, Version};
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::{ErrorKind, Storage, StorageOptions};
@@ -93,8 +93,8 @@ impl Scene {
         let leaves = hash::sha256_many(&data.chunks(BLOCK_LEN as usize).collect::<Vec<_>>());
         let height = info.geometry.piece_length().div_ceil(BLOCK_LEN).next_power_of_two().trailing_zeros();
         let expected = ExpectedHash {
-            v1: info.piece_hashes.get(piece as usize).copied(),
-            v2: info.version.is_v2().then(|| (merkle::subtree_root(&leaves, 0, height), height)),
+            sha1: info.piece_hashes.get(piece as usize).copied(),
+            merkle: info.version.is_v2().then(|| (merkle::subtree_root(&leaves, 0, height), height)),
         };
         VerifyJob {
             torrent: ID,
@@ -284,7 +284,7 @@ fn a_panic_is_told_to_the_content_and_its_thread_goes_on() {
     assert!(matches!(scene.answer(), Reply::Panicked { torrent: ID }));
     // A tree of one leaf over four blocks contradicts itself.
     let mut absurd = scene.good_job(0);
-    absurd.expected.v2 = absurd.expected.v2.map(|(root, _)| (root, 0));
+    absurd.expected.merkle = absurd.expected.merkle.map(|(root, _)| (root, 0));
     disk.verify(absurd);
     assert!(matches!(scene.answer(), Reply::Panicked { torrent: ID }));
     assert_eq!(scene.pools.used_bytes(), 0, "its buffers are free again");
