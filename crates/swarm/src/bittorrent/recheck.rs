@@ -9,13 +9,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anabranch_content::bitfield::Bitfield;
-use anabranch_content::storage::Storage;
-use anabranch_content::verify;
-
+use crate::bittorrent::open::{guarded, wait_out};
 use crate::bittorrent::torrent::{State, TorrentRef};
 use crate::events::{EventKind, TorrentId};
-use crate::store::open::{Layers, blocking, guarded, wait_out};
+use crate::store;
+use crate::store::open::blocking;
 
 /// First and longest wait between two looks at a file that is not the content any more.
 const WATCH_FIRST: Duration = Duration::from_secs(2);
@@ -37,17 +35,7 @@ pub async fn recheck(torrent: &TorrentRef, pieces: Vec<u32>, rewrite: bool) -> u
         return 0;
     }
     let checked = pieces.clone();
-    let good = blocking(move || {
-        let storage = resume.storage();
-        if rewrite {
-            // One that cannot be read or written is told by its hash.
-            checked.iter().for_each(|piece| drop(resume.rewrite(*piece)));
-        }
-        let good = verify::verify_pieces(storage.info(), &layers, storage.root(), &checked, &cancel, |_, _| {}).ok()?;
-        // One that is not recorded is hashed again at the next start.
-        checked.iter().filter(|piece| good.get(**piece)).for_each(|piece| drop(resume.verified(*piece)));
-        Some(good)
-    });
+    let good = blocking(move || store::recheck::hash_again(&resume, &layers, &checked, rewrite, &cancel));
     // Where the session is being left, the next start does this.
     let Some(good) = good.await else { return 0 };
     let lost: Vec<u32> = pieces.into_iter().filter(|piece| !good.get(*piece)).collect();
@@ -55,23 +43,6 @@ pub async fn recheck(torrent: &TorrentRef, pieces: Vec<u32>, rewrite: bool) -> u
     lost.iter().for_each(|piece| state.tell(EventKind::PieceFailed { index: *piece }));
     state.lose(&lost);
     lost.len()
-}
-
-/// Whether the files that `piece` lies in are what they were when they were verified; if they look otherwise their pieces decide.
-pub fn is_restored(storage: &Storage, layers: &Layers, piece: u32) -> bool {
-    let info = storage.info();
-    info.files_of_piece(piece).filter(|(_, entry)| entry.is_regular()).all(|(file, _)| {
-        if !storage.is_seal_broken(file) {
-            return true;
-        }
-        let before = storage.stamp(file);
-        let whole = good_pieces(storage, layers, file)
-            .is_some_and(|good| info.pieces_of_file(file).all(|piece| good.get(piece)));
-        if whole && before == storage.stamp(file) {
-            storage.seal(file);
-        }
-        whole
-    })
 }
 
 /// A file that is only shared is in doubt: looks at it now, and until all of it is good again.
@@ -85,14 +56,7 @@ async fn keep_watch(torrent: TorrentRef, file: usize) {
     loop {
         let Some(storage) = torrent.borrow().storage.clone() else { return };
         let (looking, layers) = (Arc::clone(&storage), torrent.borrow().layers());
-        let (good, seen) = blocking(move || {
-            looking.forget_file(file);
-            // Before it is hashed: a change after that is noticed.
-            looking.seal(file);
-            let seen = looking.stamp(file);
-            (good_pieces(&looking, &layers, file), seen)
-        })
-        .await;
+        let (good, seen) = blocking(move || store::recheck::look_again(&looking, &layers, file)).await;
         if torrent.borrow().stopping {
             return;
         }
@@ -130,26 +94,13 @@ async fn look(torrent: TorrentRef, pieces: Range<u32>) {
     let layers = torrent.borrow().layers();
     let cancel = Arc::clone(&torrent.borrow().session().cancel);
     let (looking, of) = (Arc::clone(&resume), pieces.clone());
-    let good = blocking(move || {
-        let (storage, of) = (looking.storage(), of.collect::<Vec<u32>>());
-        verify::verify_pieces(storage.info(), &layers, storage.root(), &of, &cancel, |_, _| {}).ok()
-    });
+    let good = blocking(move || store::recheck::good_of(looking.storage(), &layers, of, &cancel));
     // Where the session is being left, the next start does this.
     let Some(good) = good.await.map(Arc::new) else { return };
     let mut told = false;
     loop {
         let (resume, good, of) = (Arc::clone(&resume), Arc::clone(&good), pieces.clone());
-        let taken = blocking(move || {
-            let files: Vec<usize> = resume
-                .strangers()
-                .iter()
-                .copied()
-                .filter(|file| resume.storage().info().pieces_of_file(*file) == of)
-                .collect();
-            resume.storage().judge(&files, &good, |_| true)?;
-            resume.note_foreign()?;
-            of.filter(|piece| good.get(*piece)).try_for_each(|piece| resume.verified(piece))
-        });
+        let taken = blocking(move || store::recheck::take_over(&resume, &good, of));
         let Err(error) = taken.await else { break };
         if !wait_out(&torrent, &error, &mut told).await {
             return;
@@ -166,12 +117,6 @@ async fn look(torrent: TorrentRef, pieces: Range<u32>) {
     let now = Instant::now();
     state.core.looked_at(&pieces, now);
     state.pump(now);
-}
-
-fn good_pieces(storage: &Storage, layers: &Layers, file: usize) -> Option<Bitfield> {
-    let info = storage.info();
-    let pieces: Vec<u32> = info.pieces_of_file(file).collect();
-    verify::verify_pieces(info, layers, storage.root(), &pieces, &false.into(), |_, _| {}).ok()
 }
 
 /// Looks at some of the files that were verified, in turn, whether they are what they were: nobody may ask for them for long.

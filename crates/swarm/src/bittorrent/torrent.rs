@@ -12,13 +12,14 @@ use anabranch_bittorrent::peerbook::{PeerBook, Source};
 use anabranch_bittorrent::picker::Priority;
 use anabranch_bittorrent::torrent::{Event as CoreEvent, PieceOutcome, Torrent};
 use anabranch_content::info::InfoHashes;
-use anabranch_content::metainfo::Metainfo;
+use anabranch_content::metainfo::{Metainfo, PieceLayers};
 use anabranch_content::storage::{ErrorKind, Op, ResumeStore, Storage, StorageError};
 use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::{NodeId, StreamStats};
 use tokio::sync::Notify;
 
 use crate::bittorrent::kept_metadata;
+use crate::bittorrent::recheck;
 use crate::bittorrent::sources::Named;
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, Share};
@@ -27,8 +28,7 @@ use crate::paths_driver::ContentPaths;
 use crate::session::Shared;
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
-use crate::store::open::Layers;
-use crate::store::recheck;
+use crate::store::recheck::is_restored;
 use crate::store::spill;
 
 /// Pieces that could not be read and are tried again: a disk that fails fails for all.
@@ -561,8 +561,7 @@ impl State {
             self.probing = true;
             let (torrent, layers) = (self.id, self.layers());
             self.session.disk.run(torrent, self.session.replies.clone(), move || {
-                let readable =
-                    spill::read(&storage, piece, |_| {}).is_ok() && recheck::is_restored(&storage, &layers, piece);
+                let readable = spill::read(&storage, piece, |_| {}).is_ok() && is_restored(&storage, &layers, piece);
                 Reply::Looked { torrent, piece, readable }
             });
         }
@@ -727,7 +726,7 @@ impl State {
     }
 
     /// The Merkle layers that are known.
-    pub fn layers(&self) -> Layers {
+    pub fn layers(&self) -> PieceLayers {
         self.core.piece_layers().map(|(root, layer)| (*root, layer.into())).collect()
     }
 

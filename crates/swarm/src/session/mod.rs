@@ -23,7 +23,7 @@ use anabranch_bittorrent::tracker::TrackerUrl;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::{FileEntry, Info, InfoHashes};
 use anabranch_content::magnet::Magnet;
-use anabranch_content::metainfo::{Metainfo, NameRules};
+use anabranch_content::metainfo::{Metainfo, NameRules, PieceLayers};
 use anabranch_content::storage::Preallocate;
 use anabranch_content::verify;
 use anabranch_paths::manager::LinkHealth;
@@ -38,6 +38,8 @@ use crate::bittorrent::announce;
 use crate::bittorrent::conn::Scratch;
 use crate::bittorrent::dial;
 use crate::bittorrent::kept_metadata;
+use crate::bittorrent::open;
+use crate::bittorrent::recheck;
 use crate::bittorrent::sources::Sources;
 use crate::bittorrent::torrent::{ConnHandle, NewState, State, TorrentRef};
 use crate::events::{Event, EventKind, FailureKind, TorrentId};
@@ -49,9 +51,7 @@ use crate::net::utp;
 use crate::paths_driver::{self, PathProgress, PathsConfig};
 use crate::store::buffers::Pools;
 use crate::store::disk::{Disk, Reply};
-use crate::store::open;
-use crate::store::open::Layers;
-use crate::store::recheck;
+use crate::store::open::blocking;
 use crate::tracker::{Client, ClientConfig, Ground};
 
 /// How long leaving may take: trackers are told, files are synced.
@@ -577,7 +577,7 @@ impl Session {
             (Arc::clone(torrent.core.info()?), torrent.layers(), Arc::clone(torrent.storage.as_ref()?))
         };
         let (cancel, content) = (Arc::clone(&self.shared.cancel), Arc::clone(&info));
-        let made = open::blocking(move || verify::layers_on_disk(&content, layers, storage.root(), &cancel)).await;
+        let made = blocking(move || verify::layers_on_disk(&content, layers, storage.root(), &cancel)).await;
         Some(Metainfo { piece_layers: made?, ..Metainfo::new(info) })
     }
 
@@ -625,7 +625,7 @@ impl Session {
                     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
                     let done_with = torrent.borrow().is_done_with();
                     // What could not be recorded is checked at the next start.
-                    let close = open::blocking(move || {
+                    let close = blocking(move || {
                         let closed = if done_with { resume.delete() } else { resume.close(false) };
                         resume.storage().release();
                         closed
@@ -711,8 +711,8 @@ impl Shared {
         let layers = async move {
             match folder {
                 // Peers may be faster than `remember`.
-                Some(folder) => open::blocking(move || kept_metadata::layers_or_keep(&folder, &metainfo)).await,
-                None => Layers::new(),
+                Some(folder) => blocking(move || kept_metadata::layers_or_keep(&folder, &metainfo)).await,
+                None => PieceLayers::new(),
             }
         };
         self.begin(&torrent, id, &info, layers).then_some(info)
@@ -724,7 +724,7 @@ impl Shared {
         torrent: &TorrentRef,
         id: TorrentId,
         info: &Arc<Info>,
-        layers: impl Future<Output = Layers> + 'static,
+        layers: impl Future<Output = PieceLayers> + 'static,
     ) -> bool {
         let others = |hash: &[u8; 20]| self.by_hash.borrow().get(hash).is_some_and(|other| *other != id);
         if info.hashes.wire_hashes().any(|hash| others(&hash)) {
@@ -748,7 +748,7 @@ impl Shared {
     /// Metadata that an earlier run was sent does as well as what peers would send.
     async fn remember(self: Rc<Self>, torrent: TorrentRef, folder: PathBuf) {
         let (id, hashes) = (torrent.borrow().id, torrent.borrow().hashes);
-        let Some(kept) = open::blocking(move || kept_metadata::load(&folder, &hashes)).await else { return };
+        let Some(kept) = blocking(move || kept_metadata::load(&folder, &hashes)).await else { return };
         {
             let mut state = torrent.borrow_mut();
             if state.stopping || std::mem::replace(&mut state.metadata_known, true) {
@@ -771,7 +771,7 @@ impl Shared {
                     return;
                 }
                 let finishing = Arc::clone(&resume);
-                let finished = open::blocking(move || finishing.finish()).await;
+                let finished = blocking(move || finishing.finish()).await;
                 let lost = match finished {
                     Ok(changed) if changed.is_empty() => break,
                     Ok(changed) => recheck::recheck(&torrent, changed, false).await,
@@ -962,7 +962,7 @@ async fn checkpoint(torrent: TorrentRef, now: Instant) {
     if resume.checkpoint_due(now) {
         let syncing = Arc::clone(&resume);
         // A disk that does not work shows again at the next write, which reports it.
-        let _ = open::blocking(move || syncing.checkpoint()).await;
+        let _ = blocking(move || syncing.checkpoint()).await;
         recheck::recheck(&torrent, resume.distrusted(), true).await;
     }
 }

@@ -111,9 +111,9 @@ fn a_panic_on_another_thread_fails_the_content_that_waits_for_it() {
         let id = node.add(Source::Magnet(Box::new(link.parse().unwrap())), AddOptions::default()).unwrap();
         let torrent = node.shared.torrent(id).unwrap();
         // What ends well, or is ended, is no fault.
-        open::guarded(torrent.clone(), async { open::blocking(|| ()).await }).await;
+        open::guarded(torrent.clone(), async { blocking(|| ()).await }).await;
         assert!(events.try_recv().is_err());
-        open::guarded(torrent, async { open::blocking(|| panic!("a fault, for a test")).await }).await;
+        open::guarded(torrent, async { blocking(|| panic!("a fault, for a test")).await }).await;
         let told = events.try_recv().map(|event| event.kind);
         assert!(matches!(told, Ok(EventKind::Failed { kind: FailureKind::Internal, .. })), "{told:?}");
         node.shutdown().await;
