@@ -6,6 +6,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `session` | the public face: contents come and go, progress, shutdown |
+//! | `resources` | what contents share: memory, disk threads, limits, the ways out |
 //! | `bittorrent` | a content at work in BitTorrent: `torrent` acts on what its core wants, `conn` moves a connection's bytes, `dial` and `announce` find peers |
 //! | `paths_driver` | several paths to one peer: carries out what the path manager decides |
 //! | `net` | who gets in; our interfaces, and the SCION network |
@@ -33,6 +34,7 @@ mod events;
 mod limits;
 mod net;
 mod paths_driver;
+mod resources;
 mod session;
 mod store;
 pub mod tracker;
@@ -42,6 +44,6 @@ pub use events::{Event, EventKind, FailureKind, TorrentId};
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use paths_driver::{PathProgress, PathsConfig};
 pub use session::{
-    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, Progress, Session, SessionConfig, SessionError,
-    Source, parse_peer,
+    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Contents, FileFilter, Progress, Session, SessionConfig,
+    SessionError, Source, parse_peer,
 };

@@ -28,7 +28,7 @@ use crate::bittorrent::dial;
 use crate::bittorrent::torrent::{ConnHandle, State, TorrentRef};
 use crate::events::EventKind;
 use crate::net::scion::ScionNet;
-use crate::session::Shared;
+use crate::resources::Resources;
 
 /// How long one lookup may take.
 const LOOKUP_MAX: Duration = Duration::from_secs(2);
@@ -105,8 +105,8 @@ pub struct ContentPaths {
 
 impl ContentPaths {
     /// Of a content that knows nobody yet.
-    pub fn new(session: &Shared) -> Self {
-        let (paths, net) = (&session.config.paths, &session.scion);
+    pub fn new(resources: &Resources) -> Self {
+        let (paths, net) = (&resources.config.paths, &resources.scion);
         let manager = PathManager::new(ManagerConfig {
             wished: paths.wished,
             granted: paths.granted,
@@ -119,13 +119,13 @@ impl ContentPaths {
     }
 }
 
-/// Looks after a content's paths until it leaves the session.
+/// Looks after a content's paths until it leaves the resources.
 pub async fn drive(torrent: TorrentRef) {
-    let (wake, session) = {
+    let (wake, resources) = {
         let torrent = torrent.borrow();
-        (Rc::clone(&torrent.paths.wake), torrent.session())
+        (Rc::clone(&torrent.paths.wake), torrent.resources())
     };
-    let mut news = session.scion.as_ref().map(|net| net.news());
+    let mut news = resources.scion.as_ref().map(|net| net.news());
     loop {
         let next_look = torrent.borrow().paths.manager.next_look(Instant::now());
         let pause = async {
@@ -162,8 +162,8 @@ async fn open(torrent: TorrentRef, dial: Dial) {
     let reached = match (dial.address, dial.path.as_scion()) {
         (Endpoint::Scion(address), Some(path)) => dial::over_path(&torrent, address, path, dial.patience).await,
         (address, _) => {
-            let session = torrent.borrow().session();
-            let via = session.uplinks.as_ref().zip(address.as_ip());
+            let resources = torrent.borrow().resources();
+            let via = resources.uplinks.as_ref().zip(address.as_ip());
             match via.and_then(|(uplinks, remote)| Some((remote, uplinks.via(remote, &dial.path)?))) {
                 Some((remote, via)) => dial::over_ip(&torrent, remote, Some(&via), dial.patience).await,
                 None => Err(ConnError::Ended("none of our interfaces leads there any more".to_owned())),
@@ -196,7 +196,7 @@ async fn look_up(torrent: TorrentRef, net: Rc<ScionNet>, address: ScionAddr) {
 impl State {
     /// A connection is open.
     pub fn path_joined(&mut self, id: ConnId, conn: PathConn, handshake: Option<Duration>, now: Instant) {
-        if let (Some(path), Some(net)) = (conn.path.as_scion(), &self.session().scion) {
+        if let (Some(path), Some(net)) = (conn.path.as_scion(), &self.resources().scion) {
             net.works(path);
         }
         let opened = Opened { address: conn.address, path: conn.path.clone(), handshake };
@@ -237,8 +237,8 @@ impl State {
 
     /// The path over which to dial `address`, to whom there is no connection.
     pub fn first_path(&self, address: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
-        let session = self.session();
-        let (links, board) = (session.links.borrow(), session.board.borrow());
+        let resources = self.resources();
+        let (links, board) = (resources.links.borrow(), resources.board.borrow());
         self.paths.manager.first_path(address, paths, &links, &board, Instant::now())
     }
 
@@ -259,17 +259,17 @@ impl State {
                 self.paths.manager.wishes_changed(wish.is_some());
             }
         }
-        let session = self.session();
-        let version = session.uplinks.as_ref().map(|uplinks| uplinks.refresh(now));
+        let resources = self.resources();
+        let version = resources.uplinks.as_ref().map(|uplinks| uplinks.refresh(now));
         if self.paths.told_version != version {
             self.paths.told_version = version;
-            self.tell_own_addresses(&session, now);
+            self.tell_own_addresses(&resources, now);
         }
         let peers: Vec<PeerView> = self.core.peer_views().into_iter().map(|view| self.view(view)).collect();
         let foreign = self.core.foreign_paths(now).into_iter();
         let foreign: Vec<_> = foreign.map(|(path, users)| (path.interfaces().to_vec(), users)).collect();
-        let interfaces = session.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
-        let own = interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&session.listening));
+        let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
+        let own = interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&resources.listening));
         let Self { core, paths: ContentPaths { manager, conns, .. }, .. } = self;
         let pair = |remotes: &[SocketAddr]| interfaces.as_ref().map_or(Vec::new(), |ours| candidates(ours, remotes));
         let has = |local: IpAddr| interfaces.as_ref().is_some_and(|interfaces| interfaces.has(local));
@@ -279,8 +279,8 @@ impl State {
             measure: &|id| measured(core, conns, id),
             uplinks: version.map(|version| manager::Uplinks { version, own: &own, pair: &pair, has: &has }),
             foreign: &foreign,
-            links: &mut session.links.borrow_mut(),
-            board: &mut session.board.borrow_mut(),
+            links: &mut resources.links.borrow_mut(),
+            board: &mut resources.board.borrow_mut(),
         };
         manager.look(&mut inputs, now, SystemTime::now());
         while let Some(action) = self.paths.manager.poll_action() {
@@ -293,8 +293,8 @@ impl State {
     fn perform(&mut self, action: Action, torrent: &TorrentRef, now: Instant) {
         match action {
             Action::LookUp(address) => {
-                if let Some(net) = self.session().scion.clone() {
-                    tokio::task::spawn_local(look_up(torrent.clone(), net, address));
+                if let Some(net) = self.resources().scion.clone() {
+                    self.spawn(look_up(torrent.clone(), net, address));
                 }
             }
             Action::Wish(PathWish { paths, dial, selector }) => {
@@ -306,7 +306,7 @@ impl State {
                     |path: &Arc<ScionPath>| InterfaceSequence::new(path.interfaces.iter().rev().copied().collect());
                 self.core.grant_paths(peer, paths.iter().filter_map(back).collect(), now);
             }
-            Action::Dial(dial) => drop(tokio::task::spawn_local(open(torrent.clone(), dial))),
+            Action::Dial(dial) => self.spawn(open(torrent.clone(), dial)),
             Action::SetState { conn, state } => self.core.set_path_state(conn, state, now),
             Action::Close { conn, reason } => {
                 if let Some(conn) = self.paths.conns.get(&conn) {
@@ -348,9 +348,10 @@ impl State {
     }
 
     /// Tells peers where we are reached, where that is more than they know.
-    fn tell_own_addresses(&mut self, session: &Shared, now: Instant) {
-        let scion = session.scion.as_ref().map(|net| net.endpoint.local());
-        let over_ip = session.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.reachable_at(&session.listening));
+    fn tell_own_addresses(&mut self, resources: &Resources, now: Instant) {
+        let scion = resources.scion.as_ref().map(|net| net.endpoint.local());
+        let over_ip =
+            resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.reachable_at(&resources.listening));
         let mut own: Vec<Endpoint> = over_ip.into_iter().map(Endpoint::from).chain(scion).collect();
         // A peer knows the only one.
         if own.len() < 2 {

@@ -1,4 +1,4 @@
-//! Talks to a content's trackers for as long as the content is in the session.
+//! Talks to a content's trackers for as long as the content is in the resources.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::peerbook::Source;
 use anabranch_bittorrent::tracker::announcer::{Action, Announcer, AnnouncerConfig, Outcome, Progress};
 use anabranch_bittorrent::tracker::{AnnounceReply, TrackerUrl};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinSet;
 
 use crate::bittorrent::torrent::TorrentRef;
 use crate::events::EventKind;
@@ -22,26 +22,26 @@ const NEED_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
 
 /// Announces to `tiers` until the content leaves, and then says so. The user `named` some of them by hand.
 pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: HashSet<TrackerUrl>) {
-    let (session, wake) = {
+    let (resources, wake) = {
         let torrent = torrent.borrow();
-        (torrent.session(), Rc::clone(&torrent.announce))
+        (torrent.resources(), Rc::clone(&torrent.announce))
     };
     // Without a listener port 1 is told: BEP 3 wants one, and nobody is there to be reached.
-    let port = session.listening.first().map_or(1, |address| address.port());
-    let scion = session.scion.as_ref().and_then(|net| net.endpoint.local().as_scion());
-    let seed = session.config.seed ^ torrent.borrow().id.0;
+    let port = resources.listening.first().map_or(1, |address| address.port());
+    let scion = resources.scion.as_ref().and_then(|net| net.endpoint.local().as_scion());
+    let seed = resources.config.seed ^ torrent.borrow().id.0;
     let hashes = torrent.borrow().hashes;
     let config = AnnouncerConfig {
         hashes,
-        peer_id: session.peer_id,
+        peer_id: resources.peer_id,
         port,
         scion: scion.map(|address| vec![address]),
         key: seed as u32,
         seed,
     };
     let mut announcer = Announcer::new(config, &tiers, Instant::now());
-    // At most one announce an info-hash is under way.
-    let (outcomes, mut outcome) = unbounded_channel::<(Action, Result<AnnounceReply, TrackerError>)>();
+    // At most one announce an info-hash and tracker is under way. They end with this.
+    let mut under_way = JoinSet::new();
     let mut complete_at_start = None;
     let mut completion_told = false;
     let mut in_use = Vec::new();
@@ -63,12 +63,11 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: H
             announcer.stop();
         }
         while let Some(action) = announcer.poll(&progress, now) {
-            let (client, outcomes) = (session.trackers.clone(), outcomes.clone());
+            let client = resources.trackers.clone();
             let by = if named.contains(&action.tracker) { NamedBy::User } else { NamedBy::Torrent };
-            tokio::task::spawn_local(async move {
+            under_way.spawn_local(async move {
                 let reply = client.announce_as(by, &action.tracker, &action.request).await;
-                // When the content is gone nobody waits for the answer.
-                let _ = outcomes.send((action, reply));
+                (action, reply)
             });
         }
         if announcer.is_stopped() {
@@ -84,12 +83,12 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: H
             }
         };
         tokio::select! {
-            Some((action, reply)) = outcome.recv() => take_in(&torrent, &mut announcer, &action, reply),
+            Some(Ok((action, reply))) = under_way.join_next() => take_in(&torrent, &mut announcer, &action, reply),
             () = wake.notified() => {}
             () = due => {}
         }
     }
-    session.announce_done();
+    torrent.borrow_mut().is_announcing = false;
 }
 
 /// Numbers for the next announce; whether the content leaves, is known, and is finished.
@@ -97,7 +96,7 @@ fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
     let mut torrent = torrent.borrow_mut();
     let stats = torrent.core.stats(now);
     let left_bytes = torrent.core.wanted_bytes().map_or(LEFT_UNKNOWN, |(done, total)| total - done);
-    let room = torrent.session().config.torrent_connections_max.saturating_sub(torrent.conn_count());
+    let room = torrent.resources().config.torrent_connections_max.saturating_sub(torrent.conn_count());
     let progress = Progress {
         uploaded_bytes: stats.uploaded_bytes,
         downloaded_bytes: stats.downloaded_bytes,
@@ -123,7 +122,7 @@ fn take_in(
         Ok(reply) => {
             announcer.on_outcome(action.id, Outcome::Reply(&reply), now);
             let mut torrent = torrent.borrow_mut();
-            let filter = Arc::clone(&torrent.session().config.filter);
+            let filter = Arc::clone(&torrent.resources().config.filter);
             for peer in reply.peers.iter().filter(|peer| !filter.blocks(peer)) {
                 torrent.book.add(*peer, Source::Tracker);
             }

@@ -11,13 +11,15 @@ use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
 use anabranch_bittorrent::torrent::{Link, Refused};
 use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
 use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
+use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::{Conn, ConnError};
 use crate::bittorrent::sources::is_final;
 use crate::bittorrent::torrent::TorrentRef;
 use crate::events::EventKind;
 use crate::paths_driver::PathConn;
-use crate::session::Shared;
+use crate::resources::Resources;
+use crate::session::Contents;
 
 /// How long a peer has for its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,11 +46,11 @@ pub struct Reached {
     took: Option<Duration>,
 }
 
-/// Dials peers of a content until it leaves the session.
+/// Dials peers of a content until it leaves the resources.
 pub async fn dial(torrent: TorrentRef) {
-    let (wake, session) = {
+    let (wake, resources) = {
         let torrent = torrent.borrow();
-        (Rc::clone(&torrent.dial), torrent.session())
+        (Rc::clone(&torrent.dial), torrent.resources())
     };
     let dialling = Rc::new(std::cell::Cell::new(0));
     loop {
@@ -58,17 +60,18 @@ pub async fn dial(torrent: TorrentRef) {
                 return;
             }
             let now = Instant::now();
-            let room = torrent.conn_count() + dialling.get() < session.config.torrent_connections_max
-                && session.connections.get() < session.config.connections_max
+            let room = torrent.conn_count() + dialling.get() < resources.config.torrent_connections_max
+                && resources.has_room()
                 && dialling.get() < DIALLING_MAX
-                && session.pace.allows(now);
+                && resources.pace.allows(now);
             if room { torrent.next_to_dial(now) } else { None }
         };
         if let Some(address) = next {
             dialling.set(dialling.get() + 1);
-            session.pace.spend();
+            resources.pace.spend();
             let (torrent, dialling, wake) = (torrent.clone(), Rc::clone(&dialling), Rc::clone(&wake));
-            tokio::task::spawn_local(async move {
+            let dialled = torrent.clone();
+            dialled.borrow().spawn(async move {
                 let reached = reach(&torrent, address).await;
                 dialling.set(dialling.get().saturating_sub(1));
                 torrent.borrow_mut().paths.manager.tried(address, reached.is_ok());
@@ -121,12 +124,12 @@ async fn outgoing(torrent: &TorrentRef, address: Endpoint, reached: Result<Reach
 
 /// Connects over any path and exchanges handshakes.
 async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnError> {
-    let (session, failures) = {
+    let (resources, failures) = {
         let torrent = torrent.borrow();
-        (torrent.session(), torrent.paths.manager.failures(address))
+        (torrent.resources(), torrent.paths.manager.failures(address))
     };
-    let net = session.scion.clone();
-    admit(&session, address)?;
+    let net = resources.scion.clone();
+    admit(&resources, address)?;
     let began = Instant::now();
     let stream = match (address, net) {
         (Endpoint::Scion(remote), Some(net)) => {
@@ -140,9 +143,9 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnE
             return Err(ConnError::Hopeless("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
         (Endpoint::Ip(remote), _) => {
-            let way = session.uplinks.as_ref().map_or(Ok(None), |uplinks| uplinks.first_via(remote, failures));
+            let way = resources.uplinks.as_ref().map_or(Ok(None), |uplinks| uplinks.first_via(remote, failures));
             let way = way.map_err(|error| ConnError::Ended(format!("cannot connect to {address}: {error}")))?;
-            let connected = connect(&session, remote, way.as_ref().map(|way| &way.via)).await;
+            let connected = connect(&resources, remote, way.as_ref().map(|way| &way.via)).await;
             connected.map_err(|error| ConnError::Ended(cause(error)))?
         }
     };
@@ -150,18 +153,18 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnE
 }
 
 /// Whether the user lets us deal with whoever is at `address`.
-fn admit(session: &Shared, address: Endpoint) -> Result<(), ConnError> {
-    if session.config.filter.blocks(&address) {
+fn admit(resources: &Resources, address: Endpoint) -> Result<(), ConnError> {
+    if resources.config.filter.blocks(&address) {
         return Err(ConnError::Ended("it is blocked: see --ip-filter, --block and --bans".to_owned()));
     }
-    if address.as_ip().is_some() && session.scion.as_ref().is_some_and(|net| net.is_closed()) {
+    if address.as_ip().is_some() && resources.scion.as_ref().is_some_and(|net| net.is_closed()) {
         return Err(ConnError::Ended("over IP it proves no key, and --allow admits keys alone".to_owned()));
     }
     Ok(())
 }
 
-async fn connect(session: &Shared, remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
-    let stream = match &session.config.proxy {
+async fn connect(resources: &Resources, remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
+    let stream = match &resources.config.proxy {
         Some(proxy) => TcpStream::connect_through(proxy, remote.into()).await?,
         None => TcpStream::connect(remote.into(), via).await?,
     };
@@ -188,10 +191,10 @@ pub async fn over_ip(
     patience: Duration,
 ) -> Result<Reached, ConnError> {
     let began = Instant::now();
-    let session = torrent.borrow().session();
-    admit(&session, remote.into())?;
+    let resources = torrent.borrow().resources();
+    admit(&resources, remote.into())?;
     let reaching = async {
-        let stream = connect(&session, remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+        let stream = connect(&resources, remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
         greet(torrent, stream, began).await
     };
     let timely = tokio::time::timeout(patience, reaching).await;
@@ -206,9 +209,9 @@ pub async fn over_path(
     patience: Duration,
 ) -> Result<Reached, ConnError> {
     let began = Instant::now();
-    let session = torrent.borrow().session();
-    let Some(net) = session.scion.clone() else { return Err(ConnError::Closed) };
-    admit(&session, address.into())?;
+    let resources = torrent.borrow().resources();
+    let Some(net) = resources.scion.clone() else { return Err(ConnError::Closed) };
+    admit(&resources, address.into())?;
     let reaching = async {
         let expected = torrent.borrow().keys.get(&address).copied();
         let stream = net.connect(address, expected, path).await?;
@@ -225,7 +228,7 @@ async fn greet(torrent: &TorrentRef, stream: Stream, began: Instant) -> Result<R
             let torrent = torrent.borrow();
             // A hybrid is asked for by its v1 hash, which every client knows (BEP 52, "upgrade path").
             let info_hash = torrent.hashes.wire_hashes().next().unwrap_or_default();
-            handshake(&torrent.session(), &torrent, info_hash)
+            handshake(&torrent.resources(), &torrent, info_hash)
         };
         let (theirs, early) = exchange(&stream, &ours).await.map_err(refused)?;
         let asked_for = torrent.borrow().hashes.wire_hashes().any(|hash| hash == theirs.info_hash);
@@ -267,19 +270,22 @@ pub async fn serve(torrent: &TorrentRef, reached: Reached) {
 }
 
 /// Accepts peers until the session ends.
-pub async fn accept(session: Rc<Shared>, listener: Listener) {
-    while !session.is_stopping() {
+pub async fn accept(contents: Rc<Contents>, listener: Listener) {
+    let resources = Rc::clone(&contents.resources);
+    let mut strangers = JoinSet::new();
+    loop {
+        while strangers.try_join_next().is_some() {}
         match listener.accept().await {
             Ok(stream) => {
-                if admit(&session, stream.peer().endpoint).is_err() {
+                if admit(&resources, stream.peer().endpoint).is_err() {
                     continue;
                 }
-                if let Some(net) = &session.scion {
+                if let Some(net) = &resources.scion {
                     net.accepted(&stream);
                 }
-                let (number, host) = (session.strangers.number(), Host::of(&stream.peer().endpoint));
-                let stranger = tokio::task::spawn_local(receive(Rc::clone(&session), stream, number));
-                session.strangers.enter(number, host, stranger.abort_handle());
+                let (number, host) = (resources.strangers.number(), Host::of(&stream.peer().endpoint));
+                let stranger = strangers.spawn_local(receive(Rc::clone(&contents), stream, number));
+                resources.strangers.enter(number, host, stranger);
             }
             // The connection died in the queue, or we are out of descriptors: neither ends the listening.
             Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
@@ -287,25 +293,31 @@ pub async fn accept(session: Rc<Shared>, listener: Listener) {
     }
 }
 
-/// Hears what a stranger wants, and serves it if that is here. Until then its task may be ended for another stranger's sake.
-async fn receive(session: Rc<Shared>, stream: Stream, number: u64) {
-    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&session, &stream)).await;
-    session.strangers.leave(number);
+/// Hears what a stranger wants: if that is here, the content serves it. Until then its task may be ended for another stranger's sake.
+async fn receive(contents: Rc<Contents>, stream: Stream, number: u64) {
+    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&contents, &stream)).await;
+    contents.resources.strangers.leave(number);
     let Ok(Ok((torrent, theirs, early))) = hello else { return };
-    let path = match &session.scion {
-        Some(net) => net.named(&stream.peer().path).await,
-        None => stream.peer().path.clone(),
-    };
-    run(&torrent, Reached { stream, theirs, early, path, took: None }).await;
+    let serving = torrent.clone();
+    torrent.borrow().spawn(async move {
+        let net = serving.borrow().resources().scion.clone();
+        let path = match net {
+            Some(net) => net.named(&stream.peer().path).await,
+            None => stream.peer().path.clone(),
+        };
+        run(&serving, Reached { stream, theirs, early, path, took: None }).await;
+    });
 }
 
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
-async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
+async fn welcome(contents: &Contents, stream: &Stream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
     let (theirs, early) = receive_handshake(stream).await?;
-    let torrent = session
-        .by_hash(&theirs.info_hash)
+    let resources = &contents.resources;
+    let torrent = contents
+        .asked_for(&theirs.info_hash)
         .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;
-    if let (Some(net), Some(address), Some(key)) = (&session.scion, stream.peer().endpoint.as_scion(), stream.node_id())
+    if let (Some(net), Some(address), Some(key)) =
+        (&resources.scion, stream.peer().endpoint.as_scion(), stream.node_id())
     {
         net.meet(address, key).await?;
     }
@@ -315,15 +327,15 @@ async fn welcome(session: &Rc<Shared>, stream: &Stream) -> Result<(TorrentRef, H
         if expected.is_some_and(|expected| stream.node_id() != Some(expected)) {
             return Err(ConnError::Stranger("it has another key than its address should have".to_owned()));
         }
-        handshake(session, &torrent, theirs.answer_hash(&torrent.hashes))
+        handshake(resources, &torrent, theirs.answer_hash(&torrent.hashes))
     };
     send_all(stream, &ours.encode()).await?;
     Ok((torrent, theirs, early))
 }
 
-fn handshake(session: &Shared, torrent: &crate::bittorrent::torrent::State, info_hash: [u8; 20]) -> Handshake {
+fn handshake(resources: &Resources, torrent: &crate::bittorrent::torrent::State, info_hash: [u8; 20]) -> Handshake {
     let reserved = if torrent.hashes.v2.is_some() { Reserved::OURS.with_v2() } else { Reserved::OURS };
-    Handshake { reserved, info_hash, peer_id: session.peer_id }
+    Handshake { reserved, info_hash, peer_id: resources.peer_id }
 }
 
 /// How a connection ended.
@@ -348,7 +360,7 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
     let host = Host::of(&address);
     let key = stream.node_id().map(|key| *key.as_bytes());
     let link = Link { address, outgoing, path: Some(path.id()), key, local: Some(path.local()) };
-    let session = torrent.borrow().session();
+    let resources = torrent.borrow().resources();
     let joined = {
         let mut state = torrent.borrow_mut();
         if state.stopping || state.is_host_full(host) {
@@ -391,12 +403,13 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
             };
         }
     };
-    if !session.make_room(host) {
+    let contents = torrent.borrow().contents();
+    if !contents.is_some_and(|contents| contents.make_room(host)) {
         handle.close("all places are taken".to_owned());
     }
-    session.connections.set(session.connections.get() + 1);
+    let counted = resources.take_connection();
     let error = Conn::new(torrent.clone(), id, stream, handle).run(early).await;
-    session.connections.set(session.connections.get().saturating_sub(1));
+    drop(counted);
     let mut state = torrent.borrow_mut();
     let moved = state.core.conn_bytes(id);
     let reason = error.to_string();

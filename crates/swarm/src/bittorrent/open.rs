@@ -1,8 +1,10 @@
 //! A content's files are opened and checked, and its transfer begins.
 
-use std::path::PathBuf;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::picker::Priority;
@@ -12,8 +14,8 @@ use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
 use anabranch_content::storage::naming::{self, Named};
 
-use crate::bittorrent::torrent::{TorrentRef, may_pass};
-use crate::events::{Event, EventKind, FailureKind};
+use crate::bittorrent::torrent::{State, TorrentRef, may_pass};
+use crate::events::{EventKind, FailureKind};
 use crate::session::{AddOptions, Aim};
 use crate::store;
 use crate::store::buffers::PieceBuffers;
@@ -25,13 +27,12 @@ const OPEN_RETRY: Duration = Duration::from_secs(2);
 /// Opens the files of `torrent`, verifies what has to be, and starts the transfer. While storage is out of order it is
 /// tried again and again.
 pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
-    let (session, id, dir) = {
+    let (resources, aim) = {
         let torrent = torrent.borrow();
         torrent.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
-        (torrent.session(), torrent.id, torrent.dir.clone())
+        (torrent.resources(), torrent.options.aim)
     };
-    let aim = session.options.borrow().get(&id).map(|options| options.aim);
-    match aim.unwrap_or_default() {
+    match aim {
         Aim::Files => {}
         Aim::ChosenFiles => chosen(&torrent).await,
         Aim::Metadata => return ask_for_layers(&torrent, info, layers),
@@ -40,13 +41,12 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
         return;
     }
     let info = name_files(&torrent, info).await;
-    let options = session.options.borrow_mut().remove(&id).unwrap_or_default();
-    let request = Arc::new(request(&session.config, &options, &info, dir));
+    let request = Arc::new(request(&resources.config, &torrent.borrow().options, &info));
     let is_read_only = request.read_only;
     let mut told = false;
     let (opened, place) = loop {
         // Never closed, so always granted in the end. Given back while storage is out of order: others go on.
-        let place = session.opening.acquire().await;
+        let place = resources.opening.acquire().await;
         if torrent.borrow().stopping {
             return;
         }
@@ -96,12 +96,9 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
 
 /// Until the owner says which files are wanted, or lets the content go.
 async fn chosen(torrent: &TorrentRef) {
-    let (session, id, chosen) = {
-        let torrent = torrent.borrow();
-        (torrent.session(), torrent.id, Rc::clone(&torrent.chosen))
-    };
-    let is_open = || session.options.borrow().get(&id).is_some_and(|options| options.aim == Aim::ChosenFiles);
-    while is_open() && !torrent.borrow().stopping {
+    let chosen = Rc::clone(&torrent.borrow().chosen);
+    let is_open = |state: &State| state.options.aim == Aim::ChosenFiles && !state.stopping;
+    while is_open(&torrent.borrow()) {
         chosen.notified().await;
     }
 }
@@ -139,9 +136,7 @@ pub async fn wait_out(torrent: &TorrentRef, error: &StorageError, told: &mut boo
 async fn name_files(torrent: &TorrentRef, info: Arc<Info>) -> Arc<Info> {
     let (dir, read_only) = {
         let state = torrent.borrow();
-        let session = state.session();
-        let options = session.options.borrow();
-        (state.dir.clone(), options.get(&state.id).is_some_and(|options| options.read_only))
+        (state.options.dir.clone(), state.options.read_only)
     };
     if read_only {
         return info;
@@ -153,12 +148,12 @@ async fn name_files(torrent: &TorrentRef, info: Arc<Info>) -> Arc<Info> {
     info
 }
 
-fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>, dir: PathBuf) -> OpenRequest {
+fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>) -> OpenRequest {
     let wanted = |(index, file)| options.files.as_ref().is_none_or(|filter| filter(index, file));
     OpenRequest {
         wanted: info.files.iter().enumerate().map(wanted).collect(),
         info: Arc::clone(info),
-        dir,
+        dir: options.dir.clone(),
         read_only: options.read_only,
         overwrite: options.overwrite,
         trusted: options.trusted,
@@ -174,12 +169,8 @@ async fn check(torrent: &TorrentRef, opened: Opened, layers: &PieceLayers) -> Op
     if opened.recheck.is_empty() {
         return opened;
     }
-    let (session, id) = {
-        let torrent = torrent.borrow();
-        (torrent.session(), torrent.id)
-    };
     let (progress, mut told) = tokio::sync::mpsc::channel(1);
-    let (known, cancel) = (layers.clone(), Arc::clone(&session.cancel));
+    let (known, cancel) = (layers.clone(), Arc::clone(&torrent.borrow().cancel));
     let work = blocking(move || {
         store::open::check(opened, &known, &cancel, |done, total| {
             // Where what was told before was not heard yet, this need not be.
@@ -191,7 +182,7 @@ async fn check(torrent: &TorrentRef, opened: Opened, layers: &PieceLayers) -> Op
         tokio::select! {
             opened = &mut work => return opened,
             Some((bytes_done, bytes_total)) = told.recv() => {
-                session.tell(Event { torrent: id, kind: EventKind::Checking { bytes_done, bytes_total } });
+                torrent.borrow().tell(EventKind::Checking { bytes_done, bytes_total });
             }
         }
     }
@@ -202,9 +193,9 @@ fn start(torrent: &TorrentRef, request: &OpenRequest, opened: &Opened, layers: P
     let now = Instant::now();
     let info = &request.info;
     let mut state = torrent.borrow_mut();
-    let session = state.session();
+    let resources = state.resources();
     state.hashes = info.hashes;
-    state.buffers = Some(PieceBuffers::new(Rc::clone(&session.pools), info.geometry.clone()));
+    state.buffers = Some(PieceBuffers::new(Rc::clone(&resources.pools), info.geometry.clone()));
     state.storage = Some(Arc::clone(&opened.storage));
     state.resume.clone_from(&opened.resume);
     let (pieces_have, pieces_total) = (opened.have.count(), opened.have.len());
@@ -223,9 +214,14 @@ fn start(torrent: &TorrentRef, request: &OpenRequest, opened: &Opened, layers: P
 
 /// Runs a task of a content to its end. Where it panics, or what it does on another thread, the content fails and says so:
 /// nobody waits for it in vain.
-pub async fn guarded(torrent: TorrentRef, task: impl Future<Output = ()> + 'static) {
-    let ended = tokio::task::spawn_local(task).await;
-    if ended.is_err_and(|error| error.is_panic()) {
+pub async fn guarded(torrent: TorrentRef, task: impl Future<Output = ()>) {
+    let mut task = std::pin::pin!(task);
+    // What the task held goes with it: nothing half done is seen again.
+    let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    });
+    if caught.await.is_err() {
         torrent.borrow_mut().panicked(Instant::now());
     }
 }

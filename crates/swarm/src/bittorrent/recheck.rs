@@ -29,7 +29,7 @@ pub async fn recheck(torrent: &TorrentRef, pieces: Vec<u32>, rewrite: bool) -> u
         let Some(resume) = state.resume.clone() else { return 0 };
         let counted = |piece: &u32| state.core.have().is_some_and(|have| have.get(*piece));
         let pieces: Vec<u32> = pieces.into_iter().filter(counted).collect();
-        (resume, state.layers(), Arc::clone(&state.session().cancel), pieces)
+        (resume, state.layers(), Arc::clone(&state.cancel), pieces)
     };
     if pieces.is_empty() {
         return 0;
@@ -47,8 +47,9 @@ pub async fn recheck(torrent: &TorrentRef, pieces: Vec<u32>, rewrite: bool) -> u
 
 /// A file that is only shared is in doubt: looks at it now, and until all of it is good again.
 pub fn watch(state: &State, file: usize) {
-    let Some(torrent) = state.session().torrent(state.id) else { return };
-    tokio::task::spawn_local(guarded(torrent.clone(), keep_watch(torrent, file)));
+    if let Some(torrent) = state.this() {
+        state.spawn(guarded(torrent.clone(), keep_watch(torrent, file)));
+    }
 }
 
 async fn keep_watch(torrent: TorrentRef, file: usize) {
@@ -85,14 +86,15 @@ async fn keep_watch(torrent: TorrentRef, file: usize) {
 /// The layer of a file came, and what of its `pieces` lay on disk before can be told now: what is good counts, and the rest may be
 /// fetched, if the file is not one that has nothing to do with the content.
 pub fn look_at(state: &State, pieces: Range<u32>) {
-    let Some(torrent) = state.session().torrent(state.id) else { return };
-    tokio::task::spawn_local(guarded(torrent.clone(), look(torrent, pieces)));
+    if let Some(torrent) = state.this() {
+        state.spawn(guarded(torrent.clone(), look(torrent, pieces)));
+    }
 }
 
 async fn look(torrent: TorrentRef, pieces: Range<u32>) {
     let Some(resume) = torrent.borrow().resume.clone() else { return };
     let layers = torrent.borrow().layers();
-    let cancel = Arc::clone(&torrent.borrow().session().cancel);
+    let cancel = Arc::clone(&torrent.borrow().cancel);
     let (looking, of) = (Arc::clone(&resume), pieces.clone());
     let good = blocking(move || store::recheck::good_of(looking.storage(), &layers, of, &cancel));
     // Where the session is being left, the next start does this.

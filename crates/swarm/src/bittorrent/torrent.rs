@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anabranch_bittorrent::ConnId;
@@ -17,6 +17,7 @@ use anabranch_content::storage::{ErrorKind, Op, ResumeStore, Storage, StorageErr
 use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::{NodeId, StreamStats};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::bittorrent::kept_metadata;
 use crate::bittorrent::recheck;
@@ -25,7 +26,8 @@ use crate::events::{Event, EventKind, FailureKind, TorrentId};
 use crate::limits::{Line, Share};
 use crate::net::admission::{PLACES_OF_HOST_MAX, Place, gives_way};
 use crate::paths_driver::ContentPaths;
-use crate::session::Shared;
+use crate::resources::Resources;
+use crate::session::{AddOptions, Contents};
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::store::recheck::is_restored;
@@ -36,14 +38,17 @@ const UNREADABLE_MAX: usize = 16;
 /// Memory counts as short below this part of it.
 const MEMORY_SHORT_DIVISOR: u64 = 8;
 
-/// A content that tasks share. All tasks run on one thread, and none holds a borrow across an await.
+/// A content that its tasks share. All tasks run on one thread, and none holds a borrow across an await.
 #[derive(Clone)]
 pub struct TorrentRef(Rc<RefCell<State>>);
 
 impl TorrentRef {
     /// Wraps the state.
-    pub fn new(state: State) -> Self {
-        Self(Rc::new(RefCell::new(state)))
+    pub fn new(mut state: State) -> Self {
+        Self(Rc::new_cyclic(|me| {
+            state.me = me.clone();
+            RefCell::new(state)
+        }))
     }
 
     /// Looks in.
@@ -141,10 +146,8 @@ pub struct State {
     pub storage: Option<Arc<Storage>>,
     /// The record of verified pieces, once open; none where files are only read.
     pub resume: Option<Arc<ResumeStore>>,
-    /// Where it is stored.
-    pub dir: PathBuf,
-    /// The resume file goes once everything is there.
-    pub tidy: bool,
+    /// The owner's choices.
+    pub options: AddOptions,
     /// The content came with its Merkle layers, as a torrent file does and a magnet link does not.
     pub layers_at_hand: bool,
     /// Who may be dialled.
@@ -165,8 +168,14 @@ pub struct State {
     pub announce: Rc<Notify>,
     /// Wakes the task that waits for the files to be chosen.
     pub chosen: Rc<Notify>,
-    /// Set when the content leaves the session.
+    /// Set when the content ends: nothing new begins.
     pub stopping: bool,
+    /// It is being removed from the session.
+    pub is_leaving: bool,
+    /// The task that talks to trackers has not said farewell yet.
+    pub is_announcing: bool,
+    /// Set when checks are not waited for any more.
+    pub cancel: Arc<AtomicBool>,
     /// The files are being opened, or are open: this must begin once only.
     pub metadata_known: bool,
     conns: HashMap<ConnId, Rc<ConnHandle>>,
@@ -185,10 +194,24 @@ pub struct State {
     probing: bool,
     /// Storage took something of ours: where it refuses now, something changed, and may change back.
     has_written: bool,
-    session: Rc<Shared>,
+    resources: Rc<Resources>,
+    contents: Weak<Contents>,
+    me: Weak<RefCell<Self>>,
+    /// All that is at work for this content. Each task holds the content, so they are ended for it to go: see [`State::end`].
+    tasks: RefCell<JoinSet<()>>,
     dirty: Vec<ConnId>,
     /// What of the session's requested bytes is ours.
     requested_counted: u64,
+}
+
+impl Drop for State {
+    /// What it took of the session's is the others' again.
+    fn drop(&mut self) {
+        let Resources { requested_bytes, down, up, .. } = &*self.resources;
+        requested_bytes.set(requested_bytes.get() - self.requested_counted);
+        down.remove_content(self.id.0);
+        up.remove_content(self.id.0);
+    }
 }
 
 /// Whether the cause of a failure goes away while one waits for it.
@@ -215,19 +238,20 @@ pub struct NewState {
     pub hashes: InfoHashes,
     /// The protocol.
     pub core: Torrent,
-    /// Where it is stored.
-    pub dir: PathBuf,
     /// The keys that hosts have to prove.
     pub keys: HashMap<ScionAddr, NodeId>,
-    /// The resume file goes once everything is there.
-    pub tidy: bool,
+    /// The owner's choices.
+    pub options: AddOptions,
     /// The content came with its Merkle layers, as a torrent file does and a magnet link does not.
     pub layers_at_hand: bool,
 }
 
 impl State {
     /// A content whose files are not open yet.
-    pub fn new(session: Rc<Shared>, new: NewState) -> Self {
+    pub fn new(resources: Rc<Resources>, contents: Weak<Contents>, new: NewState) -> Self {
+        let now = Instant::now();
+        resources.down.add_content(new.id.0, new.options.limit_down, now);
+        resources.up.add_content(new.id.0, new.options.limit_up, now);
         Self {
             id: new.id,
             hashes: new.hashes,
@@ -235,19 +259,21 @@ impl State {
             buffers: None,
             storage: None,
             resume: None,
-            dir: new.dir,
-            tidy: new.tidy,
+            options: new.options,
             layers_at_hand: new.layers_at_hand,
             book: PeerBook::new(),
             keys: new.keys,
             named: Named::default(),
             trackers_left: 0,
-            paths: ContentPaths::new(&session),
+            paths: ContentPaths::new(&resources),
             dial: Rc::default(),
             clock: Rc::default(),
             announce: Rc::default(),
             chosen: Rc::default(),
             stopping: false,
+            is_leaving: false,
+            is_announcing: false,
+            cancel: Arc::default(),
             metadata_known: false,
             conns: HashMap::new(),
             waiting: Vec::new(),
@@ -258,35 +284,60 @@ impl State {
             spilling: 0,
             probing: false,
             has_written: false,
-            session,
+            resources,
+            contents,
+            me: Weak::new(),
+            tasks: RefCell::default(),
             dirty: Vec::new(),
             requested_counted: 0,
         }
     }
 
-    /// The session it belongs to.
-    pub fn session(&self) -> Rc<Shared> {
-        Rc::clone(&self.session)
+    /// What it shares with the session's other contents.
+    pub fn resources(&self) -> Rc<Resources> {
+        Rc::clone(&self.resources)
+    }
+
+    /// The session's contents, while there is a session.
+    pub fn contents(&self) -> Option<Rc<Contents>> {
+        self.contents.upgrade()
+    }
+
+    /// This content, for a task of it.
+    pub fn this(&self) -> Option<TorrentRef> {
+        self.me.upgrade().map(TorrentRef)
+    }
+
+    /// Runs a task of this content: it ends with the content.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let mut tasks = self.tasks.borrow_mut();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_local(task);
+    }
+
+    /// Ends whatever is still at work for this content. After [`State::stop`], which lets it end by itself.
+    pub fn end(&mut self) {
+        self.tasks.get_mut().abort_all();
     }
 
     /// A new connection's part of what may be received and sent.
     pub fn limits(&self, handle: &Rc<ConnHandle>) -> (Share, Share) {
         let now = Instant::now();
-        let Shared { config, down, up, .. } = &*self.session;
+        let Resources { config, down, up, .. } = &*self.resources;
         let share = |line: &Rc<Line>, own| line.share(self.id.0, own, handle, now);
         (share(down, config.peer_limit_down), share(up, config.peer_limit_up))
     }
 
     /// Tells the owner.
     pub fn tell(&self, kind: EventKind) {
-        self.session.tell(Event { torrent: self.id, kind });
+        self.resources.tell(Event { torrent: self.id, kind });
     }
 
     /// Whether the resume file has nothing left to say.
     pub fn is_done_with(&self) -> bool {
-        let kept = self.session.config.metadata_dir.is_some() && self.core.knows_all_layers();
+        let kept = self.resources.config.metadata_dir.is_some() && self.core.knows_all_layers();
         let can_be_verified = self.layers_at_hand || kept || self.core.info().is_some_and(|info| info.version.is_v1());
-        self.tidy && can_be_verified && self.core.is_complete()
+        self.options.tidy && can_be_verified && self.core.is_complete()
     }
 
     // ---- connections ----
@@ -333,6 +384,7 @@ impl State {
     /// Leaves: connections end, trackers are told, and all tasks of this content come to their end.
     pub fn stop(&mut self, reason: &str) {
         self.stopping = true;
+        self.cancel.store(true, Ordering::Relaxed);
         self.close_all(reason);
         self.announce.notify_one();
         self.dial.notify_one();
@@ -360,7 +412,7 @@ impl State {
     /// Whether there is a place for one from `host`; somebody may have to give way.
     pub fn make_room(&self, host: Host, now: Instant) -> bool {
         let (places, handles): (Vec<Place>, Vec<&Rc<ConnHandle>>) = self.places().unzip();
-        if places.len() < self.session.config.torrent_connections_max {
+        if places.len() < self.resources.config.torrent_connections_max {
             return true;
         }
         let goes = gives_way(&places, host, now).map(|at| handles[at]);
@@ -424,12 +476,12 @@ impl State {
     /// Tells the core how much more may be asked for.
     pub fn update_room(&mut self) {
         let own = self.core.requested_bytes();
-        let total = &self.session.requested_bytes;
+        let total = &self.resources.requested_bytes;
         total.set(total.get() - self.requested_counted + own);
         self.requested_counted = own;
-        let free = self.session.pools.free_bytes();
+        let free = self.resources.pools.free_bytes();
         self.core.set_room(free.saturating_sub(total.get()));
-        if free < self.session.config.buffer_bytes / MEMORY_SHORT_DIVISOR && self.verifying == 0 {
+        if free < self.resources.config.buffer_bytes / MEMORY_SHORT_DIVISOR && self.verifying == 0 {
             self.relieve_memory();
         }
     }
@@ -449,11 +501,11 @@ impl State {
         let any = !spills.is_empty();
         for spill in spills {
             self.spilling += 1;
-            self.session.disk.spill(SpillJob {
+            self.resources.disk.spill(SpillJob {
                 torrent: self.id,
                 spill,
                 resume: Arc::clone(resume),
-                replies: self.session.replies.clone(),
+                replies: self.resources.replies.clone(),
             });
         }
         any
@@ -491,7 +543,7 @@ impl State {
             return;
         };
         self.verifying += 1;
-        self.session.disk.verify(VerifyJob {
+        self.resources.disk.verify(VerifyJob {
             torrent: self.id,
             piece,
             whole,
@@ -499,7 +551,7 @@ impl State {
             digests: self.core.wants_digests(piece),
             resume: Arc::clone(resume),
             geometry: resume.storage().info().geometry.clone(),
-            replies: self.session.replies.clone(),
+            replies: self.resources.replies.clone(),
         });
     }
 
@@ -560,7 +612,7 @@ impl State {
         } else if let (Some(piece), Some(storage)) = (self.unreadable.last().copied(), self.storage.clone()) {
             self.probing = true;
             let (torrent, layers) = (self.id, self.layers());
-            self.session.disk.run(torrent, self.session.replies.clone(), move || {
+            self.resources.disk.run(torrent, self.resources.replies.clone(), move || {
                 let readable = spill::read(&storage, piece, |_| {}).is_ok() && is_restored(&storage, &layers, piece);
                 Reply::Looked { torrent, piece, readable }
             });
@@ -596,11 +648,11 @@ impl State {
         match job {
             Stalled::Piece(job) => {
                 self.verifying += 1;
-                self.session.disk.verify(*job);
+                self.resources.disk.verify(*job);
             }
             Stalled::Spill(job) => {
                 self.spilling += 1;
-                self.session.disk.spill(*job);
+                self.resources.disk.spill(*job);
             }
         }
     }
@@ -633,9 +685,9 @@ impl State {
         self.pump(now);
     }
 
-    /// Whether the disk threads have something of ours.
-    pub fn is_writing(&self) -> bool {
-        self.verifying + self.spilling > 0
+    /// Whether there are connections, or the disk threads have something of ours.
+    pub fn is_busy(&self) -> bool {
+        !self.conns.is_empty() || self.verifying + self.spilling > 0
     }
 
     /// A piece of a download that was promised cannot be read. Nothing of it is given up: the cause may pass, as when a disk is
@@ -755,7 +807,7 @@ impl State {
             // Peers that come while files are being checked offer what we know.
             CoreEvent::Metadata(bytes) => {
                 if !std::mem::replace(&mut self.metadata_known, true)
-                    && let Some(info) = self.session.metadata_arrived(self.id, bytes)
+                    && let Some(info) = self.metadata_arrived(&bytes)
                 {
                     self.core.expect_content(info);
                 }
@@ -771,7 +823,7 @@ impl State {
                 self.tell(EventKind::PeerBanned { address, reason });
             }
             CoreEvent::Peers(addresses) => {
-                let filter = Arc::clone(&self.session.config.filter);
+                let filter = Arc::clone(&self.resources.config.filter);
                 for address in addresses.into_iter().filter(|address| !filter.blocks(address)) {
                     self.book.add(address, Source::Exchange);
                 }
@@ -787,8 +839,8 @@ impl State {
                 }
             }
             CoreEvent::Finished => {
-                self.session.pools.trim();
-                self.session.finished(self.id);
+                self.resources.pools.trim();
+                self.finished();
                 self.announce.notify_one();
             }
         }
@@ -798,8 +850,8 @@ impl State {
     fn keep_layers(&self) {
         let Some(info) = self.core.info().cloned() else { return };
         let (layers, torrent, resume) = (self.layers(), self.id, self.resume.clone());
-        let folder = self.session.config.metadata_dir.clone().filter(|_| !self.layers_at_hand);
-        self.session.disk.run(torrent, self.session.replies.clone(), move || {
+        let folder = self.resources.config.metadata_dir.clone().filter(|_| !self.layers_at_hand);
+        self.resources.disk.run(torrent, self.resources.replies.clone(), move || {
             // Without them the next start may have more to fetch, and that is all.
             if let Some(folder) = folder {
                 let _ = kept_metadata::keep(&folder, &Metainfo { piece_layers: layers.clone(), ..Metainfo::new(info) });
@@ -815,8 +867,8 @@ impl State {
     fn hash_leaves(&mut self, piece: u32) {
         let Some(storage) = &self.storage else { return };
         let storage = Arc::clone(storage);
-        let (torrent, replies) = (self.id, self.session.replies.clone());
-        self.session.disk.run(torrent, replies, move || {
+        let (torrent, replies) = (self.id, self.resources.replies.clone());
+        self.resources.disk.run(torrent, replies, move || {
             let hashes = spill::leaves(&storage, piece).unwrap_or_default();
             Reply::Leaves { torrent, piece, hashes }
         });

@@ -176,6 +176,16 @@ impl Line {
         self.state.borrow_mut().contents.insert(content, new);
     }
 
+    /// A content is gone, and with it who waits for a turn in it.
+    pub fn remove_content(&self, content: u64) {
+        let mut state = self.state.borrow_mut();
+        let Some(gone) = state.contents.remove(&content) else { return };
+        state.waiting -= gone.waiting;
+        for place in gone.peers.values().flat_map(|peer| &peer.waiting) {
+            place.waits.set(false);
+        }
+    }
+
     /// A new connection's part of it, whose own limit is `rate_bytes`. `handle` is woken when its turn comes.
     pub fn share(
         self: &Rc<Self>,

@@ -1,8 +1,15 @@
 use std::sync::atomic::AtomicBool;
 
+use std::time::Duration;
+
 use anabranch_content::create::{CreateOptions, create};
+use anabranch_content::metainfo::Metainfo;
 
 use super::*;
+use crate::bittorrent::open;
+use crate::events::{EventKind, FailureKind};
+use crate::store::disk::Reply;
+use crate::store::open::blocking;
 
 /// A test that takes longer hangs.
 const TEST_MAX: Duration = Duration::from_secs(60);
@@ -25,7 +32,7 @@ async fn until(events: &mut UnboundedReceiver<Event>, wanted: impl Fn(&EventKind
 fn magnet_links_name_peers_over_ip_and_scion_but_no_hosts_to_look_up() {
     let form = "magnet:?xt=urn:btih:c12fe1c06bba254a9dc9f519b335aa7c1367a88a&x.pe=10.0.0.1:6001&x.pe=%5B1-ff00%3A0%3A110%2C\
         10.0.0.1%5D%3A6002&x.pe=1-ff00:0:110,10.0.0.1:6003&x.pe=1-ff00:0:110,[::1]:6004&x.pe=host.example:6005&x.pe=10.0.0.1:22";
-    let (peers, unfit) = magnet_peers(&form.parse().unwrap(), &[]);
+    let (peers, unfit) = add::magnet_peers(&form.parse().unwrap(), &[]);
     let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
     let of_as = ["[1-ff00:0:110,10.0.0.1]:6002", "[1-ff00:0:110,10.0.0.1]:6003", "[1-ff00:0:110,::1]:6004"];
     assert_eq!(peers, [&["10.0.0.1:6001"], &of_as[..]].concat());
@@ -55,7 +62,7 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
         until(&mut events, |kind| matches!(kind, EventKind::Piece { .. })).await;
         // Two of its jobs are lost at once.
         for _ in 0..2 {
-            node.shared.replies.send(Reply::Panicked { torrent: id }).unwrap();
+            node.resources.replies.send(Reply::Panicked { torrent: id }).unwrap();
         }
         let failed = until(&mut events, |kind| matches!(kind, EventKind::Failed { .. })).await;
         assert!(matches!(failed, EventKind::Failed { kind: FailureKind::Internal, .. }));
@@ -63,7 +70,7 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
             matches!(kind, EventKind::PeerDisconnected { .. } | EventKind::Failed { .. } | EventKind::Resumed)
         });
         assert!(matches!(after.await, EventKind::PeerDisconnected { .. }), "told once, and its peers are gone");
-        while node.shared.pools.used_bytes() > 0 || node.shared.requested_bytes.get() > 0 {
+        while node.resources.pools.used_bytes() > 0 || node.resources.requested_bytes.get() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // Others find nobody here any more, and nobody is dialled.
@@ -109,7 +116,7 @@ fn a_panic_on_another_thread_fails_the_content_that_waits_for_it() {
         let (node, mut events) = start(1, None);
         let link = "magnet:?xt=urn:btih:c12fe1c06bba254a9dc9f519b335aa7c1367a88a";
         let id = node.add(Source::Magnet(Box::new(link.parse().unwrap())), AddOptions::default()).unwrap();
-        let torrent = node.shared.torrent(id).unwrap();
+        let torrent = node.torrent(id).unwrap();
         // What ends well, or is ended, is no fault.
         open::guarded(torrent.clone(), async { blocking(|| ()).await }).await;
         assert!(events.try_recv().is_err());

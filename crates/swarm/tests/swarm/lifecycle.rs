@@ -143,6 +143,9 @@ fn nothing_is_made_of_a_content_whose_files_nobody_chose() {
         node.session.stop(id);
         // What is said too late is said to nobody.
         node.session.choose(id, None);
+        while node.session.progress(id).is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         // Without files, what the content is comes whole.
         let id = node.session.add(magnet, add(Aim::Metadata)).unwrap();
         while node.session.metainfo(id).is_none() {

@@ -161,9 +161,9 @@ impl Sending {
             let len = chunk_end.min(end) - offset;
             if !readahead::is_cached(&storage, offset, len) {
                 self.warming = Some(chunk);
-                let session = torrent.session();
-                let (id, conn, replies) = (torrent.id, channel.id, session.replies.clone());
-                session.disk.run(id, replies, move || {
+                let resources = torrent.resources();
+                let (id, conn, replies) = (torrent.id, channel.id, resources.replies.clone());
+                resources.disk.run(id, replies, move || {
                     readahead::read(&storage, offset, len, end);
                     Reply::Warmed { torrent: id, conn }
                 });

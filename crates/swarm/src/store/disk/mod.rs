@@ -11,7 +11,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
@@ -184,7 +183,6 @@ struct Shared {
 /// The disk threads.
 pub struct Disk {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl Disk {
@@ -195,8 +193,10 @@ impl Disk {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("disk-{index}")).spawn(move || shared.run())
         };
-        let threads = (0..threads.max(1)).map(spawn).collect::<Result<_, _>>()?;
-        Ok(Self { shared, threads })
+        // Those that did start end with this.
+        let disk = Self { shared: Arc::clone(&shared) };
+        (0..threads.max(1)).try_for_each(|index| spawn(index).map(drop))?;
+        Ok(disk)
     }
 
     /// Queues a piece. What queues is bounded by the buffers that pieces are made of.
@@ -235,14 +235,10 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Finishes what is queued.
+    /// The threads finish what is queued, and end. They are not waited for: a disk may hang for minutes.
     fn drop(&mut self) {
         self.shared.lock().closing = true;
         self.shared.wake.notify_all();
-        for thread in self.threads.drain(..) {
-            // Jobs that panic do not end their thread.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -314,5 +314,7 @@ fn what_is_queued_is_finished_before_the_threads_end() {
     (0..40).for_each(|piece| disk.verify(scene.good_job(piece)));
     drop(hold);
     drop(disk);
+    scene.answer();
+    (0..40).for_each(|_| drop(scene.verdict()));
     scene.assert_recorded(&(0..40).collect::<Vec<_>>());
 }

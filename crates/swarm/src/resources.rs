@@ -1,0 +1,178 @@
+//! What all contents of a session share: listeners' addresses, the ways out, memory, disk threads, limits, and what was measured
+//! of paths. No content is known here, and whoever holds this keeps no content alive.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_bittorrent::handshake::peer_id;
+use anabranch_paths::manager::LinkHealth;
+use anabranch_paths::{Endpoint, Scoreboard};
+use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::bittorrent::conn::Scratch;
+use crate::events::Event;
+use crate::limits::Line;
+use crate::net::admission::{Pace, Strangers};
+use crate::net::scion::ScionNet;
+use crate::net::uplinks::Uplinks;
+use crate::session::{SessionConfig, SessionError};
+use crate::store::buffers::Pools;
+use crate::store::disk::{Disk, Reply};
+use crate::tracker::{Client, ClientConfig, Ground};
+
+/// Contents that are opened and checked at once: a check keeps a disk busy by itself, and each takes a thread.
+const OPENING_MAX: usize = 4;
+/// Contents that are closed at once: each takes a thread, and syncs a file.
+const CLOSING_MAX: usize = 4;
+/// What the secret is for that peers know us by.
+const IDENTITY_PURPOSE: &str = "bittorrent peer identity";
+
+/// What all contents share.
+pub struct Resources {
+    /// The choices.
+    pub config: SessionConfig,
+    /// Where we listen.
+    pub listening: Vec<SocketAddr>,
+    /// Our place in the SCION network.
+    pub scion: Option<Rc<ScionNet>>,
+    /// The ways out of this machine; `None` where the system does not tell.
+    pub uplinks: Option<Uplinks>,
+    /// What was measured of paths.
+    pub board: RefCell<Scoreboard>,
+    /// Which links of the SCION network are down.
+    pub links: Rc<RefCell<LinkHealth>>,
+    /// What our names among peers are made of.
+    pub identity_secret: Option<[u8; 32]>,
+    /// Our name.
+    pub peer_id: [u8; 20],
+    /// Receive memory.
+    pub scratch: RefCell<Scratch>,
+    /// Piece memory.
+    pub pools: Rc<Pools>,
+    /// Bytes asked for by all contents and not here yet.
+    pub requested_bytes: Cell<u64>,
+    /// The disk threads.
+    pub disk: Disk,
+    /// Their answers.
+    pub replies: UnboundedSender<Reply>,
+    /// Limit over all downloads.
+    pub down: Rc<Line>,
+    /// Limit over all uploads.
+    pub up: Rc<Line>,
+    /// Open connections, all contents; see [`Resources::take_connection`].
+    connections: Cell<usize>,
+    /// Who has not said yet what it wants.
+    pub strangers: Strangers,
+    /// How fast connections are opened.
+    pub pace: Pace,
+    /// Speaks to trackers.
+    pub trackers: Client,
+    /// Places for contents that are opened and checked.
+    pub opening: Semaphore,
+    /// Places for contents that are closed.
+    pub closing: Semaphore,
+    events: UnboundedSender<Event>,
+}
+
+/// What [`Resources::open`] opened for others to serve.
+pub struct Opened {
+    /// Where peers come in.
+    pub listeners: Vec<Listener>,
+    /// What the disk threads answer.
+    pub replies: UnboundedReceiver<Reply>,
+    /// What the owner is told.
+    pub events: UnboundedReceiver<Event>,
+}
+
+impl Resources {
+    /// Listens, and starts the disk threads.
+    pub fn open(config: SessionConfig) -> Result<(Self, Opened), SessionError> {
+        let now = Instant::now();
+        let mut listeners = Vec::new();
+        let mut listening = Vec::new();
+        for address in &config.listen {
+            let failed = |source| SessionError::Listen { address: *address, source };
+            let listener = TcpListener::bind(*address).map_err(failed)?;
+            listening.push(listener.local_addr().map_err(failed)?);
+            listeners.push(Listener::Tcp(listener));
+        }
+        let links = Rc::<RefCell<LinkHealth>>::default();
+        let scion = config.scion.as_ref().map(|scion| {
+            let failed = |source| SessionError::Scion { address: Endpoint::Scion(scion.local), source };
+            ScionNet::open(scion, Rc::clone(&links)).map(Rc::new).map_err(failed)
+        });
+        let scion = scion.transpose()?;
+        let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
+            // There is one way, whichever interface leads to it.
+            _ if config.proxy.is_some() => None,
+            // Where nobody names any, connections go as the system's routes go.
+            Err(InterfaceError::Io(_)) if config.paths.interfaces.is_empty() => None,
+            opened => Some(opened.map_err(SessionError::Interfaces)?),
+        };
+        listeners.extend(scion.iter().map(|net| Listener::Quic(Rc::clone(&net.endpoint))));
+        let (replies, replied) = unbounded_channel();
+        let (events, events_out) = unbounded_channel();
+        let identity = config.scion.as_ref().map(|scion| scion.identity.clone());
+        // Without randomness, connections of ours over several addresses are not known as one peer's.
+        let identity = identity.or_else(|| Identity::ephemeral().ok());
+        let resources = Self {
+            listening,
+            scion,
+            uplinks,
+            links,
+            board: RefCell::default(),
+            identity_secret: identity.map(|identity| identity.secret(IDENTITY_PURPOSE)),
+            peer_id: peer_id(config.seed),
+            scratch: RefCell::new(Scratch::new()),
+            pools: Pools::new(config.buffer_bytes),
+            requested_bytes: Cell::new(0),
+            disk: Disk::new(config.disk_threads).map_err(SessionError::Threads)?,
+            replies,
+            down: Line::new(config.limit_down, now),
+            up: Line::new(config.limit_up, now),
+            connections: Cell::new(0),
+            strangers: Strangers::default(),
+            pace: Pace::new(now),
+            trackers: Client::new(ClientConfig {
+                ground: Ground { filter: Arc::clone(&config.filter), proxy: config.proxy.clone() },
+                ..ClientConfig::default()
+            }),
+            opening: Semaphore::new(OPENING_MAX),
+            closing: Semaphore::new(CLOSING_MAX),
+            events,
+            config,
+        };
+        Ok((resources, Opened { listeners, replies: replied, events: events_out }))
+    }
+
+    /// Whether there is a place for one more connection.
+    pub fn has_room(&self) -> bool {
+        self.connections.get() < self.config.connections_max
+    }
+
+    /// Counts one more connection, until what is answered is dropped.
+    pub fn take_connection(self: &Rc<Self>) -> CountedConnection {
+        self.connections.set(self.connections.get() + 1);
+        CountedConnection(Rc::clone(self))
+    }
+
+    /// Tells the owner.
+    pub fn tell(&self, event: Event) {
+        // An owner that stopped listening does not want to know.
+        let _ = self.events.send(event);
+    }
+}
+
+/// A connection's place among those of the session.
+pub struct CountedConnection(Rc<Resources>);
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+    }
+}

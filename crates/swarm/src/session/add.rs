@@ -1,0 +1,229 @@
+//! Contents come.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_bittorrent::picker::Order;
+use anabranch_bittorrent::reach::may_link_to_peer;
+use anabranch_bittorrent::torrent::{Torrent, TorrentConfig};
+use anabranch_bittorrent::tracker::TrackerUrl;
+use anabranch_content::info::{FileEntry, InfoHashes};
+use anabranch_content::magnet::Magnet;
+use anabranch_content::metainfo::Metainfo;
+use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_transport::NodeId;
+
+use crate::bittorrent::torrent::{NewState, State, TorrentRef};
+use crate::bittorrent::{announce, dial, open};
+use crate::events::{EventKind, TorrentId};
+use crate::paths_driver;
+use crate::resources::Resources;
+use crate::session::Contents;
+use crate::session::lifecycle;
+
+/// What to add.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A torrent file.
+    Metainfo(Box<Metainfo>),
+    /// A magnet link; the metadata comes from peers.
+    Magnet(Box<Magnet>),
+}
+
+/// Which files of a content are wanted, by their index in the file list (BEP 53) or what they are.
+pub type FileFilter = Box<dyn Fn(usize, &FileEntry) -> bool + Send>;
+
+/// What is wanted of a content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// Its files.
+    #[default]
+    Files,
+    /// The files that [`Contents::choose`] names once the metadata is known. Until then none is looked at or made.
+    ChosenFiles,
+    /// What it is: its metadata, and its Merkle layers (BEP 52). No file is looked at or made.
+    Metadata,
+}
+
+/// How to treat one content.
+#[derive(Default)]
+pub struct AddOptions {
+    /// What is wanted of it.
+    pub aim: Aim,
+    /// The folder below which its files are.
+    pub dir: PathBuf,
+    /// Peers to dial.
+    pub peers: Vec<Endpoint>,
+    /// The keys that hosts of SCION have to prove.
+    pub keys: Vec<(ScionAddr, NodeId)>,
+    /// Trackers that the user names: beside the content's own, or among them.
+    pub trackers: Vec<String>,
+    /// Which files to fetch; all where `None`.
+    pub files: Option<FileFilter>,
+    /// Fetch pieces in order.
+    pub sequential: bool,
+    /// Bytes per second.
+    pub limit_down: Option<u64>,
+    /// Bytes per second.
+    pub limit_up: Option<u64>,
+    /// Files are only read: for sharing what is there.
+    pub read_only: bool,
+    /// Files that are others than the content's and stand in their place are overwritten.
+    pub overwrite: bool,
+    /// All pieces are known to be good, from having just been hashed: no check.
+    pub trusted: bool,
+    /// Verify everything on disk, whatever the resume file says.
+    pub recheck: bool,
+    /// Leave nothing but the content behind: the resume file goes at shutdown where every piece is there. Who takes the
+    /// content up again has it verified once; where a magnet link does not suffice for that (v2), the file stays.
+    pub tidy: bool,
+}
+
+/// Why a content cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// It is there already.
+    #[error("{0} is in this session already")]
+    Duplicate(String),
+    /// It is there still, and is being removed.
+    #[error("{0} is being removed from this session: add it again when it is gone")]
+    Leaving(String),
+}
+
+impl Contents {
+    /// Adds a content and begins with it.
+    pub fn add(&self, source: Source, options: AddOptions) -> Result<TorrentId, AddError> {
+        let now = Instant::now();
+        let resources = &self.resources;
+        let (hashes, mut tiers, (mut peers, unfit)) = match &source {
+            Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Default::default()),
+            Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet, &resources.listening)),
+        };
+        // What the user says of a host goes before what a link says, which holds for the link's content alone.
+        let keys = magnet_keys(&source).into_iter().chain(options.keys.clone()).collect();
+        if let Some(torrent) = hashes.wire_hashes().find_map(|hash| self.of_hash(&hash)) {
+            let name = source.name();
+            let is_leaving = torrent.borrow().is_leaving;
+            return Err(if is_leaving { AddError::Leaving(name) } else { AddError::Duplicate(name) });
+        }
+        let id = self.next_id();
+        let added = options.trackers.iter().filter(|url| !tiers.iter().flatten().any(|known| known == *url));
+        let added: Vec<String> = added.cloned().collect();
+        if !added.is_empty() {
+            tiers.push(added);
+        }
+        let named = options.trackers.iter().filter_map(|url| url.parse().ok()).collect();
+        peers.extend(&options.peers);
+        let mut core = Torrent::new(hashes, torrent_config(resources, &options, id), now);
+        if let Some(secret) = resources.identity_secret {
+            core.set_identity_secret(secret);
+        }
+        if let Some(scion) = &resources.config.scion {
+            core.set_node_key(*scion.identity.node_id().as_bytes());
+        }
+        let layers_at_hand = matches!(source, Source::Metainfo(_));
+        let unfit: Vec<_> = unfit.into_iter().filter(|address| !options.peers.contains(address)).collect();
+        let new = NewState { id, hashes, core, keys, options, layers_at_hand };
+        let torrent = TorrentRef::new(State::new(Rc::clone(resources), self.downgrade(), new));
+        self.insert(id, &hashes, torrent.clone());
+        let mut state = torrent.borrow_mut();
+        unfit.into_iter().for_each(|address| state.tell(EventKind::PeerUnfit { address }));
+        peers.into_iter().for_each(|peer| state.name_peer(peer));
+        state.spawn(lifecycle::keep_time(torrent.clone()));
+        state.spawn(dial::dial(torrent.clone()));
+        state.spawn(paths_driver::drive(torrent.clone()));
+        if let (Source::Magnet(_), Some(folder)) = (&source, resources.config.metadata_dir.clone()) {
+            let remembering = lifecycle::remember(torrent.clone(), folder);
+            state.spawn(open::guarded(torrent.clone(), remembering));
+        }
+        if let Source::Metainfo(metainfo) = source {
+            state.metadata_known = true;
+            state.core.expect_content(Arc::clone(&metainfo.info));
+            let opening = open::open(torrent.clone(), metainfo.info, metainfo.piece_layers);
+            state.spawn(open::guarded(torrent.clone(), opening));
+        }
+        let urls = parse_trackers(&state, &tiers);
+        state.trackers_left = urls.iter().map(Vec::len).sum();
+        if urls.iter().any(|tier| !tier.is_empty()) {
+            state.is_announcing = true;
+            state.spawn(announce::announce(torrent.clone(), urls, named));
+        }
+        Ok(id)
+    }
+}
+
+fn torrent_config(resources: &Resources, options: &AddOptions, id: TorrentId) -> TorrentConfig {
+    let config = &resources.config;
+    TorrentConfig {
+        peer_id: resources.peer_id,
+        listen_port: resources.listening.first().map(SocketAddr::port),
+        scion_port: resources.scion.as_ref().map(|net| net.endpoint.local().socket_addr().port()),
+        client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
+        order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
+        strategy: config.strategy,
+        open_bytes_max: config.buffer_bytes,
+        choker: config.choker,
+        pex: config.pex,
+        seed: config.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    }
+}
+
+impl Source {
+    fn name(&self) -> String {
+        match self {
+            Self::Metainfo(metainfo) => metainfo.info.name.clone(),
+            Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| "this content".to_owned()),
+        }
+    }
+
+    /// Its identity.
+    pub fn hashes(&self) -> InfoHashes {
+        match self {
+            Self::Metainfo(metainfo) => metainfo.info.hashes,
+            Self::Magnet(magnet) => magnet.hashes,
+        }
+    }
+}
+
+fn magnet_tiers(magnet: &Magnet) -> Vec<Vec<String>> {
+    magnet.trackers.iter().map(|url| vec![url.clone()]).collect()
+}
+
+/// The peers that a link names: those that it may name to us, who listen at `listening`, and the others.
+pub(super) fn magnet_peers(magnet: &Magnet, listening: &[SocketAddr]) -> (Vec<Endpoint>, Vec<Endpoint>) {
+    let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
+    // Host names in x.pe would make a link that one opens look names up; addresses only.
+    let named = magnet.peers.iter().filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
+    named.partition(|peer| may_link_to_peer(peer, magnet.hashes.wire_hashes(), at_home))
+}
+
+/// The keys that a link's peers have to prove.
+fn magnet_keys(source: &Source) -> Vec<(ScionAddr, NodeId)> {
+    let Source::Magnet(magnet) = source else { return Vec::new() };
+    let named = magnet.peers.iter().filter_map(|peer| parse_peer(peer));
+    named.filter_map(|(address, key)| address.as_scion().zip(key)).collect()
+}
+
+/// A peer as links name it: an address, that of a host of SCION maybe with the key that it proves in front, `KEY@[ISD-AS,host]:port`.
+pub fn parse_peer(text: &str) -> Option<(Endpoint, Option<NodeId>)> {
+    match text.split_once('@') {
+        None => Some((text.parse().ok()?, None)),
+        Some((key, address)) => Some((Endpoint::Scion(address.parse().ok()?), Some(key.parse().ok()?))),
+    }
+}
+
+/// Tracker URLs that can be used; the others are told of.
+fn parse_trackers(torrent: &State, tiers: &[Vec<String>]) -> Vec<Vec<TrackerUrl>> {
+    let parse = |url: &String| match url.parse() {
+        Ok(parsed) => Some(parsed),
+        Err(error) => {
+            let error: anabranch_bittorrent::tracker::UrlError = error;
+            torrent.tell(EventKind::TrackerFailed { url: url.clone(), reason: error.to_string() });
+            None
+        }
+    };
+    tiers.iter().map(|tier| tier.iter().filter_map(parse).collect()).collect()
+}

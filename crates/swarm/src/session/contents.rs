@@ -1,0 +1,218 @@
+//! The contents of a session: which there are, and how they fare.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_bittorrent::torrent::PeerStats;
+use anabranch_content::info::{Info, InfoHashes};
+use anabranch_content::metainfo::Metainfo;
+use anabranch_content::verify;
+use anabranch_paths::{Endpoint, Host, ScionAddr};
+use anabranch_transport::NodeId;
+use tokio::task::JoinSet;
+
+use crate::bittorrent::sources::Sources;
+use crate::bittorrent::torrent::{ConnHandle, TorrentRef};
+use crate::events::TorrentId;
+use crate::net::admission::{Place, gives_way};
+use crate::paths_driver::PathProgress;
+use crate::resources::Resources;
+use crate::session::{Aim, FileFilter, Progress};
+use crate::store::open::blocking;
+
+/// The contents of a session, and what is done to them. A [`Session`](crate::Session) is these and the tasks that serve them.
+pub struct Contents {
+    me: Weak<Self>,
+    /// What they share.
+    pub(crate) resources: Rc<Resources>,
+    torrents: RefCell<BTreeMap<TorrentId, TorrentRef>>,
+    by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
+    next_id: Cell<u64>,
+    /// Contents on their way out. Each is ended with the session, if it is not done by then.
+    pub(super) leaving: RefCell<JoinSet<()>>,
+}
+
+impl Contents {
+    pub(super) fn new(resources: Resources) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            resources: Rc::new(resources),
+            torrents: RefCell::default(),
+            by_hash: RefCell::default(),
+            next_id: Cell::new(0),
+            leaving: RefCell::default(),
+        })
+    }
+
+    /// Where it listens, with the ports that the system chose.
+    pub fn listening(&self) -> &[SocketAddr] {
+        &self.resources.listening
+    }
+
+    /// The key that peers over SCION know it by.
+    pub fn node_id(&self) -> Option<NodeId> {
+        self.resources.config.scion.as_ref().map(|scion| scion.identity.node_id())
+    }
+
+    /// Where it is in the SCION network, with the port that was chosen.
+    pub fn scion_address(&self) -> Option<ScionAddr> {
+        self.resources.scion.as_ref()?.endpoint.local().as_scion()
+    }
+
+    /// Where peers reach us over plain IP: the addresses of all interfaces that may be used, where it listens at all of them.
+    pub fn reachable(&self) -> Vec<SocketAddr> {
+        let uplinks = self.resources.uplinks.as_ref();
+        uplinks.map_or(Vec::new(), |uplinks| uplinks.reachable_at(&self.resources.listening))
+    }
+
+    /// How a content fares; `None` when there is none of this number.
+    pub fn progress(&self, id: TorrentId) -> Option<Progress> {
+        let torrent = self.torrent(id)?;
+        let mut torrent = torrent.borrow_mut();
+        Some(torrent.progress(Instant::now()))
+    }
+
+    /// Its connections.
+    pub fn peers(&self, id: TorrentId) -> Vec<PeerStats> {
+        let torrent = self.torrent(id);
+        torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().core.peer_stats(Instant::now()))
+    }
+
+    /// Its connections, each with its path.
+    pub fn paths(&self, id: TorrentId) -> Vec<PathProgress> {
+        let torrent = self.torrent(id);
+        torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().path_progress(Instant::now()))
+    }
+
+    /// Who may still bring what is missing of a content.
+    pub fn sources(&self, id: TorrentId) -> Option<Sources> {
+        Some(self.torrent(id)?.borrow().sources(Instant::now()))
+    }
+
+    /// Says which files are wanted of a content with [`Aim::ChosenFiles`], all where `None`, and lets it go on.
+    pub fn choose(&self, id: TorrentId, files: Option<FileFilter>) {
+        let Some(torrent) = self.torrent(id) else { return };
+        let mut state = torrent.borrow_mut();
+        state.options.files = files;
+        state.options.aim = Aim::Files;
+        state.chosen.notify_one();
+    }
+
+    /// What a content is, once known.
+    pub fn info(&self, id: TorrentId) -> Option<Arc<Info>> {
+        self.torrent(id)?.borrow().core.known_info().cloned()
+    }
+
+    /// A content's torrent, once all of it is known: of v2 and hybrids that came by a magnet link, the Merkle layers come last.
+    pub fn metainfo(&self, id: TorrentId) -> Option<Metainfo> {
+        let torrent = self.torrent(id)?;
+        let torrent = torrent.borrow();
+        let info = Arc::clone(torrent.core.info()?);
+        let known = !info.version.is_v2() || torrent.core.knows_all_layers();
+        known.then(|| Metainfo { piece_layers: torrent.layers(), ..Metainfo::new(info) })
+    }
+
+    /// The same of a content whose files are complete: Merkle layers that no peer sent are made of them. `None` where files are
+    /// missing, too.
+    pub async fn metainfo_from_files(&self, id: TorrentId) -> Option<Metainfo> {
+        if let Some(known) = self.metainfo(id) {
+            return Some(known);
+        }
+        let (info, layers, storage, cancel) = {
+            let torrent = self.torrent(id)?;
+            let torrent = torrent.borrow();
+            let storage = Arc::clone(torrent.storage.as_ref()?);
+            (Arc::clone(torrent.core.info()?), torrent.layers(), storage, Arc::clone(&torrent.cancel))
+        };
+        let content = Arc::clone(&info);
+        let made = blocking(move || verify::layers_on_disk(&content, layers, storage.root(), &cancel)).await;
+        Some(Metainfo { piece_layers: made?, ..Metainfo::new(info) })
+    }
+
+    /// When a piece is needed, for playing a content while it arrives; `None` takes that back.
+    pub fn set_deadline(&self, id: TorrentId, piece: u32, deadline: Option<Instant>) {
+        if let Some(torrent) = self.torrent(id) {
+            let (mut torrent, now) = (torrent.borrow_mut(), Instant::now());
+            torrent.core.set_deadline(piece, deadline, now);
+            torrent.pump(now);
+        }
+    }
+
+    /// Dials a peer for a content.
+    pub fn add_peer(&self, id: TorrentId, address: Endpoint) {
+        if let Some(torrent) = self.torrent(id) {
+            torrent.borrow_mut().name_peer(address);
+            torrent.borrow().dial.notify_one();
+        }
+    }
+
+    // ---- who is there ----
+
+    pub(super) fn downgrade(&self) -> Weak<Self> {
+        self.me.clone()
+    }
+
+    pub(super) fn next_id(&self) -> TorrentId {
+        TorrentId(self.next_id.replace(self.next_id.get() + 1))
+    }
+
+    /// A content comes.
+    pub(super) fn insert(&self, id: TorrentId, hashes: &InfoHashes, torrent: TorrentRef) {
+        self.torrents.borrow_mut().insert(id, torrent);
+        self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
+    }
+
+    /// A content is gone.
+    pub(super) fn forget(&self, id: TorrentId) {
+        self.by_hash.borrow_mut().retain(|_, of| *of != id);
+        self.torrents.borrow_mut().remove(&id);
+    }
+
+    /// A content turned out to have these hashes; `false` where one of them is another's.
+    pub(super) fn take_hashes(&self, id: TorrentId, hashes: &InfoHashes) -> bool {
+        let mut by_hash = self.by_hash.borrow_mut();
+        if hashes.wire_hashes().any(|hash| by_hash.get(&hash).is_some_and(|other| *other != id)) {
+            return false;
+        }
+        by_hash.extend(hashes.wire_hashes().map(|hash| (hash, id)));
+        true
+    }
+
+    /// The content of this number, also while it leaves.
+    pub(crate) fn torrent(&self, id: TorrentId) -> Option<TorrentRef> {
+        self.torrents.borrow().get(&id).cloned()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<TorrentRef> {
+        self.torrents.borrow().values().cloned().collect()
+    }
+
+    /// The content of this hash, also while it leaves.
+    pub(super) fn of_hash(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
+        let id = *self.by_hash.borrow().get(hash)?;
+        self.torrent(id)
+    }
+
+    /// The content that a peer asks for.
+    pub(crate) fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
+        self.of_hash(hash).filter(|torrent| !torrent.borrow().stopping)
+    }
+
+    /// Whether there is a place for one more connection, from `host`; somebody of another content may have to give way.
+    pub(crate) fn make_room(&self, host: Host) -> bool {
+        if self.resources.has_room() {
+            return true;
+        }
+        let torrents = self.all();
+        let states: Vec<_> = torrents.iter().map(TorrentRef::borrow).collect();
+        let (places, handles): (Vec<Place>, Vec<&Rc<ConnHandle>>) =
+            states.iter().flat_map(|state| state.places()).unzip();
+        let goes = gives_way(&places, host, Instant::now()).map(|at| handles[at]);
+        goes.inspect(|handle| handle.close("it made room for another peer".to_owned())).is_some()
+    }
+}
