@@ -17,7 +17,8 @@
 //! | `exchange.rs` | extension messages: metadata, peers |
 //! | `hashes.rs` | Merkle layers, fetched and served (BEP 52) |
 //! | `paths.rs` | several connections of one peer: who brings a block first, paths that slow down or fail |
-//! | `peers.rs` | address-level peers: credit and bans |
+//! | `peers.rs` | address-level peers and their credit |
+//! | `bans.rs` | whom the torrent does not deal with again |
 //! | `fault.rs` | what a peer can do wrong, and what it costs it |
 //! | `wishes.rs` | which paths are wanted, granted and used |
 //! | `addresses.rs` | where else peers listen, and we |
@@ -59,6 +60,7 @@
 
 mod addresses;
 mod answers;
+mod bans;
 mod config;
 mod conn;
 mod content;
@@ -98,10 +100,11 @@ use crate::handshake::Handshake;
 use crate::rate::Rate;
 use crate::wire::{Limits, Message};
 use crate::{ConnId, PeerKey};
+use bans::Ban;
 use config::{CHATTER_PIECES, OUT_BYTES_MAX};
 use conn::{Conn, RATE_WINDOW};
 use content::Content;
-use peers::{Ban, Peer};
+use peers::Peer;
 use wishes::Wishes;
 
 /// Silence after which we send a keep-alive (BEP 3: two minutes), with a margin for the way.

@@ -1,22 +1,18 @@
-//! Address-level peers: what credit and bans belong to, however many connections there are.
+//! Address-level peers: what credit and [bans](super::bans) belong to, however many connections there are.
 
 use std::time::Instant;
 
-use anabranch_paths::{Endpoint, Host, PathId};
+use anabranch_paths::{Endpoint, PathId};
 
 use super::conn::Conn;
 use super::wishes::Told;
-use super::{ConnId, Event, Link, PATHS_PER_PEER_MAX, PeerMisbehaved, Torrent};
+use super::{ConnId, Link, PATHS_PER_PEER_MAX, Torrent};
 use crate::PeerKey;
 use crate::extension::{
     Challenge, ExtensionHandshake, HANDSHAKE_ID, IdentityProof, OwnName, PathTalk, PeerIdentity, SeenAs,
 };
 use crate::wire::Message;
 
-/// Banned peers from one host (of IPv6: from one /64) after which the host itself is refused. Loopback is exempt: it is one host's many programs.
-pub(super) const BANS_PER_ADDRESS: u32 = 3;
-/// Bans remembered; the oldest are forgotten first.
-pub(super) const BANS_MAX: usize = 4096;
 /// Address-level peers remembered for their credit, and connections for blame; those that are gone are forgotten first.
 /// More than [`super::CONNECTIONS_MAX`], so that none that is there has to be forgotten.
 pub(super) const PEERS_MAX: usize = 8192;
@@ -37,15 +33,6 @@ pub(super) struct Peer {
     pub talked_over: Option<ConnId>,
     /// What it told of paths that third parties use.
     pub told: Told,
-}
-
-/// Who is not dealt with again.
-pub(super) struct Ban {
-    address: Endpoint,
-    peer_id: [u8; 20],
-    key: Option<[u8; 32]>,
-    identity: Option<PeerIdentity>,
-    reason: String,
 }
 
 impl Torrent {
@@ -169,8 +156,7 @@ impl Torrent {
         // Once given, a name stays.
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.claimed.is_none()) else { return };
         conn.claimed = Some(identity);
-        if let Some(ban) = self.bans.iter().find(|ban| ban.identity == Some(identity)) {
-            let reason = ban.reason.clone();
+        if let Some(reason) = self.ban_reason_of_name(identity) {
             self.close(id, &reason);
         }
     }
@@ -255,59 +241,10 @@ impl Torrent {
             self.origins.remove(&gone);
         }
     }
-
-    /// A connection ended because its peer broke the protocol; whether the peer may come again follows from the fault.
-    pub fn misbehaved(&mut self, id: ConnId, fault: &PeerMisbehaved) {
-        if fault.deserves_ban()
-            && let Some(peer) = self.conns.get(&id).map(|conn| conn.peer)
-        {
-            self.ban(peer, &fault.to_string());
-        }
-    }
-
-    pub(super) fn ban(&mut self, key: PeerKey, reason: &str) {
-        let Some(peer) = self.peers.get(&key) else { return };
-        let (address, peer_id, conns) = (peer.address, peer.peer_id, peer.conns.clone());
-        let (proven, identity) = (peer.key, peer.identity);
-        if self.bans.iter().any(|ban| ban.address == address && ban.peer_id == peer_id) {
-            return;
-        }
-        // Every address that it has been at is refused.
-        let mut addresses = vec![address];
-        for also in conns.iter().filter_map(|id| self.conns.get(id)).map(|conn| conn.address) {
-            if addresses.iter().all(|known| !is_same_host(known, &also)) {
-                addresses.push(also);
-            }
-        }
-        for address in addresses {
-            if self.bans.len() >= BANS_MAX {
-                self.bans.pop_front();
-            }
-            self.bans.push_back(Ban { address, peer_id, key: proven, identity, reason: reason.to_owned() });
-        }
-        self.events.push_back(Event::Banned { peer: key, address, reason: reason.to_owned() });
-        conns.into_iter().for_each(|id| self.close(id, reason));
-    }
-
-    pub(super) fn ban_reason(&self, link: &Link, peer_id: &[u8; 20]) -> Option<String> {
-        let (mut from_address, address) = (0, link.address);
-        if let Some(ban) = self.bans.iter().find(|ban| link.key.is_some() && ban.key == link.key) {
-            return Some(ban.reason.clone());
-        }
-        let host = Host::of(&address);
-        for ban in self.bans.iter().filter(|ban| Host::of(&ban.address) == host) {
-            if ban.address == address || ban.peer_id == *peer_id && is_same_host(&ban.address, &address) {
-                return Some(ban.reason.clone());
-            }
-            from_address += 1;
-        }
-        (from_address >= BANS_PER_ADDRESS && !host.is_loopback())
-            .then(|| format!("{from_address} peers at its address were banned"))
-    }
 }
 
 /// Whether two addresses differ in nothing but the port. SCION hosts of two ASes may be numbered alike and are two.
-fn is_same_host(one: &Endpoint, other: &Endpoint) -> bool {
+pub(super) fn is_same_host(one: &Endpoint, other: &Endpoint) -> bool {
     let isd_as = |endpoint: &Endpoint| endpoint.as_scion().map(|address| address.isd_as);
     one.ip() == other.ip() && isd_as(one) == isd_as(other)
 }

@@ -7,9 +7,10 @@ use super::sim::Content;
 use crate::extension::{Extension, MetadataMessage, PexFlags, PexMessage};
 use crate::handshake::{Handshake, Reserved};
 use crate::torrent::answers::ANSWERS_MAX;
+use crate::torrent::bans::{BANS_MAX, BANS_PER_ADDRESS};
 use crate::torrent::config::{CHATTER_LEAK, CHATTER_MAX, OUT_BYTES_MAX, TAKEN_BACK_SPARE};
 use crate::torrent::exchange::{PEX_OF_HOST_MAX, PEX_TAKEN_MAX};
-use crate::torrent::peers::{BANS_MAX, BANS_PER_ADDRESS, PEERS_MAX};
+use crate::torrent::peers::PEERS_MAX;
 use crate::torrent::{CONNECTIONS_MAX, Event, PeerMisbehaved, Refused};
 use crate::wire::{BlockRange, Message};
 
