@@ -58,6 +58,9 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::PeerBanned { address, reason } => {
             ("banned", json!({ "peer": address.to_string(), "reason": reason }))
         }
+        EventKind::PeerSuspended { address, reason } => {
+            ("suspended", json!({ "peer": address.to_string(), "reason": reason }))
+        }
         EventKind::PathsChosen { peer, selector, trigger, verdicts } => {
             let fields = json!({
                 "peer": peer.to_string(),
@@ -187,6 +190,9 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::PeerFailed { address, reason, is_final: true } => (true, format!("peer {address}: {reason}")),
         EventKind::PeerFailed { address, reason, .. } => (true, format!("peer {address}: {reason}; it is tried again")),
         EventKind::PeerBanned { address, reason } => (true, format!("banned {address}: {reason}")),
+        EventKind::PeerSuspended { address, reason } => {
+            (true, format!("{address} is left alone for some seconds: {reason}; the next time it is banned"))
+        }
         EventKind::PathsChosen { .. } | EventKind::PathChanged { .. } => return None,
         EventKind::Tracker { url, peers } => (false, format!("{url} named {peers} peers")),
         EventKind::TrackerFailed { url, reason } => {

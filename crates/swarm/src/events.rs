@@ -105,6 +105,13 @@ pub enum EventKind {
         /// What it did.
         reason: String,
     },
+    /// A peer that had sent good data sent wrong data, for the first time: it is not dealt with for some seconds.
+    PeerSuspended {
+        /// Its address.
+        address: Endpoint,
+        /// What it did.
+        reason: String,
+    },
     /// The paths to a peer were chosen, or are chosen otherwise than before.
     PathsChosen {
         /// Its address.

@@ -28,6 +28,7 @@ pub struct Pulses {
     /// Where it listens.
     pub address: SocketAddr,
     answered: Arc<AtomicU32>,
+    wrong_every: Arc<AtomicU32>,
     open: Arc<Mutex<Vec<TcpStream>>>,
     _acceptor: Acceptor,
 }
@@ -40,6 +41,9 @@ struct Content {
     piece_length: u64,
     period: Duration,
     answered: Arc<AtomicU32>,
+    /// One block of so many is wrong; 0: none.
+    wrong_every: Arc<AtomicU32>,
+    blocks: AtomicU32,
 }
 
 impl Pulses {
@@ -50,7 +54,10 @@ impl Pulses {
     pub fn share(path: &Path, info_hash: [u8; 20], pieces: u32, piece_length: u32, period: Duration) -> Result<Self> {
         let file = std::fs::File::open(path).map_err(Error::file(path))?;
         let (answered, open) = (Arc::<AtomicU32>::default(), Arc::<Mutex<Vec<TcpStream>>>::default());
+        let wrong_every = Arc::<AtomicU32>::default();
         let content = Content {
+            wrong_every: wrong_every.clone(),
+            blocks: AtomicU32::new(0),
             file,
             info_hash,
             pieces,
@@ -66,7 +73,14 @@ impl Pulses {
             let content = content.clone();
             std::thread::spawn(move || serve(stream, &content).ok());
         })?;
-        Ok(Self { address: acceptor.address, answered, open, _acceptor: acceptor })
+        Ok(Self { address: acceptor.address, answered, wrong_every, open, _acceptor: acceptor })
+    }
+
+    /// The same, but one block of `every` is wrong.
+    #[must_use]
+    pub fn lying(self, every: u32) -> Self {
+        self.wrong_every.store(every, Ordering::Relaxed);
+        self
     }
 
     /// Pulses in which it had something to answer.
@@ -116,6 +130,11 @@ fn serve(mut stream: TcpStream, content: &Content) -> std::io::Result<()> {
             };
             let mut block = vec![0; len as usize];
             content.file.read_exact_at(&mut block, u64::from(piece) * content.piece_length + u64::from(begin))?;
+            let number = content.blocks.fetch_add(1, Ordering::Relaxed) + 1;
+            let every = content.wrong_every.load(Ordering::Relaxed);
+            if every > 0 && number.is_multiple_of(every) {
+                block.iter_mut().for_each(|byte| *byte = !*byte);
+            }
             answers.extend(message(PIECE, &[&piece.to_be_bytes(), &begin.to_be_bytes(), &block]));
         }
         if !answers.is_empty() {

@@ -149,11 +149,11 @@ impl OpenPiece {
         wrong
     }
 
-    /// Whether a block is held or was delivered by somebody other than `conn`.
-    pub(super) fn has_others(&self, conn: ConnId) -> bool {
+    /// Whether a block is held or was delivered by somebody other than `conn` who is here.
+    pub(super) fn has_others(&self, conn: ConnId, is_here: impl Fn(ConnId) -> bool) -> bool {
         self.blocks.iter().any(|block| match block {
             Block::Free => false,
-            Block::Requested(by) | Block::Received(by) => *by != conn,
+            Block::Requested(by) | Block::Received(by) => *by != conn && is_here(*by),
         })
     }
 

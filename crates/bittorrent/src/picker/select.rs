@@ -312,7 +312,8 @@ impl Picker {
         }
         let mine = open.owner.is_none_or(|owner| owner == conn);
         let parole = self.conns.get(&conn).is_some_and(|conn| conn.parole);
-        (mine || !(open.single_source || parole)) && !(parole && open.has_others(conn))
+        (mine || !(open.single_source || parole))
+            && !(parole && open.has_others(conn, |other| self.conns.contains_key(&other)))
     }
 
     fn is_suspect(&self, conn: ConnId, piece: u32) -> bool {

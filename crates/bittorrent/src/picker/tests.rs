@@ -486,6 +486,18 @@ fn a_connection_on_parole_works_alone() {
 }
 
 #[test]
+fn a_connection_on_parole_finishes_what_the_gone_have_begun() {
+    let (mut picker, has) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1));
+    for block in pick(&mut picker, A, &has, 2, MB) {
+        picker.received(A, block);
+    }
+    picker.set_parole(B, true);
+    assert_eq!(pick(&mut picker, B, &has, 9, MB), [], "while the other one may go on");
+    picker.forget(A);
+    assert_eq!(pick(&mut picker, B, &has, 9, MB).len(), 2);
+}
+
+#[test]
 fn the_fastest_goes_in_order_and_the_others_where_they_are_inclined() {
     let config = PickerConfig { order: Order::Sequential, ..Default::default() };
     let (mut picker, has) = (picker(64, 1, config), Bitfield::full(64));

@@ -34,6 +34,16 @@ pub enum Event {
         /// What it did.
         reason: String,
     },
+    /// A peer that had sent good data sent wrong data, for the first time: it is not dealt with for
+    /// [`SUSPENSION`](super::SUSPENSION). Its connections are closed by events of their own.
+    Suspended {
+        /// Which peer.
+        peer: PeerKey,
+        /// Its address.
+        address: Endpoint,
+        /// What it did.
+        reason: String,
+    },
     /// Addresses of other peers (BEP 11).
     Peers(Vec<Endpoint>),
     /// A peer wants block hashes of this piece (BEP 52): hash it and call `leaves_ready`.

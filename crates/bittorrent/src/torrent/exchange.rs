@@ -140,7 +140,7 @@ impl Torrent {
             self.ask_for_metadata(id, now);
         }
         if let Some(identity) = handshake.identity {
-            self.on_identity(id, identity);
+            self.on_identity(id, identity, now);
         }
         if let Some(challenge) = handshake.challenge {
             self.prove_identity(id, challenge);

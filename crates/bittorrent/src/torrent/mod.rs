@@ -18,7 +18,7 @@
 //! | `hashes.rs` | Merkle layers, fetched and served (BEP 52) |
 //! | `paths.rs` | several connections of one peer: who brings a block first, paths that slow down or fail |
 //! | `peers.rs` | address-level peers and their credit |
-//! | `bans.rs` | whom the torrent does not deal with again |
+//! | `bans.rs` | whom the torrent does not deal with again, or not for a while |
 //! | `fault.rs` | what a peer can do wrong, and what it costs it |
 //! | `wishes.rs` | which paths are wanted, granted and used |
 //! | `addresses.rs` | where else peers listen, and we |
@@ -88,6 +88,7 @@ use anabranch_paths::Endpoint;
 
 pub use anabranch_paths::PathState;
 pub use anabranch_paths::manager::PATHS_PER_PEER_MAX;
+pub use bans::SUSPENSION;
 pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
 pub use conn::{Link, Negotiated};
 pub use event::{Event, PathEvent, PieceOutcome, Placement};
@@ -132,6 +133,9 @@ pub enum Refused {
     /// The peer was banned.
     #[error("the peer was banned: {0}")]
     Banned(String),
+    /// The peer sent wrong data, for the first time: it may come again soon.
+    #[error("{0}; for the next seconds it is not dealt with")]
+    Suspended(String),
     /// [`CONNECTIONS_MAX`] is reached.
     #[error("too many connections")]
     Full,
@@ -239,8 +243,8 @@ impl Torrent {
         if theirs.peer_id == self.config.peer_id {
             return Err(Refused::Ourselves);
         }
-        if let Some(reason) = self.ban_reason(&link, &theirs.peer_id) {
-            return Err(Refused::Banned(reason));
+        if let Some(refused) = self.refuse_banned(&link, &theirs.peer_id, now) {
+            return Err(refused);
         }
         if self.conns.len() >= CONNECTIONS_MAX {
             return Err(Refused::Full);

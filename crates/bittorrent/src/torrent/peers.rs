@@ -24,6 +24,8 @@ pub(super) struct Peer {
     pub conns: Vec<ConnId>,
     /// Payload sent to this peer over all its connections.
     pub uploaded_bytes: u64,
+    /// What it sent of pieces that passed.
+    pub good_bytes: u64,
     /// The key that its transport proved.
     pub key: Option<[u8; 32]>,
     /// What it calls itself, to us alone, and has proven over one of its connections.
@@ -61,6 +63,7 @@ impl Torrent {
             address,
             conns: Vec::new(),
             uploaded_bytes: 0,
+            good_bytes: 0,
             key: link.key,
             identity: None,
             talk: PathTalk::default(),
@@ -152,11 +155,11 @@ impl Torrent {
     }
 
     /// A peer said what it calls itself. Nothing follows from it until it is proven, except for who claims a banned name.
-    pub(super) fn on_identity(&mut self, id: ConnId, identity: PeerIdentity) {
+    pub(super) fn on_identity(&mut self, id: ConnId, identity: PeerIdentity, now: Instant) {
         // Once given, a name stays.
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.claimed.is_none()) else { return };
         conn.claimed = Some(identity);
-        if let Some(reason) = self.ban_reason_of_name(identity) {
+        if let Some(reason) = self.ban_reason_of_name(identity, now) {
             self.close(id, &reason);
         }
     }
@@ -202,6 +205,7 @@ impl Torrent {
         let Some(gone) = self.peers.remove(&from) else { return };
         if let Some(peer) = self.peers.get_mut(&into) {
             peer.uploaded_bytes += gone.uploaded_bytes;
+            peer.good_bytes += gone.good_bytes;
             peer.key = peer.key.or(gone.key);
         }
         self.origins.values_mut().filter(|peer| **peer == from).for_each(|peer| *peer = into);

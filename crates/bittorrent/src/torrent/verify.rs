@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_content::hash::ExpectedHash;
 
 use super::{ConnId, PieceOutcome, Torrent};
@@ -28,12 +29,31 @@ impl Torrent {
     pub fn piece_verified(&mut self, piece: u32, outcome: PieceOutcome, now: Instant) {
         match outcome {
             PieceOutcome::Good { digests } => self.piece_good(piece, &digests, now),
-            PieceOutcome::Bad { digests } => self.piece_bad(piece, &digests),
+            PieceOutcome::Bad { digests } => self.piece_bad(piece, &digests, now),
         }
         self.fill_starved(now);
     }
 
+    /// Credits who sent a piece that passed.
+    fn credit_senders(&mut self, piece: u32) {
+        let Some(picker) = self.content.as_ref().and_then(|content| content.picker.as_ref()) else { return };
+        // Who sends a piece sends many of its blocks, one after the other.
+        let mut runs: Vec<(ConnId, u64)> = Vec::new();
+        for (_, conn) in picker.contributors(piece) {
+            match runs.last_mut() {
+                Some((of, blocks)) if *of == conn => *blocks += 1,
+                _ => runs.push((conn, 1)),
+            }
+        }
+        for (conn, blocks) in runs {
+            if let Some(peer) = self.origins.get(&conn).and_then(|peer| self.peers.get_mut(peer)) {
+                peer.good_bytes += blocks * u64::from(BLOCK_LEN);
+            }
+        }
+    }
+
     fn piece_good(&mut self, piece: u32, digests: &[u64], now: Instant) {
+        self.credit_senders(piece);
         let Some(content) = &mut self.content else { return };
         let wanted = content.wants(piece);
         let bytes = u64::from(content.info.geometry.data_len(piece));
@@ -67,7 +87,7 @@ impl Torrent {
             }
         }
         for peer in guilty {
-            self.ban(peer, &format!("it sent wrong data for piece {piece}"));
+            self.convict(peer, piece, now);
         }
         self.check_finished(now);
     }
@@ -82,7 +102,7 @@ impl Torrent {
         }
     }
 
-    fn piece_bad(&mut self, piece: u32, digests: &[u64]) {
+    fn piece_bad(&mut self, piece: u32, digests: &[u64], now: Instant) {
         let Some(content) = &mut self.content else { return };
         self.stats.wasted_bytes += u64::from(content.info.geometry.data_len(piece));
         let Some(picker) = &mut content.picker else { return };
@@ -100,7 +120,7 @@ impl Torrent {
         picker.prefer_single_source(piece, of_suspects.collect());
         self.set_parole(&parole, true);
         for peer in guilty {
-            self.ban(peer, &format!("it sent wrong data for piece {piece}"));
+            self.convict(peer, piece, now);
         }
     }
 

@@ -822,6 +822,7 @@ impl State {
                 self.paths.manager.forget_address(address);
                 self.tell(EventKind::PeerBanned { address, reason });
             }
+            CoreEvent::Suspended { address, reason, .. } => self.tell(EventKind::PeerSuspended { address, reason }),
             CoreEvent::Peers(addresses) => {
                 let filter = Arc::clone(&self.resources.config.filter);
                 for address in addresses.into_iter().filter(|address| !filter.blocks(address)) {

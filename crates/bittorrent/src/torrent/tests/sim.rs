@@ -71,6 +71,8 @@ pub enum Manner {
     Honest,
     /// Flips a byte in every so many blocks it sends.
     Liar(u32),
+    /// Sends wrong bytes from this block to that one, counted as they are sent: its file is edited meanwhile.
+    Edited(u32, u32),
     /// Unchokes and answers no request.
     Mute,
 }
@@ -88,6 +90,7 @@ pub struct Node {
     verifying: VecDeque<(Instant, u32)>,
     pub finished: bool,
     pub banned: Vec<String>,
+    pub suspended: Vec<String>,
     pub peers_heard: Vec<anabranch_paths::Endpoint>,
     pub closed: Vec<String>,
     pub metadata: bool,
@@ -168,6 +171,7 @@ impl Sim {
             verifying: VecDeque::new(),
             finished: false,
             banned: Vec::new(),
+            suspended: Vec::new(),
             peers_heard: Vec::new(),
             closed: Vec::new(),
             metadata: false,
@@ -409,6 +413,7 @@ impl Sim {
                     }
                 }
                 Event::Banned { address, .. } => self.nodes[at].banned.push(address.ip().to_string()),
+                Event::Suspended { address, .. } => self.nodes[at].suspended.push(address.ip().to_string()),
                 Event::Peers(peers) => self.nodes[at].peers_heard.extend(peers),
                 Event::Finished => self.nodes[at].finished = true,
                 Event::Metadata(bytes) => {
@@ -469,9 +474,12 @@ impl Sim {
             let mut bytes = piece_header(range.piece, range.begin, range.len).to_vec();
             let start = self.content.info.geometry.piece_offset(range.piece) as usize + range.begin as usize;
             bytes.extend_from_slice(&node.data[start..start + range.len as usize]);
-            if let Manner::Liar(every) = node.manner
-                && node.sent_blocks.is_multiple_of(every)
-            {
+            let lies = match node.manner {
+                Manner::Liar(every) => node.sent_blocks.is_multiple_of(every),
+                Manner::Edited(from, to) => (from..to).contains(&node.sent_blocks),
+                Manner::Honest | Manner::Mute => false,
+            };
+            if lies {
                 *bytes.last_mut().unwrap() ^= 0x55;
             }
             let took = Duration::from_secs_f64(bytes.len() as f64 / node.up_rate as f64);
