@@ -20,8 +20,8 @@ mod tcp;
 pub use error::ConnectError;
 pub use identity::{Identity, IdentityError, NodeId, NodeIdError};
 pub use interfaces::{
-    CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_EVERY, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate,
-    LocalAddress, LocalInterface, REMOTES_MAX, Via,
+    CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate, LocalAddress,
+    LocalInterface, Via,
 };
 pub use proxy::{Proxy, ProxyError, Target, UDP_HEADER_LEN_MAX, UdpRelay, UdpSource, UdpTarget, parse_relayed};
 pub use quic::{ALPN, Congestion, MTU_MIN, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};

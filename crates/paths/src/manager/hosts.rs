@@ -19,7 +19,7 @@ use super::trigger::Decision;
 use super::{Inputs, IpCandidate, PathManager, PeerView};
 use crate::{ConnId, Endpoint, PathId, PeerKey, ScionAddr};
 
-/// Addresses of one host that are paired with ours.
+/// Addresses of one host that are paired with ours: what a peer may tell of itself, and where it was met, several times over.
 pub const REMOTES_MAX: usize = 16;
 /// After a connection over IP opened, the peer soon says what it has and where else it listens: so long it is looked often, ...
 pub const EARLY: Duration = Duration::from_secs(2);

@@ -53,7 +53,7 @@ pub use choose::path_id;
 use conns::Connection;
 pub use dials::DialEnd;
 use hosts::Host;
-pub use hosts::HostId;
+pub use hosts::{HostId, REMOTES_MAX};
 pub use links::LinkHealth;
 pub use reason::{ChangeReason, CloseReason, DownCause, PathCondition, PathNews, PathVerdict, Trigger, VerdictReason};
 use trigger::SelectionTrigger;
@@ -65,8 +65,8 @@ pub const PATHS_PER_PEER_MAX: usize = 16;
 pub const GRANT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often connections are looked at, while there are paths to choose among.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The same where there is nothing to choose but uplinks may come and go.
-const UPLINKS_EVERY: Duration = Duration::from_secs(1);
+/// The same where there is nothing to choose but uplinks may come and go: well within the time that a user waits for.
+pub const UPLINKS_EVERY: Duration = Duration::from_secs(1);
 /// How often paths are looked up anew; the lookup itself keeps them fresh and answers from memory.
 const FOUND_FOR: Duration = Duration::from_secs(2);
 /// How long a choice waits for the first answer of a lookup.

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anabranch_paths::Path;
-use anabranch_transport::{INTERFACES_EVERY, InterfaceError, Interfaces, IpCandidate, Via};
+use anabranch_paths::manager::UPLINKS_EVERY;
+use anabranch_transport::{InterfaceError, Interfaces, IpCandidate, Via};
 
 /// The network interfaces that connections may leave by.
 pub struct Uplinks {
@@ -29,7 +30,7 @@ impl Uplinks {
 
     /// Looks whether interfaces came or went, where that is due; answers the number of changes so far.
     pub fn refresh(&self, now: Instant) -> u64 {
-        if now.saturating_duration_since(self.looked_at.get()) >= INTERFACES_EVERY {
+        if now.saturating_duration_since(self.looked_at.get()) >= UPLINKS_EVERY {
             self.looked_at.set(now);
             // What the system does not tell stays as it was, and is asked for again.
             if self.interfaces.borrow_mut().refresh().unwrap_or(false) {

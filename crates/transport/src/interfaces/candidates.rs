@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use anabranch_paths::Path;
+use anabranch_paths::manager::REMOTES_MAX;
 
 use super::{LocalInterface, Via, is_link_local};
 
-/// Addresses of one peer that are considered: what a peer may tell of itself, and where it was met, several times over.
-pub const REMOTES_MAX: usize = 16;
 /// Candidates for one peer: eight uplinks here and eight there. At most 16 connections come of them.
 pub const CANDIDATES_MAX: usize = 64;
 

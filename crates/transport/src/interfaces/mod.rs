@@ -3,7 +3,7 @@
 //! With two uplinks there are two paths to a peer, and with two addresses on its side up to four. [`Interfaces`] lists what there is,
 //! as the user restricted it, and pairs it with a peer's addresses ([`Interfaces::candidates`]); a [`Via`] says how
 //! [`TcpStream::connect`](crate::TcpStream::connect) takes one of the ways. Uplinks come and go: [`Interfaces::refresh`] looks again,
-//! which takes some microseconds, so a driver does it every [`INTERFACES_EVERY`].
+//! which takes some microseconds, so a driver does it every [`UPLINKS_EVERY`](anabranch_paths::manager::UPLINKS_EVERY).
 
 mod candidates;
 mod list;
@@ -14,12 +14,9 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
-pub use candidates::{CANDIDATES_MAX, IpCandidate, REMOTES_MAX};
+pub use candidates::{CANDIDATES_MAX, IpCandidate};
 
-/// How often to look for interfaces that came or went: well within the time that a user waits for.
-pub const INTERFACES_EVERY: Duration = Duration::from_secs(1);
 /// Usable interfaces that are considered: more uplinks than anybody has, also where containers have one each.
 pub const INTERFACES_MAX: usize = 32;
 /// Addresses of one interface that are considered: a few networks, and IPv6 has several in each.
@@ -141,7 +138,8 @@ impl Interfaces {
         own.and_then(|own| own.addresses.first()).map_or(source, |first| first.ip)
     }
 
-    /// The ways to a peer that listens at all of `remotes`: see [`IpCandidate`]. The first [`REMOTES_MAX`] of them count.
+    /// The ways to a peer that listens at all of `remotes`: see [`IpCandidate`]. The first [`REMOTES_MAX`](anabranch_paths::manager::REMOTES_MAX) of
+    /// them count.
     ///
     /// Asks the system for routes, without a packet being sent: some ten microseconds for each interface and address.
     pub fn candidates(&self, remotes: &[SocketAddr]) -> Vec<IpCandidate> {

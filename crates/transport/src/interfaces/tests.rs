@@ -6,8 +6,7 @@ use proptest::prelude::*;
 
 use super::candidates::pair;
 use super::{
-    CANDIDATES_MAX, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate, LocalAddress, LocalInterface, REMOTES_MAX,
-    restrict,
+    CANDIDATES_MAX, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate, LocalAddress, LocalInterface, restrict,
 };
 
 fn interface(name: &str, index: u32, addresses: &[&str]) -> LocalInterface {
