@@ -80,7 +80,7 @@ async fn bursts_cross_two_routers_and_answers_come_back_also_after_refresh() {
         assert_eq!(next(&a).await, (route, b"thanks".to_vec()));
     }
     assert_eq!(b.info(back.unwrap()).unwrap().interfaces, [INTERFACES[1], INTERFACES[0]]);
-    assert_eq!(a.counters().dropped_total() + b.counters().dropped_total(), 0);
+    assert_eq!(a.counters().dropped.total() + b.counters().dropped.total(), 0);
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ async fn bursts_cross_whole_with_ecn_and_odd_last_packets() {
         assert!(packets[..131].iter().all(|(_, _, ecn)| *ecn == 0b10) && packets[131].2 == 0);
         assert!(runs < 20, "{runs} buffers");
         let (sent, received) = (a.counters(), b.counters());
-        assert_eq!((sent.packets_sent, received.packets_received, received.dropped_total()), (132, 132, 0));
+        assert_eq!((sent.packets_sent, received.packets_received, received.dropped.total()), (132, 132, 0));
         assert_eq!(sent.bytes_sent, received.bytes_received);
     }
 }
@@ -100,7 +100,7 @@ async fn readers_with_little_room_lose_only_what_does_not_fit() {
     let (packets, runs) = receive(&b, 20, 250).await;
     assert!(packets.iter().all(|(_, payload, _)| payload.len() == 100));
     assert_eq!(runs, 10);
-    assert_eq!(b.counters().dropped(Dropped::BufferTooShort), 1);
+    assert_eq!(b.counters().dropped.of(Dropped::BufferTooShort), 1);
     // The simple way is one packet a call.
     a.sender().send(&[burst]).await.unwrap();
     let mut buf = [0; 250];
@@ -136,7 +136,7 @@ async fn data_that_nobody_reads_is_counted() {
     let route = a.register(b.local(), &within(1472)).unwrap();
     a.sender().send(&[Transmit { segment_len: 2, ..Transmit::new(route, b"abcde") }]).await.unwrap();
     let seen = async {
-        while b.counters().dropped(Dropped::NobodyReads) < 3 {
+        while b.counters().dropped.of(Dropped::NobodyReads) < 3 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

@@ -136,7 +136,7 @@ fn bursts_land_in_place_over_ip_and_inside_an_as() {
         }
         assert_eq!(next, 1000);
         let counters = receiver.counters();
-        assert_eq!((counters.packets, counters.dropped_total()), (1000, 0));
+        assert_eq!((counters.packets, counters.dropped.total()), (1000, 0));
         // The layout is guessed right but for the first packets, and where a busy system splits bursts otherwise.
         assert!(counters.packets_moved < counters.packets, "{counters:?}");
     }
@@ -179,7 +179,7 @@ fn packets_of_all_lengths_in_any_mixture_arrive_whole() {
             });
             assert!(missing.is_empty());
         }
-        assert_eq!(receiver.counters().dropped_total(), 0);
+        assert_eq!(receiver.counters().dropped.total(), 0);
     }
 }
 
@@ -355,7 +355,7 @@ fn trouble_that_nobody_takes_is_bounded() {
         let mtus = 1300..1300 + (EVENTS_MAX + beyond) as u16;
         let start = Instant::now();
         mtus.for_each(forge);
-        while receiver.counters().dropped(Dropped::EventsPending) < (beyond * (round + 1)) as u64 {
+        while receiver.counters().dropped.of(Dropped::EventsPending) < (beyond * (round + 1)) as u64 {
             assert!(start.elapsed() < PATIENCE, "{:?}", receiver.counters());
             wait(&receiver, libc::POLLIN);
             if let Ok(batch) = receiver.recv(&mut places) {

@@ -144,7 +144,7 @@ fn bursts_cross_two_routers_and_answers_come_back_also_after_refresh() {
         let (received, packet, headers_len) = wait_for(|| receive(&mut at_a).pop());
         assert_eq!((received.path, &packet[headers_len..]), (Some(key_at_a), &b"thanks"[..]));
     }
-    assert_eq!((at_a.counters().dropped_total(), at_b.counters().dropped_total()), (0, 0));
+    assert_eq!((at_a.counters().dropped.total(), at_b.counters().dropped.total()), (0, 0));
 }
 
 #[test]
@@ -165,11 +165,11 @@ fn a_link_that_is_down_is_told_once_and_forged_routers_are_not_heard() {
     assert_eq!((event.path, event.kind, event.from.isd_as), (key, down, ia(0)));
     // A path that nobody has added is nobody's: nothing is told of it.
     assert!(a.remove(key));
-    let dropped = at_a.counters().dropped(Dropped::ForeignQuote);
+    let dropped = at_a.counters().dropped.of(Dropped::ForeignQuote);
     send_all(&mut sender, &[Packet { head: b"any", body: b"one?" }]);
     wait_for(|| {
         receive(&mut at_a);
-        (at_a.counters().dropped(Dropped::ForeignQuote) > dropped).then_some(())
+        (at_a.counters().dropped.of(Dropped::ForeignQuote) > dropped).then_some(())
     });
     while let Some(PathEvent { path, .. }) = at_a.event() {
         assert_eq!(path, key, "of the burst before");
@@ -180,7 +180,7 @@ fn a_link_that_is_down_is_told_once_and_forged_routers_are_not_heard() {
     send_all(&mut sender, &[Packet { head: b"not", body: b"heard" }]);
     wait_for(|| {
         assert!(receive(&mut at_b).is_empty());
-        (at_b.counters().dropped(Dropped::NotRouter) == 1).then_some(())
+        (at_b.counters().dropped.of(Dropped::NotRouter) == 1).then_some(())
     });
     b.set_routers([]);
     send_all(&mut sender, &[Packet { head: b"hea", body: b"rd" }]);

@@ -59,6 +59,27 @@ impl Dropped {
     ];
 }
 
+/// Packets dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropCounts([u64; Dropped::ALL.len()]);
+
+impl DropCounts {
+    /// Counts one more.
+    pub fn add(&mut self, reason: Dropped) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// Those dropped for `reason`.
+    pub fn of(&self, reason: Dropped) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Those dropped for whatever reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
 /// Counters of one socket since it was bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -76,20 +97,8 @@ pub struct Counters {
     pub packets_unsent: u64,
     /// Echo requests answered.
     pub echoes_answered: u64,
-    /// Packets dropped, by reason, in the order of [`Dropped::ALL`].
-    dropped: [u64; Dropped::ALL.len()],
-}
-
-impl Counters {
-    /// Packets dropped for `reason`.
-    pub fn dropped(&self, reason: Dropped) -> u64 {
-        self.dropped[reason as usize]
-    }
-
-    /// Packets dropped for whatever reason.
-    pub fn dropped_total(&self) -> u64 {
-        self.dropped.iter().sum()
-    }
+    /// Packets dropped.
+    pub dropped: DropCounts,
 }
 
 /// The counters while they count.
@@ -120,7 +129,7 @@ impl Counting {
             bytes_sent: get(&self.bytes_sent),
             packets_unsent: get(&self.packets_unsent),
             echoes_answered: get(&self.echoes_answered),
-            dropped: std::array::from_fn(|at| get(&self.dropped[at])),
+            dropped: DropCounts(std::array::from_fn(|at| get(&self.dropped[at]))),
         }
     }
 }

@@ -62,7 +62,7 @@ use tokio::io::unix::AsyncFd;
 
 pub use self::core::Core;
 pub use anabranch_scion_wire::scmp::END_HOST_PORT;
-pub use counters::{Counters, Dropped};
+pub use counters::{Counters, DropCounts, Dropped};
 pub use inbound::{Data, Inbox};
 pub use outbound::{Cursor, Outbox, Transmit};
 pub use probe::{ECHO_TOKEN_LEN, Echo, PROBES_MAX, ProbeError, TraceAnswer, TraceHop};

@@ -102,7 +102,7 @@ impl End {
     }
 
     fn dropped(&self, reason: Dropped) -> u64 {
-        self.core.counters().dropped(reason)
+        self.core.counters().dropped.of(reason)
     }
 }
 
@@ -141,7 +141,7 @@ fn data_comes_over_a_path_and_answers_go_back_over_it() {
     let answer = b.send(&[Transmit::new(back, b"and to you")]);
     assert_eq!(answer[0].0, ip(ROUTER_B));
     assert_eq!(a.receive(&carried(answer[0].1.clone()), ROUTER_A), Some((route, b"and to you".to_vec())));
-    assert_eq!(a.core.counters().dropped_total() + b.core.counters().dropped_total(), 0);
+    assert_eq!(a.core.counters().dropped.total() + b.core.counters().dropped.total(), 0);
 }
 
 #[test]

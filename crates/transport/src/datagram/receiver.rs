@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anabranch_scion::socket::Dropped;
+use anabranch_scion::socket::{DropCounts, Dropped};
 use anabranch_udp::{Arrival, RECV_BUFFER_LEN, SEGMENTS_MAX, Scatter};
 
 use super::inbound::{Inbound, Meaning, PathEvent};
@@ -122,19 +122,8 @@ pub struct Counters {
     pub packets: u64,
     /// Of these, those that had to be copied to their place.
     pub packets_moved: u64,
-    dropped: [u64; Dropped::ALL.len()],
-}
-
-impl Counters {
-    /// Packets dropped for this reason.
-    pub fn dropped(&self, reason: Dropped) -> u64 {
-        self.dropped[reason as usize]
-    }
-
-    /// Packets dropped in all.
-    pub fn dropped_total(&self) -> u64 {
-        self.dropped.iter().sum()
-    }
+    /// Dropped.
+    pub dropped: DropCounts,
 }
 
 /// Receives from a socket.
@@ -436,7 +425,7 @@ impl Receiver {
             Ok(Meaning::Event(_)) => Dropped::EventsPending,
             Err(dropped) => dropped,
         };
-        self.counters.dropped[dropped as usize] += 1;
+        self.counters.dropped.add(dropped);
         false
     }
 

@@ -23,7 +23,7 @@ fn feed(end: &mut End, packet: &[u8], from: &str) -> Option<(RouteId, Vec<u8>)> 
     let had_events = end.core.take_event();
     let data = end.core.inbound(&mut end.inbox, packet, ip(from), end.now);
     let moved = |after: Counters| {
-        after.dropped_total() + after.echoes_answered - before.dropped_total() - before.echoes_answered
+        after.dropped.total() + after.echoes_answered - before.dropped.total() - before.echoes_answered
     };
     let Some(data) = data else {
         let settled = moved(end.core.counters()) + u64::from(end.core.take_event().is_some());

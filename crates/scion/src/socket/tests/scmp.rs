@@ -53,7 +53,7 @@ fn errors_about_our_packets_are_events_with_route_and_interface() {
     assert_eq!(event, ScmpEvent { route: other, from: router(), kind: ScmpKind::ExternalInterfaceDown(interface) });
     assert_eq!(a.core.take_event(), None);
     assert_ne!(route, other);
-    assert_eq!(a.core.counters().dropped_total(), 0);
+    assert_eq!(a.core.counters().dropped.total(), 0);
     assert_eq!(event.kind.to_string(), "the link at 1-ff00:0:111#5 is down");
 }
 
@@ -121,7 +121,7 @@ fn echo_is_answered_with_the_same_data_over_the_way_back() {
     assert!(matches!(answered, Answer::Echo(rtt) if rtt == Duration::from_millis(7)));
     // Once.
     assert!(a.core.inbound(&mut inbox, &carried(answer), ip(ROUTER_A), later).is_none());
-    assert_eq!(a.core.counters().dropped(Dropped::UnaskedAnswer), 1);
+    assert_eq!(a.core.counters().dropped.of(Dropped::UnaskedAnswer), 1);
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn answers_that_nobody_could_have_given_are_dropped() {
     for packet in &packets {
         assert!(core.inbound(&mut a.inbox, packet, ip(ROUTER_A), a.now).is_none());
     }
-    assert_eq!(core.counters().dropped(Dropped::UnaskedAnswer), 3);
+    assert_eq!(core.counters().dropped.of(Dropped::UnaskedAnswer), 3);
     let other = EchoId { identifier: 31001, ..id };
     let packet = scmp_to_a(&Message::EchoReply { id: other, data: token }, host, &request.packet);
     assert!(core.inbound(&mut a.inbox, &packet, ip(ROUTER_A), a.now).is_none());
-    assert_eq!(core.counters().dropped(Dropped::WrongDestination), 1);
+    assert_eq!(core.counters().dropped.of(Dropped::WrongDestination), 1);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_complaint_about_an_echo_that_nobody_saw_is_dropped() {
         assert!(core.inbound(&mut a.inbox, &error, ip(ROUTER_A), a.now).is_none());
         assert!(request.answer.try_recv().is_err());
     }
-    assert_eq!(core.counters().dropped(Dropped::ForeignQuote), 2);
+    assert_eq!(core.counters().dropped.of(Dropped::ForeignQuote), 2);
 }
 
 #[test]
