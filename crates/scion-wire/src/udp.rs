@@ -91,6 +91,11 @@ impl<'a> Datagram<'a> {
         self.field(CHECKSUM)
     }
 
+    /// Ports, length and checksum.
+    pub fn header(&self) -> &'a [u8; HEADER_LEN] {
+        self.header
+    }
+
     /// The data.
     pub fn payload(&self) -> &'a [u8] {
         self.payload

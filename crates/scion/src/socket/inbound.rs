@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
-use anabranch_paths::ScionAddr;
 use anabranch_scion_wire::checksum::{self, Sum};
-use anabranch_scion_wire::udp::{Datagram, HEADER_LEN, Shape, UdpError};
+use anabranch_scion_wire::udp::{HEADER_LEN, Shape};
 use anabranch_scion_wire::{Address, HEADER_LEN_MAX, Header, PATH_LEN_MAX, Packet, PathRef, Protocol};
 
+use super::admit::{Admitted, admit, check_neighbour};
 use super::core::Core;
 use super::counters::Dropped;
 use super::routes::{RouteId, Use, ms_since};
@@ -173,27 +173,12 @@ impl Core {
         now: Instant,
     ) -> Result<Option<Data<'a>>, Dropped> {
         let packet = Packet::parse(bytes).map_err(|_| Dropped::Malformed)?;
+        let (remote, datagram) = match admit(&packet, self.local, from, |from| self.is_router(from))? {
+            Admitted::Scmp(source) => return self.scmp(inbox, &packet, source, from, now).map(|()| None),
+            Admitted::Udp(remote, datagram) => (remote, datagram),
+        };
         let header = packet.header();
-        if header.destination() != Some(self.local_address()) {
-            return Err(Dropped::WrongDestination);
-        }
-        let source = header.source().ok_or(Dropped::WrongSource)?;
-        if !matches!(header.path(), PathRef::Empty) && !self.is_router(from) {
-            return Err(Dropped::NotRouter);
-        }
-        let upper = packet.upper().map_err(|_| Dropped::Malformed)?;
-        if upper.protocol == Protocol::SCMP {
-            return self.scmp(inbox, &packet, source, from, now).map(|()| None);
-        }
-        let datagram = Datagram::parse(&packet).map_err(|error| match error {
-            UdpError::Checksum => Dropped::BadChecksum,
-            UdpError::NotUdp => Dropped::UnknownProtocol,
-            UdpError::Extension | UdpError::Length => Dropped::Malformed,
-        })?;
-        if datagram.destination_port() != self.local.host.port() {
-            return Err(Dropped::WrongDestination);
-        }
-        let remote = remote(source, datagram.source_port())?;
+        let source = Address::new(remote.isd_as, remote.host.ip());
         let (now_ms, unix_ms) = (ms_since(self.start, now), inbox.unix_ms);
         let (route, use_) = self.with_way_back(header, source, from, |back, from| {
             let mut routes = self.routes();
@@ -207,8 +192,8 @@ impl Core {
         }
         // It was verified above, but the caller verifies as it copies.
         let sum = (datagram.checksum() != 0).then(|| {
-            let ports_to_checksum = &upper.bytes[..HEADER_LEN];
-            header.pseudo_sum(Protocol::UDP, upper.bytes.len()) + checksum::sum(ports_to_checksum)
+            let len = HEADER_LEN + datagram.payload().len();
+            header.pseudo_sum(Protocol::UDP, len) + checksum::sum(datagram.header())
         });
         Ok(Some(Data { route, ecn: header.traffic_class() & 0b11, payload: datagram.payload(), sum }))
     }
@@ -224,23 +209,11 @@ impl Core {
         let mut back = [0; PATH_LEN_MAX];
         let len = header.path().copy_reversed(&mut back).ok_or(Dropped::NoWayBack)?;
         let back = PathRef::from_dataplane(&back[..len]).map_err(|_| Dropped::NoWayBack)?;
-        // The empty path joins hosts of one AS, directly.
         if matches!(back, PathRef::Empty) {
-            if source.isd_as != self.local.isd_as {
-                return Err(Dropped::NoWayBack);
-            }
-            if source.host.ip() != Some(from.ip().to_canonical()) {
-                return Err(Dropped::WrongSource);
-            }
+            check_neighbour(source.isd_as, source.host.ip(), self.local.isd_as, from)?;
         }
         then(&back, from)
     }
 }
 
 const _: () = assert!(CACHED_LEN_MAX <= HEADER_LEN_MAX);
-
-/// The socket that a packet is from. Port zero asks not to be answered, and nothing here works one way.
-fn remote(source: Address, port: u16) -> Result<ScionAddr, Dropped> {
-    let ip = source.host.ip().filter(|_| port != 0).ok_or(Dropped::WrongSource)?;
-    Ok(ScionAddr::new(source.isd_as, SocketAddr::new(ip, port)))
-}

@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod admit;
 mod core;
 mod counters;
 mod inbound;
@@ -61,6 +62,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 pub use self::core::Core;
+pub use admit::{Admitted, admit, check_neighbour};
 pub use anabranch_scion_wire::scmp::END_HOST_PORT;
 pub use counters::{Counters, DropCounts, Dropped};
 pub use inbound::{Data, Inbox};

@@ -7,10 +7,10 @@
 use std::net::SocketAddr;
 
 use anabranch_paths::ScionAddr;
-use anabranch_scion::socket::{Dropped, ScmpKind};
+use anabranch_scion::socket::{Admitted, Dropped, ScmpKind, admit, check_neighbour};
 use anabranch_scion_wire::checksum::{self, Sum};
 use anabranch_scion_wire::scmp::{Message, Quote, ScmpError};
-use anabranch_scion_wire::udp::{Datagram, Shape, UdpError};
+use anabranch_scion_wire::udp::Shape;
 use anabranch_scion_wire::{Address, Packet, PathRef, Protocol};
 
 use super::table::{PathKey, Table};
@@ -127,36 +127,17 @@ impl Inbound {
     /// It goes no further, because of this.
     pub fn take(&mut self, table: &Table, bytes: &[u8], from: SocketAddr) -> Result<Meaning, Dropped> {
         let packet = Packet::parse(bytes).map_err(|_| Dropped::Malformed)?;
+        let (remote, datagram) = match admit(&packet, self.local, from, |from| table.is_router(self.local, from))? {
+            Admitted::Scmp(source) => return self.scmp(table, &packet, source).map(Meaning::Event),
+            Admitted::Udp(remote, datagram) => (remote, datagram),
+        };
         let header = packet.header();
-        if header.destination() != Some(self.local_address()) {
-            return Err(Dropped::WrongDestination);
-        }
-        let source = header.source().ok_or(Dropped::WrongSource)?;
-        let path = header.path();
-        if !matches!(path, PathRef::Empty) && !table.is_router(self.local, from) {
-            return Err(Dropped::NotRouter);
-        }
-        let upper = packet.upper().map_err(|_| Dropped::Malformed)?;
-        if upper.protocol == Protocol::SCMP {
-            return self.scmp(table, &packet, source).map(Meaning::Event);
-        }
-        let datagram = Datagram::parse(&packet).map_err(|error| match error {
-            UdpError::Checksum => Dropped::BadChecksum,
-            UdpError::NotUdp => Dropped::UnknownProtocol,
-            UdpError::Extension | UdpError::Length => Dropped::Malformed,
-        })?;
-        if datagram.destination_port() != self.local.host.port() {
-            return Err(Dropped::WrongDestination);
-        }
-        let port = Some(datagram.source_port()).filter(|port| *port != 0);
-        let (ip, port) = source.host.ip().zip(port).ok_or(Dropped::WrongSource)?;
-        let remote = ScionAddr::new(source.isd_as, SocketAddr::new(ip, port));
-        let path = match path {
+        let path = match header.path() {
             PathRef::Standard(path) => table.find_scion(remote, path.interfaces().rev()),
-            // The empty path joins hosts of one AS, directly.
-            PathRef::Empty if source.isd_as != self.local.isd_as => return Err(Dropped::NoWayBack),
-            PathRef::Empty if ip != from.ip().to_canonical() => return Err(Dropped::WrongSource),
-            PathRef::Empty => table.find_scion(remote, std::iter::empty()),
+            PathRef::Empty => {
+                check_neighbour(remote.isd_as, Some(remote.host.ip()), self.local.isd_as, from)?;
+                table.find_scion(remote, std::iter::empty())
+            }
             _ => return Err(Dropped::NoWayBack),
         };
         if let Some(path) = path {
