@@ -1,53 +1,20 @@
 //! Sockets of two ASes, with their border routers between them.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, SystemTime};
+mod pair;
 
-use anabranch_asnet::control::limits::RENEWAL_MAX;
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
-use anabranch_paths::{Interface, IsdAs, ScionAddr, ScionPath};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anabranch_paths::{Interface, ScionAddr};
 use anabranch_scion::socket::{DEFAULT_PORTS, ProbeError, ScmpKind, Socket, Transmit};
 use anabranch_scion_wire::scmp::END_HOST_PORT;
+use pair::{INTERFACES, Pair, ia};
 
 /// How long anything may take on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Of the first AS and the second.
-const INTERFACES: [u16; 2] = [5, 6];
 
-struct Net(Network);
-
-fn ia(index: usize) -> IsdAs {
-    ["1-ff00:0:110", "1-ff00:0:111"][index].parse().unwrap()
-}
-
-impl Net {
-    fn new() -> Self {
-        static TESTS: AtomicU32 = AtomicU32::new(0);
-        // Two /24 of loopback for each test of each process.
-        let (process, test) = (std::process::id() & 0x7ff, TESTS.fetch_add(1, Ordering::Relaxed));
-        assert!(test < 4, "two bits of the address");
-        let first = std::net::Ipv4Addr::from_bits(0x7f80_0000 | process << 11 | test << 9);
-        let [parent, child] = [0, 1].map(|index| format!("{}#{}", ia(index), INTERFACES[index]));
-        let text = format!(
-            "network = '{first}'\n[as.'{}']\ncore = true\n[as.'{}']\n[[link]]\nparent = '{parent}'\nchild = '{child}'\n",
-            ia(0),
-            ia(1)
-        );
-        Self(Network::start(Topology::from_toml("pair", &text).unwrap(), Options::default()).unwrap())
-    }
-
-    fn socket(&self, index: usize, port: u16) -> Socket {
-        let host = self.0.topology().get(ia(index)).unwrap().hosts[0].address;
-        Socket::bind(ScionAddr::new(ia(index), SocketAddr::new(host, port)), DEFAULT_PORTS).unwrap()
-    }
-
-    /// From the first AS to the second; each `version` has hop fields of its own.
-    fn path(&self, version: u32) -> ScionPath {
-        let renewed = SystemTime::now() - RENEWAL_MAX * version;
-        self.0.control().paths(ia(0), ia(1), renewed).unwrap().swap_remove(0)
-    }
+fn socket(net: &Pair, index: usize, port: u16) -> Socket {
+    Socket::bind(ScionAddr::new(ia(index), SocketAddr::new(net.host(index), port)), DEFAULT_PORTS).unwrap()
 }
 
 /// The next packet's route and payload.
@@ -61,8 +28,8 @@ async fn next(socket: &Socket) -> (anabranch_scion::socket::RouteId, Vec<u8>) {
 
 #[tokio::test]
 async fn bursts_cross_two_routers_and_answers_come_back_also_after_refresh() {
-    let net = Net::new();
-    let (a, b) = (net.socket(0, 0), net.socket(1, 0));
+    let net = Pair::new(1472);
+    let (a, b) = (socket(&net, 0, 0), socket(&net, 1, 0));
     let route = a.register(b.local(), &net.path(0)).unwrap();
     let payload: Vec<u8> = (0..1200 * 100 + 5).map(|i| (i * 13 + i / 255) as u8).collect();
     let mut back = None;
@@ -85,9 +52,9 @@ async fn bursts_cross_two_routers_and_answers_come_back_also_after_refresh() {
 
 #[tokio::test]
 async fn ping_and_traceroute_find_the_way() {
-    let net = Net::new();
+    let net = Pair::new(1472);
     // Routers hand echo requests to the port for all.
-    let (a, b) = (net.socket(0, 0), net.socket(1, END_HOST_PORT));
+    let (a, b) = (socket(&net, 0, 0), socket(&net, 1, END_HOST_PORT));
     let remote = ScionAddr::new(ia(1), SocketAddr::new(b.local().host.ip(), 31_000));
     let route = a.register(remote, &net.path(0)).unwrap();
     let ask = async {
@@ -109,8 +76,8 @@ async fn ping_and_traceroute_find_the_way() {
 
 #[tokio::test]
 async fn a_link_that_is_down_is_told_to_who_sends() {
-    let net = Net::new();
-    let (a, b) = (net.socket(0, 0), net.socket(1, 0));
+    let net = Pair::new(1472);
+    let (a, b) = (socket(&net, 0, 0), socket(&net, 1, 0));
     let route = a.register(b.local(), &net.path(0)).unwrap();
     let router = net.0.router(ia(0)).unwrap();
     router.set_up(INTERFACES[0], false).unwrap();

@@ -1,62 +1,30 @@
 //! Datagrams of two ASes, with their border routers between them.
 
+#[path = "../../scion/tests/pair/mod.rs"]
+mod pair;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anabranch_asnet::control::limits::RENEWAL_MAX;
-use anabranch_asnet::network::{Direction, Network, Options};
-use anabranch_asnet::topology::Topology;
-use anabranch_paths::{Interface, IsdAs, ScionAddr, ScionPath};
+use anabranch_asnet::network::Direction;
+use anabranch_paths::{Interface, ScionAddr};
 use anabranch_scion::socket::{DEFAULT_PORTS, Dropped, ScmpKind};
 use anabranch_transport::datagram::{
     Bounds, Packet, Path, PathEvent, PathMtu, Phase, Place, Received, Receiver, STEP, Sender, Socket,
 };
+use pair::{INTERFACES, Pair, ia};
 
 /// How long anything may take on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of the first AS and the second.
-const INTERFACES: [u16; 2] = [5, 6];
 
-struct Net(Network);
-
-fn ia(index: usize) -> IsdAs {
-    ["1-ff00:0:110", "1-ff00:0:111"][index].parse().unwrap()
+fn socket(net: &Pair, index: usize) -> Socket {
+    Socket::bind_scion(ScionAddr::new(ia(index), SocketAddr::new(net.host(index), 0)), DEFAULT_PORTS).unwrap()
 }
 
-impl Net {
-    fn new(mtu: u16) -> Self {
-        static TESTS: AtomicU32 = AtomicU32::new(0);
-        // Two /24 of loopback for each test of each process.
-        let (process, test) = (std::process::id() & 0x7ff, TESTS.fetch_add(1, Ordering::Relaxed));
-        assert!(test < 4, "two bits of the address");
-        let first = std::net::Ipv4Addr::from_bits(0x7f80_0000 | process << 11 | test << 9);
-        let [parent, child] = [0, 1].map(|index| format!("{}#{}", ia(index), INTERFACES[index]));
-        let text = format!(
-            "network = '{first}'\n[as.'{}']\ncore = true\nmtu = {mtu}\n[as.'{}']\nmtu = {mtu}\n[[link]]\nparent = '{parent}'\n\
-             child = '{child}'\nmtu = {mtu}\n",
-            ia(0),
-            ia(1)
-        );
-        Self(Network::start(Topology::from_toml("pair", &text).unwrap(), Options::default()).unwrap())
-    }
-
-    fn socket(&self, index: usize) -> Socket {
-        let host = self.0.topology().get(ia(index)).unwrap().hosts[0].address;
-        Socket::bind_scion(ScionAddr::new(ia(index), SocketAddr::new(host, 0)), DEFAULT_PORTS).unwrap()
-    }
-
-    /// From the first AS to the second; each `version` has hop fields of its own.
-    fn path(&self, version: u32) -> ScionPath {
-        let renewed = SystemTime::now() - RENEWAL_MAX * version;
-        self.0.control().paths(ia(0), ia(1), renewed).unwrap().swap_remove(0)
-    }
-
-    fn between(&self, from: &Socket, to: &Socket, version: u32) -> Path {
-        Path::scion(from.local_scion().unwrap(), to.local_scion().unwrap(), &self.path(version)).unwrap()
-    }
+fn between(net: &Pair, from: &Socket, to: &Socket, version: u32) -> Path {
+    Path::scion(from.local_scion().unwrap(), to.local_scion().unwrap(), &net.path(version)).unwrap()
 }
 
 fn send_all(sender: &mut Sender, packets: &[Packet<'_>]) {
@@ -106,15 +74,15 @@ fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn bursts_cross_two_routers_and_answers_come_back_also_after_refresh() {
-    let net = Net::new(1472);
-    let (a, b) = (net.socket(0), net.socket(1));
-    let mut sender = a.sender(&net.between(&a, &b, 0)).unwrap();
+    let net = Pair::new(1472);
+    let (a, b) = (socket(&net, 0), socket(&net, 1));
+    let mut sender = a.sender(&between(&net, &a, &b, 0)).unwrap();
     sender.set_ecn(0b10);
     let (mut at_a, mut at_b) = (a.receiver(), b.receiver());
     let key_at_a = a.add(sender.path()).unwrap();
     let mut way_back: Option<(Path, _)> = None;
     for version in 0..3 {
-        let path = net.between(&a, &b, version);
+        let path = between(&net, &a, &b, version);
         assert_eq!(a.add(&path).unwrap(), key_at_a, "the same way");
         sender.set_path(&path).unwrap();
         let bodies: Vec<Vec<u8>> = (0..60_u8).map(|number| vec![number.wrapping_mul(13); 1201]).collect();
@@ -149,9 +117,9 @@ fn bursts_cross_two_routers_and_answers_come_back_also_after_refresh() {
 
 #[test]
 fn a_link_that_is_down_is_told_once_and_forged_routers_are_not_heard() {
-    let net = Net::new(1472);
-    let (a, b) = (net.socket(0), net.socket(1));
-    let path = net.between(&a, &b, 0);
+    let net = Pair::new(1472);
+    let (a, b) = (socket(&net, 0), socket(&net, 1));
+    let path = between(&net, &a, &b, 0);
     let key = a.add(&path).unwrap();
     let mut sender = a.sender(&path).unwrap();
     let (mut at_a, mut at_b) = (a.receiver(), b.receiver());
@@ -191,9 +159,9 @@ fn a_link_that_is_down_is_told_once_and_forged_routers_are_not_heard() {
 #[test]
 fn the_search_finds_what_a_link_takes() {
     const LINK: u16 = 2000;
-    let net = Net::new(4000);
-    let (a, b) = (net.socket(0), net.socket(1));
-    let path = net.between(&a, &b, 0);
+    let net = Pair::new(4000);
+    let (a, b) = (socket(&net, 0), socket(&net, 1));
+    let path = between(&net, &a, &b, 0);
     assert_eq!(path.mtu_claimed(), 4000);
     let link = net.0.find_link(&ia(0).to_string(), None).unwrap();
     let [mut there, _] = net.0.link(link).unwrap().shapes;
