@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use anabranch_paths::manager::REMOTES_MAX;
 use proptest::prelude::*;
 
 use super::candidates::pair;
