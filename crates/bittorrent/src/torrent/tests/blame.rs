@@ -52,11 +52,13 @@ fn who_sends_wrong_data_for_once_comes_again_and_all_is_well() {
         let content = Content::new(version, 64 * 1024, &[3_000_000], false);
         let mut sim = Sim::new(&content, seed);
         sim.seed(1_000_000);
-        sim.nodes[0].manner = Manner::Edited(40, 60);
+        sim.nodes[0].manner = Manner::Edited(20);
         let leecher = sim.leecher(1_000_000);
         sim.connect(leecher, 0, MS * 10);
         assert!(sim.run(Duration::from_secs(20), |sim| !sim.nodes[leecher].suspended.is_empty()), "seed {seed}");
         assert_eq!(sim.nodes[leecher].torrent.stats(sim.now).peers, 0);
+        // The file is put back.
+        sim.nodes[0].manner = Manner::Honest;
         sim.run(SUSPENSION, |_| false);
         sim.connect(leecher, 0, MS * 10);
         sim.run_to_completion(Duration::from_secs(60));
@@ -70,7 +72,7 @@ fn a_liar_that_gives_something_spoils_two_turns_and_is_banned() {
     let content = Content::v1(64 * 1024, 6_000_000);
     let mut sim = Sim::new(&content, 6);
     sim.seed(1_000_000);
-    sim.nodes[0].manner = Manner::Edited(40, u32::MAX);
+    sim.nodes[0].manner = Manner::Edited(20);
     sim.leecher(1_000_000);
     sim.connect(1, 0, MS * 10);
     assert!(sim.run(Duration::from_secs(20), |sim| !sim.nodes[1].suspended.is_empty()));

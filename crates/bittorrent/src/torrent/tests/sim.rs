@@ -71,8 +71,8 @@ pub enum Manner {
     Honest,
     /// Flips a byte in every so many blocks it sends.
     Liar(u32),
-    /// Sends wrong bytes from this block to that one, counted as they are sent: its file is edited meanwhile.
-    Edited(u32, u32),
+    /// Its answers are wrong from this one on: its file is edited.
+    Edited(u32),
     /// Unchokes and answers no request.
     Mute,
 }
@@ -476,7 +476,7 @@ impl Sim {
             bytes.extend_from_slice(&node.data[start..start + range.len as usize]);
             let lies = match node.manner {
                 Manner::Liar(every) => node.sent_blocks.is_multiple_of(every),
-                Manner::Edited(from, to) => (from..to).contains(&node.sent_blocks),
+                Manner::Edited(from) => node.sent_blocks >= from,
                 Manner::Honest | Manner::Mute => false,
             };
             if lies {
