@@ -51,7 +51,7 @@ fn paths(message: &[u8]) {
     let Ok(answer) = PathsResponse::decode(message) else { return };
     let source = "1-ff00:0:110".parse().expect("an ISD-AS");
     let destination = "1-ff00:0:112".parse().expect("an ISD-AS");
-    let (paths, _) = paths_from(&answer, source, destination);
+    let (paths, _) = paths_from(&answer, source, destination, |_| Ok(()));
     assert!(paths.len() <= PATHS_MAX);
     for path in paths {
         assert!(path.mtu != 0 && path.next_hop.is_some());

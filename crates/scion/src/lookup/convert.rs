@@ -34,20 +34,32 @@ pub enum PathError {
     /// No expiry, or none that can be told.
     #[error("it has no expiry")]
     Expiry,
+    /// Packets would go to somebody else.
+    #[error("its next hop {0} is no router of this AS")]
+    NotRouter(SocketAddr),
+    /// No hop field lives so long.
+    #[error("it would live longer than a day")]
+    MadeUp,
 }
 
-/// The good paths of an answer, each list of interfaces once (the one that lives longest), at most [`PATHS_MAX`]; and why
-/// the first bad one is bad.
+/// How far in the future a path may end. Hop fields live a day at most (SCION control plane, "ExpTime": 255 is 24 hours); the rest
+/// is for clocks that differ.
+pub const PATH_LIFE_MAX: Duration = Duration::from_secs(25 * 3600);
+
+/// The good paths of an answer, `admit` agreeing, each list of interfaces once (the one that lives longest), at most
+/// [`PATHS_MAX`]; and why the first bad one is bad.
 pub fn paths_from(
     answer: &daemon::PathsResponse,
     source: IsdAs,
     destination: IsdAs,
+    admit: impl Fn(&ScionPath) -> Result<(), PathError>,
 ) -> (Vec<ScionPath>, Option<PathError>) {
     let mut error = None;
     let mut paths: Vec<ScionPath> = Vec::new();
     let mut by_interfaces: HashMap<Vec<Interface>, usize> = HashMap::new();
     for message in &answer.paths {
-        let path = match path_from(message, source, destination) {
+        let path = path_from(message, source, destination);
+        let path = match path.and_then(|path| admit(&path).map(|()| path)) {
             Ok(path) => path,
             Err(bad) => {
                 error.get_or_insert(bad);

@@ -1,7 +1,9 @@
 //! The host's SCION daemon, asked over gRPC.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{PoisonError, RwLock};
+use std::time::SystemTime;
 
 use anabranch_paths::{Interface, IsdAs, ScionPath};
 use anabranch_scion_wire::proto::daemon::{
@@ -10,7 +12,7 @@ use anabranch_scion_wire::proto::daemon::{
     PORT_RANGE_METHOD, PathsRequest, PathsResponse, PortRangeResponse,
 };
 
-use super::convert::{paths_from, underlay_from};
+use super::convert::{PATH_LIFE_MAX, PathError, paths_from, underlay_from};
 use super::rpc::Channel;
 use super::{LocalAs, LookupError, PORT_RANGE_DEFAULT, Server};
 
@@ -27,12 +29,14 @@ pub fn daemon_address_from_env() -> Option<String> {
 /// A daemon. Calls are bounded in time; a connection that was lost is opened again by the next call.
 pub struct Daemon {
     channel: Channel,
+    /// Of its AS, by its own word; none before it was asked.
+    routers: RwLock<Option<Vec<IpAddr>>>,
 }
 
 impl Daemon {
     /// The one at `address` (host and port). Nothing is sent yet.
     pub fn new(address: impl Into<String>) -> Self {
-        Self { channel: Channel::new(Server::Daemon, address) }
+        Self { channel: Channel::new(Server::Daemon, address), routers: RwLock::default() }
     }
 
     /// Where it listens.
@@ -61,12 +65,15 @@ impl Daemon {
             let address = underlay_from(&interface.address.as_ref()?.address)?;
             Some((u16::try_from(id).ok()?, address))
         });
+        let interfaces = interfaces.collect::<BTreeMap<u16, SocketAddr>>();
+        let routers = interfaces.values().map(SocketAddr::ip).collect();
+        *self.routers.write().unwrap_or_else(PoisonError::into_inner) = Some(routers);
         Ok(LocalAs {
             isd_as,
             is_core: about.core,
             mtu: about.mtu.try_into().unwrap_or(u16::MAX),
             ports: first_port..=last_port,
-            interfaces: interfaces.collect::<BTreeMap<u16, SocketAddr>>(),
+            interfaces,
         })
     }
 
@@ -79,11 +86,25 @@ impl Daemon {
             hidden: false,
         };
         let answer: PathsResponse = self.channel.call(PATHS_METHOD, &request).await?;
-        let (paths, bad) = paths_from(&answer, source, destination);
+        let (paths, bad) = paths_from(&answer, source, destination, |path| self.admit(path));
         match bad {
             Some(bad) if paths.is_empty() => Err(self.garbled(format_args!("a path of its answer is no use: {bad}"))),
             _ => Ok(paths),
         }
+    }
+
+    /// No path makes this host send to somebody who is no router of its AS, and none stays longer than it can be good for.
+    fn admit(&self, path: &ScionPath) -> Result<(), PathError> {
+        let routers = self.routers.read().unwrap_or_else(PoisonError::into_inner);
+        match (path.next_hop, routers.as_ref()) {
+            (Some(next_hop), Some(routers)) if !routers.contains(&next_hop.ip()) => {
+                return Err(PathError::NotRouter(next_hop));
+            }
+            // What is inside the AS never ends.
+            (Some(_), _) if path.expiry > SystemTime::now() + PATH_LIFE_MAX => return Err(PathError::MadeUp),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Tells it of an interface that is down, so that nobody on this host is given paths over it.

@@ -67,13 +67,15 @@ impl Channel {
             }
             .map_err(|(Attempt::Lost(error) | Attempt::Final(error))| error)
         };
-        timeout(CALL_TIMEOUT, calls).await.unwrap_or_else(|_| {
-            Err(LookupError::Deadline {
-                server: self.server,
-                address: self.address.clone(),
-                seconds: CALL_TIMEOUT.as_secs(),
-            })
-        })
+        if let Ok(answer) = timeout(CALL_TIMEOUT, calls).await {
+            return answer;
+        }
+        // It may be one answer that does not come, or a connection that is dead and does not say so: the next call opens another.
+        // Calls that still wait over this one keep it.
+        if let Ok(mut connection) = self.connection.try_lock() {
+            connection.take();
+        }
+        Err(self.late())
     }
 
     /// A Connect call on a connection of its own.
@@ -104,13 +106,7 @@ impl Channel {
             }
             M::decode(body).map_err(|error| self.garbled(error))
         };
-        timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| {
-            Err(LookupError::Deadline {
-                server: self.server,
-                address: self.address.clone(),
-                seconds: CALL_TIMEOUT.as_secs(),
-            })
-        })
+        timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| Err(self.late()))
     }
 
     async fn open(&self) -> Result<TcpStream, LookupError> {
@@ -176,6 +172,11 @@ impl Channel {
         })?;
         let trailers = collected.trailers().cloned();
         Ok((collected.to_bytes(), trailers))
+    }
+
+    fn late(&self) -> LookupError {
+        let address = self.address.clone();
+        LookupError::Deadline { server: self.server, address, seconds: CALL_TIMEOUT.as_secs() }
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> LookupError {

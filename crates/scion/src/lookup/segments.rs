@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anabranch_paths::{IsdAs, ScionPath};
 use anabranch_scion_wire::combine::{SEGMENTS_MAX, combine};
@@ -10,10 +10,14 @@ use anabranch_scion_wire::proto::control_plane::{SEGMENTS_METHOD, SegmentType, S
 use anabranch_scion_wire::proto::grpc::Status;
 use anabranch_scion_wire::segment::Segment;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::rpc::Channel;
 use super::topology::Topology;
 use super::{LocalAs, LookupError, Server};
+
+/// How long a lookup waits for one more answer, once those that came make paths: as long as who chooses paths waits for it.
+const LATE: Duration = Duration::from_secs(2);
 
 /// The control services of the host's AS.
 pub struct ControlService {
@@ -59,23 +63,39 @@ impl ControlService {
             calls.spawn(async move { ask(&servers, &request).await });
         }
         let (mut found, mut failure) = (Found::default(), None);
-        while let Some(joined) = calls.join_next().await {
+        loop {
+            // An answer may need another AS, which may never give one: where there are paths without it, they are told.
+            let joined = match timeout(LATE, calls.join_next()).await {
+                Ok(Some(joined)) => joined,
+                Err(_) if !self.combined(&found, destination).is_empty() => break,
+                Err(_) => match calls.join_next().await {
+                    Some(joined) => joined,
+                    None => break,
+                },
+                Ok(None) => break,
+            };
             match joined.unwrap_or(Err(LookupError::Ended)) {
                 Ok(answer) => found.add(&answer, wall),
                 Err(error) => failure = Some(error),
             }
         }
+        let paths = self.combined(&found, destination);
+        match failure {
+            // Some of the requests make no sense for some destinations, and are refused: the others tell.
+            Some(failure) if paths.is_empty() && !matches!(failure, LookupError::Refused { .. }) => Err(failure),
+            _ => Ok(paths),
+        }
+    }
+
+    /// The paths that the segments found so far make.
+    fn combined(&self, found: &Found, destination: IsdAs) -> Vec<ScionPath> {
         let mut paths = combine(self.local.isd_as, destination, &found.up, &found.core, &found.down);
         paths.retain_mut(|path| {
             let first = path.interfaces.first();
             path.next_hop = first.and_then(|interface| self.local.interfaces.get(&interface.id)).copied();
             path.next_hop.is_some()
         });
-        match failure {
-            // Some of the requests make no sense for some destinations, and are refused: the others tell.
-            Some(failure) if paths.is_empty() && !matches!(failure, LookupError::Refused { .. }) => Err(failure),
-            _ => Ok(paths),
-        }
+        paths
     }
 }
 

@@ -77,6 +77,11 @@ impl Destination {
         matches!(self.lookup, LookupState::InFlight)
     }
 
+    /// Whether the last lookup failed.
+    pub fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     /// When to look up next, if anybody is interested by then.
     pub fn lookup_due(&self) -> Option<Instant> {
         match self.lookup {

@@ -37,6 +37,8 @@ use destination::Destination;
 pub const DESTINATIONS_MAX: usize = 1024;
 /// Lookups under way at a time, so that a burst of destinations is no burst at the daemon.
 pub const LOOKUPS_MAX: usize = 8;
+/// Of these, for destinations whose last lookup failed: ASes that never answer leave room for the others.
+pub const LOOKUPS_AGAIN_MAX: usize = 4;
 /// Paths that nobody watches are kept fresh so long after they were last asked for.
 pub const IDLE: Duration = Duration::from_secs(600);
 /// A path is dropped so long before it expires: what is sent now must still be valid at the last router.
@@ -166,13 +168,13 @@ impl PathManager {
         self.destinations.get(&destination).map(Destination::snapshot)
     }
 
-    /// A lookup that is due, the longest overdue first. Call until there is none.
+    /// A lookup that is due: those that have not failed come first, and of these the longest overdue. Call until there is none.
     pub fn poll_lookup(&mut self, now: Instant) -> Option<Lookup> {
-        if self.in_flight >= LOOKUPS_MAX {
-            return None;
-        }
-        let due = |(_, entry): &(&IsdAs, &mut Destination)| entry.lookup_due().is_some_and(|at| at <= now);
-        let order = |(isd_as, entry): &(&IsdAs, &mut Destination)| (entry.lookup_due(), **isd_as);
+        let room = self.room();
+        let due = |(_, entry): &(&IsdAs, &mut Destination)| {
+            room.has_for(entry) && entry.lookup_due().is_some_and(|at| at <= now)
+        };
+        let order = |(isd_as, entry): &(&IsdAs, &mut Destination)| (entry.has_failed(), entry.lookup_due(), **isd_as);
         let (&destination, entry) = self.destinations.iter_mut().filter(due).min_by_key(order)?;
         let refresh = entry.begin_lookup(now);
         self.in_flight += 1;
@@ -234,12 +236,17 @@ impl PathManager {
 
     /// When there is something to do next: [`on_deadline`](Self::on_deadline), then [`poll_lookup`](Self::poll_lookup).
     pub fn deadline(&self) -> Option<Instant> {
-        let may_look_up = self.in_flight < LOOKUPS_MAX;
+        let room = self.room();
         let next = |entry: &Destination| {
-            let lookup = entry.lookup_due().filter(|_| may_look_up);
+            let lookup = entry.lookup_due().filter(|_| room.has_for(entry));
             [lookup, entry.expiry(), entry.forget_at()].into_iter().flatten().min()
         };
         self.destinations.values().filter_map(next).min()
+    }
+
+    fn room(&self) -> Room {
+        let again = self.destinations.values().filter(|entry| entry.is_in_flight() && entry.has_failed()).count();
+        Room { is_any: self.in_flight < LOOKUPS_MAX, is_any_again: again < LOOKUPS_AGAIN_MAX }
     }
 
     /// Evicts the longest unused destination that nobody watches, if the limit is reached.
@@ -253,5 +260,18 @@ impl PathManager {
         self.destinations.remove(&oldest);
         self.changed.remove(&oldest);
         Ok(())
+    }
+}
+
+/// Whether another lookup may begin.
+#[derive(Clone, Copy)]
+struct Room {
+    is_any: bool,
+    is_any_again: bool,
+}
+
+impl Room {
+    fn has_for(self, entry: &Destination) -> bool {
+        self.is_any && (self.is_any_again || !entry.has_failed())
     }
 }
