@@ -22,7 +22,7 @@ use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
 use crate::session::{SessionConfig, SessionError};
 use crate::store::buffers::Pools;
-use crate::store::disk::{Disk, Reply};
+use crate::store::disk::{Disk, Replies};
 use crate::tracker::{Client, ClientConfig, Ground};
 
 /// Contents that are opened and checked at once: a check keeps a disk busy by itself, and each takes a thread.
@@ -58,8 +58,6 @@ pub struct Resources {
     pub requested_bytes: Cell<u64>,
     /// The disk threads.
     pub disk: Disk,
-    /// Their answers.
-    pub replies: UnboundedSender<Reply>,
     /// Limit over all downloads.
     pub down: Rc<Line>,
     /// Limit over all uploads.
@@ -84,7 +82,7 @@ pub struct Opened {
     /// Where peers come in.
     pub listeners: Vec<Listener>,
     /// What the disk threads answer.
-    pub replies: UnboundedReceiver<Reply>,
+    pub replies: Replies,
     /// What the owner is told.
     pub events: UnboundedReceiver<Event>,
 }
@@ -115,7 +113,7 @@ impl Resources {
             opened => Some(opened.map_err(SessionError::Interfaces)?),
         };
         listeners.extend(scion.iter().map(|net| Listener::Quic(Rc::clone(&net.endpoint))));
-        let (replies, replied) = unbounded_channel();
+        let (disk, replies) = Disk::new(config.disk_threads).map_err(SessionError::Threads)?;
         let (events, events_out) = unbounded_channel();
         let identity = config.scion.as_ref().map(|scion| scion.identity.clone());
         // Without randomness, connections of ours over several addresses are not known as one peer's.
@@ -131,8 +129,7 @@ impl Resources {
             scratch: RefCell::new(Scratch::new()),
             pools: Pools::new(config.buffer_bytes),
             requested_bytes: Cell::new(0),
-            disk: Disk::new(config.disk_threads).map_err(SessionError::Threads)?,
-            replies,
+            disk,
             down: Line::new(config.limit_down, now),
             up: Line::new(config.limit_up, now),
             connections: Cell::new(0),
@@ -147,7 +144,7 @@ impl Resources {
             events,
             config,
         };
-        Ok((resources, Opened { listeners, replies: replied, events: events_out }))
+        Ok((resources, Opened { listeners, replies, events: events_out }))
     }
 
     /// Whether there is a place for one more connection.

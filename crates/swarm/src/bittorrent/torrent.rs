@@ -501,12 +501,7 @@ impl State {
         let any = !spills.is_empty();
         for spill in spills {
             self.spilling += 1;
-            self.resources.disk.spill(SpillJob {
-                torrent: self.id,
-                spill,
-                resume: Arc::clone(resume),
-                replies: self.resources.replies.clone(),
-            });
+            self.resources.disk.spill(SpillJob { torrent: self.id, spill, resume: Arc::clone(resume) });
         }
         any
     }
@@ -551,7 +546,6 @@ impl State {
             digests: self.core.wants_digests(piece),
             resume: Arc::clone(resume),
             geometry: resume.storage().info().geometry.clone(),
-            replies: self.resources.replies.clone(),
         });
     }
 
@@ -612,7 +606,7 @@ impl State {
         } else if let (Some(piece), Some(storage)) = (self.unreadable.last().copied(), self.storage.clone()) {
             self.probing = true;
             let (torrent, layers) = (self.id, self.layers());
-            self.resources.disk.run(torrent, self.resources.replies.clone(), move || {
+            self.resources.disk.run(torrent, move || {
                 let readable = spill::read(&storage, piece, |_| {}).is_ok() && is_restored(&storage, &layers, piece);
                 Reply::Looked { torrent, piece, readable }
             });
@@ -852,7 +846,7 @@ impl State {
         let Some(info) = self.core.info().cloned() else { return };
         let (layers, torrent, resume) = (self.layers(), self.id, self.resume.clone());
         let folder = self.resources.config.metadata_dir.clone().filter(|_| !self.layers_at_hand);
-        self.resources.disk.run(torrent, self.resources.replies.clone(), move || {
+        self.resources.disk.run(torrent, move || {
             // Without them the next start may have more to fetch, and that is all.
             if let Some(folder) = folder {
                 let _ = kept_metadata::keep(&folder, &Metainfo { piece_layers: layers.clone(), ..Metainfo::new(info) });
@@ -868,8 +862,8 @@ impl State {
     fn hash_leaves(&mut self, piece: u32) {
         let Some(storage) = &self.storage else { return };
         let storage = Arc::clone(storage);
-        let (torrent, replies) = (self.id, self.resources.replies.clone());
-        self.resources.disk.run(torrent, replies, move || {
+        let torrent = self.id;
+        self.resources.disk.run(torrent, move || {
             let hashes = spill::leaves(&storage, piece).unwrap_or_default();
             Reply::Leaves { torrent, piece, hashes }
         });

@@ -5,14 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use crate::bittorrent::torrent::TorrentRef;
 use crate::bittorrent::{open, recheck};
 use crate::events::TorrentId;
 use crate::session::Contents;
-use crate::store::disk::Reply;
+use crate::store::disk::{Replies, Reply};
 use crate::store::open::blocking;
 
 /// How often storage that is out of order is tried again.
@@ -21,8 +20,8 @@ const STORAGE_RETRY: Duration = Duration::from_secs(2);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 
 /// Passes the disk threads' answers on.
-pub async fn serve_disk(contents: Rc<Contents>, mut replies: UnboundedReceiver<Reply>) {
-    while let Some(reply) = replies.recv().await {
+pub async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
+    while let Some(reply) = replies.next().await {
         let now = Instant::now();
         let id = match &reply {
             Reply::Verified(verified) => verified.torrent,

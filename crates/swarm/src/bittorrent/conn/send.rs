@@ -162,8 +162,8 @@ impl Sending {
             if !readahead::is_cached(&storage, offset, len) {
                 self.warming = Some(chunk);
                 let resources = torrent.resources();
-                let (id, conn, replies) = (torrent.id, channel.id, resources.replies.clone());
-                resources.disk.run(id, replies, move || {
+                let (id, conn) = (torrent.id, channel.id);
+                resources.disk.run(id, move || {
                     readahead::read(&storage, offset, len, end);
                     Reply::Warmed { torrent: id, conn }
                 });

@@ -1,16 +1,26 @@
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 use anabranch_content::create::{CreateOptions, create};
+use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_content::geometry::BlockRange;
+use anabranch_content::hash::{self, ExpectedHash};
 use anabranch_content::info::{Info, Version};
+use anabranch_content::merkle;
 use anabranch_content::metainfo::Metainfo;
+use anabranch_content::storage::ResumeStore;
 use anabranch_content::storage::{ErrorKind, Storage, StorageOptions};
-use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use anabranch_paths::ConnId;
+use tokio::runtime::Runtime;
 
+use super::replies::REPLIES_MAX;
+use super::threads::BATCH_MAX;
 use super::*;
+use crate::store::buffers::CHUNK_LEN;
 use crate::store::buffers::{PieceBuffers, Pools};
 
 const ID: TorrentId = TorrentId(7);
@@ -25,13 +35,13 @@ struct Scene {
     resume: Arc<ResumeStore>,
     buffers: PieceBuffers,
     pools: Rc<Pools>,
-    replies: UnboundedSender<Reply>,
-    answers: UnboundedReceiver<Reply>,
+    replies: Replies,
+    runtime: Runtime,
     dir: tempfile::TempDir,
 }
 
 impl Scene {
-    fn new(files: &[(&str, usize)], version: Version, piece_length: u32) -> Self {
+    fn new(files: &[(&str, usize)], version: Version, piece_length: u32) -> (Self, Disk) {
         let dir = tempfile::tempdir().unwrap();
         let have = dir.path().join("have");
         let mut rng = fastrand::Rng::with_seed(11);
@@ -51,8 +61,9 @@ impl Scene {
         let (resume, _) = ResumeStore::open(Arc::new(open(&dir.path().join("out"), false)), None).unwrap();
         let pools = Pools::new(64 << 20);
         let buffers = PieceBuffers::new(Rc::clone(&pools), info.geometry.clone());
-        let (replies, answers) = unbounded_channel();
-        Self { source, resume: Arc::new(resume), buffers, pools, replies, answers, dir }
+        let (disk, replies) = Disk::new(1).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        (Self { source, resume: Arc::new(resume), buffers, pools, replies, runtime, dir }, disk)
     }
 
     fn info(&self) -> &Info {
@@ -104,19 +115,12 @@ impl Scene {
             digests: false,
             geometry: info.geometry.clone(),
             resume: Arc::clone(&self.resume),
-            replies: self.replies.clone(),
         }
     }
 
     fn answer(&mut self) -> Reply {
-        let deadline = Instant::now() + ANSWER_MAX;
-        loop {
-            match self.answers.try_recv() {
-                Ok(reply) => return reply,
-                Err(TryRecvError::Empty) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
-                Err(error) => panic!("no answer: {error}"),
-            }
-        }
+        let next = async { tokio::time::timeout(ANSWER_MAX, self.replies.next()).await };
+        self.runtime.block_on(next).expect("an answer comes").expect("the disk is there")
     }
 
     fn verdict(&mut self) -> (u32, Outcome) {
@@ -142,15 +146,14 @@ impl Scene {
     }
 }
 
-/// One thread that is busy until the sender goes: what is queued meanwhile is taken up in one go.
-fn busy_disk(scene: &Scene) -> (Disk, std::sync::mpsc::Sender<()>) {
-    let disk = Disk::new(1).unwrap();
+/// The thread is busy until the sender goes: what is queued meanwhile is taken up in one go.
+fn hold(disk: &Disk) -> Sender<()> {
     let (hold, held) = std::sync::mpsc::channel::<()>();
-    disk.run(ID, scene.replies.clone(), move || {
+    disk.run(ID, move || {
         let _ = held.recv();
         Reply::Warmed { torrent: ID, conn: CONN }
     });
-    (disk, hold)
+    hold
 }
 
 #[test]
@@ -159,8 +162,8 @@ fn more_pieces_than_a_batch_holds_are_written_and_recorded() {
         // The last one is short.
         let pieces = BATCH_MAX as u32 * 2 + 3;
         let len = (pieces as usize - 1) * PIECE_LENGTH as usize + 17;
-        let mut scene = Scene::new(&[("data", len)], version, PIECE_LENGTH);
-        let (disk, hold) = busy_disk(&scene);
+        let (mut scene, disk) = Scene::new(&[("data", len)], version, PIECE_LENGTH);
+        let hold = hold(&disk);
         (0..pieces).for_each(|piece| disk.verify(scene.good_job(piece)));
         drop(hold);
         assert!(matches!(scene.answer(), Reply::Warmed { .. }));
@@ -176,8 +179,8 @@ fn more_pieces_than_a_batch_holds_are_written_and_recorded() {
 #[test]
 fn a_bad_piece_is_told_from_its_good_fellows_and_not_written() {
     for version in [Version::V1, Version::V2] {
-        let mut scene = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], version, PIECE_LENGTH);
-        let (disk, hold) = busy_disk(&scene);
+        let (mut scene, disk) = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], version, PIECE_LENGTH);
+        let hold = hold(&disk);
         let mut lie = scene.bytes(1);
         // The first two blocks are alike, the last is as it should be.
         let (first, rest) = lie.split_at_mut(BLOCK_LEN as usize);
@@ -206,8 +209,7 @@ fn a_bad_piece_is_told_from_its_good_fellows_and_not_written() {
 fn what_was_spilled_is_read_back() {
     for version in [Version::V1, Version::V2] {
         let piece_length = 2 * CHUNK_LEN;
-        let mut scene = Scene::new(&[("data", 2 * piece_length as usize)], version, piece_length);
-        let disk = Disk::new(1).unwrap();
+        let (mut scene, disk) = Scene::new(&[("data", 2 * piece_length as usize)], version, piece_length);
         let blocks = piece_length / BLOCK_LEN;
         for (piece, good) in [(0, true), (1, false)] {
             let mut bytes = scene.bytes(piece);
@@ -219,12 +221,7 @@ fn what_was_spilled_is_read_back() {
             spills.extend(scene.buffers.spill());
             assert_eq!(spills.len(), 2);
             for spill in spills {
-                disk.spill(SpillJob {
-                    torrent: ID,
-                    spill,
-                    resume: Arc::clone(&scene.resume),
-                    replies: scene.replies.clone(),
-                });
+                disk.spill(SpillJob { torrent: ID, spill, resume: Arc::clone(&scene.resume) });
                 let Reply::Spilled(Spilled { failed: None, piece: spilled, .. }) = scene.answer() else { panic!() };
                 scene.buffers.spilled(spilled);
             }
@@ -247,10 +244,9 @@ fn what_was_spilled_is_read_back() {
 #[test]
 fn padding_counts_as_zeros_and_is_not_written() {
     let files = [("a", PIECE_LENGTH as usize + 100), ("b", BLOCK_LEN as usize + 1)];
-    let mut scene = Scene::new(&files, Version::Hybrid, PIECE_LENGTH);
+    let (mut scene, disk) = Scene::new(&files, Version::Hybrid, PIECE_LENGTH);
     let geometry = scene.info().geometry.clone();
     assert_eq!((geometry.data_len(1), geometry.piece_len(1)), (100, PIECE_LENGTH));
-    let disk = Disk::new(1).unwrap();
     for piece in 0..3 {
         disk.verify(scene.good_job(piece));
         assert!(matches!(scene.verdict().1, Outcome::Good { .. }), "piece {piece}");
@@ -262,8 +258,7 @@ fn padding_counts_as_zeros_and_is_not_written() {
 
 #[test]
 fn what_storage_refuses_comes_back_whole() {
-    let mut scene = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
-    let disk = Disk::new(1).unwrap();
+    let (mut scene, disk) = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
     let in_the_way = scene.dir.path().join("out/content/data");
     std::fs::create_dir_all(&in_the_way).unwrap();
     disk.verify(scene.good_job(0));
@@ -278,9 +273,8 @@ fn what_storage_refuses_comes_back_whole() {
 
 #[test]
 fn a_panic_is_told_to_the_content_and_its_thread_goes_on() {
-    let mut scene = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], Version::V2, PIECE_LENGTH);
-    let disk = Disk::new(1).unwrap();
-    disk.run(ID, scene.replies.clone(), || panic!("a task that panics, as this test wants"));
+    let (mut scene, disk) = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], Version::V2, PIECE_LENGTH);
+    disk.run(ID, || panic!("a task that panics, as this test wants"));
     assert!(matches!(scene.answer(), Reply::Panicked { torrent: ID }));
     // A tree of one leaf over four blocks contradicts itself.
     let mut absurd = scene.good_job(0);
@@ -294,10 +288,10 @@ fn a_panic_is_told_to_the_content_and_its_thread_goes_on() {
 
 #[test]
 fn pieces_do_not_wait_behind_all_tasks() {
-    let mut scene = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
-    let (disk, hold) = busy_disk(&scene);
+    let (mut scene, disk) = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let hold = hold(&disk);
     for _ in 0..10 {
-        disk.run(ID, scene.replies.clone(), || Reply::Leaves { torrent: ID, piece: 0, hashes: Vec::new() });
+        disk.run(ID, || Reply::Leaves { torrent: ID, piece: 0, hashes: Vec::new() });
     }
     disk.verify(scene.good_job(0));
     drop(hold);
@@ -309,12 +303,78 @@ fn pieces_do_not_wait_behind_all_tasks() {
 
 #[test]
 fn what_is_queued_is_finished_before_the_threads_end() {
-    let mut scene = Scene::new(&[("data", 40 * PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
-    let (disk, hold) = busy_disk(&scene);
+    let (mut scene, disk) = Scene::new(&[("data", 40 * PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
+    let hold = hold(&disk);
     (0..40).for_each(|piece| disk.verify(scene.good_job(piece)));
     drop(hold);
     drop(disk);
     scene.answer();
     (0..40).for_each(|_| drop(scene.verdict()));
     scene.assert_recorded(&(0..40).collect::<Vec<_>>());
+}
+
+/// Queues so many tasks; each counts.
+fn count_tasks(disk: &Disk, tasks: usize) -> Arc<AtomicUsize> {
+    let done = Arc::<AtomicUsize>::default();
+    for _ in 0..tasks {
+        let done = Arc::clone(&done);
+        disk.run(ID, move || {
+            done.fetch_add(1, Ordering::Relaxed);
+            Reply::Kept { torrent: ID }
+        });
+    }
+    done
+}
+
+fn wait_until_done(done: &AtomicUsize, tasks: usize) {
+    let deadline = Instant::now() + ANSWER_MAX;
+    while done.load(Ordering::Relaxed) < tasks {
+        assert!(Instant::now() < deadline, "{done:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn answers_that_nobody_takes_hold_up_the_threads_and_nobody_else() {
+    let (mut scene, _) = Scene::new(&[("data", 1)], Version::V1, PIECE_LENGTH);
+    let (disk, replies) = Disk::new(3).unwrap();
+    scene.replies = replies;
+    let tasks = REPLIES_MAX + 50;
+    let done = count_tasks(&disk, tasks);
+    wait_until_done(&done, REPLIES_MAX + 3);
+    // Each thread has one answer for which there is no room. What is handed in now waits, and who hands it in does not.
+    let more = count_tasks(&disk, 50);
+    assert_eq!((done.load(Ordering::Relaxed), more.load(Ordering::Relaxed)), (REPLIES_MAX + 3, 0));
+    for _ in 0..tasks + 50 {
+        assert!(matches!(scene.answer(), Reply::Kept { .. }));
+    }
+    assert_eq!((done.load(Ordering::Relaxed), more.load(Ordering::Relaxed)), (tasks, 50));
+    drop(disk);
+    assert!(scene.runtime.block_on(scene.replies.next()).is_none());
+}
+
+#[test]
+fn whoever_leaves_waits_for_nobody_who_waits_for_room() {
+    let tasks = REPLIES_MAX * 2;
+    for hears_to_the_end in [true, false] {
+        let (disk, mut replies) = Disk::new(2).unwrap();
+        let done = count_tasks(&disk, tasks);
+        wait_until_done(&done, REPLIES_MAX + 2);
+        if hears_to_the_end {
+            drop(disk);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let heard = runtime.block_on(async {
+                let mut heard = 0;
+                while replies.next().await.is_some() {
+                    heard += 1;
+                }
+                heard
+            });
+            assert_eq!(heard, tasks);
+        } else {
+            drop(replies);
+            drop(disk);
+        }
+        wait_until_done(&done, tasks);
+    }
 }

@@ -1,0 +1,192 @@
+//! What the disk threads are asked to do with a piece, and what they answer.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use anabranch_content::geometry::{BLOCK_LEN, Geometry};
+use anabranch_content::hash::ExpectedHash;
+use anabranch_content::info::Sha256Digest;
+use anabranch_content::storage::{ResumeStore, StorageError};
+use anabranch_paths::ConnId;
+
+use crate::events::TorrentId;
+use crate::store::buffers::{CHUNK_LEN, Spill, WholePiece};
+
+/// A piece to be verified and written.
+pub struct VerifyJob {
+    /// Whose it is, for the answer.
+    pub torrent: TorrentId,
+    /// Index of the piece.
+    pub piece: u32,
+    /// Its bytes.
+    pub whole: WholePiece,
+    /// What it has to hash to.
+    pub expected: ExpectedHash,
+    /// Whether the digests of its blocks are wanted even when it is good.
+    pub digests: bool,
+    /// Where it is written, and recorded once it is.
+    pub resume: Arc<ResumeStore>,
+    /// Sizes.
+    pub geometry: Geometry,
+}
+
+/// An answer to the network thread.
+pub enum Reply {
+    /// A piece was verified.
+    Verified(Verified),
+    /// A chunk was written ahead of time, or could not be.
+    Spilled(Spilled),
+    /// What a connection is to send next was read from disk.
+    Warmed {
+        /// Whose content it is.
+        torrent: TorrentId,
+        /// The connection that waits for it.
+        conn: ConnId,
+    },
+    /// The leaves of a piece's Merkle tree; none where it could not be read.
+    Leaves {
+        /// Whose they are.
+        torrent: TorrentId,
+        /// Their piece.
+        piece: u32,
+        /// One a block.
+        hashes: Vec<Sha256Digest>,
+    },
+    /// What helps the next start was written, or could not be.
+    Kept {
+        /// Whose it is.
+        torrent: TorrentId,
+    },
+    /// A piece that could not be sent was looked at again.
+    Looked {
+        /// Whose it is.
+        torrent: TorrentId,
+        /// The piece.
+        piece: u32,
+        /// It can be read.
+        readable: bool,
+    },
+    /// A job panicked and is lost, or one that was verified side by side with it: a fault of this program.
+    Panicked {
+        /// Whose it was.
+        torrent: TorrentId,
+    },
+}
+
+/// A [`Spill`] on its way to disk, and back.
+pub struct SpillJob {
+    /// Whose it is.
+    pub torrent: TorrentId,
+    /// The chunk.
+    pub spill: Spill,
+    /// Where it is written.
+    pub resume: Arc<ResumeStore>,
+}
+
+/// What became of a [`SpillJob`].
+pub struct Spilled {
+    /// Whose it is.
+    pub torrent: TorrentId,
+    /// The piece that the chunk is of.
+    pub piece: u32,
+    /// Where storage is out of order: why, and the job, whole, to be handed in again when the cause is gone.
+    pub failed: Option<(StorageError, Box<SpillJob>)>,
+}
+
+/// What became of a [`VerifyJob`].
+pub struct Verified {
+    /// Whose it is.
+    pub torrent: TorrentId,
+    /// Index of the piece.
+    pub piece: u32,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// The outcome of verifying and writing a piece.
+pub enum Outcome {
+    /// Right and written.
+    Good {
+        /// One digest a block, where asked for.
+        digests: Vec<u64>,
+    },
+    /// Wrong.
+    Bad {
+        /// One digest a block.
+        digests: Vec<u64>,
+    },
+    /// Storage is out of order. The job is whole, to be handed in again when the cause is gone.
+    Failed {
+        /// What is out of order.
+        error: StorageError,
+        /// The job.
+        job: Box<VerifyJob>,
+    },
+}
+
+impl VerifyJob {
+    pub(super) fn ends_in_padding(&self) -> bool {
+        self.geometry.data_len(self.piece) != self.geometry.piece_len(self.piece)
+    }
+
+    fn chunk_len(&self, chunk: usize) -> u32 {
+        let full = self.geometry.piece_length().min(CHUNK_LEN);
+        (self.geometry.data_len(self.piece) - chunk as u32 * full).min(full)
+    }
+
+    fn chunk_offset(&self, chunk: usize) -> u64 {
+        let full = self.geometry.piece_length().min(CHUNK_LEN);
+        self.geometry.piece_offset(self.piece) + chunk as u64 * u64::from(full)
+    }
+
+    /// The chunks that are in memory, in order, each as long as it holds data.
+    pub(super) fn memory(&self) -> impl Iterator<Item = &[u8]> {
+        let chunks = self.whole.chunks.iter().enumerate();
+        chunks.filter_map(|(at, chunk)| chunk.as_ref().map(|buffer| &buffer[..self.chunk_len(at) as usize]))
+    }
+
+    /// A chunk's bytes, wherever they are.
+    pub(super) fn chunk<'a>(&'a self, chunk: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], StorageError> {
+        let len = self.chunk_len(chunk) as usize;
+        let per_chunk = self.geometry.piece_length().min(CHUNK_LEN).div_ceil(BLOCK_LEN);
+        let first = chunk as u32 * per_chunk;
+        let spilled = |block: &&u32| (first..first + per_chunk).contains(block);
+        let Some(buffer) = &self.whole.chunks[chunk] else {
+            scratch.resize(len, 0);
+            self.resume.storage().read_at(self.chunk_offset(chunk), scratch)?;
+            return Ok(scratch);
+        };
+        if self.whole.on_disk.iter().all(|block| !spilled(&block)) {
+            return Ok(&buffer[..len]);
+        }
+        scratch.clear();
+        scratch.extend_from_slice(&buffer[..len]);
+        for block in self.whole.on_disk.iter().filter(spilled) {
+            let begin = ((block - first) * BLOCK_LEN) as usize;
+            let end = (begin + BLOCK_LEN as usize).min(len);
+            self.resume.storage().read_at(self.chunk_offset(chunk) + begin as u64, &mut scratch[begin..end])?;
+        }
+        Ok(scratch)
+    }
+
+    /// Writes what is not on disk yet, then records the piece: it counts from there on.
+    pub(super) fn write(&self) -> Result<(), StorageError> {
+        if self.whole.on_disk.is_empty() {
+            let slices: Vec<IoSlice<'_>> = self.memory().map(IoSlice::new).collect();
+            self.resume.write_at(self.geometry.piece_offset(self.piece), &slices)?;
+        } else {
+            let mut scratch = Vec::new();
+            for chunk in (0..self.whole.chunks.len()).filter(|at| self.whole.chunks[*at].is_some()) {
+                let bytes = self.chunk(chunk, &mut scratch)?;
+                self.resume.write_at(self.chunk_offset(chunk), &[IoSlice::new(bytes)])?;
+            }
+        }
+        self.resume.verified(self.piece)
+    }
+
+    /// What is told where storage refuses: the job comes back whole.
+    pub(super) fn failed(self, error: StorageError) -> Verified {
+        let (torrent, piece) = (self.torrent, self.piece);
+        Verified { torrent, piece, outcome: Outcome::Failed { error, job: Box::new(self) } }
+    }
+}
