@@ -4,8 +4,6 @@
 //! a Merkle tree as one. BitTorrent's blocks are of [`BLOCK_LEN`] bytes; other protocols say how long theirs are, and choose
 //! their pieces, see [`Geometry::with_block_length`].
 
-use std::ops::Range;
-
 /// Bytes in a block of BitTorrent: the unit of requests (BEP 3) and of v2 Merkle leaves (BEP 52).
 pub const BLOCK_LEN: u32 = 16 * 1024;
 
@@ -113,15 +111,6 @@ impl Geometry {
     /// Bytes in block `block` of `piece`; only the last one may be shorter than [`Geometry::block_length`].
     pub fn block_len(&self, piece: u32, block: u32) -> u32 {
         self.data_len(piece).saturating_sub(block.saturating_mul(self.block_length)).min(self.block_length)
-    }
-
-    /// The blocks that `range` is made of; `None` where it does not lie in one piece's data, or ends or begins inside a block.
-    pub fn blocks_of(&self, range: BlockRange) -> Option<Range<u32>> {
-        let (data_len, length) = (self.data_len(range.piece), self.block_length);
-        let whole = range.end() == u64::from(data_len) || range.len.is_multiple_of(length);
-        let fits = range.len > 0 && range.end() <= u64::from(data_len);
-        let (first, count) = (range.begin / length, range.len.div_ceil(length));
-        (fits && whole && range.begin.is_multiple_of(length)).then(|| first..first + count)
     }
 
     /// The piece that holds byte `offset` of piece space.

@@ -21,8 +21,8 @@ use crate::net::admission::{Pace, Strangers};
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
 use crate::session::{SessionConfig, SessionError};
-use crate::store::buffers::Pools;
 use crate::store::disk::{Disk, Replies};
+use crate::store::pools::Pools;
 use crate::tracker::{Client, ClientConfig, Ground};
 
 /// Contents that are opened and checked at once: a check keeps a disk busy by itself, and each takes a thread.

@@ -3,6 +3,7 @@
 pub mod buffers;
 pub mod disk;
 pub mod open;
+pub mod pools;
 pub mod readahead;
 pub mod recheck;
 pub mod spill;

@@ -2,21 +2,21 @@
 
 use std::io::IoSlice;
 
-use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_content::hash;
 use anabranch_content::info::Sha256Digest;
 use anabranch_content::storage::{ResumeStore, Storage, StorageError};
 
-use crate::store::buffers::{CHUNK_LEN, Spill};
+use crate::store::buffers::{Spill, chunk_length};
 
 /// Writes the valid blocks of a chunk to their place, run by run.
 pub fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {
     let geometry = &resume.storage().info().geometry;
-    let chunk_begin = spill.chunk * geometry.piece_length().min(CHUNK_LEN);
+    let chunk_begin = spill.chunk * chunk_length(geometry);
+    let block_len = geometry.block_length();
     for run in spill.blocks.chunk_by(|one, next| one + 1 == *next) {
-        let begin = run[0] * BLOCK_LEN;
+        let begin = run[0] * block_len;
         let last = run[run.len() - 1];
-        let end = last * BLOCK_LEN + geometry.block_len(spill.piece, last);
+        let end = last * block_len + geometry.block_len(spill.piece, last);
         let bytes = &spill.buffer[(begin - chunk_begin) as usize..(end - chunk_begin) as usize];
         resume.write_at(geometry.piece_offset(spill.piece) + u64::from(begin), &[IoSlice::new(bytes)])?;
     }
@@ -25,9 +25,9 @@ pub fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {
 
 /// Hashes the blocks of a piece on disk (BEP 52).
 pub fn leaves(storage: &Storage, piece: u32) -> Result<Vec<Sha256Digest>, StorageError> {
-    let mut leaves = Vec::new();
+    let (mut leaves, block_len) = (Vec::new(), storage.info().geometry.block_length() as usize);
     read(storage, piece, |chunk| {
-        leaves.extend(hash::sha256_many(&chunk.chunks(BLOCK_LEN as usize).collect::<Vec<_>>()));
+        leaves.extend(hash::sha256_many(&chunk.chunks(block_len).collect::<Vec<_>>()));
     })?;
     Ok(leaves)
 }
@@ -35,10 +35,10 @@ pub fn leaves(storage: &Storage, piece: u32) -> Result<Vec<Sha256Digest>, Storag
 /// Reads a piece, a chunk at a time.
 pub fn read(storage: &Storage, piece: u32, mut take: impl FnMut(&[u8])) -> Result<(), StorageError> {
     let geometry = &storage.info().geometry;
-    let mut chunk = vec![0; geometry.data_len(piece).min(CHUNK_LEN) as usize];
+    let mut chunk = vec![0; geometry.data_len(piece).min(chunk_length(geometry)) as usize];
     let mut begin = 0;
     while begin < geometry.data_len(piece) {
-        let len = (geometry.data_len(piece) - begin).min(CHUNK_LEN) as usize;
+        let len = (geometry.data_len(piece) - begin).min(chunk_length(geometry)) as usize;
         storage.read_at(geometry.piece_offset(piece) + u64::from(begin), &mut chunk[..len])?;
         take(&chunk[..len]);
         begin += len as u32;

@@ -158,7 +158,9 @@ impl<'a> Layout<'a> {
         if self.headers_used >= SEGMENTS_MAX / 2 || self.iovecs.len() + SEGMENTS_SPARE > SEGMENTS_MAX {
             return false;
         }
-        let Some(place) = self.buffers.as_mut().and_then(|buffers| buffers.place(range, now)) else { return false };
+        let Some(place) = self.buffers.as_mut().and_then(|buffers| buffers.place(range, now).ok()) else {
+            return false;
+        };
         let header = self.headers.wrapping_add(self.headers_used).cast();
         self.push(Segment::Header(self.headers_used), header, header_len.min(PIECE_HEADER_LEN));
         self.push(Segment::Expected(range, place.addr()), place, range.len as usize);
@@ -196,7 +198,8 @@ mod tests {
     use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
     use super::*;
-    use crate::store::buffers::{CHUNK_LEN, Pools};
+    use crate::store::buffers::CHUNK_LEN;
+    use crate::store::pools::Pools;
 
     const ONE: ConnId = ConnId(1);
     const TWO: ConnId = ConnId(2);

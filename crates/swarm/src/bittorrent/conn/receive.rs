@@ -15,7 +15,7 @@ use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver};
 use super::plan::{Layout, SCRATCH_LEN, Scratch, Segment};
 use super::{Channel, ConnError, TURN_BYTES, Turn};
 use crate::limits::Share;
-use crate::store::buffers::PieceBuffers;
+use crate::store::buffers::{NoPlace, PieceBuffers};
 
 /// Bytes that one receive may place at most: what the kernel's socket buffer holds on a fast path.
 const WINDOW_MAX: usize = 2 * 1024 * 1024;
@@ -291,12 +291,12 @@ impl Blocks {
         self.current = Some(match placement {
             Placement::Unwanted => Current::Discard(range),
             Placement::Wanted => {
-                let place = sink.buffers.as_mut().and_then(|buffers| buffers.begin(range, sink.id, now));
+                let place = sink.buffers.as_mut().map(|buffers| buffers.begin(range, sink.id, now));
                 match place {
-                    Some(_) => Current::InPlace(range),
-                    None => {
+                    Some(Ok(_)) => Current::InPlace(range),
+                    refused => {
                         // Not at once: the receive that is being dealt with may have bytes where it would be spilled.
-                        self.memory_short = true;
+                        self.memory_short |= refused == Some(Err(NoPlace::NoMemory));
                         Current::Aside(range, vec![0; range.len.min(REQUEST_LEN_MAX) as usize])
                     }
                 }
@@ -337,7 +337,7 @@ impl Blocks {
                 (range, buffers.as_mut().is_some_and(|buffers| buffers.finish(range, *id, now)))
             }
             Some(Current::Aside(range, memory)) => {
-                (range, buffers.as_mut().is_some_and(|buffers| buffers.insert(range, &memory, now)))
+                (range, buffers.as_mut().is_some_and(|buffers| buffers.insert(range, &memory, now).is_ok()))
             }
             Some(Current::Discard(range)) => (range, false),
             None => return,

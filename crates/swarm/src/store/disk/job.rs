@@ -3,14 +3,14 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use anabranch_content::geometry::{BLOCK_LEN, Geometry};
+use anabranch_content::geometry::Geometry;
 use anabranch_content::hash::ExpectedHash;
 use anabranch_content::info::Sha256Digest;
 use anabranch_content::storage::{ResumeStore, StorageError};
 use anabranch_paths::ConnId;
 
 use crate::events::TorrentId;
-use crate::store::buffers::{CHUNK_LEN, Spill, WholePiece};
+use crate::store::buffers::{Spill, WholePiece, chunk_length};
 
 /// A piece to be verified and written.
 pub struct VerifyJob {
@@ -129,13 +129,17 @@ impl VerifyJob {
         self.geometry.data_len(self.piece) != self.geometry.piece_len(self.piece)
     }
 
+    pub(super) fn block_length(&self) -> usize {
+        self.geometry.block_length() as usize
+    }
+
     fn chunk_len(&self, chunk: usize) -> u32 {
-        let full = self.geometry.piece_length().min(CHUNK_LEN);
+        let full = chunk_length(&self.geometry);
         (self.geometry.data_len(self.piece) - chunk as u32 * full).min(full)
     }
 
     fn chunk_offset(&self, chunk: usize) -> u64 {
-        let full = self.geometry.piece_length().min(CHUNK_LEN);
+        let full = chunk_length(&self.geometry);
         self.geometry.piece_offset(self.piece) + chunk as u64 * u64::from(full)
     }
 
@@ -148,22 +152,23 @@ impl VerifyJob {
     /// A chunk's bytes, wherever they are.
     pub(super) fn chunk<'a>(&'a self, chunk: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], StorageError> {
         let len = self.chunk_len(chunk) as usize;
-        let per_chunk = self.geometry.piece_length().min(CHUNK_LEN).div_ceil(BLOCK_LEN);
-        let first = chunk as u32 * per_chunk;
-        let spilled = |block: &&u32| (first..first + per_chunk).contains(block);
         let Some(buffer) = &self.whole.chunks[chunk] else {
             scratch.resize(len, 0);
             self.resume.storage().read_at(self.chunk_offset(chunk), scratch)?;
             return Ok(scratch);
         };
-        if self.whole.on_disk.iter().all(|block| !spilled(&block)) {
+        let (block_len, on_disk) = (self.block_length(), &self.whole.on_disk);
+        let first = chunk as u32 * chunk_length(&self.geometry).div_ceil(block_len as u32);
+        let next = first + len.div_ceil(block_len) as u32;
+        let spilled = &on_disk[on_disk.partition_point(|at| *at < first)..on_disk.partition_point(|at| *at < next)];
+        if spilled.is_empty() {
             return Ok(&buffer[..len]);
         }
         scratch.clear();
         scratch.extend_from_slice(&buffer[..len]);
-        for block in self.whole.on_disk.iter().filter(spilled) {
-            let begin = ((block - first) * BLOCK_LEN) as usize;
-            let end = (begin + BLOCK_LEN as usize).min(len);
+        for run in spilled.chunk_by(|one, next| one + 1 == *next) {
+            let begin = (run[0] - first) as usize * block_len;
+            let end = (begin + run.len() * block_len).min(len);
             self.resume.storage().read_at(self.chunk_offset(chunk) + begin as u64, &mut scratch[begin..end])?;
         }
         Ok(scratch)

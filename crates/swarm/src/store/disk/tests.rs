@@ -21,7 +21,8 @@ use super::replies::REPLIES_MAX;
 use super::threads::BATCH_MAX;
 use super::*;
 use crate::store::buffers::CHUNK_LEN;
-use crate::store::buffers::{PieceBuffers, Pools};
+use crate::store::buffers::PieceBuffers;
+use crate::store::pools::Pools;
 
 const ID: TorrentId = TorrentId(7);
 const CONN: ConnId = ConnId(1);
@@ -82,7 +83,7 @@ impl Scene {
             let (begin, len) = (block * BLOCK_LEN, self.info().geometry.block_len(piece, block));
             let range = BlockRange { piece, begin, len };
             let payload = &bytes[begin as usize..][..len as usize];
-            assert!(self.buffers.insert(range, payload, Instant::now()));
+            assert!(self.buffers.insert(range, payload, Instant::now()).is_ok());
         }
     }
 

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_content::storage::StorageError;
 
 use super::hashing::{check_alone, check_merkle, check_sha1};
@@ -203,7 +202,7 @@ impl Shared {
         let mut scratch = Vec::new();
         let mut digests = Vec::new();
         for chunk in 0..job.whole.chunks.len() {
-            for block in job.chunk(chunk, &mut scratch)?.chunks(BLOCK_LEN as usize) {
+            for block in job.chunk(chunk, &mut scratch)?.chunks(job.block_length()) {
                 digests.push(self.digest_key.hash_one(block));
             }
         }
