@@ -26,6 +26,7 @@ pub mod data;
 pub mod drain;
 pub mod error;
 pub mod hostile;
+pub mod hostile_daemon;
 pub mod hostile_scion;
 pub mod hostile_trackers;
 pub mod meter;

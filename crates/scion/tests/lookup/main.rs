@@ -324,6 +324,23 @@ async fn without_a_daemon_segments_are_combined_here() {
 }
 
 #[tokio::test]
+async fn a_late_answer_holds_up_no_path_that_needs_it_not() {
+    let core_to_core = |message: &[u8]| {
+        let request = SegmentsRequest::decode(message).unwrap();
+        request.src_isd_as == request.dst_isd_as
+    };
+    let server = Server::start(ANYWHERE, Speaks::Grpc, move |method, message| match core_to_core(message) {
+        true => Err(server::never()),
+        false => control_service(method, message),
+    });
+    let server = server.await;
+    let service = ControlService::new(&topology(&[server.address]));
+    // The call that is never answered is given up after ten seconds.
+    let found = tokio::time::timeout(Duration::from_secs(9), service.paths(isd_as(3), SystemTime::now())).await;
+    assert_eq!(found.expect("nobody waits for it").unwrap().len(), 4);
+}
+
+#[tokio::test]
 async fn a_control_service_that_is_down_is_named() {
     let unused = TcpListener::bind(ANYWHERE).await.unwrap().local_addr().unwrap();
     let service = ControlService::new(&topology(&[unused]));

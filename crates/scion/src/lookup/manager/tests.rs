@@ -357,6 +357,28 @@ fn lookups_under_way_are_limited() {
 }
 
 #[test]
+fn ases_that_never_answer_leave_room_for_others() {
+    let (mut clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
+    let dead = 2 * LOOKUPS_AGAIN_MAX as u64;
+    for number in 1..=dead {
+        manager.request(there(number), clock.now).unwrap();
+        let lookup = manager.poll_lookup(clock.now).unwrap();
+        manager.on_reply(lookup.destination, Err(down()), clock.now, clock.wall());
+    }
+    // All of them are to be asked again, long since, when somebody else is wanted.
+    clock.now += Duration::from_secs(30);
+    manager.request(there(99), clock.now).unwrap();
+    let begun: Vec<IsdAs> = std::iter::from_fn(|| manager.poll_lookup(clock.now)).map(|due| due.destination).collect();
+    assert_eq!((begun[0], begun.len()), (there(99), 1 + LOOKUPS_AGAIN_MAX));
+    // Nothing else can begin, and nobody waits for it without sleep: no deadline has passed.
+    assert!(manager.deadline().is_some_and(|at| at > clock.now));
+    manager.request(there(100), clock.now).unwrap();
+    assert_eq!(manager.poll_lookup(clock.now).map(|due| due.destination), Some(there(100)));
+    manager.on_reply(begun[1], Err(down()), clock.now, clock.wall());
+    assert!(manager.poll_lookup(clock.now).is_some_and(|due| due.destination != begun[1]));
+}
+
+#[test]
 fn paths_of_a_destination_are_limited_to_the_short_ones() {
     let (clock, mut manager) = (Clock::new(), PathManager::new(local(), 1472, 1));
     manager.request(there(1), clock.now).unwrap();
