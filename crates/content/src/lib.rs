@@ -38,5 +38,6 @@ pub mod info;
 pub mod magnet;
 pub mod merkle;
 pub mod metainfo;
+mod page_cache;
 pub mod storage;
 pub mod verify;

@@ -111,6 +111,11 @@ impl Torrent {
         self.peers.iter().filter_map(view).collect()
     }
 
+    /// Whether any connected peer wants content of ours: what is got now may be asked for at once.
+    pub fn is_anyone_interested(&self) -> bool {
+        self.conns.values().any(|conn| conn.interested_in_us && !conn.closing)
+    }
+
     /// The address-level peer at the end of a connection.
     pub fn peer_of(&self, id: ConnId) -> Option<PeerKey> {
         self.conns.get(&id).map(|conn| conn.peer)

@@ -16,8 +16,17 @@ const DESCRIPTORS_SHARE: u64 = 4;
 /// The least: below this, files would be reopened for every piece.
 const OPEN_FILES_MIN: usize = 8;
 
-/// (storage, file index)
-pub(super) type Key = (u64, u32);
+/// (storage, file index, how)
+pub(super) type Key = (u64, u32, Access);
+
+/// How a descriptor reaches its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Access {
+    /// Through the page cache.
+    Cached,
+    /// Past it.
+    Direct,
+}
 
 /// A bounded set of open files, least recently used first out.
 #[derive(Debug)]
@@ -87,10 +96,17 @@ impl Handles {
         file
     }
 
-    /// Forgets one file, so that the next use opens it by its path again.
+    /// Forgets one descriptor, so that the next use opens the file by its path again.
     pub(super) fn remove(&self, key: Key) {
         let removed = self.lock().open.remove(&key);
         drop(removed);
+    }
+
+    /// [Forgets](Self::remove) all descriptors of a file.
+    pub(super) fn remove_file(&self, storage: u64, file: usize) {
+        for access in [Access::Cached, Access::Direct] {
+            self.remove((storage, file as u32, access));
+        }
     }
 
     /// Forgets all files of a storage.
@@ -125,16 +141,19 @@ mod tests {
     fn the_least_recently_used_goes_first_and_stays_usable() {
         let handles = Handles::new(2);
         let open = || tempfile::tempfile().unwrap();
-        let first = handles.insert((0, 0), open(), true);
-        handles.insert((0, 1), open(), false);
-        assert!(handles.get((0, 0), true).is_some());
-        assert!(handles.get((0, 1), true).is_none(), "not open for writing");
-        handles.insert((0, 1), open(), true);
-        assert!(handles.get((0, 0), false).is_some());
-        handles.insert((1, 0), open(), true);
+        let first = handles.insert((0, 0, Access::Cached), open(), true);
+        handles.insert((0, 1, Access::Cached), open(), false);
+        assert!(handles.get((0, 0, Access::Cached), true).is_some());
+        assert!(handles.get((0, 1, Access::Cached), true).is_none(), "not open for writing");
+        handles.insert((0, 1, Access::Cached), open(), true);
+        assert!(handles.get((0, 0, Access::Cached), false).is_some());
+        handles.insert((1, 0, Access::Cached), open(), true);
         assert_eq!(handles.open_count(), 2);
-        assert!(handles.get((0, 1), false).is_none() && handles.get((0, 0), false).is_some());
-        handles.remove((0, 0));
+        assert!(
+            handles.get((0, 1, Access::Cached), false).is_none()
+                && handles.get((0, 0, Access::Cached), false).is_some()
+        );
+        handles.remove((0, 0, Access::Cached));
         assert!(first.metadata().is_ok());
         handles.remove_storage(1);
         assert_eq!(handles.open_count(), 0);
@@ -143,8 +162,8 @@ mod tests {
     #[test]
     fn a_race_keeps_one_file() {
         let handles = Handles::new(2);
-        let first = handles.insert((0, 0), tempfile::tempfile().unwrap(), true);
-        let second = handles.insert((0, 0), tempfile::tempfile().unwrap(), false);
+        let first = handles.insert((0, 0, Access::Cached), tempfile::tempfile().unwrap(), true);
+        let second = handles.insert((0, 0, Access::Cached), tempfile::tempfile().unwrap(), false);
         assert!(Arc::ptr_eq(&first, &second));
     }
 

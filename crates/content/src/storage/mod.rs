@@ -24,6 +24,7 @@
 mod beneath;
 mod claim;
 mod crc;
+pub(crate) mod direct;
 mod error;
 mod files;
 mod layout;
@@ -142,6 +143,8 @@ pub struct Storage {
     claim: Mutex<Option<Claim>>,
     /// Held while a file comes into being and for the bytes of files that are not on disk; never on the common path.
     parts: Mutex<Parts>,
+    /// Which writes may go past the page cache.
+    mode: direct::Mode,
     /// Held while syncing: a second caller must not take a sync that still runs for one that is done.
     syncing: Mutex<()>,
 }
@@ -176,6 +179,7 @@ impl Storage {
             seals: Mutex::default(),
             claim: Mutex::default(),
             parts: Mutex::new(parts),
+            mode: direct::Mode::default(),
             syncing: Mutex::new(()),
         })
     }
@@ -208,6 +212,16 @@ impl Storage {
     /// Writes the bytes of `slices`, one after the other, to piece space from `offset`. Bytes that fall on pads are skipped.
     /// A range within one file takes one `pwritev` (with up to 256 slices). After an error any part of the range may be written.
     pub fn write_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        self.write(offset, slices, false)
+    }
+
+    /// [`Storage::write_at`] of what nobody reads again soon: past the page cache where the file system can, and then it takes as
+    /// long as the device does. Slices that begin at multiples of [`BUFFER_ALIGN`] in memory are not copied.
+    pub fn write_uncached_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        self.write(offset, slices, true)
+    }
+
+    fn write(&self, offset: u64, slices: &[IoSlice<'_>], uncached: bool) -> Result<(), StorageError> {
         let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
         self.check_range(Op::Write, offset, len)?;
         let mut cursor = vectored::Cursor::new(slices);
@@ -221,7 +235,7 @@ impl Storage {
                 self.check_foreign(&segment, &cursor, &file)?;
             }
             if self.make_present(&segment)? {
-                self.write_present(&segment, &mut cursor)?;
+                self.write_present(&segment, &mut cursor, uncached)?;
             } else {
                 self.write_parts(&segment, &mut cursor)?;
             }
@@ -277,7 +291,7 @@ impl Storage {
     /// Accepts that `file` is lost: the next write makes it anew. Its pieces have to be checked again.
     pub fn forget_file(&self, file: usize) {
         let _parts = self.lock_parts();
-        self.handles().remove((self.id, file as u32));
+        self.handles().remove_file(self.id, file);
         let state = &self.states[file];
         state.fetch_and(!(PRESENT | SIZED | DIRTY | SEALED), Ordering::AcqRel);
         state.fetch_or(first_look(&self.root, &self.info.files[file]), Ordering::AcqRel);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
+use super::files::Access;
 use super::parts::Parts;
 use super::{
     DIRTY, ErrorKind, Op, PRESENT, Preallocate, SEALED, SIZED, Segment, Storage, StorageError, UNWANTED, beneath,
@@ -75,7 +76,7 @@ impl Storage {
         // From here on it is there, even where the disk is too full for its length.
         self.states[file].fetch_or(PRESENT, Ordering::AcqRel);
         self.set_length(file, &handle)?;
-        self.handles().insert((self.id, file as u32), handle, true);
+        self.handles().insert((self.id, file as u32, Access::Cached), handle, true);
         self.states[file].fetch_or(SIZED, Ordering::AcqRel);
         Ok(())
     }
@@ -110,7 +111,7 @@ impl Storage {
             .and_then(|()| beneath::rename_new(&self.root, &moving, &self.info.files[file].path))
             .and_then(|()| beneath::sync_folder(&self.root, &self.info.files[file].path));
         moved.map_err(|source| self.error(Op::Move, file, source))?;
-        self.handles().insert((self.id, file as u32), temporary, true);
+        self.handles().insert((self.id, file as u32, Access::Cached), temporary, true);
         self.states[file].fetch_or(PRESENT | SIZED, Ordering::AcqRel);
         self.delete_parts_if_all_out(parts)
     }
@@ -120,12 +121,16 @@ impl Storage {
         &self,
         segment: &Segment,
         cursor: &mut vectored::Cursor<'_>,
+        uncached: bool,
     ) -> Result<(), StorageError> {
         let file = self.writable(segment.file)?;
         let (offset, len) = (segment.file_offset, segment.len);
+        let target = self.target(segment, &file, uncached)?;
         let written = match self.options.preallocate {
-            Preallocate::Sparse => cursor.write_sparse(&file, offset, len),
-            Preallocate::Full => cursor.write_to(&file, offset, len),
+            Preallocate::Sparse => {
+                cursor.write_sparse(&file, offset, len, |cursor, offset, len| target.write(cursor, offset, len))
+            }
+            Preallocate::Full => target.write(cursor, offset, len),
         };
         let before = self.states[segment.file].fetch_or(DIRTY, Ordering::AcqRel);
         if before & SEALED != 0 {
@@ -155,7 +160,7 @@ impl Storage {
         let mut parts = self.lock_parts();
         if self.states[segment.file].load(Ordering::Acquire) & PRESENT != 0 {
             drop(parts);
-            return self.write_present(segment, cursor);
+            return self.write_present(segment, cursor, false);
         }
         let path = self.root.join(&parts.path);
         let file =
@@ -183,7 +188,7 @@ impl Storage {
     }
 
     pub(super) fn open_present(&self, file: usize, write: bool) -> Result<Arc<File>, StorageError> {
-        let key = (self.id, file as u32);
+        let key = (self.id, file as u32, Access::Cached);
         if let Some(open) = self.handles().get(key, write) {
             return Ok(open);
         }
@@ -201,7 +206,7 @@ impl Storage {
             () if sized && meta.len() < self.info.files[file].length => "it was cut short",
             () => return Ok(()),
         };
-        self.handles().remove((self.id, file as u32)); // the next try looks at the path afresh
+        self.handles().remove_file(self.id, file); // the next try looks at the path afresh
         Err(StorageError::found(op, self.file_path(file), ErrorKind::Vanished, what))
     }
 

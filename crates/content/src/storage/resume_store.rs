@@ -196,8 +196,20 @@ impl ResumeStore {
         &self.path
     }
 
-    /// Writes to the content under a lease: the way for all writes of pieces.
+    /// [`Storage::write_at`] under a lease.
     pub fn write_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        self.prepare_write(offset, slices)?;
+        self.storage.write_at(offset, slices)
+    }
+
+    /// [`Storage::write_uncached_at`] under a lease.
+    pub fn write_uncached_at(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
+        self.prepare_write(offset, slices)?;
+        self.storage.write_uncached_at(offset, slices)
+    }
+
+    /// Takes the lease that a write needs: all writes of pieces come by here.
+    fn prepare_write(&self, offset: u64, slices: &[IoSlice<'_>]) -> Result<(), StorageError> {
         let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
         if len > 0 {
             let geometry = &self.storage.info().geometry;
@@ -210,7 +222,7 @@ impl ResumeStore {
             let parts = self.storage.info().files.len();
             self.lease(if self.storage.may_go_aside(segment.file) { parts } else { segment.file })?;
         }
-        self.storage.write_at(offset, slices)
+        Ok(())
     }
 
     /// Records that `piece` was written and its hash is right. After an error it does not count; try again. One that was written to

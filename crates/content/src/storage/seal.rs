@@ -35,7 +35,7 @@ impl Storage {
         if self.lock_seals().get(&file).is_none_or(|sealed| *sealed == Stamp::of(&meta)) {
             return Ok(());
         }
-        self.handles().remove((self.id, file as u32)); // the next try looks at the path afresh
+        self.handles().remove_file(self.id, file); // the next try looks at the path afresh
         let what = "its size or time is another";
         Err(StorageError::found(Op::Read, self.file_path(file), ErrorKind::Changed, what))
     }

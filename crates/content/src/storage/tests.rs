@@ -1,5 +1,6 @@
 //! Storage and resume as the driver uses them, on real folders.
 
+mod direct;
 mod files;
 mod kills;
 mod mounts;

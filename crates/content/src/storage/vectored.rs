@@ -40,39 +40,67 @@ impl<'a> Cursor<'a> {
     /// Writes the next `len` bytes to `file` from `offset`: one system call where the slices are few and the disk takes all.
     pub(super) fn write_to(&mut self, file: &File, mut offset: u64, mut len: u64) -> io::Result<()> {
         while len > 0 {
-            let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_PER_CALL];
-            let count = self.fill(&mut vectors, len);
-            #[cfg(test)]
-            WRITE_CALLS.with(|calls| calls.set(calls.get() + 1));
-            // SAFETY: the first `count` vectors point into slices that outlive the call, which only reads them.
-            let written = unsafe {
-                libc::pwritev(file.as_raw_fd(), vectors.as_ptr(), count as libc::c_int, offset as libc::off_t)
-            };
-            match u64::try_from(written) {
+            match self.write_some(file, offset, len, |_| true).unwrap_or(Ok(0)) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     self.advance(written);
                     offset += written;
                     len -= written;
                 }
-                Err(_) => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    /// [`Cursor::write_to`] that makes holes of runs of zeros, where the file system can.
-    pub(super) fn write_sparse(&mut self, file: &File, mut offset: u64, mut len: u64) -> io::Result<()> {
+    /// One system call's worth of the next `len` bytes; answers how many were written and stays where it is. `None` where one of the
+    /// vectors does not fit.
+    pub(super) fn write_some(
+        &self,
+        file: &File,
+        offset: u64,
+        len: u64,
+        fits: impl FnMut(&libc::iovec) -> bool,
+    ) -> Option<io::Result<u64>> {
+        let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; SLICES_PER_CALL];
+        let count = self.fill(&mut vectors, len);
+        if !vectors[..count].iter().all(fits) {
+            return None;
+        }
+        #[cfg(test)]
+        WRITE_CALLS.with(|calls| calls.set(calls.get() + 1));
+        // SAFETY: the first `count` vectors point into slices that outlive the call, which only reads them.
+        let written =
+            unsafe { libc::pwritev(file.as_raw_fd(), vectors.as_ptr(), count as libc::c_int, offset as libc::off_t) };
+        Some(u64::try_from(written).map_err(|_| io::Error::last_os_error()))
+    }
+
+    /// Copies the next bytes, as many as `into` holds or are left, and stays where it is.
+    pub(super) fn copy_to(&self, mut into: &mut [u8]) {
+        let mut skip = self.skip;
+        for slice in self.slices {
+            let bytes = &slice[std::mem::take(&mut skip)..];
+            let (now, rest) = into.split_at_mut(bytes.len().min(into.len()));
+            now.copy_from_slice(&bytes[..now.len()]);
+            into = rest;
+        }
+    }
+
+    /// Gives the next `len` bytes to `write`, run by run with their offset in `file`, and makes holes of runs of zeros where the file
+    /// system can.
+    pub(super) fn write_sparse(
+        &mut self,
+        file: &File,
+        mut offset: u64,
+        mut len: u64,
+        write: impl Fn(&mut Self, u64, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
         while len > 0 {
             let (data, zeros) = self.next_hole(len);
-            self.write_to(file, offset, data)?;
+            write(self, offset, data)?;
             if zeros > 0 && !make_hole(file, offset + data, zeros) {
-                self.write_to(file, offset + data, zeros)?;
+                write(self, offset + data, zeros)?;
             } else {
                 self.advance(zeros);
             }
@@ -225,7 +253,8 @@ mod tests {
                 file.write_all_at(&vec![9; all.len()], offset).unwrap();
             }
             prop_assert_eq!(Cursor::new(&slices).is_on_disk_or_blank(&file, offset, all.len() as u64).unwrap(), !before || all.is_empty());
-            Cursor::new(&slices).write_sparse(&file, offset, all.len() as u64).unwrap();
+            let write = |cursor: &mut Cursor, offset, len| cursor.write_to(&file, offset, len);
+            Cursor::new(&slices).write_sparse(&file, offset, all.len() as u64, write).unwrap();
             let mut back = vec![0; all.len()];
             file.read_exact_at(&mut back, offset).unwrap();
             prop_assert!(back == all);
@@ -240,7 +269,9 @@ mod tests {
         file.set_len((1 << 20) + (1 << 16)).unwrap();
         for _ in 0..2 {
             Cursor::new(&[IoSlice::new(&zeros), IoSlice::new(&ones)])
-                .write_sparse(&file, 0, (1 << 20) + (1 << 16))
+                .write_sparse(&file, 0, (1 << 20) + (1 << 16), |cursor, offset, len| {
+                    cursor.write_to(&file, offset, len)
+                })
                 .unwrap();
             file.sync_all().unwrap();
             assert!(file.metadata().unwrap().blocks() * 512 < 1 << 18);

@@ -544,6 +544,7 @@ impl State {
             whole,
             expected,
             digests: self.core.wants_digests(piece),
+            read_soon: self.core.is_anyone_interested(),
             resume: Arc::clone(resume),
             geometry: resume.storage().info().geometry.clone(),
         });

@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
-use crate::bitfield::Bitfield;
 use crate::create::{CreateOptions, create};
 use crate::info::Version;
 use crate::metainfo::Metainfo;
@@ -334,7 +333,7 @@ fn a_failed_checkpoint_leaves_nothing_it_was_to_make_durable_to_the_next() {
     store.write_at(offset, &[IoSlice::new(bytes)]).unwrap();
     let (place, away) = (download.path(1), download.root.path().join("away"));
     fs::rename(&place, &away).unwrap();
-    store.storage().handles().remove((store.storage().id, 1));
+    store.storage().handles().remove_file(store.storage().id, 1);
     store.checkpoint().unwrap_err();
     fs::rename(&away, &place).unwrap();
     store.verified(4).unwrap();

@@ -24,6 +24,8 @@ pub struct VerifyJob {
     pub expected: ExpectedHash,
     /// Whether the digests of its blocks are wanted even when it is good.
     pub digests: bool,
+    /// Whether somebody may ask for it as soon as it is there: it stays in the page cache.
+    pub read_soon: bool,
     /// Where it is written, and recorded once it is.
     pub resume: Arc<ResumeStore>,
     /// Sizes.
@@ -174,11 +176,21 @@ impl VerifyJob {
         Ok(scratch)
     }
 
+    /// Whether [`Self::write`] takes as long as the device does.
+    pub(super) fn waits_for_device(&self) -> bool {
+        let (offset, len) = (self.geometry.piece_offset(self.piece), self.geometry.data_len(self.piece));
+        !self.read_soon && self.resume.storage().waits_for_device(offset, u64::from(len))
+    }
+
     /// Writes what is not on disk yet, then records the piece: it counts from there on.
     pub(super) fn write(&self) -> Result<(), StorageError> {
         if self.whole.on_disk.is_empty() {
             let slices: Vec<IoSlice<'_>> = self.memory().map(IoSlice::new).collect();
-            self.resume.write_at(self.geometry.piece_offset(self.piece), &slices)?;
+            let offset = self.geometry.piece_offset(self.piece);
+            match self.read_soon {
+                true => self.resume.write_at(offset, &slices)?,
+                false => self.resume.write_uncached_at(offset, &slices)?,
+            }
         } else {
             let mut scratch = Vec::new();
             for chunk in (0..self.whole.chunks.len()).filter(|at| self.whole.chunks[*at].is_some()) {

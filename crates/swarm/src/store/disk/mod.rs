@@ -4,6 +4,9 @@
 //! them side by side, which is several times cheaper per byte than one after the other; then it writes the good ones, in
 //! one call each. Everything else that touches a disk on the way (spills, leaves, reading ahead) is a task in the same queue.
 //!
+//! A piece that nobody is about to ask for is written past the page cache where the file system can, and such a write takes as long
+//! as the device does: those are handed to threads that do nothing else, so that hashing goes on meanwhile.
+//!
 //! Every job is answered, whatever happens: where one panics, its thread goes on and the job's content is told. Answers wait for
 //! the network thread in a queue that is bounded, see [`replies`].
 
@@ -22,13 +25,16 @@ use crate::store::spill;
 use replies::Mailbox;
 use threads::{Shared, Task};
 
+/// Threads that write past the page cache: while one prepares its next write, the device has the other's.
+const WRITERS: usize = 2;
+
 /// The disk threads.
 pub struct Disk {
     shared: Arc<Shared>,
 }
 
 impl Disk {
-    /// Starts `threads` of them, one at least; answers come out of [`Replies`].
+    /// Starts `threads` of them, one at least, and the writers; answers come out of [`Replies`].
     pub fn new(threads: usize) -> std::io::Result<(Self, Replies)> {
         let replies = Arc::<Mailbox>::default();
         let disk = Self { shared: Arc::new(Shared::new(Arc::clone(&replies))) };
@@ -36,6 +42,10 @@ impl Disk {
             let shared = Arc::clone(&disk.shared);
             // Where one cannot be had, those before it end with the disk.
             std::thread::Builder::new().name(format!("disk-{index}")).spawn(move || shared.run())?;
+        }
+        for index in 0..WRITERS {
+            let shared = Arc::clone(&disk.shared);
+            std::thread::Builder::new().name(format!("writer-{index}")).spawn(move || shared.run_writer())?;
         }
         Ok((disk, Replies::new(replies)))
     }

@@ -114,6 +114,7 @@ impl Scene {
             whole,
             expected,
             digests: false,
+            read_soon: false,
             geometry: info.geometry.clone(),
             resume: Arc::clone(&self.resume),
         }

@@ -37,6 +37,10 @@ enum Work {
 struct Queue {
     pieces: VecDeque<VerifyJob>,
     tasks: VecDeque<Task>,
+    /// Good pieces for the writers, with the digests of their blocks.
+    writes: VecDeque<(VerifyJob, Vec<u64>)>,
+    /// Batches that are being verified, of which there may be more to write.
+    verifying: usize,
     /// When the last piece came, and how long after the one before: what tells a torrent of pieces from a trickle.
     last_piece: Option<Instant>,
     gap: Option<Duration>,
@@ -49,13 +53,15 @@ struct Queue {
 pub(super) struct Shared {
     queue: Mutex<Queue>,
     wake: Condvar,
+    wake_writer: Condvar,
     digest_key: RandomState,
     pub(super) replies: Arc<Mailbox>,
 }
 
 impl Shared {
     pub(super) fn new(replies: Arc<Mailbox>) -> Self {
-        Self { queue: Mutex::default(), wake: Condvar::new(), digest_key: RandomState::new(), replies }
+        let (wake, wake_writer) = (Condvar::new(), Condvar::new());
+        Self { queue: Mutex::default(), wake, wake_writer, digest_key: RandomState::new(), replies }
     }
 
     pub(super) fn queue_piece(&self, job: VerifyJob) {
@@ -80,6 +86,7 @@ impl Shared {
         self.replies.leave();
         self.lock().closing = true;
         self.wake.notify_all();
+        self.wake_writer.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -96,7 +103,35 @@ impl Shared {
                     let reply = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Reply::Panicked { torrent });
                     self.replies.put(reply);
                 }
-                Work::Pieces(batch) => self.verify_or_tell(batch),
+                Work::Pieces(batch) => {
+                    self.verify_or_tell(batch);
+                    let mut queue = self.lock();
+                    queue.verifying -= 1;
+                    if queue.closing && queue.verifying == 0 {
+                        self.wake_writer.notify_all();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A thread that writes past the page cache, to its end.
+    pub(super) fn run_writer(&self) {
+        while let Some((job, digests)) = self.next_write() {
+            let torrent = job.torrent;
+            if catch_unwind(AssertUnwindSafe(|| self.write(job, digests))).is_err() {
+                self.replies.put(Reply::Panicked { torrent });
+            }
+        }
+    }
+
+    fn next_write(&self) -> Option<(VerifyJob, Vec<u64>)> {
+        let mut queue = self.lock();
+        loop {
+            match queue.writes.pop_front() {
+                Some(write) => return Some(write),
+                None if queue.closing && queue.verifying == 0 && queue.pieces.is_empty() => return None,
+                None => queue = self.wake_writer.wait(queue).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
@@ -130,6 +165,7 @@ impl Shared {
                 }
                 // Another thread may have taken them while this one lingered.
                 if !batch.is_empty() {
+                    queue.verifying += 1;
                     return Some(Work::Pieces(batch));
                 }
                 continue;
@@ -174,19 +210,28 @@ impl Shared {
         }
     }
 
-    /// Writes a good piece and answers.
+    /// Writes a good piece, or has it written, and answers.
     fn finish(&self, job: VerifyJob, good: bool) {
         let digests = if !good || job.digests { self.block_digests(&job) } else { Ok(Vec::new()) };
-        let outcome = match (good, digests) {
-            (_, Err(error)) => return self.answer(job.failed(error)),
-            (false, Ok(digests)) => Outcome::Bad { digests },
-            (true, Ok(digests)) => {
-                if let Err(error) = job.write() {
-                    return self.answer(job.failed(error));
-                }
-                Outcome::Good { digests }
+        match (good, digests) {
+            (_, Err(error)) => self.answer(job.failed(error)),
+            (false, Ok(digests)) => self.finished(job, Outcome::Bad { digests }),
+            (true, Ok(digests)) if job.waits_for_device() => {
+                self.lock().writes.push_back((job, digests));
+                self.wake_writer.notify_one();
             }
-        };
+            (true, Ok(digests)) => self.write(job, digests),
+        }
+    }
+
+    fn write(&self, job: VerifyJob, digests: Vec<u64>) {
+        match job.write() {
+            Ok(()) => self.finished(job, Outcome::Good { digests }),
+            Err(error) => self.answer(job.failed(error)),
+        }
+    }
+
+    fn finished(&self, job: VerifyJob, outcome: Outcome) {
         let (torrent, piece) = (job.torrent, job.piece);
         // Its memory is free for others before anybody hears of it, and while there is no room for the answer.
         drop(job);
