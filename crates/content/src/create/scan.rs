@@ -3,12 +3,16 @@
 //! A thread takes a group of pieces and reads them in stripes: a little of each, then a little more of each. So all lanes
 //! are busy whatever the piece length, a group's stripes stay in the core's own cache, and memory is [`GROUP_BYTES`] a
 //! thread. The next stripes are announced to the kernel, which on a disk reads them while these are hashed.
+//!
+//! What is not in the page cache does not come into it, where the file system knows direct reads: longer stripes, aligned, by
+//! twice as many threads, of which one half waits for the disk while the other hashes. Which way a group of pieces is read is decided
+//! by its first one.
 
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -17,11 +21,23 @@ use crate::geometry::BLOCK_LEN;
 use crate::hash::{Sha1, sha1_update_many, sha256_many};
 use crate::info::{Sha1Digest, Sha256Digest};
 use crate::merkle::{self, Shape};
+use crate::page_cache::cached_bytes;
+use crate::storage::direct::{Alignment, is_refusal};
+use crate::storage::{BUFFER_ALIGN, Buffer, BufferPool};
 
 /// Buffer of one thread: half of a common second-level cache, so that hashing reads what reading just wrote from there.
 const GROUP_BYTES: usize = 1024 * 1024;
 /// Bytes of each piece in a round: four blocks, and few enough for a group of 16 lanes.
 const STRIPE_BYTES: usize = 64 * 1024;
+/// Bytes of each piece in a round of direct reads: a disk takes as long for shorter ones. Pieces that are shorter are left to the
+/// kernel, which reads several at once.
+const DIRECT_STRIPE_BYTES: usize = 256 * 1024;
+/// Before and after what is wanted of a direct read: the rest of the blocks that it begins and ends in.
+const DIRECT_SLACK: usize = 2 * BUFFER_ALIGN;
+/// Threads a core where some of it is read directly.
+const DIRECT_THREADS_PER_CORE: usize = 2;
+/// Pieces looked at to find that out.
+const SAMPLES: usize = 8;
 /// Files that a thread keeps open: those of the pieces in its group, mostly one.
 const OPEN_FILES_MAX: usize = 8;
 /// Threads: past this, storage is the limit everywhere.
@@ -85,7 +101,8 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
         // Leaves do not wait for each other: long stripes of few pieces read more sequentially.
         false => GROUP_BYTES.min(plan.piece_length as usize),
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if is_any_cold(plan) { cores * DIRECT_THREADS_PER_CORE } else { cores }.min(THREADS_MAX);
     let group = (GROUP_BYTES / stripe).min(plan.pieces.len().div_ceil(threads)).max(1);
     let groups: Vec<&[u32]> = plan.pieces.chunks(group).collect();
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -95,7 +112,9 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
             let (sender, next, stop, groups) = (sender.clone(), &next, &stop, &groups);
             let halt = move || stop.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
             scope.spawn(move || {
-                let mut worker = Worker { plan, stripe, buffer: vec![0; group * stripe], open: OpenFiles::default() };
+                let buffer = vec![0; group * stripe];
+                let mut worker =
+                    Worker { plan, stripe, group, buffer, direct_buffer: None, open: OpenFiles::default() };
                 // The caller's end stays until all threads are gone, so sending cannot fail; if it did, this would end.
                 while let Some(pieces) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if halt() || worker.group(pieces, &halt, &sender).is_none() {
@@ -116,7 +135,11 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
 struct Worker<'a> {
     plan: &'a Plan,
     stripe: usize,
+    /// Pieces in a group at most.
+    group: usize,
     buffer: Vec<u8>,
+    /// For direct reads, with [`DIRECT_SLACK`] a piece; made when first needed.
+    direct_buffer: Option<Buffer>,
     open: OpenFiles,
 }
 
@@ -127,6 +150,8 @@ struct Lane {
     file_len: usize,
     /// Bytes that are read.
     len: usize,
+    /// Where in the lane's room its current stripe begins.
+    skip: usize,
     node_height: u32,
     leaves: Vec<Sha256Digest>,
     fault: Option<Fault>,
@@ -138,26 +163,43 @@ impl Worker<'_> {
         let mut lanes: Vec<Lane> = pieces.iter().map(|piece| self.lane(*piece)).collect();
         let mut states = vec![Sha1::new(); if self.plan.sha1 { lanes.len() } else { 0 }];
         let mut unreported = 0;
-        for from in (0..self.plan.piece_length as usize).step_by(self.stripe) {
+        let direct_stripe = self.stripe.max(DIRECT_STRIPE_BYTES);
+        let first = pieces.first().filter(|_| self.plan.piece_length as usize >= direct_stripe);
+        let direct = first.is_some_and(|piece| self.open.is_cold(self.plan, *piece)) && self.make_direct_buffer();
+        let (stripe, room) = match direct {
+            true => (direct_stripe, direct_stripe + DIRECT_SLACK),
+            false => (self.stripe, self.stripe),
+        };
+        let buffer = match &mut self.direct_buffer {
+            Some(buffer) if direct => &mut buffer[..],
+            _ => &mut self.buffer[..],
+        };
+        for from in (0..self.plan.piece_length as usize).step_by(stripe) {
             if halt() {
                 return None;
             }
-            for (lane, room) in lanes.iter_mut().zip(self.buffer.chunks_mut(self.stripe)) {
-                let len = lane.len.saturating_sub(from).min(self.stripe);
+            for (lane, room) in lanes.iter_mut().zip(buffer.chunks_mut(room)) {
+                let len = lane.len.saturating_sub(from).min(stripe);
                 if lane.fault.is_none() && len > 0 {
+                    let at = lane.start + from as u64;
                     let ahead = lane.len - from - len;
-                    lane.fault = self.open.read(self.plan, lane.start + from as u64, &mut room[..len], ahead).err();
+                    let read = match direct {
+                        true => self.open.read_direct(self.plan, at, room, len),
+                        false => self.open.read(self.plan, at, &mut room[..len], ahead).map(|()| 0),
+                    };
+                    match read {
+                        Ok(skip) => lane.skip = skip,
+                        Err(fault) => lane.fault = Some(fault),
+                    }
                 }
                 unreported += len as u64;
             }
-            let parts: Vec<&[u8]> =
-                lanes
-                    .iter()
-                    .zip(self.buffer.chunks(self.stripe))
-                    .map(|(lane, room)| {
-                        if lane.fault.is_some() { &[] } else { &room[..lane.len.saturating_sub(from).min(self.stripe)] }
-                    })
-                    .collect();
+            let parts: Vec<&[u8]> = (lanes.iter().zip(buffer.chunks(room)))
+                .map(|(lane, room)| match lane.fault {
+                    Some(_) => &[],
+                    None => &room[lane.skip..][..lane.len.saturating_sub(from).min(stripe)],
+                })
+                .collect();
             if self.plan.sha1 {
                 sha1_update_many(&mut states, &parts);
             }
@@ -190,7 +232,14 @@ impl Worker<'_> {
             node_height = file.map_or(0, |file| Shape::new(file.length, self.plan.piece_length).piece_height());
         }
         let len = if self.plan.sha1 { len } else { file_len };
-        Lane { start, file_len: file_len as usize, len: len as usize, node_height, leaves: Vec::new(), fault: None }
+        let (file_len, len) = (file_len as usize, len as usize);
+        Lane { start, file_len, len, skip: 0, node_height, leaves: Vec::new(), fault: None }
+    }
+
+    fn make_direct_buffer(&mut self) -> bool {
+        let len = self.group * (self.stripe.max(DIRECT_STRIPE_BYTES) + DIRECT_SLACK);
+        self.direct_buffer = self.direct_buffer.take().or_else(|| BufferPool::new(len, len).try_get());
+        self.direct_buffer.is_some()
     }
 }
 
@@ -216,11 +265,70 @@ fn extent_at(extents: &[Extent], offset: u64) -> usize {
     extents.partition_point(|extent| extent.offset + extent.length <= offset)
 }
 
+/// Whether any of some pieces, from all over the plan, is to be read directly.
+fn is_any_cold(plan: &Plan) -> bool {
+    let long_enough = plan.piece_length as usize >= DIRECT_STRIPE_BYTES;
+    let samples = plan.pieces.iter().step_by(plan.pieces.len().div_ceil(SAMPLES).max(1));
+    long_enough && samples.copied().any(|piece| OpenFiles::default().is_cold(plan, piece))
+}
+
 /// The files used last, newest first.
 #[derive(Default)]
-struct OpenFiles(Vec<(usize, File)>);
+struct OpenFiles(Vec<OpenFile>);
+
+struct OpenFile {
+    extent: usize,
+    file: File,
+    /// Once it was asked for; `None` where the file cannot be read directly.
+    direct: Option<Option<(File, Alignment)>>,
+}
+
+impl OpenFile {
+    fn direct(&mut self, extent: &Extent) -> Option<&(File, Alignment)> {
+        let open = || {
+            let alignment = Alignment::of(&self.file).filter(|alignment| alignment.block as usize <= BUFFER_ALIGN)?;
+            let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(&extent.path).ok()?;
+            Some((file, alignment))
+        };
+        self.direct.get_or_insert_with(open).as_ref()
+    }
+}
 
 impl OpenFiles {
+    /// Whether most of the file that `piece` begins in is not in the page cache there, and can be read directly.
+    fn is_cold(&mut self, plan: &Plan, piece: u32) -> bool {
+        let at = u64::from(piece) * u64::from(plan.piece_length);
+        let index = extent_at(&plan.extents, at);
+        let Some(extent) = plan.extents.get(index).filter(|extent| extent.offset <= at) else { return false };
+        let inside = at - extent.offset;
+        let len = u64::from(plan.piece_length).min(extent.length - inside);
+        // Where it cannot be opened, reading says why.
+        let Ok(open) = self.open(index, extent) else { return false };
+        cached_bytes(&open.file, inside, len).is_some_and(|cached| cached < len / 2) && open.direct(extent).is_some()
+    }
+
+    /// Reads `len` bytes of piece space from `at` on past the page cache, and answers where in `room` they begin; `room` is
+    /// [`DIRECT_SLACK`] longer. What cannot be read so is read through the cache.
+    fn read_direct(&mut self, plan: &Plan, at: u64, room: &mut [u8], len: usize) -> Result<usize, Fault> {
+        let index = extent_at(&plan.extents, at);
+        let extent = plan.extents.get(index).filter(|extent| extent.offset <= at);
+        let whole = extent.filter(|extent| at + len as u64 <= extent.offset + extent.length);
+        if let Some(extent) = whole {
+            let fault = |error| Fault { extent: index, error };
+            let open = self.open(index, extent).map_err(fault)?;
+            if let Some((file, alignment)) = open.direct(extent) {
+                let inside = at - extent.offset;
+                let skip = (inside % alignment.block) as usize;
+                let padded = (skip + len).next_multiple_of(alignment.block as usize);
+                match read_blocks(file, &mut room[..padded], inside - skip as u64, skip + len) {
+                    Err(error) if is_refusal(&error) => open.direct = Some(None),
+                    read => return read.map(|()| skip).map_err(fault),
+                }
+            }
+        }
+        self.read(plan, at, &mut room[..len], 0).map(|()| 0)
+    }
+
     /// Reads piece space from `at` on into `into`; `ahead` bytes more will be wanted later.
     fn read(&mut self, plan: &Plan, mut at: u64, mut into: &mut [u8], ahead: usize) -> Result<(), Fault> {
         let mut index = extent_at(&plan.extents, at);
@@ -234,10 +342,10 @@ impl OpenFiles {
             at += gap.len() as u64;
             let inside = at - extent.offset;
             let (data, rest) = rest.split_at_mut((extent.length - inside).min(rest.len() as u64) as usize);
-            let result = self.open(index, extent).and_then(|file| {
-                file.read_exact_at(data, inside)?;
+            let result = self.open(index, extent).and_then(|open| {
+                open.file.read_exact_at(data, inside)?;
                 if rest.is_empty() {
-                    will_need(file, inside + data.len() as u64, ahead.min(data.len()));
+                    will_need(&open.file, inside + data.len() as u64, ahead.min(data.len()));
                 }
                 Ok(())
             });
@@ -249,16 +357,30 @@ impl OpenFiles {
         Ok(())
     }
 
-    fn open(&mut self, index: usize, extent: &Extent) -> io::Result<&File> {
-        if let Some(place) = self.0.iter().position(|(open, _)| *open == index) {
+    fn open(&mut self, index: usize, extent: &Extent) -> io::Result<&mut OpenFile> {
+        if let Some(place) = self.0.iter().position(|open| open.extent == index) {
             self.0[..=place].rotate_right(1);
         } else {
             let file = File::open(&extent.path)?;
             self.0.truncate(OPEN_FILES_MAX - 1);
-            self.0.insert(0, (index, file));
+            self.0.insert(0, OpenFile { extent: index, file, direct: None });
         }
-        Ok(&self.0[0].1)
+        Ok(&mut self.0[0])
     }
+}
+
+/// Reads whole blocks, of which the file has the first `wanted` bytes at least: `UnexpectedEof` where it ends earlier.
+fn read_blocks(file: &File, room: &mut [u8], offset: u64, wanted: usize) -> io::Result<()> {
+    let mut got = 0;
+    while got < wanted {
+        match file.read_at(&mut room[got..], offset + got as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(more) => got += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Asks the kernel to read ahead where the next stripe of a piece is. It does not matter whether it does.
