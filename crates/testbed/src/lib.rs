@@ -14,6 +14,7 @@
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
 //! - [`zoo`]: folders as strangers have them, out of a seed.
 //! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
+//! - [`page_cache`]: files in and out of it.
 //! - [`pulses`]: a peer that answers all it was asked every so often, and is silent in between.
 //! - [`raw`]: what bare TCP reaches, and the naive floor: receive, hash, write in one thread.
 //!
@@ -31,6 +32,7 @@ pub mod hostile_scion;
 pub mod hostile_trackers;
 pub mod meter;
 pub mod net;
+pub mod page_cache;
 pub mod peers;
 pub mod process;
 pub mod pulses;

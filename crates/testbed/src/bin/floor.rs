@@ -9,7 +9,7 @@ use anabranch_testbed::{Error, Result, drain, quic, raw};
 use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;
 
-const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH | read FILE | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
+const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH cached|direct | read FILE cached|direct | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
      | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
 
 fn main() -> ExitCode {
@@ -31,13 +31,14 @@ fn run(words: &[&str]) -> Result<()> {
             println!("{}", json!({ "event": "listening", "address": address.to_string() }));
             raw::send_file(&listener, Path::new(file))
         }
-        ["recv", file, peer, piece_length] => {
-            let (bytes, hash) = raw::receive_file(parse(peer)?, Path::new(file), parse(piece_length)?)?;
+        ["recv", file, peer, piece_length, how] => {
+            let (peer, piece_length) = (parse(peer)?, parse(piece_length)?);
+            let (bytes, hash) = raw::receive_file(peer, Path::new(file), piece_length, access(how)?)?;
             println!("{}", json!({ "event": "finished", "downloaded": bytes, "hash": format!("{hash:02x?}") }));
             Ok(())
         }
-        ["read", file] => {
-            println!("{}", json!({ "event": "finished", "sum": raw::read_file(Path::new(file))? }));
+        ["read", file, how] => {
+            println!("{}", json!({ "event": "finished", "sum": raw::read_file(Path::new(file), access(how)?)? }));
             Ok(())
         }
         ["tcp-send", bytes, listen] => {
@@ -91,6 +92,14 @@ fn run(words: &[&str]) -> Result<()> {
             Ok(())
         }
         _ => Err(Error::Nonsense { name: "the command line".into(), what: USAGE.into() }),
+    }
+}
+
+fn access(how: &str) -> Result<raw::Access> {
+    match how {
+        "cached" => Ok(raw::Access::Cached),
+        "direct" => Ok(raw::Access::Direct),
+        other => Err(Error::Nonsense { name: "the command line".into(), what: format!("{other}; {USAGE}") }),
     }
 }
 

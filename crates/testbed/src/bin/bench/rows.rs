@@ -95,10 +95,12 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 /// All rows, in the order in which they run.
 pub fn all() -> Vec<Spec> {
     use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, RoundTrips, Seconds};
+    use disk::Content::{Cold, Memory, Warm};
     use multihome::From;
     use router::Passed;
     use scion::{Down, Weather};
     use transfer::Client::{Libtorrent, Ours, Rqbit};
+    use transfer::OnDisk;
     const V4: From = From::Ours(Family::V4);
     const V6: From = From::Ours(Family::V6);
     let spec = |name, title, unit, extra, contenders| Spec { name, title, unit, extra, more: &[], contenders };
@@ -109,10 +111,12 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent)),
-                contender("rqbit", |stage| transfer::loopback(stage, "1", Rqbit, Rqbit)),
-                contender("floor", transfer::floor),
-                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours)),
+                contender("libtorrent", |stage| {
+                    transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Neither)
+                }),
+                contender("rqbit", |stage| transfer::loopback(stage, "1", Rqbit, Rqbit, OnDisk::Neither)),
+                contender("floor", |stage| transfer::floor(stage, "cached", OnDisk::Neither)),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Neither)),
             ],
         ),
         spec(
@@ -121,8 +125,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| transfer::loopback(stage, "2", Libtorrent, Libtorrent)),
-                contender("ours", |stage| transfer::loopback(stage, "2", Ours, Ours)),
+                contender("libtorrent", |stage| {
+                    transfer::loopback(stage, "2", Libtorrent, Libtorrent, OnDisk::Neither)
+                }),
+                contender("ours", |stage| transfer::loopback(stage, "2", Ours, Ours, OnDisk::Neither)),
             ],
         ),
         spec(
@@ -131,10 +137,16 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent to itself", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent)),
-                contender("libtorrent to ours", |stage| transfer::loopback(stage, "1", Libtorrent, Ours)),
-                contender("ours to libtorrent", |stage| transfer::loopback(stage, "1", Ours, Libtorrent)),
-                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours)),
+                contender("libtorrent to itself", |stage| {
+                    transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Neither)
+                }),
+                contender("libtorrent to ours", |stage| {
+                    transfer::loopback(stage, "1", Libtorrent, Ours, OnDisk::Neither)
+                }),
+                contender("ours to libtorrent", |stage| {
+                    transfer::loopback(stage, "1", Ours, Libtorrent, OnDisk::Neither)
+                }),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Neither)),
             ],
         ),
         spec(
@@ -168,10 +180,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1")),
+                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1", Memory)),
                 contender("transmission-create", disk::transmission_create),
-                contender("read only", disk::read_only),
-                contender("ours", |stage| disk::ours_create(stage, "1")),
+                contender("read only", |stage| disk::read_only(stage, "cached", Memory)),
+                contender("ours", |stage| disk::ours_create(stage, "1", Memory)),
             ],
         ),
         spec(
@@ -180,8 +192,8 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_create(stage, "2")),
-                contender("ours", |stage| disk::ours_create(stage, "2")),
+                contender("libtorrent", |stage| disk::libtorrent_create(stage, "2", Memory)),
+                contender("ours", |stage| disk::ours_create(stage, "2", Memory)),
             ],
         ),
         spec(
@@ -190,10 +202,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1")),
+                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1", Memory)),
                 contender("rqbit", disk::rqbit_verify),
-                contender("read only", disk::read_only),
-                contender("ours", |stage| disk::ours_verify(stage, "1")),
+                contender("read only", |stage| disk::read_only(stage, "cached", Memory)),
+                contender("ours", |stage| disk::ours_verify(stage, "1", Memory)),
             ],
         ),
         spec(
@@ -202,8 +214,79 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "2")),
-                contender("ours", |stage| disk::ours_verify(stage, "2")),
+                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "2", Memory)),
+                contender("ours", |stage| disk::ours_verify(stage, "2", Memory)),
+            ],
+        ),
+        spec(
+            "disk-get",
+            "one seeder to one leecher, v1, from memory to the disk of the checkout, until all is verified (ours and the floors: and synced)",
+            Seconds,
+            Some("MiB in cache"),
+            vec![
+                contender("libtorrent", |stage| {
+                    transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Fetched)
+                }),
+                contender("floor, cached", |stage| transfer::floor(stage, "cached", OnDisk::Fetched)),
+                contender("floor", |stage| transfer::floor(stage, "direct", OnDisk::Fetched)),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Fetched)),
+            ],
+        ),
+        spec(
+            "disk-share",
+            "the same, from the disk, with nothing of it in the page cache, to memory",
+            Seconds,
+            Some("MiB in cache"),
+            vec![
+                contender("libtorrent", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Shared)),
+                contender("floor", |stage| transfer::floor(stage, "cached", OnDisk::Shared)),
+                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Shared)),
+            ],
+        ),
+        spec(
+            "disk-create-cold",
+            "create a v1 torrent, 1 MiB pieces, file on the disk and not in the page cache",
+            Seconds,
+            Some("MiB in cache"),
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1", Cold)),
+                contender("read only, cached", |stage| disk::read_only(stage, "cached", Cold)),
+                contender("read only", |stage| disk::read_only(stage, "direct", Cold)),
+                contender("ours, v2", |stage| disk::ours_create(stage, "2", Cold)),
+                contender("ours", |stage| disk::ours_create(stage, "1", Cold)),
+            ],
+        ),
+        spec(
+            "disk-create-warm",
+            "the same, file in the page cache",
+            Seconds,
+            Some("MiB in cache"),
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1", Warm)),
+                contender("read only", |stage| disk::read_only(stage, "cached", Warm)),
+                contender("ours", |stage| disk::ours_create(stage, "1", Warm)),
+            ],
+        ),
+        spec(
+            "disk-verify-cold",
+            "verify a file on the disk, not in the page cache, against its v1 torrent",
+            Seconds,
+            Some("MiB in cache"),
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1", Cold)),
+                contender("read only", |stage| disk::read_only(stage, "direct", Cold)),
+                contender("ours", |stage| disk::ours_verify(stage, "1", Cold)),
+            ],
+        ),
+        spec(
+            "disk-verify-warm",
+            "the same, file in the page cache",
+            Seconds,
+            Some("MiB in cache"),
+            vec![
+                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1", Warm)),
+                contender("read only", |stage| disk::read_only(stage, "cached", Warm)),
+                contender("ours", |stage| disk::ours_verify(stage, "1", Warm)),
             ],
         ),
         spec(

@@ -1,11 +1,12 @@
-//! Where the benches happen: content and torrents in memory, a namespace whose loopback is pinned to cubic.
+//! Where the benches happen: content and torrents in memory, a namespace whose loopback is pinned to cubic; and a folder on the
+//! disk of the checkout for the rows about that.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::peers::{checkout, libtorrent};
-use anabranch_testbed::{Error, Result, data};
+use anabranch_testbed::{Error, Result, data, page_cache};
 use tempfile::TempDir;
 
 /// Bytes a piece in every row.
@@ -24,6 +25,8 @@ pub struct Stage {
     pub inside: Option<Namespace>,
     /// What one path carried alone, bits a second, by its rate and delay: what several are compared with.
     pub alone: HashMap<(Option<u32>, u32), Vec<f64>>,
+    /// On the disk that the checkout is on, made when first asked for.
+    disk: Option<TempDir>,
     serial: u32,
 }
 
@@ -45,7 +48,7 @@ impl Stage {
         if inside.is_none() {
             eprintln!("not root: TCP uses the machine's default congestion control, and the long wire is left out");
         }
-        Ok(Self { folder, len, data, content, inside, alone: HashMap::new(), serial: 0 })
+        Ok(Self { folder, len, data, content, inside, alone: HashMap::new(), disk: None, serial: 0 })
     }
 
     /// The torrent of the content in `version`, made by libtorrent when first asked for.
@@ -89,13 +92,54 @@ impl Stage {
         Ok(path)
     }
 
+    /// [`Self::out`] on the disk. What others left to be written is written first.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn out_on_disk(&mut self) -> Result<PathBuf> {
+        self.serial += 1;
+        let path = self.disk()?.join("out").join(self.serial.to_string());
+        std::fs::create_dir_all(&path).map_err(Error::file(&path))?;
+        // SAFETY: takes nothing.
+        unsafe { libc::sync() };
+        Ok(path)
+    }
+
+    /// The folder with a copy of the content on the disk: in the page cache, or out of it.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn data_on_disk(&mut self, is_warm: bool) -> Result<PathBuf> {
+        let data = self.disk()?.join("have");
+        let copy = data.join("content.bin");
+        if !copy.exists() {
+            std::fs::create_dir_all(&data).map_err(Error::file(&data))?;
+            std::fs::copy(&self.content, &copy).map_err(Error::file(&copy))?;
+        }
+        page_cache::drop_file(&copy)?;
+        if is_warm {
+            page_cache::warm_file(&copy)?;
+        }
+        Ok(data)
+    }
+
+    fn disk(&mut self) -> Result<PathBuf> {
+        if let Some(disk) = &self.disk {
+            return Ok(disk.path().to_path_buf());
+        }
+        let root = checkout().join("bench-results");
+        std::fs::create_dir_all(&root).map_err(Error::file(&root))?;
+        let disk = tempfile::Builder::new().prefix("disk-").tempdir_in(&root).map_err(Error::file(&root))?;
+        Ok(self.disk.insert(disk).path().to_path_buf())
+    }
+
     /// Frees what was fetched.
     ///
     /// # Errors
     /// When it cannot be removed.
     pub fn sweep(&self) -> Result<()> {
-        let out = self.folder.path().join("out");
-        if out.exists() {
+        let folders = [Some(self.folder.path()), self.disk.as_ref().map(TempDir::path)];
+        for out in folders.into_iter().flatten().map(|folder| folder.join("out")).filter(|out| out.exists()) {
             std::fs::remove_dir_all(&out).map_err(Error::file(out))?;
         }
         Ok(())

@@ -1,12 +1,13 @@
-//! Creating and verifying. libtorrent's clock is its own and leaves out Python's start; the others are whole processes.
+//! Creating and verifying, in memory and on a disk. libtorrent's clock is its own and leaves out Python's start; the others are whole processes.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anabranch_testbed::peers::rqbit::Rqbit;
 use anabranch_testbed::peers::{anabranch, installed, libtorrent};
 use anabranch_testbed::process::{Process, Usage};
-use anabranch_testbed::{Error, Result};
+use anabranch_testbed::{Error, Result, page_cache};
 use serde_json::Value;
 
 use crate::report::Sample;
@@ -30,9 +31,39 @@ fn whole(usage: Usage) -> Sample {
     }
 }
 
-pub fn libtorrent_create(stage: &mut Stage, version: &str) -> Result<Sample> {
-    let out = stage.out()?.join("made.torrent");
-    reported(&libtorrent::create(&stage.content, &out, version, PIECE_LENGTH, &[])?)
+/// Where the content is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// In memory.
+    Memory,
+    /// On the disk, and in the page cache.
+    Warm,
+    /// On the disk alone.
+    Cold,
+}
+
+impl Content {
+    fn folder(self, stage: &mut Stage) -> Result<PathBuf> {
+        match self {
+            Self::Memory => Ok(stage.data.clone()),
+            Self::Warm | Self::Cold => stage.data_on_disk(self == Self::Warm),
+        }
+    }
+
+    /// Adds the MiB of the content that are in the page cache now.
+    fn and_cached(self, data: &Path, sample: Sample) -> Result<Sample> {
+        if self == Self::Memory {
+            return Ok(sample);
+        }
+        let cached = page_cache::cached_bytes(&data.join("content.bin"))?;
+        Ok(Sample { extra: Some(cached as f64 / f64::from(1 << 20)), ..sample })
+    }
+}
+
+pub fn libtorrent_create(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
+    let (data, out) = (content.folder(stage)?, stage.out()?.join("made.torrent"));
+    let sample = reported(&libtorrent::create(&data.join("content.bin"), &out, version, PIECE_LENGTH, &[])?)?;
+    content.and_cached(&data, sample)
 }
 
 pub fn transmission_create(stage: &mut Stage) -> Result<Sample> {
@@ -42,29 +73,35 @@ pub fn transmission_create(stage: &mut Stage) -> Result<Sample> {
     Process::run("transmission-create", &mut command, LIMIT).map(|(_, usage)| whole(usage))
 }
 
-pub fn ours_create(stage: &mut Stage, version: &str) -> Result<Sample> {
-    let out = stage.out()?.join("made.torrent");
-    let sample = whole(anabranch::create(&stage.content, &out, version, PIECE_LENGTH, &[])?);
+pub fn ours_create(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
+    let wanted = stage.torrent(version)?;
+    let (data, out) = (content.folder(stage)?, stage.out()?.join("made.torrent"));
+    let sample = whole(anabranch::create(&data.join("content.bin"), &out, version, PIECE_LENGTH, &[])?);
     // The same content has the same hashes, whoever makes the torrent.
-    let (theirs, ours) = (libtorrent::info(&stage.torrent(version)?)?, libtorrent::info(&out)?);
+    let (theirs, ours) = (libtorrent::info(&wanted)?, libtorrent::info(&out)?);
     if theirs["total"] == ours["total"] && theirs["pieces"] == ours["pieces"] {
-        return Ok(sample);
+        return content.and_cached(&data, sample);
     }
     Err(Error::Nonsense { name: "anabranch create".into(), what: format!("{ours} instead of {theirs}") })
 }
 
-/// The limit that memory sets: reads the file and does nothing with it, in one thread.
-pub fn read_only(stage: &mut Stage) -> Result<Sample> {
+/// The limit that memory or disk sets: reads the file and does nothing with it, in one thread.
+pub fn read_only(stage: &mut Stage, access: &str, content: Content) -> Result<Sample> {
+    let data = content.folder(stage)?;
     let mut command = Command::new(stage.floor());
-    Process::run("read", command.arg("read").arg(&stage.content), LIMIT).map(|(_, usage)| whole(usage))
+    command.arg("read").arg(data.join("content.bin")).arg(access);
+    let (_, usage) = Process::run("read", &mut command, LIMIT)?;
+    content.and_cached(&data, whole(usage))
 }
 
-pub fn libtorrent_verify(stage: &mut Stage, version: &str) -> Result<Sample> {
-    let event = libtorrent::verify(&stage.torrent(version)?, &stage.data)?;
+pub fn libtorrent_verify(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
+    let torrent = stage.torrent(version)?;
+    let data = content.folder(stage)?;
+    let event = libtorrent::verify(&torrent, &data)?;
     if event["complete"] != true {
         return Err(Error::Nonsense { name: "libtorrent verify".into(), what: event.to_string() });
     }
-    reported(&event)
+    content.and_cached(&data, reported(&event)?)
 }
 
 pub fn rqbit_verify(stage: &mut Stage) -> Result<Sample> {
@@ -77,10 +114,12 @@ pub fn rqbit_verify(stage: &mut Stage) -> Result<Sample> {
     Ok(Sample { figure: (at - started).as_secs_f64(), cpu_fetch, ..Sample::default() })
 }
 
-pub fn ours_verify(stage: &mut Stage, version: &str) -> Result<Sample> {
-    let (_, usage) = anabranch::verify(&stage.torrent(version)?, &stage.data)?;
+pub fn ours_verify(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
+    let torrent = stage.torrent(version)?;
+    let data = content.folder(stage)?;
+    let (_, usage) = anabranch::verify(&torrent, &data)?;
     if !usage.status.success() {
         return Err(Error::Nonsense { name: "anabranch verify".into(), what: format!("{}", usage.status) });
     }
-    Ok(whole(usage))
+    content.and_cached(&data, whole(usage))
 }

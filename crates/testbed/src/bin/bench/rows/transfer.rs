@@ -3,7 +3,7 @@
 //! it is ready: what it checks before is another row's business.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anabranch_testbed::net::Namespace;
@@ -12,7 +12,7 @@ use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::peers::rqbit::Rqbit;
 use anabranch_testbed::process::Process;
 use anabranch_testbed::wire::{Shape, Wire};
-use anabranch_testbed::{Error, Result};
+use anabranch_testbed::{Error, Result, page_cache};
 
 use crate::report::Sample;
 use crate::stage::{PIECE_LENGTH, Stage};
@@ -135,34 +135,69 @@ impl Client {
     }
 }
 
-/// `from` shares and `to` fetches, over the loopback.
-pub fn loopback(stage: &mut Stage, version: &str, from: Client, to: Client) -> Result<Sample> {
-    let (torrent, out) = (stage.torrent(version)?, stage.out()?);
-    let here = Place::loopback(stage);
-    let seeder = from.seed(&torrent, &stage.data, here)?;
-    let sample = to.fetch(&torrent, &out, seeder.address, here)?;
-    let cpu_share = Some(seeder.stop()?);
-    stage.check(&out.join("content.bin"))?;
-    Ok(Sample { cpu_share, ..sample })
+/// Which end of a transfer is on the disk; the other one is in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OnDisk {
+    /// All in memory.
+    Neither,
+    /// Who shares, with nothing of it in the page cache.
+    Shared,
+    /// Who fetches.
+    Fetched,
 }
 
-pub fn floor(stage: &mut Stage) -> Result<Sample> {
-    let out = stage.out()?;
-    let target = out.join("content.bin");
+impl OnDisk {
+    /// The folder that is shared, and the one that is fetched into.
+    fn folders(self, stage: &mut Stage) -> Result<(PathBuf, PathBuf)> {
+        let data = if self == Self::Shared { stage.data_on_disk(false)? } else { stage.data.clone() };
+        let out = if self == Self::Fetched { stage.out_on_disk()? } else { stage.out()? };
+        Ok((data, out))
+    }
+
+    /// MiB of the content that are in the page cache after a transfer.
+    fn cached(self, data: &Path, out: &Path) -> Result<Option<f64>> {
+        let folder = match self {
+            Self::Neither => return Ok(None),
+            Self::Shared => data,
+            Self::Fetched => out,
+        };
+        Ok(Some(mebibytes(page_cache::cached_bytes(&folder.join("content.bin"))?)))
+    }
+}
+
+/// `from` shares and `to` fetches, over the loopback.
+pub fn loopback(stage: &mut Stage, version: &str, from: Client, to: Client, disk: OnDisk) -> Result<Sample> {
+    let torrent = stage.torrent(version)?;
+    let (data, out) = disk.folders(stage)?;
+    let here = Place::loopback(stage);
+    let seeder = from.seed(&torrent, &data, here)?;
+    let sample = to.fetch(&torrent, &out, seeder.address, here)?;
+    let cpu_share = Some(seeder.stop()?);
+    let extra = disk.cached(&data, &out)?;
+    stage.check(&out.join("content.bin"))?;
+    Ok(Sample { cpu_share, extra, ..sample })
+}
+
+/// The floor; on a disk it writes past the page cache where `access` says so.
+pub fn floor(stage: &mut Stage, access: &str, disk: OnDisk) -> Result<Sample> {
+    let (data, out) = disk.folders(stage)?;
+    let (source, target) = (data.join("content.bin"), out.join("content.bin"));
     let mut sender =
-        Process::spawn("floor sender", stage.floor_command().arg("send").arg(&stage.content).arg(ANY.to_string()))?;
+        Process::spawn("floor sender", stage.floor_command().arg("send").arg(&source).arg(ANY.to_string()))?;
     let (event, _) = sender.wait_event("listening", LIMIT)?;
     let address = event["address"].as_str().unwrap_or_default().to_owned();
     let mut command = stage.floor_command();
-    command.arg("recv").arg(&target).args([address, PIECE_LENGTH.to_string()]);
+    command.arg("recv").arg(&target).args([&address, &PIECE_LENGTH.to_string(), access]);
     let (_, usage) = Process::run("floor receiver", &mut command, LIMIT)?;
     let cpu_share = Some(sender.wait_success(LIMIT)?.cpu().as_secs_f64());
+    let extra = disk.cached(&data, &out)?;
     stage.check(&target)?;
     Ok(Sample {
         figure: usage.wall.as_secs_f64(),
         cpu_fetch: Some(usage.cpu().as_secs_f64()),
         cpu_share,
         rss_mib: Some(mebibytes(usage.rss_bytes_max)),
+        extra,
         ..Sample::default()
     })
 }
