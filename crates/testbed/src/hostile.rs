@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,11 @@ const PIECE: u8 = 7;
 const HASH_REQUEST: u8 = 21;
 /// Blocks of a piece, as pieces are in tests.
 const LEAVES: u32 = crate::scene::PIECE_LENGTH / 16_384;
+/// Blocks that a deaf peer asks for, and thousands of pieces of metadata: more than the system keeps for it, and no flood.
+const DEAF_REQUESTS: usize = 200;
+const DEAF_BATCHES: usize = 4;
+/// What the system takes for it.
+const DEAF_BUFFER_LEN: libc::c_int = 16 * 1024;
 /// Between two rounds of questions.
 const SELDOM: Duration = Duration::from_millis(100);
 
@@ -55,6 +61,8 @@ pub enum Malice {
     Drips,
     /// Says something without end that is no block: see [`Trick`].
     Says(Trick),
+    /// Asks for metadata and blocks, some MiB of both, and reads nothing.
+    Deaf,
     /// Has everything and the metadata too, as it says, and answers nothing.
     Coy,
     /// Asks, though choked, for the hashes of the blocks of one piece after the other of the file with this root (BEP 52).
@@ -152,7 +160,7 @@ fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, s
     let mut handshake = b"\x13BitTorrent protocol".to_vec();
     handshake.extend_from_slice(&match malice {
         Malice::Says(trick) => trick.reserved(),
-        Malice::Coy | Malice::AsksHashes(_) => Trick::Hashes.reserved(),
+        Malice::Coy | Malice::Deaf | Malice::AsksHashes(_) => Trick::Hashes.reserved(),
         _ => [0; 8],
     });
     handshake.extend_from_slice(&info_hash);
@@ -171,6 +179,24 @@ fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, s
         Malice::Coy => {
             peer.send(&Trick::Hashes.opening(pieces))?;
             peer.read_exact(&mut vec![0; MESSAGE_LEN_MAX])
+        }
+        Malice::Deaf => {
+            let len = DEAF_BUFFER_LEN;
+            let size = size_of_val(&len) as libc::socklen_t;
+            // SAFETY: an open socket, and a value of the size given. Best effort: with a larger buffer it takes longer to fill.
+            unsafe {
+                let value = (&raw const len).cast();
+                libc::setsockopt(peer.stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, value, size);
+            }
+            peer.send(&Trick::Hashes.opening(pieces))?;
+            peer.send(&Trick::Metadata.batch(pieces).repeat(DEAF_BATCHES))?;
+            let mut body = [0; 12];
+            body[8..].copy_from_slice(&16_384u32.to_be_bytes());
+            peer.send(&message(REQUEST, &body).repeat(DEAF_REQUESTS))?;
+            while !peer.shared.stop.load(Ordering::Relaxed) {
+                std::thread::sleep(TICK);
+            }
+            Ok(())
         }
         Malice::AsksHashes(root) => {
             peer.drain();
