@@ -49,6 +49,7 @@ pub mod pipeline;
 mod pulse;
 pub mod rate;
 pub mod reach;
+mod requests;
 mod text;
 pub mod torrent;
 pub mod tracker;

@@ -192,8 +192,6 @@ struct Conn {
     rate_bytes: u64,
     /// The piece it takes blocks of.
     current: Option<u32>,
-    /// Requests outstanding, by piece.
-    held: BTreeMap<u32, u32>,
     parole: bool,
     /// When all it was asked for is expected, where it is one of several paths to its peer.
     due: Option<Instant>,
@@ -342,7 +340,7 @@ impl Picker {
             Some(_) => {}
         }
         let free_before = open.free;
-        let Taken::First(mut holders) = open.receive(block.block, conn) else { return Received::Duplicate };
+        let Taken::First(also_requested_from) = open.receive(block.block, conn) else { return Received::Duplicate };
         let (free, piece_complete) = (open.free, open.is_complete());
         if free < free_before {
             self.free -= 1;
@@ -353,11 +351,7 @@ impl Picker {
         } else {
             self.requested -= 1;
         }
-        for holder in &holders {
-            self.unhold(*holder, block.piece);
-        }
-        holders.retain(|holder| *holder != conn);
-        Received::First { also_requested_from: holders, piece_complete }
+        Received::First { also_requested_from, piece_complete }
     }
 
     /// `conn` will not deliver `block` (reject, timeout): somebody else is asked, or the same again if nobody else can.
@@ -383,29 +377,19 @@ impl Picker {
         }
     }
 
-    /// All requests to `conn` are gone (choke without the fast extension, disconnect).
-    pub fn returned_all(&mut self, conn: ConnId) {
-        let Some(known) = self.conns.get_mut(&conn) else { return };
-        let current = known.current.take();
-        let held: Vec<u32> = known.held.keys().copied().collect();
+    /// The same of all that `conn` was asked for (choke without the fast extension, disconnect), which is `blocks`, or more.
+    pub fn withdrawn_all(&mut self, conn: ConnId, blocks: impl Iterator<Item = BlockRef>) {
+        let current = self.conns.get_mut(&conn).and_then(|known| known.current.take());
         if let Some(at) = current.and_then(|piece| self.pieces.open_at(piece)) {
             let open = &mut self.open[at];
             open.owner = open.owner.filter(|owner| *owner != conn);
         }
-        for piece in held {
-            let Some(at) = self.pieces.open_at(piece) else { continue };
-            for block in 0..self.open[at].blocks.len() as u32 {
-                self.give_back(at, block, conn);
-            }
-            let open = &mut self.open[at];
-            open.owner = open.owner.filter(|owner| *owner != conn);
-            self.close_untouched(at);
-        }
+        blocks.for_each(|block| self.withdrawn(conn, block));
     }
 
-    /// The connection is gone: its requests, its rate, its parole. Blocks it delivered stay.
-    pub fn forget(&mut self, conn: ConnId) {
-        self.returned_all(conn);
+    /// The connection is gone: its requests, which are `blocks`, its rate, its parole. Blocks it delivered stay.
+    pub fn forget(&mut self, conn: ConnId, blocks: impl Iterator<Item = BlockRef>) {
+        self.withdrawn_all(conn, blocks);
         self.conns.remove(&conn);
         if self.fastest.is_some_and(|(fastest, ..)| fastest == conn) {
             self.fastest = None;
@@ -490,10 +474,16 @@ impl Picker {
         self.requested
     }
 
-    /// Requests outstanding at `conn`.
+    /// What `conn` was asked for.
     #[cfg(test)]
-    pub fn requested_from(&self, conn: ConnId) -> u32 {
-        self.conns.get(&conn).map_or(0, |conn| conn.held.values().sum())
+    pub fn requested_from(&self, conn: ConnId) -> Vec<BlockRef> {
+        let blocks = |open: &OpenPiece| {
+            let held: Vec<u32> =
+                (0..open.blocks.len() as u32).filter(|at| open.holders(*at).any(|by| by == conn)).collect();
+            let piece = open.piece;
+            held.into_iter().map(move |block| BlockRef { piece, block })
+        };
+        self.open.iter().flat_map(blocks).collect()
     }
 
     /// Pieces with a block requested or received.
@@ -502,31 +492,14 @@ impl Picker {
     }
 
     fn conn_mut(&mut self, conn: ConnId) -> &mut Conn {
-        let blank = Conn { rate_bytes: 0, current: None, held: BTreeMap::new(), parole: false, due: None };
+        let blank = Conn { rate_bytes: 0, current: None, parole: false, due: None };
         self.conns.entry(conn).or_insert(blank)
-    }
-
-    fn hold(&mut self, conn: ConnId, piece: u32) {
-        *self.conn_mut(conn).held.entry(piece).or_insert(0) += 1;
-    }
-
-    fn unhold(&mut self, conn: ConnId, piece: u32) {
-        let Some(conn) = self.conns.get_mut(&conn) else { return };
-        if let Some(count) = conn.held.get_mut(&piece) {
-            *count -= 1;
-            if *count == 0 {
-                conn.held.remove(&piece);
-            }
-        }
     }
 
     /// Answers whether there was such a request.
     fn give_back(&mut self, at: usize, block: u32, conn: ConnId) -> bool {
         let piece = self.open[at].piece;
         let (found, freed) = self.open[at].give_back(block, conn);
-        if found {
-            self.unhold(conn, piece);
-        }
         if freed {
             self.requested -= 1;
             self.note_freed(piece, block);
@@ -552,18 +525,12 @@ impl Picker {
         for (block, state) in (0..).zip(std::mem::take(&mut self.open[at].blocks)) {
             match state {
                 Block::Free => self.free -= 1,
-                Block::Requested(conn) => {
-                    self.requested -= 1;
-                    self.unhold(conn, piece);
-                }
+                Block::Requested(_) => self.requested -= 1,
                 Block::Received(_) => {}
             }
             if state != Block::Free {
                 self.open_bytes -= u64::from(self.geometry.block_len(piece, block));
             }
-        }
-        for conn in self.open[at].take_extra() {
-            self.unhold(conn, piece);
         }
         self.partials.remove(&piece);
         self.open.swap_remove(at);

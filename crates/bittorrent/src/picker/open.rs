@@ -11,7 +11,7 @@ pub(super) enum Block {
 
 /// What [`OpenPiece::receive`] made of a block.
 pub(super) enum Taken {
-    /// The connections whose requests for it are void now; the deliverer is among them if it was asked.
+    /// The connections, other than the deliverer, whose requests for it are void now.
     First(Vec<ConnId>),
     Duplicate,
 }
@@ -102,7 +102,8 @@ impl OpenPiece {
     pub(super) fn receive(&mut self, block: u32, conn: ConnId) -> Taken {
         let holders = match self.blocks[block as usize] {
             Block::Received(_) => return Taken::Duplicate,
-            Block::Requested(_) => self.holders(block).collect(),
+            // Only endgame copies take memory.
+            Block::Requested(_) => self.holders(block).filter(|holder| *holder != conn).collect(),
             Block::Free => {
                 self.free -= 1;
                 Vec::new()
@@ -134,11 +135,6 @@ impl OpenPiece {
         (true, true)
     }
 
-    /// The second and later requests, which are the caller's to forget now.
-    pub(super) fn take_extra(&mut self) -> impl Iterator<Item = ConnId> + use<> {
-        std::mem::take(&mut self.extra).into_iter().map(|(_, conn)| conn)
-    }
-
     /// A received block turned out to be wrong. Answers whether it was received at all.
     pub(super) fn reopen(&mut self, block: u32) -> bool {
         let wrong = matches!(self.blocks.get(block as usize), Some(Block::Received(_)));
@@ -147,6 +143,13 @@ impl OpenPiece {
             self.set_free(block);
         }
         wrong
+    }
+
+    /// Whether it is to have one source, which is at work. An owner that is asked for nothing of it, be it that it chokes us or is
+    /// gone, keeps it from nobody.
+    pub(super) fn is_being_fetched_alone(&self) -> bool {
+        let by_owner = |block: &Block| matches!(block, Block::Requested(by) if Some(*by) == self.owner);
+        self.single_source && self.blocks.iter().any(by_owner)
     }
 
     /// Whether a block is held or was delivered by somebody other than `conn` who is here.

@@ -312,7 +312,7 @@ impl Picker {
         }
         let mine = open.owner.is_none_or(|owner| owner == conn);
         let parole = self.conns.get(&conn).is_some_and(|conn| conn.parole);
-        (mine || !(open.single_source || parole))
+        (mine || !(parole || open.is_being_fetched_alone()))
             && !(parole && open.has_others(conn, |other| self.conns.contains_key(&other)))
     }
 
@@ -384,7 +384,10 @@ impl Picker {
     fn enter(&mut self, conn: ConnId, piece: u32) {
         match self.pieces.open_at(piece) {
             Some(at) => {
-                self.open[at].owner.get_or_insert(conn);
+                let open = &mut self.open[at];
+                if open.owner.is_none() || (open.single_source && !open.is_being_fetched_alone()) {
+                    open.owner = Some(conn);
+                }
             }
             None => self.open_piece(conn, piece),
         }
@@ -415,9 +418,6 @@ impl Picker {
         let taken = (out.len() - before) as u32;
         self.free -= u64::from(taken);
         self.requested += u64::from(taken);
-        if taken > 0 {
-            *self.conn_mut(conn).held.entry(piece).or_insert(0) += taken;
-        }
         if self.open[at].free == 0 {
             self.partials.remove(&piece);
         }
@@ -479,7 +479,6 @@ impl Picker {
                 continue;
             }
             self.open[at].duplicate(block, conn);
-            self.hold(conn, piece);
             out.push(BlockRef { piece, block });
         }
     }

@@ -166,7 +166,7 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                 }
             }
             95..97 => {
-                picker.returned_all(conn);
+                picker.withdrawn_all(conn, held(&flying, conn).into_iter());
                 flying.retain(|(by, _)| *by != conn);
             }
             97 => {
@@ -175,7 +175,7 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                 if has.set(piece) {
                     picker.peer_has(piece);
                 } else if conn != ConnId(0) && has.clear(piece) {
-                    picker.returned_all(conn);
+                    picker.withdrawn_all(conn, held(&flying, conn).into_iter());
                     flying.retain(|(by, _)| *by != conn);
                     picker.peer_lost_piece(piece);
                 }
@@ -184,7 +184,7 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
             _ if conn != ConnId(0) => {
                 let (has, rate, tally) = peers.remove(&conn).unwrap();
                 picker.peer_left(&has, tally);
-                picker.forget(conn);
+                picker.forget(conn, held(&flying, conn).into_iter());
                 flying.retain(|(by, _)| *by != conn);
                 let tally = picker.peer_joined(&has);
                 peers.insert(ConnId(next_conn), (has, rate, tally));
@@ -199,6 +199,10 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
     assert_eq!(picker.wanted_missing_count(), 0, "not finished");
     assert_eq!((picker.open_bytes(), picker.requested_count(), picker.open_count()), (0, 0, 0));
     log
+}
+
+fn held(flying: &BTreeSet<(ConnId, BlockRef)>, conn: ConnId) -> Vec<BlockRef> {
+    flying.iter().filter(|(by, _)| *by == conn).map(|(_, block)| *block).collect()
 }
 
 /// Everything the picker counts, counted naively.
@@ -219,7 +223,9 @@ fn check(
     let bytes = |block: &BlockRef| u64::from(picker.geometry.block_len(block.piece, block.block));
     assert_eq!(picker.open_bytes(), requested.iter().chain(unverified).map(bytes).sum::<u64>());
     for (conn, (has, ..)) in peers {
-        assert_eq!(picker.requested_from(*conn) as usize, flying.iter().filter(|(by, _)| by == conn).count());
+        let mut requested = picker.requested_from(*conn);
+        requested.sort();
+        assert_eq!(requested, held(flying, *conn));
         let naive = has.iter_ones().filter(|piece| picker.wants(*piece)).count();
         assert_eq!(picker.wanted_count(has) as usize, naive);
     }
@@ -493,7 +499,8 @@ fn a_connection_on_parole_finishes_what_the_gone_have_begun() {
     }
     picker.set_parole(B, true);
     assert_eq!(pick(&mut picker, B, &has, 9, MB), [], "while the other one may go on");
-    picker.forget(A);
+    let left = picker.requested_from(A);
+    picker.forget(A, left.into_iter());
     assert_eq!(pick(&mut picker, B, &has, 9, MB).len(), 2);
 }
 
@@ -586,7 +593,7 @@ fn what_a_path_gave_up_is_anybodys() {
     let (mut picker, has) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1));
     let blocks = pick(&mut picker, A, &has, 4, MB);
     blocks[2..].iter().for_each(|block| picker.withdrawn(A, *block));
-    assert_eq!(picker.requested_from(A), 2);
+    assert_eq!(picker.requested_from(A).len(), 2);
     assert_eq!(pick(&mut picker, A, &has, 1, MB), blocks[2..3]);
     assert_eq!(pick(&mut picker, B, &has, 1, MB), blocks[3..]);
 }
@@ -606,4 +613,20 @@ fn a_crowd_that_brings_nothing_does_not_hold_the_last_blocks() {
         assert_eq!(pick(&mut picker, ConnId(helper), &has, 16, MB).len(), 16);
     }
     assert_eq!(pick(&mut picker, B, &has, 16, MB), []);
+}
+
+#[test]
+fn a_failed_piece_is_anybodys_once_its_one_source_is_asked_for_nothing_of_it() {
+    let (mut picker, has) = (picker(1, 4, PickerConfig::default()), Bitfield::full(1));
+    let blocks = pick(&mut picker, A, &has, 4, MB);
+    receive_all(&mut picker, A, &blocks);
+    picker.piece_failed(0);
+    picker.prefer_single_source(0, Vec::new());
+    let alone = pick(&mut picker, A, &has, 2, MB);
+    assert_eq!(pick(&mut picker, B, &has, 4, MB), [], "it is being fetched alone");
+    // It brings what it was asked for, and chokes us: nothing of it is under way.
+    receive_all(&mut picker, A, &alone);
+    assert_eq!(pick(&mut picker, B, &has, 1, MB).len(), 1);
+    assert_eq!(pick(&mut picker, A, &has, 4, MB), [], "now it is the other's");
+    assert_eq!(pick(&mut picker, B, &has, 4, MB).len(), 1);
 }

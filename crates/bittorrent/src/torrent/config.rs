@@ -20,8 +20,6 @@ pub(super) const UPLOAD_OVERFLOW_LEAK: u32 = 64;
 pub const REQUEST_LEN_MAX: u32 = crate::wire::BLOCK_LEN_MAX;
 /// Requests never cross a multiple of this offset in their piece, so that every block lies in one receive buffer.
 pub const REQUEST_BOUNDARY: u32 = 256 * 1024;
-/// Requests that we gave up but that may still be answered, remembered per connection.
-pub(super) const LATE_MAX: usize = 4096;
 /// Messages beyond those that move something on (blocks, requests for them, pieces gained), of late, before a peer is taken for
 /// hostile: chokes and interest that come and go, keep-alives, cancels, extension messages. A fast swarm of small pieces comes to
 /// some thousands a second at worst.

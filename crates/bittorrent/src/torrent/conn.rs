@@ -19,6 +19,7 @@ use crate::extension::{Challenge, ExtensionIds, PeerIdentity, PexState};
 use crate::picker::Tally;
 use crate::pipeline::{Pipeline, REQQ_DEFAULT};
 use crate::rate::Rate;
+use crate::requests::Requests;
 use crate::wire::BlockRange;
 
 /// What rates are averaged over: short enough to follow, long enough to be calm.
@@ -26,22 +27,6 @@ pub(super) const RATE_WINDOW: Duration = Duration::from_secs(4);
 
 /// What tells a path that turned slow: a few of its round trips.
 pub(super) const RECENT_WINDOW: Duration = Duration::from_secs(1);
-
-/// A request of ours that is on its way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outstanding {
-    pub range: BlockRange,
-    /// Set when its payload started to arrive.
-    pub arriving: bool,
-}
-
-/// A request that we gave up and that may be answered after all.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Late {
-    pub range: BlockRange,
-    /// The peer was told, and owes the block or a reject (BEP 6).
-    pub cancelled: bool,
-}
 
 /// The pieces that a peer has.
 #[derive(Clone, Debug)]
@@ -114,9 +99,8 @@ pub(super) struct Conn {
     /// Pieces that the peer has and we want: interest lasts while there are any.
     pub wanted: u32,
     pub interested: bool,
-    pub requests: VecDeque<Outstanding>,
-    pub requested_bytes: u64,
-    pub late: VecDeque<Late>,
+    /// What we asked for; to be changed by `ledger.rs` alone.
+    pub requests: Requests,
     pub unsolicited: u32,
     /// Requests that the peer rejected in a row while it was not choking us.
     pub rejected: u32,
@@ -218,9 +202,7 @@ impl Conn {
             choking: true,
             wanted: 0,
             interested: false,
-            requests: VecDeque::new(),
-            requested_bytes: 0,
-            late: VecDeque::new(),
+            requests: Requests::default(),
             unsolicited: 0,
             rejected: 0,
             resting_until: None,

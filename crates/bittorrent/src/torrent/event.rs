@@ -120,12 +120,3 @@ pub enum PieceOutcome {
         digests: Vec<u64>,
     },
 }
-
-/// Where the payload of an arriving block belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// It is wanted: into the piece's buffer.
-    Wanted,
-    /// Read it and throw it away.
-    Unwanted,
-}

@@ -226,7 +226,7 @@ impl Torrent {
             pieces: conn.bits().map_or(0, Bitfield::count),
             choking_us: conn.choking_us,
             choking: conn.choking,
-            requested_bytes: conn.requested_bytes,
+            requested_bytes: conn.requests.bytes(),
         };
         self.conns.iter_mut().map(line).collect()
     }

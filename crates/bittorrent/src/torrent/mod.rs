@@ -10,7 +10,8 @@
 //! | `mod.rs` | connections come and go, messages are dispatched, time passes |
 //! | `content.rs` | pieces had and wanted, once the metadata is known |
 //! | `pieces.rs` | what peers have, and whether that interests us |
-//! | `requests.rs` | what we ask for, and what becomes of it |
+//! | `requests.rs` | what we ask for, and when |
+//! | `ledger.rs` | who was asked for which block, what is arriving, and what is here |
 //! | `uploads.rs` | what is asked of us; choking |
 //! | `verify.rs` | pieces that pass or fail, and whose fault that is |
 //! | `answers.rs` | long answers, made when they can be sent |
@@ -28,8 +29,9 @@
 //! - After the handshakes: [`Torrent::connected`]; in the end, whoever ended it: [`Torrent::disconnected`], after
 //!   [`Torrent::misbehaved`] where the peer was at fault.
 //! - For bytes that arrive: a [`Receiver`](crate::wire::Receiver) cuts them. Messages go to [`Torrent::on_message`]; a block goes
-//!   through [`Torrent::block_started`] (where to?), [`Torrent::block_wanted`] (still?) and [`Torrent::block_finished`]. After
-//!   a run of bytes: [`Torrent::payload_received`], [`Torrent::set_room`], [`Torrent::fill_requests`].
+//!   through [`Torrent::block_started`], which answers an [`Arriving`], and [`Torrent::block_finished`], which takes it back, asks
+//!   whether the block is still wanted, and only then has it written. After a run of bytes: [`Torrent::payload_received`],
+//!   [`Torrent::set_room`], [`Torrent::fill_requests`].
 //! - Then, and after [`Torrent::on_time`], which wants to be called at [`Torrent::next_deadline`]: [`Torrent::poll_event`]
 //!   until there is none, and for every connection of [`Torrent::take_dirty`]: send what [`Torrent::take_output`] has, then, as far
 //!   as limits on uploads let it, what [`Torrent::take_answer`] writes and the blocks of [`Torrent::next_upload`], with
@@ -68,6 +70,7 @@ mod event;
 mod exchange;
 mod fault;
 mod hashes;
+mod ledger;
 mod look;
 mod paths;
 mod peers;
@@ -86,18 +89,20 @@ use std::time::{Duration, Instant};
 use anabranch_content::info::{Info, InfoHashes};
 use anabranch_paths::Endpoint;
 
+pub use crate::requests::Arriving;
 pub use anabranch_paths::PathState;
 pub use anabranch_paths::manager::PATHS_PER_PEER_MAX;
 pub use bans::SUSPENSION;
 pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConfig, UPLOAD_QUEUE_MAX};
 pub use conn::{Link, Negotiated};
-pub use event::{Event, PathEvent, PieceOutcome, Placement};
+pub use event::{Event, PathEvent, PieceOutcome};
 pub use fault::PeerMisbehaved;
 pub use look::{PeerStats, PeerView, TorrentStats};
 
 use crate::choker::Choker;
 use crate::extension::{Challenge, MetadataFetch};
 use crate::handshake::Handshake;
+use crate::picker::BlockRef;
 use crate::rate::Rate;
 use crate::wire::{Limits, Message};
 use crate::{ConnId, PeerKey};
@@ -167,6 +172,8 @@ pub struct Torrent {
     room_bytes: u64,
     /// Sum of what all connections have requested.
     requested_bytes: u64,
+    /// Room for the blocks of one pick: empty between two.
+    picked: Vec<BlockRef>,
     /// Connections whose peer has everything.
     seeds: u32,
     dirty: Vec<ConnId>,
@@ -202,6 +209,7 @@ impl Torrent {
             paused: false,
             room_bytes: u64::MAX,
             requested_bytes: 0,
+            picked: Vec::new(),
             seeds: 0,
             dirty: Vec::new(),
             events: VecDeque::new(),
@@ -298,12 +306,11 @@ impl Torrent {
 
     /// The connection is gone, whoever ended it.
     pub fn disconnected(&mut self, id: ConnId, now: Instant) {
+        if let Some(ledger) = self.ledger(id) {
+            ledger.forget();
+        }
         let Some(conn) = self.conns.remove(&id) else { return };
-        self.requested_bytes -= conn.requested_bytes;
         if let Some(content) = &mut self.content {
-            if let Some(picker) = &mut content.picker {
-                picker.forget(id);
-            }
             content.hashes.connection_lost(id);
             if self.conns.is_empty() {
                 content.hashes.rest();
@@ -314,7 +321,7 @@ impl Torrent {
         }
         self.leave_peer(id, &conn);
         self.choker.on_gone(conn.peer, id, now);
-        if conn.requested_bytes > 0 {
+        if !conn.requests.is_empty() {
             self.fill_all_soon(now);
         }
     }

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use anabranch_paths::PathId;
 
 use super::conn::{Conn, RECENT_WINDOW};
-use super::requests::blocks_of;
+use super::ledger::{Ledger, TakenBack};
 use super::{ConnId, PathState, Torrent};
 use crate::picker::PathPace;
-use crate::wire::Message;
 
 /// Silence after which a path with requests under way is given up, while another path to the same peer delivers: more than
 /// one lost packet costs a transport (a retransmission after 200 ms, and again after 400), less than a user notices.
@@ -62,10 +61,10 @@ impl Torrent {
         if peer.conns.len() < 2 {
             return None;
         }
-        let own = conn.pipeline.arrival_in();
+        let own = conn.arrival_in();
         let mut lead_bytes = 0;
         for other in peer.conns.iter().filter(|other| **other != id).filter_map(|other| self.conns.get(other)) {
-            let sooner = own.saturating_sub(other.pipeline.arrival_in());
+            let sooner = own.saturating_sub(other.arrival_in());
             if !sooner.is_zero() && other.is_moving(now) {
                 lead_bytes += (other.pipeline.rate_bytes() as f64 * sooner.as_secs_f64()) as u64;
             }
@@ -96,7 +95,7 @@ impl Torrent {
         let rate = conn.recent.bytes_per_sec(now);
         let queue_time = conn.pipeline.round_trip() * 2 + QUEUE_TIME;
         let due = (rate as f64 * queue_time.as_secs_f64()) as u64;
-        if rate > 0 && conn.requested_bytes > due.saturating_mul(u64::from(QUEUE_EXCESS)) && conn.requests.len() > 1 {
+        if rate > 0 && conn.requests.bytes() > due.saturating_mul(u64::from(QUEUE_EXCESS)) && conn.requests.len() > 1 {
             conn.pipeline.slow_to(rate);
             self.withdraw_requests(id, due);
             self.fill_all_requests(now);
@@ -106,19 +105,15 @@ impl Torrent {
     /// Takes back the newest requests of `id` until `keep_bytes` are left. They are cancelled; should they be answered all the
     /// same, the blocks are still welcome. Those that are arriving stay, unless nothing is kept.
     pub(super) fn withdraw_requests(&mut self, id: ConnId, keep_bytes: u64) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        let Some(picker) = &mut content.picker else { return };
-        while let Some(last) = conn.requests.back().copied() {
-            let enough = conn.requested_bytes - u64::from(last.range.len) < keep_bytes;
-            if keep_bytes > 0 && (enough || last.arriving) {
+        let Some(mut ledger) = self.ledger(id).filter(Ledger::is_fetching) else { return };
+        while let Some(last) = ledger.conn.requests.iter().next_back() {
+            let requests = &ledger.conn.requests;
+            let enough = requests.bytes() - u64::from(last.len) < keep_bytes;
+            if keep_bytes > 0 && (enough || requests.is_arriving(last)) {
                 break;
             }
-            conn.take_request(conn.requests.len() - 1);
-            self.requested_bytes -= u64::from(last.range.len);
-            conn.pipeline.on_returned();
-            conn.remember_late(last.range, true);
-            blocks_of(last.range).for_each(|block| picker.withdrawn(id, block));
-            Message::Cancel(last.range).encode(&mut conn.out);
+            let at = requests.len() - 1;
+            ledger.take_back(at, TakenBack::Cancelled);
         }
         self.touch(id);
     }
@@ -128,6 +123,11 @@ impl Conn {
     /// Whether it may be expected that what is sent arrives.
     pub(super) fn is_usable(&self) -> bool {
         !self.closing && self.path_state != PathState::Down
+    }
+
+    /// The time after which a block that is asked for now will be here.
+    fn arrival_in(&self) -> Duration {
+        self.pipeline.arrival_in(self.requests.bytes())
     }
 
     fn silence_max(&self) -> Duration {

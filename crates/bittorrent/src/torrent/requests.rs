@@ -1,17 +1,17 @@
-//! What we ask for, and what becomes of it.
+//! What we ask for, and when.
 
 use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
-use super::config::{
-    ALLOWED_FAST_MAX, LATE_MAX, REJECTED_MAX, REJECTED_PAUSE, TIMEOUT_REST, TIMEOUT_REST_MAX, UNSOLICITED_MAX,
-};
-use super::conn::{Conn, Late, Outstanding};
-use super::{Event, PathState, PeerMisbehaved, Placement, REQUEST_BOUNDARY, TICK, Torrent};
+use super::config::{ALLOWED_FAST_MAX, REJECTED_MAX, REJECTED_PAUSE, TIMEOUT_REST, TIMEOUT_REST_MAX, UNSOLICITED_MAX};
+use super::conn::Conn;
+use super::ledger::{Ledger, TakenBack};
+use super::{Arriving, PathState, PeerMisbehaved, REQUEST_BOUNDARY, TICK, Torrent};
 use crate::ConnId;
-use crate::picker::{BlockRef, Pace, Picker, Received};
-use crate::wire::{BlockRange, Message};
+use crate::picker::{BlockRef, Pace, Picker};
+use crate::requests::{Requests, blocks_of};
+use crate::wire::BlockRange;
 
 /// Requests are topped up once this part of the target is free, so that picking happens in runs, not block by block.
 const TOP_UP_DIVISOR: u64 = 8;
@@ -26,44 +26,28 @@ impl Torrent {
 
     /// The requests on their way over `id`, in the order in which they were sent: where its next bytes likely belong.
     pub fn expected(&self, id: ConnId) -> impl Iterator<Item = BlockRange> + '_ {
-        self.conns.get(&id).into_iter().flat_map(|conn| conn.requests.iter().map(|request| request.range))
+        self.conns.get(&id).into_iter().flat_map(|conn| conn.requests.iter())
     }
 
-    /// The header of a block arrived: says where its payload goes.
-    pub fn block_started(&mut self, id: ConnId, range: BlockRange, now: Instant) -> Result<Placement, PeerMisbehaved> {
+    /// The header of a block arrived: says whether its payload is wanted. To be finished by [`Torrent::block_finished`].
+    pub fn block_started(&mut self, id: ConnId, range: BlockRange, now: Instant) -> Result<Arriving, PeerMisbehaved> {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else {
-            return Ok(Placement::Unwanted);
+            return Ok(Requests::default().start(id, range, false));
         };
         if conn.closing {
-            return Ok(Placement::Unwanted);
+            return Ok(conn.requests.start(id, range, false));
         }
         conn.last_received = now;
         conn.last_progress = now;
-        let asked = match conn.requests.iter_mut().find(|request| request.range == range) {
-            Some(request) => {
-                request.arriving = true;
-                true
-            }
-            None => conn.late.iter().any(|late| late.range == range),
-        };
+        let asked = conn.requests.knows(range);
         if !asked {
             conn.unsolicited += 1;
             if conn.unsolicited > UNSOLICITED_MAX {
                 return Err(PeerMisbehaved::Unsolicited);
             }
-            return Ok(Placement::Unwanted);
         }
-        let wanted = content.picker.as_ref().is_some_and(|picker| accepts(picker, id, range));
-        Ok(if wanted { Placement::Wanted } else { Placement::Unwanted })
-    }
-
-    /// Whether the payload of a block that [`Torrent::block_started`] found wanted still is, now that it is whole. To be
-    /// asked before it is made part of its piece: meanwhile it may have come from somebody else, or the piece may have been
-    /// given to another connection alone. Where it is not, it counts as thrown away.
-    pub fn block_wanted(&self, id: ConnId, range: BlockRange) -> bool {
-        let picker = self.content.as_ref().and_then(|content| content.picker.as_ref());
-        let open = self.conns.get(&id).is_some_and(|conn| !conn.closing);
-        open && picker.is_some_and(|picker| accepts(picker, id, range))
+        let wanted = asked && content.picker.as_ref().is_some_and(|picker| accepts(picker, id, range));
+        Ok(conn.requests.start(id, range, wanted))
     }
 
     /// Payload arrived, of a block that is not whole yet or just became so.
@@ -78,56 +62,6 @@ impl Torrent {
         conn.down.add(bytes, now);
         conn.recent.add(bytes, now);
         self.down.add(bytes, now);
-    }
-
-    /// The payload of a block is whole. With `kept`, it is in the piece's buffer; otherwise it was thrown away.
-    pub fn block_finished(&mut self, id: ConnId, range: BlockRange, kept: bool, now: Instant) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        conn.rejected = 0;
-        conn.timeouts = 0;
-        let was_requested = match conn.requests.iter().position(|request| request.range == range) {
-            Some(at) => {
-                conn.take_request(at);
-                self.requested_bytes -= u64::from(range.len);
-                // The same was asked for before, and given up: which of the two is answered cannot be told.
-                match conn.late.iter().any(|late| late.range == range) {
-                    true => conn.pipeline.on_block_of_old(range.len, now),
-                    false => conn.pipeline.on_block(range.len, now),
-                }
-                conn.waiting_since = (!conn.requests.is_empty()).then_some(now);
-                true
-            }
-            None => {
-                if let Some(at) = conn.late.iter().position(|late| late.range == range) {
-                    conn.late.remove(at);
-                }
-                false
-            }
-        };
-        let Some(picker) = content.picker.as_mut().filter(|_| kept) else {
-            self.stats.wasted_bytes += u64::from(range.len);
-            if let (true, Some(picker)) = (was_requested, &mut content.picker) {
-                blocks_of(range).for_each(|block| picker.returned(id, block));
-            }
-            return;
-        };
-        let mut cancels: Vec<(ConnId, BlockRef)> = Vec::new();
-        let mut complete = false;
-        for block in blocks_of(range) {
-            match picker.received(id, block) {
-                Received::First { also_requested_from, piece_complete } => {
-                    cancels.extend(also_requested_from.iter().map(|other| (*other, block)));
-                    complete |= piece_complete;
-                }
-                Received::Duplicate | Received::NotRequested => debug_assert!(false, "block_wanted was not asked"),
-            }
-        }
-        if complete {
-            self.events.push_back(Event::PieceComplete { piece: range.piece });
-        }
-        for (other, block) in cancels {
-            self.cancel(other, block);
-        }
     }
 
     /// The transport's own measure of a connection's path: keeps a queue at the peer from being taken for distance.
@@ -154,7 +88,7 @@ impl Torrent {
             return;
         }
         let target = conn.pipeline.target_bytes();
-        let free = target.saturating_sub(conn.requested_bytes);
+        let free = target.saturating_sub(conn.requests.bytes());
         let slots = (conn.reqq as usize).saturating_sub(conn.requests.len());
         // In the endgame blocks are asked for one by one: a long request is lost whole when another peer is first with a
         // part of it.
@@ -169,27 +103,26 @@ impl Torrent {
         let pace = Pace { rate_bytes, path };
         let Some(bits) = conn.bits() else { return };
         let only = conn.choking_us.then_some(conn.allowed_fast.as_slice());
-        let mut picked = Vec::with_capacity(blocks.min(256));
+        let mut picked = std::mem::take(&mut self.picked);
         picker.pick(id, bits, only, blocks, pace, now, &mut picked);
-        let mut runs = merge(&picked, &content.info.geometry, longest);
-        for unsent in runs.split_off(slots.min(runs.len())) {
-            blocks_of(unsent).for_each(|block| picker.returned(id, block));
-        }
-        if runs.is_empty() {
-            return;
-        }
-        if conn.requests.is_empty() {
+        let geometry = &content.info.geometry;
+        let mut runs = Runs { blocks: &picked, geometry, longest };
+        if !picked.is_empty() && conn.requests.is_empty() {
             conn.last_progress = now;
             conn.waiting_since.get_or_insert(now);
         }
-        let mut spent = 0;
-        for run in runs {
-            conn.send_request(run, now);
-            spent += u64::from(run.len);
+        let before = self.requested_bytes;
+        let mut ledger = Ledger { id, conn, picker: Some(picker), requested_bytes: &mut self.requested_bytes };
+        runs.by_ref().take(slots).for_each(|run| ledger.ask(run, now));
+        // More than fits the peer's queue, cut into as many requests as it is.
+        runs.for_each(|run| ledger.hand_back(run));
+        picked.clear();
+        self.picked = picked;
+        let spent = self.requested_bytes - before;
+        if spent > 0 {
+            self.room_bytes = self.room_bytes.saturating_sub(spent);
+            self.touch(id);
         }
-        self.requested_bytes += spent;
-        self.room_bytes = self.room_bytes.saturating_sub(spent);
-        self.touch(id);
     }
 
     pub(super) fn fill_all_requests(&mut self, now: Instant) {
@@ -207,7 +140,7 @@ impl Torrent {
 
     /// Room came free: connections that ran dry for lack of it ask again.
     pub fn fill_starved(&mut self, now: Instant) {
-        self.fill_where(now, |conn| conn.requested_bytes < conn.pipeline.target_bytes() / 2);
+        self.fill_where(now, |conn| conn.requests.bytes() < conn.pipeline.target_bytes() / 2);
     }
 
     /// Whoever is asked first gets what is to be had, so the first is another one every time: otherwise all of a swarm would
@@ -243,21 +176,16 @@ impl Torrent {
 
     /// BEP 6, "reject request".
     pub(super) fn on_reject(&mut self, id: ConnId, range: BlockRange, now: Instant) -> Result<(), PeerMisbehaved> {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return Ok(()) };
+        let Some(mut ledger) = self.ledger(id) else { return Ok(()) };
         // The answer to a cancel comes before that to the same request made anew.
-        let cancelled = conn.late.iter().position(|late| late.range == range && late.cancelled);
-        if let Some(at) = cancelled {
-            conn.late.remove(at);
+        if ledger.conn.requests.forget_late(range, true) {
             return Ok(());
         }
-        let Some(at) = conn.requests.iter().position(|request| request.range == range) else {
-            let before = conn.late.len();
-            conn.late.retain(|late| late.range != range);
-            return if conn.late.len() < before { Ok(()) } else { conn.chat(1) };
+        let Some(at) = ledger.conn.requests.position(range) else {
+            return if ledger.conn.requests.forget_late(range, false) { Ok(()) } else { ledger.conn.chat(1) };
         };
-        conn.take_request(at);
-        self.requested_bytes -= u64::from(range.len);
-        conn.pipeline.on_returned();
+        ledger.take_back(at, TakenBack::Refused);
+        let conn = ledger.conn;
         conn.allowed_fast.retain(|piece| *piece != range.piece);
         if !conn.choking_us {
             // Without this, a peer that rejects all it is asked would be asked again at once, for ever.
@@ -266,9 +194,6 @@ impl Torrent {
                 conn.rejected = 0;
                 conn.resting_until = Some(now + REJECTED_PAUSE);
             }
-        }
-        if let Some(picker) = &mut content.picker {
-            blocks_of(range).for_each(|block| picker.returned(id, block));
         }
         // After the last one of a run, that is; should it stay away, the next tick does the same.
         if conn.requests.is_empty() {
@@ -321,39 +246,9 @@ impl Torrent {
 
     /// All requests of `id` go back to the picker; should they be answered after all, the blocks are still welcome.
     pub(super) fn give_up_requests(&mut self, id: ConnId) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        while let Some(request) = conn.requests.pop_front() {
-            conn.pipeline.on_returned();
-            conn.remember_late(request.range, false);
+        if let Some(mut ledger) = self.ledger(id) {
+            ledger.give_up_all();
         }
-        self.requested_bytes -= std::mem::take(&mut conn.requested_bytes);
-        if let Some(picker) = &mut content.picker {
-            picker.returned_all(id);
-        }
-    }
-
-    /// A block that came from somebody else is not needed from `id` any more (endgame).
-    fn cancel(&mut self, id: ConnId, block: BlockRef) {
-        let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &mut self.content) else { return };
-        let Some(picker) = &mut content.picker else { return };
-        let begin = block.block * BLOCK_LEN;
-        let covers = |request: &Outstanding| {
-            request.range.piece == block.piece
-                && (request.range.begin..request.range.begin + request.range.len).contains(&begin)
-        };
-        let Some(at) = conn.requests.iter().position(|request| covers(request) && !request.arriving) else { return };
-        let range = conn.requests[at].range;
-        // A longer request may hold blocks that are still missing: it runs its course.
-        if blocks_of(range).any(|other| picker.is_missing(other)) {
-            return;
-        }
-        conn.take_request(at);
-        self.requested_bytes -= u64::from(range.len);
-        conn.pipeline.on_returned();
-        conn.remember_late(range, true);
-        blocks_of(range).for_each(|other| picker.returned(id, other));
-        Message::Cancel(range).encode(&mut conn.out);
-        self.touch(id);
     }
 }
 
@@ -367,64 +262,47 @@ impl Conn {
     /// Whether more can be asked, enough to be worth a look.
     fn has_room(&self, now: Instant) -> bool {
         let target = self.pipeline.target_bytes();
-        let free = target.saturating_sub(self.requested_bytes);
+        let free = target.saturating_sub(self.requests.bytes());
         self.may_request(now) && free >= (target / TOP_UP_DIVISOR).max(1) && self.requests.len() < self.reqq as usize
-    }
-
-    fn send_request(&mut self, range: BlockRange, now: Instant) {
-        if self.requests.is_empty() {
-            self.busy_since = now;
-        }
-        Message::Request(range).encode(&mut self.out);
-        self.requests.push_back(Outstanding { range, arriving: false });
-        self.requested_bytes += u64::from(range.len);
-        self.pipeline.on_request(range.len, now);
-    }
-
-    pub(super) fn take_request(&mut self, at: usize) {
-        if let Some(request) = self.requests.remove(at) {
-            self.requested_bytes -= u64::from(request.range.len);
-        }
-    }
-
-    /// What was given up may still be answered.
-    pub(super) fn remember_late(&mut self, range: BlockRange, cancelled: bool) {
-        if self.late.len() >= LATE_MAX {
-            self.late.pop_front();
-        }
-        self.late.push_back(Late { range, cancelled });
     }
 }
 
 /// Joins picked blocks that lie side by side into requests of `longest` bytes at most, none of them across a
 /// [`REQUEST_BOUNDARY`].
-fn merge(blocks: &[BlockRef], geometry: &Geometry, longest: u32) -> Vec<BlockRange> {
-    let mut runs: Vec<BlockRange> = Vec::new();
-    for block in blocks {
-        let len = geometry.block_len(block.piece, block.block);
-        let next = BlockRange { piece: block.piece, begin: block.block * BLOCK_LEN, len };
-        match runs.last_mut() {
-            Some(run)
-                if run.piece == next.piece
-                    && run.end() == u64::from(next.begin)
-                    && run.len + next.len <= longest
-                    && !next.begin.is_multiple_of(REQUEST_BOUNDARY) =>
-            {
-                run.len += next.len;
+struct Runs<'a> {
+    blocks: &'a [BlockRef],
+    geometry: &'a Geometry,
+    longest: u32,
+}
+
+impl Iterator for Runs<'_> {
+    type Item = BlockRange;
+
+    fn next(&mut self) -> Option<BlockRange> {
+        let range = |block: &BlockRef| {
+            let len = self.geometry.block_len(block.piece, block.block);
+            BlockRange { piece: block.piece, begin: block.block * BLOCK_LEN, len }
+        };
+        let (first, mut rest) = self.blocks.split_first()?;
+        let mut run = range(first);
+        while let Some((block, behind)) = rest.split_first() {
+            let next = range(block);
+            let joins = run.piece == next.piece
+                && run.end() == u64::from(next.begin)
+                && run.len + next.len <= self.longest
+                && !next.begin.is_multiple_of(REQUEST_BOUNDARY);
+            if !joins {
+                break;
             }
-            _ => runs.push(next),
+            run.len += next.len;
+            rest = behind;
         }
+        self.blocks = rest;
+        Some(run)
     }
-    runs
 }
 
-fn accepts(picker: &Picker, id: ConnId, range: BlockRange) -> bool {
+/// Whether every block of `range` would count if it came from `id` now.
+pub(super) fn accepts(picker: &Picker, id: ConnId, range: BlockRange) -> bool {
     blocks_of(range).all(|block| picker.accepts(id, block))
-}
-
-/// The blocks that a range covers.
-pub(super) fn blocks_of(range: BlockRange) -> impl Iterator<Item = BlockRef> {
-    let first = range.begin / BLOCK_LEN;
-    let end = (range.begin + range.len).div_ceil(BLOCK_LEN);
-    (first..end).map(move |block| BlockRef { piece: range.piece, block })
 }

@@ -10,7 +10,7 @@ use super::sim::Content;
 use crate::ConnId;
 use crate::extension::{Extension, ExtensionHandshake, ExtensionIds, OwnName, SeenAs};
 use crate::handshake::{Handshake, Reserved};
-use crate::torrent::{Event, Link, PeerMisbehaved, PieceOutcome, Placement, Refused, Torrent, TorrentConfig};
+use crate::torrent::{Event, Link, PeerMisbehaved, PieceOutcome, Refused, Torrent, TorrentConfig};
 use crate::wire::{self, BlockRange, Limits, Message, Receiver};
 
 pub fn path_id(number: u16) -> PathId {
@@ -172,10 +172,10 @@ impl Lone {
 
     /// A block arrives whole, right and at once. Answers whether it counted.
     pub fn deliver(&mut self, id: ConnId, range: BlockRange) -> bool {
-        let placement = self.torrent.block_started(id, range, self.now).unwrap();
+        let arriving = self.torrent.block_started(id, range, self.now).unwrap();
         self.torrent.payload_received(id, u64::from(range.len), self.now);
-        let kept = placement == Placement::Wanted && self.torrent.block_wanted(id, range);
-        self.torrent.block_finished(id, range, kept, self.now);
+        let wanted = arriving.is_wanted();
+        let kept = self.torrent.block_finished(arriving, self.now, |_| wanted);
         self.torrent.fill_requests(id, self.now);
         kept
     }

@@ -5,6 +5,7 @@ mod addresses;
 mod blame;
 mod exchange;
 mod hashes;
+mod ledger;
 mod limits;
 mod lone;
 mod path_sim;

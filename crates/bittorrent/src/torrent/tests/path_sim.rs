@@ -15,8 +15,8 @@ use super::lone::path_id;
 use crate::ConnId;
 use crate::handshake::{Handshake, Reserved};
 use crate::picker::Order;
-use crate::torrent::requests::blocks_of;
-use crate::torrent::{Event, Link, PathState, PieceOutcome, Placement, Torrent, TorrentConfig};
+use crate::requests::blocks_of;
+use crate::torrent::{Arriving, Event, Link, PathState, PieceOutcome, Torrent, TorrentConfig};
 use crate::wire::{self, BlockRange, Limits, Message, Receiver};
 
 /// Payload that a link takes at once.
@@ -52,7 +52,7 @@ pub struct PathLink {
     to_downloader: VecDeque<(Instant, Item)>,
     to_uploader: VecDeque<(Instant, Vec<u8>)>,
     receivers: [Receiver; 2],
-    placement: Option<Placement>,
+    arriving: Option<Arriving>,
     /// Payload that counted.
     pub kept_bytes: u64,
 }
@@ -145,7 +145,7 @@ impl PathSim {
             to_downloader: VecDeque::new(),
             to_uploader: VecDeque::new(),
             receivers: [Receiver::default(), Receiver::default()],
-            placement: None,
+            arriving: None,
             kept_bytes: 0,
         });
     }
@@ -266,15 +266,16 @@ impl PathSim {
     fn payload(&mut self, at: usize, range: BlockRange, offset: u32, len: u32) {
         let id = self.paths[at].down;
         if offset == 0 {
-            self.paths[at].placement = Some(self.downloader.block_started(id, range, self.now).unwrap());
+            self.paths[at].arriving = Some(self.downloader.block_started(id, range, self.now).unwrap());
         }
         self.downloader.payload_received(id, u64::from(len), self.now);
         self.arrivals.push((self.now, at, len));
         if offset + len < range.len {
             return;
         }
-        let wanted = self.paths[at].placement.take() == Some(Placement::Wanted);
-        let kept = wanted && self.downloader.block_wanted(id, range);
+        let arriving = self.paths[at].arriving.take().unwrap();
+        let wanted = arriving.is_wanted();
+        let kept = self.downloader.block_finished(arriving, self.now, |_| wanted);
         // Answered, whatever became of it: of a long request that came late, some blocks may be here already.
         for block in blocks_of(range) {
             if self.asked.get(&(block.piece, block.block)) == Some(&id) {
@@ -299,7 +300,6 @@ impl PathSim {
             }
             self.ahead_max_blocks = self.ahead_max_blocks.max(self.received_blocks - self.front);
         }
-        self.downloader.block_finished(id, range, kept, self.now);
     }
 
     fn settle(&mut self) {

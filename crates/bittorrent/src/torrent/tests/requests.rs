@@ -7,7 +7,8 @@ use super::sim::Content;
 use crate::extension::Extension;
 use crate::handshake::Reserved;
 use crate::picker::Priority;
-use crate::torrent::config::{LATE_MAX, REJECTED_MAX, REJECTED_PAUSE, UNSOLICITED_MAX};
+use crate::requests::LATE_MAX;
+use crate::torrent::config::{REJECTED_MAX, REJECTED_PAUSE, UNSOLICITED_MAX};
 use crate::torrent::{Event, PeerMisbehaved, REQUEST_BOUNDARY, REQUEST_LEN_MAX};
 use crate::wire::{BlockRange, Message};
 
@@ -178,7 +179,7 @@ fn given_up_requests_are_remembered_to_a_limit() {
         lone.say(id, Message::Unchoke);
         lone.say(id, Message::Choke);
     }
-    assert_eq!(lone.torrent.conns[&id].late.len(), LATE_MAX);
+    assert_eq!(lone.torrent.conns[&id].requests.late_count(), LATE_MAX);
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn a_disconnect_in_the_middle_gives_everything_back() {
     let first = lone.join_seed();
     let asked = lone.requests(first);
     assert!(lone.deliver(first, asked[0]));
-    lone.torrent.block_started(first, asked[1], lone.now).unwrap();
+    let _arriving = lone.torrent.block_started(first, asked[1], lone.now).unwrap();
     lone.torrent.disconnected(first, lone.now);
     assert_eq!(lone.torrent.requested_bytes(), 0);
     let second = lone.join_seed();

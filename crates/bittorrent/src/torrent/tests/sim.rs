@@ -18,7 +18,8 @@ use anabranch_paths::Endpoint;
 use super::lone::path_id;
 use crate::ConnId;
 use crate::handshake::{Handshake, Reserved};
-use crate::torrent::{Event, Link, PieceOutcome, Placement, Torrent, TorrentConfig};
+use crate::requests::blocks_of;
+use crate::torrent::{Arriving, Event, Link, PieceOutcome, Torrent, TorrentConfig};
 use crate::wire::{self, BlockRange, Message, Receiver, piece_header};
 
 /// A content: what it is, and its bytes in piece space, padding included.
@@ -103,7 +104,7 @@ struct Side {
     id: ConnId,
     other: usize,
     receiver: Receiver,
-    current: Option<(BlockRange, Vec<u8>, Placement)>,
+    current: Option<(Arriving, Vec<u8>)>,
     in_flight: VecDeque<(Instant, Vec<u8>)>,
     arrival_last: Instant,
     latency: Duration,
@@ -359,8 +360,8 @@ impl Sim {
                     }
                 }
                 Ok(Some(wire::Event::BlockStart(range))) => {
-                    let placement = self.nodes[node].torrent.block_started(id, range, self.now).unwrap();
-                    self.sides[at].current = Some((range, Vec::new(), placement));
+                    let arriving = self.nodes[node].torrent.block_started(id, range, self.now).unwrap();
+                    self.sides[at].current = Some((arriving, Vec::new()));
                 }
                 Ok(Some(wire::Event::BlockData(data))) => {
                     self.sides[at].current.as_mut().unwrap().1.extend_from_slice(data);
@@ -380,18 +381,19 @@ impl Sim {
     }
 
     fn block_end(&mut self, at: usize) {
-        let Side { node, id, .. } = self.sides[at];
-        let (range, payload, placement) = self.sides[at].current.take().unwrap();
-        let node = &mut self.nodes[node];
-        let kept = placement == Placement::Wanted && node.torrent.block_wanted(id, range);
-        if kept {
-            let start = self.content.info.geometry.piece_offset(range.piece) as usize + range.begin as usize;
-            node.data[start..start + payload.len()].copy_from_slice(&payload);
-            for block in range.begin / BLOCK_LEN..(range.begin + range.len).div_ceil(BLOCK_LEN) {
-                assert!(node.blocks.insert((range.piece, block)), "a block is kept that was here");
+        let (arriving, payload) = self.sides[at].current.take().unwrap();
+        let Node { torrent, data, blocks, .. } = &mut self.nodes[self.sides[at].node];
+        let wanted = arriving.is_wanted();
+        torrent.block_finished(arriving, self.now, |range| {
+            if wanted {
+                let start = self.content.info.geometry.piece_offset(range.piece) as usize + range.begin as usize;
+                data[start..start + payload.len()].copy_from_slice(&payload);
+                for block in blocks_of(range) {
+                    assert!(blocks.insert((block.piece, block.block)), "a block is kept that was here");
+                }
             }
-        }
-        node.torrent.block_finished(id, range, kept, self.now);
+            wanted
+        });
     }
 
     /// Acts on what a node wants.

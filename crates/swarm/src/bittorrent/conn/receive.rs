@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Instant;
 
 use anabranch_bittorrent::ConnId;
-use anabranch_bittorrent::torrent::{PeerMisbehaved, Placement, REQUEST_LEN_MAX, Torrent};
+use anabranch_bittorrent::torrent::{Arriving, PeerMisbehaved, REQUEST_LEN_MAX, Torrent};
 use anabranch_bittorrent::wire::{BlockRange, Event, PIECE_HEADER_LEN, Receiver};
 
 use super::plan::{Layout, SCRATCH_LEN, Scratch, Segment};
@@ -42,14 +42,19 @@ struct Blocks {
     memory_short: bool,
 }
 
-/// Where the payload of the current block goes.
-enum Current {
+/// The block that is arriving, and where its payload goes.
+struct Current {
+    arriving: Arriving,
+    target: Target,
+}
+
+enum Target {
     /// Straight to its place.
-    InPlace(BlockRange),
+    InPlace,
     /// To memory of its own, because its place is taken by another connection.
-    Aside(BlockRange, Vec<u8>),
+    Aside(Vec<u8>),
     /// Nowhere.
-    Discard(BlockRange),
+    Discard,
 }
 
 /// Whom the stream of the connection `id` is for.
@@ -171,22 +176,21 @@ impl Blocks {
         let Sink { core, buffers, id } = sink;
         let mut left = usize::try_from(allowed).unwrap_or(usize::MAX).min(WINDOW_MAX);
         let mut layout = Layout::new(scratch, buffers.as_deref_mut());
-        let arriving = self.current.as_ref().map(Current::range);
-        if let Some(payload_left) = self.receiver.payload_left().filter(|left| *left > 0) {
-            if let Some(Current::InPlace(range)) = self.current
-                && !layout.in_place(range, *id, range.len - payload_left, left.min(payload_left as usize))
-            {
+        let arriving = self.current.as_ref().map(|current| current.arriving.range());
+        if let (Some(payload_left @ 1..), Some(Current { arriving, target })) =
+            (self.receiver.payload_left(), &mut self.current)
+        {
+            let range = arriving.range();
+            let at = range.len - payload_left;
+            let room = left.min(payload_left as usize);
+            if matches!(target, Target::InPlace) && !layout.in_place(range, *id, at, room) {
                 // Another connection delivered the block meanwhile.
-                self.current = Some(Current::Discard(range));
+                *target = Target::Discard;
             }
-            match &mut self.current {
-                Some(Current::InPlace(_)) => {}
-                Some(Current::Aside(range, memory)) => {
-                    let memory = &mut memory[(range.len - payload_left) as usize..];
-                    let room = left.min(memory.len());
-                    layout.aside(&mut memory[..room]);
-                }
-                Some(Current::Discard(_)) | None => layout.discard(left.min(payload_left as usize)),
+            match target {
+                Target::InPlace => {}
+                Target::Aside(memory) => layout.aside(&mut memory[at as usize..][..room]),
+                Target::Discard => layout.discard(room),
             }
             left -= layout.len();
             if layout.len() < payload_left as usize {
@@ -241,7 +245,7 @@ impl Blocks {
 
     /// Whether the framer is at the start of the payload of `range`, and `place` is where it belongs.
     fn is_in_place(&self, range: BlockRange, place: usize, sink: &mut Sink<'_>) -> bool {
-        let begun = matches!(&self.current, Some(Current::InPlace(current)) if *current == range);
+        let begun = self.current.as_ref().is_some_and(|current| current.is_in_place(range));
         begun && self.receiver.payload_left() == Some(range.len) && {
             let buffers = sink.buffers.as_mut();
             buffers.and_then(|buffers| buffers.resume(range, sink.id, 0)).is_some_and(|at| at.addr() == place)
@@ -287,69 +291,55 @@ impl Blocks {
     }
 
     fn block_start(&mut self, range: BlockRange, sink: &mut Sink<'_>, now: Instant) -> Result<(), PeerMisbehaved> {
-        let placement = sink.core.block_started(sink.id, range, now)?;
-        self.current = Some(match placement {
-            Placement::Unwanted => Current::Discard(range),
-            Placement::Wanted => {
-                let place = sink.buffers.as_mut().map(|buffers| buffers.begin(range, sink.id, now));
-                match place {
-                    Some(Ok(_)) => Current::InPlace(range),
-                    refused => {
-                        // Not at once: the receive that is being dealt with may have bytes where it would be spilled.
-                        self.memory_short |= refused == Some(Err(NoPlace::NoMemory));
-                        Current::Aside(range, vec![0; range.len.min(REQUEST_LEN_MAX) as usize])
-                    }
-                }
+        let arriving = sink.core.block_started(sink.id, range, now)?;
+        let place = sink.buffers.as_mut().filter(|_| arriving.is_wanted());
+        let target = match place.map(|buffers| buffers.begin(range, sink.id, now)) {
+            _ if !arriving.is_wanted() => Target::Discard,
+            Some(Ok(_)) => Target::InPlace,
+            refused => {
+                // Not at once: the receive that is being dealt with may have bytes where it would be spilled.
+                self.memory_short |= refused == Some(Err(NoPlace::NoMemory));
+                Target::Aside(vec![0; range.len.min(REQUEST_LEN_MAX) as usize])
             }
-        });
+        };
+        self.current = Some(Current { arriving, target });
         Ok(())
     }
 
     /// Payload that came through the framer is copied to where it belongs. `left` was to come before it.
     fn copy_payload(&mut self, data: &[u8], left: u32, sink: &mut Sink<'_>) {
         self.payload_bytes += data.len() as u64;
-        match &mut self.current {
-            Some(Current::InPlace(range)) => {
-                let range = *range;
-                let at = range.len - left;
+        let Some(Current { arriving, target }) = &mut self.current else { return };
+        let range = arriving.range();
+        let at = range.len - left;
+        match target {
+            Target::InPlace => {
                 if !sink.buffers.as_mut().is_some_and(|buffers| buffers.write(range, sink.id, at, data)) {
-                    self.current = Some(Current::Discard(range));
+                    *target = Target::Discard;
                 }
             }
-            Some(Current::Aside(range, memory)) => {
-                let at = (range.len - left) as usize;
-                memory[at..at + data.len()].copy_from_slice(data);
-            }
-            Some(Current::Discard(_)) | None => {}
+            Target::Aside(memory) => memory[at as usize..][..data.len()].copy_from_slice(data),
+            Target::Discard => {}
         }
     }
 
     fn block_end(&mut self, sink: &mut Sink<'_>, now: Instant) {
         let Sink { core, buffers, id } = sink;
-        if let Some(Current::InPlace(range) | Current::Aside(range, _)) = &self.current
-            && !core.block_wanted(*id, *range)
-        {
-            buffers.iter_mut().for_each(|buffers| buffers.disconnected(*id));
-            self.current = Some(Current::Discard(*range));
+        let Some(Current { arriving, target }) = self.current.take() else { return };
+        let kept = core.block_finished(arriving, now, |range| match (&target, &mut *buffers) {
+            (Target::InPlace, Some(buffers)) => buffers.finish(range, *id, now),
+            (Target::Aside(memory), Some(buffers)) => buffers.insert(range, memory, now).is_ok(),
+            (Target::Discard, _) | (_, None) => false,
+        });
+        if let (false, Target::InPlace, Some(buffers)) = (kept, target, buffers) {
+            buffers.disconnected(*id);
         }
-        let (range, kept) = match self.current.take() {
-            Some(Current::InPlace(range)) => {
-                (range, buffers.as_mut().is_some_and(|buffers| buffers.finish(range, *id, now)))
-            }
-            Some(Current::Aside(range, memory)) => {
-                (range, buffers.as_mut().is_some_and(|buffers| buffers.insert(range, &memory, now).is_ok()))
-            }
-            Some(Current::Discard(range)) => (range, false),
-            None => return,
-        };
-        core.block_finished(*id, range, kept, now);
     }
 }
 
 impl Current {
-    fn range(&self) -> BlockRange {
-        let (Self::InPlace(range) | Self::Aside(range, _) | Self::Discard(range)) = self;
-        *range
+    fn is_in_place(&self, range: BlockRange) -> bool {
+        self.arriving.range() == range && matches!(self.target, Target::InPlace)
     }
 }
 
