@@ -33,7 +33,7 @@ pub(super) fn check_merkle(jobs: &[VerifyJob], good: &mut [bool]) {
     }
 }
 
-/// Verifies a piece that is partly on disk or ends in padding, chunk by chunk, in little memory.
+/// Verifies a piece that does not fit the lanes, chunk by chunk, in little memory.
 pub(super) fn check_alone(job: &VerifyJob) -> Result<bool, StorageError> {
     if job.expected == ExpectedHash::default() {
         return Ok(true);

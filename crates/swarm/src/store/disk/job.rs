@@ -12,6 +12,9 @@ use anabranch_paths::ConnId;
 use crate::events::TorrentId;
 use crate::store::buffers::{Spill, WholePiece, chunk_length};
 
+/// Bytes that a round of SHA-1 or SHA-256 takes in.
+const HASH_ROUND_LEN: u32 = 64;
+
 /// A piece to be verified and written.
 pub struct VerifyJob {
     /// Whose it is, for the answer.
@@ -127,8 +130,12 @@ pub enum Outcome {
 }
 
 impl VerifyJob {
-    pub(super) fn ends_in_padding(&self) -> bool {
-        self.geometry.data_len(self.piece) != self.geometry.piece_len(self.piece)
+    /// Whether the piece can be hashed side by side with others: all of it is in memory, in slices of whole rounds of the hash
+    /// functions (but the last), and it does not end in padding.
+    pub(super) fn fits_lanes(&self) -> bool {
+        let is_padded = self.geometry.data_len(self.piece) != self.geometry.piece_len(self.piece);
+        let is_aligned = self.whole.chunks.len() == 1 || chunk_length(&self.geometry).is_multiple_of(HASH_ROUND_LEN);
+        self.whole.on_disk.is_empty() && !is_padded && is_aligned
     }
 
     pub(super) fn block_length(&self) -> usize {

@@ -194,15 +194,14 @@ impl Shared {
     }
 
     fn verify(&self, batch: Vec<VerifyJob>) {
-        let (in_memory, spilled): (Vec<_>, Vec<_>) =
-            batch.into_iter().partition(|job| job.whole.on_disk.is_empty() && !job.ends_in_padding());
+        let (in_memory, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(VerifyJob::fits_lanes);
         let mut good = vec![true; in_memory.len()];
         check_sha1(&in_memory, &mut good);
         check_merkle(&in_memory, &mut good);
         for (job, good) in in_memory.into_iter().zip(good) {
             self.finish(job, good);
         }
-        for job in spilled {
+        for job in others {
             match check_alone(&job) {
                 Ok(good) => self.finish(job, good),
                 Err(error) => self.answer(job.failed(error)),
