@@ -15,7 +15,7 @@ use crate::storage::files::Access;
 const LARGE_PIECE: u32 = 1 << 20;
 
 /// A folder on the disk that the checkout is on.
-fn on_disk() -> tempfile::TempDir {
+pub(super) fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
 }
 
