@@ -1,6 +1,7 @@
 //! Sessions over real loopback sockets: whole transfers, peers that misbehave, disks that fill, ways to leave.
 
 mod dialling;
+mod failing_sync;
 mod lifecycle;
 mod peers;
 mod sharing;

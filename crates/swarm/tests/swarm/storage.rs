@@ -174,22 +174,6 @@ fn a_file_that_is_gone_when_a_peer_asks_for_it_pauses_a_download_and_loses_nothi
     });
 }
 
-/// Fetches one file of `content` into `out`.
-async fn fetch_file(content: &Content, out: &std::path::Path, name: &'static str) {
-    let seed = Node::seed(1, content);
-    let mut node = Node::start(config(2));
-    let options = AddOptions {
-        dir: out.to_owned(),
-        peers: vec![seed.address().into()],
-        files: Some(Box::new(move |_, file| file.path.ends_with(name))),
-        ..AddOptions::default()
-    };
-    node.session.add(content.source(), options).unwrap();
-    node.finished().await;
-    node.session.shutdown().await;
-    seed.session.shutdown().await;
-}
-
 #[test]
 fn what_was_received_before_a_crash_is_not_fetched_again() {
     for (seed, pieces) in [(1, 1), (2, 7), (3, 20), (4, 31)] {

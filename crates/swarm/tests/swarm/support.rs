@@ -202,6 +202,22 @@ impl Node {
     }
 }
 
+/// Fetches one file of `content` into `out`.
+pub async fn fetch_file(content: &Content, out: &Path, name: &'static str) {
+    let seed = Node::seed(1, content);
+    let mut node = Node::start(config(2));
+    let options = AddOptions {
+        dir: out.to_owned(),
+        peers: vec![seed.address().into()],
+        files: Some(Box::new(move |_, file| file.path.ends_with(name))),
+        ..AddOptions::default()
+    };
+    node.session.add(content.source(), options).unwrap();
+    node.finished().await;
+    node.session.shutdown().await;
+    seed.session.shutdown().await;
+}
+
 pub fn temp() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_owned();
