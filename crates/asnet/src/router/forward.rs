@@ -10,7 +10,7 @@ use anabranch_paths::IsdAs;
 use anabranch_scion_wire::mac::HopKey;
 use anabranch_scion_wire::scmp;
 use anabranch_scion_wire::{
-    HopField, HostAddr, InfoField, OneHopPathMut, Packet, PacketError, PathRef, Protocol, Service, StandardPathMut,
+    HopField, HostAddr, InfoField, Packet, PacketError, PacketMut, PathMut, PathRef, Protocol, Service, StandardPathMut,
 };
 
 use super::config::{HOST_PORT_DEFAULT, InterfaceConfig, LinkRole, RouterConfig};
@@ -180,32 +180,33 @@ impl Forwarder {
     }
 
     /// [`process`](Self::process), with how long and for which bytes the verdict holds.
-    pub(super) fn rule(&self, packet: &mut [u8], ingress: Ingress, now_unix_ms: u64, reply: &mut Reply) -> Ruling {
+    pub(super) fn rule(&self, bytes: &mut [u8], ingress: Ingress, now_unix_ms: u64, reply: &mut Reply) -> Ruling {
         reply.clear();
         let mut ruling = Ruling::default();
-        let path_at = match Packet::parse(packet) {
-            Ok(view) => view.header().path_offset(),
+        let mut packet = match PacketMut::parse(bytes) {
+            Ok(packet) => packet,
             Err(PacketError::Truncated | PacketError::TrailingBytes) => {
                 // A parameter problem, if there is a header to answer to ("Invalid Packet Size").
                 let problem = Problem { reason: DropReason::WrongSize, answer: Some(Answer::INVALID_PACKET_SIZE) };
-                ruling.verdict = answer(self, packet, ingress, problem, reply);
+                ruling.verdict = answer(self, bytes, ingress, problem, reply);
                 return ruling;
             }
             Err(_) => return ruling,
         };
         // Replies quote and turn round the packet as it came, so what changes is kept.
+        let path_at = packet.view().header().path_offset();
         let mut head = [0; PATH_HEAD_LEN_MAX];
-        let head_len = PATH_HEAD_LEN_MAX.min(packet.len() - path_at);
-        head[..head_len].copy_from_slice(&packet[path_at..path_at + head_len]);
-        ruling.verdict = match self.judge(packet, ingress, now_unix_ms, &mut ruling) {
+        let head_len = PATH_HEAD_LEN_MAX.min(packet.as_bytes().len() - path_at);
+        head[..head_len].copy_from_slice(&packet.as_bytes()[path_at..path_at + head_len]);
+        ruling.verdict = match self.judge(&mut packet, ingress, now_unix_ms, &mut ruling) {
             Ok(verdict) => {
                 (ruling.path_at, ruling.path_head_len) = (path_at, head_len);
                 verdict
             }
             Err(problem) => {
-                packet[path_at..path_at + head_len].copy_from_slice(&head[..head_len]);
+                bytes[path_at..path_at + head_len].copy_from_slice(&head[..head_len]);
                 ruling.valid_until_unix_ms = 0;
-                answer(self, packet, ingress, problem, reply)
+                answer(self, bytes, ingress, problem, reply)
             }
         };
         ruling
@@ -213,7 +214,7 @@ impl Forwarder {
 
     fn judge(
         &self,
-        packet: &mut [u8],
+        packet: &mut PacketMut<'_>,
         ingress: Ingress,
         now_unix_ms: u64,
         ruling: &mut Ruling,
@@ -223,24 +224,29 @@ impl Forwarder {
         {
             return Err(DropReason::InterfaceDown.into());
         }
-        let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
-        let header = view.header();
-        let (path_at, header_len) = (header.path_offset(), header.as_bytes().len());
+        let view = packet.view();
+        let (header, packet_len) = (view.header(), packet.as_bytes().len());
         ruling.is_for_service = matches!(header.destination_host(), Some(HostAddr::Service(_)));
         match header.path() {
             PathRef::Standard(_) => {
-                let facts = Facts { source: header.source_as(), destination: header.destination_as(), path_at };
+                let (source, destination) = (header.source_as(), header.destination_as());
+                let facts = Facts { source, destination, path_at: header.path_offset() };
                 facts.check_ends(self, &view, ingress)?;
-                let Ok(path) = StandardPathMut::parse(&mut packet[path_at..header_len]) else {
-                    return Err(DropReason::Malformed.into());
-                };
+                let PathMut::Standard(path) = packet.path_mut() else { return Err(DropReason::Malformed.into()) };
                 let mut traversal = Traversal { rules: self, facts, path, ingress, now_unix_ms, valid_until: u64::MAX };
                 let way = traversal.run()?;
                 ruling.valid_until_unix_ms = traversal.valid_until;
-                if let Way::Out(egress) = way {
-                    ruling.packet_len_max = self.check_mtu(egress, packet.len())?;
+                match way {
+                    Way::Out(egress) => {
+                        ruling.packet_len_max = self.check_mtu(egress, packet_len)?;
+                        Ok(Verdict::Forward(egress))
+                    }
+                    Way::Alerted(alert) => {
+                        let answer = Answer::to_traceroute(&packet.view(), alert);
+                        Err(Problem { reason: DropReason::NotAnswered, answer })
+                    }
+                    Way::Local => self.deliver(&packet.view()),
                 }
-                self.conclude(packet, way)
             }
             PathRef::OneHop(_) => self.one_hop(packet, ingress, now_unix_ms),
             // Within the AS, the only thing to ask a router is an echo.
@@ -248,20 +254,6 @@ impl Forwarder {
                 Err(self.to_router(&view).unwrap_or(DropReason::NotAnswered.into()))
             }
             PathRef::Empty | PathRef::Other(_) => Err(DropReason::PathType.into()),
-        }
-    }
-
-    /// What follows from the path, once it is valid.
-    fn conclude(&self, packet: &[u8], way: Way) -> Result<Verdict, Problem> {
-        if let Way::Out(egress) = way {
-            return Ok(Verdict::Forward(egress));
-        }
-        let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
-        match way {
-            Way::Alerted(alert) => {
-                Err(Problem { reason: DropReason::NotAnswered, answer: Answer::to_traceroute(&view, alert) })
-            }
-            Way::Local | Way::Out(_) => self.deliver(&view),
         }
     }
 
@@ -324,14 +316,10 @@ impl Forwarder {
     }
 
     /// One-hop paths (SCION header, "OneHopPath"): out with a hop field of ours, in with one that we complete.
-    fn one_hop(&self, packet: &mut [u8], ingress: Ingress, now_unix_ms: u64) -> Result<Verdict, Problem> {
-        let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
-        let header = view.header();
-        let (source, destination) = (header.source_as(), header.destination_as());
-        let (path_at, header_len) = (header.path_offset(), header.as_bytes().len());
-        let Ok(mut path) = OneHopPathMut::parse(&mut packet[path_at..header_len]) else {
-            return Err(DropReason::Malformed.into());
-        };
+    fn one_hop(&self, packet: &mut PacketMut<'_>, ingress: Ingress, now_unix_ms: u64) -> Result<Verdict, Problem> {
+        let (view, packet_len) = (packet.view(), packet.as_bytes().len());
+        let (source, destination) = (view.header().source_as(), view.header().destination_as());
+        let PathMut::OneHop(mut path) = packet.path_mut() else { return Err(DropReason::Malformed.into()) };
         let (info, first) = (path.view().info(), path.view().first_hop());
         if !info.cons_dir {
             return Err(DropReason::Malformed.into());
@@ -355,7 +343,7 @@ impl Forwarder {
                     return Err(DropReason::InterfaceDown.into());
                 }
                 path.chain_seg_id();
-                self.check_mtu(first.cons_egress, packet.len())?;
+                self.check_mtu(first.cons_egress, packet_len)?;
                 Ok(Verdict::Forward(first.cons_egress))
             }
             Ingress::Interface(id) => {
@@ -367,7 +355,7 @@ impl Forwarder {
                 }
                 let second = HopField::unsealed(first.exp_time, id, 0);
                 path.set_second_hop(self.key.sealed(info.seg_id, info.timestamp_s, second));
-                let Ok(view) = Packet::parse(packet) else { return Err(DropReason::Malformed.into()) };
+                let view = packet.view();
                 let is_ours = view.header().destination_host() == Some(self.host());
                 if is_ours && view.header().next_header() == PROBE_PROTOCOL {
                     return Ok(Verdict::Probe);
