@@ -46,12 +46,11 @@ fn turn_round(path: StandardPath<'_>) {
     let (mut there, mut back) = ([0; PATH_LEN_MAX], [0; PATH_LEN_MAX]);
     let len = path.copy_reversed(&mut there).expect("there is room for every path");
     let reversed = StandardPath::parse(&there[..len]).expect("a path turned round is a path");
-    assert_eq!(reversed.fingerprint(), path.fingerprint_reversed());
     assert!(reversed.interfaces().rev().eq(path.interfaces()));
     reversed.copy_reversed(&mut back).expect("there is room for every path");
     let again = StandardPath::parse(&back[..len]).expect("a path turned round is a path");
     assert_eq!(again.meta(), path.meta());
-    assert!(again.same_interfaces(&path));
+    assert!(again.interfaces().eq(path.interfaces()) && again.fingerprint() == path.fingerprint());
 }
 
 /// All that the routers of the path would do to it.

@@ -182,12 +182,6 @@ impl<'a> Header<'a> {
         &self.bytes[COMMON_LEN..path_at(self.fixed)]
     }
 
-    /// The source within [`Header::address_bytes`], host part only.
-    pub fn source_host_bytes(&self) -> &'a [u8] {
-        let end = path_at(self.fixed);
-        &self.bytes[end - host_len(self.source_kind())..end]
-    }
-
     /// Where the path starts, in bytes from the start of the packet.
     pub fn path_offset(&self) -> usize {
         path_at(self.fixed)
@@ -345,12 +339,6 @@ impl<'a> PacketMut<'a> {
             PathKind::OneHop => OneHopPathMut::parse(path).map_or(PathMut::Other, PathMut::OneHop),
             PathKind::Other => PathMut::Other,
         }
-    }
-
-    /// Sets the traffic class: a congested queue marks ECN.
-    pub fn set_traffic_class(&mut self, traffic_class: u8) {
-        self.bytes[0] = self.bytes[0] & 0xf0 | traffic_class >> 4;
-        self.bytes[1] = self.bytes[1] & 0x0f | traffic_class << 4;
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::slice::{Chunks, ChunksMut};
+use std::slice::Chunks;
 use std::time::SystemTime;
 
 use crate::address::{RAW_ADDR_LEN, RawAddr};
@@ -132,13 +132,6 @@ impl<'a> Received<'a> {
     /// Each datagram. An empty one has no bytes to show and is passed over.
     pub fn segments(&self) -> Chunks<'a, u8> {
         self.bytes.chunks(self.segment_len)
-    }
-}
-
-impl ReceivedMut<'_> {
-    /// Each datagram.
-    pub fn segments_mut(&mut self) -> ChunksMut<'_, u8> {
-        self.bytes.chunks_mut(self.segment_len)
     }
 }
 

@@ -81,7 +81,6 @@ fn accessors_read_what_was_written() {
     assert_eq!((header.next_header(), header.payload_len()), (Protocol::UDP, 7));
     assert_eq!(header.source(), Some(fields(PathRef::Empty).source));
     assert_eq!(header.destination(), Some(fields(PathRef::Empty).destination));
-    assert_eq!(header.source_host_bytes(), [10, 0, 0, 100]);
     assert_eq!(header.path(), PathRef::Standard(path().view()));
     assert_eq!((header.path_offset(), header.as_bytes().len(), packet.payload()), (48, 116, b"payload".as_slice()));
 }
@@ -127,10 +126,9 @@ fn routers_change_packets_in_place() {
     let PathMut::Standard(mut path) = packet.path_mut() else { panic!("a standard path") };
     path.advance().unwrap();
     path.chain_seg_id();
-    packet.set_traffic_class(0x03);
     let (changed, view) = (Packet::parse(packet.as_bytes()).unwrap(), packet.view());
     assert_eq!(changed, view);
-    assert_eq!((view.header().traffic_class(), view.header().flow_id()), (3, 0xdead));
+    assert_eq!(view.header().flow_id(), 0xdead);
     let PathRef::Standard(path) = view.header().path() else { panic!("a standard path") };
     assert_eq!((path.meta().hop_current(), path.current_info().seg_id), (1, 0x111 ^ 0x102));
     assert_eq!((path.current_info_offset(), path.current_hop_offset()), (4, 4 + 16 + 12));
@@ -213,7 +211,7 @@ proptest! {
 fn exercise(bytes: &mut [u8]) {
     let Ok(packet) = Packet::parse(bytes) else { return };
     let header = packet.header();
-    let _ = (header.source(), header.destination(), header.source_host_bytes(), packet.upper());
+    let _ = (header.source(), header.destination(), packet.upper());
     let _ = (header.path().fingerprint(), crate::scmp::receiver_port(&packet), crate::udp::Datagram::parse(&packet));
     let mut changed = PacketMut::parse(bytes).unwrap();
     if let PathMut::Standard(mut path) = changed.path_mut() {

@@ -116,11 +116,6 @@ impl<'a> StandardPath<'a> {
         !self.is_last_hop() && self.meta.segment_of_hop(self.meta.hop_current() + 1) != self.meta.info_current()
     }
 
-    /// The hop field before this one belongs to the segment before.
-    pub fn is_after_segment_change(&self) -> bool {
-        !self.is_first_hop() && self.meta.segment_of_hop(self.meta.hop_current() - 1) != self.meta.info_current()
-    }
-
     /// The path goes over a peering link.
     pub fn has_peering(&self) -> bool {
         self.bytes[info_at(0)] & InfoField::PEERING != 0
@@ -151,21 +146,6 @@ impl<'a> StandardPath<'a> {
         let mut fingerprint = Fingerprint::START;
         self.for_each_link(|egress, ingress| fingerprint.add(egress, ingress));
         fingerprint.finish()
-    }
-
-    /// The fingerprint that answers over this path carry.
-    pub fn fingerprint_reversed(&self) -> u64 {
-        let mut fingerprint = Fingerprint::START;
-        let mut interfaces = self.interfaces().rev();
-        while let (Some(egress), Some(ingress)) = (interfaces.next(), interfaces.next()) {
-            fingerprint.add(egress, ingress);
-        }
-        fingerprint.finish()
-    }
-
-    /// Both paths pass the same interfaces in the same order.
-    pub fn same_interfaces(&self, other: &StandardPath<'_>) -> bool {
-        self.interfaces().eq(other.interfaces())
     }
 
     /// When the first of its hops ends, in milliseconds of Unix time.
@@ -323,12 +303,6 @@ impl<'a> StandardPathMut<'a> {
         let mac: [u8; 2] = chunk(self.bytes, mac_at);
         self.bytes[seg_id_at] ^= mac[0];
         self.bytes[seg_id_at + 1] ^= mac[1];
-    }
-
-    /// Sets the SegID of the current info field.
-    pub fn set_seg_id(&mut self, seg_id: u16) {
-        let at = info_at(self.meta.info_current()) + 2;
-        self.bytes[at..at + 2].copy_from_slice(&seg_id.to_be_bytes());
     }
 
     /// Asks the routers of a hop, counted over all segments, to look at the payload (SCMP, "Traceroute Request"):
