@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
             let meaning = data.map(|data| (data.route, data.ecn, data.copy_to(&mut payload), data.len()));
             let after = core.counters();
             let counted =
-                after.dropped_total() + after.echoes_answered - before.dropped_total() - before.echoes_answered
+                after.dropped.total() + after.echoes_answered - before.dropped.total() - before.echoes_answered
                     + u64::from(core.take_event().is_some());
             assert_eq!(counted, u64::from(meaning.is_none()));
             meaning
