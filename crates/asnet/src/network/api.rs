@@ -152,6 +152,8 @@ fn show_as(state: &State, each: &As) -> Value {
         "control": each.control.to_string(),
         "routers": routers.collect::<Vec<_>>(),
         "hosts": hosts.collect::<Vec<_>>(),
+        // Of packets between its router and its hosts.
+        "counters": state.routers.get(&each.isd_as).map_or(Value::Null, |router| show_stats(&router.internal_stats())),
     })
 }
 
