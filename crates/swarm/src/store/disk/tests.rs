@@ -273,6 +273,52 @@ fn what_storage_refuses_comes_back_whole() {
     scene.assert_written(0..1);
 }
 
+/// Past the page cache where the file system can, by threads of their own; as large pieces elsewhere.
+#[test]
+fn what_nobody_asks_for_is_written_and_recorded_before_the_threads_end() {
+    let (piece_length, pieces) = (4 * CHUNK_LEN, 6);
+    // One byte more in the last piece: its tail is no whole block.
+    let (mut scene, disk) = Scene::new(&[("data", 5 * piece_length as usize + 1)], Version::V1, piece_length);
+    assert_eq!(scene.info().geometry.piece_count(), pieces);
+    for piece in 0..pieces {
+        let mut job = scene.good_job(piece);
+        job.read_soon = piece % 3 == 0;
+        disk.verify(job);
+    }
+    drop(disk);
+    let mut good: Vec<u32> = (0..pieces)
+        .map(|_| scene.verdict())
+        .map(|(piece, outcome)| {
+            assert!(matches!(outcome, Outcome::Good { .. }));
+            piece
+        })
+        .collect();
+    good.sort_unstable();
+    assert_eq!(good, (0..pieces).collect::<Vec<_>>());
+    scene.assert_recorded(&good);
+    scene.assert_written(0..pieces);
+    assert_eq!(scene.pools.used_bytes(), 0, "their buffers are free again");
+}
+
+#[test]
+fn what_storage_refuses_to_a_writer_comes_back_whole_too() {
+    let piece_length = 4 * CHUNK_LEN;
+    let (mut scene, disk) = Scene::new(&[("data", 2 * piece_length as usize)], Version::V1, piece_length);
+    disk.verify(scene.good_job(0));
+    assert!(matches!(scene.verdict(), (0, Outcome::Good { .. })));
+    let place = scene.resume.storage().file_path(0);
+    let away = place.with_extension("away");
+    std::fs::rename(&place, &away).unwrap();
+    std::fs::copy(&away, &place).unwrap();
+    std::fs::remove_file(&away).unwrap();
+    disk.verify(scene.good_job(1));
+    let (1, Outcome::Failed { error, job }) = scene.verdict() else { panic!("it is deleted") };
+    assert_eq!(error.kind, ErrorKind::Vanished);
+    disk.verify(*job);
+    assert!(matches!(scene.verdict(), (1, Outcome::Good { .. })));
+    scene.assert_written(0..2);
+}
+
 #[test]
 fn a_panic_is_told_to_the_content_and_its_thread_goes_on() {
     let (mut scene, disk) = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], Version::V2, PIECE_LENGTH);
