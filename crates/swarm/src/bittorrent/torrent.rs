@@ -501,7 +501,7 @@ impl State {
         let any = !spills.is_empty();
         for spill in spills {
             self.spilling += 1;
-            self.resources.disk.spill(SpillJob { torrent: self.id, spill, resume: Arc::clone(resume) });
+            self.resources.disk.spill(SpillJob { content: self.id, spill, resume: Arc::clone(resume) });
         }
         any
     }
@@ -539,7 +539,7 @@ impl State {
         };
         self.verifying += 1;
         self.resources.disk.verify(VerifyJob {
-            torrent: self.id,
+            content: self.id,
             piece,
             whole,
             expected,
@@ -609,7 +609,7 @@ impl State {
             let (torrent, layers) = (self.id, self.layers());
             self.resources.disk.run(torrent, move || {
                 let readable = spill::read(&storage, piece, |_| {}).is_ok() && is_restored(&storage, &layers, piece);
-                Reply::Looked { torrent, piece, readable }
+                Reply::Looked { content: torrent, piece, readable }
             });
         }
     }
@@ -855,7 +855,7 @@ impl State {
             if let Some(resume) = resume {
                 let _ = resume.keep_layers(layers);
             }
-            Reply::Kept { torrent }
+            Reply::Kept { content: torrent }
         });
     }
 
@@ -866,7 +866,7 @@ impl State {
         let torrent = self.id;
         self.resources.disk.run(torrent, move || {
             let hashes = spill::leaves(&storage, piece).unwrap_or_default();
-            Reply::Leaves { torrent, piece, hashes }
+            Reply::Leaves { content: torrent, piece, hashes }
         });
     }
 }

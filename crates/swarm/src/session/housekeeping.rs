@@ -23,16 +23,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 pub async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
     while let Some(reply) = replies.next().await {
         let now = Instant::now();
-        let id = match &reply {
-            Reply::Verified(verified) => verified.torrent,
-            Reply::Spilled(spilled) => spilled.torrent,
-            Reply::Warmed { torrent, .. }
-            | Reply::Leaves { torrent, .. }
-            | Reply::Looked { torrent, .. }
-            | Reply::Kept { torrent }
-            | Reply::Panicked { torrent } => *torrent,
-        };
-        let Some(torrent) = contents.torrent(id) else { continue };
+        let Some(torrent) = contents.torrent(reply.content()) else { continue };
         let mut torrent = torrent.borrow_mut();
         match reply {
             Reply::Verified(verified) => torrent.verified(verified, now),

@@ -62,7 +62,7 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
         until(&mut events, |kind| matches!(kind, EventKind::Piece { .. })).await;
         // Two of its jobs are lost at once.
         for _ in 0..2 {
-            node.resources.disk.run(id, move || Reply::Panicked { torrent: id });
+            node.resources.disk.run(id, move || Reply::Panicked { content: id });
         }
         let failed = until(&mut events, |kind| matches!(kind, EventKind::Failed { .. })).await;
         assert!(matches!(failed, EventKind::Failed { kind: FailureKind::Internal, .. }));

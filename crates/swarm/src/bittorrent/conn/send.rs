@@ -165,7 +165,7 @@ impl Sending {
                 let (id, conn) = (torrent.id, channel.id);
                 resources.disk.run(id, move || {
                     readahead::read(&storage, offset, len, end);
-                    Reply::Warmed { torrent: id, conn }
+                    Reply::Warmed { content: id, conn }
                 });
                 return None;
             }

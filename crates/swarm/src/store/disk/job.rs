@@ -18,7 +18,7 @@ const HASH_ROUND_LEN: u32 = 64;
 /// A piece to be verified and written.
 pub struct VerifyJob {
     /// Whose it is, for the answer.
-    pub torrent: TorrentId,
+    pub content: TorrentId,
     /// Index of the piece.
     pub piece: u32,
     /// Its bytes.
@@ -44,14 +44,14 @@ pub enum Reply {
     /// What a connection is to send next was read from disk.
     Warmed {
         /// Whose content it is.
-        torrent: TorrentId,
+        content: TorrentId,
         /// The connection that waits for it.
         conn: ConnId,
     },
     /// The leaves of a piece's Merkle tree; none where it could not be read.
     Leaves {
         /// Whose they are.
-        torrent: TorrentId,
+        content: TorrentId,
         /// Their piece.
         piece: u32,
         /// One a block.
@@ -60,12 +60,12 @@ pub enum Reply {
     /// What helps the next start was written, or could not be.
     Kept {
         /// Whose it is.
-        torrent: TorrentId,
+        content: TorrentId,
     },
     /// A piece that could not be sent was looked at again.
     Looked {
         /// Whose it is.
-        torrent: TorrentId,
+        content: TorrentId,
         /// The piece.
         piece: u32,
         /// It can be read.
@@ -74,14 +74,29 @@ pub enum Reply {
     /// A job panicked and is lost, or one that was verified side by side with it: a fault of this program.
     Panicked {
         /// Whose it was.
-        torrent: TorrentId,
+        content: TorrentId,
     },
+}
+
+impl Reply {
+    /// Whose job it answers.
+    pub fn content(&self) -> TorrentId {
+        match self {
+            Self::Verified(verified) => verified.content,
+            Self::Spilled(spilled) => spilled.content,
+            Self::Warmed { content, .. }
+            | Self::Leaves { content, .. }
+            | Self::Looked { content, .. }
+            | Self::Kept { content }
+            | Self::Panicked { content } => *content,
+        }
+    }
 }
 
 /// A [`Spill`] on its way to disk, and back.
 pub struct SpillJob {
     /// Whose it is.
-    pub torrent: TorrentId,
+    pub content: TorrentId,
     /// The chunk.
     pub spill: Spill,
     /// Where it is written.
@@ -91,7 +106,7 @@ pub struct SpillJob {
 /// What became of a [`SpillJob`].
 pub struct Spilled {
     /// Whose it is.
-    pub torrent: TorrentId,
+    pub content: TorrentId,
     /// The piece that the chunk is of.
     pub piece: u32,
     /// Where storage is out of order: why, and the job, whole, to be handed in again when the cause is gone.
@@ -101,7 +116,7 @@ pub struct Spilled {
 /// What became of a [`VerifyJob`].
 pub struct Verified {
     /// Whose it is.
-    pub torrent: TorrentId,
+    pub content: TorrentId,
     /// Index of the piece.
     pub piece: u32,
     /// The outcome.
@@ -210,7 +225,7 @@ impl VerifyJob {
 
     /// What is told where storage refuses: the job comes back whole.
     pub(super) fn failed(self, error: StorageError) -> Verified {
-        let (torrent, piece) = (self.torrent, self.piece);
-        Verified { torrent, piece, outcome: Outcome::Failed { error, job: Box::new(self) } }
+        let (content, piece) = (self.content, self.piece);
+        Verified { content, piece, outcome: Outcome::Failed { error, job: Box::new(self) } }
     }
 }

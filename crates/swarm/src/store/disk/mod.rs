@@ -57,17 +57,17 @@ impl Disk {
 
     /// Queues a chunk that is to be written ahead of time.
     pub fn spill(&self, job: SpillJob) {
-        self.run(job.torrent, move || {
+        self.run(job.content, move || {
             let written = spill::write(&job.resume, &job.spill);
-            let (torrent, piece) = (job.torrent, job.spill.piece);
+            let (content, piece) = (job.content, job.spill.piece);
             let failed = written.err().map(|error| (error, Box::new(job)));
-            Reply::Spilled(Spilled { torrent, piece, failed })
+            Reply::Spilled(Spilled { content, piece, failed })
         });
     }
 
     /// Does `work` for a content on a disk thread, and answers with what comes of it.
-    pub fn run(&self, torrent: TorrentId, work: impl FnOnce() -> Reply + Send + 'static) {
-        self.shared.queue_task(Task { torrent, work: Box::new(work) });
+    pub fn run(&self, content: TorrentId, work: impl FnOnce() -> Reply + Send + 'static) {
+        self.shared.queue_task(Task { content, work: Box::new(work) });
     }
 }
 

@@ -109,7 +109,7 @@ impl Scene {
             merkle: info.version.is_v2().then(|| (merkle::subtree_root(&leaves, 0, height), height)),
         };
         VerifyJob {
-            torrent: ID,
+            content: ID,
             piece,
             whole,
             expected,
@@ -127,7 +127,7 @@ impl Scene {
 
     fn verdict(&mut self) -> (u32, Outcome) {
         match self.answer() {
-            Reply::Verified(Verified { torrent: ID, piece, outcome }) => (piece, outcome),
+            Reply::Verified(Verified { content: ID, piece, outcome }) => (piece, outcome),
             _ => panic!("another answer"),
         }
     }
@@ -153,7 +153,7 @@ fn hold(disk: &Disk) -> Sender<()> {
     let (hold, held) = std::sync::mpsc::channel::<()>();
     disk.run(ID, move || {
         let _ = held.recv();
-        Reply::Warmed { torrent: ID, conn: CONN }
+        Reply::Warmed { content: ID, conn: CONN }
     });
     hold
 }
@@ -223,7 +223,7 @@ fn what_was_spilled_is_read_back() {
             spills.extend(scene.buffers.spill());
             assert_eq!(spills.len(), 2);
             for spill in spills {
-                disk.spill(SpillJob { torrent: ID, spill, resume: Arc::clone(&scene.resume) });
+                disk.spill(SpillJob { content: ID, spill, resume: Arc::clone(&scene.resume) });
                 let Reply::Spilled(Spilled { failed: None, piece: spilled, .. }) = scene.answer() else { panic!() };
                 scene.buffers.spilled(spilled);
             }
@@ -323,12 +323,12 @@ fn what_storage_refuses_to_a_writer_comes_back_whole_too() {
 fn a_panic_is_told_to_the_content_and_its_thread_goes_on() {
     let (mut scene, disk) = Scene::new(&[("data", 3 * PIECE_LENGTH as usize)], Version::V2, PIECE_LENGTH);
     disk.run(ID, || panic!("a task that panics, as this test wants"));
-    assert!(matches!(scene.answer(), Reply::Panicked { torrent: ID }));
+    assert!(matches!(scene.answer(), Reply::Panicked { content: ID }));
     // A tree of one leaf over four blocks contradicts itself.
     let mut absurd = scene.good_job(0);
     absurd.expected.merkle = absurd.expected.merkle.map(|(root, _)| (root, 0));
     disk.verify(absurd);
-    assert!(matches!(scene.answer(), Reply::Panicked { torrent: ID }));
+    assert!(matches!(scene.answer(), Reply::Panicked { content: ID }));
     assert_eq!(scene.pools.used_bytes(), 0, "its buffers are free again");
     disk.verify(scene.good_job(1));
     assert!(matches!(scene.verdict(), (1, Outcome::Good { .. })));
@@ -339,7 +339,7 @@ fn pieces_do_not_wait_behind_all_tasks() {
     let (mut scene, disk) = Scene::new(&[("data", PIECE_LENGTH as usize)], Version::V1, PIECE_LENGTH);
     let hold = hold(&disk);
     for _ in 0..10 {
-        disk.run(ID, || Reply::Leaves { torrent: ID, piece: 0, hashes: Vec::new() });
+        disk.run(ID, || Reply::Leaves { content: ID, piece: 0, hashes: Vec::new() });
     }
     disk.verify(scene.good_job(0));
     drop(hold);
@@ -368,7 +368,7 @@ fn count_tasks(disk: &Disk, tasks: usize) -> Arc<AtomicUsize> {
         let done = Arc::clone(&done);
         disk.run(ID, move || {
             done.fetch_add(1, Ordering::Relaxed);
-            Reply::Kept { torrent: ID }
+            Reply::Kept { content: ID }
         });
     }
     done

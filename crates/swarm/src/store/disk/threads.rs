@@ -22,7 +22,7 @@ const LINGER_GAP_MAX: Duration = Duration::from_millis(2);
 
 /// Anything but a piece.
 pub(super) struct Task {
-    pub(super) torrent: TorrentId,
+    pub(super) content: TorrentId,
     pub(super) work: Box<dyn FnOnce() -> Reply + Send>,
 }
 
@@ -41,7 +41,7 @@ struct Queue {
     writes: VecDeque<(VerifyJob, Vec<u64>)>,
     /// Batches that are being verified, of which there may be more to write.
     verifying: usize,
-    /// When the last piece came, and how long after the one before: what tells a torrent of pieces from a trickle.
+    /// When the last piece came, and how long after the one before: what tells a flood of pieces from a trickle.
     last_piece: Option<Instant>,
     gap: Option<Duration>,
     /// The last thing taken was a task, not pieces.
@@ -98,9 +98,9 @@ impl Shared {
     pub(super) fn run(&self) {
         while let Some(work) = self.next_work() {
             match work {
-                Work::Task(Task { torrent, work }) => {
+                Work::Task(Task { content, work }) => {
                     // What the work held goes with it: nothing half done is seen again.
-                    let reply = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Reply::Panicked { torrent });
+                    let reply = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Reply::Panicked { content });
                     self.replies.put(reply);
                 }
                 Work::Pieces(batch) => {
@@ -118,9 +118,9 @@ impl Shared {
     /// A thread that writes past the page cache, to its end.
     pub(super) fn run_writer(&self) {
         while let Some((job, digests)) = self.next_write() {
-            let torrent = job.torrent;
+            let content = job.content;
             if catch_unwind(AssertUnwindSafe(|| self.write(job, digests))).is_err() {
-                self.replies.put(Reply::Panicked { torrent });
+                self.replies.put(Reply::Panicked { content });
             }
         }
     }
@@ -138,9 +138,9 @@ impl Shared {
 
     /// Pieces are verified side by side: where one panics, it cannot be told whose it was, nor what became of the others.
     fn verify_or_tell(&self, batch: Vec<VerifyJob>) {
-        let owners: Vec<TorrentId> = batch.iter().map(|job| job.torrent).collect();
+        let owners: Vec<TorrentId> = batch.iter().map(|job| job.content).collect();
         if catch_unwind(AssertUnwindSafe(|| self.verify(batch))).is_err() {
-            owners.into_iter().for_each(|torrent| self.replies.put(Reply::Panicked { torrent }));
+            owners.into_iter().for_each(|content| self.replies.put(Reply::Panicked { content }));
         }
     }
 
@@ -231,10 +231,10 @@ impl Shared {
     }
 
     fn finished(&self, job: VerifyJob, outcome: Outcome) {
-        let (torrent, piece) = (job.torrent, job.piece);
+        let (content, piece) = (job.content, job.piece);
         // Its memory is free for others before anybody hears of it, and while there is no room for the answer.
         drop(job);
-        self.answer(Verified { torrent, piece, outcome });
+        self.answer(Verified { content, piece, outcome });
     }
 
     fn answer(&self, verified: Verified) {

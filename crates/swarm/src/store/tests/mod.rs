@@ -276,7 +276,7 @@ impl Client {
         let whole = self.buffers.take(piece).unwrap();
         self.jobs += 1;
         self.disk.verify(VerifyJob {
-            torrent: ID,
+            content: ID,
             piece,
             whole,
             expected,
@@ -297,7 +297,7 @@ impl Client {
         for spill in spills {
             self.jobs += 1;
             self.met.spilled += 1;
-            self.disk.spill(SpillJob { torrent: ID, spill, resume: Arc::clone(&self.resume) });
+            self.disk.spill(SpillJob { content: ID, spill, resume: Arc::clone(&self.resume) });
         }
         self.answers();
     }
