@@ -1,0 +1,26 @@
+//! The core of PPSPP, the Peer-to-Peer Streaming Peer Protocol (RFC 7574): content on demand or live, in small chunks, each
+//! of which is verified by itself.
+//!
+//! No socket, clock, file or thread is in here, so every behaviour can be replayed from a seed.
+//!
+//! | module | what it decides |
+//! | --- | --- |
+//! | [`bin`], [`binmap`] | what a number names of a content, and which chunks somebody has (RFC 7574 §4.2) |
+//!
+//! Ranges of chunks are bins, the nodes of a binary tree that lies over the content; a set of chunks is a binmap:
+//!
+//! ```
+//! use anabranch_ppspp::bin::Bin;
+//! use anabranch_ppspp::binmap::Binmap;
+//!
+//! let mut have = Binmap::new();
+//! for chunk in 4..8 {
+//!     have.insert(Bin::chunk(chunk).expect("a chunk's number"));
+//! }
+//! // What is announced after chunk 5 arrived: the biggest complete interval around it (RFC 7574 §4.3.1).
+//! assert_eq!(have.largest_full(5), Bin::new(2, 1));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod bin;
+pub mod binmap;
