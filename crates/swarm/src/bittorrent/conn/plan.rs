@@ -179,7 +179,7 @@ impl<'a> Layout<'a> {
         self.fill(|iovecs| unsafe { stream.try_recv(iovecs) })
     }
 
-    fn fill(self, receive: impl FnOnce(&mut [libc::iovec]) -> io::Result<usize>) -> io::Result<usize> {
+    pub(super) fn fill(self, receive: impl FnOnce(&mut [libc::iovec]) -> io::Result<usize>) -> io::Result<usize> {
         let received = receive(self.iovecs);
         // The borrows end here, and the addresses with them.
         self.iovecs.clear();
@@ -194,7 +194,7 @@ impl<'a> Layout<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
     use super::*;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     /// What the system does: the stream goes into the entries, one after the other.
-    fn scatter(iovecs: &mut [libc::iovec], mut stream: &[u8]) -> io::Result<usize> {
+    pub(in super::super) fn scatter(iovecs: &mut [libc::iovec], mut stream: &[u8]) -> io::Result<usize> {
         let mut received = 0;
         for iovec in iovecs {
             let (part, rest) = stream.split_at(stream.len().min(iovec.iov_len));

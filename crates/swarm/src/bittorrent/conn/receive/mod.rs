@@ -4,6 +4,9 @@
 //! asked. If the stream turns out otherwise, the bytes that went astray are taken up again and fed through the framer; nothing
 //! depends on the guess but speed.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::task::{Context, Waker};
 use std::time::Instant;
