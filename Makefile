@@ -10,7 +10,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo mistakes hostile interop bench fuzz lint rqbit
+.PHONY: help build check deps demo test zoo mistakes hostile interop bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,6 +56,9 @@ bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built
 
 fuzz: ## Fuzz every parser for SECONDS_EACH seconds
 	fuzz/run.sh $(SECONDS_EACH)
+
+miri: ## Run what handles raw memory under Miri (needs a nightly toolchain; without Miri: under AddressSanitizer)
+	fuzz/memory.sh
 
 lint: ## What CI asks of the code's form
 	$(CARGO) fmt --check

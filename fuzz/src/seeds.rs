@@ -1,5 +1,7 @@
 //! Writes valid samples for every target to `CORPUS/TARGET/seed-N`: fuzzing starts from them instead of from nothing.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -37,6 +37,8 @@
 //! # Ok::<(), anabranch_paths::EndpointError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 pub mod blame;
 pub mod choker;
 mod compact;

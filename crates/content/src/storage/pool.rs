@@ -184,8 +184,11 @@ impl Mapping {
             return None;
         }
         // Neighbouring mappings merge; a huge page over them would make untouched buffers resident. Advice: failure is harmless.
+        #[cfg(not(miri))]
         // SAFETY: the range was mapped just above.
-        unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
+        unsafe {
+            libc::madvise(start, len, libc::MADV_NOHUGEPAGE)
+        };
         Some(Self { start: NonNull::new(start.cast())?, len })
     }
 }

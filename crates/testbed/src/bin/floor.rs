@@ -1,5 +1,7 @@
 //! The naive floor, and bare TCP, as processes of their own: see `anabranch_testbed::raw`.
 
+#![forbid(unsafe_code)]
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;

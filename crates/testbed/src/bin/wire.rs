@@ -2,6 +2,8 @@
 //!
 //! Prints the names of both namespaces and their addresses, and the counts once its input ends.
 
+#![forbid(unsafe_code)]
+
 use std::io::Read;
 use std::process::ExitCode;
 use std::time::Duration;
