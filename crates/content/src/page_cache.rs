@@ -26,8 +26,12 @@ struct Counts {
 }
 
 /// Bytes of `file` from `offset` on, among the next `len`, that are in the page cache, in whole pages. `None` where the kernel does
-/// not say: before Linux 6.5, of another user's file, and where a filter of system calls does not know the question.
+/// not say: before Linux 6.5, of another user's file, and where a filter of system calls does not know the question. Nor of a file on an
+/// overlay, where the answer would be 0 whatever there is: the pages are those of the file below.
 pub(crate) fn cached_bytes(file: &File, offset: u64, len: u64) -> Option<u64> {
+    if file_system(file)? == libc::OVERLAYFS_SUPER_MAGIC {
+        return None;
+    }
     let (range, mut counts) = (Range { offset, len }, Counts::default());
     let (range, counts_at) = (&raw const range, &raw mut counts);
     // SAFETY: the descriptor is open; both structures are of the kind that the call reads and fills, and outlive it.
@@ -35,6 +39,15 @@ pub(crate) fn cached_bytes(file: &File, offset: u64, len: u64) -> Option<u64> {
     // SAFETY: takes an integer only.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     (asked == 0).then(|| counts.cached * u64::try_from(page).unwrap_or(0))
+}
+
+/// The kind of file system that `file` is on, as fstatfs(2) numbers them.
+pub(crate) fn file_system(file: &File) -> Option<libc::__fsword_t> {
+    // SAFETY: all-zero is a valid statfs.
+    let mut stats: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open; the structure is the call's to fill.
+    let told = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stats) } == 0;
+    told.then_some(stats.f_type)
 }
 
 #[cfg(test)]
