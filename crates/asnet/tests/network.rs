@@ -138,6 +138,8 @@ fn links_go_down_and_up_by_the_control_api() {
 
     let shown = client::network(api).unwrap();
     assert_eq!(shown["ases"].as_array().unwrap().len(), 3);
+    let counted = |each: &serde_json::Value| each["counters"]["sent_packets"].is_u64();
+    assert!(shown["ases"].as_array().unwrap().iter().all(counted));
     assert_eq!(shown["links"][1]["there"]["mtu"], 1400);
     assert_eq!(shown["links"][1]["counters"][0]["sent_packets"], 2);
     let state = network.link(1).unwrap();
