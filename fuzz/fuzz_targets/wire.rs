@@ -54,7 +54,7 @@ fn receive(stream: &[u8], cuts: &[usize], outside: bool, limits: &Limits) -> (Ve
                 }
                 Ok(Some(Event::BlockEnd)) => {}
                 Ok(None) => break,
-                Err(error) => return (written, receiver.unknown_count(), Some(error)),
+                Err(error) => return (written, receiver.take_unknown(), Some(error)),
             }
             if outside && receiver.payload_left().is_some() {
                 break;
@@ -62,8 +62,9 @@ fn receive(stream: &[u8], cuts: &[usize], outside: bool, limits: &Limits) -> (Ve
         }
         rest = &rest[cut - input.len()..];
     }
-    if receiver.unknown_count() == 0 {
+    let unknown = receiver.take_unknown();
+    if unknown == 0 {
         assert!(stream.starts_with(&written), "a message changed on its way through");
     }
-    (written, receiver.unknown_count(), None)
+    (written, unknown, None)
 }

@@ -376,6 +376,12 @@ impl Torrent {
         Ok(())
     }
 
+    /// So many messages came that mean nothing to us. Newer clients send some; who sends thousands floods us.
+    pub fn on_unknown(&mut self, id: ConnId, count: u32) -> Result<(), PeerMisbehaved> {
+        let conn = self.conns.get_mut(&id).filter(|_| count > 0);
+        conn.map_or(Ok(()), |conn| conn.chat(count))
+    }
+
     /// Limits for the framer of every connection; they tighten once the piece count is known.
     pub fn wire_limits(&self) -> Limits {
         Limits {

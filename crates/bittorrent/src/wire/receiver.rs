@@ -156,9 +156,9 @@ impl Receiver {
         if self.scratch_done { 0 } else { self.scratch.len() }
     }
 
-    /// Messages that were skipped because their number means nothing to us.
-    pub fn unknown_count(&self) -> u32 {
-        self.unknown_count
+    /// Messages that were skipped since the last call because their number means nothing to us.
+    pub fn take_unknown(&mut self) -> u32 {
+        std::mem::take(&mut self.unknown_count)
     }
 
     /// Sees to it that the front of a message is together, in `input` or else in `scratch`; `None` when input ran out.

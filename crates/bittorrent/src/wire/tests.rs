@@ -124,7 +124,7 @@ fn receive(stream: &[u8], cuts: &[usize], outside: bool) -> Result<(Vec<String>,
         }
         rest = &rest[cut - input.len()..];
     }
-    Ok((told, receiver.unknown_count()))
+    Ok((told, receiver.take_unknown()))
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use anabranch_content::info::Version;
 use super::lone::Lone;
 use super::sim::{Content, Manner, Sim};
 use crate::handshake::Reserved;
+use crate::torrent::config::CHATTER_MAX;
 use crate::torrent::{Event, PeerMisbehaved, PieceOutcome, Refused, SUSPENSION};
 use crate::wire::{BlockRange, Message};
 
@@ -178,6 +179,17 @@ fn a_liar_who_returns_under_new_names_is_refused_by_address_at_last() {
         let again = lone.try_join(&format!("{ip}:5000"), 50, Reserved::OURS);
         assert_eq!(matches!(again, Err(Refused::Banned(_))), refused, "{ip}");
     }
+}
+
+#[test]
+fn messages_that_mean_nothing_are_a_flood_from_some_number_on() {
+    let content = Content::v1(64 * 1024, 1_000_000);
+    let mut lone = Lone::leecher(&content);
+    let id = lone.try_join("192.0.2.1:1", 1, Reserved::OURS).unwrap();
+    assert_eq!(lone.torrent.on_unknown(id, CHATTER_MAX), Ok(()));
+    assert_eq!(lone.torrent.on_unknown(id, 0), Ok(()));
+    let fault = lone.torrent.on_unknown(id, 1).unwrap_err();
+    assert!(matches!(fault, PeerMisbehaved::Chatter) && fault.deserves_ban());
 }
 
 #[test]

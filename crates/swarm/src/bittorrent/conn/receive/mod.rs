@@ -289,8 +289,10 @@ impl Blocks {
                 break step;
             }
         };
+        let unknown = receiver.take_unknown();
         self.receiver = receiver;
-        Ok(result?)
+        result?;
+        Ok(sink.core.on_unknown(sink.id, unknown)?)
     }
 
     fn block_start(&mut self, range: BlockRange, sink: &mut Sink<'_>, now: Instant) -> Result<(), PeerMisbehaved> {
