@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -391,6 +392,44 @@ print(ours.info_hashes().v1, ours.info_hashes().v2)
             for hash in hashes.v1.iter().map(|hash| &hash[..]).chain(hashes.v2.iter().map(|hash| &hash[..])) {
                 assert!(lines[1].contains(&hex::encode(hash)));
             }
+        }
+    }
+}
+
+/// On the disk of the checkout, whose file system knows direct reads where it is a common one.
+#[test]
+fn what_is_not_in_the_cache_has_the_same_hashes() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let (seed, folder) = (fastrand::u64(..), dir.path().join("content"));
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    fs::create_dir(&folder).unwrap();
+    // Files that end and, without padding, begin anywhere; some within one stripe.
+    let files: Vec<PathBuf> = (0..6).map(|number| folder.join(number.to_string())).collect();
+    for path in &files {
+        let longest = if random.bool() { 3_000_000 } else { 100_000 };
+        let mut bytes = vec![0; random.usize(1..longest)];
+        random.fill(&mut bytes);
+        fs::write(path, bytes).unwrap();
+    }
+    let drop_from_cache = |path: &PathBuf| {
+        let file = fs::File::open(path).unwrap();
+        file.sync_all().unwrap();
+        // SAFETY: the descriptor is open; the call only advises.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    };
+    for version in [Version::V1, Version::V2, Version::Hybrid] {
+        for piece_length in [256 << 10, 1 << 20] {
+            let options = CreateOptions { version, piece_length: Some(piece_length), ..CreateOptions::default() };
+            let make = || create(&folder, &options, &AtomicBool::new(false), |_, _| {}).unwrap().metainfo;
+            let warm = make();
+            files.iter().for_each(drop_from_cache);
+            assert!(make() == warm, "{version:?}, {piece_length}");
+            // Read whole, so warm again; some of them cold.
+            files.iter().for_each(|path| drop(fs::read(path).unwrap()));
+            files.iter().filter(|_| random.bool()).for_each(drop_from_cache);
+            assert!(make() == warm, "{version:?}, {piece_length}, some of it in the cache");
+            files.iter().for_each(|path| drop(fs::read(path).unwrap()));
         }
     }
 }
