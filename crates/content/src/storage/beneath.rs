@@ -4,12 +4,12 @@
 //! our bytes written elsewhere. So no link is followed below the root (the root itself is the user's choice and may be one).
 //! `openat2` does that in one call; where it is missing, each component is opened by itself with `O_NOFOLLOW`.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
 
 /// Mode of new folders before the umask.
 const FOLDER_MODE: libc::mode_t = 0o777;
@@ -55,15 +55,9 @@ pub(super) fn symlink(root: &Path, path: &Path, target: &Path) -> io::Result<()>
     let made = check(unsafe { libc::symlinkat(target.as_ptr(), folder.as_raw_fd(), name.as_ptr()) });
     match made {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
-            let mut text = vec![0u8; libc::PATH_MAX as usize];
-            // SAFETY: the buffer is as long as said, the string NUL-terminated, the descriptor open.
-            let len = check(unsafe {
-                libc::readlinkat(folder.as_raw_fd(), name.as_ptr(), text.as_mut_ptr().cast(), text.len()) as libc::c_int
-            });
-            match len {
-                Ok(len) if text[..len as usize] == *target.as_bytes() => Ok(()),
-                _ => Err(error),
-            }
+            let leads_there =
+                read_link_at(&folder, &name).is_ok_and(|found| found.as_os_str().as_bytes() == target.as_bytes());
+            if leads_there { Ok(()) } else { Err(error) }
         }
         done => done.map(drop),
     }
@@ -71,22 +65,35 @@ pub(super) fn symlink(root: &Path, path: &Path, target: &Path) -> io::Result<()>
 
 /// Moves the file `from` to the free place `to`, both below `root`, and makes the folders above it. `EEXIST` where `to` is taken.
 pub(super) fn rename_new(root: &Path, from: &Path, to: &Path) -> io::Result<()> {
+    rename_across(root, from, root, to)
+}
+
+/// Deletes the file or link `path` below `root`, not what a link leads to. `ENOENT` where there is none, `EISDIR` where it is a folder.
+pub(super) fn unlink(root: &Path, path: &Path) -> io::Result<()> {
+    let (folder, name) = parent(root, path, false)?;
+    // SAFETY: the string is NUL-terminated, the descriptor is open.
+    check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
+}
+
+/// Deletes the folder `path` below `root` if nothing is in it.
+pub(super) fn remove_empty_folder(root: &Path, path: &Path) -> io::Result<()> {
+    let (folder, name) = parent(root, path, false)?;
+    // SAFETY: the string is NUL-terminated, the descriptor is open.
+    check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) }).map(drop)
+}
+
+/// Where the symbolic link `path` below `root` leads.
+pub(super) fn read_link(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let (folder, name) = parent(root, path, false)?;
+    read_link_at(&folder, &name)
+}
+
+/// Moves the file `from` below `root` to the free place `to` below `other`, and makes the folders above that. `EEXIST` where `to` is
+/// taken, `EXDEV` where it is on another file system.
+pub(super) fn rename_across(root: &Path, from: &Path, other: &Path, to: &Path) -> io::Result<()> {
     let (from_folder, from_name) = parent(root, from, false)?;
-    let (to_folder, to_name) = parent(root, to, true)?;
-    let (from_fd, to_fd) = (from_folder.as_raw_fd(), to_folder.as_raw_fd());
-    // SAFETY: both strings are NUL-terminated and live through the call; the descriptors are open.
-    let moved = check(unsafe {
-        libc::syscall(libc::SYS_renameat2, from_fd, from_name.as_ptr(), to_fd, to_name.as_ptr(), libc::RENAME_NOREPLACE)
-            as libc::c_int
-    });
-    match moved {
-        // The file system does not know the flag: the caller saw the place free, and a race with it is the user's own.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
-            // SAFETY: as above.
-            check(unsafe { libc::renameat(from_fd, from_name.as_ptr(), to_fd, to_name.as_ptr()) }).map(drop)
-        }
-        done => done.map(drop),
-    }
+    let (to_folder, to_name) = parent(other, to, true)?;
+    rename_at(&from_folder, &from_name, &to_folder, &to_name)
 }
 
 /// Forces the names in the folder of `path` to the disk.
@@ -164,6 +171,33 @@ fn parent(root: &Path, path: &Path, make: bool) -> io::Result<(OwnedFd, CString)
         folder = open_at(&folder, &name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC)?;
     }
     Err(io::Error::from_raw_os_error(libc::EISDIR))
+}
+
+fn read_link_at(folder: &OwnedFd, name: &CString) -> io::Result<PathBuf> {
+    let mut text = vec![0u8; libc::PATH_MAX as usize];
+    // SAFETY: the buffer is as long as said, the string NUL-terminated, the descriptor open.
+    let len = check(unsafe {
+        libc::readlinkat(folder.as_raw_fd(), name.as_ptr(), text.as_mut_ptr().cast(), text.len()) as libc::c_int
+    })?;
+    text.truncate(len as usize);
+    Ok(PathBuf::from(OsString::from_vec(text)))
+}
+
+fn rename_at(from_folder: &OwnedFd, from: &CString, to_folder: &OwnedFd, to: &CString) -> io::Result<()> {
+    let (from_fd, to_fd) = (from_folder.as_raw_fd(), to_folder.as_raw_fd());
+    // SAFETY: both strings are NUL-terminated and live through the call; the descriptors are open.
+    let moved = check(unsafe {
+        libc::syscall(libc::SYS_renameat2, from_fd, from.as_ptr(), to_fd, to.as_ptr(), libc::RENAME_NOREPLACE)
+            as libc::c_int
+    });
+    match moved {
+        // The file system does not know the flag: the caller saw the place free, and a race with it is the user's own.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+            // SAFETY: as above.
+            check(unsafe { libc::renameat(from_fd, from.as_ptr(), to_fd, to.as_ptr()) }).map(drop)
+        }
+        done => done.map(drop),
+    }
 }
 
 fn open_root(root: &Path) -> io::Result<OwnedFd> {

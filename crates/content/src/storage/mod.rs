@@ -24,6 +24,7 @@
 mod beneath;
 mod claim;
 mod crc;
+mod delete;
 pub(crate) mod direct;
 mod error;
 mod files;
@@ -33,6 +34,7 @@ mod occupied;
 mod parts;
 mod placement;
 mod pool;
+mod relocate;
 mod resume;
 mod resume_store;
 mod seal;
@@ -311,6 +313,27 @@ impl Storage {
             self.move_out(&mut parts, file)?;
         }
         Ok(())
+    }
+
+    /// Selects files anew, one entry a file, and makes room for those that are wanted now: an error, before anything is changed, where
+    /// something else stands in the place of one of them.
+    pub fn select(&self, wanted: &[bool]) -> Result<(), StorageError> {
+        for (file, _) in self.info.regular_files().filter(|(file, _)| wanted[*file] && !self.is_wanted(*file)) {
+            let is_present = self.states[file].load(Ordering::Acquire) & PRESENT != 0;
+            if !is_present && self.stamp(file).is_some() {
+                return Err(StorageError::found(
+                    Op::Create,
+                    self.file_path(file),
+                    ErrorKind::Different,
+                    "a file is there",
+                ));
+            }
+        }
+        for (file, wanted) in wanted.iter().enumerate() {
+            self.set_wanted(file, *wanted)?;
+        }
+        self.preallocate()?;
+        self.create_empty_files_and_links()
     }
 
     /// Whether `file` is selected.

@@ -162,7 +162,7 @@ impl Storage {
     }
 
     /// Nothing but zeros, as in a file that was made and not filled yet.
-    fn is_blank(&self, file: usize) -> bool {
+    pub(super) fn is_blank(&self, file: usize) -> bool {
         self.readable(file)
             .and_then(|handle| is_blank(&handle).map_err(|source| self.error(Op::Read, file, source)))
             .unwrap_or(false)

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::resume::{HEADER_LEN, Record, snapshot_crc, snapshot_len};
 use super::{Lease, Op, Reconciled, Resume, ResumeError, SegmentKind, Storage, StorageError};
 use crate::bitfield::Bitfield;
+use crate::info::FileEntry;
 use crate::metainfo::{Metainfo, PieceLayers};
 
 /// Past this many bytes of journal a checkpoint is due: it keeps loading quick. 9 bytes a piece.
@@ -146,6 +147,43 @@ impl ResumeStore {
         Ok((store, loaded))
     }
 
+    /// The record of the same content after its files came to `storage`, but for those `left` behind.
+    pub(super) fn moved(
+        &self,
+        storage: Arc<Storage>,
+        state_dir: Option<&Path>,
+        left: &[usize],
+    ) -> Result<Self, StorageError> {
+        let path = state_dir.unwrap_or(storage.root()).join(super::hidden_name(storage.info(), "resume"));
+        let state = {
+            let before = self.lock();
+            let mut resume = before.resume.clone();
+            for piece in left.iter().flat_map(|file| storage.info().pieces_of_file(*file)) {
+                resume.note_failed(piece);
+            }
+            restamp_all(&mut resume, &storage);
+            resume.files.iter_mut().for_each(|record| record.foreign = false);
+            State {
+                resume,
+                journal: None,
+                since_save: None,
+                unproven: before.unproven.clone(),
+                doubted: before.doubted.clone(),
+                dirty: false,
+                saved_at: None,
+            }
+        };
+        let (strangers, unsettled, state) = (Vec::new(), Vec::new(), Mutex::new(state));
+        let store =
+            Self { storage, path, strangers, unsettled, state, saving: Mutex::default(), syncing: Mutex::default() };
+        store.save_snapshot(None, true)?;
+        let layers = self.kept_layers();
+        if !layers.is_empty() && store.path != self.path {
+            store.keep_layers(layers)?;
+        }
+        Ok(store)
+    }
+
     /// Files that were on disk at the start and are not known to be ours: see [`Storage::judge`].
     pub fn strangers(&self) -> &[usize] {
         &self.strangers
@@ -257,6 +295,17 @@ impl ResumeStore {
         adopt(&mut state.resume, &all, &self.storage);
         drop(state);
         self.save_snapshot(None, false)
+    }
+
+    /// [`ResumeStore::recheck_all`]; wanted files that are gone or were cut short are made anew when something is written to them, and
+    /// changes by others are told from what is there now.
+    pub fn take_as_found(&self) -> Result<(), StorageError> {
+        let is_short = |(file, entry): &(usize, &FileEntry)| {
+            self.storage.is_wanted(*file) && self.storage.stamp(*file).is_none_or(|stamp| stamp.size < entry.length)
+        };
+        self.storage.info().regular_files().filter(is_short).for_each(|(file, _)| self.storage.forget_file(file));
+        self.storage.seal_again();
+        self.recheck_all()
     }
 
     /// Sets the totals of payload bytes; they reach the disk with the next save.

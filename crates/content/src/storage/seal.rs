@@ -26,6 +26,12 @@ impl Storage {
         self.info.regular_files().for_each(|(file, _)| self.seal(file));
     }
 
+    /// Takes what was sealed as it is now.
+    pub(super) fn seal_again(&self) {
+        let is_sealed = |file: &usize| self.states[*file].load(Ordering::Acquire) & SEALED != 0;
+        self.info.regular_files().map(|(file, _)| file).filter(is_sealed).for_each(|file| self.seal(file));
+    }
+
     /// An error where `file`, open as `handle`, is not any more what was sealed. One system call.
     pub fn check_seal(&self, file: usize, handle: &File) -> Result<(), StorageError> {
         if self.states[file].load(Ordering::Acquire) & SEALED == 0 {
