@@ -10,7 +10,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo mistakes hostile interop bench fuzz miri lint rqbit
+.PHONY: help build check deps demo test zoo mistakes hostile interop churn bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,9 @@ interop: deps rqbit build ## Run the whole matrix: rqbit, JPAN and pocketscion i
 
 hostile: deps build ## Let every hostile peer, tracker and SCION host loose on a transfer, one kind after the other: none may cost a tenth of it
 	$(CARGO) test -p anabranch-testbed --test hostile_zoo --test hostile_scion -- --ignored --nocapture
+
+churn: ## Add and remove 1000 contents 100 times: memory, descriptors and threads have to be back where they were (minutes)
+	$(CARGO) test --release -p anabranch-swarm --test churn -- --ignored --nocapture
 
 bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
 	$(CARGO) build --release -p anabranch-testbed

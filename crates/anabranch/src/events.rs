@@ -4,7 +4,7 @@ use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::Path;
 use anabranch_paths::manager::PathVerdict;
 use anabranch_paths::select::{Choice, Selector};
-use anabranch_swarm::{EventKind, FailureKind, PathProgress, Progress};
+use anabranch_swarm::{EventKind, FailureKind, PathProgress, PauseCause, Progress};
 use serde_json::{Value, json};
 
 /// Why a magnet link's peer is not dialled (`anabranch_bittorrent::reach`).
@@ -81,8 +81,14 @@ pub fn json(kind: &EventKind) -> (&'static str, Value) {
         }
         EventKind::Tracker { url, peers } => ("tracker", json!({ "url": url, "peers": peers })),
         EventKind::TrackerFailed { url, reason } => ("tracker_error", json!({ "url": url, "reason": reason })),
-        EventKind::Paused { reason } => ("paused", json!({ "reason": reason })),
+        EventKind::Paused { reason, .. } => ("paused", json!({ "reason": reason })),
         EventKind::Resumed => ("resumed", json!({})),
+        EventKind::Checked { pieces_have, pieces_total } => {
+            ("checked", json!({ "pieces_have": pieces_have, "pieces_total": pieces_total }))
+        }
+        EventKind::Moved { dir } => ("moved", json!({ "dir": dir.to_string_lossy() })),
+        EventKind::Removed => ("removed", json!({})),
+        EventKind::Missed { events } => ("missed", json!({ "events": events })),
         EventKind::Failed { kind, reason } => ("error", json!({ "kind": failure_kind(*kind), "message": reason })),
     }
 }
@@ -198,7 +204,16 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::TrackerFailed { url, reason } => {
             (true, format!("tracker {url} failed and is asked again later: {reason}"))
         }
-        EventKind::Paused { reason } => (true, format!("paused: {reason}; goes on when that is mended")),
+        EventKind::Paused { cause: PauseCause::Storage, reason } => {
+            (true, format!("paused: {reason}; goes on when that is mended"))
+        }
+        EventKind::Paused { cause: PauseCause::Owner, .. } => (true, "paused".to_owned()),
+        EventKind::Checked { pieces_have, pieces_total } => {
+            (true, format!("verified: {pieces_have} of {pieces_total} pieces are good"))
+        }
+        EventKind::Moved { dir } => (true, format!("moved to {}", dir.display())),
+        EventKind::Missed { events } => (true, format!("{events} events were missed: nothing final is among them")),
+        EventKind::Removed => return None,
         EventKind::Resumed => (true, "goes on".to_owned()),
         EventKind::Failed { reason, .. } => (true, format!("error: {reason}")),
     };

@@ -11,14 +11,13 @@ use anabranch_content::info::Version;
 use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    BUFFER_BYTES_DEFAULT, Event, EventKind, FailureKind, PathProgress, PathsConfig, Progress, Session, SessionConfig,
-    SessionError, TorrentId, parse_peer,
+    BUFFER_BYTES_DEFAULT, Data, Event, EventKind, Events, FailureKind, PathProgress, PathsConfig, Progress, Session,
+    SessionConfig, SessionError, TorrentId, parse_peer,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
 use crate::address::PeerAddress;
@@ -110,7 +109,7 @@ pub async fn fetching(
     first: SessionConfig,
     sources: &[Source],
     chatter: Chatter,
-) -> Result<(Session, UnboundedReceiver<Event>, Vec<Endpoint>), Failure> {
+) -> Result<(Session, Events, Vec<Endpoint>), Failure> {
     let links = sources.iter().flat_map(|source| match source {
         Source::Magnet(magnet) => magnet.peers.as_slice(),
         Source::Torrent(_) => &[],
@@ -179,11 +178,7 @@ pub async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, F
 }
 
 /// Starts a session that listens where the flags say, and tells where that is.
-pub fn start(
-    flags: &SessionFlags,
-    config: SessionConfig,
-    chatter: Chatter,
-) -> Result<(Session, UnboundedReceiver<Event>), Failure> {
+pub fn start(flags: &SessionFlags, config: SessionConfig, chatter: Chatter) -> Result<(Session, Events), Failure> {
     system::raise_open_files_limit();
     let with = |listen: Vec<SocketAddr>| Session::start(SessionConfig { listen, ..config.clone() });
     let stays_shut = flags.guard.proxy.is_some() || !flags.guard.allow.is_empty();
@@ -379,6 +374,10 @@ impl Watch {
     pub fn on_event(&mut self, session: &Session, event: &Event) -> Result<(), Failure> {
         let id = event.torrent;
         let now = Instant::now();
+        // What had it removed says why.
+        if matches!(event.kind, EventKind::Removed) {
+            return Ok(());
+        }
         let Some(content) = self.contents.get_mut(&id) else { return Ok(()) };
         let (name, mut fields) = events::json(&event.kind);
         match &event.kind {
@@ -393,7 +392,7 @@ impl Watch {
                     fields.extend(content.extra.clone());
                 }
             }
-            EventKind::Paused { reason } => content.patience.paused(Some(reason.clone())),
+            EventKind::Paused { reason, .. } => content.patience.paused(Some(reason.clone())),
             EventKind::Resumed => content.patience.paused(None),
             EventKind::Failed { kind, reason } => content.failed = Some((*kind, reason.clone())),
             EventKind::Tracker { url, .. } => {
@@ -496,7 +495,8 @@ impl Watch {
                     content.failed = Some((kind, reason.clone()));
                     let (_, fields) = events::json(&EventKind::Failed { kind, reason });
                     self.tell(id, "error", fields)?;
-                    session.stop(id);
+                    // It goes whoever waits for that.
+                    drop(session.remove(id, Data::Keep));
                 }
             }
         }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use anabranch_swarm::{Progress, Session, TorrentId};
+use anabranch_swarm::{Data, Progress, Session, TorrentId};
 use serde_json::json;
 
 use crate::cli::StopFlags;
@@ -110,7 +110,8 @@ pub fn stop(watch: &mut Watch, session: &Session, flags: &StopFlags) -> Result<(
         let Some(reason) = seeding.look(flags, &progress, now) else { continue };
         let shared_for = seeding.time(now);
         content.stopped = true;
-        session.stop(id);
+        // It goes whoever waits for that.
+        drop(session.remove(id, Data::Keep));
         let fields = json!({
             "reason": reason.name(),
             "ratio": ratio(&progress),

@@ -40,10 +40,10 @@ mod store;
 pub mod tracker;
 
 pub use bittorrent::sources::{NamedPeer, Sources, Trouble};
-pub use events::{Event, EventKind, FailureKind, TorrentId};
+pub use events::{EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause, TorrentId};
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use paths_driver::{PathProgress, PathsConfig};
 pub use session::{
-    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Contents, FileFilter, Progress, Session, SessionConfig,
-    SessionError, Source, parse_peer,
+    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Contents, ControlError, Data, FileFilter, FilePriorities, Handle,
+    Progress, Removed, Session, SessionConfig, SessionError, Source, Work, parse_peer,
 };

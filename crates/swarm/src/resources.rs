@@ -12,10 +12,9 @@ use anabranch_paths::manager::LinkHealth;
 use anabranch_paths::{Endpoint, Scoreboard};
 use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::bittorrent::conn::Scratch;
-use crate::events::Event;
+use crate::events::{Event, EventHub};
 use crate::limits::Line;
 use crate::net::admission::{Pace, Strangers};
 use crate::net::scion::ScionNet;
@@ -74,7 +73,8 @@ pub struct Resources {
     pub opening: Semaphore,
     /// Places for contents that are closed.
     pub closing: Semaphore,
-    events: UnboundedSender<Event>,
+    /// Where events are told.
+    pub events: EventHub,
 }
 
 /// What [`Resources::open`] opened for others to serve.
@@ -83,8 +83,6 @@ pub struct Opened {
     pub listeners: Vec<Listener>,
     /// What the disk threads answer.
     pub replies: Replies,
-    /// What the owner is told.
-    pub events: UnboundedReceiver<Event>,
 }
 
 impl Resources {
@@ -114,7 +112,6 @@ impl Resources {
         };
         listeners.extend(scion.iter().map(|net| Listener::Quic(Rc::clone(&net.endpoint))));
         let (disk, replies) = Disk::new(config.disk_threads).map_err(SessionError::Threads)?;
-        let (events, events_out) = unbounded_channel();
         let identity = config.scion.as_ref().map(|scion| scion.identity.clone());
         // Without randomness, connections of ours over several addresses are not known as one peer's.
         let identity = identity.or_else(|| Identity::ephemeral().ok());
@@ -141,10 +138,10 @@ impl Resources {
             }),
             opening: Semaphore::new(OPENING_MAX),
             closing: Semaphore::new(CLOSING_MAX),
-            events,
+            events: EventHub::default(),
             config,
         };
-        Ok((resources, Opened { listeners, replies, events: events_out }))
+        Ok((resources, Opened { listeners, replies }))
     }
 
     /// Whether there is a place for one more connection.
@@ -158,10 +155,15 @@ impl Resources {
         CountedConnection(Rc::clone(self))
     }
 
-    /// Tells the owner.
+    /// Tells the owner, and whoever else listens.
     pub fn tell(&self, event: Event) {
-        // An owner that stopped listening does not want to know.
-        let _ = self.events.send(event);
+        self.events.tell(event);
+    }
+}
+
+impl Drop for Resources {
+    fn drop(&mut self) {
+        self.events.end();
     }
 }
 

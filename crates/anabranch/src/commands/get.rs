@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{AddOptions, Aim, Event, EventKind, Session, SessionConfig, TorrentId};
+use anabranch_swarm::{AddOptions, Aim, Event, EventKind, Events, Session, SessionConfig, TorrentId};
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::check_trackers;
 use super::create::save;
@@ -216,7 +215,7 @@ impl Fetching<'_> {
     }
 
     /// Until everything is there (with `--seed`: until it was shared enough) or nothing more can be had.
-    async fn follow(&mut self, mut events: UnboundedReceiver<Event>) -> Result<Code, Failure> {
+    async fn follow(&mut self, mut events: Events) -> Result<Code, Failure> {
         let mut ticks = self.watch.ticks();
         loop {
             tokio::select! {

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{AddOptions, Aim, Event, EventKind, Session, SessionConfig, Source as SwarmSource, TorrentId};
+use anabranch_swarm::{
+    AddOptions, Aim, Data, EventKind, Events, Session, SessionConfig, Source as SwarmSource, TorrentId,
+};
 use serde_json::Map;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::cli::{FindFlags, SessionFlags};
 use crate::exit::{Code, Failure};
@@ -69,7 +70,7 @@ fn torrent(source: Source) -> Option<Metainfo> {
 
 async fn ask(
     session: &Session,
-    mut events: UnboundedReceiver<Event>,
+    mut events: Events,
     sources: Vec<Source>,
     peers: &[Endpoint],
     question: &Question<'_>,
@@ -122,7 +123,8 @@ async fn ask(
                 learnt[*at] = Some(source.complete(found));
                 known_since.remove(&id);
                 watch.contents.remove(&id);
-                session.stop(id);
+                // It goes whoever waits for that.
+                drop(session.remove(id, Data::Keep));
             }
         }
         if learnt.iter().all(Option::is_some) {

@@ -11,10 +11,9 @@ use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::naming;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{AddOptions, Event, EventKind, FailureKind, Session, SessionConfig, Source, TorrentId};
+use anabranch_swarm::{AddOptions, Event, EventKind, Events, FailureKind, Session, SessionConfig, Source, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::create::{save, tell_left_out, tell_v1_link};
 use super::{create_failure, create_options, first_misfit, tiers};
@@ -264,12 +263,7 @@ fn add(
 }
 
 /// Shares as long as there is anything to share.
-async fn follow(
-    session: &Session,
-    mut events: UnboundedReceiver<Event>,
-    flags: &ShareFlags,
-    watch: &mut Watch,
-) -> Result<Code, Failure> {
+async fn follow(session: &Session, mut events: Events, flags: &ShareFlags, watch: &mut Watch) -> Result<Code, Failure> {
     let mut ticks = watch.ticks();
     loop {
         tokio::select! {

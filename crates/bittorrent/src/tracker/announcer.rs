@@ -303,6 +303,14 @@ impl Announcer {
         }
     }
 
+    /// Somebody wants it: every tracker that is not asked just now is, as soon as it allows, whenever it failed last.
+    pub fn announce_soon(&mut self, now: Instant) {
+        for lane in &mut self.lanes {
+            lane.next_at = lane.next_at.min(lane.not_before.max(now));
+            lane.states.iter_mut().for_each(|state| state.retry_at = None);
+        }
+    }
+
     /// We leave: from now on `poll` gives one `stopped` for every tracker that knows of us, and nothing else.
     pub fn stop(&mut self) {
         if !self.is_stopping {

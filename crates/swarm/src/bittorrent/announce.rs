@@ -20,12 +20,28 @@ const LEFT_UNKNOWN: u64 = 1 << 30;
 /// How often a content with something missing looks whether its peers still have that.
 const NEED_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
 
-/// Announces to `tiers` until the content leaves, and then says so. The user `named` some of them by hand.
+/// Announces to `tiers` until the content leaves, and then says so; while its owner has it wait, it has left. The user `named` some
+/// of them by hand.
 pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: HashSet<TrackerUrl>) {
-    let (resources, wake) = {
-        let torrent = torrent.borrow();
-        (torrent.resources(), Rc::clone(&torrent.announce))
-    };
+    let wake = Rc::clone(&torrent.borrow().announce);
+    while !torrent.borrow().stopping {
+        if torrent.borrow().is_paused_by_owner {
+            wake.notified().await;
+        } else {
+            until_stopped(&torrent, &tiers, &named, &wake).await;
+        }
+    }
+    torrent.borrow_mut().is_announcing = false;
+}
+
+/// From `started` to `stopped`.
+async fn until_stopped(
+    torrent: &TorrentRef,
+    tiers: &[Vec<TrackerUrl>],
+    named: &HashSet<TrackerUrl>,
+    wake: &tokio::sync::Notify,
+) {
+    let resources = torrent.borrow().resources();
     // Without a listener port 1 is told: BEP 3 wants one, and nobody is there to be reached.
     let port = resources.listening.first().map_or(1, |address| address.port());
     let scion = resources.scion.as_ref().and_then(|net| net.endpoint.local().as_scion());
@@ -39,15 +55,24 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: H
         key: seed as u32,
         seed,
     };
-    let mut announcer = Announcer::new(config, &tiers, Instant::now());
+    let mut announcer = Announcer::new(config, tiers, Instant::now());
     // At most one announce an info-hash and tracker is under way. They end with this.
     let mut under_way = JoinSet::new();
     let mut complete_at_start = None;
     let mut completion_told = false;
     let mut in_use = Vec::new();
+    let mut is_stopping = false;
     loop {
         let now = Instant::now();
-        let (progress, stopping, known, finished) = look(&torrent, now);
+        let (progress, stopping, known, finished) = look(torrent, now);
+        if is_stopping && !stopping {
+            // It goes on: whoever was not told yet that it stopped need not be.
+            return;
+        }
+        is_stopping = stopping;
+        if std::mem::take(&mut torrent.borrow_mut().is_announce_due) {
+            announcer.announce_soon(now);
+        }
         if known && complete_at_start.is_none() {
             complete_at_start = Some(finished);
         }
@@ -71,7 +96,7 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: H
             });
         }
         if announcer.is_stopped() {
-            break;
+            return;
         }
         torrent.borrow_mut().trackers_left = announcer.usable();
         let look_at = (progress.left_bytes > 0 && !finished).then(|| now + NEED_LOOKED_AT_EVERY);
@@ -83,12 +108,11 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: H
             }
         };
         tokio::select! {
-            Some(Ok((action, reply))) = under_way.join_next() => take_in(&torrent, &mut announcer, &action, reply),
+            Some(Ok((action, reply))) = under_way.join_next() => take_in(torrent, &mut announcer, &action, reply),
             () = wake.notified() => {}
             () = due => {}
         }
     }
-    torrent.borrow_mut().is_announcing = false;
 }
 
 /// Numbers for the next announce; whether the content leaves, is known, and is finished.
@@ -107,7 +131,7 @@ fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
     };
     // Without storage, "finished" would be said of a content whose files nobody looked at yet.
     let known = torrent.storage.is_some();
-    (progress, torrent.stopping, known, torrent.core.is_finished())
+    (progress, torrent.stopping || torrent.is_paused_by_owner, known, torrent.core.is_finished())
 }
 
 fn take_in(

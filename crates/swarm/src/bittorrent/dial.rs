@@ -363,7 +363,7 @@ async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
     let resources = torrent.borrow().resources();
     let joined = {
         let mut state = torrent.borrow_mut();
-        if state.stopping || state.is_host_full(host) {
+        if state.stopping || state.is_held() || state.is_host_full(host) {
             return Ended::refused("there is no place for another connection", false);
         }
         match state.core.connected_over(link, &theirs, Instant::now()) {

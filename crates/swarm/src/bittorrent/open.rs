@@ -15,12 +15,14 @@ use anabranch_content::storage::StorageError;
 use anabranch_content::storage::naming::{self, Named};
 
 use crate::bittorrent::torrent::{State, TorrentRef, may_pass};
-use crate::events::{EventKind, FailureKind};
+use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::session::{AddOptions, Aim};
 use crate::store;
 use crate::store::buffers::PieceBuffers;
 use crate::store::open::{OpenRequest, Opened, blocking, settle, unwanted_pieces};
 
+/// How often a check tells how far it got.
+const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// How often opening is tried again while storage is out of order.
 const OPEN_RETRY: Duration = Duration::from_secs(2);
 
@@ -126,7 +128,7 @@ pub async fn wait_out(torrent: &TorrentRef, error: &StorageError, told: &mut boo
         return false;
     }
     if !std::mem::replace(told, true) {
-        torrent.borrow().tell(EventKind::Paused { reason: error.to_string() });
+        torrent.borrow().tell(EventKind::Paused { cause: PauseCause::Storage, reason: error.to_string() });
     }
     tokio::time::sleep(OPEN_RETRY).await;
     !torrent.borrow().stopping
@@ -169,18 +171,30 @@ async fn check(torrent: &TorrentRef, opened: Opened, layers: &PieceLayers) -> Op
     if opened.recheck.is_empty() {
         return opened;
     }
-    let (progress, mut told) = tokio::sync::mpsc::channel(1);
     let (known, cancel) = (layers.clone(), Arc::clone(&torrent.borrow().cancel));
+    checking(torrent, move |progress| store::open::check(opened, &known, &cancel, progress)).await
+}
+
+/// Runs `work`, which hashes pieces where that may block, and tells how it gets on.
+pub async fn checking<T: Send + 'static>(
+    torrent: &TorrentRef,
+    work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T + Send + 'static,
+) -> T {
+    let (progress, mut told) = tokio::sync::mpsc::channel(1);
     let work = blocking(move || {
-        store::open::check(opened, &known, &cancel, |done, total| {
-            // Where what was told before was not heard yet, this need not be.
-            let _ = progress.try_send((done, total));
+        let mut last = Instant::now();
+        work(&mut |done, total| {
+            if last.elapsed() >= CHECK_PROGRESS_EVERY {
+                last = Instant::now();
+                // Where what was told before was not heard yet, this need not be.
+                let _ = progress.try_send((done, total));
+            }
         })
     });
     tokio::pin!(work);
     loop {
         tokio::select! {
-            opened = &mut work => return opened,
+            done = &mut work => return done,
             Some((bytes_done, bytes_total)) = told.recv() => {
                 torrent.borrow().tell(EventKind::Checking { bytes_done, bytes_total });
             }

@@ -22,12 +22,12 @@ use tokio::task::JoinSet;
 use crate::bittorrent::kept_metadata;
 use crate::bittorrent::recheck;
 use crate::bittorrent::sources::Named;
-use crate::events::{Event, EventKind, FailureKind, TorrentId};
+use crate::events::{Event, EventKind, FailureKind, PauseCause, TorrentId};
 use crate::limits::{Line, Share};
 use crate::net::admission::{PLACES_OF_HOST_MAX, Place, gives_way};
 use crate::paths_driver::ContentPaths;
 use crate::resources::Resources;
-use crate::session::{AddOptions, Contents};
+use crate::session::{AddOptions, Aim, Contents, Work};
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::store::recheck::is_restored;
@@ -49,6 +49,12 @@ impl TorrentRef {
             state.me = me.clone();
             RefCell::new(state)
         }))
+    }
+
+    /// For whoever asks whether it is still there.
+    #[cfg(test)]
+    pub fn downgrade(&self) -> Weak<RefCell<State>> {
+        Rc::downgrade(&self.0)
     }
 
     /// Looks in.
@@ -172,6 +178,12 @@ pub struct State {
     pub stopping: bool,
     /// It is being removed from the session.
     pub is_leaving: bool,
+    /// The owner has it wait.
+    pub is_paused_by_owner: bool,
+    /// What goes on with its files: meanwhile nothing moves.
+    pub work: Option<Work>,
+    /// Trackers are to be asked as soon as they allow.
+    pub is_announce_due: bool,
     /// The task that talks to trackers has not said farewell yet.
     pub is_announcing: bool,
     /// Set when checks are not waited for any more.
@@ -272,6 +284,9 @@ impl State {
             chosen: Rc::default(),
             stopping: false,
             is_leaving: false,
+            is_paused_by_owner: false,
+            work: None,
+            is_announce_due: false,
             is_announcing: false,
             cancel: Arc::default(),
             metadata_known: false,
@@ -426,11 +441,87 @@ impl State {
         }
     }
 
+    // ---- waiting ----
+
+    /// Whether nobody is connected, and nothing moves, by the owner's wish.
+    pub fn is_held(&self) -> bool {
+        self.is_paused_by_owner || matches!(self.work, Some(Work::Recheck | Work::Move))
+    }
+
+    /// Connections end, and nothing moves until [`State::let_go`].
+    pub fn hold(&mut self, reason: &str) {
+        self.core.set_paused(true, Instant::now());
+        self.close_all(reason);
+    }
+
+    /// Goes on where nothing holds it any more. Answers whether it does.
+    pub fn let_go(&mut self) -> bool {
+        if self.is_held() || self.stopping {
+            return false;
+        }
+        // Nothing but layers is asked for: see `open`.
+        let is_about_files = self.options.aim != Aim::Metadata;
+        let storage_works = self.stalled.is_empty() && self.unreadable.is_empty();
+        if is_about_files && storage_works {
+            self.core.set_paused(false, Instant::now());
+        }
+        for task in [&self.dial, &self.clock, &self.announce, &self.paths.wake] {
+            task.notify_one();
+        }
+        storage_works
+    }
+
+    /// The files are open anew, in another place: what waits to be written goes there.
+    pub fn set_files(&mut self, resume: &Arc<ResumeStore>) {
+        for job in &mut self.stalled {
+            match job {
+                Stalled::Piece(job) => job.resume = Arc::clone(resume),
+                Stalled::Spill(job) => job.resume = Arc::clone(resume),
+            }
+        }
+        self.storage = Some(Arc::clone(resume.storage()));
+        self.resume = Some(Arc::clone(resume));
+        self.forget_unreadable();
+    }
+
+    /// The files are known anew: nothing of them is waited for to be as it was.
+    fn forget_unreadable(&mut self) {
+        let any = !self.unreadable.is_empty();
+        self.unreadable.clear();
+        if any && self.stalled.is_empty() {
+            self.tell(EventKind::Resumed);
+        }
+    }
+
+    /// How much waits for storage to work again.
+    pub fn stalled_jobs(&self) -> usize {
+        self.stalled.len()
+    }
+
+    /// All pieces were hashed anew, and what came of it is recorded: `lost` are bad.
+    pub fn found(&mut self, lost: &[u32], good: impl Iterator<Item = u32>) {
+        self.forget_unreadable();
+        if self.resume.is_some() {
+            self.forget_pieces(lost);
+        } else {
+            self.lose_shared(lost, None);
+        }
+        self.regain(good);
+    }
+
+    /// What waits for storage to work again is given up, and so are blocks of pieces that are not whole.
+    pub fn give_up_files(&mut self) -> (Option<Arc<ResumeStore>>, Option<Arc<Storage>>) {
+        self.stalled.clear();
+        self.waiting.clear();
+        self.buffers = None;
+        (self.resume.take(), self.storage.take())
+    }
+
     // ---- peers to dial ----
 
     /// The next peer to dial. Who has everything dials too: of two peers it may be the one that cannot be reached.
     pub fn next_to_dial(&mut self, now: Instant) -> Option<Endpoint> {
-        if !self.is_of_use() {
+        if !self.is_of_use() || self.is_held() {
             return None;
         }
         let seeding = self.core.is_finished();
@@ -454,7 +545,7 @@ impl State {
 
     /// When [`State::next_to_dial`] has one, if places are not lacking.
     pub fn dial_deadline(&self, now: Instant) -> Option<Instant> {
-        self.book.next_deadline(now, self.core.is_finished()).filter(|_| self.is_of_use())
+        self.book.next_deadline(now, self.core.is_finished()).filter(|_| self.is_of_use() && !self.is_held())
     }
 
     /// Something is to be had or to be given.
@@ -591,14 +682,14 @@ impl State {
     fn pause(&mut self, reason: String, now: Instant) {
         if !self.core.is_paused() {
             self.core.set_paused(true, now);
-            self.tell(EventKind::Paused { reason });
+            self.tell(EventKind::Paused { cause: PauseCause::Storage, reason });
             self.clock.notify_one();
         }
     }
 
     /// Tries storage again with one thing that it refused.
     pub fn retry_storage(&mut self) {
-        if !self.core.is_paused() || self.probing || self.stopping {
+        if !self.core.is_paused() || self.probing || self.stopping || self.is_held() {
             return;
         }
         if let Some(job) = self.stalled.pop() {
@@ -633,7 +724,7 @@ impl State {
         for job in std::mem::take(&mut self.stalled) {
             self.hand_in(job);
         }
-        if self.unreadable.is_empty() {
+        if self.unreadable.is_empty() && !self.is_held() {
             self.core.set_paused(false, now);
             self.tell(EventKind::Resumed);
         }
@@ -741,6 +832,15 @@ impl State {
 
     /// `pieces` are not good any more. Answers whether any of them counted as good.
     pub fn lose(&mut self, pieces: &[u32]) -> bool {
+        let any = self.forget_pieces(pieces);
+        if let Some(resume) = self.resume.as_ref().filter(|_| any) {
+            // Should this not reach the disk, the pieces are found bad at the next check.
+            pieces.iter().for_each(|piece| drop(resume.failed(*piece)));
+        }
+        any
+    }
+
+    fn forget_pieces(&mut self, pieces: &[u32]) -> bool {
         let now = Instant::now();
         let before = self.core.have().map_or(0, |have| have.count());
         if let Some(buffers) = &mut self.buffers {
@@ -751,10 +851,6 @@ impl State {
         self.core.pieces_lost(pieces, now);
         let any = self.core.have().map_or(0, |have| have.count()) < before;
         if any {
-            if let Some(resume) = &self.resume {
-                // Should this not reach the disk, the pieces are found bad at the next check.
-                pieces.iter().for_each(|piece| drop(resume.failed(*piece)));
-            }
             self.dial.notify_one();
         }
         self.pump(now);

@@ -74,6 +74,17 @@ impl Bucket {
         self.rate_bytes.map_or(GRANTED_BYTES_MAX, turns)
     }
 
+    /// The limit is another: what was saved up, or is owed, stays.
+    fn set_rate(&mut self, rate_bytes: Option<u64>, now: Instant) {
+        self.fill(now);
+        let was_limited = self.rate_bytes.is_some();
+        self.rate_bytes = rate_bytes.map(|rate| rate as f64);
+        self.filled = now;
+        if !was_limited {
+            self.tokens = self.quantum();
+        }
+    }
+
     fn fill(&mut self, now: Instant) {
         let Some(rate) = self.rate_bytes else { return };
         let earned = now.saturating_duration_since(self.filled).as_secs_f64() * rate;
@@ -126,6 +137,8 @@ struct State {
 #[derive(Debug)]
 struct Content {
     bucket: Bucket,
+    /// It, or everybody, has a limit: what its connections look at.
+    is_limited: Rc<Cell<bool>>,
     /// Bytes that it had, counted from a common start.
     had: f64,
     peers: BTreeMap<PeerKey, Peer>,
@@ -147,6 +160,10 @@ struct Place {
     content: u64,
     peer: Cell<PeerKey>,
     own: RefCell<Bucket>,
+    /// Its content, or everybody, has a limit.
+    is_content_limited: Rc<Cell<bool>>,
+    /// It has one itself.
+    is_limited: bool,
     /// What is left of its turn.
     granted: Cell<u64>,
     waits: Cell<bool>,
@@ -171,9 +188,23 @@ impl Line {
 
     /// A content's own limit. Before its first connection.
     pub fn add_content(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        let is_limited = Rc::new(Cell::new(state.all.rate_bytes.or(rate_bytes.map(|rate| rate as f64)).is_some()));
         let bucket = Bucket::new(rate_bytes, now);
-        let new = Content { bucket, had: 0.0, peers: BTreeMap::new(), peer_had: 0.0, waiting: 0, turns: 0 };
-        self.state.borrow_mut().contents.insert(content, new);
+        let new = Content { bucket, is_limited, had: 0.0, peers: BTreeMap::new(), peer_had: 0.0, waiting: 0, turns: 0 };
+        state.contents.insert(content, new);
+    }
+
+    /// A content's own limit is another. Holds for its connections at once.
+    pub fn set_content_limit(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        let is_all_limited = state.all.rate_bytes.is_some();
+        if let Some(content) = state.contents.get_mut(&content) {
+            content.bucket.set_rate(rate_bytes, now);
+            content.is_limited.set(is_all_limited || rate_bytes.is_some());
+        }
+        // Whoever waited for the old one.
+        self.pace.notify_one();
     }
 
     /// A content is gone, and with it who waits for a turn in it.
@@ -194,21 +225,20 @@ impl Line {
         handle: &Rc<ConnHandle>,
         now: Instant,
     ) -> Share {
-        let limited = {
-            let state = self.state.borrow();
-            let content = state.contents.get(&content).and_then(|content| content.bucket.rate_bytes);
-            state.all.rate_bytes.or(content).is_some() || rate_bytes.is_some()
-        };
+        let is_content_limited =
+            self.state.borrow().contents.get(&content).map(|content| Rc::clone(&content.is_limited));
         let place = Place {
             content,
             peer: Cell::new(PeerKey(0)),
             own: RefCell::new(Bucket::new(rate_bytes, now)),
+            is_content_limited: is_content_limited.unwrap_or_default(),
+            is_limited: rate_bytes.is_some(),
             granted: Cell::new(0),
             waits: Cell::new(false),
             is_asked: Cell::new(true),
             handle: Rc::clone(handle),
         };
-        Share(limited.then(|| (Rc::clone(self), Rc::new(place))))
+        Share(Rc::clone(self), Rc::new(place))
     }
 
     /// Gives turns as far as the limits go. Answers when to call again, if anybody waits.
@@ -360,18 +390,21 @@ impl Content {
 }
 
 /// A connection's part of one direction, under its own limit, its content's and everybody's.
-pub struct Share(Option<(Rc<Line>, Rc<Place>)>);
+pub struct Share(Rc<Line>, Rc<Place>);
 
 impl Share {
     /// Whether anything limits it.
     pub fn is_limited(&self) -> bool {
-        self.0.is_some()
+        self.1.is_limited || self.1.is_content_limited.get()
     }
 
     /// Bytes that may move now; `u64::MAX` where nothing limits. At 0 the connection stands in line, and is woken when its turn
     /// comes. `peer` says whose it is, and whether something was asked for that moves here.
     pub fn available(&self, peer: impl FnOnce() -> (PeerKey, bool), now: Instant) -> u64 {
-        let Some((line, place)) = &self.0 else { return u64::MAX };
+        if !self.is_limited() {
+            return u64::MAX;
+        }
+        let Self(line, place) = self;
         if place.granted.get() == 0 && !place.waits.get() {
             let (peer, is_asked) = peer();
             place.peer.set(peer);
@@ -388,12 +421,15 @@ impl Share {
 
     /// Whether its turn is over: others are to ask before it asks again.
     pub fn is_spent(&self) -> bool {
-        self.0.as_ref().is_some_and(|(_, place)| place.granted.get() == 0)
+        self.is_limited() && self.1.granted.get() == 0
     }
 
     /// Bytes moved. May be more than were there: what is owed is waited for later.
     pub fn spend(&self, bytes: u64) {
-        let Some((line, place)) = &self.0 else { return };
+        if !self.is_limited() {
+            return;
+        }
+        let Self(line, place) = self;
         let granted = place.granted.get();
         place.granted.set(granted.saturating_sub(bytes));
         if bytes > granted {
@@ -403,7 +439,7 @@ impl Share {
 
     /// There is nothing to move for now: what is left of the turn is the others'.
     pub fn rest(&self) {
-        let Some((line, place)) = &self.0 else { return };
+        let Self(line, place) = self;
         let left = place.granted.take();
         if left == 0 && !place.waits.get() {
             return;

@@ -11,7 +11,7 @@ use anabranch_bittorrent::torrent::PeerStats;
 use anabranch_content::info::{Info, InfoHashes};
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::verify;
-use anabranch_paths::{Endpoint, Host, ScionAddr};
+use anabranch_paths::{Host, ScionAddr};
 use anabranch_transport::NodeId;
 use tokio::task::JoinSet;
 
@@ -67,6 +67,11 @@ impl Contents {
     pub fn reachable(&self) -> Vec<SocketAddr> {
         let uplinks = self.resources.uplinks.as_ref();
         uplinks.map_or(Vec::new(), |uplinks| uplinks.reachable_at(&self.resources.listening))
+    }
+
+    /// The contents there are, in the order in which they came; those that are being removed are among them.
+    pub fn list(&self) -> Vec<TorrentId> {
+        self.torrents.borrow().keys().copied().collect()
     }
 
     /// How a content fares; `None` when there is none of this number.
@@ -142,14 +147,6 @@ impl Contents {
         }
     }
 
-    /// Dials a peer for a content.
-    pub fn add_peer(&self, id: TorrentId, address: Endpoint) {
-        if let Some(torrent) = self.torrent(id) {
-            torrent.borrow_mut().name_peer(address);
-            torrent.borrow().dial.notify_one();
-        }
-    }
-
     // ---- who is there ----
 
     pub(super) fn downgrade(&self) -> Weak<Self> {
@@ -200,7 +197,7 @@ impl Contents {
 
     /// The content that a peer asks for.
     pub(crate) fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
-        self.of_hash(hash).filter(|torrent| !torrent.borrow().stopping)
+        self.of_hash(hash).filter(|torrent| !torrent.borrow().stopping && !torrent.borrow().is_held())
     }
 
     /// Whether there is a place for one more connection, from `host`; somebody of another content may have to give way.

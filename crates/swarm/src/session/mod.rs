@@ -12,12 +12,17 @@
 //! | `config` | what a session is told at its start |
 //! | `add`, `remove` | contents come and go |
 //! | `contents` | which there are, and how they fare (`progress`) |
+//! | `control` | what an owner may ask of one (`error`: why it is not done) |
+//! | `handle` | the same, from other threads |
 //! | `lifecycle` | what happens to one in between |
 //! | `housekeeping` | what is done for all of them |
 
 mod add;
 mod config;
 mod contents;
+mod control;
+mod error;
+mod handle;
 mod housekeeping;
 mod lifecycle;
 mod progress;
@@ -28,16 +33,19 @@ mod tests;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 pub use add::{AddError, AddOptions, Aim, FileFilter, Source, parse_peer};
 pub use config::{BUFFER_BYTES_DEFAULT, SessionConfig, SessionError};
 pub use contents::Contents;
+pub use control::FilePriorities;
+pub use error::{ControlError, Work};
+pub use handle::Handle;
 pub use progress::Progress;
+pub use remove::{Data, Removed};
 
 use crate::bittorrent::dial;
-use crate::events::Event;
+use crate::events::Events;
 use crate::limits::keep_pace;
 use crate::net::utp;
 use crate::resources::{Opened, Resources};
@@ -48,6 +56,7 @@ use crate::resources::{Opened, Resources};
 /// again; what the disk threads have is still written. [`Session::shutdown`] leaves politely.
 pub struct Session {
     contents: Rc<Contents>,
+    handle: Handle,
     /// Tasks that no content ends. They end with the session.
     _tasks: JoinSet<()>,
 }
@@ -74,11 +83,11 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Starts listening and the disk threads. Must run inside a tokio `LocalSet`.
-    ///
-    /// Events queue without limit: each is small, and their number is bounded by what really happened; read them.
-    pub fn start(config: SessionConfig) -> Result<(Self, UnboundedReceiver<Event>), SessionError> {
-        let (resources, Opened { listeners, replies, events }) = Resources::open(config)?;
+    /// Starts listening and the disk threads. Must run inside a tokio `LocalSet`. What is answered beside the session tells all that
+    /// happens to its contents.
+    pub fn start(config: SessionConfig) -> Result<(Self, Events), SessionError> {
+        let (resources, Opened { listeners, replies }) = Resources::open(config)?;
+        let events = resources.events.subscribe();
         let contents = Contents::new(resources);
         let resources = &contents.resources;
         let mut tasks = JoinSet::new();
@@ -97,7 +106,14 @@ impl Session {
             tasks.spawn_local(keep_pace(Rc::clone(line)));
         }
         tasks.spawn_local(housekeeping::housekeeping(Rc::clone(&contents)));
-        Ok((Self { contents, _tasks: tasks }, events))
+        let (handle, commands) = handle::new(&contents);
+        tasks.spawn_local(handle::serve(Rc::clone(&contents), commands));
+        Ok((Self { contents, handle, _tasks: tasks }, events))
+    }
+
+    /// The session, to be asked from any thread.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
     }
 
     /// Leaves: connections are closed, trackers told, and what was received is on disk and recorded when this returns.

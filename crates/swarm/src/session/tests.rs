@@ -14,12 +14,12 @@ use crate::store::open::blocking;
 /// A test that takes longer hangs.
 const TEST_MAX: Duration = Duration::from_secs(60);
 
-fn start(seed: u64, limit_up: Option<u64>) -> (Session, UnboundedReceiver<Event>) {
+fn start(seed: u64, limit_up: Option<u64>) -> (Session, Events) {
     let listen = vec!["127.0.0.1:0".parse().unwrap()];
     Session::start(SessionConfig { seed, listen, limit_up, disk_threads: 1, ..SessionConfig::default() }).unwrap()
 }
 
-async fn until(events: &mut UnboundedReceiver<Event>, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
+async fn until(events: &mut Events, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
     loop {
         let kind = events.recv().await.unwrap().kind;
         if wanted(&kind) {
@@ -74,7 +74,8 @@ fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // Others find nobody here any more, and nobody is dialled.
-        node.add_peer(id, seed.listening()[0].into());
+        let asked = node.add_peers(id, &[seed.listening()[0].into()]);
+        assert!(matches!(asked, Err(ControlError::Failed(_))));
         let again = until(&mut events, |kind| matches!(kind, EventKind::PeerConnected { .. }));
         assert!(tokio::time::timeout(Duration::from_millis(300), again).await.is_err());
         node.shutdown().await;
@@ -119,10 +120,51 @@ fn a_panic_on_another_thread_fails_the_content_that_waits_for_it() {
         let torrent = node.torrent(id).unwrap();
         // What ends well, or is ended, is no fault.
         open::guarded(torrent.clone(), async { blocking(|| ()).await }).await;
-        assert!(events.try_recv().is_err());
+        assert!(events.try_recv().is_none());
         open::guarded(torrent, async { blocking(|| panic!("a fault, for a test")).await }).await;
         let told = events.try_recv().map(|event| event.kind);
-        assert!(matches!(told, Ok(EventKind::Failed { kind: FailureKind::Internal, .. })), "{told:?}");
+        assert!(matches!(told, Some(EventKind::Failed { kind: FailureKind::Internal, .. })), "{told:?}");
         node.shutdown().await;
+    });
+}
+
+#[test]
+fn nothing_keeps_what_was_dropped_or_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), vec![7; 8 << 20]).unwrap();
+    let options = CreateOptions { piece_length: Some(256 * 1024), ..CreateOptions::default() };
+    let made = create(&dir.path().join("data"), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
+    let metainfo = Metainfo::parse(&made.metainfo).unwrap();
+    let source = || Source::Metainfo(Box::new(metainfo.clone()));
+    run(async {
+        let (seed, _seed_events) = start(1, Some(1 << 20));
+        let share = AddOptions { dir: dir.path().to_owned(), read_only: true, trusted: true, ..AddOptions::default() };
+        seed.add(source(), share).unwrap();
+        let (node, mut events) = start(2, None);
+        let get = |dir: &std::path::Path| AddOptions {
+            dir: dir.join("out"),
+            peers: vec![seed.listening()[0].into()],
+            ..AddOptions::default()
+        };
+        // In the middle of a transfer.
+        let id = node.add(source(), get(dir.path())).unwrap();
+        until(&mut events, |kind| matches!(kind, EventKind::Piece { .. })).await;
+        let content = node.torrent(id).unwrap().downgrade();
+        node.remove(id, Data::Keep).await.unwrap();
+        while content.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!((node.resources.pools.used_bytes(), node.resources.requested_bytes.get()), (0, 0));
+        // The same of a whole session, with somebody at the door who says nothing.
+        node.add(source(), get(dir.path())).unwrap();
+        until(&mut events, |kind| matches!(kind, EventKind::Piece { .. })).await;
+        let _mute = tokio::net::TcpStream::connect(node.listening()[0]).await.unwrap();
+        let resources = Rc::downgrade(&node.resources);
+        drop(node);
+        while resources.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        while events.recv().await.is_some() {}
+        seed.shutdown().await;
     });
 }

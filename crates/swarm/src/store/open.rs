@@ -7,16 +7,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, StorageError, StorageOptions};
 use anabranch_content::verify;
-
-/// How often a check tells how far it got.
-const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// What opening needs, in a form that may go to another thread.
 pub struct OpenRequest {
@@ -97,20 +93,15 @@ pub fn open(request: &OpenRequest) -> Result<Opened, StorageError> {
     Ok(Opened { storage, resume: Some(Arc::new(resume)), have, recheck, changed })
 }
 
-/// Verifies the pieces that have to be, and adds those that are good; `progress` hears of bytes done and of all, now and then.
+/// Verifies the pieces that have to be, and adds those that are good; `progress` hears of bytes done and of all.
 /// Blocks, as long as hashing takes; with `cancel` set nothing is added.
 ///
 /// Pieces whose hashes are not among `layers`, nor in the content's description, cannot be hashed against anything: a v2
 /// content's that came by a magnet link, until peers sent all piece layers. Those that the resume file vouches for count all the
 /// same; the others stay in [`Opened::recheck`].
-pub fn check(mut opened: Opened, layers: &PieceLayers, cancel: &AtomicBool, progress: impl Fn(u64, u64)) -> Opened {
-    let (mut last, storage) = (Instant::now(), Arc::clone(&opened.storage));
-    let good = verify::verify_pieces(storage.info(), layers, storage.root(), &opened.recheck, cancel, |done, total| {
-        if last.elapsed() >= CHECK_PROGRESS_EVERY {
-            last = Instant::now();
-            progress(done, total);
-        }
-    });
+pub fn check(mut opened: Opened, layers: &PieceLayers, cancel: &AtomicBool, progress: impl FnMut(u64, u64)) -> Opened {
+    let storage = Arc::clone(&opened.storage);
+    let good = verify::verify_pieces(storage.info(), layers, storage.root(), &opened.recheck, cancel, progress);
     let Ok(good) = good else { return opened };
     let verified: Vec<u32> = opened.recheck.iter().copied().filter(|piece| good.get(*piece)).collect();
     for piece in &verified {

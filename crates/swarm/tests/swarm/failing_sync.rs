@@ -57,9 +57,9 @@ fn under_a_download() {
 
         // What is complete is not said to be before it is on the disk.
         let seed = Node::seed(5, &content);
-        node.session.add_peer(id, seed.address().into());
+        node.session.add_peers(id, &[seed.address().into()]).unwrap();
         let paused = node.until(|kind| matches!(kind, EventKind::Paused { .. } | EventKind::Finished)).await;
-        assert!(matches!(&paused, EventKind::Paused { reason } if reason.contains("content/")), "{paused:?}");
+        assert!(matches!(&paused, EventKind::Paused { reason, .. } if reason.contains("content/")), "{paused:?}");
         disk.until_failed(disk.failed.load(Ordering::SeqCst) + 2).await;
         disk.fails.store(false, Ordering::SeqCst);
         node.until(|kind| matches!(kind, EventKind::Resumed)).await;

@@ -140,12 +140,10 @@ fn nothing_is_made_of_a_content_whose_files_nobody_chose() {
         let id = node.session.add(magnet.clone(), add(Aim::ChosenFiles)).unwrap();
         node.until(|kind| matches!(kind, EventKind::Metadata { .. })).await;
         assert_eq!(node.session.info(id).unwrap().files, content.metainfo.info.files);
-        node.session.stop(id);
+        let removed = node.session.remove(id, Data::Keep);
         // What is said too late is said to nobody.
         node.session.choose(id, None);
-        while node.session.progress(id).is_some() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        removed.await.unwrap();
         // Without files, what the content is comes whole.
         let id = node.session.add(magnet, add(Aim::Metadata)).unwrap();
         while node.session.metainfo(id).is_none() {

@@ -38,7 +38,7 @@ fn get_from(content: &Content, helper: bool, script: impl AsyncFnOnce(Raw)) -> T
             raw.offer_all().await;
             script(raw).await;
             if helper {
-                node.session.add_peer(id, seed.address().into());
+                node.session.add_peers(id, &[seed.address().into()]).unwrap();
             }
             std::future::pending::<()>().await;
         };

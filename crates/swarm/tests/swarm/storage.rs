@@ -50,7 +50,7 @@ fn full_disk_with(buffer_bytes: u64, piece_length: u32) {
         let mut node = Node::start(SessionConfig { buffer_bytes, ..config(2) });
         let id = node.get(&content, &out, &[seed.address()]);
         let paused = node.until(|kind| matches!(kind, EventKind::Paused { .. })).await;
-        let EventKind::Paused { reason } = paused else { unreachable!() };
+        let EventKind::Paused { reason, .. } = paused else { unreachable!() };
         assert!(reason.contains("content/data") && reason.contains("free some space"), "{reason}");
         assert!(node.progress(id).paused);
         // Not told again and again.
@@ -129,7 +129,7 @@ fn a_file_that_vanishes_under_a_download_pauses_it() {
         let (file, aside) = (out.join("content/data"), out.join("aside"));
         std::fs::rename(&file, &aside).unwrap();
         let end = node.until(|kind| matches!(kind, EventKind::Paused { .. } | EventKind::Finished)).await;
-        if let EventKind::Paused { reason } = end {
+        if let EventKind::Paused { reason, .. } = end {
             assert!(reason.contains("content/data"), "{reason}");
             std::fs::rename(&aside, &file).unwrap();
             node.finished().await;
@@ -156,7 +156,7 @@ fn a_file_that_is_gone_when_a_peer_asks_for_it_pauses_a_download_and_loses_nothi
         let mut peer = Node::start(config(3));
         peer.get(&content, &other, &[node.address()]);
         let told = node.until(|kind| matches!(kind, EventKind::Paused { .. } | EventKind::Failed { .. })).await;
-        assert!(matches!(&told, EventKind::Paused { reason } if reason.contains("content/a")), "{told:?}");
+        assert!(matches!(&told, EventKind::Paused { reason, .. } if reason.contains("content/a")), "{told:?}");
         assert_eq!(node.progress(id).pieces_have, have);
         // Told once, however often peers ask.
         let again =
@@ -165,7 +165,7 @@ fn a_file_that_is_gone_when_a_peer_asks_for_it_pauses_a_download_and_loses_nothi
         std::fs::rename(&aside, &file).unwrap();
         node.until(|kind| matches!(kind, EventKind::Resumed)).await;
         let seed = Node::seed(1, &content);
-        node.session.add_peer(id, seed.address().into());
+        node.session.add_peers(id, &[seed.address().into()]).unwrap();
         node.finished().await;
         content.assert_in(&out, |_| true);
         assert_eq!(node.progress(id).stats.downloaded_bytes, 6 * MIB as u64);

@@ -14,11 +14,11 @@ use anabranch_content::hash;
 pub use anabranch_content::info::Version;
 use anabranch_content::metainfo::Metainfo;
 pub use anabranch_swarm::{
-    AddOptions, Aim, Event, EventKind, FailureKind, Progress, Session, SessionConfig, Source, TorrentId,
+    AddOptions, Aim, ControlError, Data, Event, EventKind, Events, FailureKind, Progress, Session, SessionConfig,
+    Source, TorrentId,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A test that takes longer hangs.
 const TEST_MAX: Duration = Duration::from_secs(120);
@@ -129,7 +129,7 @@ pub fn config(seed: u64) -> SessionConfig {
 /// A session with its events.
 pub struct Node {
     pub session: Session,
-    pub events: UnboundedReceiver<Event>,
+    pub events: Events,
     /// All events so far.
     pub seen: Vec<Event>,
 }

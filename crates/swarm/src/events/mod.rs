@@ -1,4 +1,8 @@
-//! What a session tells its owner.
+//! What a session tells its owner, and whoever else listens.
+
+mod stream;
+
+use std::path::PathBuf;
 
 use anabranch_content::info::InfoHashes;
 use anabranch_content::storage::naming::Renamed;
@@ -6,6 +10,8 @@ use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, Path};
 
 use anabranch_paths::manager::{ChangeReason, PathCondition, PathVerdict, Trigger};
+
+pub use stream::{EVENTS_MAX, EventHub, Events};
 
 /// A content's number within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -148,13 +154,34 @@ pub enum EventKind {
         /// Why.
         reason: String,
     },
-    /// Storage is out of order. The transfer waits, nothing is lost, and it goes on by itself.
+    /// The transfer waits. Nothing is lost.
     Paused {
+        /// Who has it wait.
+        cause: PauseCause,
         /// What is out of order and what helps.
         reason: String,
     },
-    /// The cause is gone.
+    /// The cause is gone, and the transfer goes on.
     Resumed,
+    /// All pieces were hashed anew, as the owner asked.
+    Checked {
+        /// Those that are good.
+        pieces_have: u32,
+        /// All.
+        pieces_total: u32,
+    },
+    /// The files are in another folder, as the owner asked.
+    Moved {
+        /// The folder below which they are.
+        dir: PathBuf,
+    },
+    /// The content is gone from the session. Nothing more is told of it.
+    Removed,
+    /// Whoever reads this was slow: so many events of the content were not kept. None of them said what became of it for good.
+    Missed {
+        /// How many.
+        events: u64,
+    },
     /// The content cannot be gone on with.
     Failed {
         /// What is to blame.
@@ -177,4 +204,45 @@ pub enum FailureKind {
     Sources,
     /// This program.
     Internal,
+}
+
+/// Who has a content wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PauseCause {
+    /// Storage is out of order. The transfer goes on by itself.
+    Storage,
+    /// The owner. The transfer goes on when the owner says so.
+    Owner,
+}
+
+impl EventKind {
+    /// Whether it only says how things go on: what a slow reader may miss.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Checking { .. }
+            | Self::Piece { .. }
+            | Self::PieceFailed { .. }
+            | Self::PeerConnected { .. }
+            | Self::PeerDisconnected { .. }
+            | Self::PeerUnfit { .. }
+            | Self::PeerFailed { .. }
+            | Self::PeerBanned { .. }
+            | Self::PeerSuspended { .. }
+            | Self::PathsChosen { .. }
+            | Self::PathChanged { .. }
+            | Self::Tracker { .. }
+            | Self::TrackerFailed { .. } => true,
+            Self::Metadata { .. }
+            | Self::Renamed { .. }
+            | Self::Started { .. }
+            | Self::Finished
+            | Self::Paused { .. }
+            | Self::Resumed
+            | Self::Checked { .. }
+            | Self::Moved { .. }
+            | Self::Removed
+            | Self::Missed { .. }
+            | Self::Failed { .. } => false,
+        }
+    }
 }
