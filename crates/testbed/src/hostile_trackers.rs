@@ -425,10 +425,11 @@ fn serve_udp(socket: &UdpSocket, trick: UdpTrick, shared: &Shared) {
         let _ = socket.send_to(&reply, from);
         if trick == UdpTrick::Floods {
             let other = udp_reply(UdpTrick::Peers, action, !transaction, asker).unwrap_or_default();
+            let other = &other[..other.len().min(1400)];
             let until = Instant::now() + UDP_FLOOD_FOR;
             while !shared.is_over() && Instant::now() < until {
                 for _ in 0..UDP_FLOOD_BATCH {
-                    let _ = socket.send_to(&other[..1400], from);
+                    let _ = socket.send_to(other, from);
                 }
                 std::thread::sleep(UDP_FLOOD_EVERY);
             }
