@@ -20,6 +20,12 @@ use anabranch_content::hash::sha256;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::merkle::HashRequest;
 use anabranch_content::storage::{FileRecord, Lease, Resume, Stamp};
+use anabranch_hercules::PacketWindow;
+use anabranch_hercules::wire::control::{Answer, Control, Mark, Report};
+use anabranch_hercules::wire::manifest::{Entry, EntryKind};
+use anabranch_hercules::wire::message::{Message as BulkMessage, Offer};
+use anabranch_hercules::wire::receipt::Receipt;
+use anabranch_hercules::wire::ticket::Ticket;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Interface, IsdAs};
 use anabranch_scion_wire::combine::combine;
@@ -57,7 +63,71 @@ fn main() -> io::Result<()> {
     write(&corpus, "scion_socket", &scion_socket())?;
     write(&corpus, "datagram", &scion_socket())?;
     write(&corpus, "topology", &topology())?;
-    write(&corpus, "control", &control())
+    write(&corpus, "control", &control())?;
+    write(&corpus, "bulk", &bulk())
+}
+
+/// The first byte says what the rest is.
+fn bulk() -> Vec<Vec<u8>> {
+    let mut window = PacketWindow::default();
+    (0..40).filter(|number| number % 7 != 3).for_each(|number| _ = window.insert(number));
+    let answer = Answer { mark: 1, sender_us: 2, receiver_us: 3, delay_us: 4 };
+    let controls = [
+        Control::Hello { sender_us: 1 },
+        Control::Echo { sender_us: 1, receiver_us: 2 },
+        Control::Confirm { receiver_us: 2, rtt_us: 3 },
+        Control::Mark(Mark { mark: 1, sender_us: 2, oldest: 3, next: 40, interval_us: 5 }),
+        Control::Report(Report::of(&window, 1, Some(answer), 0, 40)),
+        Control::Report(Report::of(&window, 1, None, 3, 12)),
+    ];
+    let (kind, modified) = (EntryKind::File { len: 90, extents: vec![1..20, 30..80] }, (7, 8));
+    let entry = Entry { name: b"a/b".to_vec(), mode: 0o644, modified, kind };
+    let mut entries = vec![2];
+    entry.write(&mut entries).expect("an entry");
+    let receipt = Receipt {
+        transfer: 1,
+        root: [2; 32],
+        content_len: 3,
+        manifest_hash: [4; 32],
+        entries: 5,
+        finished: 6,
+        sender: [7; 32],
+        receiver: [8; 32],
+        signature: [9; 64],
+    };
+    let mut receipt_bytes = vec![3];
+    receipt.write(&mut receipt_bytes);
+    let offer = Offer { transfer: 1, chunk_len: 1400, content_len: 9, manifest_len: 8, manifest_hash: [4; 32] };
+    let messages = [
+        BulkMessage::Offer(offer),
+        BulkMessage::Entries(entries[1..].to_vec()),
+        BulkMessage::Kept(vec![0..3, 5..9]),
+        BulkMessage::Ready,
+        BulkMessage::Hashes { first: 1, hashes: vec![[1; 32]; 2] },
+        BulkMessage::Root([1; 32]),
+        BulkMessage::Again(vec![1..2]),
+        BulkMessage::Receipt(Box::new(receipt)),
+        BulkMessage::End { code: 1, reason: "the disk is full".into() },
+    ];
+    let ticket = Ticket {
+        holder_sends: false,
+        addresses: vec!["192.0.2.7:1".parse().expect("IP"), "[1-ff00:0:110,10.0.0.1]:80".parse().expect("SCION")],
+        key: [1; 32],
+        secret: [2; 16],
+        expires: 3,
+        times: 1,
+    };
+    let with = |what: u8, write: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = vec![what];
+        write(&mut bytes);
+        bytes
+    };
+    let controls = controls.iter().map(|control| with(0, &|out| control.write(out)));
+    let messages = messages.iter().map(|message| with(1, &|out| message.write(out)));
+    let ticket = with(4, &|out| out.extend(ticket.to_string().bytes()));
+    let mut packet = vec![5, 8, 2, 0, 0, 0, 7];
+    packet.resize(60, 0);
+    controls.chain(messages).chain([entries, receipt_bytes, ticket, packet]).collect()
 }
 
 fn known_keys() -> Vec<Vec<u8>> {
