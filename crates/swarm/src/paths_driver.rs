@@ -25,8 +25,9 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::bittorrent::conn::ConnError;
 use crate::bittorrent::dial;
-use crate::bittorrent::torrent::{ConnHandle, State, TorrentRef};
+use crate::bittorrent::torrent::{State, TorrentRef};
 use crate::events::EventKind;
+use crate::net::conn_handle::ConnHandle;
 use crate::net::scion::ScionNet;
 use crate::resources::Resources;
 

@@ -1,6 +1,6 @@
 //! One content at work: the core, its buffers, its files and its connections' handles.
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::cell::{Ref, RefCell, RefMut};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use anabranch_content::info::InfoHashes;
 use anabranch_content::metainfo::{Metainfo, PieceLayers};
 use anabranch_content::storage::{ErrorKind, Op, ResumeStore, Storage, StorageError};
 use anabranch_paths::{Endpoint, Host, ScionAddr};
-use anabranch_transport::{NodeId, StreamStats};
+use anabranch_transport::NodeId;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -25,6 +25,7 @@ use crate::bittorrent::sources::Named;
 use crate::events::{Event, EventKind, FailureKind, PauseCause, TorrentId};
 use crate::limits::{Line, Share};
 use crate::net::admission::{PLACES_OF_HOST_MAX, Place, gives_way};
+use crate::net::conn_handle::ConnHandle;
 use crate::paths_driver::ContentPaths;
 use crate::resources::Resources;
 use crate::session::{AddOptions, Aim, Contents, Work};
@@ -65,76 +66,6 @@ impl TorrentRef {
     /// Changes it.
     pub fn borrow_mut(&self) -> RefMut<'_, State> {
         self.0.borrow_mut()
-    }
-}
-
-/// How others reach a connection's task.
-#[derive(Default)]
-pub struct ConnHandle {
-    notify: Notify,
-    close: RefCell<Option<String>>,
-    closing: Cell<bool>,
-    warmed: Cell<bool>,
-    /// When payload moved last, either way, or when the connection began.
-    moved: Cell<Option<Instant>>,
-    /// Who is at its other end.
-    host: Cell<Option<Host>>,
-    stats: Cell<Option<StreamStats>>,
-}
-
-impl ConnHandle {
-    /// What the transport measured lately of a connection that is at work.
-    pub fn stats(&self) -> Option<StreamStats> {
-        self.stats.get()
-    }
-
-    /// The transport measured this.
-    pub fn measured(&self, stats: StreamStats) {
-        self.stats.set(Some(stats));
-    }
-
-    /// There is something to send.
-    pub fn wake(&self) {
-        self.notify.notify_one();
-    }
-
-    /// The connection is to end.
-    pub fn close(&self, reason: String) {
-        if !self.closing.replace(true) {
-            *self.close.borrow_mut() = Some(reason);
-        }
-        self.notify.notify_one();
-    }
-
-    /// What the connection is to send next was read from disk.
-    pub fn warm(&self) {
-        self.warmed.set(true);
-        self.notify.notify_one();
-    }
-
-    /// Whether [`ConnHandle::warm`] was called since this was asked last.
-    pub fn take_warmed(&self) -> bool {
-        self.warmed.take()
-    }
-
-    /// Payload moved, or the connection began.
-    pub fn moved(&self, now: Instant) {
-        self.moved.set(Some(now));
-    }
-
-    /// Why the connection is to end, if it is.
-    pub fn take_close(&self) -> Option<String> {
-        self.close.borrow_mut().take()
-    }
-
-    /// Whether the connection is to end.
-    pub fn is_closing(&self) -> bool {
-        self.closing.get()
-    }
-
-    /// Waits for [`ConnHandle::wake`] or [`ConnHandle::close`].
-    pub async fn notified(&self) {
-        self.notify.notified().await;
     }
 }
 
@@ -364,9 +295,8 @@ impl State {
 
     /// A connection's task begins.
     pub fn attach(&mut self, id: ConnId, host: Host) -> Rc<ConnHandle> {
-        let handle = Rc::<ConnHandle>::default();
-        handle.host.set(Some(host));
-        handle.moved(Instant::now());
+        let handle = Rc::new(ConnHandle::new(host, Instant::now()));
+
         self.conns.insert(id, Rc::clone(&handle));
         // A torrent without connections sleeps; now time matters again.
         self.clock.notify_one();
@@ -416,7 +346,7 @@ impl State {
     /// The places that are taken, and who has them.
     pub fn places(&self) -> impl Iterator<Item = (Place, &Rc<ConnHandle>)> {
         let open = self.conns.values().filter(|handle| !handle.is_closing());
-        open.filter_map(|handle| Some((Place { host: handle.host.get()?, moved: handle.moved.get()? }, handle)))
+        open.map(|handle| (handle.place(), handle))
     }
 
     /// Whether `host` has as many places as one host gets.

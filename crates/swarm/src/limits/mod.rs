@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::PeerKey;
 use tokio::sync::Notify;
 
-use crate::bittorrent::torrent::ConnHandle;
+use crate::net::conn_handle::ConnHandle;
 
 /// How much time's worth of bytes a limit saves up: short enough that it is kept within any second, long enough for
 /// coarse timers.

@@ -1,6 +1,15 @@
 //! Connections in virtual time: how a limit is kept, and how it is shared.
 
+use std::net::SocketAddr;
+
+use anabranch_paths::Host;
+
 use super::*;
+
+fn handle(now: Instant) -> Rc<ConnHandle> {
+    let peer = SocketAddr::from(([127, 0, 0, 1], 6881));
+    Rc::new(ConnHandle::new(Host::of(&peer.into()), now))
+}
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,7 +45,7 @@ impl Town {
         let now = Instant::now();
         let line = Line::new(limit, now);
         contents.iter().for_each(|(content, limit)| line.add_content(*content, *limit, now));
-        let share = |habit: &Habit| (*habit, line.share(habit.content, own, &Rc::default(), now));
+        let share = |habit: &Habit| (*habit, line.share(habit.content, own, &handle(now), now));
         let conns: Vec<_> = habits.iter().map(share).collect();
         let seed = fastrand::u64(..);
         println!("seed {seed}");

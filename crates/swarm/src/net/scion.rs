@@ -28,8 +28,6 @@ use anabranch_transport::{
 };
 use tokio::sync::broadcast;
 
-use crate::bittorrent::conn::ConnError;
-
 /// News of trouble that a connection may be behind with; older ones are passed over.
 const NEWS_MAX: usize = 64;
 /// How long a caller's new way has to show that it leads there.
@@ -103,6 +101,17 @@ impl fmt::Debug for ScionConfig {
     }
 }
 
+/// Why a host is not reached over SCION.
+#[derive(Debug, thiserror::Error)]
+pub enum ReachError {
+    /// It may be another time, or over another path.
+    #[error("{0}")]
+    Failed(String),
+    /// It never is, however long one waits: what the user asked for does not fit together.
+    #[error("{0}")]
+    Hopeless(String),
+}
+
 /// The session's place in the SCION network.
 pub struct ScionNet {
     config: ScionConfig,
@@ -154,16 +163,16 @@ impl ScionNet {
     }
 
     /// The paths to `remote` that may be used, at least one.
-    pub async fn paths(&self, remote: ScionAddr) -> Result<Found, ConnError> {
+    pub async fn paths(&self, remote: ScionAddr) -> Result<Found, ReachError> {
         let isd_as = remote.isd_as;
         let paths = self.config.lookup.paths(isd_as).await.map_err(|error| match error {
-            LookupError::NoPath { .. } | LookupError::Wildcard(_) => ConnError::Hopeless(error.to_string()),
-            _ => ConnError::Ended(format!("no path to {isd_as}: {error}")),
+            LookupError::NoPath { .. } | LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
+            _ => ReachError::Failed(format!("no path to {isd_as}: {error}")),
         })?;
         // The same answers as `paths` and `ping` give.
         let mut allowed = self.allowed(remote, &paths);
         if allowed.is_empty() {
-            return Err(ConnError::Hopeless(format!(
+            return Err(ReachError::Hopeless(format!(
                 "the policy forbids every path to {isd_as}, of which there are {}: `anabranch paths {isd_as}` lists them",
                 paths.len()
             )));
@@ -172,7 +181,7 @@ impl ScionNet {
         let unknown = only.iter().find_map(|name| name.find(&allowed).err());
         allowed.retain(|path| only.is_empty() || only.iter().any(|name| path.is_named(name)));
         if let Some(unknown) = unknown.filter(|_| allowed.is_empty()) {
-            return Err(ConnError::Hopeless(unknown.to_string()));
+            return Err(ReachError::Hopeless(unknown.to_string()));
         }
         let local = self.endpoint.local().ip();
         let lacking = |path: &ScionPath| mtu_lacking(path, local, remote.host.ip());
@@ -186,7 +195,7 @@ impl ScionNet {
         let widest = usable.narrow.iter().max_by_key(|(path, _)| path.mtu);
         if let (true, Some((path, needed))) = (usable.paths.is_empty(), widest) {
             let (count, mtu) = (usable.narrow.len(), path.mtu);
-            return Err(ConnError::Hopeless(format!(
+            return Err(ReachError::Hopeless(format!(
                 "no path to {isd_as}: of {count} none takes packets that are large enough for QUIC; the widest takes {mtu} bytes, and its headers \
                  with {MTU_MIN} bytes of QUIC are {needed} (`anabranch paths` lists them): raise the MTU of its links"
             )));
@@ -200,12 +209,12 @@ impl ScionNet {
         remote: ScionAddr,
         expected: Option<NodeId>,
         path: &Arc<ScionPath>,
-    ) -> Result<Stream, ConnError> {
+    ) -> Result<Stream, ReachError> {
         let stream = self.endpoint.connect_over(remote, path, expected).await;
-        let stream = stream.map_err(|error| ConnError::Ended(format!("{error} (over {path})")))?;
+        let stream = stream.map_err(|error| ReachError::Failed(format!("{error} (over {path})")))?;
         if self.config.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&stream.node_id())) {
             let found = stream.node_id();
-            return Err(ConnError::Ended(format!("its key is {found}, which --allow does not admit")));
+            return Err(ReachError::Failed(format!("its key is {found}, which --allow does not admit")));
         }
         self.meet(remote, stream.node_id()).await?;
         self.watch(&stream, Some(Arc::clone(path)));
@@ -213,9 +222,9 @@ impl ScionNet {
     }
 
     /// Whoever is at `remote` proved `key`: that has to be the one that it had before, where the user named it.
-    pub async fn meet(&self, remote: ScionAddr, key: NodeId) -> Result<(), ConnError> {
+    pub async fn meet(&self, remote: ScionAddr, key: NodeId) -> Result<(), ReachError> {
         match &self.config.known {
-            Some(known) => known.meet(remote, key).await.map_err(|error| ConnError::Hopeless(error.to_string())),
+            Some(known) => known.meet(remote, key).await.map_err(|error| ReachError::Hopeless(error.to_string())),
             None => Ok(()),
         }
     }

@@ -16,9 +16,10 @@ use anabranch_transport::NodeId;
 use tokio::task::JoinSet;
 
 use crate::bittorrent::sources::Sources;
-use crate::bittorrent::torrent::{ConnHandle, TorrentRef};
+use crate::bittorrent::torrent::TorrentRef;
 use crate::events::TorrentId;
 use crate::net::admission::{Place, gives_way};
+use crate::net::conn_handle::ConnHandle;
 use crate::paths_driver::PathProgress;
 use crate::resources::Resources;
 use crate::session::{Aim, FileFilter, Progress};

@@ -23,7 +23,9 @@ use anabranch_bittorrent::{ConnId, PeerKey};
 use anabranch_content::storage::StorageError;
 use anabranch_transport::{Stream, StreamStats};
 
-use crate::bittorrent::torrent::{ConnHandle, TorrentRef};
+use crate::bittorrent::torrent::TorrentRef;
+use crate::net::conn_handle::ConnHandle;
+use crate::net::scion::ReachError;
 pub use plan::Scratch;
 use receive::Receiving;
 use send::Sending;
@@ -57,6 +59,15 @@ pub enum ConnError {
     /// Content that was promised could not be read.
     #[error("{0}")]
     Storage(#[from] StorageError),
+}
+
+impl From<ReachError> for ConnError {
+    fn from(error: ReachError) -> Self {
+        match error {
+            ReachError::Failed(reason) => Self::Ended(reason),
+            ReachError::Hopeless(reason) => Self::Hopeless(reason),
+        }
+    }
 }
 
 /// One connection, after its handshakes.
