@@ -6,6 +6,8 @@
 //! | module | what it decides |
 //! | --- | --- |
 //! | [`bin`], [`binmap`] | what a number names of a content, and which chunks somebody has (RFC 7574 §4.2) |
+//! | [`wire`] | what the bytes of a datagram mean, and what a swarm agrees on (RFC 7574 §7, §8) |
+//! | [`hash`], [`sign`] | the hash functions of trees, the signatures of live sources |
 //!
 //! Ranges of chunks are bins, the nodes of a binary tree that lies over the content; a set of chunks is a binmap:
 //!
@@ -24,3 +26,6 @@
 
 pub mod bin;
 pub mod binmap;
+pub mod hash;
+pub mod sign;
+pub mod wire;
