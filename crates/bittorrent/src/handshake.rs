@@ -38,7 +38,6 @@ impl Reserved {
     /// Byte 5, BEP 10: bit 20 from the right.
     const EXTENSION: u8 = 0x10;
     /// Byte 7, BEP 5.
-    const DHT: u8 = 0x01;
     /// Byte 7, BEP 6.
     const FAST: u8 = 0x04;
     /// Byte 7, BEP 52: the 4th most significant bit.
@@ -52,11 +51,6 @@ impl Reserved {
     /// BEP 6: the fast extension is on where both sides set it.
     pub fn fast(self) -> bool {
         self.0[7] & Self::FAST != 0
-    }
-
-    /// BEP 5: the peer runs a DHT node. Only parsed; there is no DHT here.
-    pub fn dht(self) -> bool {
-        self.0[7] & Self::DHT != 0
     }
 
     /// BEP 52: a v1 handshake may be answered with the v2 info-hash ("upgrade path").
@@ -154,10 +148,9 @@ mod tests {
     #[test]
     fn the_bits_are_where_the_specifications_put_them() {
         let reserved = Reserved::OURS;
-        assert!(reserved.extension_protocol() && reserved.fast() && !reserved.dht() && !reserved.v2());
+        assert!(reserved.extension_protocol() && reserved.fast() && !reserved.v2());
         assert_eq!(reserved.with_v2().0, [0, 0, 0, 0, 0, 0x10, 0, 0x14]);
         assert!(reserved.with_v2().v2());
-        assert!(Reserved([0, 0, 0, 0, 0, 0, 0, 1]).dht());
     }
 
     #[test]

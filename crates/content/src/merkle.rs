@@ -227,21 +227,6 @@ impl Shape {
         })
     }
 
-    /// What to ask for to learn the leaves of one piece, proven up to the piece's hash; nothing where pieces are blocks.
-    pub fn leaf_requests(&self, piece: u32) -> impl Iterator<Item = HashRequest> + use<> {
-        let span = 1u32 << self.piece_height;
-        let length = REQUEST_LENGTH_MAX.min(span);
-        let count = if self.piece_height == 0 { 0 } else { span / length };
-        let proof_layers = self.piece_height.saturating_sub(1);
-        let (first, blocks) = (u64::from(piece) * u64::from(span), self.blocks);
-        (0..count)
-            .map(move |chunk| first + u64::from(chunk * length))
-            .take_while(move |index| *index < blocks)
-            .filter_map(move |index| {
-                Some(HashRequest { base: 0, index: u32::try_from(index).ok()?, length, proof_layers })
-            })
-    }
-
     /// The blocks whose leaves [`PieceTree::answer`] needs for `request`: whole pieces, clipped to the file; empty where the
     /// piece layer is enough.
     pub fn leaves_needed(&self, request: &HashRequest) -> Result<Range<u64>, RequestError> {
@@ -380,6 +365,17 @@ mod tests {
         (shape, PieceTree::new(shape, &pieces).expect("as many pieces as the shape says"))
     }
 
+    /// What peers ask for to learn the leaves of one piece, proven up to the piece's hash; nothing where pieces are blocks.
+    fn leaf_requests(shape: &Shape, piece: u32) -> impl Iterator<Item = HashRequest> + use<> {
+        let span = 1u32 << shape.piece_height();
+        let length = REQUEST_LENGTH_MAX.min(span);
+        let count = if span == 1 { 0 } else { span / length };
+        let (proof_layers, blocks) = (shape.piece_height().saturating_sub(1), shape.block_count());
+        let all = (0..count).map(move |chunk| piece * span + chunk * length);
+        let there = all.take_while(move |index| u64::from(*index) < blocks);
+        there.map(move |index| HashRequest { base: 0, index, length, proof_layers })
+    }
+
     #[test]
     fn leaves_are_blocks_and_the_last_may_be_short() {
         let data = vec![7; 3 * BLOCK_LEN as usize + 5];
@@ -426,7 +422,7 @@ mod tests {
             }
             for (piece, hash) in pieces.iter().enumerate() {
                 let mut learned = Vec::new();
-                for request in shape.leaf_requests(piece as u32) {
+                for request in leaf_requests(&shape, piece as u32) {
                     assert_eq!(request.anchor(), (shape.piece_height(), piece as u32));
                     let needed = shape.leaves_needed(&request).expect("our own requests are valid");
                     let needed = &leaves[needed.start as usize..needed.end as usize];
