@@ -21,7 +21,8 @@ use anabranch_testbed::hostile::{Hostile, Malice};
 use anabranch_testbed::hostile_trackers::{HostileTracker, HttpTrick, UdpTrick};
 use anabranch_testbed::peers::address_of;
 use anabranch_testbed::peers::anabranch::Anabranch;
-use anabranch_testbed::scene::{Content, Maker, Scene};
+use anabranch_testbed::pulses::Pulses;
+use anabranch_testbed::scene::{Content, Maker, PIECE_LENGTH, Scene};
 use anabranch_testbed::tricks::Trick;
 
 const ANY: &str = "127.0.0.1:0";
@@ -208,6 +209,27 @@ fn each_of_them_costs_a_tenth_at_most() {
         }
     }
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+#[ignore = "minutes, and exact: `make hostile` runs it on a machine that does nothing else"]
+fn a_liar_that_mostly_tells_the_truth_costs_a_tenth_at_most() {
+    let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let window = Duration::from_secs(12);
+    let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
+    let hash = must(scene.info_hash());
+    let mut calm = Arena::new(&[], &[], scene);
+    let before = calm.pieces_in(window);
+    let Arena { scene, .. } = calm;
+    // Every eighth piece is wrong. Its suspension ends within the window.
+    let answers_every = Duration::from_millis(5);
+    let liar = must(Pulses::share(&scene.content, hash, scene.pieces, PIECE_LENGTH, answers_every)).lying(32);
+    std::fs::remove_dir_all(must(scene.folder("out"))).ok();
+    let mut arena = Arena::new(&[liar.address], &[], scene);
+    let during = arena.pieces_in(window);
+    arena.check("a liar that mostly tells the truth");
+    println!("{before} pieces in peace, {during} beside a liar that answered {} times", liar.answered());
+    assert!(liar.answered() > 0 && during * 10 >= before * 9, "{before} pieces in peace, {during} beside a liar");
 }
 
 #[test]
