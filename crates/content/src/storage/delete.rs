@@ -55,9 +55,12 @@ impl ResumeStore {
         let state = storage.states[file].load(Ordering::Acquire);
         let Some(stamp) = storage.stamp(file).filter(|_| state & (PRESENT | FOREIGN) == PRESENT) else { return false };
         let length = storage.info().files[file].length;
-        stamp.size == 0
-            || self.with(|resume| resume.files[file].explains(stamp, Some(length)))
-            || stamp.size <= length && storage.is_blank(file)
+        // What was there before us is foreign until it was judged.
+        let (is_foreign, is_as_left) = self.with(|resume| {
+            let record = &resume.files[file];
+            (record.foreign, record.explains(stamp, Some(length)))
+        });
+        !is_foreign && (is_as_left || stamp.size == 0 || stamp.size <= length && storage.is_blank(file))
     }
 }
 
@@ -138,6 +141,19 @@ mod tests {
         assert_eq!(left, [path("a/one"), path("a/two")]);
         assert!(!path("three").exists());
         assert_eq!(fs::read(path("a/one")).unwrap(), b"another file");
+    }
+
+    #[test]
+    fn what_was_there_and_was_not_looked_at_yet_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let info = Arc::clone(made(root.path()).storage().info());
+        std::fs::remove_dir_all(root.path()).unwrap();
+        fs::create_dir_all(root.path().join("content/a")).unwrap();
+        fs::write(root.path().join("content/a/one"), [9; 20]).unwrap();
+        let storage = Arc::new(Storage::open(info, root.path(), StorageOptions::default()).unwrap());
+        let store = ResumeStore::open(storage, None).unwrap().0;
+        assert_eq!(store.delete_content(|_| false).unwrap(), [root.path().join("content/a/one")]);
+        assert_eq!(fs::read(root.path().join("content/a/one")).unwrap(), [9; 20]);
     }
 
     #[test]

@@ -29,6 +29,12 @@ const OPEN_RETRY: Duration = Duration::from_secs(2);
 /// Opens the files of `torrent`, verifies what has to be, and starts the transfer. While storage is out of order it is
 /// tried again and again.
 pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
+    torrent.borrow_mut().is_opening = true;
+    open_files(&torrent, info, layers).await;
+    torrent.borrow_mut().is_opening = false;
+}
+
+async fn open_files(torrent: &TorrentRef, info: Arc<Info>, layers: PieceLayers) {
     let (resources, aim) = {
         let torrent = torrent.borrow();
         torrent.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
@@ -36,13 +42,13 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
     };
     match aim {
         Aim::Files => {}
-        Aim::ChosenFiles => chosen(&torrent).await,
-        Aim::Metadata => return ask_for_layers(&torrent, info, layers),
+        Aim::ChosenFiles => chosen(torrent).await,
+        Aim::Metadata => return ask_for_layers(torrent, info, layers),
     }
     if torrent.borrow().stopping {
         return;
     }
-    let info = name_files(&torrent, info).await;
+    let info = name_files(torrent, info).await;
     let request = Arc::new(request(&resources.config, &torrent.borrow().options, &info));
     let is_read_only = request.read_only;
     let mut told = false;
@@ -61,12 +67,14 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
             }
             Err(error) => {
                 drop(place);
-                if !wait_out(&torrent, &error, &mut told).await {
+                if !wait_out(torrent, &error, &mut told).await {
                     return;
                 }
             }
         }
     };
+    // Who removes the content meanwhile knows of them.
+    torrent.borrow_mut().opening = Some((opened.resume.clone(), Arc::clone(&opened.storage)));
     let mut layers = layers;
     if layers.is_empty()
         && info.version.is_v2()
@@ -74,7 +82,7 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
     {
         layers = blocking(move || resume.kept_layers()).await;
     }
-    let opened = Arc::new(check(&torrent, opened, &layers).await);
+    let opened = Arc::new(check(torrent, opened, &layers).await);
     drop(place);
     if torrent.borrow().stopping {
         return;
@@ -83,7 +91,7 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
     loop {
         let (opened, layers) = (Arc::clone(&opened), Arc::clone(&known));
         let Err(error) = blocking(move || settle(&opened, &layers)).await else { break };
-        if !wait_out(&torrent, &error, &mut told).await {
+        if !wait_out(torrent, &error, &mut told).await {
             return;
         }
     }
@@ -93,7 +101,7 @@ pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
     if told {
         torrent.borrow().tell(EventKind::Resumed);
     }
-    start(&torrent, &request, &opened, Arc::unwrap_or_clone(known));
+    start(torrent, &request, &opened, Arc::unwrap_or_clone(known));
 }
 
 /// Until the owner says which files are wanted, or lets the content go.
@@ -208,6 +216,7 @@ fn start(torrent: &TorrentRef, request: &OpenRequest, opened: &Opened, layers: P
     let info = &request.info;
     let mut state = torrent.borrow_mut();
     let resources = state.resources();
+    state.opening = None;
     state.hashes = info.hashes;
     state.buffers = Some(PieceBuffers::new(Rc::clone(&resources.pools), info.geometry.clone()));
     state.storage = Some(Arc::clone(&opened.storage));

@@ -81,6 +81,10 @@ pub struct State {
     pub buffers: Option<PieceBuffers>,
     /// Its files, once open.
     pub storage: Option<Arc<Storage>>,
+    /// The same, with the record, while they are being opened.
+    pub opening: Option<(Option<Arc<ResumeStore>>, Arc<Storage>)>,
+    /// The task that opens them is at work.
+    pub is_opening: bool,
     /// The record of verified pieces, once open; none where files are only read.
     pub resume: Option<Arc<ResumeStore>>,
     /// The owner's choices.
@@ -201,6 +205,8 @@ impl State {
             core: new.core,
             buffers: None,
             storage: None,
+            opening: None,
+            is_opening: false,
             resume: None,
             options: new.options,
             layers_at_hand: new.layers_at_hand,
@@ -444,7 +450,8 @@ impl State {
         self.stalled.clear();
         self.waiting.clear();
         self.buffers = None;
-        (self.resume.take(), self.storage.take())
+        let (resume, storage) = self.opening.take().unzip();
+        (self.resume.take().or(resume.flatten()), self.storage.take().or(storage))
     }
 
     // ---- peers to dial ----
@@ -678,6 +685,7 @@ impl State {
     pub fn panicked(&mut self, now: Instant) {
         // Answers that still come are of jobs that nobody waits for any more.
         (self.verifying, self.spilling) = (0, 0);
+        self.is_opening = false;
         if self.stopping {
             return;
         }
@@ -701,9 +709,9 @@ impl State {
         self.pump(now);
     }
 
-    /// Whether there are connections, or the disk threads have something of ours.
+    /// Whether there are connections, the disk threads have something of ours, or files are being opened.
     pub fn is_busy(&self) -> bool {
-        !self.conns.is_empty() || self.verifying + self.spilling > 0
+        self.is_opening || !self.conns.is_empty() || self.verifying + self.spilling > 0
     }
 
     /// A piece of a download that was promised cannot be read. Nothing of it is given up: the cause may pass, as when a disk is

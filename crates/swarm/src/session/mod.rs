@@ -76,7 +76,7 @@ impl Drop for Session {
             let mut torrent = torrent.borrow_mut();
             torrent.stop("we are leaving");
             // Others may have the places at once, whatever still holds on to the contents.
-            torrent.storage.iter().for_each(|storage| storage.release());
+            torrent.give_up_files().1.iter().for_each(|storage| storage.release());
             torrent.end();
         }
     }

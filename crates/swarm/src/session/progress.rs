@@ -24,7 +24,7 @@ pub struct Progress {
     pub stats: TorrentStats,
     /// Everything wanted is there.
     pub finished: bool,
-    /// Waiting for storage to work again.
+    /// Waiting: for storage to work again, or for its owner to let it go on.
     pub paused: bool,
 }
 

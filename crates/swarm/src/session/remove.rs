@@ -89,12 +89,18 @@ impl Contents {
         let mut leaving = self.leaving.borrow_mut();
         while leaving.try_join_next().is_some() {}
         leaving.spawn_local(async move {
-            leave(&torrent).await;
-            let Some(contents) = contents.upgrade() else { return };
-            let outcome = match data {
-                Data::Keep => close(&torrent).await,
-                Data::Delete => delete(&contents, &torrent).await,
+            // A tracker that does not answer is not waited for, nor does it hold up the files.
+            let told = within_limit(|| !torrent.borrow().is_announcing);
+            let files = async {
+                within_limit(|| !torrent.borrow().is_busy()).await;
+                match (data, contents.upgrade()) {
+                    (Data::Delete, Some(contents)) => delete(&contents, &torrent).await,
+                    _ => close(&torrent).await,
+                }
             };
+            let ((), outcome) = tokio::join!(told, files);
+            torrent.borrow_mut().end();
+            let Some(contents) = contents.upgrade() else { return };
             torrent.borrow().tell(EventKind::Removed);
             contents.forget(id);
             drop(torrent);
@@ -116,19 +122,12 @@ impl Contents {
     }
 }
 
-/// Waits until `torrent` said farewell and what was received is written, but not for ever; then nothing of it is at work any more.
-async fn leave(torrent: &TorrentRef) {
-    let until = async |is_done: fn(&TorrentRef) -> bool| {
-        while !is_done(torrent) {
-            tokio::time::sleep(LEAVE_POLL).await;
-        }
-    };
-    let _ = tokio::join!(
-        // A tracker that does not answer is not waited for.
-        tokio::time::timeout(LEAVE_MAX, until(|torrent| !torrent.borrow().is_announcing)),
-        tokio::time::timeout(LEAVE_MAX, until(|torrent| !torrent.borrow().is_busy())),
-    );
-    torrent.borrow_mut().end();
+/// Waits until `is_done`, but not for ever.
+async fn within_limit(is_done: impl Fn() -> bool) {
+    let deadline = Instant::now() + LEAVE_MAX;
+    while !is_done() && Instant::now() < deadline {
+        tokio::time::sleep(LEAVE_POLL).await;
+    }
 }
 
 /// Brings what is known of the content's pieces to disk, and gives its place back.

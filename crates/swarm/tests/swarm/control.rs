@@ -297,6 +297,37 @@ fn data_is_deleted_and_nothing_of_others() {
 }
 
 #[test]
+fn what_was_there_before_is_not_deleted_however_early_or_late_one_removes() {
+    run(async {
+        let content = Content::new(&[("a", MIB), ("b", MIB)], Version::V1, Some(64 * KIB as u32));
+        let (_out, out) = temp();
+        fs::create_dir(out.join("content")).unwrap();
+        fs::write(out.join("content/a"), vec![9; MIB]).unwrap();
+        let mut node = Node::start(config(1));
+        for events_read in 0..3 {
+            let id = node.get(&content, &out, &[]);
+            // Metadata, then what was in the way.
+            for _ in 0..events_read {
+                node.until(|kind| matches!(kind, EventKind::Metadata { .. } | EventKind::Failed { .. })).await;
+            }
+            node.session.remove(id, Data::Delete).await.unwrap();
+            assert_eq!(names(&out.join("content")), ["a"]);
+            node.until(|kind| matches!(kind, EventKind::Removed)).await;
+        }
+        assert_eq!(fs::read(out.join("content/a")).unwrap(), vec![9; MIB]);
+        // At once again, in the middle of being opened, and with nothing in the way: nothing is left.
+        fs::remove_file(out.join("content/a")).unwrap();
+        let id = node.get(&content, &out, &[]);
+        node.until(|kind| matches!(kind, EventKind::Metadata { .. })).await;
+        node.session.remove(id, Data::Delete).await.unwrap();
+        let id = node.get(&content, &out, &[]);
+        until_started(&mut node).await;
+        node.session.remove(id, Data::Delete).await.unwrap();
+        assert!(names(&out.join("content")).is_empty());
+    });
+}
+
+#[test]
 fn limits_hold_for_open_connections() {
     run(async {
         let content = Content::new(&[("data", 8 * MIB)], Version::V1, Some(64 * KIB as u32));
