@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`bin`], [`binmap`] | what a number names of a content, and which chunks somebody has (RFC 7574 §4.2) |
 //! | [`wire`] | what the bytes of a datagram mean, and what a swarm agrees on (RFC 7574 §7, §8) |
+//! | [`merkle`] | whether a chunk is the content's, and what proves it (RFC 7574 §5, §6) |
 //! | [`hash`], [`sign`] | the hash functions of trees, the signatures of live sources |
 //!
 //! Ranges of chunks are bins, the nodes of a binary tree that lies over the content; a set of chunks is a binmap:
@@ -27,5 +28,6 @@
 pub mod bin;
 pub mod binmap;
 pub mod hash;
+pub mod merkle;
 pub mod sign;
 pub mod wire;

@@ -1,0 +1,316 @@
+//! Live streams: subtrees of one width, whose roots the source signs (RFC 7574 §6.1.2).
+//!
+//! The source makes a [`Munro`] of every full subtree; a viewer believes munros alone, and chunks that lead up to one. A
+//! latecomer starts at the newest munro that it is told of, and everything behind the window is forgotten. A source that is
+//! started again goes on where its [`Checkpoint`] says; without one it counts from chunk 0 again, which viewers notice by
+//! munros that contradict older ones and are newer.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use super::tree::climb;
+use super::{MemoryNodes, NodeStore, Offers, Tree, Verdict};
+use crate::bin::{Bin, CHUNKS_MAX};
+use crate::hash::{Digest, HashFunction};
+use crate::sign::{PublicKey, SigningKey};
+use crate::wire::Codec;
+
+/// Most chunks that one signature stands for: 4 MiB in chunks of 1 KiB, seconds of any stream.
+pub const CHUNKS_PER_SIGNATURE_MAX: u64 = 4096;
+/// A munro older than this is nothing to tune in to (RFC 7574 §6.1.2.4, "the timestamp is too old"). Clocks differ by less.
+pub const STALE_AFTER_S: u64 = 120;
+/// Munros that a viewer keeps where no window says fewer: an hour of 4 Mbit/s at 32 chunks of 1 KiB each.
+const MUNROS_MAX: usize = 65_536;
+
+/// The root of a subtree, signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Munro {
+    /// Its node.
+    pub node: Bin,
+    /// Its digest.
+    pub digest: Digest,
+    /// When it was signed: NTP's 64 bits, seconds since 1900 in the upper half.
+    pub ntp: u64,
+    /// The source's signature over the three above.
+    pub signature: Vec<u8>,
+}
+
+/// Why a stream cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LiveError {
+    /// RFC 7574 §6.1.2.1: "a fixed power of 2", larger than 1.
+    #[error("chunks for each signature have to be a power of 2 from 2 to {CHUNKS_PER_SIGNATURE_MAX}")]
+    ChunksPerSignature,
+    /// The checkpoint is not at the start of a subtree.
+    #[error("the stream's checkpoint does not fit its chunks for each signature: start without it")]
+    Checkpoint,
+    /// No randomness to sign with, or chunk numbers are used up.
+    #[error(
+        "the stream cannot be signed any further: the system gives no randomness, or the addressing method is too narrow"
+    )]
+    Sign,
+}
+
+/// What is signed of a munro (RFC 7574 §6.1.2.2): its chunk specification as it is sent, the time, the digest.
+fn munro_text(codec: &Codec, node: Bin, ntp: u64, digest: &Digest) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    codec.put_bin(node, &mut text).ok()?;
+    text.extend_from_slice(&ntp.to_be_bytes());
+    text.extend_from_slice(digest.as_bytes());
+    Some(text)
+}
+
+/// What is signed of a chunk where all are (RFC 7574 §6.1.1): its specification, the time, the chunk. `None` for a chunk that
+/// the addressing method cannot name.
+pub fn signed_chunk_text(codec: &Codec, chunk: u64, ntp: u64, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    codec.put_bin(Bin::chunk(chunk)?, &mut text).ok()?;
+    text.extend_from_slice(&ntp.to_be_bytes());
+    text.extend_from_slice(payload);
+    Some(text)
+}
+
+/// Where a source stands: what it writes down after every munro, and goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The next chunk, the first of a subtree.
+    pub chunk_next: u64,
+    /// When the last munro was signed.
+    pub ntp: u64,
+}
+
+/// The source's end of a stream.
+#[derive(Debug)]
+pub struct LiveSource {
+    key: SigningKey,
+    codec: Codec,
+    chunks_per_signature: u64,
+    /// Leaves of the subtree that is not yet full.
+    leaves: Vec<u8>,
+    tree: LiveTree,
+    next: Checkpoint,
+}
+
+impl LiveSource {
+    /// A stream that begins, or goes on from a checkpoint.
+    pub fn new(
+        key: SigningKey,
+        codec: Codec,
+        chunks_per_signature: u64,
+        checkpoint: Option<Checkpoint>,
+    ) -> Result<Self, LiveError> {
+        if !chunks_per_signature.is_power_of_two() || !(2..=CHUNKS_PER_SIGNATURE_MAX).contains(&chunks_per_signature) {
+            return Err(LiveError::ChunksPerSignature);
+        }
+        let next = checkpoint.unwrap_or(Checkpoint { chunk_next: 0, ntp: 0 });
+        if !next.chunk_next.is_multiple_of(chunks_per_signature) || next.chunk_next >= CHUNKS_MAX {
+            return Err(LiveError::Checkpoint);
+        }
+        let tree = LiveTree::new(codec.hash);
+        Ok(Self { key, codec, chunks_per_signature, leaves: Vec::new(), tree, next })
+    }
+
+    /// Takes in the next chunk by its digest. Where it fills a subtree, the munro is signed, and from then on its chunks may
+    /// be announced, not before (RFC 7574 §6.1.2.3). `ntp` is the time.
+    pub fn push(&mut self, leaf: &Digest, ntp: u64) -> Result<Option<&Munro>, LiveError> {
+        self.leaves.extend_from_slice(leaf.as_bytes());
+        if ((self.leaves.len() / self.codec.hash.len()) as u64) < self.chunks_per_signature {
+            return Ok(None);
+        }
+        let layer = self.chunks_per_signature.trailing_zeros();
+        let node = Bin::new(layer, self.next.chunk_next >> layer).ok_or(LiveError::Sign)?;
+        // Never back, so that viewers can tell the newer of two.
+        let ntp = ntp.max(self.next.ntp + 1);
+        let mut subtree = Tree::growing(self.codec.hash, MemoryNodes::new(self.codec.hash));
+        subtree.extend(&self.leaves);
+        let digest = subtree.root().ok_or(LiveError::Sign)?;
+        let text = munro_text(&self.codec, node, ntp, &digest).ok_or(LiveError::Sign)?;
+        let signature = self.key.sign(&text).ok_or(LiveError::Sign)?;
+        self.leaves.clear();
+        self.next = Checkpoint { chunk_next: node.end(), ntp };
+        let mut kept = Subtree::new(self.codec.hash, Munro { node, digest, ntp, signature });
+        // The same nodes, at their places in the whole stream.
+        for number in 0..2 * self.chunks_per_signature - 1 {
+            let local = Bin::from_u64(number);
+            if let (Some(bin), Some(digest)) =
+                (Bin::from_u64(number + 2 * node.start()), local.and_then(|bin| subtree.node(bin)))
+            {
+                kept.nodes.put(bin, &digest);
+            }
+        }
+        self.tree.layer = Some(layer);
+        Ok(Some(&self.tree.keep(kept).munro))
+    }
+
+    /// The source's key: the swarm's identifier.
+    pub fn key(&self) -> &PublicKey {
+        self.key.public()
+    }
+
+    /// Where to go on after a restart.
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.next
+    }
+
+    /// The stream's tree: serves from here as viewers do.
+    pub fn tree(&self) -> &LiveTree {
+        &self.tree
+    }
+
+    /// The same, to forget what lies behind the window.
+    pub fn tree_mut(&mut self) -> &mut LiveTree {
+        &mut self.tree
+    }
+}
+
+/// What came of a munro.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MunroVerdict {
+    /// New, and the source's.
+    New,
+    /// Known already, or behind the window.
+    Known,
+    /// Too old to tune in to; nobody's fault.
+    Stale,
+    /// The source began anew: everything from before is forgotten.
+    Restarted,
+    /// Not the source's: the peer lies.
+    Wrong,
+}
+
+/// A live stream's tree: as many signed subtrees as are known and not forgotten.
+#[derive(Clone, Debug)]
+pub struct LiveTree {
+    hash: HashFunction,
+    /// Layer of the munros, once one is known.
+    layer: Option<u32>,
+    /// By their first chunk.
+    subtrees: BTreeMap<u64, Subtree>,
+    /// Chunks before this one are forgotten.
+    floor: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Subtree {
+    munro: Munro,
+    nodes: MemoryNodes,
+}
+
+impl Subtree {
+    fn new(hash: HashFunction, munro: Munro) -> Self {
+        let mut nodes = MemoryNodes::new(hash);
+        nodes.put(munro.node, &munro.digest);
+        Self { munro, nodes }
+    }
+}
+
+impl LiveTree {
+    /// Nothing known.
+    pub fn new(hash: HashFunction) -> Self {
+        Self { hash, layer: None, subtrees: BTreeMap::new(), floor: 0 }
+    }
+
+    /// Judges a munro: a SIGNED_INTEGRITY message, with the digest that came before it. `ntp_now` is the time.
+    pub fn offer(&mut self, key: &PublicKey, codec: &Codec, munro: Munro, ntp_now: u64) -> MunroVerdict {
+        let layer = munro.node.layer();
+        if self.layer.is_some_and(|known| known != layer) || !(1..=CHUNKS_PER_SIGNATURE_MAX.ilog2()).contains(&layer) {
+            return MunroVerdict::Wrong;
+        }
+        // A repetition costs no signature; nor does what is forgotten.
+        let known = self.subtrees.get(&munro.node.start()).map(|subtree| (subtree.munro.digest, subtree.munro.ntp));
+        if known.is_some_and(|(digest, ntp)| digest == munro.digest && ntp == munro.ntp) {
+            return MunroVerdict::Known;
+        }
+        if munro.ntp >> 32 < (ntp_now >> 32).saturating_sub(STALE_AFTER_S) && self.subtrees.is_empty() {
+            return MunroVerdict::Stale;
+        }
+        let newest = self.subtrees.values().map(|subtree| subtree.munro.ntp).next_back();
+        let behind = munro.node.end() <= self.floor;
+        if behind && newest.is_none_or(|newest| munro.ntp <= newest) {
+            return MunroVerdict::Known;
+        }
+        let text = munro_text(codec, munro.node, munro.ntp, &munro.digest);
+        if !text.is_some_and(|text| key.verify(&text, &munro.signature)) {
+            return MunroVerdict::Wrong;
+        }
+        // The source counts and signs upwards: newer but at or before what is known means that it began anew.
+        let end = self.subtrees.last_key_value().map_or(0, |(_, last)| last.munro.node.end());
+        let restarted = newest.is_some_and(|newest| munro.ntp > newest) && munro.node.end() <= end;
+        if restarted {
+            self.subtrees.clear();
+            self.floor = 0;
+        } else if known.is_some() || behind {
+            return MunroVerdict::Known;
+        }
+        self.layer = Some(layer);
+        self.keep(Subtree::new(self.hash, munro));
+        if restarted { MunroVerdict::Restarted } else { MunroVerdict::New }
+    }
+
+    fn keep(&mut self, subtree: Subtree) -> &Subtree {
+        let start = subtree.munro.node.start();
+        if self.subtrees.len() >= MUNROS_MAX
+            && let Some((_, oldest)) = self.subtrees.pop_first()
+        {
+            self.floor = self.floor.max(oldest.munro.node.end());
+        }
+        self.subtrees.entry(start).insert_entry(subtree).into_mut()
+    }
+
+    /// Judges a chunk whose digest is `leaf`: it has to lead up to its munro.
+    pub fn verify(&mut self, chunk: u64, leaf: Digest, offers: &Offers) -> Verdict {
+        let (Some(bin), Some(layer)) = (Bin::chunk(chunk), self.layer) else { return Verdict::Missing };
+        let Some(subtree) = self.subtrees.get_mut(&bin.ancestor(layer).start()) else { return Verdict::Missing };
+        let (verdict, proven) = climb(self.hash, bin, leaf, |bin| subtree.nodes.get(bin), offers);
+        proven.iter().for_each(|(bin, digest)| subtree.nodes.put(*bin, digest));
+        verdict
+    }
+
+    /// The munro above a chunk.
+    pub fn munro(&self, chunk: u64) -> Option<&Munro> {
+        let start = Bin::chunk(chunk)?.ancestor(self.layer?).start();
+        self.subtrees.get(&start).map(|subtree| &subtree.munro)
+    }
+
+    /// The newest munro: what a latecomer is sent, to tune in (RFC 7574 §6.1.2.4).
+    pub fn newest(&self) -> Option<&Munro> {
+        self.subtrees.last_key_value().map(|(_, subtree)| &subtree.munro)
+    }
+
+    /// The digests between a chunk and its munro, the highest first, up to where the receiver has a chunk below.
+    pub fn uncles(&self, chunk: u64, has_below: impl Fn(Bin) -> bool) -> Option<Vec<(Bin, Digest)>> {
+        let layer = self.layer?;
+        let mut at = Bin::chunk(chunk)?;
+        let subtree = self.subtrees.get(&at.ancestor(layer).start())?;
+        let mut uncles = Vec::new();
+        while at.layer() < layer {
+            let (parent, sibling) = (at.parent()?, at.sibling()?);
+            if has_below(parent) {
+                break;
+            }
+            uncles.push((sibling, subtree.nodes.get(sibling)?));
+            at = parent;
+        }
+        uncles.reverse();
+        Some(uncles)
+    }
+
+    /// Forgets the subtrees that lie wholly before `chunk` (RFC 7574 §6.2).
+    pub fn discard_before(&mut self, chunk: u64) {
+        let Some(layer) = self.layer else { return };
+        let floor = chunk >> layer << layer;
+        self.floor = self.floor.max(floor);
+        self.subtrees = self.subtrees.split_off(&self.floor);
+    }
+
+    /// Subtrees that are known.
+    pub fn len(&self) -> usize {
+        self.subtrees.len()
+    }
+
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.subtrees.is_empty()
+    }
+}

@@ -1,0 +1,52 @@
+//! Where the verified nodes of a tree lie: in memory here, or in a file that the driver keeps.
+
+use std::collections::BTreeMap;
+
+use crate::bin::Bin;
+use crate::hash::{Digest, HashFunction};
+
+/// Keeps digests by their node. In a file, node `n` lies at `n` times the digest's length (see [`super::Sidecar`]).
+pub trait NodeStore {
+    /// The digest of a node that was put there.
+    fn get(&self, node: Bin) -> Option<Digest>;
+    /// Keeps a verified digest.
+    fn put(&mut self, node: Bin, digest: &Digest);
+}
+
+/// Nodes in memory, in pages of [`PAGE_NODES`]: what is not known takes no space, however large the content claims to be.
+#[derive(Clone, Debug)]
+pub struct MemoryNodes {
+    hash: HashFunction,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// Neighbours in the numbers are neighbours in the tree: 256 nodes are 128 chunks and what lies above them.
+const PAGE_NODES: u64 = 256;
+
+impl MemoryNodes {
+    /// No nodes yet.
+    pub fn new(hash: HashFunction) -> Self {
+        Self { hash, pages: BTreeMap::new() }
+    }
+
+    fn place(&self, node: Bin) -> (u64, std::ops::Range<usize>) {
+        let (page, at) = (node.to_u64() / PAGE_NODES, (node.to_u64() % PAGE_NODES) as usize);
+        (page, at * self.hash.len()..(at + 1) * self.hash.len())
+    }
+}
+
+impl NodeStore for MemoryNodes {
+    fn get(&self, node: Bin) -> Option<Digest> {
+        let (page, place) = self.place(node);
+        // Zeros are the digest of no content: they stand for a node that is not known.
+        self.hash.digest(&self.pages.get(&page)?[place]).filter(|digest| !digest.is_zero())
+    }
+
+    fn put(&mut self, node: Bin, digest: &Digest) {
+        let (page, place) = self.place(node);
+        if digest.as_bytes().len() == self.hash.len() {
+            let len = PAGE_NODES as usize * self.hash.len();
+            self.pages.entry(page).or_insert_with(|| vec![0; len].into())[place].copy_from_slice(digest.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The tree of a content whose root is known, or that is being made from the content.
+
+use super::{NodeStore, Offers, Verdict};
+use crate::bin::Bin;
+use crate::hash::{Digest, HashFunction};
+
+/// Pairs hashed at once while a tree is made: enough for every lane, few enough for the cache.
+const BATCH_PAIRS: usize = 256;
+
+/// A Merkle tree, as much of it as is known. Every node in its store holds.
+#[derive(Clone, Debug)]
+pub struct Tree<S> {
+    hash: HashFunction,
+    nodes: S,
+    /// The root that is asked for; `None` while the tree is being made.
+    root: Option<Digest>,
+    /// Chunks of the content, once they are known.
+    chunks: Option<u64>,
+    claimed: Option<u64>,
+}
+
+impl<S: NodeStore> Tree<S> {
+    /// The tree below a root that somebody trusted told, and the number of chunks if they told that too; then `nodes` may
+    /// hold verified nodes from before.
+    pub fn with_root(hash: HashFunction, root: Digest, chunks: Option<u64>, nodes: S) -> Self {
+        Self { hash, nodes, root: Some(root), chunks, claimed: None }
+    }
+
+    /// A tree that grows with [`Tree::extend`].
+    pub fn growing(hash: HashFunction, nodes: S) -> Self {
+        Self { hash, nodes, root: None, chunks: Some(0), claimed: None }
+    }
+
+    /// Appends the leaves of the next chunks: digests one after the other, as [`HashFunction::hash_many`] gives them.
+    ///
+    /// # Panics
+    /// On a tree that has a root already.
+    pub fn extend(&mut self, leaves: &[u8]) {
+        assert!(self.root.is_none(), "a tree with a root has its leaves");
+        let len = self.hash.len();
+        let first = self.chunks.unwrap_or(0);
+        for (at, leaf) in leaves.chunks_exact(len).enumerate() {
+            if let (Some(bin), Some(digest)) = (Bin::chunk(first + at as u64), self.hash.digest(leaf)) {
+                self.nodes.put(bin, &digest);
+            }
+        }
+        let chunks = first + (leaves.len() / len) as u64;
+        self.chunks = Some(chunks);
+        // Layer by layer, the parents that became complete.
+        let mut layer = 1;
+        while layer <= Bin::LAYER_MAX && chunks >> layer > 0 {
+            self.complete_layer(layer, first >> layer, chunks >> layer);
+            layer += 1;
+        }
+    }
+
+    fn complete_layer(&mut self, layer: u32, from: u64, to: u64) {
+        let (mut pairs, mut digests) = (Vec::new(), Vec::new());
+        let bins: Vec<Bin> = (from..to).filter_map(|offset| Bin::new(layer, offset)).collect();
+        for bins in bins.chunks(BATCH_PAIRS) {
+            pairs.clear();
+            digests.clear();
+            for child in bins.iter().filter_map(|bin| bin.children()).flat_map(|(left, right)| [left, right]) {
+                // Complete nodes below a complete one are in the store.
+                pairs.extend_from_slice(self.nodes.get(child).unwrap_or(self.hash.zero()).as_bytes());
+            }
+            let messages: Vec<&[u8]> = pairs.chunks_exact(2 * self.hash.len()).collect();
+            self.hash.hash_many(&messages, &mut digests);
+            for (bin, digest) in bins.iter().zip(digests.chunks_exact(self.hash.len())) {
+                if let Some(digest) = self.hash.digest(digest) {
+                    self.nodes.put(*bin, &digest);
+                }
+            }
+        }
+    }
+
+    /// The hash function.
+    pub fn hash(&self) -> HashFunction {
+        self.hash
+    }
+
+    /// How many chunks the content has, if that is known.
+    pub fn chunk_count(&self) -> Option<u64> {
+        self.chunks
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &S {
+        &self.nodes
+    }
+
+    /// A verified node.
+    pub fn node(&self, bin: Bin) -> Option<Digest> {
+        self.nodes.get(bin)
+    }
+
+    /// The peaks with their digests, the widest first; empty while the size is not known.
+    pub fn peaks(&self) -> Vec<(Bin, Digest)> {
+        let peaks = Bin::peaks(self.chunks.unwrap_or(0));
+        peaks.map_while(|bin| Some((bin, self.nodes.get(bin)?))).collect()
+    }
+
+    /// The root: the one asked for, or that of what the tree has grown to. `None` for no chunks.
+    pub fn root(&self) -> Option<Digest> {
+        self.root.or_else(|| root_of_peaks(self.hash, &self.peaks()))
+    }
+
+    /// The size that a peer claimed and that still has to be proven: its last chunk is to be fetched first (RFC 7574 §5.6.2).
+    pub fn chunks_claimed(&self) -> Option<u64> {
+        self.claimed.filter(|_| self.chunks.is_none())
+    }
+
+    /// Judges a chunk of `len` bytes whose digest is `leaf`, with what its sender offered; what led it to a known node is
+    /// kept.
+    ///
+    /// Where the size is not known, peaks that fit the root only claim one: the root of seven chunks is that of one peak over
+    /// eight too, and a parent is the hash of a "chunk" that is its two children. So the last chunk has to verify first, from
+    /// the same peer; other chunks wait. A last chunk as long as two digests is not believed: its link has to tell the length.
+    pub fn verify(&mut self, chunk: u64, leaf: Digest, len: usize, offers: &Offers) -> Verdict {
+        let Some(bin) = Bin::chunk(chunk) else { return Verdict::Wrong };
+        let Some(chunks) = self.chunks else { return self.prove_size(bin, leaf, len, offers) };
+        if chunk >= chunks {
+            return Verdict::Wrong;
+        }
+        if !self.has_peaks(chunks) {
+            let peaks = self.peaks_offered(bin, leaf, offers);
+            // Size, root and peaks bind each other: whoever brought them, they hold.
+            if peaks.last().is_none_or(|(bin, _)| bin.end() != chunks) {
+                return Verdict::Missing;
+            }
+            peaks.iter().for_each(|(bin, digest)| self.nodes.put(*bin, digest));
+        }
+        let (verdict, proven) = climb(self.hash, bin, leaf, |bin| self.nodes.get(bin), offers);
+        proven.iter().for_each(|(bin, digest)| self.nodes.put(*bin, digest));
+        verdict
+    }
+
+    fn prove_size(&mut self, bin: Bin, leaf: Digest, len: usize, offers: &Offers) -> Verdict {
+        let peaks = self.peaks_offered(bin, leaf, offers);
+        let Some(chunks) = peaks.last().map(|(bin, _)| bin.end()) else { return Verdict::Missing };
+        self.claimed = Some(chunks);
+        if bin.end() != chunks {
+            return Verdict::Missing;
+        }
+        let peak = |bin: Bin| peaks.iter().find(|(peak, _)| *peak == bin).map(|(_, digest)| *digest);
+        let (verdict, proven) = climb(self.hash, bin, leaf, peak, offers);
+        if verdict == Verdict::Good && len == 2 * self.hash.len() {
+            return Verdict::Missing;
+        }
+        if verdict == Verdict::Good {
+            self.chunks = Some(chunks);
+            peaks.iter().chain(&proven).for_each(|(bin, digest)| self.nodes.put(*bin, digest));
+        }
+        verdict
+    }
+
+    /// The offered peaks, if they lead to the root. A content of one chunk needs no digest at all: its root is the chunk's
+    /// (RFC 7574 §8.16).
+    fn peaks_offered(&self, bin: Bin, leaf: Digest, offers: &Offers) -> Vec<(Bin, Digest)> {
+        if bin.start() == 0 && self.root == Some(leaf) {
+            return vec![(bin, leaf)];
+        }
+        let peaks = offers.peaks();
+        if self.root.is_some() && root_of_peaks(self.hash, &peaks) == self.root { peaks } else { Vec::new() }
+    }
+
+    fn has_peaks(&self, chunks: u64) -> bool {
+        Bin::peaks(chunks).all(|peak| self.nodes.get(peak).is_some())
+    }
+
+    /// The digests that a chunk needs, the highest first (RFC 7574 §5.4): siblings on the way to its peak, up to where the
+    /// receiver has a chunk below already. `None` where the tree does not have them: the chunk cannot be served.
+    pub fn uncles(&self, chunk: u64, has_below: impl Fn(Bin) -> bool) -> Option<Vec<(Bin, Digest)>> {
+        let chunks = self.chunks?;
+        let mut uncles = Vec::new();
+        let mut at = Bin::chunk(chunk).filter(|_| chunk < chunks)?;
+        loop {
+            // A node whose parent reaches past the content is a peak.
+            let Some(parent) = at.parent().filter(|parent| parent.end() <= chunks && !has_below(*parent)) else {
+                break;
+            };
+            let sibling = at.sibling()?;
+            uncles.push((sibling, self.nodes.get(sibling)?));
+            at = parent;
+        }
+        uncles.reverse();
+        Some(uncles)
+    }
+
+    /// Whether every node is the parent of its children, down from the root: what a tree from a disk is asked for once.
+    pub fn check(&self) -> bool {
+        let Some(chunks) = self.chunks else { return false };
+        let peaks = self.peaks();
+        if peaks.last().map_or(0, |(bin, _)| bin.end()) != chunks || root_of_peaks(self.hash, &peaks) != self.root() {
+            return false;
+        }
+        let mut layer = 1;
+        while layer <= Bin::LAYER_MAX && chunks >> layer > 0 {
+            let holds = |bin: Bin| {
+                let (left, right) = bin.children()?;
+                let parent = self.hash.parent(&self.nodes.get(left)?, &self.nodes.get(right)?);
+                (self.nodes.get(bin)? == parent).then_some(())
+            };
+            if !(0..chunks >> layer).filter_map(|offset| Bin::new(layer, offset)).all(|bin| holds(bin).is_some()) {
+                return false;
+            }
+            layer += 1;
+        }
+        true
+    }
+}
+
+/// The root above the peaks of a content: what lies right of the last one is empty (RFC 7574 §5.6.1). It is the top of the
+/// smallest tree that holds all chunks.
+pub(super) fn root_of_peaks(hash: HashFunction, peaks: &[(Bin, Digest)]) -> Option<Digest> {
+    let ((mut at, mut digest), mut lefts) = (*peaks.last()?, peaks.split_last()?.1.iter().rev().peekable());
+    while let Some((left, left_digest)) = lefts.peek() {
+        if at.is_left() {
+            digest = hash.parent(&digest, &hash.zero());
+        } else if Some(*left) == at.sibling() {
+            digest = hash.parent(left_digest, &digest);
+            lefts.next();
+        } else {
+            return None;
+        }
+        at = at.parent()?;
+    }
+    // What is left of the first peak would have to be content.
+    (at.start() == 0).then_some(digest)
+}
+
+/// Follows a leaf upwards to a node that `known` has, with siblings that are known or offered. The nodes proven on the way
+/// are given back, none where the way does not hold.
+pub(super) fn climb(
+    hash: HashFunction,
+    leaf: Bin,
+    digest: Digest,
+    known: impl Fn(Bin) -> Option<Digest>,
+    offers: &Offers,
+) -> (Verdict, Vec<(Bin, Digest)>) {
+    let (mut at, mut digest, mut proven) = (leaf, digest, Vec::new());
+    loop {
+        if let Some(expected) = known(at) {
+            return if expected == digest { (Verdict::Good, proven) } else { (Verdict::Wrong, Vec::new()) };
+        }
+        proven.push((at, digest));
+        let (Some(sibling), Some(parent)) = (at.sibling(), at.parent()) else { return (Verdict::Missing, Vec::new()) };
+        let Some(other) = known(sibling).or_else(|| offers.get(sibling)) else { return (Verdict::Missing, Vec::new()) };
+        proven.push((sibling, other));
+        digest = if at.is_left() { hash.parent(&digest, &other) } else { hash.parent(&other, &digest) };
+        at = parent;
+    }
+}
