@@ -1,0 +1,478 @@
+//! One path of a sender: its handshake, its packets under way, its intervals.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::work::Work;
+use crate::congestion::{self, Congestion, PathView, Plan};
+use crate::misbehaviour::Misbehaviour;
+use crate::wire::control::{Control, Mark, Report};
+
+/// First wait for the answer to a hello; doubled up to the longest.
+const HELLO_WAIT_MIN: Duration = Duration::from_secs(1);
+const HELLO_WAIT_MAX: Duration = Duration::from_secs(8);
+/// A path without data is marked as often: it is seen to live, and addresses behind NATs stay.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// A mark that is not answered for three round trips and this long means that the path is down.
+const SILENCE_MIN: Duration = Duration::from_millis(300);
+/// A silent path is tried as often.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+/// Intervals that are remembered of a silent path: as many marks as may be answered late.
+const SILENT_INTERVALS_MAX: usize = 64;
+/// A mark closes an interval of at least so many packets, so that reports stay below 0.5 % of the data...
+const MARK_PACKETS_MIN: u64 = 16;
+/// ... but waits for them no longer than this.
+const MARK_LATE_MAX: Duration = Duration::from_millis(250);
+/// Packets of which the fate is open at most: the receiver's window, with room for what is lost.
+const FLIGHT_PACKETS_MAX: usize = crate::window::WINDOW_PACKETS as usize / 2;
+/// How far packets overtake others, at first and at most (RFC 9002 §6.1.1: 3).
+const DEPTH_MIN: u64 = 3;
+const DEPTH_MAX: u64 = 4096;
+/// A burst is what the rate makes in so long, ...
+const BURST_TIME: f64 = 1e-3;
+/// ... at least and at most so many bytes: a coalesced send; a small router's queue.
+const BURST_BYTES: (f64, f64) = (16e3, 1e6);
+/// The shortest round trip is of the last ten seconds to twenty.
+const RTT_MIN_AGE: Duration = Duration::from_secs(10);
+/// Round trips are believed between these.
+const RTT_MIN: Duration = Duration::from_micros(10);
+const RTT_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// No echo came.
+    Opening {
+        retry: Instant,
+        wait: Duration,
+    },
+    Up,
+    /// Marks are not answered.
+    Silent {
+        retry: Instant,
+        wait: Duration,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Flying,
+    /// Missing in one report, perhaps overtaken.
+    Doubted,
+    Lost,
+    Came,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    chunk: u64,
+    interval: u32,
+    fate: Fate,
+}
+
+#[derive(Debug)]
+struct Open {
+    interval: congestion::Interval,
+    plan: Plan,
+    start: Instant,
+    end: Option<Instant>,
+    /// Packets, and those whose fate is known.
+    packets: u64,
+    known: u64,
+    /// The receiver's clock at the mark that ended it.
+    arrived_us: Option<u64>,
+    answered: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Path {
+    pub index: u8,
+    pub group: Option<u32>,
+    pub phase: Phase,
+    pub outbox: VecDeque<Control>,
+    pub last_heard: Instant,
+    controller: Box<dyn Congestion>,
+    packet_len: u64,
+    base: u64,
+    sent: VecDeque<Sent>,
+    flying: u64,
+    /// The last one is being sent.
+    intervals: VecDeque<Open>,
+    /// The receiver's clock at the mark before the oldest of `intervals`.
+    before_us: Option<u64>,
+    tokens: f64,
+    filled: Instant,
+    rtt: Duration,
+    rtt_min: [Duration; 2],
+    rtt_min_at: Instant,
+    depth: u64,
+    pub lost_packets: u64,
+    pub sent_packets: u64,
+}
+
+impl Path {
+    pub fn new(index: u8, group: Option<u32>, controller: Box<dyn Congestion>, packet_len: u64, now: Instant) -> Self {
+        Self {
+            index,
+            group,
+            phase: Phase::Opening { retry: now, wait: HELLO_WAIT_MIN },
+            outbox: VecDeque::new(),
+            last_heard: now,
+            controller,
+            packet_len,
+            base: 0,
+            sent: VecDeque::new(),
+            flying: 0,
+            intervals: VecDeque::new(),
+            before_us: None,
+            tokens: 0.0,
+            filled: now,
+            rtt: RTT_MAX,
+            rtt_min: [RTT_MAX; 2],
+            rtt_min_at: now,
+            depth: DEPTH_MIN,
+            lost_packets: 0,
+            sent_packets: 0,
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.phase == Phase::Up
+    }
+
+    pub fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    /// What it is planned to send at, in bytes a second; 0 where it carries nothing.
+    pub fn rate(&self) -> f64 {
+        if !self.is_up() {
+            return 0.0;
+        }
+        self.intervals.back().map_or(0.0, |open| open.plan.rate_bytes)
+    }
+
+    fn view(&self, others_bytes: f64) -> PathView {
+        PathView { rtt_min: self.rtt_min[0].min(self.rtt_min[1]), rtt: self.rtt, others_bytes }
+    }
+
+    fn next(&self) -> u64 {
+        self.base + self.sent.len() as u64
+    }
+
+    fn on_rtt(&mut self, rtt: Duration, now: Instant) {
+        let rtt = rtt.clamp(RTT_MIN, RTT_MAX);
+        if now >= self.rtt_min_at + RTT_MIN_AGE {
+            self.rtt_min = [RTT_MAX, self.rtt_min[0]];
+            self.rtt_min_at = now;
+        }
+        self.rtt_min[0] = self.rtt_min[0].min(rtt);
+        self.rtt = if self.rtt == RTT_MAX { rtt } else { (self.rtt * 7 + rtt) / 8 };
+    }
+
+    /// The receiver's echo: the path carries data from now on. Whether it did not before.
+    pub fn on_echo(&mut self, sender_us: u64, receiver_us: u64, now_us: u64, now: Instant, others: f64) -> bool {
+        self.on_rtt(Duration::from_micros(now_us.saturating_sub(sender_us)), now);
+        let rtt_us = u32::try_from(self.rtt.as_micros()).unwrap_or(u32::MAX);
+        self.outbox.push_back(Control::Confirm { receiver_us, rtt_us });
+        if !matches!(self.phase, Phase::Opening { .. }) {
+            return false;
+        }
+        self.phase = Phase::Up;
+        self.filled = now;
+        self.start_interval(now, others);
+        true
+    }
+
+    fn start_interval(&mut self, now: Instant, others: f64) {
+        let id = self.intervals.back().map_or(0, |open| open.interval.id.wrapping_add(1));
+        let plan = self.controller.plan(id, &self.view(others));
+        self.fill(now);
+        let interval = congestion::Interval {
+            id,
+            sent_bytes: 0,
+            lost_bytes: 0,
+            sent_for: Duration::ZERO,
+            received_for: None,
+            idle: false,
+        };
+        self.intervals.push_back(Open {
+            interval,
+            plan,
+            start: now,
+            end: None,
+            packets: 0,
+            known: 0,
+            arrived_us: None,
+            answered: false,
+        });
+    }
+
+    /// Ends the interval with a mark.
+    fn close_interval(&mut self, idle: bool, now_us: u64, now: Instant, others: f64) {
+        let (base, next) = (self.base, self.next());
+        let Some(open) = self.intervals.back_mut() else { return };
+        open.end = Some(now);
+        open.interval.idle |= idle;
+        open.interval.sent_for = now.saturating_duration_since(open.start);
+        let mark = open.interval.id;
+        self.start_interval(now, others);
+        let length = self.intervals.back().map_or(KEEP_ALIVE, |open| open.plan.length) + MARK_LATE_MAX;
+        let interval_us = length.as_micros() as u32;
+        self.outbox.push_back(Control::Mark(Mark { mark, sender_us: now_us, oldest: base, next, interval_us }));
+    }
+
+    /// What is due by the clock. `idle`: there is nothing to send.
+    pub fn on_time(&mut self, now: Instant, now_us: u64, idle: bool, others: f64, work: &mut Work) -> Option<Phase> {
+        let before = self.phase;
+        match self.phase {
+            Phase::Opening { retry, wait } if now >= retry => {
+                self.outbox.push_back(Control::Hello { sender_us: now_us });
+                self.phase = Phase::Opening { retry: now + wait, wait: (wait * 2).min(HELLO_WAIT_MAX) };
+            }
+            Phase::Opening { .. } => {}
+            Phase::Silent { retry, wait } if now >= retry => {
+                self.phase = Phase::Silent { retry: now + wait, wait: (wait * 2).min(RETRY_MAX) };
+                self.close_interval(true, now_us, now, others);
+                self.forget(now);
+                if self.intervals.len() > SILENT_INTERVALS_MAX {
+                    self.intervals.pop_front();
+                    self.before_us = None;
+                }
+            }
+            Phase::Silent { .. } => {}
+            Phase::Up => {
+                if self.silent_at().is_some_and(|at| now >= at) {
+                    self.phase = Phase::Silent { retry: now, wait: self.rtt.min(RETRY_MAX) };
+                    self.give_up(work);
+                } else if self.interval_due(idle).is_some_and(|due| now >= due) {
+                    self.close_interval(idle, now_us, now, others);
+                    self.forget(now);
+                }
+            }
+        }
+        let kind = |phase: Phase| std::mem::discriminant(&phase);
+        (kind(before) != kind(self.phase)).then_some(self.phase)
+    }
+
+    /// When the current interval ends.
+    fn interval_due(&self, idle: bool) -> Option<Instant> {
+        let open = self.intervals.back()?;
+        let due = open.start + open.plan.length;
+        Some(match open.packets {
+            0 => open.start + if idle { KEEP_ALIVE } else { KEEP_ALIVE.min(open.plan.length + MARK_LATE_MAX) },
+            // The last packets are marked at once: their fate is all that is waited for.
+            _ if idle => open.start.max(self.filled),
+            MARK_PACKETS_MIN.. => due,
+            _ => due + MARK_LATE_MAX,
+        })
+    }
+
+    /// When the path counts as down: the oldest mark without an answer has waited too long.
+    fn silent_at(&self) -> Option<Instant> {
+        let oldest = self.intervals.iter().filter_map(|open| open.end.filter(|_| !open.answered)).next()?;
+        Some(oldest.max(self.last_heard) + self.rtt * 3 + SILENCE_MIN)
+    }
+
+    pub fn deadline(&self, idle: bool) -> Option<Instant> {
+        match self.phase {
+            Phase::Opening { retry, .. } | Phase::Silent { retry, .. } => Some(retry),
+            Phase::Up => [self.interval_due(idle), self.silent_at()].into_iter().flatten().min(),
+        }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let rate = self.intervals.back().map_or(0.0, |open| open.plan.rate_bytes);
+        let burst = (rate * BURST_TIME).clamp(BURST_BYTES.0, BURST_BYTES.1).max(2.0 * self.packet_len as f64);
+        let earned = now.saturating_duration_since(self.filled).as_secs_f64() * rate;
+        self.tokens = (self.tokens + earned).min(burst);
+        self.filled = self.filled.max(now);
+    }
+
+    /// How many packets may leave now.
+    pub fn allowance(&mut self, now: Instant) -> usize {
+        if !self.is_up() {
+            return 0;
+        }
+        self.fill(now);
+        let window = self.intervals.back().map_or(0.0, |open| open.plan.window_bytes);
+        let room = (window - (self.flying * self.packet_len) as f64).min(self.tokens) / self.packet_len as f64;
+        (room.max(0.0) as usize).min(FLIGHT_PACKETS_MAX.saturating_sub(self.sent.len()))
+    }
+
+    /// When packets may leave again; `None` until a report makes room.
+    pub fn next_send(&self) -> Option<Instant> {
+        let open = self.intervals.back().filter(|_| self.is_up())?;
+        let full = ((self.flying + 1) * self.packet_len) as f64 > open.plan.window_bytes;
+        if full || self.sent.len() >= FLIGHT_PACKETS_MAX {
+            return None;
+        }
+        // Half a burst at a time: a wake-up for every packet costs more than it evens out.
+        let quantum = (open.plan.rate_bytes * BURST_TIME / 2.0).clamp(self.packet_len as f64, 65e3);
+        let wait = ((quantum - self.tokens) / open.plan.rate_bytes).max(0.0);
+        Some(self.filled + Duration::from_secs_f64(wait))
+    }
+
+    /// `chunks` leave now; the number of the first packet.
+    pub fn on_sent(&mut self, chunks: &[u64]) -> u64 {
+        let first = self.next();
+        let Some(open) = self.intervals.back_mut() else { return first };
+        let (count, bytes) = (chunks.len() as u64, chunks.len() as u64 * self.packet_len);
+        open.packets += count;
+        open.interval.sent_bytes += bytes;
+        let interval = open.interval.id;
+        self.sent.extend(chunks.iter().map(|chunk| Sent { chunk: *chunk, interval, fate: Fate::Flying }));
+        self.flying += count;
+        self.sent_packets += count;
+        self.tokens -= bytes as f64;
+        first
+    }
+
+    /// There was less to send than might have left.
+    pub fn on_starved(&mut self) {
+        if let Some(open) = self.intervals.back_mut() {
+            open.interval.idle = true;
+        }
+    }
+
+    /// Everything under way is taken for lost; it is still known if it came.
+    fn give_up(&mut self, work: &mut Work) {
+        for at in 0..self.sent.len() {
+            if matches!(self.sent[at].fate, Fate::Flying | Fate::Doubted) {
+                self.settle(at, Fate::Lost, work);
+            }
+        }
+        // What a path does while it goes down says nothing of how fast it is.
+        self.intervals.iter_mut().for_each(|open| open.interval.idle = true);
+    }
+
+    fn settle(&mut self, at: usize, fate: Fate, work: &mut Work) {
+        let sent = self.sent[at];
+        self.sent[at].fate = fate;
+        let was_open = matches!(sent.fate, Fate::Flying | Fate::Doubted);
+        match fate {
+            Fate::Came => work.came(sent.chunk),
+            Fate::Lost => {
+                work.lost(sent.chunk);
+                self.lost_packets += 1;
+            }
+            Fate::Flying | Fate::Doubted => return,
+        }
+        if !was_open {
+            return;
+        }
+        self.flying -= 1;
+        let Some(first) = self.intervals.front().map(|open| open.interval.id) else { return };
+        // Intervals are numbered without gaps, and one stays until all of its packets are settled.
+        if let Some(open) = self.intervals.get_mut(sent.interval.wrapping_sub(first) as usize) {
+            open.known += 1;
+            if fate == Fate::Lost {
+                open.interval.lost_bytes += self.packet_len;
+            }
+        }
+    }
+
+    /// What the receiver says of packets. Whether the path came back.
+    pub fn on_report(
+        &mut self,
+        report: &Report,
+        now: Instant,
+        now_us: u64,
+        others: f64,
+        work: &mut Work,
+    ) -> Result<bool, Misbehaviour> {
+        let latest = self.intervals.back().map(|open| open.interval.id);
+        let unsent = Misbehaviour::ReportedUnsent { path: self.index };
+        if report.high > self.next() {
+            return Err(unsent);
+        }
+        if let Some(answer) = report.answer {
+            if latest.is_none_or(|latest| answer.mark >= latest) || answer.sender_us > now_us {
+                return Err(unsent);
+            }
+            let waited = now_us.saturating_sub(answer.sender_us).saturating_sub(answer.delay_us.into());
+            self.on_rtt(Duration::from_micros(waited), now);
+            let first = self.intervals.front().map_or(0, |open| open.interval.id);
+            if let Some(at) = answer.mark.checked_sub(first) {
+                if let Some(open) = self.intervals.get_mut(at as usize) {
+                    (open.arrived_us, open.answered) = (Some(answer.receiver_us), true);
+                }
+                // The receiver heard a later mark: those before it need no answer of their own.
+                self.intervals.iter_mut().take(at as usize).for_each(|open| open.answered = true);
+            }
+        }
+        for (came, run) in report.runs() {
+            self.on_run(came, run, report, work);
+        }
+        self.finish_intervals(others);
+        let back = matches!(self.phase, Phase::Silent { .. }) && report.answer.is_some();
+        if back {
+            self.phase = Phase::Up;
+            self.controller.on_return();
+        }
+        Ok(back)
+    }
+
+    fn on_run(&mut self, came: bool, run: Range<u64>, report: &Report, work: &mut Work) {
+        // What is older than the oldest in doubt was settled.
+        let (from, to) = (run.start.max(self.base), run.end.min(self.next()));
+        for number in from..to {
+            let at = (number - self.base) as usize;
+            match (self.sent[at].fate, came) {
+                (Fate::Flying | Fate::Doubted, true) => self.settle(at, Fate::Came, work),
+                (Fate::Lost, true) => {
+                    // It was only late: others overtake more than was thought.
+                    self.depth = (self.depth * 2).min(DEPTH_MAX);
+                    self.lost_packets -= 1;
+                    self.settle(at, Fate::Came, work);
+                }
+                (Fate::Flying, false) if report.answer.is_some() && number + self.depth > report.high => {
+                    self.sent[at].fate = Fate::Doubted;
+                }
+                // The receiver reports a gap unasked when enough came behind it; a second report is proof enough too.
+                (Fate::Flying | Fate::Doubted, false) => self.settle(at, Fate::Lost, work),
+                (Fate::Lost | Fate::Came, _) => {}
+            }
+        }
+    }
+
+    /// Tells the controller of intervals whose packets are all settled, in order.
+    fn finish_intervals(&mut self, others: f64) {
+        while let Some(open) = self.intervals.front() {
+            // Without its mark's answer an interval waits until the next one's says that it will not come.
+            if open.end.is_none() || open.known < open.packets || !open.answered {
+                break;
+            }
+            let Some(mut open) = self.intervals.pop_front() else { break };
+            let received = self.before_us.zip(open.arrived_us).map(|(before, at)| at.saturating_sub(before));
+            open.interval.received_for = received.filter(|us| *us > 0).map(Duration::from_micros);
+            self.before_us = open.arrived_us;
+            if open.packets > 0 && self.is_up() {
+                let view = self.view(others);
+                self.controller.on_interval(&open.interval, &view);
+            }
+        }
+    }
+
+    /// Forgets packets whose fate is known; lost ones only when they are not late any more.
+    fn forget(&mut self, now: Instant) {
+        let late = self.rtt * 2;
+        let first = self.intervals.front().map_or(0, |open| open.interval.id);
+        while let Some(sent) = self.sent.front() {
+            let ended = |open: &Open| open.end.is_some_and(|end| now >= end + late);
+            let settled = match sent.fate {
+                Fate::Came => true,
+                Fate::Lost => match sent.interval.checked_sub(first) {
+                    None => self.intervals.front().is_none_or(|open| now >= open.start + late),
+                    Some(at) => self.intervals.get(at as usize).is_none_or(ended),
+                },
+                Fate::Flying | Fate::Doubted => false,
+            };
+            if !settled {
+                break;
+            }
+            self.sent.pop_front();
+            self.base += 1;
+        }
+    }
+}

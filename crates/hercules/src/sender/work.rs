@@ -1,0 +1,153 @@
+//! Which chunks are to be sent: in rounds, everything once, then what is missing.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use crate::chunks::ChunkSet;
+use crate::shelf::Shelf;
+
+/// What is left at the end may be sent twice if it is no more than this part of all, or than so many chunks.
+const DOUBLED_PART: u64 = 100;
+const DOUBLED_CHUNKS_MIN: u64 = 64;
+
+/// The chunks of a transfer as the sender sees them.
+#[derive(Debug)]
+pub(super) struct Work {
+    /// The receiver has them.
+    pub acked: ChunkSet,
+    /// To be sent in this round.
+    pub todo: ChunkSet,
+    /// Lost in this round, to be sent in the next.
+    pub later: ChunkSet,
+    /// Counts from 1.
+    pub round: u32,
+    cursor: u64,
+    /// Sent a second time while the first was under way.
+    doubled: ChunkSet,
+    doubled_at: Option<Instant>,
+}
+
+impl Work {
+    pub fn new(chunks: u64) -> Self {
+        Self {
+            acked: ChunkSet::new(chunks),
+            todo: ChunkSet::full(chunks),
+            later: ChunkSet::new(chunks),
+            round: 1,
+            cursor: 0,
+            doubled: ChunkSet::new(chunks),
+            doubled_at: None,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.acked.is_full()
+    }
+
+    /// Chunks that nobody sends at the moment.
+    pub fn waiting(&self) -> u64 {
+        self.todo.len() + self.later.len()
+    }
+
+    pub fn came(&mut self, chunk: u64) {
+        if self.acked.insert(chunk) {
+            self.todo.remove(chunk);
+            self.later.remove(chunk);
+        }
+    }
+
+    /// The receiver had these before.
+    pub fn kept(&mut self, chunks: Range<u64>) {
+        self.acked.insert_range(chunks.clone());
+        self.todo.remove_range(chunks.clone());
+        self.later.remove_range(chunks);
+    }
+
+    /// These have to be sent once more, whatever is known of them.
+    pub fn again(&mut self, chunks: Range<u64>) {
+        self.acked.remove_range(chunks.clone());
+        self.later.insert_range(chunks);
+    }
+
+    pub fn lost(&mut self, chunk: u64) {
+        if !self.acked.contains(chunk) && !self.todo.contains(chunk) {
+            self.later.insert(chunk);
+        }
+    }
+
+    /// Takes up to `room` chunks that are at hand; those of the round first, then of the next.
+    pub fn take(&mut self, shelf: &mut impl Shelf, room: usize, out: &mut Vec<u64>) {
+        if self.todo.is_empty() && !self.later.is_empty() {
+            std::mem::swap(&mut self.todo, &mut self.later);
+            self.round += 1;
+            self.cursor = 0;
+        }
+        let Some(next) = self.todo.next_member(self.cursor).or_else(|| self.todo.next_member(0)) else { return };
+        let end = out.len() + room;
+        if let Some(run) = shelf.at_hand(next) {
+            self.take_run(next..run.end, end, out);
+        }
+        let more = out.len() < end;
+        if more {
+            if let Some(next) = self.todo.next_member(self.cursor.max(next)) {
+                shelf.want(next);
+            }
+            for run in shelf.runs() {
+                self.take_other(run, end, out);
+            }
+        }
+    }
+
+    fn take_run(&mut self, run: Range<u64>, end: usize, out: &mut Vec<u64>) {
+        let mut at = run.start;
+        while out.len() < end {
+            let Some(next) = self.todo.run_from(at).filter(|next| next.start < run.end) else { break };
+            at = next.end.min(run.end).min(next.start + (end - out.len()) as u64);
+            out.extend(next.start..at);
+            self.todo.remove_range(next.start..at);
+        }
+        self.cursor = at;
+    }
+
+    /// Without moving on from where the round is.
+    fn take_other(&mut self, run: Range<u64>, end: usize, out: &mut Vec<u64>) {
+        let cursor = self.cursor;
+        self.take_run(run, end, out);
+        self.cursor = cursor;
+    }
+
+    /// Everything was sent, some of it is under way: sends it a second time, where that is cheap, once a round trip.
+    pub fn double(
+        &mut self,
+        shelf: &mut impl Shelf,
+        now: Instant,
+        every: std::time::Duration,
+        room: usize,
+        out: &mut Vec<u64>,
+    ) {
+        let left = self.acked.limit() - self.acked.len();
+        if self.waiting() > 0 || left == 0 || left > (self.acked.limit() / DOUBLED_PART).max(DOUBLED_CHUNKS_MIN) {
+            return;
+        }
+        if self.doubled_at.is_none_or(|at| now >= at + every) {
+            self.doubled.clear();
+            self.doubled_at = Some(now);
+        }
+        let limit = self.acked.limit();
+        for gap in self.acked.gaps(0..limit) {
+            for chunk in gap {
+                if out.len() >= room {
+                    return;
+                }
+                if self.doubled.contains(chunk) {
+                    continue;
+                }
+                if shelf.at_hand(chunk).is_none() {
+                    return shelf.want(chunk);
+                }
+                self.doubled.insert(chunk);
+                out.push(chunk);
+            }
+        }
+    }
+}

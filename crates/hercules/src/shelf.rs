@@ -1,0 +1,106 @@
+//! What of the content is in memory: several destinations share what was read once.
+//!
+//! A [`Shelf`] says which chunks are at hand, and hears which are wanted. With one destination, or files mapped into memory,
+//! everything is at hand ([`Everything`]). With several, a [`SharedShelf`] holds the ranges that were read last: each
+//! destination takes what it still needs of them, in any order, since a receiver takes any chunk at any time. The fastest
+//! causes the reads; a slow one takes what it can of each range, and comes back for the rest once the fast ones are done. So
+//! where all go alike each range is read once, and nobody waits for a slow one.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Which chunks a sender may take now.
+pub trait Shelf {
+    /// A run of chunks at hand that contains `chunk`.
+    fn at_hand(&self, chunk: u64) -> Option<Range<u64>>;
+
+    /// Other runs at hand, the newest first.
+    fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_;
+
+    /// `chunk` is wanted next.
+    fn want(&mut self, chunk: u64);
+}
+
+/// All chunks are at hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Everything;
+
+impl Shelf for Everything {
+    fn at_hand(&self, chunk: u64) -> Option<Range<u64>> {
+        Some(chunk..u64::MAX)
+    }
+
+    fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        std::iter::empty()
+    }
+
+    fn want(&mut self, _: u64) {}
+}
+
+/// A bounded number of ranges of one length, read on demand, the oldest dropped first.
+#[derive(Debug)]
+pub struct SharedShelf {
+    chunks: u64,
+    unit: u64,
+    slots: usize,
+    /// Numbers of ranges, the newest first.
+    loaded: VecDeque<u64>,
+    wanted: VecDeque<u64>,
+    reading: Option<u64>,
+    reads: u64,
+}
+
+impl SharedShelf {
+    /// For a content of `chunks`; ranges of `unit` chunks, `slots` of them in memory. Both are at least 1.
+    pub fn new(chunks: u64, unit: u64, slots: usize) -> Self {
+        let (unit, slots) = (unit.max(1), slots.max(1));
+        Self { chunks, unit, slots, loaded: VecDeque::new(), wanted: VecDeque::new(), reading: None, reads: 0 }
+    }
+
+    /// The next range to read; one at a time. Answer with [`SharedShelf::on_read`].
+    pub fn poll_read(&mut self) -> Option<Range<u64>> {
+        if self.reading.is_some() {
+            return None;
+        }
+        let unit = self.wanted.pop_front()?;
+        self.reading = Some(unit);
+        self.reads += 1;
+        Some(self.range(unit))
+    }
+
+    /// The range was read. Which one falls out of memory for it.
+    pub fn on_read(&mut self) -> Option<Range<u64>> {
+        self.loaded.push_front(self.reading.take()?);
+        let dropped = if self.loaded.len() > self.slots { self.loaded.pop_back() } else { None };
+        dropped.map(|unit| self.range(unit))
+    }
+
+    /// How many ranges were read.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    fn range(&self, unit: u64) -> Range<u64> {
+        unit * self.unit..((unit + 1) * self.unit).min(self.chunks)
+    }
+}
+
+impl Shelf for SharedShelf {
+    fn at_hand(&self, chunk: u64) -> Option<Range<u64>> {
+        let unit = chunk / self.unit;
+        self.loaded.contains(&unit).then(|| self.range(unit))
+    }
+
+    fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.loaded.iter().map(|unit| self.range(*unit))
+    }
+
+    fn want(&mut self, chunk: u64) {
+        let unit = chunk / self.unit;
+        // Each destination wants one range at a time, so this is as short as there are destinations; never longer than memory.
+        let known = self.reading == Some(unit) || self.loaded.contains(&unit) || self.wanted.contains(&unit);
+        if chunk < self.chunks && !known && self.wanted.len() < self.slots {
+            self.wanted.push_back(unit);
+        }
+    }
+}
