@@ -28,6 +28,9 @@ use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::wire::ticket::Ticket;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Interface, IsdAs};
+use anabranch_ppspp::bin::Bin;
+use anabranch_ppspp::hash::HashFunction;
+use anabranch_ppspp::wire::{Addressing, Codec, Dialect, DiscardWindow, Integrity, Message as Ppspp, SwarmParams};
 use anabranch_scion_wire::combine::combine;
 use anabranch_scion_wire::proto::control_plane::{SegmentType, Segments, SegmentsRequest, SegmentsResponse};
 use anabranch_scion_wire::proto::{Timestamp, daemon, grpc};
@@ -52,6 +55,8 @@ fn main() -> io::Result<()> {
     write(&corpus, "resume", &resume())?;
     write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
+    write(&corpus, "ppspp_wire", &ppspp_wire())?;
+    write(&corpus, "ppspp_bins", &[(0..255).collect(), [0, 0, 9, 255].repeat(9)])?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;
     // The first byte says where a packet comes in: from inside, and at an interface.
@@ -128,6 +133,36 @@ fn bulk() -> Vec<Vec<u8>> {
     let mut packet = vec![5, 8, 2, 0, 0, 0, 7];
     packet.resize(60, 0);
     controls.chain(messages).chain([entries, receipt_bytes, ticket, packet]).collect()
+}
+
+fn ppspp_wire() -> Vec<Vec<u8>> {
+    let node = Bin::new(2, 1).expect("a node");
+    let messages = [
+        Ppspp::Have(node.range()),
+        Ppspp::Ack { chunks: 4..5, delay_us: 30_000 },
+        Ppspp::Integrity { node, digest: HashFunction::Sha1.hash(b"node") },
+        Ppspp::SignedIntegrity { node, ntp: 1 << 63, signature: &[7; 64] },
+        Ppspp::Request(node.range()),
+        Ppspp::Cancel(node.range()),
+        Ppspp::PexV4("192.0.2.7:6778".parse().expect("an address")),
+        Ppspp::PexV6("[2001:db8::1]:6778".parse().expect("an address")),
+        Ppspp::PexCertificate(&[0x30; 9]),
+        Ppspp::Data { chunk: 4, sent_us: 9, payload: b"chunk" },
+    ];
+    let mut samples = Vec::new();
+    for (form, addressing) in Addressing::ALL.into_iter().enumerate() {
+        let hash = HashFunction::Sha1;
+        let codec = Codec { dialect: Dialect::Rfc7574, addressing, hash, signature_len: 64, chunk_len: Some(9) };
+        let mut sample = vec![form as u8, 0, 64, 9, 0, 0, 0, 1];
+        messages.iter().for_each(|message| message.encode(&codec, &mut sample).expect("fits"));
+        samples.push(sample);
+        let swarm =
+            SwarmParams::new(&[13; 65], Integrity::UnifiedMerkleTree, hash, addressing, Some(9)).expect("a swarm");
+        let mut sample = vec![form as u8, 0, 64, 9, 0, 0, 0, 0];
+        swarm.handshake(Dialect::Rfc7574, 7, true, Some(DiscardWindow::Last(99))).encode(&mut sample);
+        samples.push(sample);
+    }
+    samples
 }
 
 fn known_keys() -> Vec<Vec<u8>> {

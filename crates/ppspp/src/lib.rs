@@ -8,6 +8,8 @@
 //! | [`bin`], [`binmap`] | what a number names of a content, and which chunks somebody has (RFC 7574 §4.2) |
 //! | [`wire`] | what the bytes of a datagram mean, and what a swarm agrees on (RFC 7574 §7, §8) |
 //! | [`merkle`] | whether a chunk is the content's, and what proves it (RFC 7574 §5, §6) |
+//! | [`avail`], [`picker`] | how rare each chunk is; which to ask a peer for |
+//! | [`pull`] | how much to ask a peer for |
 //! | [`hash`], [`sign`] | the hash functions of trees, the signatures of live sources |
 //!
 //! Ranges of chunks are bins, the nodes of a binary tree that lies over the content; a set of chunks is a binmap:
@@ -25,9 +27,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod avail;
 pub mod bin;
 pub mod binmap;
 pub mod hash;
 pub mod merkle;
+pub mod picker;
+pub mod pull;
 pub mod sign;
 pub mod wire;

@@ -147,6 +147,31 @@ impl Binmap {
         Bin::new(layer, chunk >> layer)
     }
 
+    /// The first chunk from `from` on that is in every map of `within` and in none of `without`, and how many follow it without
+    /// a break, `len_max` at most. No new map is made for it.
+    pub fn next_match(from: u64, len_max: u64, within: &[&Self], without: &[&Self]) -> Option<Range<u64>> {
+        let mut at = from;
+        loop {
+            let before = at;
+            for map in within {
+                at = map.next_set(at)?;
+            }
+            for map in without {
+                at = map.next_clear(at);
+            }
+            if at >= CHUNKS_MAX {
+                return None;
+            }
+            if at == before {
+                break;
+            }
+        }
+        let ends = within.iter().map(|map| map.next_clear(at));
+        let starts = without.iter().filter_map(|map| map.next_set(at));
+        let end = ends.chain(starts).min().unwrap_or(CHUNKS_MAX);
+        Some(at..end.min(at.saturating_add(len_max)))
+    }
+
     /// Adds every chunk of `other`.
     pub fn union_with(&mut self, other: &Self) {
         self.apply(Op::Union, other);
