@@ -30,20 +30,23 @@
 //! ```
 
 mod bittorrent;
+mod config;
 mod events;
 mod limits;
 mod net;
-mod paths_driver;
 mod resources;
 mod session;
 mod store;
 pub mod tracker;
 
+pub use bittorrent::paths_driver::PathProgress;
 pub use bittorrent::sources::{NamedPeer, Sources, Trouble};
+pub use bittorrent::torrent::Work;
+pub use config::{
+    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, PathsConfig, SessionConfig, SessionError,
+};
 pub use events::{EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause, TorrentId};
 pub use net::scion::{KnownHosts, ScionConfig};
-pub use paths_driver::{PathProgress, PathsConfig};
 pub use session::{
-    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Contents, ControlError, Data, FileFilter, FilePriorities, Handle,
-    Progress, Removed, Session, SessionConfig, SessionError, Source, Work, parse_peer,
+    Contents, ControlError, Data, FilePriorities, Handle, Progress, Removed, Session, Source, parse_peer,
 };

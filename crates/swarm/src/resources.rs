@@ -13,13 +13,12 @@ use anabranch_paths::{Endpoint, Scoreboard};
 use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::Semaphore;
 
-use crate::bittorrent::conn::Scratch;
+use crate::config::{SessionConfig, SessionError};
 use crate::events::{Event, EventHub};
 use crate::limits::Line;
 use crate::net::admission::{Pace, Strangers};
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
-use crate::session::{SessionConfig, SessionError};
 use crate::store::disk::{Disk, Replies};
 use crate::store::pools::Pools;
 use crate::tracker::{Client, ClientConfig, Ground};
@@ -49,8 +48,6 @@ pub struct Resources {
     pub identity_secret: Option<[u8; 32]>,
     /// Our name.
     pub peer_id: [u8; 20],
-    /// Receive memory.
-    pub scratch: RefCell<Scratch>,
     /// Piece memory.
     pub pools: Rc<Pools>,
     /// Bytes asked for by all contents and not here yet.
@@ -123,7 +120,6 @@ impl Resources {
             board: RefCell::default(),
             identity_secret: identity.map(|identity| identity.secret(IDENTITY_PURPOSE)),
             peer_id: peer_id(config.seed),
-            scratch: RefCell::new(Scratch::new()),
             pools: Pools::new(config.buffer_bytes),
             requested_bytes: Cell::new(0),
             disk,

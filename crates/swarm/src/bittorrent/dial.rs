@@ -14,12 +14,12 @@ use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::{Conn, ConnError};
+use crate::bittorrent::paths_driver::PathConn;
+use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::is_final;
 use crate::bittorrent::torrent::TorrentRef;
 use crate::events::EventKind;
-use crate::paths_driver::PathConn;
 use crate::resources::Resources;
-use crate::session::Contents;
 
 /// How long a peer has for its handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -270,8 +270,8 @@ pub async fn serve(torrent: &TorrentRef, reached: Reached) {
 }
 
 /// Accepts peers until the session ends.
-pub async fn accept(contents: Rc<Contents>, listener: Listener) {
-    let resources = Rc::clone(&contents.resources);
+pub async fn accept(contents: Rc<dyn Registry>, listener: Listener) {
+    let resources = Rc::clone(contents.resources());
     let mut strangers = JoinSet::new();
     loop {
         while strangers.try_join_next().is_some() {}
@@ -294,9 +294,9 @@ pub async fn accept(contents: Rc<Contents>, listener: Listener) {
 }
 
 /// Hears what a stranger wants: if that is here, the content serves it. Until then its task may be ended for another stranger's sake.
-async fn receive(contents: Rc<Contents>, stream: Stream, number: u64) {
-    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&contents, &stream)).await;
-    contents.resources.strangers.leave(number);
+async fn receive(contents: Rc<dyn Registry>, stream: Stream, number: u64) {
+    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&*contents, &stream)).await;
+    contents.resources().strangers.leave(number);
     let Ok(Ok((torrent, theirs, early))) = hello else { return };
     let serving = torrent.clone();
     torrent.borrow().spawn(async move {
@@ -310,9 +310,9 @@ async fn receive(contents: Rc<Contents>, stream: Stream, number: u64) {
 }
 
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
-async fn welcome(contents: &Contents, stream: &Stream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
+async fn welcome(contents: &dyn Registry, stream: &Stream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
     let (theirs, early) = receive_handshake(stream).await?;
-    let resources = &contents.resources;
+    let resources = contents.resources();
     let torrent = contents
         .asked_for(&theirs.info_hash)
         .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;

@@ -15,8 +15,8 @@ use anabranch_content::storage::StorageError;
 use anabranch_content::storage::naming::{self, Named};
 
 use crate::bittorrent::torrent::{State, TorrentRef, may_pass};
+use crate::config::{AddOptions, Aim, SessionConfig};
 use crate::events::{EventKind, FailureKind, PauseCause};
-use crate::session::{AddOptions, Aim};
 use crate::store;
 use crate::store::buffers::PieceBuffers;
 use crate::store::open::{OpenRequest, Opened, blocking, settle, unwanted_pieces};
@@ -158,7 +158,7 @@ async fn name_files(torrent: &TorrentRef, info: Arc<Info>) -> Arc<Info> {
     info
 }
 
-fn request(config: &crate::SessionConfig, options: &AddOptions, info: &Arc<Info>) -> OpenRequest {
+fn request(config: &SessionConfig, options: &AddOptions, info: &Arc<Info>) -> OpenRequest {
     let wanted = |(index, file)| options.files.as_ref().is_none_or(|filter| filter(index, file));
     OpenRequest {
         wanted: info.files.iter().enumerate().map(wanted).collect(),

@@ -19,16 +19,18 @@ use anabranch_transport::NodeId;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::bittorrent::conn::Scratch;
 use crate::bittorrent::kept_metadata;
+use crate::bittorrent::paths_driver::ContentPaths;
 use crate::bittorrent::recheck;
+use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::Named;
+use crate::config::{AddOptions, Aim};
 use crate::events::{Event, EventKind, FailureKind, PauseCause, TorrentId};
 use crate::limits::{Line, Share};
 use crate::net::admission::{PLACES_OF_HOST_MAX, Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
-use crate::paths_driver::ContentPaths;
 use crate::resources::Resources;
-use crate::session::{AddOptions, Aim, Contents, Work};
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 use crate::store::recheck::is_restored;
@@ -66,6 +68,27 @@ impl TorrentRef {
     /// Changes it.
     pub fn borrow_mut(&self) -> RefMut<'_, State> {
         self.0.borrow_mut()
+    }
+}
+
+/// What goes on with a content's files and lets nothing else be done to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// All pieces are hashed.
+    Recheck,
+    /// They go to another folder.
+    Move,
+    /// Other files are chosen.
+    Select,
+}
+
+impl std::fmt::Display for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Recheck => "checked",
+            Self::Move => "moved",
+            Self::Select => "changed in its choice of files",
+        })
     }
 }
 
@@ -142,7 +165,8 @@ pub struct State {
     /// Storage took something of ours: where it refuses now, something changed, and may change back.
     has_written: bool,
     resources: Rc<Resources>,
-    contents: Weak<Contents>,
+    contents: Weak<dyn Registry>,
+    scratch: Rc<RefCell<Scratch>>,
     me: Weak<RefCell<Self>>,
     /// All that is at work for this content. Each task holds the content, so they are ended for it to go: see [`State::end`].
     tasks: RefCell<JoinSet<()>>,
@@ -191,11 +215,13 @@ pub struct NewState {
     pub options: AddOptions,
     /// The content came with its Merkle layers, as a torrent file does and a magnet link does not.
     pub layers_at_hand: bool,
+    /// Receive memory of all contents.
+    pub scratch: Rc<RefCell<Scratch>>,
 }
 
 impl State {
     /// A content whose files are not open yet.
-    pub fn new(resources: Rc<Resources>, contents: Weak<Contents>, new: NewState) -> Self {
+    pub fn new(resources: Rc<Resources>, contents: Weak<dyn Registry>, new: NewState) -> Self {
         let now = Instant::now();
         resources.down.add_content(new.id.0, new.options.limit_down, now);
         resources.up.add_content(new.id.0, new.options.limit_up, now);
@@ -238,6 +264,7 @@ impl State {
             has_written: false,
             resources,
             contents,
+            scratch: new.scratch,
             me: Weak::new(),
             tasks: RefCell::default(),
             dirty: Vec::new(),
@@ -250,8 +277,13 @@ impl State {
         Rc::clone(&self.resources)
     }
 
+    /// Receive memory, which all contents share.
+    pub fn scratch(&self) -> Rc<RefCell<Scratch>> {
+        Rc::clone(&self.scratch)
+    }
+
     /// The session's contents, while there is a session.
-    pub fn contents(&self) -> Option<Rc<Contents>> {
+    pub fn contents(&self) -> Option<Rc<dyn Registry>> {
         self.contents.upgrade()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Every connection keeps its path for life; what changes is the path's bytes, which are refreshed under it. Where the
 //! network says that a link on the way is down, and nothing more comes, the connection is given up at once: what was asked
-//! for over it comes over other paths ([`crate::paths_driver`]).
+//! for over it comes over other paths ([`crate::bittorrent::paths_driver`]).
 //!
 //! Anybody can write such a message, and nobody signs it. So a complaint is a reason to ask: an echo goes the same way
 //! ([`ScionNet::listen`]), and only if it meets the same trouble, as shown by the part of it that nobody can guess, anybody

@@ -1,7 +1,6 @@
 //! Contents come.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,19 +9,20 @@ use anabranch_bittorrent::picker::Order;
 use anabranch_bittorrent::reach::may_link_to_peer;
 use anabranch_bittorrent::torrent::{Torrent, TorrentConfig};
 use anabranch_bittorrent::tracker::TrackerUrl;
-use anabranch_content::info::{FileEntry, InfoHashes};
+use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_transport::NodeId;
 
+use crate::bittorrent::lifecycle;
+use crate::bittorrent::paths_driver;
 use crate::bittorrent::torrent::{NewState, State, TorrentRef};
 use crate::bittorrent::{announce, dial, open};
+use crate::config::{AddError, AddOptions};
 use crate::events::{EventKind, TorrentId};
-use crate::paths_driver;
 use crate::resources::Resources;
 use crate::session::Contents;
-use crate::session::lifecycle;
 
 /// What to add.
 #[derive(Clone, Debug)]
@@ -31,66 +31,6 @@ pub enum Source {
     Metainfo(Box<Metainfo>),
     /// A magnet link; the metadata comes from peers.
     Magnet(Box<Magnet>),
-}
-
-/// Which files of a content are wanted, by their index in the file list (BEP 53) or what they are.
-pub type FileFilter = Box<dyn Fn(usize, &FileEntry) -> bool + Send>;
-
-/// What is wanted of a content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Aim {
-    /// Its files.
-    #[default]
-    Files,
-    /// The files that [`Contents::choose`] names once the metadata is known. Until then none is looked at or made.
-    ChosenFiles,
-    /// What it is: its metadata, and its Merkle layers (BEP 52). No file is looked at or made.
-    Metadata,
-}
-
-/// How to treat one content.
-#[derive(Default)]
-pub struct AddOptions {
-    /// What is wanted of it.
-    pub aim: Aim,
-    /// The folder below which its files are.
-    pub dir: PathBuf,
-    /// Peers to dial.
-    pub peers: Vec<Endpoint>,
-    /// The keys that hosts of SCION have to prove.
-    pub keys: Vec<(ScionAddr, NodeId)>,
-    /// Trackers that the user names: beside the content's own, or among them.
-    pub trackers: Vec<String>,
-    /// Which files to fetch; all where `None`.
-    pub files: Option<FileFilter>,
-    /// Fetch pieces in order.
-    pub sequential: bool,
-    /// Bytes per second.
-    pub limit_down: Option<u64>,
-    /// Bytes per second.
-    pub limit_up: Option<u64>,
-    /// Files are only read: for sharing what is there.
-    pub read_only: bool,
-    /// Files that are others than the content's and stand in their place are overwritten.
-    pub overwrite: bool,
-    /// All pieces are known to be good, from having just been hashed: no check.
-    pub trusted: bool,
-    /// Verify everything on disk, whatever the resume file says.
-    pub recheck: bool,
-    /// Leave nothing but the content behind: the resume file goes at shutdown where every piece is there. Who takes the
-    /// content up again has it verified once; where a magnet link does not suffice for that (v2), the file stays.
-    pub tidy: bool,
-}
-
-/// Why a content cannot be added.
-#[derive(Debug, thiserror::Error)]
-pub enum AddError {
-    /// It is there already.
-    #[error("{0} is in this session already")]
-    Duplicate(String),
-    /// It is there still, and is being removed.
-    #[error("{0} is being removed from this session: add it again when it is gone")]
-    Leaving(String),
 }
 
 impl Contents {
@@ -126,7 +66,8 @@ impl Contents {
         }
         let layers_at_hand = matches!(source, Source::Metainfo(_));
         let unfit: Vec<_> = unfit.into_iter().filter(|address| !options.peers.contains(address)).collect();
-        let new = NewState { id, hashes, core, keys, options, layers_at_hand };
+        let scratch = Rc::clone(&self.scratch);
+        let new = NewState { id, hashes, core, keys, options, layers_at_hand, scratch };
         let torrent = TorrentRef::new(State::new(Rc::clone(resources), self.downgrade(), new));
         self.insert(id, &hashes, torrent.clone());
         let mut state = torrent.borrow_mut();

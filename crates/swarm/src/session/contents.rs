@@ -15,14 +15,17 @@ use anabranch_paths::{Host, ScionAddr};
 use anabranch_transport::NodeId;
 use tokio::task::JoinSet;
 
+use crate::bittorrent::conn::Scratch;
+use crate::bittorrent::paths_driver::PathProgress;
+use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::Sources;
 use crate::bittorrent::torrent::TorrentRef;
+use crate::config::{Aim, FileFilter};
 use crate::events::TorrentId;
 use crate::net::admission::{Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
-use crate::paths_driver::PathProgress;
 use crate::resources::Resources;
-use crate::session::{Aim, FileFilter, Progress};
+use crate::session::Progress;
 use crate::store::open::blocking;
 
 /// The contents of a session, and what is done to them. A [`Session`](crate::Session) is these and the tasks that serve them.
@@ -30,6 +33,8 @@ pub struct Contents {
     me: Weak<Self>,
     /// What they share.
     pub(crate) resources: Rc<Resources>,
+    /// Receive memory of BitTorrent connections.
+    pub(super) scratch: Rc<RefCell<Scratch>>,
     torrents: RefCell<BTreeMap<TorrentId, TorrentRef>>,
     by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
     next_id: Cell<u64>,
@@ -42,6 +47,7 @@ impl Contents {
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             resources: Rc::new(resources),
+            scratch: Rc::new(RefCell::new(Scratch::new())),
             torrents: RefCell::default(),
             by_hash: RefCell::default(),
             next_id: Cell::new(0),
@@ -170,16 +176,6 @@ impl Contents {
         self.torrents.borrow_mut().remove(&id);
     }
 
-    /// A content turned out to have these hashes; `false` where one of them is another's.
-    pub(super) fn take_hashes(&self, id: TorrentId, hashes: &InfoHashes) -> bool {
-        let mut by_hash = self.by_hash.borrow_mut();
-        if hashes.wire_hashes().any(|hash| by_hash.get(&hash).is_some_and(|other| *other != id)) {
-            return false;
-        }
-        by_hash.extend(hashes.wire_hashes().map(|hash| (hash, id)));
-        true
-    }
-
     /// The content of this number, also while it leaves.
     pub(crate) fn torrent(&self, id: TorrentId) -> Option<TorrentRef> {
         self.torrents.borrow().get(&id).cloned()
@@ -195,14 +191,27 @@ impl Contents {
         let id = *self.by_hash.borrow().get(hash)?;
         self.torrent(id)
     }
+}
 
-    /// The content that a peer asks for.
-    pub(crate) fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
+impl Registry for Contents {
+    fn resources(&self) -> &Rc<Resources> {
+        &self.resources
+    }
+
+    fn take_hashes(&self, id: TorrentId, hashes: &InfoHashes) -> bool {
+        let mut by_hash = self.by_hash.borrow_mut();
+        if hashes.wire_hashes().any(|hash| by_hash.get(&hash).is_some_and(|other| *other != id)) {
+            return false;
+        }
+        by_hash.extend(hashes.wire_hashes().map(|hash| (hash, id)));
+        true
+    }
+
+    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
         self.of_hash(hash).filter(|torrent| !torrent.borrow().stopping && !torrent.borrow().is_held())
     }
 
-    /// Whether there is a place for one more connection, from `host`; somebody of another content may have to give way.
-    pub(crate) fn make_room(&self, host: Host) -> bool {
+    fn make_room(&self, host: Host) -> bool {
         if self.resources.has_room() {
             return true;
         }

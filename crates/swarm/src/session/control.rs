@@ -24,8 +24,9 @@ use tokio::sync::oneshot;
 
 use crate::bittorrent::open;
 use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::Work;
 use crate::events::{EventKind, PauseCause, TorrentId};
-use crate::session::{Contents, ControlError, Work};
+use crate::session::{Contents, ControlError};
 use crate::store::open::blocking;
 
 /// How often it is looked whether whoever works on a content's files is done.

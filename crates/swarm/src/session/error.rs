@@ -2,8 +2,9 @@
 
 use anabranch_content::storage::StorageError;
 
+use crate::bittorrent::torrent::Work;
+use crate::config::AddError;
 use crate::events::TorrentId;
-use crate::session::AddError;
 
 /// Why something that was asked of a session, or of one of its contents, was not done.
 #[derive(Debug, thiserror::Error)]
@@ -38,25 +39,4 @@ pub enum ControlError {
     /// The session is gone, or went before this was done.
     #[error("the session has ended")]
     Gone,
-}
-
-/// What goes on with a content's files and lets nothing else be done to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// All pieces are hashed.
-    Recheck,
-    /// They go to another folder.
-    Move,
-    /// Other files are chosen.
-    Select,
-}
-
-impl std::fmt::Display for Work {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Recheck => "checked",
-            Self::Move => "moved",
-            Self::Select => "changed in its choice of files",
-        })
-    }
 }

@@ -15,9 +15,10 @@ use anabranch_paths::Endpoint;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use crate::bittorrent::paths_driver::PathProgress;
+use crate::config::AddOptions;
 use crate::events::{EventHub, Events, TorrentId};
-use crate::paths_driver::PathProgress;
-use crate::session::{AddOptions, Contents, ControlError, Data, FilePriorities, Progress, Removed, Source};
+use crate::session::{Contents, ControlError, Data, FilePriorities, Progress, Removed, Source};
 
 /// Commands that wait for the session's thread; whoever sends more waits.
 const COMMANDS_MAX: usize = 64;

@@ -9,22 +9,18 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | `config` | what a session is told at its start |
 //! | `add`, `remove` | contents come and go |
 //! | `contents` | which there are, and how they fare (`progress`) |
 //! | `control` | what an owner may ask of one (`error`: why it is not done) |
 //! | `handle` | the same, from other threads |
-//! | `lifecycle` | what happens to one in between |
 //! | `housekeeping` | what is done for all of them |
 
 mod add;
-mod config;
 mod contents;
 mod control;
 mod error;
 mod handle;
 mod housekeeping;
-mod lifecycle;
 mod progress;
 mod remove;
 #[cfg(test)]
@@ -35,16 +31,16 @@ use std::rc::Rc;
 
 use tokio::task::JoinSet;
 
-pub use add::{AddError, AddOptions, Aim, FileFilter, Source, parse_peer};
-pub use config::{BUFFER_BYTES_DEFAULT, SessionConfig, SessionError};
+pub use add::{Source, parse_peer};
 pub use contents::Contents;
 pub use control::FilePriorities;
-pub use error::{ControlError, Work};
+pub use error::ControlError;
 pub use handle::Handle;
 pub use progress::Progress;
 pub use remove::{Data, Removed};
 
 use crate::bittorrent::dial;
+use crate::config::{SessionConfig, SessionError};
 use crate::events::Events;
 use crate::limits::keep_pace;
 use crate::net::utp;
@@ -92,7 +88,7 @@ impl Session {
         let resources = &contents.resources;
         let mut tasks = JoinSet::new();
         for listener in listeners {
-            tasks.spawn_local(dial::accept(Rc::clone(&contents), listener));
+            tasks.spawn_local(dial::accept(contents.clone(), listener));
         }
         // Behind the SCION socket, whose port it must not take.
         for socket in resources.listening.iter().filter_map(|address| utp::open(*address).ok()) {

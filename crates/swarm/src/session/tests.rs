@@ -7,6 +7,7 @@ use anabranch_content::metainfo::Metainfo;
 
 use super::*;
 use crate::bittorrent::open;
+use crate::config::AddOptions;
 use crate::events::{EventKind, FailureKind};
 use crate::store::disk::Reply;
 use crate::store::open::blocking;

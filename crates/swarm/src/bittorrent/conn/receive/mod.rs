@@ -87,7 +87,7 @@ impl Receiving {
 
     /// Receives until there is nothing more, or a limit allows no more, or others have their turn.
     pub(super) fn turn(&mut self, channel: &Channel) -> Result<Turn, ConnError> {
-        let resources = channel.torrent.borrow().resources();
+        let scratch = channel.torrent.borrow().scratch();
         let mut turn_bytes = 0;
         loop {
             let now = Instant::now();
@@ -108,7 +108,7 @@ impl Receiving {
             }
             let (planned, received) = {
                 // Held until what came is dealt with: no other connection receives meanwhile.
-                let mut scratch = resources.scratch.borrow_mut();
+                let mut scratch = scratch.borrow_mut();
                 let mut torrent = channel.torrent.borrow_mut();
                 let torrent = &mut *torrent;
                 let mut sink = Sink { core: &mut torrent.core, buffers: torrent.buffers.as_mut(), id: channel.id };

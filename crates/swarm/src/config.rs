@@ -1,4 +1,4 @@
-//! What a session is told at its start, and why it may not start.
+//! What a session is told at its start and of each content, and why it may not start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,13 +8,15 @@ use std::sync::Arc;
 use anabranch_bittorrent::choker;
 use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_bittorrent::picker::RequestStrategy;
+use anabranch_content::info::FileEntry;
 use anabranch_content::storage::Preallocate;
-use anabranch_paths::Endpoint;
+use anabranch_paths::manager::PATHS_PER_PEER_MAX;
+use anabranch_paths::select::Selector;
+use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_scion::socket::BindError;
-use anabranch_transport::{InterfaceError, Proxy};
+use anabranch_transport::{InterfaceError, NodeId, Proxy};
 
 use crate::net::scion::ScionConfig;
-use crate::paths_driver::PathsConfig;
 
 /// Choices that hold for all contents of a session.
 #[derive(Clone, Debug)]
@@ -90,6 +92,88 @@ impl Default for SessionConfig {
             seed: fastrand::u64(..),
         }
     }
+}
+
+/// How paths are chosen.
+#[derive(Clone, Debug)]
+pub struct PathsConfig {
+    /// Paths wished for to one peer, those it has among them; 1: one is enough.
+    pub wished: usize,
+    /// Paths granted to one peer at most.
+    pub granted: usize,
+    /// Connections that are chosen at most, over all paths to all peers of a content.
+    pub connections: usize,
+    /// How to choose; `None`: as the peers wish, or [`Selector::Disjoint`] where they differ.
+    pub selector: Option<Selector>,
+    /// Network interfaces that connections over plain IP may leave by; empty: all.
+    pub interfaces: Vec<String>,
+}
+
+impl Default for PathsConfig {
+    /// One path a peer, and as many as a downloader wishes.
+    fn default() -> Self {
+        Self { wished: 1, granted: PATHS_PER_PEER_MAX, connections: 64, selector: None, interfaces: Vec::new() }
+    }
+}
+
+/// Which files of a content are wanted, by their index in the file list (BEP 53) or what they are.
+pub type FileFilter = Box<dyn Fn(usize, &FileEntry) -> bool + Send>;
+
+/// What is wanted of a content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// Its files.
+    #[default]
+    Files,
+    /// The files that [`Contents::choose`](crate::session::Contents::choose) names once the metadata is known. Until then none is looked at or made.
+    ChosenFiles,
+    /// What it is: its metadata, and its Merkle layers (BEP 52). No file is looked at or made.
+    Metadata,
+}
+
+/// How to treat one content.
+#[derive(Default)]
+pub struct AddOptions {
+    /// What is wanted of it.
+    pub aim: Aim,
+    /// The folder below which its files are.
+    pub dir: PathBuf,
+    /// Peers to dial.
+    pub peers: Vec<Endpoint>,
+    /// The keys that hosts of SCION have to prove.
+    pub keys: Vec<(ScionAddr, NodeId)>,
+    /// Trackers that the user names: beside the content's own, or among them.
+    pub trackers: Vec<String>,
+    /// Which files to fetch; all where `None`.
+    pub files: Option<FileFilter>,
+    /// Fetch pieces in order.
+    pub sequential: bool,
+    /// Bytes per second.
+    pub limit_down: Option<u64>,
+    /// Bytes per second.
+    pub limit_up: Option<u64>,
+    /// Files are only read: for sharing what is there.
+    pub read_only: bool,
+    /// Files that are others than the content's and stand in their place are overwritten.
+    pub overwrite: bool,
+    /// All pieces are known to be good, from having just been hashed: no check.
+    pub trusted: bool,
+    /// Verify everything on disk, whatever the resume file says.
+    pub recheck: bool,
+    /// Leave nothing but the content behind: the resume file goes at shutdown where every piece is there. Who takes the
+    /// content up again has it verified once; where a magnet link does not suffice for that (v2), the file stays.
+    pub tidy: bool,
+}
+
+/// Why a content cannot be added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// It is there already.
+    #[error("{0} is in this session already")]
+    Duplicate(String),
+    /// It is there still, and is being removed.
+    #[error("{0} is being removed from this session: add it again when it is gone")]
+    Leaving(String),
 }
 
 /// Why a session cannot start.

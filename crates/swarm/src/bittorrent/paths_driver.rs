@@ -13,10 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
 use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, PeerStats, Torrent};
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, DownCause, Inputs, IpCandidate, ManagerConfig, Measured, Opened, PATHS_PER_PEER_MAX,
-    PathCondition, PathManager, PathNews, PathWish, PeerView, TransportMeasured, path_id,
+    self, Action, Dial, DialEnd, DownCause, Inputs, IpCandidate, ManagerConfig, Measured, Opened, PathCondition,
+    PathManager, PathNews, PathWish, PeerView, TransportMeasured, path_id,
 };
-use anabranch_paths::select::Selector;
 use anabranch_paths::{ConnId, Endpoint, Path, ScionAddr, ScionPath};
 use anabranch_scion::socket::{ScmpEvent, ScmpKind};
 use anabranch_transport::{Interfaces, QuicRoute};
@@ -33,28 +32,6 @@ use crate::resources::Resources;
 
 /// How long one lookup may take.
 const LOOKUP_MAX: Duration = Duration::from_secs(2);
-
-/// How paths are chosen.
-#[derive(Clone, Debug)]
-pub struct PathsConfig {
-    /// Paths wished for to one peer, those it has among them; 1: one is enough.
-    pub wished: usize,
-    /// Paths granted to one peer at most.
-    pub granted: usize,
-    /// Connections that are chosen at most, over all paths to all peers of a content.
-    pub connections: usize,
-    /// How to choose; `None`: as the peers wish, or [`Selector::Disjoint`] where they differ.
-    pub selector: Option<Selector>,
-    /// Network interfaces that connections over plain IP may leave by; empty: all.
-    pub interfaces: Vec<String>,
-}
-
-impl Default for PathsConfig {
-    /// One path a peer, and as many as a downloader wishes.
-    fn default() -> Self {
-        Self { wished: 1, granted: PATHS_PER_PEER_MAX, connections: 64, selector: None, interfaces: Vec::new() }
-    }
-}
 
 /// One path's connection, for progress.
 #[derive(Clone, Debug, PartialEq)]

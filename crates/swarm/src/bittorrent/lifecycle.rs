@@ -10,8 +10,8 @@ use anabranch_content::metainfo::{Metainfo, NameRules, PieceLayers};
 
 use crate::bittorrent::torrent::{State, TorrentRef};
 use crate::bittorrent::{kept_metadata, open, recheck};
+use crate::config::AddError;
 use crate::events::{EventKind, FailureKind};
-use crate::session::AddError;
 use crate::store::open::blocking;
 
 impl State {
