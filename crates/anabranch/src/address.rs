@@ -14,7 +14,7 @@ const HOST_NAME_BYTES_MAX: usize = 253;
 
 /// A peer to dial: an address, or a name that is looked up when the program starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerAddress {
+pub(crate) enum PeerAddress {
     /// As it is.
     Endpoint(Endpoint),
     /// A host of SCION that has to prove this key.
@@ -25,7 +25,7 @@ pub enum PeerAddress {
 
 /// Why a text names no peer.
 #[derive(Debug, thiserror::Error)]
-pub enum PeerAddressError {
+pub(crate) enum PeerAddressError {
     /// No address, and no name.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
@@ -70,7 +70,7 @@ fn is_host_name(host: &str) -> bool {
 
 impl PeerAddress {
     /// All addresses it stands for. With `scion`, names of SCION hosts are known too.
-    pub async fn resolve(&self, scion: bool) -> Result<Vec<Endpoint>, Failure> {
+    pub(crate) async fn resolve(&self, scion: bool) -> Result<Vec<Endpoint>, Failure> {
         let (host, port) = match self {
             Self::Endpoint(endpoint) => return Ok(vec![*endpoint]),
             Self::Keyed(_, address) => return Ok(vec![Endpoint::Scion(*address)]),
@@ -93,13 +93,13 @@ impl PeerAddress {
 }
 
 /// For flags whose value can only be an address of plain IP.
-pub fn ip_only(text: &str) -> Result<Endpoint, String> {
+pub(crate) fn ip_only(text: &str) -> Result<Endpoint, String> {
     let endpoint: Endpoint = text.parse().map_err(|error: EndpointError| error.to_string())?;
     if endpoint.as_ip().is_some() { Ok(endpoint) } else { Err(not_ip(endpoint)) }
 }
 
 /// For arguments whose value can only be an address of SCION.
-pub fn scion_only(text: &str) -> Result<ScionAddr, String> {
+pub(crate) fn scion_only(text: &str) -> Result<ScionAddr, String> {
     let endpoint: Endpoint = text.parse().map_err(|error: EndpointError| error.to_string())?;
     let of_ip = || format!("{endpoint} is an address of plain IP, where peers prove no key: give [ISD-AS,host]:port");
     endpoint.as_scion().ok_or_else(of_ip)
@@ -110,7 +110,7 @@ fn not_ip(endpoint: Endpoint) -> String {
 }
 
 /// Where others on the network reach `listening`: the same, or this host's addresses where it listens on all of them.
-pub fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
+pub(crate) fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
     if !listening.ip().is_unspecified() {
         return vec![listening];
     }

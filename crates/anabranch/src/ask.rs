@@ -19,12 +19,16 @@ const WRONG_ANSWERS_MAX: usize = 16;
 const ANSWER_BYTES_MAX: u64 = 4096;
 
 /// Lists the paths and asks which one to take. What is asked goes to `screen`, so that results stay apart from it.
-pub fn one(list: &PathList, answers: impl BufRead, screen: impl Write) -> Result<Arc<ScionPath>, Failure> {
+pub(crate) fn one(list: &PathList, answers: impl BufRead, screen: impl Write) -> Result<Arc<ScionPath>, Failure> {
     ask_for_path(list, answers, screen, "path (number or id): ", |answer| list.choose(answer).cloned())
 }
 
 /// The same for several paths, separated by commas or spaces.
-pub fn several(list: &PathList, answers: impl BufRead, screen: impl Write) -> Result<Vec<Arc<ScionPath>>, Failure> {
+pub(crate) fn several(
+    list: &PathList,
+    answers: impl BufRead,
+    screen: impl Write,
+) -> Result<Vec<Arc<ScionPath>>, Failure> {
     ask_for_path(list, answers, screen, "paths (numbers or ids, separated by commas): ", |answer| {
         let parts = answer.split([',', ' ', '\n']).filter(|part| !part.is_empty());
         let chosen: Vec<Arc<ScionPath>> = parts.map(|part| list.choose(part).cloned()).collect::<Result<_, _>>()?;
@@ -33,7 +37,7 @@ pub fn several(list: &PathList, answers: impl BufRead, screen: impl Write) -> Re
 }
 
 /// Lists the files of a content and asks which ones to fetch: whether each is.
-pub fn files(info: &Info, answers: impl BufRead, screen: impl Write) -> Result<Vec<bool>, Failure> {
+pub(crate) fn files(info: &Info, answers: impl BufRead, screen: impl Write) -> Result<Vec<bool>, Failure> {
     let all = vec![true; info.files.len()];
     let question = Question {
         list: choice::list(info, &all),
@@ -44,7 +48,7 @@ pub fn files(info: &Info, answers: impl BufRead, screen: impl Write) -> Result<V
 }
 
 /// Whether somebody is there to be asked: a terminal that shows the list, and one to answer at.
-pub fn can_ask() -> bool {
+pub(crate) fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 

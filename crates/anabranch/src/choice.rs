@@ -16,7 +16,7 @@ use crate::units;
 
 /// Numbers and ranges of numbers, such as `1,3-5`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileNumbers(Vec<RangeInclusive<u32>>);
+pub(crate) struct FileNumbers(Vec<RangeInclusive<u32>>);
 
 impl FromStr for FileNumbers {
     type Err = String;
@@ -43,7 +43,7 @@ fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
 
 /// Which files are wanted; all where nothing is said.
 #[derive(Clone, Debug, Default)]
-pub struct Choice {
+pub(crate) struct Choice {
     patterns: Vec<FilePattern>,
     numbers: Vec<RangeInclusive<u32>>,
     by_link: Vec<RangeInclusive<u32>>,
@@ -51,7 +51,7 @@ pub struct Choice {
 
 impl Choice {
     /// What the flags say; or else the link.
-    pub fn new(patterns: &[FilePattern], numbers: &[FileNumbers], by_link: &[RangeInclusive<u32>]) -> Self {
+    pub(crate) fn new(patterns: &[FilePattern], numbers: &[FileNumbers], by_link: &[RangeInclusive<u32>]) -> Self {
         let numbers = numbers.iter().flat_map(|numbers| numbers.0.clone()).collect();
         let mut choice = Self { patterns: patterns.to_vec(), numbers, by_link: Vec::new() };
         if choice.patterns.is_empty() && choice.numbers.is_empty() {
@@ -62,7 +62,7 @@ impl Choice {
 
     /// What a user answers: numbers, ranges and patterns with commas between them. What looks like a number is one: a file of such
     /// a name is `./3`.
-    pub fn answer(text: &str) -> Result<Self, String> {
+    pub(crate) fn answer(text: &str) -> Result<Self, String> {
         let mut choice = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             if part.chars().all(|c| c.is_ascii_digit() || c == '-' || c == ' ') {
@@ -80,7 +80,7 @@ impl Choice {
     }
 
     /// Whether each of the content's files is wanted; or which part of the choice cannot be meant, as it names no file.
-    pub fn wanted(&self, info: &Info) -> Result<Vec<bool>, String> {
+    pub(crate) fn wanted(&self, info: &Info) -> Result<Vec<bool>, String> {
         if self.patterns.is_empty() && self.numbers.is_empty() && self.by_link.is_empty() {
             return Ok(vec![true; info.files.len()]);
         }
@@ -112,18 +112,18 @@ fn missing(range: &RangeInclusive<u32>) -> String {
 }
 
 /// `wanted`, as sessions take it.
-pub fn filter(wanted: Vec<bool>) -> FileFilter {
+pub(crate) fn filter(wanted: Vec<bool>) -> FileFilter {
     Box::new(move |index, _| wanted.get(index).copied().unwrap_or(false))
 }
 
 /// What can be chosen: each file and link with its number, and its place among all of the torrent's.
-pub fn numbered(info: &Info) -> impl Iterator<Item = (u32, usize, &FileEntry)> {
+pub(crate) fn numbered(info: &Info) -> impl Iterator<Item = (u32, usize, &FileEntry)> {
     let files = info.files.iter().enumerate().filter(|(_, file)| file.kind != FileKind::Pad);
     (1..).zip(files).map(|(number, (index, file))| (number, index, file))
 }
 
 /// The files that are wanted, with their numbers and sizes.
-pub fn list(info: &Info, wanted: &[bool]) -> String {
+pub(crate) fn list(info: &Info, wanted: &[bool]) -> String {
     let is_wanted = |index: usize| wanted.get(index).copied().unwrap_or(false);
     let total = numbered(info).count();
     let shown: Vec<_> = numbered(info).filter(|(_, index, _)| is_wanted(*index)).collect();

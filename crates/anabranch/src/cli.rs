@@ -23,9 +23,9 @@ use crate::patterns::{FilePattern, Selection};
 use crate::seeding::{Ratio, parse_ratio};
 use crate::units::{self, Rate, Size};
 
-pub use given::Given;
-pub use guard::GuardFlags;
-pub use scion::{
+pub(crate) use given::Given;
+pub(crate) use guard::GuardFlags;
+pub(crate) use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
     OnePathFlags, PathFlags, PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
 };
@@ -39,7 +39,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad input, 4 incomplete or damage
 /// Shares, fetches and verifies content over BitTorrent v1, v2 and hybrid.
 #[derive(Debug, Parser)]
 #[command(name = "anabranch", version, after_help = AFTER_HELP, subcommand_required = true, arg_required_else_help = true)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Configuration file (TOML) instead of $XDG_CONFIG_HOME/anabranch/config.toml
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub config: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub struct Cli {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Make a torrent of a file or folder
     Create(CreateFlags),
     /// Change the trackers, web seeds, comment, source tag or private flag of a torrent
@@ -94,7 +94,7 @@ pub enum Command {
 
 /// Flags of `keys`.
 #[derive(Debug, Args)]
-pub struct KeysFlags {
+pub(crate) struct KeysFlags {
     /// What to do with them.
     #[command(subcommand)]
     pub command: KeysCommand,
@@ -102,7 +102,7 @@ pub struct KeysFlags {
 
 /// What to do with known keys.
 #[derive(Debug, Subcommand)]
-pub enum KeysCommand {
+pub(crate) enum KeysCommand {
     /// Print them, the one that was met first in front
     List(KeysListFlags),
     /// Forget the key of a peer, so that its next one is taken
@@ -111,7 +111,7 @@ pub enum KeysCommand {
 
 /// Flags of `keys list`.
 #[derive(Debug, Args)]
-pub struct KeysListFlags {
+pub(crate) struct KeysListFlags {
     #[command(flatten)]
     pub file: KnownKeysFlags,
     /// Print JSON
@@ -121,7 +121,7 @@ pub struct KeysListFlags {
 
 /// Flags of `keys forget`.
 #[derive(Debug, Args)]
-pub struct KeysForgetFlags {
+pub(crate) struct KeysForgetFlags {
     /// Its address, as --peer was given it; several may be given
     #[arg(required = true, value_name = "ADDR", value_parser = scion_only)]
     pub address: Vec<ScionAddr>,
@@ -131,7 +131,7 @@ pub struct KeysForgetFlags {
 
 /// Which file known keys are in.
 #[derive(Debug, Args)]
-pub struct KnownKeysFlags {
+pub(crate) struct KnownKeysFlags {
     /// Their file [default: $XDG_STATE_HOME/anabranch/known-keys]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub known_keys: Option<PathBuf>,
@@ -139,7 +139,7 @@ pub struct KnownKeysFlags {
 
 /// Flags about how a torrent is made.
 #[derive(Debug, Args)]
-pub struct MakeFlags {
+pub(crate) struct MakeFlags {
     /// Generation of the format: 1 for old clients (aria2 1.36, Transmission 3.00), which cannot read the others, 2 for Merkle
     /// trees, hybrid for both
     #[arg(long, value_name = "VERSION", default_value = "hybrid", value_parser = clap::value_parser!(FormatVersion))]
@@ -171,7 +171,7 @@ pub struct MakeFlags {
 
 /// `create`
 #[derive(Debug, Args)]
-pub struct CreateFlags {
+pub(crate) struct CreateFlags {
     /// File or folder
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub path: PathBuf,
@@ -199,7 +199,7 @@ pub struct CreateFlags {
 
 /// `edit`
 #[derive(Debug, Args)]
-pub struct EditFlags {
+pub(crate) struct EditFlags {
     /// A .torrent file, which is replaced
     #[arg(value_name = "TORRENT", value_hint = ValueHint::FilePath)]
     pub torrent: PathBuf,
@@ -237,7 +237,7 @@ pub struct EditFlags {
 
 /// `show`
 #[derive(Debug, Args)]
-pub struct ShowFlags {
+pub(crate) struct ShowFlags {
     /// A .torrent file; or a magnet link, whose metadata peers are asked for, as `get` would ask
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     pub source: OsString,
@@ -252,7 +252,7 @@ pub struct ShowFlags {
 
 /// Where metadata comes from and goes.
 #[derive(Debug, Args)]
-pub struct FindFlags {
+pub(crate) struct FindFlags {
     /// Tracker beside the content's own; may be given several times
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub tracker: Vec<String>,
@@ -270,7 +270,7 @@ pub struct FindFlags {
 
 /// When sharing ends by itself.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub struct StopFlags {
+pub(crate) struct StopFlags {
     /// Stop sharing a content once it was uploaded so often in this run, such as 1 or 2.5
     #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
     pub stop_ratio: Option<Ratio>,
@@ -281,7 +281,7 @@ pub struct StopFlags {
 
 /// Flags of everything that runs a session.
 #[derive(Debug, Args)]
-pub struct SessionFlags {
+pub(crate) struct SessionFlags {
     /// Peer to dial, address or name with port, a host of SCION maybe with the key it has to prove (KEY@ADDR); may be given several times
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname)]
     pub peer: Vec<PeerAddress>,
@@ -335,7 +335,7 @@ pub struct SessionFlags {
 /// How many paths are used, and which.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Paths")]
-pub struct MultipathFlags {
+pub(crate) struct MultipathFlags {
     /// Paths to one peer at most, those asked for where content is fetched, those granted where it is shared
     /// [default: 4 to fetch, 16 to share]
     #[arg(long = "paths", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
@@ -364,7 +364,7 @@ pub struct MultipathFlags {
 /// How peers are reached over SCION.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "SCION")]
-pub struct ScionFlags {
+pub(crate) struct ScionFlags {
     #[command(flatten)]
     pub paths: PathFlags,
     /// Only this path, by four or more first digits of its id or fingerprint; may be given several times
@@ -381,7 +381,7 @@ pub struct ScionFlags {
 
 /// Congestion control, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CongestionChoice {
+pub(crate) enum CongestionChoice {
     /// Shares evenly with TCP, slows at every lost packet, fills queues
     Cubic,
     /// Keeps its rate where packets are lost without congestion, and queues short
@@ -390,7 +390,7 @@ pub enum CongestionChoice {
 
 /// `get`
 #[derive(Debug, Args)]
-pub struct GetFlags {
+pub(crate) struct GetFlags {
     #[command(flatten)]
     pub given: Given,
     /// .torrent files and magnet links
@@ -443,7 +443,7 @@ pub struct GetFlags {
 
 /// `share`
 #[derive(Debug, Args)]
-pub struct ShareFlags {
+pub(crate) struct ShareFlags {
     #[command(flatten)]
     pub given: Given,
     /// Files and folders, which are hashed first; or .torrent files, whose content is verified first
@@ -468,7 +468,7 @@ pub struct ShareFlags {
 
 /// `verify`
 #[derive(Debug, Args)]
-pub struct VerifyFlags {
+pub(crate) struct VerifyFlags {
     /// A .torrent file
     #[arg(value_name = "TORRENT", value_hint = ValueHint::FilePath)]
     pub torrent: PathBuf,
@@ -482,7 +482,7 @@ pub struct VerifyFlags {
 
 /// `tracker`
 #[derive(Debug, Args)]
-pub struct TrackerFlags {
+pub(crate) struct TrackerFlags {
     /// Address to listen on, for TCP and UDP, port 0 for any; may be given several times [default: [::]:6969, for IPv6 and IPv4]
     #[arg(long, value_name = "ADDR", value_parser = ip_only)]
     pub listen: Vec<Endpoint>,
@@ -502,7 +502,7 @@ pub struct TrackerFlags {
 
 /// `demo`
 #[derive(Debug, Args)]
-pub struct DemoFlags {
+pub(crate) struct DemoFlags {
     /// Folder for the page and the logs
     #[arg(long, value_name = "DIR", default_value = "anabranch-demo", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
@@ -516,7 +516,7 @@ pub struct DemoFlags {
 
 /// `completions`
 #[derive(Debug, Args)]
-pub struct CompletionsFlags {
+pub(crate) struct CompletionsFlags {
     /// Which shell
     #[arg(value_name = "SHELL")]
     pub shell: clap_complete::Shell,
@@ -524,7 +524,7 @@ pub struct CompletionsFlags {
 
 /// `man`
 #[derive(Debug, Args)]
-pub struct ManFlags {
+pub(crate) struct ManFlags {
     /// Command whose page is printed, such as `get` or `net up` [default: all]
     #[arg(value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -534,7 +534,7 @@ pub struct ManFlags {
 }
 
 /// All commands and flags.
-pub fn command() -> clap::Command {
+pub(crate) fn command() -> clap::Command {
     let answerable = |command: clap::Command| command.mut_args(answerable);
     let show = |show: clap::Command| show.mut_arg("json", |json| json.help("Print one JSON object"));
     answerable(Cli::command())
@@ -565,7 +565,7 @@ fn selector_by_name() -> impl TypedValueParser<Value = Selector> {
 
 /// Values of `--version`.
 #[derive(Clone, Copy, Debug)]
-pub struct FormatVersion(pub Version);
+pub(crate) struct FormatVersion(pub Version);
 
 impl ValueEnum for FormatVersion {
     fn value_variants<'a>() -> &'a [Self] {
@@ -583,7 +583,7 @@ impl ValueEnum for FormatVersion {
 
 /// Values of `--preallocate`.
 #[derive(Clone, Copy, Debug)]
-pub struct Space(pub Preallocate);
+pub(crate) struct Space(pub Preallocate);
 
 impl ValueEnum for Space {
     fn value_variants<'a>() -> &'a [Self] {
@@ -600,7 +600,7 @@ impl ValueEnum for Space {
 
 /// Values of `--strategy`.
 #[derive(Clone, Copy, Debug)]
-pub struct Strategy(pub RequestStrategy);
+pub(crate) struct Strategy(pub RequestStrategy);
 
 impl ValueEnum for Strategy {
     fn value_variants<'a>() -> &'a [Self] {

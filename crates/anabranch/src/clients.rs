@@ -2,7 +2,7 @@
 
 /// The program behind a peer id, if it is known to read no hybrid torrents: it takes the link's v1 hash, connects, fetches the
 /// metadata and gives up on it without a word.
-pub fn without_hybrid(peer_id: &[u8; 20]) -> Option<String> {
+pub(crate) fn without_hybrid(peer_id: &[u8; 20]) -> Option<String> {
     let id = str::from_utf8(&peer_id[..10]).ok()?;
     // BEP 20's other style: `A2-1-36-0-`.
     if let Some(version) = id.strip_prefix("A2-1-") {

@@ -13,7 +13,7 @@ const SHOWN_CHARS_MAX: usize = 160;
 
 /// Where paths lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Destination {
+pub(crate) enum Destination {
     /// An AS.
     As(IsdAs),
     /// A host in an AS, and its port if one was given.
@@ -31,7 +31,7 @@ pub enum Destination {
 
 /// Why a text is no destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DestinationError {
+pub(crate) enum DestinationError {
     /// An address of plain IP.
     #[error(
         "`{0}` is an address of the Internet, to which there are no SCION paths: write ISD-AS,host, as in 1-ff00:0:110,10.0.0.1"
@@ -99,7 +99,7 @@ impl fmt::Display for Destination {
 
 /// An end of a link: an AS, or one interface of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkEnd {
+pub(crate) struct LinkEnd {
     /// The AS.
     pub isd_as: IsdAs,
     /// The interface, where it matters.

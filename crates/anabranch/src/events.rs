@@ -14,7 +14,7 @@ const UNFIT: &str = "a link may come from anybody, and may not lead to this mach
 const RENAMED_SHOWN_MAX: usize = 5;
 
 /// Name and fields of an event in JSON. `docs/cli.md` lists them: they are stable.
-pub fn json(kind: &EventKind) -> (&'static str, Value) {
+pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
     match kind {
         EventKind::Metadata { name, hashes } => {
             let (v1, v2) = (
@@ -109,7 +109,7 @@ fn verdict(verdict: &PathVerdict) -> Value {
 }
 
 /// As `paths` names it; over plain IP, by its two ends.
-pub fn path_name(path: &Path) -> String {
+pub(crate) fn path_name(path: &Path) -> String {
     match path.as_scion() {
         Some(_) => format!("{:#}", path.id()),
         None => format!("{}-{}", path.local(), path.remote()),
@@ -142,7 +142,7 @@ fn path_progress(path: &PathProgress, total: u64) -> Value {
 }
 
 /// The fields of a `progress` event.
-pub fn progress(progress: &Progress, paths: &[PathProgress]) -> Value {
+pub(crate) fn progress(progress: &Progress, paths: &[PathProgress]) -> Value {
     let total = paths.iter().map(|path| path.download_rate_bytes + path.upload_rate_bytes).sum();
     json!({
         "paths": paths.iter().map(|path| path_progress(path, total)).collect::<Vec<_>>(),
@@ -172,7 +172,7 @@ fn failure_kind(kind: FailureKind) -> &'static str {
 }
 
 /// What an event says to people, and whether to everybody or only to those who want to know more.
-pub fn note(kind: &EventKind) -> Option<(bool, String)> {
+pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
     let (always, text) = match kind {
         EventKind::Metadata { .. } | EventKind::Checking { .. } | EventKind::Piece { .. } | EventKind::Finished => {
             return None;
@@ -221,7 +221,7 @@ pub fn note(kind: &EventKind) -> Option<(bool, String)> {
 }
 
 /// What `--explain` says of an event, a line each.
-pub fn explanation(kind: &EventKind) -> Vec<String> {
+pub(crate) fn explanation(kind: &EventKind) -> Vec<String> {
     match kind {
         EventKind::PathsChosen { peer, selector, trigger, verdicts } => {
             let by = selector.map_or("the peer's choice", Selector::name);

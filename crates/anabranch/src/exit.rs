@@ -8,7 +8,7 @@ use anabranch_swarm::FailureKind;
 
 /// What the program ends with. The numbers are stable; `docs/cli.md` documents them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Code {
+pub(crate) enum Code {
     /// Everything that was asked for is done.
     Success = 0,
     /// Something failed that no other code is for.
@@ -50,7 +50,7 @@ impl From<Code> for ExitCode {
 
 /// Why the program ends without having done what it should.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// What to end with.
     pub code: Code,
     /// One line, without "error:" before it.
@@ -61,22 +61,22 @@ pub struct Failure {
 
 impl Failure {
     /// A failure of the kind `code`.
-    pub fn new(code: Code, message: impl fmt::Display) -> Self {
+    pub(crate) fn new(code: Code, message: impl fmt::Display) -> Self {
         Self { code, message: message.to_string(), details: Vec::new() }
     }
 
     /// Wrong usage.
-    pub fn usage(message: impl fmt::Display) -> Self {
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self::new(Code::Usage, message)
     }
 
     /// Bad input.
-    pub fn input(message: impl fmt::Display) -> Self {
+    pub(crate) fn input(message: impl fmt::Display) -> Self {
         Self::new(Code::Input, message)
     }
 
     /// Standard output cannot be written to.
-    pub fn stdout(error: &io::Error) -> Self {
+    pub(crate) fn stdout(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::new(Code::StdoutClosed, ""),
             _ => Self::new(Code::Failed, format!("cannot write to standard output: {error}")),
@@ -84,7 +84,7 @@ impl Failure {
     }
 
     /// The runtime does not start.
-    pub fn runtime(error: io::Error) -> Self {
+    pub(crate) fn runtime(error: io::Error) -> Self {
         Self::new(Code::Failed, format!("cannot start: {error}"))
     }
 }

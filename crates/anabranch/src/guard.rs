@@ -22,7 +22,7 @@ const LIST_BYTES_MAX: u64 = 64 << 20;
 const COMPRESSED: [&[u8]; 2] = [&[0x1f, 0x8b], b"PK\x03\x04"];
 
 /// Puts into the session's choices what the flags say.
-pub fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: Chatter) -> Result<(), Failure> {
+pub(crate) fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: Chatter) -> Result<(), Failure> {
     let guard = &flags.guard;
     check_allow(flags, config.scion.is_some())?;
     let mut rules = guard.block.clone();
@@ -58,7 +58,7 @@ pub fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: Chatter)
 }
 
 /// What would go past the proxy is not done in silence. To be asked before anything is looked up.
-pub fn check_proxy(flags: &SessionFlags) -> Result<(), Failure> {
+pub(crate) fn check_proxy(flags: &SessionFlags) -> Result<(), Failure> {
     if flags.guard.proxy.is_none() {
         return Ok(());
     }
@@ -131,19 +131,19 @@ fn take_in(path: &Path, bytes: &[u8], chatter: Chatter) -> Result<List, Failure>
 }
 
 /// Whose keys are admitted, if anybody's in particular.
-pub fn allowed(flags: &SessionFlags) -> Option<HashSet<anabranch_transport::NodeId>> {
+pub(crate) fn allowed(flags: &SessionFlags) -> Option<HashSet<anabranch_transport::NodeId>> {
     (!flags.guard.allow.is_empty()).then(|| flags.guard.allow.iter().copied().collect())
 }
 
 /// The file of bans.
-pub struct Bans {
+pub(crate) struct Bans {
     path: PathBuf,
     told: HashSet<String>,
 }
 
 impl Bans {
     /// The file that the flags name, if they do. It has to be one that can be written.
-    pub fn open(flags: &SessionFlags) -> Result<Option<Self>, Failure> {
+    pub(crate) fn open(flags: &SessionFlags) -> Result<Option<Self>, Failure> {
         let Some(path) = flags.guard.bans.clone() else { return Ok(None) };
         let bans = Self { path, told: HashSet::new() };
         bans.file().map_err(|error| bans.unwritable(&error))?;
@@ -160,7 +160,7 @@ impl Bans {
     }
 
     /// Adds a peer that proved hostile. The loopback is many programs of this machine, and stays.
-    pub fn add(&mut self, peer: &Endpoint, reason: &str) -> Result<(), Failure> {
+    pub(crate) fn add(&mut self, peer: &Endpoint, reason: &str) -> Result<(), Failure> {
         let rule = Rule::from(peer).to_string();
         if peer.as_ip().is_some_and(|address| address.ip().is_loopback()) || !self.told.insert(rule.clone()) {
             return Ok(());

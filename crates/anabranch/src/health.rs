@@ -18,7 +18,7 @@ const AT_ONCE: usize = 128;
 
 /// What a probe of a path came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
+pub(crate) enum Health {
     /// Its last router answers, after so long; inside an AS there is none to ask.
     Alive(Option<Duration>),
     /// Nobody answered in time.
@@ -31,12 +31,12 @@ pub enum Health {
 
 impl Health {
     /// Whether it carries something.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         matches!(self, Self::Alive(_))
     }
 
     /// As programs read it.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Alive(_) => "alive",
             Self::Timeout => "timeout",
@@ -46,7 +46,7 @@ impl Health {
     }
 
     /// Why it carries nothing, where somebody said.
-    pub fn reason(&self) -> Option<&str> {
+    pub(crate) fn reason(&self) -> Option<&str> {
         match self {
             Self::Scmp(reason) | Self::Unknown(reason) => Some(reason),
             Self::Alive(_) | Self::Timeout => None,
@@ -54,7 +54,7 @@ impl Health {
     }
 
     /// The time that the answer took.
-    pub fn rtt_ms(&self) -> Option<f64> {
+    pub(crate) fn rtt_ms(&self) -> Option<f64> {
         match self {
             Self::Alive(rtt) => rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
             _ => None,
@@ -73,7 +73,7 @@ impl fmt::Display for Health {
 }
 
 /// Asks the last router of each of `paths`; one answer each, in their order.
-pub async fn probe(
+pub(crate) async fn probe(
     lookup: &PathLookup,
     isd_as: IsdAs,
     host: Option<IpAddr>,
@@ -127,7 +127,7 @@ async fn probe_some(socket: &Socket, remote: ScionAddr, paths: &[Arc<ScionPath>]
 }
 
 /// A socket of our AS, to ask with.
-pub fn socket(lookup: &PathLookup) -> Result<Socket, Failure> {
+pub(crate) fn socket(lookup: &PathLookup) -> Result<Socket, Failure> {
     let here = lookup.local_as();
     let local = ScionAddr::new(here.isd_as, SocketAddr::new(scion::local_ip(lookup)?, 0));
     let socket = Socket::bind(local, here.ports.clone()).map_err(|error| Failure::new(Code::Network, error))?;
@@ -137,7 +137,7 @@ pub fn socket(lookup: &PathLookup) -> Result<Socket, Failure> {
 }
 
 /// The socket ended.
-pub fn not_received(ended: std::io::Result<()>) -> Failure {
+pub(crate) fn not_received(ended: std::io::Result<()>) -> Failure {
     let why = ended.err().map_or_else(|| "the socket was closed".to_owned(), |error| error.to_string());
     Failure::new(Code::Network, format!("cannot receive: {why}"))
 }

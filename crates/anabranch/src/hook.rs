@@ -25,7 +25,7 @@ use crate::system;
 const SHELL: &str = "sh";
 
 /// The commands of contents that are complete.
-pub struct Hook {
+pub(crate) struct Hook {
     command: OsString,
     waiting: VecDeque<(TorrentId, Vec<(&'static str, OsString)>)>,
     running: Option<Running>,
@@ -33,7 +33,7 @@ pub struct Hook {
 
 /// How a command ended.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Whose it was.
     pub torrent: TorrentId,
     /// Its exit code, where it had one.
@@ -58,22 +58,22 @@ impl Drop for Running {
 
 impl Hook {
     /// Runs `command` for each content that [`Hook::complete`] is told of.
-    pub fn new(command: OsString) -> Self {
+    pub(crate) fn new(command: OsString) -> Self {
         Self { command, waiting: VecDeque::new(), running: None }
     }
 
     /// Whether a command runs, or waits for its turn.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.running.is_some() || !self.waiting.is_empty()
     }
 
     /// A content is complete, in `dir`.
-    pub fn complete(&mut self, torrent: TorrentId, info: &Info, dir: &Path) {
+    pub(crate) fn complete(&mut self, torrent: TorrentId, info: &Info, dir: &Path) {
         self.waiting.push_back((torrent, facts(info, dir)));
     }
 
     /// Until a command ends; for ever where there is none. Nothing is lost where this is dropped and called again.
-    pub async fn next(&mut self) -> Ended {
+    pub(crate) async fn next(&mut self) -> Ended {
         if self.running.is_none() {
             let Some((torrent, facts)) = self.waiting.pop_front() else { return std::future::pending().await };
             self.running = Some(start(&self.command, torrent, facts));

@@ -10,7 +10,7 @@ use crate::exit::{Code, Failure};
 
 /// How much to say on standard error.
 #[derive(Clone, Copy, Debug)]
-pub struct Chatter {
+pub(crate) struct Chatter {
     /// Errors only.
     pub quiet: bool,
     /// Peers and trackers too.
@@ -19,12 +19,12 @@ pub struct Chatter {
 
 impl Chatter {
     /// Whether progress is drawn: only where somebody looks on.
-    pub fn draws(self) -> bool {
+    pub(crate) fn draws(self) -> bool {
         !self.quiet && io::stderr().is_terminal()
     }
 
     /// Something worth knowing, unless nobody wants to.
-    pub fn note(self, text: impl fmt::Display) {
+    pub(crate) fn note(self, text: impl fmt::Display) {
         if !self.quiet {
             stderr_line(format_args!("{}", one_line(&text.to_string())));
         }
@@ -32,7 +32,7 @@ impl Chatter {
 }
 
 /// Says why the program ends.
-pub fn complain(failure: &Failure) {
+pub(crate) fn complain(failure: &Failure) {
     if failure.code != Code::StdoutClosed {
         stderr_line(format_args!("error: {}", one_line(&failure.to_string())));
         failure.details.iter().for_each(|detail| stderr_line(format_args!("  {}", one_line(detail))));
@@ -45,25 +45,25 @@ fn stderr_line(text: fmt::Arguments<'_>) {
 }
 
 /// Names and reasons come from peers and files: what could move the cursor, break the line or show a name as another is replaced.
-pub fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let hides = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
     text.chars().map(|c| if c.is_control() || hides(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// A line on standard output.
-pub fn line(text: impl fmt::Display) -> Result<(), Failure> {
+pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Failure::stdout(&error))
 }
 
 /// Bytes on standard output.
-pub fn raw(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::stdout(&error))
 }
 
 /// An event, as a line of JSON on standard output: `event`, `time`, then `fields`.
-pub fn json_event(event: &str, fields: Value) -> Result<(), Failure> {
+pub(crate) fn json_event(event: &str, fields: Value) -> Result<(), Failure> {
     let mut object = Map::new();
     object.insert("event".into(), event.into());
     object.insert("time".into(), unix_seconds(SystemTime::now()).into());
@@ -74,7 +74,7 @@ pub fn json_event(event: &str, fields: Value) -> Result<(), Failure> {
 }
 
 /// Seconds since 1970, to the millisecond.
-pub fn unix_seconds(time: SystemTime) -> f64 {
+pub(crate) fn unix_seconds(time: SystemTime) -> f64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as f64 / 1000.0
 }

@@ -17,7 +17,7 @@ const SHARING_SHOWN_MAX: usize = 8;
 
 /// Paths to one destination, in the order in which they are shown.
 #[derive(Debug)]
-pub struct PathList {
+pub(crate) struct PathList {
     source: IsdAs,
     destination: IsdAs,
     paths: Vec<Arc<ScionPath>>,
@@ -29,7 +29,7 @@ pub struct PathList {
 
 /// Why an answer names no path of the list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChoiceError {
+pub(crate) enum ChoiceError {
     /// A number that the list does not have.
     #[error("there is no path {number}: the list has 0 to {last}; an id is named by four digits or more")]
     Number {
@@ -50,7 +50,12 @@ const FINGERPRINT_SHOWN: usize = 16;
 
 impl PathList {
     /// Of `paths` as they are, and what probes of them came to.
-    pub fn new(source: IsdAs, destination: IsdAs, paths: Vec<Arc<ScionPath>>, health: Option<Vec<Health>>) -> Self {
+    pub(crate) fn new(
+        source: IsdAs,
+        destination: IsdAs,
+        paths: Vec<Arc<ScionPath>>,
+        health: Option<Vec<Health>>,
+    ) -> Self {
         let mut passing: HashMap<(Interface, Interface), BTreeSet<usize>> = HashMap::new();
         for (index, path) in paths.iter().enumerate() {
             for (a, b) in path.links() {
@@ -69,7 +74,7 @@ impl PathList {
     }
 
     /// How many are alive, where they were probed.
-    pub fn alive(&self) -> Option<usize> {
+    pub(crate) fn alive(&self) -> Option<usize> {
         self.health.as_ref().map(|health| health.iter().filter(|health| health.is_alive()).count())
     }
 
@@ -78,12 +83,12 @@ impl PathList {
     }
 
     /// The paths.
-    pub fn paths(&self) -> &[Arc<ScionPath>] {
+    pub(crate) fn paths(&self) -> &[Arc<ScionPath>] {
         &self.paths
     }
 
     /// The path that a user chose, by its number in the list or the beginning of its id or fingerprint.
-    pub fn choose(&self, answer: &str) -> Result<&Arc<ScionPath>, ChoiceError> {
+    pub(crate) fn choose(&self, answer: &str) -> Result<&Arc<ScionPath>, ChoiceError> {
         let answer = answer.trim();
         // An id may begin with zeros, and a number does not.
         let number = answer.parse::<usize>().ok().filter(|number| number.to_string() == answer);
@@ -97,7 +102,7 @@ impl PathList {
     }
 
     /// For people.
-    pub fn text(&self, now: SystemTime, extended: bool) -> String {
+    pub(crate) fn text(&self, now: SystemTime, extended: bool) -> String {
         let (source, destination) = (self.source, self.destination);
         let mut text = match self.paths.len() {
             1 => format!("1 path from {source} to {destination}\n"),
@@ -136,7 +141,7 @@ impl PathList {
     }
 
     /// For programs.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let paths = self.paths.iter().enumerate().map(|(index, path)| {
             let mut entry = path_json(path);
             let shared = self.sharing[index].iter();
@@ -253,7 +258,7 @@ fn mtu_needed(path: &ScionPath) -> Option<u16> {
 }
 
 /// A path, for programs. `latency_ms` is null where not all of it is claimed.
-pub fn path_json(path: &ScionPath) -> Value {
+pub(crate) fn path_json(path: &ScionPath) -> Value {
     let latency = path.latency();
     let claimed_ms = latency.claimed.as_secs_f64() * 1e3;
     let hops = path
@@ -282,7 +287,7 @@ pub fn path_json(path: &ScionPath) -> Value {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use anabranch_paths::testing;
@@ -290,7 +295,7 @@ pub mod tests {
     use super::*;
 
     /// The path that prints as `text`, with an end and a first router.
-    pub fn path(text: &str) -> ScionPath {
+    pub(crate) fn path(text: &str) -> ScionPath {
         let (expiry, next_hop) = (UNIX_EPOCH + Duration::from_secs(3725), "127.0.0.1:31002".parse().ok());
         ScionPath { expiry, next_hop, ..testing::path(text) }
     }

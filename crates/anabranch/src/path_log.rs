@@ -12,13 +12,13 @@ use crate::events;
 use crate::exit::{Code, Failure};
 
 /// Between two rows of a path: several to a round trip of long paths, and what a failover takes shows.
-pub const PATH_LOG_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const PATH_LOG_EVERY: Duration = Duration::from_millis(50);
 /// The first line; `docs/cli.md` says what the columns are.
 const HEADER: &str = "seconds,content,peer,path,state,downloaded,uploaded,down_rate,up_rate,rtt_ms,lost,share";
 
 /// The file.
 #[derive(Debug)]
-pub struct PathLog {
+pub(crate) struct PathLog {
     path: PathBuf,
     file: BufWriter<File>,
     began: Instant,
@@ -29,7 +29,7 @@ pub struct PathLog {
 
 impl PathLog {
     /// Begins a file; one that is there is replaced.
-    pub fn create(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let failed = |error| failure(path, &error);
         let mut file = BufWriter::new(File::create(path).map_err(failed)?);
         writeln!(file, "{HEADER}").map_err(failed)?;
@@ -37,12 +37,12 @@ impl PathLog {
     }
 
     /// Whether rows are due.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.last.is_none_or(|last| now.saturating_duration_since(last) >= PATH_LOG_EVERY / 2)
     }
 
     /// Writes a row for each path of each content.
-    pub fn write(&mut self, contents: &[(&str, Vec<PathProgress>)], now: Instant) -> Result<(), Failure> {
+    pub(crate) fn write(&mut self, contents: &[(&str, Vec<PathProgress>)], now: Instant) -> Result<(), Failure> {
         let since = self.last.replace(now).map(|last| now.saturating_duration_since(last).as_secs_f64());
         let mut moved = HashMap::new();
         let mut rows = Vec::new();

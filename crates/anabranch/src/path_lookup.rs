@@ -22,7 +22,7 @@ use crate::{ask, units};
 const POLICY_BYTES_MAX: u64 = anabranch_paths::POLICY_FILE_BYTES_MAX as u64 + 1;
 
 /// What a lookup brought.
-pub struct Found {
+pub(crate) struct Found {
     /// Keeps the paths fresh.
     pub lookup: PathLookup,
     /// The destination's AS.
@@ -35,7 +35,7 @@ pub struct Found {
 
 /// Asks for the paths to `destination`, in the order in which they are tried: `max` of them at most. With `probe`, each path's
 /// last router is asked too. Within a runtime.
-pub async fn find(
+pub(crate) async fn find(
     query: &QueryFlags,
     destination: &Destination,
     probe: bool,
@@ -88,7 +88,7 @@ pub async fn find(
 }
 
 /// The path that the user means, by asking him if he wants that; else the first one.
-pub fn choose(flags: &OnePathFlags, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
+pub(crate) fn choose(flags: &OnePathFlags, list: &PathList) -> Result<Arc<ScionPath>, Failure> {
     if flags.interactive {
         return ask::one(list, std::io::stdin().lock(), std::io::stderr());
     }
@@ -117,7 +117,7 @@ async fn resolve(destination: &Destination) -> Result<(IsdAs, Option<SocketAddr>
 }
 
 /// The flags, and under them what they leave open.
-pub fn filter(flags: &PathFlags, under: PathFilter) -> PathFilter {
+pub(crate) fn filter(flags: &PathFlags, under: PathFilter) -> PathFilter {
     PathFilter {
         acl: flags.acl.clone().or(under.acl),
         sequence: flags.sequence.clone().or(under.sequence),
@@ -127,7 +127,7 @@ pub fn filter(flags: &PathFlags, under: PathFilter) -> PathFilter {
 }
 
 /// Reads a policy file.
-pub fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {
+pub(crate) fn read_policy(path: &Path) -> Result<PolicyFile, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(POLICY_BYTES_MAX).read_to_string(&mut text));

@@ -19,7 +19,7 @@ use anabranch_swarm::{FailureKind, NamedPeer, Progress, Sources};
 use crate::units;
 
 /// Between the last source's end and giving up: a peer that is started again, or late, is back by then.
-pub const LONELY_MAX: Duration = Duration::from_secs(30);
+pub(crate) const LONELY_MAX: Duration = Duration::from_secs(30);
 /// Nobody is known at all: so long what happens at the start may take.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Without progress for so long, it is said what is waited for.
@@ -29,7 +29,7 @@ const NAMED_MAX: usize = 3;
 
 /// What the command line says about waiting.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Give up without progress for so long.
     pub give_up: Option<Duration>,
     /// Somebody may know where we listen: it was given or printed.
@@ -40,7 +40,7 @@ pub struct Rules {
 
 /// What to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Wait.
     Wait,
     /// Wait, and say for what: it was not said before.
@@ -51,7 +51,7 @@ pub enum Verdict {
 
 /// The waiting of one content.
 #[derive(Clone, Debug, Default)]
-pub struct Patience {
+pub(crate) struct Patience {
     /// What was there when something came last, and when that was.
     moved: Option<(Amounts, Instant)>,
     /// Since when no source is left.
@@ -75,12 +75,12 @@ enum Stall {
 
 impl Patience {
     /// Storage is out of order, and why; or it works again.
-    pub fn paused(&mut self, reason: Option<String>) {
+    pub(crate) fn paused(&mut self, reason: Option<String>) {
         self.paused_for = reason;
     }
 
     /// Looks at a content that is not finished.
-    pub fn look(&mut self, sources: &Sources, progress: &Progress, rules: &Rules, now: Instant) -> Verdict {
+    pub(crate) fn look(&mut self, sources: &Sources, progress: &Progress, rules: &Rules, now: Instant) -> Verdict {
         let state = (progress.bytes_done, progress.bytes_total, progress.stats.downloaded_bytes);
         let is_at_work = !sources.is_waiting && !progress.paused && self.paused_for.is_none();
         let since = match self.moved {

@@ -14,7 +14,7 @@ const LISTED_MAX: usize = 5;
 /// A pattern. Without `/` it is compared with the name of a file and of each folder it is in; with `/`, with the path from the torrent's
 /// folder or from its inside, where only `**` stands for several folders. A folder that matches stands for all in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilePattern {
+pub(crate) struct FilePattern {
     pattern: Pattern,
     names_only: bool,
 }
@@ -31,7 +31,7 @@ impl FromStr for FilePattern {
 
 impl FilePattern {
     /// Whether `path`, as it is below the download folder, is meant.
-    pub fn matches(&self, path: &Path) -> bool {
+    pub(crate) fn matches(&self, path: &Path) -> bool {
         let options =
             MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: false };
         let hit = |path: &Path| self.pattern.matches_path_with(path, options);
@@ -49,19 +49,19 @@ impl FilePattern {
 ///
 /// As grep has it: the last pattern that matches decides; what none matches is taken, unless the first one is an `--include`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Whether what matches is taken.
     rules: Vec<(bool, FilePattern)>,
 }
 
 impl Selection {
     /// Whether nothing was said.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
     /// Whether `path`, as it is below the folder that holds the content, is left out; of a folder, whether all in it is.
-    pub fn leaves_out(&self, path: &Path, is_folder: bool) -> bool {
+    pub(crate) fn leaves_out(&self, path: &Path, is_folder: bool) -> bool {
         // Patterns are text, and names need not be.
         let path = Path::new(&*path.to_string_lossy()).to_path_buf();
         let deciding = self.rules.iter().rposition(|(_, pattern)| pattern.matches(&path));
@@ -123,7 +123,7 @@ impl Args for Selection {
 }
 
 /// Why `patterns` cannot be meant for `info`: one of them matches nothing.
-pub fn check(patterns: &[FilePattern], info: &Info) -> Result<(), String> {
+pub(crate) fn check(patterns: &[FilePattern], info: &Info) -> Result<(), String> {
     let hits = |pattern: &FilePattern| info.regular_files().any(|(_, file)| pattern.matches(&file.path));
     let Some(idle) = patterns.iter().find(|pattern| !hits(pattern)) else { return Ok(()) };
     let names: Vec<String> =

@@ -49,7 +49,7 @@ const PATH_LINES_MAX: usize = 16;
 const BLOCKING_THREADS_MAX: usize = 8;
 
 /// Runs `work` on a runtime of one thread. What still blocks when it is done is not waited for.
-pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -62,7 +62,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, 
 
 /// Says when the user or the system asks to end. A second time ends the program at once. A signal that whoever started the
 /// program had it ignore (`nohup`; a shell's `&` for Ctrl-C) stays ignored.
-pub fn interrupts() -> Result<Rc<Notify>, Failure> {
+pub(crate) fn interrupts() -> Result<Rc<Notify>, Failure> {
     let heeded = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
         .into_iter()
         .filter(|kind| !system::is_ignored(kind.as_raw_value()));
@@ -87,7 +87,7 @@ async fn next_signal(signals: &mut [tokio::signal::unix::Signal]) {
 }
 
 /// Memory, by what it is for.
-pub struct Memory {
+pub(crate) struct Memory {
     /// Pieces under way.
     pub pieces_bytes: u64,
     /// What peers may fill over QUIC.
@@ -95,7 +95,7 @@ pub struct Memory {
 }
 
 /// How `--memory` is divided: what pieces cannot do without is theirs, and of the rest QUIC has half where it is used.
-pub fn memory(flags: &SessionFlags, quic: bool) -> Memory {
+pub(crate) fn memory(flags: &SessionFlags, quic: bool) -> Memory {
     let Some(Size(bytes)) = flags.memory else {
         return Memory { pieces_bytes: BUFFER_BYTES_DEFAULT, quic_bytes: BUFFER_BYTES_DEFAULT };
     };
@@ -104,7 +104,7 @@ pub fn memory(flags: &SessionFlags, quic: bool) -> Memory {
 }
 
 /// A session that fetches `sources` as the flags say, and the peers that the flags name.
-pub async fn fetching(
+pub(crate) async fn fetching(
     flags: &SessionFlags,
     first: SessionConfig,
     sources: &[Source],
@@ -124,7 +124,11 @@ pub async fn fetching(
 }
 
 /// The session's choices, as the flags say. What is not among `SessionFlags` stays as in `first`.
-pub fn session_config(flags: &SessionFlags, first: SessionConfig, chatter: Chatter) -> Result<SessionConfig, Failure> {
+pub(crate) fn session_config(
+    flags: &SessionFlags,
+    first: SessionConfig,
+    chatter: Chatter,
+) -> Result<SessionConfig, Failure> {
     let rate = |rate: Option<units::Rate>| rate.map(|rate| rate.0);
     let connections_max = flags.max_peers as usize;
     let chosen_max = flags.multipath.max_connections.map(|count| count as usize);
@@ -157,7 +161,7 @@ pub fn session_config(flags: &SessionFlags, first: SessionConfig, chatter: Chatt
 }
 
 /// The keys that the flags' peers have to prove.
-pub fn keys(flags: &SessionFlags) -> Vec<(ScionAddr, NodeId)> {
+pub(crate) fn keys(flags: &SessionFlags) -> Vec<(ScionAddr, NodeId)> {
     let keyed = |peer: &PeerAddress| match peer {
         PeerAddress::Keyed(key, address) => Some((*address, *key)),
         PeerAddress::Endpoint(_) | PeerAddress::Name(..) => None,
@@ -166,7 +170,7 @@ pub fn keys(flags: &SessionFlags) -> Vec<(ScionAddr, NodeId)> {
 }
 
 /// The peers that the flags name.
-pub async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, Failure> {
+pub(crate) async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, Failure> {
     let mut peers = Vec::new();
     for peer in &flags.peer {
         peers.extend(peer.resolve(scion).await?);
@@ -178,7 +182,11 @@ pub async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, F
 }
 
 /// Starts a session that listens where the flags say, and tells where that is.
-pub fn start(flags: &SessionFlags, config: SessionConfig, chatter: Chatter) -> Result<(Session, Events), Failure> {
+pub(crate) fn start(
+    flags: &SessionFlags,
+    config: SessionConfig,
+    chatter: Chatter,
+) -> Result<(Session, Events), Failure> {
     system::raise_open_files_limit();
     let with = |listen: Vec<SocketAddr>| Session::start(SessionConfig { listen, ..config.clone() });
     let stays_shut = flags.guard.proxy.is_some() || !flags.guard.allow.is_empty();
@@ -227,7 +235,7 @@ fn start_anywhere<T>(
 }
 
 /// An address cannot be listened on.
-pub fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure {
+pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure {
     let remedy = match error.kind() {
         io::ErrorKind::AddrInUse => "another program has it: give another port, or 0 for any",
         io::ErrorKind::AddrNotAvailable => "give an address of this machine",
@@ -239,7 +247,7 @@ pub fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure {
 
 /// One content that is watched.
 #[derive(Debug)]
-pub struct Content {
+pub(crate) struct Content {
     /// As users know it.
     pub name: String,
     /// As events name it.
@@ -263,7 +271,7 @@ pub struct Content {
 
 impl Content {
     /// A content that was just added.
-    pub fn new(name: String, hash: String, extra: Map<String, Value>) -> Self {
+    pub(crate) fn new(name: String, hash: String, extra: Map<String, Value>) -> Self {
         let patience = Patience::default();
         Self {
             name,
@@ -281,13 +289,13 @@ impl Content {
     }
 
     /// Nothing more is to be done for it.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.finished || self.failed.is_some()
     }
 }
 
 /// Turns events and progress into lines.
-pub struct Watch {
+pub(crate) struct Watch {
     /// What is watched.
     pub contents: BTreeMap<TorrentId, Content>,
     chatter: Chatter,
@@ -306,7 +314,7 @@ pub struct Watch {
 
 impl Watch {
     /// Watches nothing yet.
-    pub fn new(flags: &SessionFlags, chatter: Chatter) -> Result<Self, Failure> {
+    pub(crate) fn new(flags: &SessionFlags, chatter: Chatter) -> Result<Self, Failure> {
         let json = flags.json;
         let lines = (chatter.draws() && !json).then(StatusLines::default);
         Ok(Self {
@@ -324,7 +332,7 @@ impl Watch {
     }
 
     /// When to call [`Watch::tick`].
-    pub fn ticks(&self) -> tokio::time::Interval {
+    pub(crate) fn ticks(&self) -> tokio::time::Interval {
         let every = if self.path_log.is_some() { PATH_LOG_EVERY } else { self.told_every() };
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -337,7 +345,7 @@ impl Watch {
     }
 
     /// Says something to people.
-    pub fn note(&mut self, text: impl std::fmt::Display) {
+    pub(crate) fn note(&mut self, text: impl std::fmt::Display) {
         if let Some(lines) = &mut self.lines {
             lines.clear();
         }
@@ -345,7 +353,7 @@ impl Watch {
     }
 
     /// Tells programs of a content by an event, or people in words.
-    pub fn report(&mut self, id: TorrentId, event: &str, fields: Value, text: &str) -> Result<(), Failure> {
+    pub(crate) fn report(&mut self, id: TorrentId, event: &str, fields: Value, text: &str) -> Result<(), Failure> {
         self.tell(id, event, fields)?;
         if !self.json {
             let name = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
@@ -355,7 +363,7 @@ impl Watch {
     }
 
     /// Prints an event of a content.
-    pub fn tell(&self, id: TorrentId, event: &str, fields: Value) -> Result<(), Failure> {
+    pub(crate) fn tell(&self, id: TorrentId, event: &str, fields: Value) -> Result<(), Failure> {
         if !self.json {
             return Ok(());
         }
@@ -371,7 +379,7 @@ impl Watch {
     }
 
     /// Something happened.
-    pub fn on_event(&mut self, session: &Session, event: &Event) -> Result<(), Failure> {
+    pub(crate) fn on_event(&mut self, session: &Session, event: &Event) -> Result<(), Failure> {
         let id = event.torrent;
         let now = Instant::now();
         // What had it removed says why.
@@ -482,7 +490,7 @@ impl Watch {
 
     /// Looks whether contents that are not complete have sources: says what is waited for, and gives up those for which
     /// nothing more will come.
-    pub fn look_for_sources(&mut self, session: &Session, rules: &Rules) -> Result<(), Failure> {
+    pub(crate) fn look_for_sources(&mut self, session: &Session, rules: &Rules) -> Result<(), Failure> {
         let now = Instant::now();
         let ids: Vec<TorrentId> = self.contents.keys().copied().collect();
         for id in ids {
@@ -504,7 +512,7 @@ impl Watch {
     }
 
     /// Tells how things are.
-    pub fn tick(&mut self, session: &Session) -> Result<(), Failure> {
+    pub(crate) fn tick(&mut self, session: &Session) -> Result<(), Failure> {
         let now = Instant::now();
         self.log_paths(session, now)?;
         // Timers are as exact as they are: half an interval early is on time.
@@ -567,12 +575,12 @@ impl Watch {
     }
 
     /// Takes the progress lines away, until they are drawn again.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.lines.iter_mut().for_each(StatusLines::clear);
     }
 
     /// Takes the progress lines away for good.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.clear();
         self.lines = None;
     }

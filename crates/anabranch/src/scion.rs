@@ -30,7 +30,7 @@ const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
 
 /// How peers are reached over SCION: `None` where nothing asks for it. `others` are addresses that stand elsewhere than in the
 /// flags, in magnet links.
-pub async fn config(
+pub(crate) async fn config(
     flags: &SessionFlags,
     others: impl Iterator<Item = Endpoint>,
     chatter: Chatter,
@@ -162,7 +162,7 @@ fn kept_identity(local: ScionAddr, chatter: Chatter) -> Result<Identity, Identit
 }
 
 /// Has the peers that the user named by their addresses alone prove the keys that they had the last time.
-pub fn remember(
+pub(crate) fn remember(
     config: Option<&mut ScionConfig>,
     flags: &SessionFlags,
     peers: &[Endpoint],
@@ -188,7 +188,7 @@ pub fn remember(
 
 /// The address that other hosts of the AS reach us by: what the environment says, else the one that packets for the AS's
 /// routers leave from.
-pub fn local_ip(lookup: &PathLookup) -> Result<IpAddr, Failure> {
+pub(crate) fn local_ip(lookup: &PathLookup) -> Result<IpAddr, Failure> {
     if let Ok(text) = std::env::var(LOCAL_ADDRESS_VARIABLE) {
         let parsed = text.parse();
         return parsed.map_err(|_| Failure::usage(format!("`{LOCAL_ADDRESS_VARIABLE}={text}` is no IP address")));

@@ -19,13 +19,13 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// A ratio of bytes uploaded to bytes of content.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ratio(pub f64);
+pub(crate) struct Ratio(pub f64);
 
 /// Largest ratio that anybody means.
 const RATIO_MAX: f64 = 1e6;
 
 /// `1`, `0.5`, `2.25`.
-pub fn parse_ratio(text: &str) -> Result<Ratio, String> {
+pub(crate) fn parse_ratio(text: &str) -> Result<Ratio, String> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     match text.parse::<f64>() {
         Ok(ratio) if is_plain && ratio > 0.0 && ratio <= RATIO_MAX => Ok(Ratio(ratio)),
@@ -37,7 +37,7 @@ pub fn parse_ratio(text: &str) -> Result<Ratio, String> {
 
 /// Why a content is not shared any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// Enough was uploaded.
     Ratio,
     /// It was shared for long enough.
@@ -46,7 +46,7 @@ pub enum Reason {
 
 impl Reason {
     /// As events have it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ratio => "ratio",
             Self::Time => "time",
@@ -56,7 +56,7 @@ impl Reason {
 
 /// How one content is shared.
 #[derive(Clone, Debug)]
-pub struct Seeding {
+pub(crate) struct Seeding {
     since: Instant,
     /// When and why it was enough.
     enough: Option<(Instant, Reason)>,
@@ -65,17 +65,17 @@ pub struct Seeding {
 
 impl Seeding {
     /// All that is wanted is there.
-    pub fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self { since: now, enough: None, uploaded_before: 0 }
     }
 
     /// How long that has been so.
-    pub fn time(&self, now: Instant) -> Duration {
+    pub(crate) fn time(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
     /// Looks whether sharing ends now, and why.
-    pub fn look(&mut self, flags: &StopFlags, progress: &Progress, now: Instant) -> Option<Reason> {
+    pub(crate) fn look(&mut self, flags: &StopFlags, progress: &Progress, now: Instant) -> Option<Reason> {
         let uploaded = progress.stats.uploaded_bytes;
         let is_idle = std::mem::replace(&mut self.uploaded_before, uploaded) == uploaded;
         let by_ratio = flags.stop_ratio.filter(|least| ratio(progress) >= least.0).map(|_| Reason::Ratio);
@@ -98,7 +98,7 @@ fn ratio(progress: &Progress) -> f64 {
 }
 
 /// Stops contents that were shared enough.
-pub fn stop(watch: &mut Watch, session: &Session, flags: &StopFlags) -> Result<(), Failure> {
+pub(crate) fn stop(watch: &mut Watch, session: &Session, flags: &StopFlags) -> Result<(), Failure> {
     if flags.stop_ratio.is_none() && flags.stop_after.is_none() {
         return Ok(());
     }

@@ -31,7 +31,7 @@ const CONFIG_VARIABLE: &str = "ANABRANCH_CONFIG";
 
 /// Reads `arguments`, with what the environment and the configuration file say beneath them. The inner error is clap's own, help
 /// and version among them.
-pub fn layered(command: Command, arguments: &[OsString]) -> Result<Result<ArgMatches, clap::Error>, Failure> {
+pub(crate) fn layered(command: Command, arguments: &[OsString]) -> Result<Result<ArgMatches, clap::Error>, Failure> {
     let first = match command.clone().try_get_matches_from(arguments) {
         Ok(first) => first,
         Err(shown) => return Ok(Err(shown)),
@@ -289,17 +289,17 @@ fn default_path() -> Option<PathBuf> {
 }
 
 /// Where what can be had again is kept, by the same specification.
-pub fn cache_folder() -> Option<PathBuf> {
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     base_folder("XDG_CACHE_HOME", ".cache")
 }
 
 /// Where what the program has learned is kept, by the same specification.
-pub fn state_folder() -> Option<PathBuf> {
+pub(crate) fn state_folder() -> Option<PathBuf> {
     base_folder("XDG_STATE_HOME", ".local/state")
 }
 
 /// The file of known keys, where no other is named.
-pub fn known_keys_file() -> Option<PathBuf> {
+pub(crate) fn known_keys_file() -> Option<PathBuf> {
     state_folder().map(|folder| folder.join("known-keys"))
 }
 

@@ -14,7 +14,7 @@ use crate::exit::Failure;
 
 /// A content as a user named it.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub(crate) enum Source {
     /// A torrent file.
     Torrent(Box<Metainfo>),
     /// A magnet link.
@@ -23,7 +23,7 @@ pub enum Source {
 
 impl Source {
     /// What it calls the content, or else its info-hash.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Torrent(metainfo) => metainfo.info.name.clone(),
             Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| hash_name(&magnet.hashes)),
@@ -31,7 +31,7 @@ impl Source {
     }
 
     /// The content's identity.
-    pub fn hashes(&self) -> InfoHashes {
+    pub(crate) fn hashes(&self) -> InfoHashes {
         match self {
             Self::Torrent(metainfo) => metainfo.info.hashes,
             Self::Magnet(magnet) => magnet.hashes,
@@ -39,7 +39,7 @@ impl Source {
     }
 
     /// The torrent that a session knows of the content, with what the source says beside: trackers and the like.
-    pub fn complete(&self, found: Metainfo) -> Metainfo {
+    pub(crate) fn complete(&self, found: Metainfo) -> Metainfo {
         match self {
             Self::Torrent(metainfo) => {
                 let mut whole = (**metainfo).clone();
@@ -65,7 +65,7 @@ impl From<Source> for anabranch_swarm::Source {
 }
 
 /// Reads what a user named.
-pub fn load(source: &OsStr) -> Result<Source, Failure> {
+pub(crate) fn load(source: &OsStr) -> Result<Source, Failure> {
     if source.is_empty() {
         return Err(Failure::usage("`` is no source: it is empty; give the path of a .torrent file or a magnet link"));
     }
@@ -86,12 +86,12 @@ pub fn load(source: &OsStr) -> Result<Source, Failure> {
 }
 
 /// Reads a torrent file, where nothing else will do.
-pub fn torrent(path: &Path) -> Result<Metainfo, Failure> {
+pub(crate) fn torrent(path: &Path) -> Result<Metainfo, Failure> {
     parse(path, &torrent_bytes(path)?)
 }
 
 /// The bytes of a torrent file, where nothing else will do.
-pub fn torrent_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn torrent_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let text = path.to_str().unwrap_or_default();
     if text.get(..7).is_some_and(|head| head.eq_ignore_ascii_case("magnet:")) {
         return Err(Failure::input(
@@ -133,6 +133,6 @@ fn read(path: &Path, wanted: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// The one hash that names a content in events: v1 where there is one.
-pub fn hash_name(hashes: &InfoHashes) -> String {
+pub(crate) fn hash_name(hashes: &InfoHashes) -> String {
     hashes.v1.map(|hash| hex::encode(&hash)).or(hashes.v2.map(|hash| hex::encode(&hash))).unwrap_or_default()
 }

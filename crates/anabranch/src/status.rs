@@ -13,13 +13,13 @@ const METER_EVERY: Duration = Duration::from_millis(100);
 
 /// Lines at the bottom of a terminal.
 #[derive(Debug, Default)]
-pub struct StatusLines {
+pub(crate) struct StatusLines {
     drawn: usize,
 }
 
 impl StatusLines {
     /// Draws `lines` in place of those before.
-    pub fn draw(&mut self, lines: &[String]) {
+    pub(crate) fn draw(&mut self, lines: &[String]) {
         let columns = terminal_size::terminal_size_of(io::stderr())
             .map_or(COLUMNS_DEFAULT, |(terminal_size::Width(columns), _)| usize::from(columns));
         let mut text = self.erasing();
@@ -32,7 +32,7 @@ impl StatusLines {
     }
 
     /// Takes the lines away, so that something else can be said.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         put(&self.erasing());
         self.drawn = 0;
     }
@@ -60,7 +60,7 @@ fn fit(text: &str, columns: usize) -> &str {
 
 /// Progress of something that calls back: hashing, verifying.
 #[derive(Debug)]
-pub struct Meter {
+pub(crate) struct Meter {
     what: &'static str,
     lines: Option<StatusLines>,
     started: Instant,
@@ -69,13 +69,13 @@ pub struct Meter {
 
 impl Meter {
     /// A meter that says `what` is going on, where somebody looks on.
-    pub fn new(chatter: Chatter, what: &'static str) -> Self {
+    pub(crate) fn new(chatter: Chatter, what: &'static str) -> Self {
         let lines = chatter.draws().then(StatusLines::default);
         Self { what, lines, started: Instant::now(), drawn: None }
     }
 
     /// So many bytes are done.
-    pub fn show(&mut self, done: u64, total: u64) {
+    pub(crate) fn show(&mut self, done: u64, total: u64) {
         let Some(lines) = &mut self.lines else { return };
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < METER_EVERY) {
             return;
@@ -87,7 +87,7 @@ impl Meter {
     }
 
     /// Takes it away.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if let Some(lines) = &mut self.lines {
             lines.clear();
         }

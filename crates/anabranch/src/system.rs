@@ -2,7 +2,7 @@
 
 /// Lets this process open as many files and connections as it may: the soft limit of 1024 is for programs that use
 /// `select`, and a session with many contents needs more.
-pub fn raise_open_files_limit() {
+pub(crate) fn raise_open_files_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls only read or fill the struct, which outlives them.
     unsafe {
@@ -15,7 +15,7 @@ pub fn raise_open_files_limit() {
 }
 
 /// Whether this process was started with `signal` ignored, and has not changed that since.
-pub fn is_ignored(signal: libc::c_int) -> bool {
+pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: with no new action, the call only fills the struct, which is read where it says that it did.
     unsafe {
@@ -25,7 +25,7 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
 }
 
 /// Asks all processes of a group to end.
-pub fn end_group(group: u32) {
+pub(crate) fn end_group(group: u32) {
     let Ok(group) = libc::pid_t::try_from(group) else { return };
     // SAFETY: the call touches no memory. A group that is gone is an error that changes nothing.
     unsafe {

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 /// Bytes per second. `K`, `M`, `G` are powers of 1000, as links are measured; `KiB`, `MiB`, `GiB` powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate(pub u64);
+pub(crate) struct Rate(pub u64);
 
 /// Bytes. All letters are powers of 1024, as memory and pieces are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub u64);
+pub(crate) struct Size(pub u64);
 
 /// Why a text is no rate or size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnitError {
+pub(crate) enum UnitError {
     /// Something else.
     #[error("write a number and a unit, such as {0}")]
     Malformed(&'static str),
@@ -40,7 +40,7 @@ pub enum UnitError {
 /// Below this a block of 16 KiB takes longer than peers wait.
 const RATE_MIN: u64 = 1000;
 /// Four chunks of pieces under way.
-pub const MEMORY_MIN: u64 = 1 << 20;
+pub(crate) const MEMORY_MIN: u64 = 1 << 20;
 const RATE_EXAMPLES: &str = "500K, 10M or 1.5MiB (bytes per second)";
 const SIZE_EXAMPLES: &str = "16KiB, 1MiB or 65536";
 
@@ -63,7 +63,7 @@ impl FromStr for Size {
 }
 
 /// Memory for pieces under way.
-pub fn parse_memory(text: &str) -> Result<Size, UnitError> {
+pub(crate) fn parse_memory(text: &str) -> Result<Size, UnitError> {
     let Size(bytes) = text.parse()?;
     if bytes < MEMORY_MIN { Err(UnitError::TooLittle { bytes }) } else { Ok(Size(bytes)) }
 }
@@ -103,12 +103,12 @@ fn parse(text: &str, base: u64, examples: &'static str) -> Result<u64, UnitError
 }
 
 /// `1.5 GiB`.
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     scaled(count, 1024, ["KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
 /// `1.5 MB/s`, in the units that limits are given in.
-pub fn rate(bytes_per_second: u64) -> String {
+pub(crate) fn rate(bytes_per_second: u64) -> String {
     format!("{}/s", scaled(bytes_per_second, 1000, ["kB", "MB", "GB", "TB", "PB"]))
 }
 
@@ -127,7 +127,7 @@ fn scaled(count: u64, base: u64, units: [&str; 5]) -> String {
 }
 
 /// `100.0 Mbit/s`, of kilobits per second.
-pub fn bit_rate(kbps: u64) -> String {
+pub(crate) fn bit_rate(kbps: u64) -> String {
     match kbps {
         0..1000 => format!("{kbps} kbit/s"),
         1000..1_000_000 => format!("{:.1} Mbit/s", kbps as f64 / 1e3),
@@ -136,7 +136,7 @@ pub fn bit_rate(kbps: u64) -> String {
 }
 
 /// `200ms`, `1.5s`, `2m`; up to an hour.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let factor = match &text[unit..] {
         "ms" => 0.001,
@@ -152,7 +152,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 }
 
 /// A time that people wait for: `90s`, `30m`, `1.5h`, `7d`.
-pub fn parse_long_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_long_time(text: &str) -> Result<Duration, String> {
     let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let factor = match &text[unit..] {
         "s" => 1.0,
@@ -169,7 +169,7 @@ pub fn parse_long_time(text: &str) -> Result<Duration, String> {
 }
 
 /// `1h02m`, `3m20s`, `8s`.
-pub fn duration(duration: Duration) -> String {
+pub(crate) fn duration(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..60 => format!("{seconds}s"),
         seconds @ 60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
@@ -179,12 +179,12 @@ pub fn duration(duration: Duration) -> String {
 }
 
 /// `1 path`, `2 paths`.
-pub fn count(number: usize, what: &str) -> String {
+pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Percent, rounded down: 100 is said of what is complete only.
-pub fn percent(done: u64, total: u64) -> f64 {
+pub(crate) fn percent(done: u64, total: u64) -> f64 {
     if total == 0 {
         return 100.0;
     }

@@ -19,7 +19,7 @@ const STREAM_FACTOR: u32 = 2;
 
 /// The rhythm of one connection.
 #[derive(Clone, Debug, Default)]
-pub struct Pulse {
+pub(crate) struct Pulse {
     /// When payload came last, or since when an answer is owed.
     quiet_since: Option<Instant>,
     burst_start: Option<Instant>,
@@ -32,13 +32,13 @@ pub struct Pulse {
 
 impl Pulse {
     /// Silence before this was ours: a request goes out while none is under way, or we take up again what we left lying.
-    pub fn asked(&mut self, now: Instant) {
+    pub(crate) fn asked(&mut self, now: Instant) {
         self.quiet_since = Some(now);
     }
 
     /// Payload came, of `owed_bytes` that were asked for and not answered. Where that shows a rhythm much slower than was known,
     /// answers the rate of the burst before, its silence included: what was measured in shorter times was none.
-    pub fn on_payload(&mut self, bytes: u64, owed_bytes: u64, now: Instant) -> Option<u64> {
+    pub(crate) fn on_payload(&mut self, bytes: u64, owed_bytes: u64, now: Instant) -> Option<u64> {
         let known = self.silence().unwrap_or_default();
         let burst_bytes = self.take_in(bytes, owed_bytes, now)?;
         let silence = self.silence().filter(|silence| *silence > known * 2)?;
@@ -73,7 +73,7 @@ impl Pulse {
 
     /// How long the peer is silent between two bursts; `None` where it streams, or too little is known. One silence is a stall,
     /// two are a rhythm.
-    pub fn silence(&self) -> Option<Duration> {
+    pub(crate) fn silence(&self) -> Option<Duration> {
         Some(self.silences[0]?.min(self.silences[1]?))
     }
 }

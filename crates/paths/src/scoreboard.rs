@@ -22,9 +22,9 @@ const CORRELATION_MIN: f64 = 0.5;
 /// Paths compared with each other at one resource: the busiest; more say nothing new.
 const COMPARED_MAX: usize = 8;
 /// Paths remembered; the longest silent one makes room.
-pub const PATHS_MAX: usize = 4096;
+pub(crate) const PATHS_MAX: usize = 4096;
 /// Resources that other peers reported load on; further reports are not taken.
-pub const FOREIGN_MAX: usize = 16_384;
+pub(crate) const FOREIGN_MAX: usize = 16_384;
 /// How long a finding about a resource holds without new evidence: a path that was taken away brings none.
 const FINDING_HOLDS: Duration = Duration::from_secs(20);
 /// After how many slots without traffic a path is due another chance.
@@ -185,7 +185,7 @@ impl Scoreboard {
     }
 
     /// The path sets that others reported: how many paths pass each resource. Replaces what was known.
-    pub fn set_foreign(&mut self, loads: impl IntoIterator<Item = (Resource, u32)>) {
+    pub fn set_third_party_load(&mut self, loads: impl IntoIterator<Item = (Resource, u32)>) {
         self.foreign =
             loads.into_iter().take(FOREIGN_MAX).map(|(resource, paths)| (resource, f64::from(paths))).collect();
     }
@@ -220,7 +220,7 @@ impl Scoreboard {
     }
 
     /// Paths of others through `resource`, weighed.
-    pub fn foreign_load(&self, resource: &Resource) -> f64 {
+    pub fn third_party_load(&self, resource: &Resource) -> f64 {
         self.foreign.get(resource).map_or(0.0, |paths| paths * FOREIGN_WEIGHT)
     }
 
@@ -422,8 +422,9 @@ mod tests {
             .collect();
         paths.iter().for_each(|path| board.add(*path, &[resource(1)]));
         assert_eq!(board.paths.len(), PATHS_MAX);
-        board
-            .set_foreign((0..).map(|n| (Resource::Local(std::net::Ipv4Addr::from(n).into()), 1)).take(FOREIGN_MAX + 1));
+        board.set_third_party_load(
+            (0..).map(|n| (Resource::Local(std::net::Ipv4Addr::from(n).into()), 1)).take(FOREIGN_MAX + 1),
+        );
         assert_eq!(board.foreign.len(), FOREIGN_MAX);
     }
 }

@@ -162,7 +162,7 @@ pub struct AddOptions {
     pub recheck: bool,
     /// Leave nothing but the content behind: the resume file goes at shutdown where every piece is there. Who takes the
     /// content up again has it verified once; where a magnet link does not suffice for that (v2), the file stays.
-    pub tidy: bool,
+    pub remove_resume_when_complete: bool,
 }
 
 /// Why a content cannot be added.

@@ -21,7 +21,7 @@ use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
 use crate::store::disk::{Disk, Replies};
 use crate::store::pools::Pools;
-use crate::tracker::{Client, ClientConfig, Ground};
+use crate::tracker::{Client, ClientConfig, TrackerAccess};
 
 /// Contents that are opened and checked at once: a check keeps a disk busy by itself, and each takes a thread.
 const OPENING_MAX: usize = 4;
@@ -31,7 +31,7 @@ const CLOSING_MAX: usize = 4;
 const IDENTITY_PURPOSE: &str = "bittorrent peer identity";
 
 /// What all contents share.
-pub struct Resources {
+pub(crate) struct Resources {
     /// The choices.
     pub config: SessionConfig,
     /// Where we listen.
@@ -75,7 +75,7 @@ pub struct Resources {
 }
 
 /// What [`Resources::open`] opened for others to serve.
-pub struct Opened {
+pub(crate) struct Opened {
     /// Where peers come in.
     pub listeners: Vec<Listener>,
     /// What the disk threads answer.
@@ -84,7 +84,7 @@ pub struct Opened {
 
 impl Resources {
     /// Listens, and starts the disk threads.
-    pub fn open(config: SessionConfig) -> Result<(Self, Opened), SessionError> {
+    pub(crate) fn open(config: SessionConfig) -> Result<(Self, Opened), SessionError> {
         let now = Instant::now();
         let mut listeners = Vec::new();
         let mut listening = Vec::new();
@@ -129,7 +129,7 @@ impl Resources {
             strangers: Strangers::default(),
             pace: Pace::new(now),
             trackers: Client::new(ClientConfig {
-                ground: Ground { filter: Arc::clone(&config.filter), proxy: config.proxy.clone() },
+                access: TrackerAccess { filter: Arc::clone(&config.filter), proxy: config.proxy.clone() },
                 ..ClientConfig::default()
             }),
             opening: Semaphore::new(OPENING_MAX),
@@ -141,18 +141,18 @@ impl Resources {
     }
 
     /// Whether there is a place for one more connection.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.connections.get() < self.config.connections_max
     }
 
     /// Counts one more connection, until what is answered is dropped.
-    pub fn take_connection(self: &Rc<Self>) -> CountedConnection {
+    pub(crate) fn take_connection(self: &Rc<Self>) -> CountedConnection {
         self.connections.set(self.connections.get() + 1);
         CountedConnection(Rc::clone(self))
     }
 
     /// Tells the owner, and whoever else listens.
-    pub fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: Event) {
         self.events.tell(event);
     }
 }
@@ -164,7 +164,7 @@ impl Drop for Resources {
 }
 
 /// A connection's place among those of the session.
-pub struct CountedConnection(Rc<Resources>);
+pub(crate) struct CountedConnection(Rc<Resources>);
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {

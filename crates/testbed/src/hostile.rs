@@ -35,7 +35,7 @@ const PIECE: u8 = 7;
 // BEP 52.
 const HASH_REQUEST: u8 = 21;
 /// Blocks of a piece, as pieces are in tests.
-const LEAVES: u32 = crate::scene::PIECE_LENGTH / 16_384;
+const LEAVES: u32 = crate::fixture::PIECE_LENGTH / 16_384;
 /// Blocks that a deaf peer asks for, and thousands of pieces of metadata: more than the system keeps for it, and no flood.
 const DEAF_REQUESTS: usize = 200;
 const DEAF_BATCHES: usize = 4;

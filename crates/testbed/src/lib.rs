@@ -3,7 +3,7 @@
 //! - [`process`]: a child process with a deadline on everything, its CPU time and its peak memory.
 //! - [`peers`]: libtorrent, aria2, transmission, rqbit and ours behind the same few verbs; SCION end hosts of others.
 //! - [`data`]: file trees that look random and are the same on every run, and digests to compare them by.
-//! - [`scene`]: a content, its torrent and a tracker, ready for a transfer.
+//! - [`fixture`]: a content, its torrent and a tracker, ready for a transfer.
 //! - [`tracker`]: a tracker that answers what a test tells it to.
 //! - [`acceptor`]: the listening thread that the tracker, the meter and hostile peers have in common.
 //! - [`drain`]: hundreds of leechers in one process, as load.
@@ -26,6 +26,7 @@ pub mod acceptor;
 pub mod data;
 pub mod drain;
 pub mod error;
+pub mod fixture;
 pub mod hostile;
 pub mod hostile_daemon;
 pub mod hostile_scion;
@@ -38,7 +39,6 @@ pub mod process;
 pub mod pulses;
 pub mod quic;
 pub mod raw;
-pub mod scene;
 pub mod tracker;
 pub mod tricks;
 pub mod wire;

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anabranch_testbed::fixture::{Content, Fixture, Maker, PIECE_LENGTH};
 use anabranch_testbed::hostile::{Hostile, Malice};
 use anabranch_testbed::meter::Meter;
 use anabranch_testbed::peers::anabranch::{self, Anabranch};
 use anabranch_testbed::peers::free_address;
 use anabranch_testbed::process::Process;
 use anabranch_testbed::pulses::Pulses;
-use anabranch_testbed::scene::{Content, Maker, PIECE_LENGTH, Scene};
 use anabranch_testbed::{Error, Result};
 use serde_json::Value;
 
@@ -43,19 +43,19 @@ fn a_swarm_of_twenty_shares_the_load() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let url = format!("http://{announce}/announce");
-    let scene = must(Scene::new(Content::Bytes(LEN), "1", Maker::Ours, Some(&url)));
+    let fixture = must(Fixture::new(Content::Bytes(LEN), "1", Maker::Ours, Some(&url)));
     let limits = ["--limit-up", RATE];
-    let (mut seeder, _) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &limits));
+    let (mut seeder, _) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &limits));
     let mut leechers = Vec::new();
     for number in 0..LEECHERS {
-        let out = must(scene.folder(&format!("out {number}")));
+        let out = must(fixture.folder(&format!("out {number}")));
         let extra = ["--seed", "--listen", ANY, "--limit-up", RATE];
-        leechers.push((must(Anabranch::get(&scene.source(), &out, &[], None, &extra)), out, 0));
+        leechers.push((must(Anabranch::get(&fixture.source(), &out, &[], None, &extra)), out, 0));
     }
     for (leecher, out, uploaded) in &mut leechers {
         let (event, _) = must(leecher.process.wait_event("finished", LIMIT));
         *uploaded = event["uploaded"].as_u64().unwrap_or(0);
-        must(scene.check(out));
+        must(fixture.check(out));
     }
     for (number, (leecher, _, uploaded)) in leechers.iter_mut().enumerate() {
         must(leecher.process.stop());
@@ -76,28 +76,28 @@ fn killed_fifty_times_nothing_is_lost() {
     const RATE: &str = "4194304";
     /// Pieces that may be under way when the process dies, at this rate, and what sockets hold beside them.
     const IN_FLIGHT_MAX: u64 = 2 * MIB;
-    let scene = must(Scene::new(Content::Bytes(LEN), "1", Maker::Libtorrent, None));
+    let fixture = must(Fixture::new(Content::Bytes(LEN), "1", Maker::Libtorrent, None));
     let (_seeder, address) =
-        must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &["--limit-up", RATE]));
+        must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &["--limit-up", RATE]));
     let meter = must(Meter::start(address));
-    let out = must(scene.folder("out"));
+    let out = must(fixture.folder("out"));
     let seed = 7;
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut kept, mut alive) = (0, 0);
     for kill in 0..KILLS {
-        let mut get = must(Anabranch::get(&scene.source(), &out, &[meter.address], None, &[]));
+        let mut get = must(Anabranch::get(&fixture.source(), &out, &[meter.address], None, &[]));
         std::thread::sleep(Duration::from_millis(random.u64(5..250)));
         alive += u32::from(!get.process.has_ended());
         must(get.process.kill());
         // What was announced as kept must still be there: every `piece` event counts, from whichever life.
         let pieces = get.process.rest().iter().filter(|line| line.json()["event"] == "piece").count() as u64;
         kept += pieces;
-        assert!(kept <= u64::from(scene.pieces), "seed {seed}, kill {kill}: a piece was fetched twice");
+        assert!(kept <= u64::from(fixture.pieces), "seed {seed}, kill {kill}: a piece was fetched twice");
     }
     assert!(alive >= KILLS / 2, "the download ended before most kills: {alive}");
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[meter.address], None, &[]));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[meter.address], None, &[]));
     must(get.wait_finished(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     let extra = meter.bytes_down().saturating_sub(LEN);
     let allowed = u64::from(alive + 1) * IN_FLIGHT_MAX;
     println!("{extra} bytes beyond the content in {alive} kills");
@@ -106,14 +106,15 @@ fn killed_fifty_times_nothing_is_lost() {
 
 /// Ours fetches from an honest seeder and from `malice` at once. Answers the events and the peak of memory.
 fn fetch_beside(malice: Malice) -> Result<(Vec<Value>, u64, SocketAddr)> {
-    let scene = Scene::new(Content::Bytes(16 * MIB), "1", Maker::Libtorrent, None)?;
-    let hostile = Hostile::listen(malice, scene.info_hash()?, scene.pieces)?;
+    let fixture = Fixture::new(Content::Bytes(16 * MIB), "1", Maker::Libtorrent, None)?;
+    let hostile = Hostile::listen(malice, fixture.info_hash()?, fixture.pieces)?;
     // Limited, so that the hostile peer has its say.
-    let (_seeder, honest) = Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &["--limit-up", "8388608"])?;
-    let out = scene.folder("out")?;
-    let mut get = Anabranch::get(&scene.source(), &out, &[hostile.address, honest], None, &[])?;
+    let (_seeder, honest) =
+        Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &["--limit-up", "8388608"])?;
+    let out = fixture.folder("out")?;
+    let mut get = Anabranch::get(&fixture.source(), &out, &[hostile.address, honest], None, &[])?;
     let usage = get.process.wait_success(LIMIT)?;
-    scene.check(&out)?;
+    fixture.check(&out)?;
     let events: Vec<Value> = get.process.rest().iter().map(|line| line.json()).collect();
     if hostile.connections() == 0 {
         return Err(Error::Nonsense { name: "ours".into(), what: "it never met the hostile peer".into() });
@@ -155,15 +156,15 @@ fn absurd_lengths_and_floods_from_seeders_take_no_memory() {
 #[test]
 fn a_seeder_under_attack_goes_on_serving() {
     for malice in [Malice::Giant, Malice::Floods, Malice::Silent, Malice::Mute] {
-        let scene = must(Scene::new(Content::Bytes(16 * MIB), "1", Maker::Libtorrent, None));
-        let (mut seeder, address) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-        let hash = must(scene.info_hash());
-        let attackers: Vec<_> = (0..4).map(|_| must(Hostile::dial(malice, address, hash, scene.pieces))).collect();
+        let fixture = must(Fixture::new(Content::Bytes(16 * MIB), "1", Maker::Libtorrent, None));
+        let (mut seeder, address) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+        let hash = must(fixture.info_hash());
+        let attackers: Vec<_> = (0..4).map(|_| must(Hostile::dial(malice, address, hash, fixture.pieces))).collect();
         std::thread::sleep(Duration::from_millis(500));
-        let out = must(scene.folder("out"));
-        let mut get = must(Anabranch::get(&scene.source(), &out, &[address], None, &[]));
+        let out = must(fixture.folder("out"));
+        let mut get = must(Anabranch::get(&fixture.source(), &out, &[address], None, &[]));
         must(get.wait_finished(LIMIT));
-        must(scene.check(&out));
+        must(fixture.check(&out));
         let rss = seeder.process.status_bytes("VmHWM").unwrap_or(u64::MAX);
         assert!(!seeder.process.has_ended() && rss < RSS_BYTES_MAX, "{malice:?} {rss}");
         drop(attackers);
@@ -172,13 +173,13 @@ fn a_seeder_under_attack_goes_on_serving() {
 
 /// Pulses it takes to fetch `bytes` from a peer that answers every `period` all it was asked.
 fn pulses_for(bytes: u64, period: Duration) -> u32 {
-    let scene = must(Scene::new(Content::Bytes(bytes), "1", Maker::Libtorrent, None));
-    let hash = must(scene.info_hash());
-    let peer = must(Pulses::share(&scene.content, hash, scene.pieces, PIECE_LENGTH, period));
-    let out = must(scene.folder("out"));
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[peer.address], None, &[]));
+    let fixture = must(Fixture::new(Content::Bytes(bytes), "1", Maker::Libtorrent, None));
+    let hash = must(fixture.info_hash());
+    let peer = must(Pulses::share(&fixture.content, hash, fixture.pieces, PIECE_LENGTH, period));
+    let out = must(fixture.folder("out"));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[peer.address], None, &[]));
     must(get.wait_finished(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     peer.answered()
 }
 
@@ -205,11 +206,11 @@ fn a_peer_that_answers_every_three_seconds_is_asked_for_as_much() {
 #[test]
 fn create_and_verify_agree_with_libtorrent() {
     for version in ["1", "2", "hybrid"] {
-        let scene = must(Scene::new(Content::Tree, version, Maker::Ours, None));
+        let fixture = must(Fixture::new(Content::Tree, version, Maker::Ours, None));
         // libtorrent finds the content whole under our torrent, and ours under libtorrent's.
-        let theirs = must(anabranch_testbed::peers::libtorrent::verify(&scene.torrent, &scene.data));
+        let theirs = must(anabranch_testbed::peers::libtorrent::verify(&fixture.torrent, &fixture.data));
         assert_eq!(theirs["complete"], true, "{version}: {theirs}");
-        let other = must(Scene::new(Content::Tree, version, Maker::Libtorrent, None));
+        let other = must(Fixture::new(Content::Tree, version, Maker::Libtorrent, None));
         let (_, usage) = must(anabranch::verify(&other.torrent, &other.data));
         assert!(usage.status.success(), "{version}");
         // One byte changed is found.

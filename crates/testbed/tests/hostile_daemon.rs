@@ -8,11 +8,11 @@ use std::time::Duration;
 use anabranch_asnet::network::{Network, Options};
 use anabranch_asnet::topology::{As, Topology};
 use anabranch_paths::{Endpoint, IsdAs};
+use anabranch_testbed::fixture::{Content, Fixture, Maker};
 use anabranch_testbed::hostile_daemon::{DaemonTrick, HostileDaemon};
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::peers::{anabranch, checkout};
 use anabranch_testbed::process::Process;
-use anabranch_testbed::scene::{Content, Maker, Scene};
 use anabranch_testbed::{Error, Result};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -61,10 +61,10 @@ fn end(mut process: Process, what: &str) -> (Option<i32>, String) {
 }
 
 /// Shares in one AS, known at an address of it.
-fn share(network: &Network, daemon: SocketAddr, scene: &Scene) -> (Process, String) {
+fn share(network: &Network, daemon: SocketAddr, fixture: &Fixture) -> (Process, String) {
     let mut command = command(daemon, "share");
     command.args(["--json", "--listen", &format!("[{}]:0", host(network, SHARER))]);
-    command.arg(&scene.torrent).arg("--data").arg(&scene.data);
+    command.arg(&fixture.torrent).arg("--data").arg(&fixture.data);
     let mut sharer = must(Process::spawn("anabranch share", &mut command));
     let (event, _) = must(sharer.wait_event("listening", LIMIT));
     let address = event["address"].as_str().unwrap_or_default().to_owned();
@@ -72,10 +72,10 @@ fn share(network: &Network, daemon: SocketAddr, scene: &Scene) -> (Process, Stri
     (sharer, address)
 }
 
-fn get(network: &Network, daemon: SocketAddr, scene: &Scene, peers: &[String], out: &Path) -> Process {
+fn get(network: &Network, daemon: SocketAddr, fixture: &Fixture, peers: &[String], out: &Path) -> Process {
     let mut command = command(daemon, "get");
     command.args(["--json", "--listen", &format!("[{}]:0", host(network, GETTER))]);
-    command.arg(&scene.torrent).arg("-o").arg(out);
+    command.arg(&fixture.torrent).arg("-o").arg(out);
     peers.iter().for_each(|peer| _ = command.args(["--peer", peer]));
     command.args(["--give-up", "20s"]);
     must(Process::spawn("anabranch get", &mut command))
@@ -130,35 +130,35 @@ fn paths_that_look_good_and_are_not_end_in_time() {
 #[test]
 fn a_transfer_goes_on_past_what_daemons_lie_of() {
     let network = network("127.135.0.0");
-    let scene = must(Scene::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
+    let fixture = must(Fixture::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
     let mut lies = plain_lies();
     lies.extend([DaemonTrick::Duplicates, DaemonTrick::HugeMtu]);
     let liar = |isd_as| must(HostileDaemon::start(&lies, true, home(&network, isd_as).daemon));
     let liars = [liar(SHARER), liar(GETTER)];
-    let (mut sharer, address) = share(&network, liars[0].address, &scene);
-    let out = must(scene.folder("out"));
-    let mut get = get(&network, liars[1].address, &scene, &[address], &out);
+    let (mut sharer, address) = share(&network, liars[0].address, &fixture);
+    let out = must(fixture.folder("out"));
+    let mut get = get(&network, liars[1].address, &fixture, &[address], &out);
     must(get.wait_event("finished", LIMIT));
     must(get.wait_success(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     assert!(!sharer.has_ended() && liars[1].asked() > 0, "{}", sharer.log());
 }
 
 #[test]
 fn who_answers_late_keeps_nobody_from_those_who_answer_in_time() {
     let network = network("127.136.0.0");
-    let scene = must(Scene::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
+    let fixture = must(Fixture::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
     let behind = home(&network, GETTER).daemon;
     let late: IsdAs = must(CORE.parse());
     let daemon = must(HostileDaemon::start(&[DaemonTrick::Late(late)], true, behind));
-    let (_sharer, address) = share(&network, home(&network, SHARER).daemon, &scene);
-    let out = must(scene.folder("out"));
+    let (_sharer, address) = share(&network, home(&network, SHARER).daemon, &fixture);
+    let out = must(fixture.folder("out"));
     // More of the late one than lookups are made at once.
     let mut peers: Vec<String> = (1..20).map(|port| format!("[{}]:{port}", host(&network, CORE))).collect();
     peers.push(address);
-    let mut get = get(&network, daemon.address, &scene, &peers, &out);
+    let mut get = get(&network, daemon.address, &fixture, &peers, &out);
     must(get.wait_event("finished", LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     // Who asks for that AS alone is told, in time.
     let (code, log) = end(must(Process::spawn("anabranch paths", command(daemon.address, "paths").arg(CORE))), "late");
     assert!(code == Some(EXIT_NETWORK) && log.contains("did not answer within"), "{code:?}: {log}");
@@ -198,7 +198,7 @@ fn nothing_is_sent_to_who_is_no_router() {
             std::thread::sleep(Duration::from_millis(200));
             assert!(socket.recv(&mut [0; 100]).is_ok(), "a datagram to {to} arrives");
         }
-        let scene = Scene::new(Content::Bytes(MIB), "1", Maker::Ours, None)?;
+        let fixture = Fixture::new(Content::Bytes(MIB), "1", Maker::Ours, None)?;
         let tricks = [DaemonTrick::NextHop(must(PUBLIC.parse())), DaemonTrick::NextHop(trap)];
         for and_truth in [false, true] {
             let daemon = HostileDaemon::start(&tricks, and_truth, home(&network, GETTER).daemon)?;
@@ -206,12 +206,12 @@ fn nothing_is_sent_to_who_is_no_router() {
             end(Process::spawn("anabranch paths", paths.args([SHARER, "--extended"]))?, "paths");
             let to = self::host(&network, SHARER);
             end(Process::spawn("anabranch ping", ping.arg(to).args(["--count", "1"]))?, "ping");
-            let (_sharer, address) = share(&network, home(&network, SHARER).daemon, &scene);
-            let out = scene.folder(&format!("out-{and_truth}"))?;
-            let mut get = get(&network, daemon.address, &scene, &[address], &out);
+            let (_sharer, address) = share(&network, home(&network, SHARER).daemon, &fixture);
+            let out = fixture.folder(&format!("out-{and_truth}"))?;
+            let mut get = get(&network, daemon.address, &fixture, &[address], &out);
             if and_truth {
                 get.wait_event("finished", LIMIT)?;
-                scene.check(&out)?;
+                fixture.check(&out)?;
             } else {
                 end(get, "get");
             }

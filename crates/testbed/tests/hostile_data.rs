@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anabranch_testbed::Result;
+use anabranch_testbed::fixture::{Content, Fixture, Maker, PIECE_LENGTH};
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::pulses::Pulses;
-use anabranch_testbed::scene::{Content, Maker, PIECE_LENGTH, Scene};
 
 const ANY: &str = "127.0.0.1:0";
 const LIMIT: Duration = Duration::from_secs(120);
@@ -35,17 +35,17 @@ fn flip(path: &Path) {
 
 #[test]
 fn a_file_that_is_edited_as_it_is_sent_costs_its_sharer_some_seconds() {
-    let scene = must(Scene::new(Content::Bytes(4 * MIB), "hybrid", Maker::Ours, None));
-    let (mut sharer, address) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-    let out = must(scene.folder("out"));
+    let fixture = must(Fixture::new(Content::Bytes(4 * MIB), "hybrid", Maker::Ours, None));
+    let (mut sharer, address) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+    let out = must(fixture.folder("out"));
     let extra = ["--listen", ANY, "--limit-down", "500K"];
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[address], None, &extra));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[address], None, &extra));
     for _ in 0..GOOD_PIECES {
         must(get.process.wait_event("piece", LIMIT));
     }
     let mut edit = || {
         sharer.process.signal(libc::SIGSTOP);
-        flip(&scene.content);
+        flip(&fixture.content);
         sharer.process.signal(libc::SIGCONT);
     };
     edit();
@@ -60,21 +60,21 @@ fn a_file_that_is_edited_as_it_is_sent_costs_its_sharer_some_seconds() {
     }));
     assert!(banned.is_none(), "{banned:?}");
     must(get.process.wait_success(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
 }
 
 #[test]
 fn a_liar_that_mostly_tells_the_truth_spoils_few_pieces() {
-    let scene = must(Scene::new(Content::Bytes(16 * MIB), "1", Maker::Ours, None));
-    let (_seeder, honest) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-    let hash = must(scene.info_hash());
-    let share = Pulses::share(&scene.content, hash, scene.pieces, PIECE_LENGTH, Duration::from_millis(5));
+    let fixture = must(Fixture::new(Content::Bytes(16 * MIB), "1", Maker::Ours, None));
+    let (_seeder, honest) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+    let hash = must(fixture.info_hash());
+    let share = Pulses::share(&fixture.content, hash, fixture.pieces, PIECE_LENGTH, Duration::from_millis(5));
     // Every tenth piece is wrong.
     let liar = must(share).lying(10 * PIECE_LENGTH / (16 << 10));
-    let out = must(scene.folder("out"));
+    let out = must(fixture.folder("out"));
     // Slow enough for the liar to have its turns.
     let extra = ["--listen", ANY, "--limit-down", "2M"];
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[honest, liar.address], None, &extra));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[honest, liar.address], None, &extra));
     let mut excluded = Vec::new();
     let end = must(get.process.wait_line("the end", LIMIT, |line| {
         let event = line.json();
@@ -83,7 +83,7 @@ fn a_liar_that_mostly_tells_the_truth_spoils_few_pieces() {
         }
         event["event"] == "finished"
     }));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     let wasted = end.json()["wasted"].as_u64().unwrap_or(u64::MAX);
     println!("{excluded:?}: {wasted} bytes wasted");
     assert!(!excluded.is_empty() && excluded.iter().all(|peer| *peer == liar.address.to_string()), "{excluded:?}");

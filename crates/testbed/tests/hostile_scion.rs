@@ -9,11 +9,11 @@ use anabranch_asnet::network::{Network, Options};
 use anabranch_asnet::topology::Topology;
 use anabranch_paths::{Endpoint, IsdAs, ScionAddr};
 use anabranch_testbed::Result;
+use anabranch_testbed::fixture::{Content, Fixture, Maker};
 use anabranch_testbed::hostile_scion::{HostileHost, ScionTrick};
 use anabranch_testbed::peers::anabranch;
 use anabranch_testbed::peers::checkout;
 use anabranch_testbed::process::Process;
-use anabranch_testbed::scene::{Content, Maker, Scene};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -46,15 +46,15 @@ struct Arena {
 }
 
 impl Arena {
-    fn new(network: &Network, scene: &Scene) -> Self {
-        let out = must(scene.folder("out"));
+    fn new(network: &Network, fixture: &Fixture) -> Self {
+        let out = must(fixture.folder("out"));
         must(std::fs::remove_dir_all(&out));
         let mut sharer = must(start(network, SHARER, "share", |command| {
-            command.arg(&scene.torrent).arg("--data").arg(&scene.data);
+            command.arg(&fixture.torrent).arg("--data").arg(&fixture.data);
         }));
         let shares_at = listens_at(&mut sharer);
         let mut getter = must(start(network, GETTER, "get", |command| {
-            command.arg(&scene.torrent).arg("-o").arg(&out);
+            command.arg(&fixture.torrent).arg("-o").arg(&out);
             command.args(["--peer", &shares_at.to_string(), "--limit-down", &RATE_BYTES.to_string()]);
         }));
         let gets_at = listens_at(&mut getter);
@@ -107,9 +107,9 @@ fn listens_at(process: &mut Process) -> ScionAddr {
 
 /// Pieces counted before and under the attack of all `tricks`, `window` each.
 fn besieged(net: u8, tricks: &[ScionTrick], window: Duration) -> (usize, usize) {
-    let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
+    let fixture = must(Fixture::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
     let network = network(net);
-    let mut arena = Arena::new(&network, &scene);
+    let mut arena = Arena::new(&network, &fixture);
     let before = arena.pieces_in(window);
     let share = PACKETS_PER_SEC / tricks.len() as u32;
     let attackers: Vec<HostileHost> = tricks.iter().flat_map(|trick| arena.attack(&network, *trick, share)).collect();

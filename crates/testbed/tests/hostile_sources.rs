@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anabranch_testbed::acceptor::Acceptor;
+use anabranch_testbed::fixture::{Content, Fixture, Maker, digest_from_hex};
 use anabranch_testbed::hostile::{Hostile, Malice};
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::peers::anabranch::{self, Anabranch};
 use anabranch_testbed::process::Process;
-use anabranch_testbed::scene::{Content, Maker, Scene, digest_from_hex};
 use anabranch_testbed::{Error, Result};
 use sha1::{Digest, Sha1};
 
@@ -33,23 +33,23 @@ fn must<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn listening(malice: Malice, count: usize, scene: &Scene) -> (Vec<Hostile>, Vec<SocketAddr>) {
-    let hash = must(scene.info_hash());
-    let all: Vec<Hostile> = (0..count).map(|_| must(Hostile::listen(malice, hash, scene.pieces))).collect();
+fn listening(malice: Malice, count: usize, fixture: &Fixture) -> (Vec<Hostile>, Vec<SocketAddr>) {
+    let hash = must(fixture.info_hash());
+    let all: Vec<Hostile> = (0..count).map(|_| must(Hostile::listen(malice, hash, fixture.pieces))).collect();
     let addresses = all.iter().map(|hostile| hostile.address).collect();
     (all, addresses)
 }
 
 #[test]
 fn a_magnet_link_is_fetched_past_sources_that_never_answer() {
-    let scene = must(Scene::new(Content::Bytes(MIB), "1", Maker::Ours, None));
-    let (_seeder, honest) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-    let (coy, mut peers) = listening(Malice::Coy, COY, &scene);
+    let fixture = must(Fixture::new(Content::Bytes(MIB), "1", Maker::Ours, None));
+    let (_seeder, honest) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+    let (coy, mut peers) = listening(Malice::Coy, COY, &fixture);
     peers.push(honest);
-    let out = must(scene.folder("out"));
-    let mut get = must(Anabranch::get(&scene.magnet, &out, &peers, None, &["--listen", ANY]));
+    let out = must(fixture.folder("out"));
+    let mut get = must(Anabranch::get(&fixture.magnet, &out, &peers, None, &["--listen", ANY]));
     must(get.wait_finished(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     assert!(coy.iter().any(|hostile| hostile.connections() > 0), "nobody was met");
 }
 
@@ -106,10 +106,10 @@ fn answer_one_at_a_time(mut stream: TcpStream, hash: [u8; 20], info: &[u8]) -> s
 
 #[test]
 fn metadata_is_had_from_who_answers_one_request_of_several() {
-    let scene = must(Scene::new(Content::Bytes(40 * MIB), "1", Maker::Ours, None));
+    let fixture = must(Fixture::new(Content::Bytes(40 * MIB), "1", Maker::Ours, None));
     // Pieces of 16 KiB: their hashes are four pieces of metadata.
-    let torrent = must(scene.folder("small")).join("pieces.torrent");
-    must(anabranch::create(&scene.content, &torrent, "1", 16 * 1024, &[]));
+    let torrent = must(fixture.folder("small")).join("pieces.torrent");
+    must(anabranch::create(&fixture.content, &torrent, "1", 16 * 1024, &[]));
     let mut show = must(anabranch::command(None));
     let shown = Process::run("anabranch show", show.arg("show").arg(&torrent).arg("--json"), LIMIT);
     let (lines, _) = must(shown);
@@ -123,23 +123,23 @@ fn metadata_is_had_from_who_answers_one_request_of_several() {
         let info = info.clone();
         std::thread::spawn(move || answer_one_at_a_time(stream, hash, &info).ok());
     }));
-    let out = must(scene.folder("out"));
+    let out = must(fixture.folder("out"));
     let mut get = must(Anabranch::get(&magnet, &out, &[acceptor.address], None, &["--listen", ANY]));
     must(get.process.wait_event("metadata", LIMIT));
 }
 
 #[test]
 fn peers_that_do_not_read_cost_little_memory_and_nobodys_turn() {
-    let scene = must(Scene::new(Content::Bytes(16 * MIB), "1", Maker::Ours, None));
-    let (mut seeder, address) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-    let hash = must(scene.info_hash());
-    let dial = |_| Hostile::dial(Malice::Deaf, address, hash, scene.pieces).ok();
+    let fixture = must(Fixture::new(Content::Bytes(16 * MIB), "1", Maker::Ours, None));
+    let (mut seeder, address) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+    let hash = must(fixture.info_hash());
+    let dial = |_| Hostile::dial(Malice::Deaf, address, hash, fixture.pieces).ok();
     let deaf: Vec<Hostile> = (0..DEAF).filter_map(dial).collect();
     assert!(deaf.len() > DEAF / 2, "{} came", deaf.len());
-    let out = must(scene.folder("out"));
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[address], None, &["--listen", ANY]));
+    let out = must(fixture.folder("out"));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[address], None, &["--listen", ANY]));
     must(get.wait_finished(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     let rss = seeder.process.status_bytes("VmHWM").unwrap_or(u64::MAX);
     println!("{} bytes beside {} peers that do not read", rss, deaf.len());
     assert!(!seeder.process.has_ended() && rss < RSS_BYTES_MAX, "{rss} bytes\n{}", seeder.process.log());
@@ -147,13 +147,13 @@ fn peers_that_do_not_read_cost_little_memory_and_nobodys_turn() {
 
 #[test]
 fn liars_are_banned_and_who_tells_the_truth_is_not() {
-    let scene = must(Scene::new(Content::Bytes(16 * MIB), "1", Maker::Ours, None));
-    let (_seeder, honest) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-    let (_liars, mut peers) = listening(Malice::Lies, LIARS, &scene);
+    let fixture = must(Fixture::new(Content::Bytes(16 * MIB), "1", Maker::Ours, None));
+    let (_seeder, honest) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+    let (_liars, mut peers) = listening(Malice::Lies, LIARS, &fixture);
     peers.push(honest);
-    let out = must(scene.folder("out"));
+    let out = must(fixture.folder("out"));
     // Slow enough for the liars to have their turn.
-    let mut get = must(Anabranch::get(&scene.source(), &out, &peers, None, &["--listen", ANY, "--limit-down", "4M"]));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &peers, None, &["--listen", ANY, "--limit-down", "4M"]));
     let mut banned = Vec::new();
     must(get.process.wait_line("the end", LIMIT, |line| {
         let event = line.json();
@@ -162,7 +162,7 @@ fn liars_are_banned_and_who_tells_the_truth_is_not() {
         }
         event["event"] == "finished"
     }));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     assert!(!banned.is_empty() && !banned.contains(&honest.to_string()), "{honest}: {banned:?}");
 }
 
@@ -176,37 +176,37 @@ fn one_host_does_not_take_all_places() {
     must(here.link("crowd", &there));
     must(here.device_up("crowd", "10.66.0.1/24", "10.66.0.0/24", 1500));
     must(there.device_up("crowd", "10.66.0.2/24", "10.66.0.0/24", 1500));
-    let scene = must(Scene::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
+    let fixture = must(Fixture::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
     let extra = ["--max-peers", PLACES];
-    let shared = Anabranch::share(&scene.torrent, Some(&scene.data), "10.66.0.1:0", Some(&here), &extra);
+    let shared = Anabranch::share(&fixture.torrent, Some(&fixture.data), "10.66.0.1:0", Some(&here), &extra);
     let (_seeder, address) = must(shared);
-    let hash = must(scene.info_hash());
+    let hash = must(fixture.info_hash());
     // They say what they want, and that they want it.
-    let dial = || Hostile::dial(Malice::Coy, address, hash, scene.pieces);
+    let dial = || Hostile::dial(Malice::Coy, address, hash, fixture.pieces);
     let crowd: Vec<Hostile> = must(there.enter(|| Ok((0..CROWD).filter_map(|_| dial().ok()).collect())));
     assert!(crowd.len() > CROWD / 2, "{} came", crowd.len());
-    let out = must(scene.folder("out"));
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[address], Some(&here), &[]));
+    let out = must(fixture.folder("out"));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[address], Some(&here), &[]));
     must(get.wait_finished(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
 }
 
 #[test]
 fn hash_requests_of_choked_peers_hold_up_nobody() {
-    let scene = must(Scene::new(Content::Bytes(16 * MIB), "2", Maker::Ours, None));
-    let (mut seeder, address) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
+    let fixture = must(Fixture::new(Content::Bytes(16 * MIB), "2", Maker::Ours, None));
+    let (mut seeder, address) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
     // BEP 52: a link has the hash as a multihash of SHA-256, and the handshake its first twenty bytes.
-    let (_, hash) = scene.magnet.split_once("btmh:1220").unwrap_or_else(|| panic!("{}", scene.magnet));
+    let (_, hash) = fixture.magnet.split_once("btmh:1220").unwrap_or_else(|| panic!("{}", fixture.magnet));
     let hash = must(digest_from_hex(&hash[..40]));
-    let torrent = must(std::fs::read(&scene.torrent).map_err(Error::file(&scene.torrent)));
+    let torrent = must(std::fs::read(&fixture.torrent).map_err(Error::file(&fixture.torrent)));
     let key = b"11:pieces root32:";
     let at = torrent.windows(key.len()).position(|window| window == key).expect("a v2 file has a root");
     let root: [u8; 32] = torrent[at + key.len()..][..32].try_into().expect("thirty-two bytes");
-    let asks = |_| must(Hostile::dial(Malice::AsksHashes(root), address, hash, scene.pieces));
+    let asks = |_| must(Hostile::dial(Malice::AsksHashes(root), address, hash, fixture.pieces));
     let askers: Vec<Hostile> = (0..8).map(asks).collect();
-    let out = must(scene.folder("out"));
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[address], None, &["--listen", ANY]));
+    let out = must(fixture.folder("out"));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[address], None, &["--listen", ANY]));
     must(get.wait_finished(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     assert!(askers.iter().all(|asker| asker.sent_bytes() > 0) && !seeder.process.has_ended());
 }

@@ -17,12 +17,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anabranch_testbed::Result;
+use anabranch_testbed::fixture::{Content, Fixture, Maker, PIECE_LENGTH};
 use anabranch_testbed::hostile::{Hostile, Malice};
 use anabranch_testbed::hostile_trackers::{HostileTracker, HttpTrick, UdpTrick};
 use anabranch_testbed::peers::address_of;
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::pulses::Pulses;
-use anabranch_testbed::scene::{Content, Maker, PIECE_LENGTH, Scene};
 use anabranch_testbed::tricks::Trick;
 
 const ANY: &str = "127.0.0.1:0";
@@ -61,7 +61,7 @@ fn listening() -> Vec<Malice> {
 
 /// A download under way.
 struct Arena {
-    scene: Scene,
+    fixture: Fixture,
     seeder: Anabranch,
     getter: Anabranch,
     victims: [SocketAddr; 2],
@@ -70,19 +70,19 @@ struct Arena {
 impl Arena {
     /// `waiting` are the addresses of attackers that the download is told of; they keep still until they are met. `links` are
     /// further contents.
-    fn new(waiting: &[SocketAddr], links: &[String], scene: Scene) -> Self {
-        let (seeder, honest) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-        let out = must(scene.folder("out"));
+    fn new(waiting: &[SocketAddr], links: &[String], fixture: Fixture) -> Self {
+        let (seeder, honest) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+        let out = must(fixture.folder("out"));
         let rate = RATE_BYTES.to_string();
         let mut peers = vec![honest];
         peers.extend(waiting);
         let mut extra = vec!["--listen", ANY, "--limit-down", &rate];
         extra.extend(links.iter().map(String::as_str));
-        let mut getter = must(Anabranch::get(&scene.source(), &out, &peers, None, &extra));
+        let mut getter = must(Anabranch::get(&fixture.source(), &out, &peers, None, &extra));
         let (event, _) = must(getter.process.wait_event("listening", LIMIT));
         let address = must(address_of(&event));
         must(getter.process.wait_event("piece", LIMIT));
-        Self { scene, seeder, getter, victims: [honest, address] }
+        Self { fixture, seeder, getter, victims: [honest, address] }
     }
 
     /// Pieces verified in this time.
@@ -98,8 +98,8 @@ impl Arena {
     }
 
     fn attack(&self, malice: Malice, count: usize) -> Vec<Hostile> {
-        let hash = must(self.scene.info_hash());
-        let dial = |victim| (0..count).map(move |_| Hostile::dial(malice, victim, hash, self.scene.pieces));
+        let hash = must(self.fixture.info_hash());
+        let dial = |victim| (0..count).map(move |_| Hostile::dial(malice, victim, hash, self.fixture.pieces));
         // Who cannot even connect is no attacker.
         self.victims.into_iter().flat_map(dial).filter_map(Result::ok).collect()
     }
@@ -120,16 +120,16 @@ impl Arena {
 /// Pieces counted before and under the attack of `dialling` and `listening`, `window` each.
 fn besieged(dialling: &[Malice], listening: &[Malice], each: usize, window: Duration, what: &str) -> (usize, usize) {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
-    let hash = must(scene.info_hash());
-    let mut calm = Arena::new(&[], &[], scene);
+    let fixture = must(Fixture::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
+    let hash = must(fixture.info_hash());
+    let mut calm = Arena::new(&[], &[], fixture);
     let before = calm.pieces_in(window);
-    let Arena { scene, .. } = calm;
+    let Arena { fixture, .. } = calm;
     let waiting: Vec<Hostile> =
-        listening.iter().map(|malice| must(Hostile::listen(*malice, hash, scene.pieces))).collect();
+        listening.iter().map(|malice| must(Hostile::listen(*malice, hash, fixture.pieces))).collect();
     let addresses: Vec<SocketAddr> = waiting.iter().map(|hostile| hostile.address).collect();
-    std::fs::remove_dir_all(must(scene.folder("out"))).ok();
-    let mut arena = Arena::new(&addresses, &[], scene);
+    std::fs::remove_dir_all(must(fixture.folder("out"))).ok();
+    let mut arena = Arena::new(&addresses, &[], fixture);
     let attackers: Vec<Hostile> = dialling.iter().flat_map(|malice| arena.attack(*malice, each)).collect();
     let during = arena.pieces_in(window);
     arena.check(what);
@@ -149,16 +149,16 @@ fn a_transfer_goes_on_beside_all_of_them() {
 /// Pieces counted without and with further contents whose trackers are these, each one's own, `window` each.
 fn astray(trackers: &[HostileTracker], window: Duration, what: &str) -> (usize, usize) {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
-    let mut calm = Arena::new(&[], &[], scene);
+    let fixture = must(Fixture::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
+    let mut calm = Arena::new(&[], &[], fixture);
     let before = calm.pieces_in(window);
-    let Arena { scene, .. } = calm;
+    let Arena { fixture, .. } = calm;
     let link = |(number, tracker): (usize, &HostileTracker)| {
         format!("magnet:?xt=urn:btih:{:040x}&tr={}", 0xbad_0000 + number, tracker.url)
     };
     let links: Vec<String> = trackers.iter().enumerate().map(link).collect();
-    std::fs::remove_dir_all(must(scene.folder("out"))).ok();
-    let mut arena = Arena::new(&[], &links, scene);
+    std::fs::remove_dir_all(must(fixture.folder("out"))).ok();
+    let mut arena = Arena::new(&[], &links, fixture);
     let during = arena.pieces_in(window);
     arena.check(what);
     let requests: u64 = trackers.iter().map(HostileTracker::requests).sum();
@@ -180,17 +180,17 @@ fn a_transfer_goes_on_beside_hostile_trackers() {
 #[test]
 fn a_crowd_of_silent_strangers_leaves_the_door_open() {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let scene = must(Scene::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
-    let (mut seeder, address) = must(Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]));
-    let hash = must(scene.info_hash());
+    let fixture = must(Fixture::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
+    let (mut seeder, address) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
+    let hash = must(fixture.info_hash());
     let crowd: Vec<Hostile> =
-        (0..CROWD).filter_map(|_| Hostile::dial(Malice::Silent, address, hash, scene.pieces).ok()).collect();
+        (0..CROWD).filter_map(|_| Hostile::dial(Malice::Silent, address, hash, fixture.pieces).ok()).collect();
     assert!(crowd.len() > CROWD / 2, "{} came", crowd.len());
-    let out = must(scene.folder("out"));
-    let mut get = must(Anabranch::get(&scene.source(), &out, &[address], None, &[]));
+    let out = must(fixture.folder("out"));
+    let mut get = must(Anabranch::get(&fixture.source(), &out, &[address], None, &[]));
     // Less than the ten seconds that each of them has for its handshake.
     must(get.wait_finished(LIMIT));
-    must(scene.check(&out));
+    must(fixture.check(&out));
     assert!(!seeder.process.has_ended());
     assert!(crowd.iter().any(|hostile| hostile.ended() > 0), "some of them went");
 }
@@ -216,16 +216,16 @@ fn each_of_them_costs_a_tenth_at_most() {
 fn a_liar_that_mostly_tells_the_truth_costs_a_tenth_at_most() {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let window = Duration::from_secs(12);
-    let scene = must(Scene::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
-    let hash = must(scene.info_hash());
-    let mut calm = Arena::new(&[], &[], scene);
+    let fixture = must(Fixture::new(Content::Bytes(CONTENT_BYTES), "1", Maker::Ours, None));
+    let hash = must(fixture.info_hash());
+    let mut calm = Arena::new(&[], &[], fixture);
     let before = calm.pieces_in(window);
-    let Arena { scene, .. } = calm;
+    let Arena { fixture, .. } = calm;
     // Every eighth piece is wrong. Its suspension ends within the window.
     let answers_every = Duration::from_millis(5);
-    let liar = must(Pulses::share(&scene.content, hash, scene.pieces, PIECE_LENGTH, answers_every)).lying(32);
-    std::fs::remove_dir_all(must(scene.folder("out"))).ok();
-    let mut arena = Arena::new(&[liar.address], &[], scene);
+    let liar = must(Pulses::share(&fixture.content, hash, fixture.pieces, PIECE_LENGTH, answers_every)).lying(32);
+    std::fs::remove_dir_all(must(fixture.folder("out"))).ok();
+    let mut arena = Arena::new(&[liar.address], &[], fixture);
     let during = arena.pieces_in(window);
     arena.check("a liar that mostly tells the truth");
     println!("{before} pieces in peace, {during} beside a liar that answered {} times", liar.answered());

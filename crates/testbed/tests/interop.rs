@@ -4,13 +4,13 @@
 //! build: `make interop` does so and runs them.
 
 use anabranch_testbed::Result;
+use anabranch_testbed::fixture::Content::{self, Single, Tree};
+use anabranch_testbed::fixture::{Fixture, Maker, TRANSFER_LIMIT};
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::peers::aria2::Aria2;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::peers::rqbit::Rqbit;
 use anabranch_testbed::peers::transmission::Transmission;
-use anabranch_testbed::scene::Content::{self, Single, Tree};
-use anabranch_testbed::scene::{Maker, Scene, TRANSFER_LIMIT};
 
 const ANY: &str = "127.0.0.1:0";
 /// Much more than is asked of a peer at first: at a tenth of a megabyte a second this would take longer than
@@ -29,29 +29,29 @@ enum Client {
 
 /// The other client shares a torrent that libtorrent made; ours fetches it.
 fn fetch_from(client: Client, content: Content, version: &str, by_magnet: bool) -> Result<()> {
-    let scene = Scene::new(content, version, Maker::Libtorrent, None)?;
-    let (source, out) = (if by_magnet { scene.magnet.clone() } else { scene.source() }, scene.folder("out")?);
+    let fixture = Fixture::new(content, version, Maker::Libtorrent, None)?;
+    let (source, out) = (if by_magnet { fixture.magnet.clone() } else { fixture.source() }, fixture.folder("out")?);
     let get = |peer| -> Result<()> {
         Anabranch::get(&source, &out, &[peer], None, &[])?.wait_finished(TRANSFER_LIMIT)?;
-        scene.check(&out)
+        fixture.check(&out)
     };
     match client {
         Client::Libtorrent => {
-            let seeder = Libtorrent::seed(&scene.torrent, &scene.data, None, ANY)?;
+            let seeder = Libtorrent::seed(&fixture.torrent, &fixture.data, None, ANY)?;
             get(seeder.address)
         }
         Client::Aria2 => {
-            let seeder = Aria2::seed(&scene.torrent, &scene.data)?;
-            scene.tracker.wait_for(seeder.address, TRANSFER_LIMIT)?;
+            let seeder = Aria2::seed(&fixture.torrent, &fixture.data)?;
+            fixture.tracker.wait_for(seeder.address, TRANSFER_LIMIT)?;
             get(seeder.address.into())
         }
         Client::Transmission => {
-            let mut seeder = Transmission::start(&scene.folder("state")?, &scene.torrent, &scene.data)?;
+            let mut seeder = Transmission::start(&fixture.folder("state")?, &fixture.torrent, &fixture.data)?;
             seeder.wait_complete(TRANSFER_LIMIT)?;
             get(seeder.address.into())
         }
         Client::Rqbit => {
-            let mut seeder = Rqbit::start(&scene.source(), &scene.data, &[], false, None, "127.0.0.1")?;
+            let mut seeder = Rqbit::start(&fixture.source(), &fixture.data, &[], false, None, "127.0.0.1")?;
             seeder.wait_checked(TRANSFER_LIMIT)?;
             get(seeder.address.into())
         }
@@ -60,9 +60,9 @@ fn fetch_from(client: Client, content: Content, version: &str, by_magnet: bool) 
 
 /// Ours shares a torrent that it made; the other client fetches it.
 fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) -> Result<()> {
-    let scene = Scene::new(content, version, Maker::Ours, None)?;
-    let (source, out) = (if by_magnet { scene.magnet.clone() } else { scene.source() }, scene.folder("out")?);
-    let share = || Anabranch::share(&scene.torrent, Some(&scene.data), ANY, None, &[]);
+    let fixture = Fixture::new(content, version, Maker::Ours, None)?;
+    let (source, out) = (if by_magnet { fixture.magnet.clone() } else { fixture.source() }, fixture.folder("out")?);
+    let share = || Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]);
     match client {
         Client::Libtorrent => {
             let (_ours, address) = share()?;
@@ -71,17 +71,17 @@ fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) ->
         Client::Aria2 => {
             let (_ours, address) = share()?;
             if let std::net::SocketAddr::V4(address) = address {
-                scene.tracker.add_peer(address);
+                fixture.tracker.add_peer(address);
             }
-            Aria2::leech(&scene.torrent, &out)?.process.wait_success(TRANSFER_LIMIT)?;
+            Aria2::leech(&fixture.torrent, &out)?.process.wait_success(TRANSFER_LIMIT)?;
         }
         Client::Transmission => {
             // It does not connect to loopback addresses itself: ours has to learn of it from the tracker.
-            let mut leecher = Transmission::start(&scene.folder("state")?, &scene.torrent, &out)?;
-            scene.tracker.wait_for(leecher.address, TRANSFER_LIMIT)?;
+            let mut leecher = Transmission::start(&fixture.folder("state")?, &fixture.torrent, &out)?;
+            fixture.tracker.wait_for(leecher.address, TRANSFER_LIMIT)?;
             let _ours = share()?;
             leecher.wait_complete(TRANSFER_LIMIT)?;
-            return scene.check_but_empty(&out);
+            return fixture.check_but_empty(&out);
         }
         Client::Rqbit => {
             let (_ours, address) = share()?;
@@ -90,7 +90,7 @@ fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) ->
             leecher.process.wait_success(TRANSFER_LIMIT)?;
         }
     }
-    scene.check(&out)
+    fixture.check(&out)
 }
 
 /// One test a cell: `name: direction(client, content, version, magnet)`.

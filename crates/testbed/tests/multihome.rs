@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anabranch_testbed::fixture::{Content, Fixture, Maker};
 use anabranch_testbed::net::Namespace;
 use anabranch_testbed::peers::anabranch::{self, Anabranch};
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::process::Process;
-use anabranch_testbed::scene::{Content, Maker, Scene};
 use anabranch_testbed::wire::{Bundle, Family, Shape};
 use anabranch_testbed::{Result, net};
 
@@ -26,7 +26,7 @@ fn must<T>(result: Result<T>) -> T {
 /// Two hosts, two wires of this rate between them, and a content at the left one. None where no network may be made.
 struct Hosts {
     bundle: Bundle,
-    scene: Scene,
+    fixture: Fixture,
     out: PathBuf,
 }
 
@@ -39,30 +39,30 @@ impl Hosts {
         // A queue of 50 ms, as a sane provider has it.
         let rate_bits = rate_mbit * 1_000_000;
         let shape = Shape { queue_bytes: rate_bits / 8 / 20, ..Shape::new(rate_bits, Duration::from_millis(10)) };
-        let scene = must(Scene::new(Content::Bytes(LEN), "1", Maker::Ours, None));
-        let out = must(scene.folder("out"));
-        Some(Self { bundle: must(Bundle::new(&[shape, shape])), scene, out })
+        let fixture = must(Fixture::new(Content::Bytes(LEN), "1", Maker::Ours, None));
+        let out = must(fixture.folder("out"));
+        Some(Self { bundle: must(Bundle::new(&[shape, shape])), fixture, out })
     }
 
     fn share(&self, inside: &Namespace, listen: &[&str]) -> Anabranch {
         let listen: Vec<String> = listen.iter().map(|ip| format!("{ip}:{PORT}")).collect();
         let further: Vec<&str> = listen[1..].iter().flat_map(|listen| ["--listen", listen]).collect();
-        must(Anabranch::share(&self.scene.torrent, Some(&self.scene.data), &listen[0], Some(inside), &further)).0
+        must(Anabranch::share(&self.fixture.torrent, Some(&self.fixture.data), &listen[0], Some(inside), &further)).0
     }
 
     fn libtorrent(&self, inside: &Namespace) -> Libtorrent {
         let listen = format!("0.0.0.0:{PORT}");
-        must(Libtorrent::seed_to_many_paths(&self.scene.torrent, &self.scene.data, Some(inside), &listen))
+        must(Libtorrent::seed_to_many_paths(&self.fixture.torrent, &self.fixture.data, Some(inside), &listen))
     }
 
     fn get(&self, peers: &[&str], extra: &[&str]) -> Anabranch {
         let peers: Vec<SocketAddr> = peers.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), PORT)).collect();
-        must(Anabranch::get(&self.scene.source(), &self.out, &peers, Some(&self.bundle.right_end), extra))
+        must(Anabranch::get(&self.fixture.source(), &self.out, &peers, Some(&self.bundle.right_end), extra))
     }
 
     fn finish(&self, get: &mut Anabranch) {
         must(get.wait_finished(LIMIT));
-        must(self.scene.check(&self.out));
+        must(self.fixture.check(&self.out));
         println!("over the wires: {:.2} and {:.2} of the content", self.part(0), self.part(1));
     }
 

@@ -1,14 +1,14 @@
 //! Five transfers over a network whose links go down, come up, turn slow and lossy at random: all complete, byte for byte,
 //! in bounded memory, and every change of a path is told with a reason.
 //!
-//! The seed is printed; the same seed makes the same weather, though not at the same packets. The long run:
+//! The seed is printed; the same seed makes the same impairments, though not at the same packets. The long run:
 //!
 //! ```sh
 //! cargo build --release -p anabranch
 //! cargo test -p anabranch-testbed --test paths_chaos -- --ignored --nocapture
 //! ```
 //!
-//! `ANABRANCH_CHAOS_SEED=N` repeats a run, `ANABRANCH_CHAOS_SECONDS=N` sets how long the weather of the long one lasts.
+//! `ANABRANCH_CHAOS_SEED=N` repeats a run, `ANABRANCH_CHAOS_SECONDS=N` sets how long the long one goes on.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ const BYTES: u64 = 6_000_017;
 const RSS_BYTES_MAX: u64 = 256 << 20;
 /// Longest that a link stays down.
 const DOWN_MAX: Duration = Duration::from_secs(3);
-/// How long what is under way may take to end in fair weather, on a machine that does other things too.
+/// How long what is under way may take to end once nothing is impaired any more, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
@@ -93,12 +93,12 @@ fn storm(lasts: Duration) {
     println!("ANABRANCH_CHAOS_SEED={seed}");
     let network = Network::start(Topology::from_toml("chaos.toml", NETWORK).unwrap(), Options::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let mut weather = Weather::new(&network, seed);
+    let mut impairments = Impairments::new(&network, seed);
     let mut transfers: Vec<Transfer> =
         (0..TRANSFERS).map(|number| Transfer::new(&network, folder.path(), number)).collect();
     let until = Instant::now() + lasts;
     while Instant::now() < until {
-        weather.turn();
+        impairments.turn();
         for transfer in &mut transfers {
             if transfer.look() {
                 transfer.begin();
@@ -106,7 +106,7 @@ fn storm(lasts: Duration) {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    weather.clear();
+    impairments.clear();
     for transfer in &mut transfers {
         let deadline = Instant::now() + LIMIT;
         while !transfer.look() {
@@ -117,12 +117,15 @@ fn storm(lasts: Duration) {
     let (done, changes): (usize, usize) =
         transfers.iter().map(|t| (t.done, t.changes)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     let rss = transfers.iter().map(|transfer| transfer.rss_bytes_max).max().unwrap() >> 20;
-    println!("{done} transfers, {} turns of the weather, {changes} changes of paths, {rss} MiB at most", weather.turns);
-    assert!(weather.turns > 0 && changes > 0, "no path changed: the weather was too fair to show anything");
+    println!(
+        "{done} transfers, {} turns of the impairments, {changes} changes of paths, {rss} MiB at most",
+        impairments.turns
+    );
+    assert!(impairments.turns > 0 && changes > 0, "no path changed: the impairments was too fair to show anything");
 }
 
 /// Changes links, one at a time.
-struct Weather<'a> {
+struct Impairments<'a> {
     network: &'a Network,
     rng: fastrand::Rng,
     next: Instant,
@@ -131,7 +134,7 @@ struct Weather<'a> {
     turns: u32,
 }
 
-impl<'a> Weather<'a> {
+impl<'a> Impairments<'a> {
     fn new(network: &'a Network, seed: u64) -> Self {
         let down = vec![None; network.topology().links().len()];
         Self {
@@ -196,8 +199,8 @@ struct Transfer {
     daemon: String,
     sharer: Process,
     getter: Process,
-    sharer_events: Told,
-    getter_events: Told,
+    sharer_events: PathLog,
+    getter_events: PathLog,
     done: usize,
     changes: usize,
     rss_bytes_max: u64,
@@ -229,8 +232,8 @@ impl Transfer {
             daemon,
             sharer,
             getter,
-            sharer_events: Told::new("share", Side::Uploader),
-            getter_events: Told::new("get", Side::Downloader),
+            sharer_events: PathLog::new("share", Side::Uploader),
+            getter_events: PathLog::new("get", Side::Downloader),
             done: 0,
             changes: 0,
             rss_bytes_max: 0,
@@ -241,7 +244,7 @@ impl Transfer {
     fn begin(&mut self) {
         std::fs::remove_dir_all(&self.out).unwrap();
         self.getter = get(self.number, &self.magnet, &self.out, &self.listen, &self.daemon);
-        self.getter_events = Told::new("get", Side::Downloader);
+        self.getter_events = PathLog::new("get", Side::Downloader);
     }
 
     /// Whether the file is there; then it is the same, and everything was told.
@@ -285,21 +288,21 @@ fn command(words: &[&str], listen: &str, daemon: &str) -> Command {
 
 fn get(number: usize, magnet: &str, out: &Path, listen: &str, daemon: &str) -> Process {
     std::fs::create_dir_all(out).unwrap();
-    // In such weather no path may lead anywhere for a while.
+    // Impaired like this, no path may lead anywhere for a while.
     let mut getting = command(&["get", magnet, "--give-up", "30m"], listen, daemon);
     getting.arg("-o").arg(out).arg("--path-log").arg(out.join("paths.csv"));
     Process::spawn(format!("get {number}"), &mut getting).unwrap()
 }
 
 /// What a program said of its paths.
-struct Told {
+struct PathLog {
     reader: EventReader,
     /// The states of each path that were told, in order.
     states: HashMap<(String, String), Vec<String>>,
     changes: usize,
 }
 
-impl Told {
+impl PathLog {
     fn new(name: &str, by: Side) -> Self {
         Self { reader: EventReader::new(name, by), states: HashMap::new(), changes: 0 }
     }

@@ -8,12 +8,12 @@ use anabranch_asnet::topology::Topology;
 use anabranch_lab::run::{Event, EventReader, PathLogReader, Side};
 use anabranch_paths::IsdAs;
 use anabranch_testbed::Result;
+use anabranch_testbed::fixture::{Content, Fixture, Maker, TRANSFER_LIMIT};
 use anabranch_testbed::peers::aria2::Aria2;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::peers::transmission::Transmission;
 use anabranch_testbed::peers::{address_of, anabranch};
 use anabranch_testbed::process::Process;
-use anabranch_testbed::scene::{Content, Maker, Scene, TRANSFER_LIMIT};
 
 /// Two ASes, three paths.
 const NETWORK: &str = "
@@ -42,17 +42,17 @@ fn ours(network: &Network, isd_as: &str, words: &[&str]) -> Result<Process> {
 
 /// Everybody fetches from one seeder of ours, and ours over all three paths.
 fn swarm() -> Result<()> {
-    let scene = Scene::new(Content::Bytes(12_000_001), "1", Maker::Ours, None)?;
+    let fixture = Fixture::new(Content::Bytes(12_000_001), "1", Maker::Ours, None)?;
     let network = Network::start(Topology::from_toml("mixed.toml", NETWORK).unwrap(), Options::default()).unwrap();
-    let transmission_out = scene.folder("transmission")?;
+    let transmission_out = fixture.folder("transmission")?;
     // It does not dial loopback addresses: it has to be known before ours comes, which dials it.
-    let mut transmission = Transmission::start(&scene.folder("state")?, &scene.torrent, &transmission_out)?;
-    scene.tracker.wait_for(transmission.address, TRANSFER_LIMIT)?;
+    let mut transmission = Transmission::start(&fixture.folder("state")?, &fixture.torrent, &transmission_out)?;
+    fixture.tracker.wait_for(transmission.address, TRANSFER_LIMIT)?;
 
-    let data = scene.data.display().to_string();
+    let data = fixture.data.display().to_string();
     // The same for each connection, so that the loopback does not outrun the paths.
     let mut seeder =
-        ours(&network, "1-ff00:0:110", &["share", &scene.source(), "--data", &data, "--peer-limit-up", "1M"])?;
+        ours(&network, "1-ff00:0:110", &["share", &fixture.source(), "--data", &data, "--peer-limit-up", "1M"])?;
     let mut over_ip = None;
     let mut over_scion = None;
     while over_ip.is_none() || over_scion.is_none() {
@@ -64,15 +64,15 @@ fn swarm() -> Result<()> {
     }
     let (over_ip, over_scion) = (over_ip.unwrap(), over_scion.unwrap());
     if let std::net::SocketAddr::V4(address) = over_ip {
-        scene.tracker.add_peer(address);
+        fixture.tracker.add_peer(address);
     }
     let (libtorrent_out, aria2_out, our_out) =
-        (scene.folder("libtorrent")?, scene.folder("aria2")?, scene.folder("ours")?);
-    let mut libtorrent = Libtorrent::leech(&scene.source(), &libtorrent_out, &[over_ip], None, "127.0.0.1:0")?;
-    let mut aria2 = Aria2::leech(&scene.torrent, &aria2_out)?;
+        (fixture.folder("libtorrent")?, fixture.folder("aria2")?, fixture.folder("ours")?);
+    let mut libtorrent = Libtorrent::leech(&fixture.source(), &libtorrent_out, &[over_ip], None, "127.0.0.1:0")?;
+    let mut aria2 = Aria2::leech(&fixture.torrent, &aria2_out)?;
     let log = our_out.join("paths.csv");
     let (out, log_text) = (our_out.display().to_string(), log.display().to_string());
-    let words = ["get", &scene.source(), "-o", &out, "--path-log", &log_text, "--peer", &over_scion];
+    let words = ["get", &fixture.source(), "-o", &out, "--path-log", &log_text, "--peer", &over_scion];
     let mut leecher = ours(&network, "1-ff00:0:111", &words)?;
 
     let usage = leecher.wait_success(TRANSFER_LIMIT)?;
@@ -81,7 +81,7 @@ fn swarm() -> Result<()> {
     transmission.wait_complete(TRANSFER_LIMIT)?;
     assert!(usage.status.success());
     for out in [&our_out, &libtorrent_out, &aria2_out, &transmission_out] {
-        scene.check(out)?;
+        fixture.check(out)?;
     }
 
     // Nobody was sent away, and ours had its paths meanwhile.

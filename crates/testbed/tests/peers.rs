@@ -5,71 +5,71 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anabranch_testbed::fixture::{Content, Fixture, Maker, TRANSFER_LIMIT};
 use anabranch_testbed::peers::aria2::Aria2;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::peers::transmission::Transmission;
 use anabranch_testbed::process::Process;
-use anabranch_testbed::scene::{Content, Maker, Scene, TRANSFER_LIMIT};
 use anabranch_testbed::wire::{Shape, Wire};
 use anabranch_testbed::{net, tracker::Tracker};
 
 const ANY: &str = "127.0.0.1:0";
 
-fn scene(content: Content, version: &str) -> Scene {
-    Scene::new(content, version, Maker::Libtorrent, None).unwrap_or_else(|error| panic!("{error}"))
+fn fixture(content: Content, version: &str) -> Fixture {
+    Fixture::new(content, version, Maker::Libtorrent, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
 fn libtorrent_to_itself_in_all_versions() {
     for version in ["1", "2", "hybrid"] {
-        let scene = scene(Content::Tree, version);
-        let seeder = Libtorrent::seed(&scene.torrent, &scene.data, None, ANY).unwrap();
-        for (name, source) in [("file", scene.source()), ("magnet", scene.magnet.clone())] {
-            let out = scene.folder(name).unwrap();
+        let fixture = fixture(Content::Tree, version);
+        let seeder = Libtorrent::seed(&fixture.torrent, &fixture.data, None, ANY).unwrap();
+        for (name, source) in [("file", fixture.source()), ("magnet", fixture.magnet.clone())] {
+            let out = fixture.folder(name).unwrap();
             let mut leecher = Libtorrent::leech(&source, &out, &[seeder.address], None, ANY).unwrap();
             leecher.wait_finished(TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{version} {name}: {error}"));
-            scene.check(&out).unwrap();
+            fixture.check(&out).unwrap();
         }
     }
 }
 
 #[test]
 fn libtorrent_to_aria2_and_back() {
-    let scene = scene(Content::Tree, "1");
-    let seeder = Libtorrent::seed(&scene.torrent, &scene.data, None, ANY).unwrap();
+    let fixture = fixture(Content::Tree, "1");
+    let seeder = Libtorrent::seed(&fixture.torrent, &fixture.data, None, ANY).unwrap();
     let SocketAddr::V4(address) = seeder.address else { panic!("IPv4") };
-    scene.tracker.add_peer(address);
-    let out = scene.folder("aria2").unwrap();
-    let mut leecher = Aria2::leech(&scene.torrent, &out).unwrap();
+    fixture.tracker.add_peer(address);
+    let out = fixture.folder("aria2").unwrap();
+    let mut leecher = Aria2::leech(&fixture.torrent, &out).unwrap();
     leecher.process.wait_success(TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
-    scene.check(&out).unwrap();
+    fixture.check(&out).unwrap();
     drop(seeder);
 
-    let seeder = Aria2::seed(&scene.torrent, &scene.data).unwrap();
-    scene.tracker.wait_for(seeder.address, TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
-    let out = scene.folder("libtorrent").unwrap();
-    let mut leecher = Libtorrent::leech(&scene.source(), &out, &[seeder.address.into()], None, ANY).unwrap();
+    let seeder = Aria2::seed(&fixture.torrent, &fixture.data).unwrap();
+    fixture.tracker.wait_for(seeder.address, TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
+    let out = fixture.folder("libtorrent").unwrap();
+    let mut leecher = Libtorrent::leech(&fixture.source(), &out, &[seeder.address.into()], None, ANY).unwrap();
     leecher.wait_finished(TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
-    scene.check(&out).unwrap();
+    fixture.check(&out).unwrap();
 }
 
 #[test]
 fn libtorrent_to_transmission_and_back() {
-    let scene = scene(Content::Tree, "1");
-    let out = scene.folder("transmission").unwrap();
-    let mut leecher = Transmission::start(&scene.folder("state").unwrap(), &scene.torrent, &out).unwrap();
-    scene.tracker.wait_for(leecher.address, TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
-    let seeder = Libtorrent::seed(&scene.torrent, &scene.data, None, ANY).unwrap();
+    let fixture = fixture(Content::Tree, "1");
+    let out = fixture.folder("transmission").unwrap();
+    let mut leecher = Transmission::start(&fixture.folder("state").unwrap(), &fixture.torrent, &out).unwrap();
+    fixture.tracker.wait_for(leecher.address, TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
+    let seeder = Libtorrent::seed(&fixture.torrent, &fixture.data, None, ANY).unwrap();
     leecher.wait_complete(TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
-    scene.check_but_empty(&out).unwrap();
+    fixture.check_but_empty(&out).unwrap();
     drop((seeder, leecher));
 
-    let mut seeder = Transmission::start(&scene.folder("state 2").unwrap(), &scene.torrent, &scene.data).unwrap();
+    let mut seeder = Transmission::start(&fixture.folder("state 2").unwrap(), &fixture.torrent, &fixture.data).unwrap();
     seeder.wait_complete(TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
-    let out = scene.folder("libtorrent").unwrap();
-    let mut leecher = Libtorrent::leech(&scene.source(), &out, &[seeder.address.into()], None, ANY).unwrap();
+    let out = fixture.folder("libtorrent").unwrap();
+    let mut leecher = Libtorrent::leech(&fixture.source(), &out, &[seeder.address.into()], None, ANY).unwrap();
     leecher.wait_finished(TRANSFER_LIMIT).unwrap_or_else(|error| panic!("{error}"));
-    scene.check(&out).unwrap();
+    fixture.check(&out).unwrap();
 }
 
 #[test]

@@ -8,11 +8,11 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 /// The flags on the command line. Of the fields of a command's flags it has to be the first: the others take out what they read.
 #[derive(Debug)]
-pub struct Given(BTreeSet<String>);
+pub(crate) struct Given(BTreeSet<String>);
 
 impl Given {
     /// The first of these flags that is on the command line.
-    pub fn first_of<'a>(&self, flags: &[&'a str]) -> Option<&'a str> {
+    pub(crate) fn first_of<'a>(&self, flags: &[&'a str]) -> Option<&'a str> {
         flags.iter().copied().find(|flag| self.0.contains(&flag.replace('-', "_")))
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 /// Whom to deal with, and by way of whom.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Whom to deal with")]
-pub struct GuardFlags {
+pub(crate) struct GuardFlags {
     /// File with addresses to have nothing to do with: ipfilter.dat, P2P text, or one address, network or range a line; may be
     /// given several times
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -14,7 +14,7 @@ use crate::units;
 
 /// Flags of everything that looks for paths.
 #[derive(Debug, Args)]
-pub struct PathFlags {
+pub(crate) struct PathFlags {
     /// Address of the SCION daemon [default: SCION_DAEMON_ADDRESS, SCION_DAEMON or 127.0.0.1:30255]
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname, value_parser = host_and_port)]
     pub sciond: Option<String>,
@@ -34,7 +34,7 @@ pub struct PathFlags {
 
 /// Flags of commands that look paths up once.
 #[derive(Debug, Args)]
-pub struct QueryFlags {
+pub(crate) struct QueryFlags {
     #[command(flatten)]
     pub path: PathFlags,
     /// Look paths up afresh, not in the daemon's cache
@@ -50,7 +50,7 @@ pub struct QueryFlags {
 
 /// `paths`
 #[derive(Debug, Args)]
-pub struct PathsFlags {
+pub(crate) struct PathsFlags {
     /// ISD-AS, host of one (1-ff00:0:110,10.0.0.1), or name
     #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
     pub destination: Destination,
@@ -72,7 +72,7 @@ pub struct PathsFlags {
 
 /// Which one of the paths to a destination is taken.
 #[derive(Debug, Args)]
-pub struct OnePathFlags {
+pub(crate) struct OnePathFlags {
     /// List the paths, and ask which one to take
     #[arg(long, short)]
     pub interactive: bool,
@@ -84,7 +84,7 @@ pub struct OnePathFlags {
 
 /// `ping`
 #[derive(Debug, Args)]
-pub struct PingFlags {
+pub(crate) struct PingFlags {
     /// Host to ask (1-ff00:0:110,10.0.0.1), or its name
     #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
     pub destination: Destination,
@@ -114,7 +114,7 @@ pub struct PingFlags {
 
 /// `traceroute`
 #[derive(Debug, Args)]
-pub struct TracerouteFlags {
+pub(crate) struct TracerouteFlags {
     /// ISD-AS, host of one (1-ff00:0:110,10.0.0.1), or name
     #[arg(value_name = "DEST", value_hint = ValueHint::Hostname)]
     pub destination: Destination,
@@ -129,7 +129,7 @@ pub struct TracerouteFlags {
 
 /// `address`
 #[derive(Debug, Args)]
-pub struct AddressFlags {
+pub(crate) struct AddressFlags {
     /// Address of the SCION daemon [default: SCION_DAEMON_ADDRESS, SCION_DAEMON or 127.0.0.1:30255]
     #[arg(long, value_name = "ADDR", value_hint = ValueHint::Hostname, value_parser = host_and_port)]
     pub sciond: Option<String>,
@@ -140,7 +140,7 @@ pub struct AddressFlags {
 
 /// `net`
 #[derive(Debug, Args)]
-pub struct NetFlags {
+pub(crate) struct NetFlags {
     /// What to do.
     #[command(subcommand)]
     pub command: NetCommand,
@@ -148,7 +148,7 @@ pub struct NetFlags {
 
 /// `net ...`
 #[derive(Debug, Subcommand)]
-pub enum NetCommand {
+pub(crate) enum NetCommand {
     /// Run the network of a topology file on this machine until interrupted
     Up(NetUpFlags),
     /// Show a running network: its ASes, daemons, hosts and links
@@ -161,7 +161,7 @@ pub enum NetCommand {
 
 /// `net up`
 #[derive(Debug, Args)]
-pub struct NetUpFlags {
+pub(crate) struct NetUpFlags {
     /// Topology file: our TOML, or scionproto's .topo
     #[arg(value_name = "TOPOLOGY", value_hint = ValueHint::FilePath)]
     pub topology: PathBuf,
@@ -184,7 +184,7 @@ pub struct NetUpFlags {
 
 /// `net status`
 #[derive(Debug, Args)]
-pub struct NetStatusFlags {
+pub(crate) struct NetStatusFlags {
     /// Where the network's `net up` listens
     #[arg(long, value_name = "ADDR", default_value = CONTROL_ADDRESS)]
     pub control: SocketAddr,
@@ -198,7 +198,7 @@ const CONTROL_ADDRESS: &str = "127.0.0.1:30256";
 
 /// `net link`
 #[derive(Debug, Args)]
-pub struct NetLinkFlags {
+pub(crate) struct NetLinkFlags {
     /// One end: an ISD-AS, or one of its interfaces where links are parallel (1-ff00:0:110#2)
     #[arg(value_name = "A")]
     pub from: LinkEnd,
@@ -221,7 +221,7 @@ pub struct NetLinkFlags {
 
 /// What `net link` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LinkAction {
+pub(crate) enum LinkAction {
     /// Drop everything.
     Down,
     /// Let packets pass again.
@@ -232,7 +232,7 @@ pub enum LinkAction {
 
 /// `net check`
 #[derive(Debug, Args)]
-pub struct NetCheckFlags {
+pub(crate) struct NetCheckFlags {
     /// Topology file: our TOML, or scionproto's .topo
     #[arg(value_name = "TOPOLOGY", value_hint = ValueHint::FilePath)]
     pub topology: PathBuf,

@@ -8,7 +8,7 @@ use crate::exit::{Code, Failure};
 use crate::{output, run, scion};
 
 /// Runs the command.
-pub fn run(flags: &AddressFlags) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &AddressFlags) -> Result<Code, Failure> {
     run::block_on(async {
         let source = Source::find(flags.sciond.as_deref()).map_err(Failure::input)?;
         let lookup = PathLookup::start(source).await.map_err(|error| Failure::new(Code::Network, error))?;

@@ -25,7 +25,7 @@ const NAME_BYTES_MAX: usize = 240;
 const FOLDERS_SHOWN_MAX: usize = 5;
 
 /// Runs the command.
-pub fn run(flags: &CreateFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &CreateFlags, chatter: Chatter) -> Result<Code, Failure> {
     let mut options = create_options(&flags.make)?;
     options.name = flags.name.clone();
     if !flags.no_date {
@@ -133,7 +133,7 @@ fn survey_json(survey: &Survey, options: &CreateOptions, made: Option<(&Metainfo
 }
 
 /// Says what of a folder no torrent holds, for those who think that it does.
-pub fn tell_left_out(survey: &Survey, chatter: Chatter) {
+pub(crate) fn tell_left_out(survey: &Survey, chatter: Chatter) {
     let folders = &survey.empty_folders;
     if !folders.is_empty() {
         let shown: Vec<_> = folders.iter().take(FOLDERS_SHOWN_MAX).map(|folder| folder.display().to_string()).collect();
@@ -161,14 +161,14 @@ pub fn tell_left_out(survey: &Survey, chatter: Chatter) {
 }
 
 /// Says by which link clients find a hybrid that know one info-hash a link.
-pub fn tell_v1_link(magnet: &Magnet, say: impl FnOnce(String)) {
+pub(crate) fn tell_v1_link(magnet: &Magnet, say: impl FnOnce(String)) {
     if let Some(v1) = magnet.v1_only() {
         say(format!("for clients that take one info-hash, such as rtorrent: {v1}"));
     }
 }
 
 /// Whether a torrent is to go to standard output.
-pub fn is_stdout(output: &Path) -> bool {
+pub(crate) fn is_stdout(output: &Path) -> bool {
     output.as_os_str() == "-"
 }
 
@@ -177,7 +177,7 @@ fn default_output(name: &str) -> PathBuf {
 }
 
 /// An error where something is at `output` already, unless that is asked for.
-pub fn refuse_overwriting(output: &Path, force: bool) -> Result<(), Failure> {
+pub(crate) fn refuse_overwriting(output: &Path, force: bool) -> Result<(), Failure> {
     if !force && output.symlink_metadata().is_ok() {
         return Err(Failure::usage(format!("{} exists; give --force to overwrite it", output.display())));
     }
@@ -185,7 +185,7 @@ pub fn refuse_overwriting(output: &Path, force: bool) -> Result<(), Failure> {
 }
 
 /// Writes the file whole or not at all.
-pub fn save(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn save(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
     super::spare_content(output, bytes)?;
     let failed = |error: std::io::Error| {
         let message =

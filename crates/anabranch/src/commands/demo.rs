@@ -22,7 +22,7 @@ const BAR_CHARS: usize = 40;
 const SIZE_MIN: u64 = 1 << 20;
 
 /// Runs the command.
-pub fn run(flags: &DemoFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &DemoFlags, chatter: Chatter) -> Result<Code, Failure> {
     if flags.size.0 < SIZE_MIN {
         return Err(Failure::usage("`--size` must be 1MiB or more: anything smaller is over before it began"));
     }
@@ -138,8 +138,8 @@ impl Screen {
                     units::bytes(self.content_bytes),
                 ))
             }
-            Notice::Begins { way, commands } => {
-                output::line(format_args!("\n{}: {}\n{}", way.selector, way.about, commands.join("\n")))
+            Notice::Begins { strategy, commands } => {
+                output::line(format_args!("\n{}: {}\n{}", strategy.selector, strategy.about, commands.join("\n")))
             }
             Notice::Ends(run) => {
                 let paths = run.used().count();
@@ -154,7 +154,8 @@ impl Screen {
     /// A line for the run and one for each path: drawn over where that can be, else as plain lines now and then.
     fn draw(&mut self, live: &Live) {
         let percent = units::percent(live.bytes.min(live.bytes_total), live.bytes_total);
-        let head = format!("{:<9} {percent:5.1} %  {:>12}  {:.1} s", live.way.selector, bits(live.rate), live.seconds);
+        let head =
+            format!("{:<9} {percent:5.1} %  {:>12}  {:.1} s", live.strategy.selector, bits(live.rate), live.seconds);
         let Some(lines) = &mut self.lines else {
             if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
                 self.told = Some(Instant::now());
@@ -182,12 +183,12 @@ impl Screen {
                 let fields = json!({ "ases": ases, "links": links, "max_flow_bps": bound_bps, "bytes_total": self.content_bytes });
                 output::json_event("ready", fields)
             }
-            Notice::Begins { way, commands } => {
+            Notice::Begins { strategy, commands } => {
                 self.told = None;
                 let commands: Vec<&str> = commands.iter().map(|command| command.trim_start_matches("$ ")).collect();
                 output::json_event(
                     "run",
-                    json!({ "selector": way.selector, "paths_max": way.paths, "commands": commands }),
+                    json!({ "selector": strategy.selector, "paths_max": strategy.paths, "commands": commands }),
                 )
             }
             Notice::Goes(live) => {
@@ -210,7 +211,7 @@ fn progress(live: &Live) -> Value {
         json!({ "path": path.path, "ases": ases, "rate_bps": path.rate as u64, "rtt_ms": path.rtt_ms, "downloaded": path.bytes })
     });
     json!({
-        "selector": live.way.selector,
+        "selector": live.strategy.selector,
         "seconds": live.seconds,
         "downloaded": live.bytes,
         "bytes_total": live.bytes_total,

@@ -12,7 +12,7 @@ use crate::output::{self, Chatter};
 use crate::source;
 
 /// Runs the command.
-pub fn run(flags: &EditFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &EditFlags, chatter: Chatter) -> Result<Code, Failure> {
     let edits = edits(flags)?;
     if edits == Edits::default() {
         return Err(Failure::usage(

@@ -9,7 +9,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 
 /// Prints completions.
-pub fn completions(flags: &CompletionsFlags) -> Result<Code, Failure> {
+pub(crate) fn completions(flags: &CompletionsFlags) -> Result<Code, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut command(), "anabranch", &mut script);
     output::raw(&script)?;
@@ -17,7 +17,7 @@ pub fn completions(flags: &CompletionsFlags) -> Result<Code, Failure> {
 }
 
 /// Prints the pages that are asked for, or writes one file a command.
-pub fn man(flags: &ManFlags) -> Result<Code, Failure> {
+pub(crate) fn man(flags: &ManFlags) -> Result<Code, Failure> {
     let mut root = command();
     root.build();
     let (mut asked, mut name) = (&root, root.get_name().to_owned());

@@ -30,7 +30,7 @@ use crate::source::{self, Source};
 const HASHES_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the command.
-pub fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
     check(&flags)?;
     check_choose(&mut flags)?;
     let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
@@ -204,7 +204,7 @@ impl Fetching<'_> {
                 limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
                 recheck: flags.recheck,
                 overwrite: flags.force,
-                tidy: !flags.seed,
+                remove_resume_when_complete: !flags.seed,
                 ..AddOptions::default()
             };
             let id = add(self.session, source.clone().into(), options)?;

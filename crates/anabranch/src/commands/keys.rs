@@ -10,7 +10,7 @@ use crate::output::{self, Chatter};
 use crate::settings;
 
 /// Runs the command.
-pub fn run(command: &KeysCommand, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(command: &KeysCommand, chatter: Chatter) -> Result<Code, Failure> {
     match command {
         KeysCommand::List(flags) => list(flags),
         KeysCommand::Forget(flags) => forget(flags, chatter),

@@ -24,7 +24,7 @@ use crate::source::{self, Source};
 const HASHES_MAX: Duration = Duration::from_secs(30);
 
 /// How to ask.
-pub struct Question<'a> {
+pub(crate) struct Question<'a> {
     /// Whom, and by which way.
     pub session: &'a SessionFlags,
     /// Where else, and for how long.
@@ -34,7 +34,7 @@ pub struct Question<'a> {
 }
 
 /// The torrents of `sources`; `None` when interrupted.
-pub fn learn(
+pub(crate) fn learn(
     sources: Vec<Source>,
     question: &Question<'_>,
     chatter: Chatter,
@@ -138,12 +138,12 @@ async fn ask(
 }
 
 /// Adds a content to a session.
-pub fn add(session: &Session, source: SwarmSource, options: AddOptions) -> Result<TorrentId, Failure> {
+pub(crate) fn add(session: &Session, source: SwarmSource, options: AddOptions) -> Result<TorrentId, Failure> {
     session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))
 }
 
 /// Nobody sent what a torrent file of version 2 has beside the metadata.
-pub fn no_hashes(name: &str) -> Failure {
+pub(crate) fn no_hashes(name: &str) -> Failure {
     let message = format!(
         "the torrent of {name} cannot be saved: no peer sent all of its hashes (BEP 52); try again while a peer is there that \
          speaks version 2, or leave --save-torrent out"
@@ -152,7 +152,7 @@ pub fn no_hashes(name: &str) -> Failure {
 }
 
 /// What the flags say about waiting for sources.
-pub fn rules(session: &SessionFlags, find: &FindFlags, chatter: Chatter) -> Rules {
+pub(crate) fn rules(session: &SessionFlags, find: &FindFlags, chatter: Chatter) -> Rules {
     let listen = &session.listen;
     Rules {
         give_up: find.give_up,

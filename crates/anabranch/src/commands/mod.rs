@@ -1,21 +1,21 @@
 //! One file a command.
 
-pub mod address;
-pub mod create;
-pub mod demo;
-pub mod edit;
-pub mod generate;
-pub mod get;
-pub mod keys;
-pub mod learn;
-pub mod net;
-pub mod paths;
-pub mod ping;
-pub mod share;
-pub mod show;
-pub mod traceroute;
-pub mod tracker;
-pub mod verify;
+pub(crate) mod address;
+pub(crate) mod create;
+pub(crate) mod demo;
+pub(crate) mod edit;
+pub(crate) mod generate;
+pub(crate) mod get;
+pub(crate) mod keys;
+pub(crate) mod learn;
+pub(crate) mod net;
+pub(crate) mod paths;
+pub(crate) mod ping;
+pub(crate) mod share;
+pub(crate) mod show;
+pub(crate) mod traceroute;
+pub(crate) mod tracker;
+pub(crate) mod verify;
 
 use std::io::Read;
 use std::path::Path;

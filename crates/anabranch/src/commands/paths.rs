@@ -7,7 +7,7 @@ use crate::exit::{Code, Failure};
 use crate::{output, path_lookup, run};
 
 /// Runs the command.
-pub fn run(flags: &PathsFlags) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &PathsFlags) -> Result<Code, Failure> {
     run::block_on(async {
         let max = flags.maxpaths.map(|max| max as usize);
         let list = path_lookup::find(&flags.query, &flags.destination, flags.probe, max).await?.list;

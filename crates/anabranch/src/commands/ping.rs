@@ -27,7 +27,7 @@ use summary::{Summary, milliseconds};
 const WAITING_MAX: usize = 256;
 
 /// Runs the command.
-pub fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &PingFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let found = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
         let Some(ip) = found.ip else {

@@ -44,7 +44,7 @@ struct Shared {
 }
 
 /// Runs the command.
-pub fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Failure> {
     guard::check_proxy(&flags.session)?;
     // Before anything is hashed or listened on.
     create_options(&flags.make)?;

@@ -19,7 +19,7 @@ use crate::source::{self, Source};
 use crate::units;
 
 /// Runs the command.
-pub fn run(mut flags: Box<ShowFlags>, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(mut flags: Box<ShowFlags>, chatter: Chatter) -> Result<Code, Failure> {
     check_trackers(&flags.find.tracker)?;
     guard::check_proxy(&flags.session)?;
     // One object is printed, and no events.
@@ -51,7 +51,7 @@ pub fn run(mut flags: Box<ShowFlags>, chatter: Chatter) -> Result<Code, Failure>
 }
 
 /// `1`, `2` or `hybrid`, as `create --version` takes it.
-pub fn version_name(version: Version) -> &'static str {
+pub(crate) fn version_name(version: Version) -> &'static str {
     match version {
         Version::V1 => "1",
         Version::V2 => "2",
@@ -60,7 +60,7 @@ pub fn version_name(version: Version) -> &'static str {
 }
 
 /// What is printed of a torrent for programs.
-pub fn torrent_json(metainfo: &Metainfo) -> Value {
+pub(crate) fn torrent_json(metainfo: &Metainfo) -> Value {
     let info = &metainfo.info;
     let mut numbers = vec![None; info.files.len()];
     numbered(info).for_each(|(number, index, _)| numbers[index] = Some(number));

@@ -23,7 +23,7 @@ struct Asked {
 }
 
 /// Runs the command.
-pub fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &TracerouteFlags, chatter: Chatter) -> Result<Code, Failure> {
     run::block_on(async {
         let found = path_lookup::find(&flags.query, &flags.destination, false, None).await?;
         let path = path_lookup::choose(&flags.one_path, &found.list)?;
@@ -83,7 +83,7 @@ fn by_interface(path: &ScionPath, rounds: Vec<Vec<TraceHop>>) -> Vec<Asked> {
 }
 
 /// Asks each router of `route`, which goes over `path`, once: how far requests come, in a sentence. Somebody has to receive.
-pub async fn locate(
+pub(crate) async fn locate(
     socket: &Socket,
     route: anabranch_scion::socket::RouteId,
     path: &ScionPath,

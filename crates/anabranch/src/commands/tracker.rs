@@ -24,7 +24,7 @@ const PORT: u16 = 6969;
 const PASSKEY_CHARS_MAX: usize = 128;
 
 /// Runs the command.
-pub fn run(flags: &TrackerFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &TrackerFlags, chatter: Chatter) -> Result<Code, Failure> {
     let mut options = ServerOptions { is_behind_proxy: flags.behind_proxy, ..ServerOptions::default() };
     if let Some(passkey) = &flags.passkey {
         check_passkey(passkey)?;

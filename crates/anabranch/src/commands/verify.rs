@@ -19,7 +19,7 @@ use crate::units;
 const RANGES_SHOWN_MAX: usize = 20;
 
 /// Runs the command.
-pub fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
     let mut metainfo = source::torrent(&flags.torrent)?;
     if !flags.dir.is_dir() {
         let message =

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod net;
+pub(crate) mod net;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program, without what the environment of the tests might say to it.
-pub fn anabranch(dir: &Path) -> Command {
+pub(crate) fn anabranch(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     command
         .current_dir(dir)
@@ -32,12 +32,12 @@ pub fn anabranch(dir: &Path) -> Command {
 }
 
 /// Runs it to its end: exit code, standard output, standard error.
-pub fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
     finish(anabranch(dir).args(arguments))
 }
 
 /// Runs a prepared command to its end.
-pub fn finish(command: &mut Command) -> (i32, String, String) {
+pub(crate) fn finish(command: &mut Command) -> (i32, String, String) {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let watchdog = Watchdog::new(child.id(), PATIENCE);
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
@@ -62,24 +62,24 @@ impl Watchdog {
 }
 
 /// Sends a signal to a program that a test started.
-pub fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     let _ = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
 }
 
 /// A program that goes on until it is interrupted.
-pub struct Running {
+pub(crate) struct Running {
     pub child: Child,
     out: BufReader<ChildStdout>,
     _watchdog: Watchdog,
 }
 
 impl Running {
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         Self::start_for(command, PATIENCE)
     }
 
     /// One that may take longer than others.
-    pub fn start_for(command: &mut Command, patience: Duration) -> Self {
+    pub(crate) fn start_for(command: &mut Command, patience: Duration) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let watchdog = Watchdog::new(child.id(), patience);
@@ -87,19 +87,19 @@ impl Running {
     }
 
     /// The next line.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         self.line_or_end().expect("the program ended")
     }
 
     /// The next line; `None` where there will be no more.
-    pub fn line_or_end(&mut self) -> Option<String> {
+    pub(crate) fn line_or_end(&mut self) -> Option<String> {
         let mut line = String::new();
         let len = self.out.read_line(&mut line).unwrap_or(0);
         (len > 0).then(|| line.trim_end().to_owned())
     }
 
     /// The next event of a kind.
-    pub fn event(&mut self, name: &str) -> Value {
+    pub(crate) fn event(&mut self, name: &str) -> Value {
         loop {
             let event: Value = serde_json::from_str(&self.line()).unwrap();
             if event["event"] == name {
@@ -109,7 +109,7 @@ impl Running {
     }
 
     /// Ends it as Ctrl-C does: exit code and what was left to read.
-    pub fn interrupt(mut self) -> (i32, String) {
+    pub(crate) fn interrupt(mut self) -> (i32, String) {
         signal(self.child.id(), "INT");
         let asked = Instant::now();
         let mut rest = String::new();
@@ -128,7 +128,7 @@ impl Drop for Running {
 }
 
 /// Shares `path` on loopback: the program, its address and its magnet link.
-pub fn share(dir: &Path, arguments: &[&str]) -> (Running, String, String) {
+pub(crate) fn share(dir: &Path, arguments: &[&str]) -> (Running, String, String) {
     let mut running =
         Running::start(anabranch(dir).args(["share", "--listen", "127.0.0.1:0", "--json"]).args(arguments));
     let address = running.event("listening")["address"].as_str().unwrap().to_owned();
@@ -137,12 +137,12 @@ pub fn share(dir: &Path, arguments: &[&str]) -> (Running, String, String) {
 }
 
 /// `get` from one peer.
-pub fn get<'a>(address: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn get<'a>(address: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
     [&["get", "--listen", "127.0.0.1:0", "--peer", address], rest].concat()
 }
 
 /// Bytes that look random and are the same every time.
-pub fn noise(length: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -154,7 +154,7 @@ pub fn noise(length: usize, seed: u64) -> Vec<u8> {
 }
 
 /// A folder `tree` with files of odd sizes, empty ones and a folder in a folder.
-pub fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files: Vec<(PathBuf, Vec<u8>)> =
         [("a.bin", 300_001), ("empty", 0), ("sub/b.txt", 17), ("sub/deep/c.bin", 65_536), ("sub/none", 0)]
             .into_iter()
@@ -170,7 +170,7 @@ pub fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Whether `files` are below `dir`, byte for byte.
-pub fn assert_same(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
+pub(crate) fn assert_same(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
     for (path, bytes) in files {
         assert!(std::fs::read(dir.join(path)).unwrap() == *bytes, "{} differs", path.display());
     }

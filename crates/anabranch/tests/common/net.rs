@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Running, anabranch, finish, run};
 
 /// An example of a topology, with addresses that no other test uses.
-pub fn example(dir: &Path, name: &str) -> String {
+pub(crate) fn example(dir: &Path, name: &str) -> String {
     static NETWORKS: AtomicU8 = AtomicU8::new(0);
     let (first, second) = (64 + std::process::id() % 64, 16 * NETWORKS.fetch_add(1, Ordering::Relaxed));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies").join(name);
@@ -19,25 +19,25 @@ pub fn example(dir: &Path, name: &str) -> String {
 }
 
 /// A network that runs, and a folder for its files.
-pub struct Net {
+pub(crate) struct Net {
     pub dir: tempfile::TempDir,
     pub running: Running,
     pub shown: Value,
 }
 
 /// A link of it, by AS and interface.
-pub struct Link {
+pub(crate) struct Link {
     pub kind: String,
     pub ends: [(String, String); 2],
 }
 
 impl Net {
-    pub fn up(name: &str) -> Self {
+    pub(crate) fn up(name: &str) -> Self {
         Self::up_with(name, &[])
     }
 
     /// With more arguments.
-    pub fn up_with(name: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn up_with(name: &str, arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = example(dir.path(), name);
         let mut command = anabranch(dir.path());
@@ -47,24 +47,24 @@ impl Net {
         Self { dir, running, shown }
     }
 
-    pub fn ases(&self) -> &[Value] {
+    pub(crate) fn ases(&self) -> &[Value] {
         self.shown["ases"].as_array().unwrap()
     }
 
-    pub fn get(&self, isd_as: &str) -> &Value {
+    pub(crate) fn get(&self, isd_as: &str) -> &Value {
         self.ases().iter().find(|each| each["isd_as"] == isd_as).unwrap()
     }
 
-    pub fn daemon(&self, isd_as: &str) -> &str {
+    pub(crate) fn daemon(&self, isd_as: &str) -> &str {
         self.get(isd_as)["daemon"].as_str().unwrap()
     }
 
     /// The first host, as `ping` takes it.
-    pub fn host(&self, isd_as: &str) -> String {
+    pub(crate) fn host(&self, isd_as: &str) -> String {
         format!("{isd_as},{}", self.get(isd_as)["hosts"][0]["address"].as_str().unwrap())
     }
 
-    pub fn links(&self) -> Vec<Link> {
+    pub(crate) fn links(&self) -> Vec<Link> {
         let end = |text: &Value| {
             let (isd_as, id) = text.as_str().unwrap().split_once('#').unwrap();
             (isd_as.to_owned(), id.to_owned())
@@ -79,17 +79,17 @@ impl Net {
     }
 
     /// Runs a command as on a host of `isd_as`.
-    pub fn run_in(&self, isd_as: &str, arguments: &[&str]) -> (i32, String, String) {
+    pub(crate) fn run_in(&self, isd_as: &str, arguments: &[&str]) -> (i32, String, String) {
         finish(anabranch(self.dir.path()).env("SCION_DAEMON_ADDRESS", self.daemon(isd_as)).args(arguments))
     }
 
-    pub fn link(&self, arguments: &[&str]) -> (i32, String, String) {
+    pub(crate) fn link(&self, arguments: &[&str]) -> (i32, String, String) {
         let control = self.shown["control"].as_str().unwrap();
         run(self.dir.path(), &[&["net", "link"], arguments, &["--control", control]].concat())
     }
 
     /// The paths as `paths --json` lists them.
-    pub fn paths(&self, from: &str, to: &str) -> Vec<Value> {
+    pub(crate) fn paths(&self, from: &str, to: &str) -> Vec<Value> {
         let (code, json, stderr) = self.run_in(from, &["paths", to, "--json"]);
         assert_eq!(code, 0, "{from} {to}: {stderr}");
         let list: Value = serde_json::from_str(&json).unwrap();

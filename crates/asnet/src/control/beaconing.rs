@@ -34,7 +34,7 @@ pub(super) enum Scope {
 }
 
 /// The links of one AS that beacons leave by, with the ASes behind them.
-type Ways = Vec<(u32, u32)>;
+type EgressLinks = Vec<(u32, u32)>;
 
 /// All courses through a network without the links that are down. Found origin by origin, when first asked for.
 pub(super) struct Courses {
@@ -46,24 +46,24 @@ pub(super) struct Courses {
 
 /// What beacons of one scope find.
 struct Flood {
-    ways: Vec<Ways>,
+    ways: Vec<EgressLinks>,
     found: Vec<OnceLock<FromOrigin>>,
 }
 
 impl Courses {
-    pub fn new(topology: &Topology, down: HashSet<usize>) -> Self {
+    pub(super) fn new(topology: &Topology, down: HashSet<usize>) -> Self {
         let core = Flood::new(topology, &down, Neighbour::Core);
         let below = Flood::new(topology, &down, Neighbour::Child);
         Self { down, link_count: topology.links().len(), core, below }
     }
 
     /// The links that are left out.
-    pub fn down(&self) -> &HashSet<usize> {
+    pub(super) fn down(&self) -> &HashSet<usize> {
         &self.down
     }
 
     /// Courses from `origin`, a core AS, to `end`, the best first.
-    pub fn between(&self, scope: Scope, origin: usize, end: usize) -> &[Course] {
+    pub(super) fn between(&self, scope: Scope, origin: usize, end: usize) -> &[Course] {
         let flood = match scope {
             Scope::Core => &self.core,
             Scope::Down => &self.below,

@@ -11,7 +11,7 @@ use crate::topology::Topology;
 /// Bytes of a network's secret.
 pub const SECRET_LEN: usize = 32;
 /// Bytes of a forwarding key.
-pub const FORWARDING_KEY_LEN: usize = 16;
+pub(super) const FORWARDING_KEY_LEN: usize = 16;
 
 /// One forwarding key for each AS of a network.
 ///

@@ -31,7 +31,7 @@ pub(super) fn renewal_interval(lifetime: Duration) -> Duration {
 impl Validity {
     /// Of the renewal that is current at `now`. Renewals happen at multiples of their interval since 1970, so all who
     /// agree on the lifetime agree on the segments.
-    pub fn at(now: SystemTime, lifetime: Duration) -> Self {
+    pub(super) fn at(now: SystemTime, lifetime: Duration) -> Self {
         let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let interval_s = renewal_interval(lifetime).as_secs();
         let start_s = since_1970.as_secs() / interval_s * interval_s;

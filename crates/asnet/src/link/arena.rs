@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 /// Bytes of a chunk: a run of packets never leaves in one message of more.
-pub const CHUNK_LEN: usize = 64 << 10;
+pub(super) const CHUNK_LEN: usize = 64 << 10;
 /// Chunks kept for reuse; a link at work fills and empties a few all the time.
 const SPARE_CHUNKS_MAX: usize = 8;
 
 /// A first-in-first-out store of byte strings that never cross a chunk's border.
 #[derive(Default)]
-pub struct Arena {
+pub(super) struct Arena {
     chunks: VecDeque<Chunk>,
     spare: Vec<Box<[u8]>>,
 }
@@ -22,7 +22,7 @@ struct Chunk {
 
 impl Arena {
     /// Appends a packet. It must fit a chunk, which every UDP payload does.
-    pub fn push(&mut self, packet: &[u8]) {
+    pub(super) fn push(&mut self, packet: &[u8]) {
         if self.chunks.back().is_none_or(|chunk| CHUNK_LEN - chunk.end < packet.len()) {
             let bytes = self.spare.pop().unwrap_or_else(|| vec![0; CHUNK_LEN].into_boxed_slice());
             self.chunks.push_back(Chunk { bytes, start: 0, end: 0 });
@@ -34,12 +34,12 @@ impl Arena {
     }
 
     /// The oldest bytes, up to the end of their chunk.
-    pub fn front(&self) -> &[u8] {
+    pub(super) fn front(&self) -> &[u8] {
         self.chunks.front().map_or(&[], |chunk| &chunk.bytes[chunk.start..chunk.end])
     }
 
     /// Forgets the oldest `len` bytes, which are no more than [`front`](Self::front) showed.
-    pub fn pop(&mut self, len: usize) {
+    pub(super) fn pop(&mut self, len: usize) {
         let Some(chunk) = self.chunks.front_mut() else { return };
         chunk.start += len;
         if chunk.start < chunk.end {

@@ -35,7 +35,7 @@ struct Running {
 }
 
 impl ServiceThread {
-    pub fn start() -> Result<Self, NetworkError> {
+    pub(super) fn start() -> Result<Self, NetworkError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, mut stopped) = watch::channel(false);
@@ -52,24 +52,24 @@ impl ServiceThread {
     }
 
     /// Whether an AS's services run here.
-    pub fn runs(&self, isd_as: IsdAs) -> bool {
+    pub(super) fn runs(&self, isd_as: IsdAs) -> bool {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&(isd_as, CONTROL))
     }
 
     /// The control service and the daemon of an AS.
-    pub fn start_as(&self, plane: &Arc<ControlPlane>, home: &As) -> Result<(), NetworkError> {
+    pub(super) fn start_as(&self, plane: &Arc<ControlPlane>, home: &As) -> Result<(), NetworkError> {
         self.spawn(plane, home, Role::Control)?;
         self.spawn(plane, home, Role::Daemon)
     }
 
-    pub fn start_daemon(&self, plane: &Arc<ControlPlane>, home: &As) -> Result<(), NetworkError> {
+    pub(super) fn start_daemon(&self, plane: &Arc<ControlPlane>, home: &As) -> Result<(), NetworkError> {
         if !self.runs(home.isd_as) {
             return Err(NetworkError::NotHere(home.isd_as));
         }
         self.spawn(plane, home, Role::Daemon)
     }
 
-    pub fn stop_daemon(&self, isd_as: IsdAs) -> Result<(), NetworkError> {
+    pub(super) fn stop_daemon(&self, isd_as: IsdAs) -> Result<(), NetworkError> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&(isd_as, DAEMON));
         let running = running.ok_or(NetworkError::NotHere(isd_as))?;
         // Who does not listen has ended already.
@@ -84,7 +84,7 @@ impl ServiceThread {
     }
 
     /// The control API; returns where it listens.
-    pub fn start_api(&self, address: SocketAddr, state: Arc<State>) -> Result<SocketAddr, NetworkError> {
+    pub(super) fn start_api(&self, address: SocketAddr, state: Arc<State>) -> Result<SocketAddr, NetworkError> {
         let bound = self.bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (bound, listener) = bound.map_err(|error| NetworkError::BindApi(address, error))?;
         self.handle.spawn(api::serve(state, listener));

@@ -11,11 +11,11 @@ use crate::link::{LinkShape, ShapeError};
 /// Interfaces of one AS: far more than one machine runs, and few enough to look up in a list.
 pub const INTERFACES_MAX: usize = 1024;
 /// Addresses that one router answers on inside its AS: topologies that name several border routers run on one.
-pub const INTERNAL_ADDRESSES_MAX: usize = 64;
+pub(super) const INTERNAL_ADDRESSES_MAX: usize = 64;
 /// Instances of one service that a router chooses from.
-pub const SERVICE_INSTANCES_MAX: usize = 16;
+pub(super) const SERVICE_INSTANCES_MAX: usize = 16;
 /// Services that a router knows addresses of.
-pub const SERVICES_MAX: usize = 16;
+pub(super) const SERVICES_MAX: usize = 16;
 /// Where packets go whose destination has no port of its own (SCMP, "Identifier"; scionproto's end host port).
 pub const HOST_PORT_DEFAULT: u16 = 30_041;
 /// Ports that hosts read SCION packets on themselves, where the topology names no others.

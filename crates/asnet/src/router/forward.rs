@@ -72,14 +72,14 @@ pub(super) struct InterfaceRules {
 
 /// Why a packet goes no further, and what its sender is told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Problem {
+pub(super) struct Rejection {
     pub(super) reason: DropReason,
     pub(super) answer: Option<Answer>,
 }
 
 /// A verdict that holds for every packet with the same header until one of its hop fields expires.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ruling {
+pub(super) struct CachedVerdict {
     pub(super) verdict: Verdict,
     pub(super) valid_until_unix_ms: u64,
     /// Where the path starts in the packet, and how many bytes of it may have changed.
@@ -91,7 +91,7 @@ pub(super) struct Ruling {
     pub(super) is_for_service: bool,
 }
 
-impl Default for Ruling {
+impl Default for CachedVerdict {
     fn default() -> Self {
         Self {
             verdict: Verdict::Drop(DropReason::Malformed),
@@ -104,7 +104,7 @@ impl Default for Ruling {
     }
 }
 
-impl From<DropReason> for Problem {
+impl From<DropReason> for Rejection {
     /// Nothing is said about it.
     fn from(reason: DropReason) -> Self {
         Self { reason, answer: None }
@@ -180,36 +180,42 @@ impl Forwarder {
     }
 
     /// [`process`](Self::process), with how long and for which bytes the verdict holds.
-    pub(super) fn rule(&self, bytes: &mut [u8], ingress: Ingress, now_unix_ms: u64, reply: &mut Reply) -> Ruling {
+    pub(super) fn rule(
+        &self,
+        bytes: &mut [u8],
+        ingress: Ingress,
+        now_unix_ms: u64,
+        reply: &mut Reply,
+    ) -> CachedVerdict {
         reply.clear();
-        let mut ruling = Ruling::default();
+        let mut cached = CachedVerdict::default();
         let mut packet = match PacketMut::parse(bytes) {
             Ok(packet) => packet,
             Err(PacketError::Truncated | PacketError::TrailingBytes) => {
                 // A parameter problem, if there is a header to answer to ("Invalid Packet Size").
-                let problem = Problem { reason: DropReason::WrongSize, answer: Some(Answer::INVALID_PACKET_SIZE) };
-                ruling.verdict = answer(self, bytes, ingress, problem, reply);
-                return ruling;
+                let rejection = Rejection { reason: DropReason::WrongSize, answer: Some(Answer::INVALID_PACKET_SIZE) };
+                cached.verdict = answer(self, bytes, ingress, rejection, reply);
+                return cached;
             }
-            Err(_) => return ruling,
+            Err(_) => return cached,
         };
         // Replies quote and turn round the packet as it came, so what changes is kept.
         let path_at = packet.view().header().path_offset();
         let mut head = [0; PATH_HEAD_LEN_MAX];
         let head_len = PATH_HEAD_LEN_MAX.min(packet.as_bytes().len() - path_at);
         head[..head_len].copy_from_slice(&packet.as_bytes()[path_at..path_at + head_len]);
-        ruling.verdict = match self.judge(&mut packet, ingress, now_unix_ms, &mut ruling) {
+        cached.verdict = match self.judge(&mut packet, ingress, now_unix_ms, &mut cached) {
             Ok(verdict) => {
-                (ruling.path_at, ruling.path_head_len) = (path_at, head_len);
+                (cached.path_at, cached.path_head_len) = (path_at, head_len);
                 verdict
             }
-            Err(problem) => {
+            Err(rejection) => {
                 bytes[path_at..path_at + head_len].copy_from_slice(&head[..head_len]);
-                ruling.valid_until_unix_ms = 0;
-                answer(self, bytes, ingress, problem, reply)
+                cached.valid_until_unix_ms = 0;
+                answer(self, bytes, ingress, rejection, reply)
             }
         };
-        ruling
+        cached
     }
 
     fn judge(
@@ -217,8 +223,8 @@ impl Forwarder {
         packet: &mut PacketMut<'_>,
         ingress: Ingress,
         now_unix_ms: u64,
-        ruling: &mut Ruling,
-    ) -> Result<Verdict, Problem> {
+        cached: &mut CachedVerdict,
+    ) -> Result<Verdict, Rejection> {
         if let Ingress::Interface(id) = ingress
             && !self.interface(id).is_some_and(|interface| interface.is_up)
         {
@@ -226,7 +232,7 @@ impl Forwarder {
         }
         let view = packet.view();
         let (header, packet_len) = (view.header(), packet.as_bytes().len());
-        ruling.is_for_service = matches!(header.destination_host(), Some(HostAddr::Service(_)));
+        cached.is_for_service = matches!(header.destination_host(), Some(HostAddr::Service(_)));
         match header.path() {
             PathRef::Standard(_) => {
                 let (source, destination) = (header.source_as(), header.destination_as());
@@ -235,17 +241,17 @@ impl Forwarder {
                 let PathMut::Standard(path) = packet.path_mut() else { return Err(DropReason::Malformed.into()) };
                 let mut traversal = Traversal { rules: self, facts, path, ingress, now_unix_ms, valid_until: u64::MAX };
                 let way = traversal.run()?;
-                ruling.valid_until_unix_ms = traversal.valid_until;
+                cached.valid_until_unix_ms = traversal.valid_until;
                 match way {
-                    Way::Out(egress) => {
-                        ruling.packet_len_max = self.check_mtu(egress, packet_len)?;
+                    Next::Out(egress) => {
+                        cached.packet_len_max = self.check_mtu(egress, packet_len)?;
                         Ok(Verdict::Forward(egress))
                     }
-                    Way::Alerted(alert) => {
+                    Next::Alerted(alert) => {
                         let answer = Answer::to_traceroute(&packet.view(), alert);
-                        Err(Problem { reason: DropReason::NotAnswered, answer })
+                        Err(Rejection { reason: DropReason::NotAnswered, answer })
                     }
-                    Way::Local => self.deliver(&packet.view()),
+                    Next::Local => self.deliver(&packet.view()),
                 }
             }
             PathRef::OneHop(_) => self.one_hop(packet, ingress, now_unix_ms),
@@ -258,25 +264,25 @@ impl Forwarder {
     }
 
     /// The link's MTU, if the packet keeps within it.
-    fn check_mtu(&self, egress: u16, packet_len: usize) -> Result<usize, Problem> {
+    fn check_mtu(&self, egress: u16, packet_len: usize) -> Result<usize, Rejection> {
         let mtu = self.interface(egress).map_or(0, |interface| interface.mtu);
         if packet_len <= usize::from(mtu) { Ok(mtu.into()) } else { Err(too_big(mtu)) }
     }
 
     /// What the router itself is asked, as the "problem" of having to answer it.
-    fn to_router(&self, view: &Packet<'_>) -> Option<Problem> {
+    fn to_router(&self, view: &Packet<'_>) -> Option<Rejection> {
         let host = view.header().destination_host()?.ip()?;
         let is_own = self.hosts.contains(&host);
         let answer = is_own.then(|| Answer::to_echo(view)).flatten()?;
-        Some(Problem { reason: DropReason::NotAnswered, answer: Some(answer) })
+        Some(Rejection { reason: DropReason::NotAnswered, answer: Some(answer) })
     }
 
     /// Finds the host that a packet is for.
-    pub(super) fn deliver(&self, view: &Packet<'_>) -> Result<Verdict, Problem> {
+    pub(super) fn deliver(&self, view: &Packet<'_>) -> Result<Verdict, Rejection> {
         if let Some(asked) = self.to_router(view) {
             return Err(asked);
         }
-        let refuse = |reason, answer| Problem { reason, answer: Some(answer) };
+        let refuse = |reason, answer| Rejection { reason, answer: Some(answer) };
         match view.header().destination_host() {
             Some(HostAddr::Service(service)) => {
                 let instances = self.service(service.base());
@@ -316,7 +322,7 @@ impl Forwarder {
     }
 
     /// One-hop paths (SCION header, "OneHopPath"): out with a hop field of ours, in with one that we complete.
-    fn one_hop(&self, packet: &mut PacketMut<'_>, ingress: Ingress, now_unix_ms: u64) -> Result<Verdict, Problem> {
+    fn one_hop(&self, packet: &mut PacketMut<'_>, ingress: Ingress, now_unix_ms: u64) -> Result<Verdict, Rejection> {
         let (view, packet_len) = (packet.view(), packet.as_bytes().len());
         let (source, destination) = (view.header().source_as(), view.header().destination_as());
         let PathMut::OneHop(mut path) = packet.path_mut() else { return Err(DropReason::Malformed.into()) };
@@ -361,7 +367,7 @@ impl Forwarder {
                     return Ok(Verdict::Probe);
                 }
                 // Like the reference, say nothing about a one-hop packet that cannot be delivered.
-                self.deliver(&view).map_err(|problem| problem.reason.into())
+                self.deliver(&view).map_err(|rejection| rejection.reason.into())
             }
         }
     }
@@ -377,11 +383,12 @@ struct Facts {
 
 impl Facts {
     /// Source and destination are where the packet comes from and goes to.
-    fn check_ends(&self, rules: &Forwarder, view: &Packet<'_>, ingress: Ingress) -> Result<(), Problem> {
+    fn check_ends(&self, rules: &Forwarder, view: &Packet<'_>, ingress: Ingress) -> Result<(), Rejection> {
         let PathRef::Standard(path) = view.header().path() else { return Ok(()) };
         let (source_is_local, destination_is_local) = (self.source == rules.isd_as, self.destination == rules.isd_as);
-        let bad_source = Problem { reason: DropReason::BadSource, answer: Some(Answer::INVALID_SOURCE) };
-        let bad_destination = Problem { reason: DropReason::BadDestination, answer: Some(Answer::INVALID_DESTINATION) };
+        let bad_source = Rejection { reason: DropReason::BadSource, answer: Some(Answer::INVALID_SOURCE) };
+        let bad_destination =
+            Rejection { reason: DropReason::BadDestination, answer: Some(Answer::INVALID_DESTINATION) };
         match ingress {
             Ingress::Internal => {
                 // No other router of this AS hands in packets that are under way.
@@ -407,7 +414,7 @@ impl Facts {
 }
 
 /// Where the path leads from here.
-enum Way {
+enum Next {
     /// To a host of this AS.
     Local,
     /// Out at an interface.
@@ -439,7 +446,7 @@ struct Traversal<'a> {
 }
 
 impl Traversal<'_> {
-    fn run(&mut self) -> Result<Way, Problem> {
+    fn run(&mut self) -> Result<Next, Rejection> {
         let path = self.path.view();
         // The two hops at a peering link chain to the same parent: SegID stays as it is there.
         let is_peering = path.is_peering_hop();
@@ -448,7 +455,7 @@ impl Traversal<'_> {
         if let Ingress::Interface(id) = self.ingress
             && hop.ingress(info.cons_dir) != id
         {
-            return Err(self.hop_problem(DropReason::WrongIngress, Answer::unknown_ingress(info.cons_dir)));
+            return Err(self.reject_hop(DropReason::WrongIngress, Answer::unknown_ingress(info.cons_dir)));
         }
         // Against construction direction, the router at the ingress steps SegID back before it checks the MAC.
         if !info.cons_dir && self.ingress != Ingress::Internal && !is_peering {
@@ -461,7 +468,7 @@ impl Traversal<'_> {
             return Ok(self.alerted(id, false));
         }
         if self.facts.destination == self.rules.isd_as {
-            return Ok(Way::Local);
+            return Ok(Next::Local);
         }
         let is_crossover = self.path.view().is_segment_change() && !is_peering;
         if is_crossover {
@@ -474,20 +481,20 @@ impl Traversal<'_> {
     }
 
     /// Checks the egress and steps the path on to the next AS.
-    fn leave(&mut self, is_crossover: bool, is_peering: bool) -> Result<Way, Problem> {
+    fn leave(&mut self, is_crossover: bool, is_peering: bool) -> Result<Next, Rejection> {
         let (info, hop) = self.current();
         let egress_id = hop.egress(info.cons_dir);
         let rules = self.rules;
         let egress = rules
             .interface(egress_id)
-            .ok_or_else(|| self.hop_problem(DropReason::UnknownEgress, Answer::unknown_egress(info.cons_dir)))?;
+            .ok_or_else(|| self.reject_hop(DropReason::UnknownEgress, Answer::unknown_egress(info.cons_dir)))?;
         if let Ingress::Interface(id) = self.ingress {
             let ingress_role = rules.interface(id).map(|interface| interface.role);
             if !turn_is_allowed(ingress_role, egress.role, is_crossover) {
                 return Err(if is_crossover {
-                    self.info_problem(DropReason::BadTurn, Answer::INVALID_SEGMENT_CHANGE)
+                    self.reject_info(DropReason::BadTurn, Answer::INVALID_SEGMENT_CHANGE)
                 } else {
-                    self.hop_problem(DropReason::BadTurn, Answer::INVALID_PATH)
+                    self.reject_hop(DropReason::BadTurn, Answer::INVALID_PATH)
                 });
             }
         }
@@ -497,17 +504,17 @@ impl Traversal<'_> {
         }
         if !egress.is_up {
             let answer = Answer::ExternalInterfaceDown { interface: egress_id };
-            return Err(Problem { reason: DropReason::InterfaceDown, answer: Some(answer) });
+            return Err(Rejection { reason: DropReason::InterfaceDown, answer: Some(answer) });
         }
         if info.cons_dir && !is_peering {
             self.path.chain_seg_id();
         }
         self.advance()?;
-        Ok(Way::Out(egress_id))
+        Ok(Next::Out(egress_id))
     }
 
-    fn alerted(&self, interface: u16, at_egress: bool) -> Way {
-        Way::Alerted(Alert { interface, hop: self.path.view().meta().hop_current(), at_egress })
+    fn alerted(&self, interface: u16, at_egress: bool) -> Next {
+        Next::Alerted(Alert { interface, hop: self.path.view().meta().hop_current(), at_egress })
     }
 
     fn current(&self) -> (InfoField, HopField) {
@@ -515,37 +522,37 @@ impl Traversal<'_> {
         (path.current_info(), path.current_hop())
     }
 
-    fn advance(&mut self) -> Result<(), Problem> {
+    fn advance(&mut self) -> Result<(), Rejection> {
         self.path.advance().map_err(|_| DropReason::Malformed.into())
     }
 
-    fn check_expiry(&mut self, info: &InfoField, hop: &HopField) -> Result<(), Problem> {
+    fn check_expiry(&mut self, info: &InfoField, hop: &HopField) -> Result<(), Rejection> {
         let expiry = hop.expiry_unix_ms(info.timestamp_s);
         self.valid_until = self.valid_until.min(expiry);
         if expiry >= self.now_unix_ms {
             return Ok(());
         }
-        Err(self.hop_problem(DropReason::Expired, Answer::PATH_EXPIRED))
+        Err(self.reject_hop(DropReason::Expired, Answer::PATH_EXPIRED))
     }
 
-    fn check_mac(&self) -> Result<(), Problem> {
+    fn check_mac(&self) -> Result<(), Rejection> {
         let (info, hop) = self.current();
         if self.rules.key.verify(info.seg_id, info.timestamp_s, &hop) {
             return Ok(());
         }
-        Err(self.hop_problem(DropReason::BadMac, Answer::INVALID_MAC))
+        Err(self.reject_hop(DropReason::BadMac, Answer::INVALID_MAC))
     }
 
-    /// A problem with the current hop field, which SCMP's pointer shows.
-    fn hop_problem(&self, reason: DropReason, answer: Answer) -> Problem {
+    /// A rejection with the current hop field, which SCMP's pointer shows.
+    fn reject_hop(&self, reason: DropReason, answer: Answer) -> Rejection {
         let pointer = self.facts.path_at + self.path.view().current_hop_offset();
-        Problem { reason, answer: Some(answer.pointing_at(pointer)) }
+        Rejection { reason, answer: Some(answer.pointing_at(pointer)) }
     }
 
-    /// A problem with the current info field.
-    fn info_problem(&self, reason: DropReason, answer: Answer) -> Problem {
+    /// A rejection with the current info field.
+    fn reject_info(&self, reason: DropReason, answer: Answer) -> Rejection {
         let pointer = self.facts.path_at + self.path.view().current_info_offset();
-        Problem { reason, answer: Some(answer.pointing_at(pointer)) }
+        Rejection { reason, answer: Some(answer.pointing_at(pointer)) }
     }
 }
 

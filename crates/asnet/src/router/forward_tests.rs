@@ -8,7 +8,7 @@ use anabranch_scion_wire::{
 };
 use proptest::prelude::*;
 
-use super::super::world::*;
+use super::super::test_network::*;
 use super::*;
 
 const ARRIVED: fn(u64) -> Verdict = |asn| Verdict::Deliver(SocketAddr::new(host(asn, 9), PORTS.destination));
@@ -74,7 +74,7 @@ fn a_shortcut_turns_where_the_segments_meet() {
 }
 
 #[track_caller]
-fn problem(asn: u64, packet: &mut [u8], ingress: Ingress, reason: DropReason, code: ProblemCode) -> u16 {
+fn rejection(asn: u64, packet: &mut [u8], ingress: Ingress, reason: DropReason, code: ProblemCode) -> u16 {
     let before = packet.to_vec();
     let (verdict, reply) = judge(asn, packet, ingress);
     assert_eq!(verdict, Verdict::Reply(Some(reason)));
@@ -94,7 +94,7 @@ fn a_wrong_mac_is_told_apart_from_a_right_one_and_pointed_at() {
     let mut sent = packet(CORE1, A, standard(&down_core1_to_a()));
     let at = hop_at(&sent, 0);
     sent[at + 6] ^= 1;
-    let pointer = problem(CORE1, &mut sent, Ingress::Internal, DropReason::BadMac, ProblemCode::HOP_MAC);
+    let pointer = rejection(CORE1, &mut sent, Ingress::Internal, DropReason::BadMac, ProblemCode::HOP_MAC);
     assert_eq!(usize::from(pointer), at);
 }
 
@@ -104,7 +104,7 @@ fn the_second_mac_of_a_crossover_is_checked_too() {
     let at = hop_at(&sent, 2);
     sent[at + 11] ^= 1;
     assert_eq!(judge(A, &mut sent, Ingress::Internal).0, Verdict::Forward(1));
-    let pointer = problem(CORE1, &mut sent, Ingress::Interface(2), DropReason::BadMac, ProblemCode::HOP_MAC);
+    let pointer = rejection(CORE1, &mut sent, Ingress::Interface(2), DropReason::BadMac, ProblemCode::HOP_MAC);
     assert_eq!(usize::from(pointer), at);
 }
 
@@ -128,10 +128,10 @@ fn packets_come_in_where_their_hop_field_says() {
     assert_eq!(judge(A, &mut sent, Ingress::Internal).0, Verdict::Forward(1));
     // Against construction direction, the ingress is ConsEgress.
     let (reason, code) = (DropReason::WrongIngress, ProblemCode::UNKNOWN_CONS_EGRESS);
-    problem(CORE1, &mut sent, Ingress::Interface(3), reason, code);
+    rejection(CORE1, &mut sent, Ingress::Interface(3), reason, code);
     let mut sent = packet(CORE1, A, standard(&down_core1_to_a()));
     judge(CORE1, &mut sent, Ingress::Internal);
-    problem(A, &mut sent, Ingress::Interface(2), reason, ProblemCode::UNKNOWN_CONS_INGRESS);
+    rejection(A, &mut sent, Ingress::Interface(2), reason, ProblemCode::UNKNOWN_CONS_INGRESS);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn an_egress_that_does_not_exist_is_pointed_at() {
     let mut sent = packet(CORE1, A, standard(&path));
     let (reason, code) = (DropReason::UnknownEgress, ProblemCode::UNKNOWN_CONS_EGRESS);
     let at = hop_at(&sent, 0);
-    assert_eq!(usize::from(problem(CORE1, &mut sent, Ingress::Internal, reason, code)), at);
+    assert_eq!(usize::from(rejection(CORE1, &mut sent, Ingress::Internal, reason, code)), at);
 }
 
 // Source and destination are checked where a packet enters.
@@ -152,7 +152,7 @@ fn nobody_speaks_for_another_as() {
         if ingress != Ingress::Internal {
             with_path(&mut sent, |path| path.advance().unwrap());
         }
-        problem(if ingress == Ingress::Internal { CORE1 } else { A }, &mut sent, ingress, reason, code)
+        rejection(if ingress == Ingress::Internal { CORE1 } else { A }, &mut sent, ingress, reason, code)
     };
     let bad_source = (DropReason::BadSource, ProblemCode::SOURCE_ADDRESS);
     let bad_destination = (DropReason::BadDestination, ProblemCode::DESTINATION_ADDRESS);
@@ -169,7 +169,7 @@ fn the_destination_is_where_the_path_ends_and_not_before() {
     let mut sent = packet(A, CORE1, standard(&a_to_c()));
     judge(A, &mut sent, Ingress::Internal);
     let (reason, code) = (DropReason::BadDestination, ProblemCode::DESTINATION_ADDRESS);
-    problem(CORE1, &mut sent, Ingress::Interface(2), reason, code);
+    rejection(CORE1, &mut sent, Ingress::Interface(2), reason, code);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_valley_is_refused() {
         DataplanePath::build(&[PathSegment { info: info(true, false, valley.betas[0]), hops: &valley.hops }]).unwrap();
     let mut sent = packet(CORE1, B, standard(&path));
     judge(CORE1, &mut sent, Ingress::Internal);
-    problem(A, &mut sent, Ingress::Interface(1), DropReason::BadTurn, ProblemCode::PATH);
+    rejection(A, &mut sent, Ingress::Interface(1), DropReason::BadTurn, ProblemCode::PATH);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_crossover_between_providers_is_refused() {
     let mut sent = packet(CORE1, C, standard(&path));
     judge(CORE1, &mut sent, Ingress::Internal);
     let (reason, code) = (DropReason::BadTurn, ProblemCode::SEGMENT_CHANGE);
-    let pointer = problem(A, &mut sent, Ingress::Interface(1), reason, code);
+    let pointer = rejection(A, &mut sent, Ingress::Interface(1), reason, code);
     // At the info field of the second segment.
     assert_eq!(usize::from(pointer), Packet::parse(&sent).unwrap().header().path_offset() + 4 + 8);
 }
@@ -496,10 +496,10 @@ fn one_hop_paths_reach_the_neighbour_alone() {
 fn sizes_must_agree() {
     let sent = packet(CORE1, A, standard(&down_core1_to_a()));
     let mut longer = [&sent[..], &[0]].concat();
-    problem(CORE1, &mut longer, Ingress::Internal, DropReason::WrongSize, ProblemCode::PACKET_SIZE);
+    rejection(CORE1, &mut longer, Ingress::Internal, DropReason::WrongSize, ProblemCode::PACKET_SIZE);
     let len = sent.len();
     let mut shorter = sent;
-    problem(CORE1, &mut shorter[..len - 1], Ingress::Internal, DropReason::WrongSize, ProblemCode::PACKET_SIZE);
+    rejection(CORE1, &mut shorter[..len - 1], Ingress::Internal, DropReason::WrongSize, ProblemCode::PACKET_SIZE);
     for len in 0..28 {
         assert!(matches!(judge(CORE1, &mut shorter[..len], Ingress::Internal).0, Verdict::Drop(_)));
     }

@@ -40,25 +40,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod check;
 mod config;
 mod counters;
+mod data_plane;
 mod epoll;
 mod forward;
-mod plane;
+mod link_check;
 mod port;
 mod probe;
 mod reply;
-mod run;
-mod worker;
 #[cfg(test)]
-mod world;
+mod test_network;
+mod verdict_cache;
+mod worker;
 
-pub use check::{DirectionReport, LinkEnd, Measured, check_links};
 pub use config::{
     HOST_PORT_DEFAULT, HOST_PORTS_DEFAULT, INTERFACES_MAX, InterfaceConfig, LinkRole, RouterConfig, RouterError,
 };
 pub use counters::{DropReason, InterfaceStats};
+pub use data_plane::{DataPlane, Router};
 pub use forward::{Forwarder, Ingress, Verdict};
-pub use plane::{DataPlane, Router};
+pub use link_check::{DirectionReport, LinkEnd, Measured, check_links};
 pub use reply::Reply;

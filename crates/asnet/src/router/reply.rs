@@ -9,7 +9,7 @@ use anabranch_scion_wire::scmp::{END_HOST_PORT, EchoId, Message, ProblemCode, Qu
 use anabranch_scion_wire::{Address, Header, HeaderFields, PATH_LEN_MAX, Packet, PathRef, Protocol, StandardPathMut};
 
 use super::counters::DropReason;
-use super::forward::{Alert, Forwarder, Ingress, Problem, Verdict};
+use super::forward::{Alert, Forwarder, Ingress, Rejection, Verdict};
 
 /// Types of SCMP with this bit are informational, the others errors (SCMP, "Message Format").
 const INFORMATIONAL: u8 = 0x80;
@@ -51,7 +51,7 @@ impl Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// The header is wrong, here.
-    Problem { code: ProblemCode, pointer: u16 },
+    Rejection { code: ProblemCode, pointer: u16 },
     /// Nobody to deliver to.
     Unreachable(UnreachableCode),
     /// The link is too narrow.
@@ -77,7 +77,7 @@ impl Answer {
     pub(super) const ADDRESS_UNREACHABLE: Self = Self::Unreachable(UnreachableCode::ADDRESS);
 
     const fn at(code: ProblemCode, pointer: u16) -> Self {
-        Self::Problem { code, pointer }
+        Self::Rejection { code, pointer }
     }
 
     /// The interface that packets come in by is not the one in the hop field; which field that is, the direction says.
@@ -95,7 +95,7 @@ impl Answer {
     pub(super) fn pointing_at(self, place: usize) -> Self {
         match self {
             // Headers end before 1020.
-            Self::Problem { code, .. } => Self::Problem { code, pointer: place as u16 },
+            Self::Rejection { code, .. } => Self::Rejection { code, pointer: place as u16 },
             other => other,
         }
     }
@@ -118,22 +118,22 @@ impl Answer {
     }
 }
 
-/// Writes what `problem` calls for about `packet`, which is as it came, into `reply`.
+/// Writes what `rejection` calls for about `packet`, which is as it came, into `reply`.
 pub(super) fn answer(
     rules: &Forwarder,
     packet: &[u8],
     ingress: Ingress,
-    problem: Problem,
+    rejection: Rejection,
     reply: &mut Reply,
 ) -> Verdict {
-    let answered = problem.answer.filter(|_| !reply.is_mute);
+    let answered = rejection.answer.filter(|_| !reply.is_mute);
     let written = answered.and_then(|answer| write(rules, packet, ingress, answer, &mut reply.bytes));
     match written {
         Some(len) => {
             reply.len = len;
-            Verdict::Reply(problem.answer.is_some_and(Answer::is_error).then_some(problem.reason))
+            Verdict::Reply(rejection.answer.is_some_and(Answer::is_error).then_some(rejection.reason))
         }
-        None => Verdict::Drop(problem.reason),
+        None => Verdict::Drop(rejection.reason),
     }
 }
 
@@ -171,7 +171,7 @@ fn write(rules: &Forwarder, packet: &[u8], ingress: Ingress, answer: Answer, out
     let isd_as = rules.isd_as;
     let quote = packet;
     let message = match answer {
-        Answer::Problem { code, pointer } => Message::ParameterProblem { code, pointer, quote },
+        Answer::Rejection { code, pointer } => Message::ParameterProblem { code, pointer, quote },
         Answer::Unreachable(code) => Message::DestinationUnreachable { code, quote },
         Answer::TooBig { mtu } => Message::PacketTooBig { mtu, quote },
         Answer::ExternalInterfaceDown { interface } => Message::ExternalInterfaceDown { isd_as, interface, quote },
@@ -199,6 +199,6 @@ fn may_be_complained_about(packet: &[u8], source: Address) -> bool {
 }
 
 /// The packet exceeds the egress link's MTU.
-pub(super) fn too_big(mtu: u16) -> Problem {
-    Problem { reason: DropReason::TooBig, answer: Some(Answer::TooBig { mtu }) }
+pub(super) fn too_big(mtu: u16) -> Rejection {
+    Rejection { reason: DropReason::TooBig, answer: Some(Answer::TooBig { mtu }) }
 }

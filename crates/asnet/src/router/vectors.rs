@@ -5,7 +5,7 @@ use anabranch_scion_wire::mac::HopKey;
 use anabranch_scion_wire::scmp::{EchoId, Message};
 use anabranch_scion_wire::{Address, DataplanePath, HopField, Packet, PathRef, StandardPathMut};
 
-use super::super::world::*;
+use super::super::test_network::*;
 use super::*;
 
 /// "Internet checksum" (RFC 1071), in its plainest form.
@@ -72,7 +72,7 @@ fn assert_says(asn: u64, rules: &Forwarder, sent: &mut [u8], ingress: Ingress, n
     assert_eq!(reply.packet(), expected);
 }
 
-// "Parameter Problem": type 4, the code, reserved, the pointer, the packet.
+// "Parameter Rejection": type 4, the code, reserved, the pointer, the packet.
 #[test]
 fn a_parameter_problem() {
     let (segment, path) = down();

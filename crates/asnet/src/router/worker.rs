@@ -15,12 +15,12 @@ use anabranch_scion_wire::Packet;
 use anabranch_udp::{DATAGRAM_LEN_MAX, Message, RecvBatch, SEGMENTS_MAX, Socket};
 
 use super::counters::{Counters, DropReason};
+use super::data_plane::{Command, Router, Shared};
 use super::epoll::{self, Epoll};
 use super::forward::{Forwarder, Ingress, Verdict};
-use super::plane::{Order, Router, Shared};
 use super::probe::Probe;
 use super::reply::Reply;
-use super::run::RunCache;
+use super::verdict_cache::VerdictCache;
 
 /// Messages (bursts or single packets) read at once: one megabyte of buffers, which a core's cache holds.
 const RECV_MESSAGES: usize = 16;
@@ -35,7 +35,7 @@ const REPLIES_AT_ONCE: f64 = 1_000.0;
 pub(super) struct Source {
     router: Arc<Router>,
     socket: SocketIndex,
-    cache: RunCache,
+    cache: VerdictCache,
     replies_left: f64,
     replies_counted: Instant,
 }
@@ -55,7 +55,7 @@ impl Source {
         let source = |socket| Self {
             router: Arc::clone(router),
             socket,
-            cache: RunCache::default(),
+            cache: VerdictCache::default(),
             replies_left: REPLIES_AT_ONCE,
             replies_counted: router.shared.start,
         };
@@ -217,8 +217,8 @@ impl Worker {
                 eprintln!("border router stops: cannot wait for packets: {error}");
                 return;
             }
-            for order in self.shared.take_orders(self.index) {
-                self.follow(order);
+            for command in self.shared.take_commands(self.index) {
+                self.follow(command);
             }
             for key in &ready {
                 self.read(*key);
@@ -227,13 +227,13 @@ impl Worker {
         }
     }
 
-    fn follow(&mut self, order: Order) {
-        match order {
-            Order::Read(source) => match self.epoll.add(source.socket(), self.sources.len()) {
+    fn follow(&mut self, command: Command) {
+        match command {
+            Command::Read(source) => match self.epoll.add(source.socket(), self.sources.len()) {
                 Ok(()) => self.sources.push(*source),
                 Err(error) => eprintln!("border router of {}: cannot watch a socket: {error}", source.router.isd_as),
             },
-            Order::Serve(router, port) => self.lines.push((router, port)),
+            Command::Serve(router, port) => self.lines.push((router, port)),
         }
     }
 

@@ -38,11 +38,11 @@ impl Node {
     }
 
     /// This node is no value for `key`.
-    pub fn bad(&self, key: &str, expected: &'static str) -> (usize, Problem) {
+    pub(super) fn bad(&self, key: &str, expected: &'static str) -> (usize, Problem) {
         (self.line, Problem::BadValue { key: key.into(), value: self.what(), expected })
     }
 
-    pub fn scalar(&self, key: &str, expected: &'static str) -> Located<&str> {
+    pub(super) fn scalar(&self, key: &str, expected: &'static str) -> Located<&str> {
         match &self.value {
             Value::Scalar(text) => Ok(text),
             _ => Err(self.bad(key, expected)),
@@ -50,18 +50,23 @@ impl Node {
     }
 
     /// The scalar, read by `read`.
-    pub fn read<T>(&self, key: &str, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> Located<T> {
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        expected: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Located<T> {
         read(self.scalar(key, expected)?).ok_or_else(|| self.bad(key, expected))
     }
 
-    pub fn list(&self, key: &str, expected: &'static str) -> Located<&[Node]> {
+    pub(super) fn list(&self, key: &str, expected: &'static str) -> Located<&[Node]> {
         match &self.value {
             Value::List(items) => Ok(items),
             _ => Err(self.bad(key, expected)),
         }
     }
 
-    pub fn table(&self, key: &str, expected: &'static str) -> Located<&[(String, Node)]> {
+    pub(super) fn table(&self, key: &str, expected: &'static str) -> Located<&[(String, Node)]> {
         match &self.value {
             Value::Table(entries) => Ok(entries),
             _ => Err(self.bad(key, expected)),
@@ -78,7 +83,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub fn new(node: &'a Node, place: &'static str) -> Located<Self> {
+    pub(super) fn new(node: &'a Node, place: &'static str) -> Located<Self> {
         let entries = match &node.value {
             // In YAML, a key with nothing after it.
             Value::Scalar(text) if text.is_empty() || text == "~" => &[],
@@ -87,16 +92,16 @@ impl<'a> Fields<'a> {
         Ok(Self { place, line: node.line, entries, known: Vec::new() })
     }
 
-    pub fn get(&mut self, key: &'static str) -> Option<&'a Node> {
+    pub(super) fn get(&mut self, key: &'static str) -> Option<&'a Node> {
         self.known.push(key);
         self.entries.iter().find(|(name, _)| name == key).map(|(_, node)| node)
     }
 
-    pub fn need(&mut self, key: &'static str, example: &'static str) -> Located<&'a Node> {
+    pub(super) fn need(&mut self, key: &'static str, example: &'static str) -> Located<&'a Node> {
         self.get(key).ok_or((self.line, Problem::Missing { key, place: self.place, example }))
     }
 
-    pub fn finish(self) -> Located<()> {
+    pub(super) fn finish(self) -> Located<()> {
         match self.entries.iter().find(|(name, _)| !self.known.contains(&name.as_str())) {
             None => Ok(()),
             Some((key, node)) => {

@@ -49,19 +49,19 @@ pub(crate) struct OwnName(Ed25519KeyPair);
 impl OwnName {
     /// What we call ourselves to the peer that says `their_peer_id` of itself. It follows from a secret of ours, so that every
     /// peer and every content gets another name and nobody can link them.
-    pub fn new(secret: &[u8; 32], info_hash: &[u8; 20], their_peer_id: &[u8; 20]) -> Option<Self> {
+    pub(crate) fn new(secret: &[u8; 32], info_hash: &[u8; 20], their_peer_id: &[u8; 20]) -> Option<Self> {
         let seed = sha256(&[NAME_DOMAIN, secret, info_hash, their_peer_id].concat());
         // Every 32 bytes are an Ed25519 key; the type does not know.
         Ed25519KeyPair::from_seed_unchecked(&seed).ok().map(Self)
     }
 
     /// The name.
-    pub fn identity(&self) -> Option<PeerIdentity> {
+    pub(crate) fn identity(&self) -> Option<PeerIdentity> {
         self.0.public_key().as_ref().try_into().ok().map(PeerIdentity)
     }
 
     /// Proves the name to who asked with `challenge` and is seen here as `other`.
-    pub fn prove(&self, challenge: Challenge, other: SeenAs) -> Option<IdentityProof> {
+    pub(crate) fn prove(&self, challenge: Challenge, other: SeenAs) -> Option<IdentityProof> {
         self.0.sign(&statement(challenge, other)).as_ref().try_into().ok().map(IdentityProof)
     }
 }

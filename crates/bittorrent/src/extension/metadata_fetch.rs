@@ -1,6 +1,6 @@
 //! Getting the info dictionary from peers when only its hash is known (BEP 9).
 //!
-//! Peers may lie in two ways: about the size and about the bytes. Each size that is claimed gets an [`Attempt`] of its own,
+//! Peers may lie in two ways: about the size and about the bytes. Each size that is claimed gets an [`Candidate`] of its own,
 //! so a false one delays nobody. A finished attempt is checked against the info-hashes; where it fails and one peer supplied
 //! it all, that peer is to blame, and where several did, it starts again in [copies](METADATA_COPIES_MAX), each of one peer
 //! alone, side by side, until one of them is right.
@@ -39,13 +39,13 @@ pub const METADATA_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a peer may be silent with several requests before it is asked for one at a time: it may have dropped the others.
 /// Shorter than [`METADATA_REQUEST_TIMEOUT`], as nothing is lost where it is only slow: what comes late is taken.
-pub const METADATA_SILENCE: Duration = Duration::from_secs(3);
+pub(super) const METADATA_SILENCE: Duration = Duration::from_secs(3);
 
 /// How long a peer that never answered anything may take before it counts as mute: longer than a round trip and a busy disk.
-pub const METADATA_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const METADATA_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Copies that are fetched side by side, each of one peer, once it is known that somebody lies; those of mute peers do not count.
-pub const METADATA_COPIES_MAX: usize = 8;
+pub(super) const METADATA_COPIES_MAX: usize = 8;
 
 /// How long a peer that refused, or let time run out, is not asked again.
 pub const METADATA_PAUSE: Duration = Duration::from_secs(20);
@@ -93,7 +93,7 @@ pub enum MetadataMisbehaved {
 pub struct MetadataFetch {
     hashes: InfoHashes,
     sources: Vec<Source>,
-    attempts: Vec<Attempt>,
+    attempts: Vec<Candidate>,
     requests: Vec<Request>,
 }
 
@@ -133,7 +133,7 @@ struct Request {
 
 /// The metadata of one claimed size, or a copy of it from one peer. Lives while a peer claims that size.
 #[derive(Debug)]
-struct Attempt {
+struct Candidate {
     size: u32,
     /// By piece: who sent it, and what.
     pieces: Vec<Option<(ConnId, Box<[u8]>)>>,
@@ -176,7 +176,7 @@ impl MetadataFetch {
             has_answered: false,
         });
         if self.attempts.iter().all(|attempt| attempt.size != size) {
-            self.attempts.push(Attempt::new(size));
+            self.attempts.push(Candidate::new(size));
         }
         true
     }
@@ -205,7 +205,7 @@ impl MetadataFetch {
 
     /// Begins a copy from `conn`, where there is room for one.
     fn begin_copy(&mut self, conn: ConnId, size: u32, now: Instant) -> Option<usize> {
-        let is_live = |attempt: &&Attempt| {
+        let is_live = |attempt: &&Candidate| {
             let of = |source: &&Source| attempt.solo == Some(source.conn);
             self.sources.iter().find(of).is_some_and(|source| !source.is_silent(now))
         };
@@ -213,7 +213,7 @@ impl MetadataFetch {
         if live >= METADATA_COPIES_MAX {
             return None;
         }
-        self.attempts.push(Attempt { solo: Some(conn), ..Attempt::new(size) });
+        self.attempts.push(Candidate { solo: Some(conn), ..Candidate::new(size) });
         Some(self.attempts.len() - 1)
     }
 
@@ -338,7 +338,7 @@ impl MetadataFetch {
     }
 
     /// The missing piece of `attempt` that the fewest were asked for, and `conn` was not.
-    fn least_asked(&self, attempt: &Attempt, conn: ConnId, now: Instant) -> Option<u32> {
+    fn least_asked(&self, attempt: &Candidate, conn: ConnId, now: Instant) -> Option<u32> {
         let mut asked = vec![0usize; attempt.pieces.len()];
         let mut mute = vec![0usize; attempt.pieces.len()];
         for request in &self.requests {
@@ -397,7 +397,7 @@ impl MetadataFetch {
     }
 }
 
-impl Attempt {
+impl Candidate {
     fn new(size: u32) -> Self {
         Self { size, pieces: vec![None; metadata_piece_count(size) as usize], held_len: 0, solo: None, is_split: false }
     }

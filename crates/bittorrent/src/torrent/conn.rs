@@ -167,7 +167,7 @@ pub struct Negotiated {
 }
 
 impl Conn {
-    pub fn new(peer: PeerKey, link: Link, negotiated: Negotiated, pieces: Option<u32>, now: Instant) -> Self {
+    pub(super) fn new(peer: PeerKey, link: Link, negotiated: Negotiated, pieces: Option<u32>, now: Instant) -> Self {
         Self {
             peer,
             address: link.address,
@@ -240,7 +240,7 @@ impl Conn {
     }
 
     /// The pieces the peer has, once the piece count is known.
-    pub fn bits(&self) -> Option<&Bitfield> {
+    pub(super) fn bits(&self) -> Option<&Bitfield> {
         match &self.has {
             Has::Known(bits) => Some(bits),
             Has::Pending { .. } => None,
@@ -248,43 +248,43 @@ impl Conn {
     }
 
     /// Whether the peer has everything.
-    pub fn is_seed(&self) -> bool {
+    pub(super) fn is_seed(&self) -> bool {
         self.bits().is_some_and(|bits| bits.is_full() && !bits.is_empty())
     }
 
     /// Whether the peer leaves our requests unanswered for long (BEP 3, "anti-snubbing").
-    pub fn is_snubbing(&self, now: Instant) -> bool {
+    pub(super) fn is_snubbing(&self, now: Instant) -> bool {
         self.waiting_since.is_some_and(|since| now.saturating_duration_since(since) >= SNUBBED_AFTER)
     }
 
     /// Whether the peer has a slot and asks for nothing.
-    pub fn leaves_slot_unused(&self, now: Instant) -> bool {
+    pub(super) fn leaves_slot_unused(&self, now: Instant) -> bool {
         let unused = now.saturating_duration_since(self.served_at) >= UNUSED_AFTER;
         self.interested_in_us && !self.choking && self.uploads.is_empty() && unused
     }
 
     /// Once a tick: requests that could not be served are forgiven at a steady pace.
-    pub fn leak_overflow(&mut self) {
+    pub(super) fn leak_overflow(&mut self) {
         self.upload_overflow = self.upload_overflow.saturating_sub(UPLOAD_OVERFLOW_LEAK);
         self.chatter = self.chatter.saturating_sub(CHATTER_LEAK);
     }
 
     /// A message came that moves nothing on by itself, and takes `work` units of work: what honest peers send now and then, and
     /// who floods us sends without end.
-    pub fn chat(&mut self, work: u32) -> Result<(), PeerMisbehaved> {
+    pub(super) fn chat(&mut self, work: u32) -> Result<(), PeerMisbehaved> {
         self.chatter = self.chatter.saturating_add(work);
         if self.chatter > CHATTER_MAX { Err(PeerMisbehaved::Chatter) } else { Ok(()) }
     }
 
     /// The peer took back `pieces`. Who loses all it has once may have lost a disk; who goes on plays with us.
-    pub fn take_back(&mut self, pieces: u32) -> Result<(), PeerMisbehaved> {
+    pub(super) fn take_back(&mut self, pieces: u32) -> Result<(), PeerMisbehaved> {
         self.taken_back = self.taken_back.saturating_add(pieces);
         let all = self.bits().map_or(0, Bitfield::len);
         if self.taken_back > all.saturating_add(TAKEN_BACK_SPARE) { Err(PeerMisbehaved::TakesBack) } else { Ok(()) }
     }
 
     /// Keeps a have message for the day when the piece count is known; answers whether there was room.
-    pub fn pend_have(&mut self, piece: u32) -> bool {
+    pub(super) fn pend_have(&mut self, piece: u32) -> bool {
         match &mut self.has {
             Has::Pending { haves, .. } if haves.len() < PENDING_HAVES_MAX => {
                 haves.push(piece);
@@ -295,7 +295,7 @@ impl Conn {
     }
 
     /// Where the peer can be dialled, over what it is connected by: its own word for the port where we did not dial it.
-    pub fn listen_address(&self) -> Option<Endpoint> {
+    pub(super) fn listen_address(&self) -> Option<Endpoint> {
         if self.outgoing {
             return Some(self.address);
         }

@@ -55,7 +55,7 @@ impl Content {
     }
 
     /// A picker for what is missing, if anything is. It knows no peers yet.
-    pub fn make_picker(&mut self, config: &TorrentConfig) {
+    pub(super) fn make_picker(&mut self, config: &TorrentConfig) {
         if self.have.is_full() {
             return;
         }
@@ -74,22 +74,22 @@ impl Content {
     }
 
     /// Counts the wanted bytes anew: after priorities changed.
-    pub fn count_missing(&mut self) {
+    pub(super) fn count_missing(&mut self) {
         let Some(picker) = &self.picker else { return };
         let wanted = (0..self.have.len()).filter(|piece| picker.wants(*piece));
         self.missing_bytes = wanted.map(|piece| u64::from(self.info.geometry.data_len(piece))).sum();
     }
 
-    pub fn wants(&self, piece: u32) -> bool {
+    pub(super) fn wants(&self, piece: u32) -> bool {
         self.picker.as_ref().is_some_and(|picker| picker.wants(piece))
     }
 
     /// How many wanted, unverified pieces are in `bits`.
-    pub fn wanted_count(&self, bits: &Bitfield) -> u32 {
+    pub(super) fn wanted_count(&self, bits: &Bitfield) -> u32 {
         self.picker.as_ref().map_or(0, |picker| picker.wanted_count(bits))
     }
 
-    pub fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.picker.as_ref().is_none_or(|picker| picker.wanted_missing_count() == 0)
     }
 }

@@ -78,7 +78,7 @@ pub enum PathEvent {
         /// Who.
         peer: PeerKey,
     },
-    /// It uses other paths than before: see `foreign_paths`.
+    /// It uses other paths than before: see `third_party_paths`.
     InUse {
         /// Who.
         peer: PeerKey,

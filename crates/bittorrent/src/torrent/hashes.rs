@@ -51,12 +51,12 @@ pub(super) struct HashStore {
     waiters: Vec<(ConnId, TreeRequest, u32)>,
     /// Files whose layer is not known yet.
     incomplete: usize,
-    pub kept: Box<Kept>,
+    pub kept: Box<ServedTrees>,
 }
 
 /// What is kept for those who ask.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct ServedTrees {
     /// The trees that were asked about, the last one at the end: each costs a hash a piece to make.
     trees: VecDeque<(usize, PieceTree)>,
     /// Leaves of pieces that were asked about, the last ones at the end.
@@ -133,7 +133,7 @@ struct UnderWay {
 }
 
 impl HashStore {
-    pub fn new(info: &Info, layers: HashMap<Sha256Digest, Box<[Sha256Digest]>>) -> Self {
+    pub(super) fn new(info: &Info, layers: HashMap<Sha256Digest, Box<[Sha256Digest]>>) -> Self {
         let mut files = Vec::new();
         for file in &info.files {
             let (FileKind::Regular, Some(root)) = (&file.kind, file.root) else { continue };
@@ -170,7 +170,7 @@ impl HashStore {
     }
 
     /// Pieces that cannot be verified yet, or are to be looked at before they are asked for.
-    pub fn unfetchable_pieces(&self, info: &Info) -> Vec<u32> {
+    pub(super) fn unfetchable_pieces(&self, info: &Info) -> Vec<u32> {
         // A hybrid's pieces have their SHA-1 in any case.
         if !info.piece_hashes.is_empty() {
             return Vec::new();
@@ -179,7 +179,7 @@ impl HashStore {
     }
 
     /// Hash of a piece and height of the tree below it.
-    pub fn expected(&self, piece: u32) -> Option<(Sha256Digest, u32)> {
+    pub(super) fn expected(&self, piece: u32) -> Option<(Sha256Digest, u32)> {
         let at = self.files.partition_point(|file| file.first_piece <= piece).checked_sub(1)?;
         let file = &self.files[at];
         let hash = *file.layer.as_ref()?.get((piece - file.first_piece) as usize)?;
@@ -187,24 +187,24 @@ impl HashStore {
     }
 
     /// Layers that are whole, of files of more than one piece.
-    pub fn layers(&self) -> impl Iterator<Item = (&Sha256Digest, &[Sha256Digest])> {
+    pub(super) fn layers(&self) -> impl Iterator<Item = (&Sha256Digest, &[Sha256Digest])> {
         let long = self.files.iter().filter(|file| file.shape.piece_count() > 1);
         long.filter_map(|file| file.layer.as_deref().map(|layer| (&file.root, layer)))
     }
 
-    pub fn connection_lost(&mut self, conn: ConnId) {
+    pub(super) fn connection_lost(&mut self, conn: ConnId) {
         self.under_way.retain(|request| request.conn != conn);
         self.refused.remove(&conn);
         self.waiters.retain(|(waiter, ..)| *waiter != conn);
     }
 
     /// Nobody is here: what was made for peers can be made again.
-    pub fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         self.kept.trees = VecDeque::new();
         self.kept.leaves = VecDeque::new();
     }
 
-    pub fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.incomplete == 0
     }
 

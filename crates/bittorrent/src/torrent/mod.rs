@@ -71,11 +71,11 @@ mod exchange;
 mod fault;
 mod hashes;
 mod ledger;
-mod look;
 mod paths;
 mod peers;
 mod pieces;
 mod requests;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod uploads;
@@ -97,7 +97,7 @@ pub use config::{CONNECTIONS_MAX, REQUEST_BOUNDARY, REQUEST_LEN_MAX, TorrentConf
 pub use conn::{Link, Negotiated};
 pub use event::{Event, PathEvent, PieceOutcome};
 pub use fault::PeerMisbehaved;
-pub use look::{PeerStats, PeerView, TorrentStats};
+pub use stats::{PeerStats, PeerView, TorrentStats};
 
 use crate::choker::Choker;
 use crate::extension::{Challenge, MetadataFetch};

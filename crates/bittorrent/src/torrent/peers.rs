@@ -5,7 +5,7 @@ use std::time::Instant;
 use anabranch_paths::{Endpoint, PathId};
 
 use super::conn::Conn;
-use super::wishes::Told;
+use super::wishes::ThirdPartyPaths;
 use super::{ConnId, Link, PATHS_PER_PEER_MAX, Torrent};
 use crate::PeerKey;
 use crate::extension::{
@@ -34,7 +34,7 @@ pub(super) struct Peer {
     pub talk: PathTalk,
     pub talked_over: Option<ConnId>,
     /// What it told of paths that third parties use.
-    pub told: Told,
+    pub told: ThirdPartyPaths,
 }
 
 impl Torrent {
@@ -68,7 +68,7 @@ impl Torrent {
             identity: None,
             talk: PathTalk::default(),
             talked_over: None,
-            told: Told::default(),
+            told: ThirdPartyPaths::default(),
         };
         self.peers.insert(key, peer);
         key

@@ -2,7 +2,7 @@
 //!
 //! Every peer is talked with once, over the oldest of its connections that works and speaks the extension. Choosing is the
 //! driver's: it knows the paths. It hears of wishes by [`PathEvent::Wished`], selects over all of
-//! them, minding [`Torrent::foreign_paths`], and dials back or calls [`Torrent::grant_paths`].
+//! them, minding [`Torrent::third_party_paths`], and dials back or calls [`Torrent::grant_paths`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -25,21 +25,21 @@ pub(super) struct Wishes {
     ours: Option<Wish>,
     in_use: Vec<InterfaceSequence>,
     /// What the tracker told of paths that others use.
-    told: Told,
+    told: ThirdPartyPaths,
     pub(super) own_addresses: OwnAddresses,
     pub(super) events: VecDeque<PathEvent>,
 }
 
 /// What somebody told of paths that third parties use, and when.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ThirdPartyPaths {
     in_use: PathsInUse,
     at: Option<Instant>,
 }
 
-impl Told {
+impl ThirdPartyPaths {
     /// In place of what was told before.
-    pub fn replace(&mut self, in_use: PathsInUse, now: Instant) {
+    pub(super) fn replace(&mut self, in_use: PathsInUse, now: Instant) {
         *self = Self { in_use, at: Some(now) };
     }
 
@@ -97,7 +97,7 @@ impl Torrent {
 
     /// The paths that others use, with whomever, and how many do: as connected peers say of themselves, and as they and trackers
     /// tell of third parties. A path that both its ends tell of counts once, and is there as one of them sees it.
-    pub fn foreign_paths(&self, now: Instant) -> BTreeMap<InterfaceSequence, u32> {
+    pub fn third_party_paths(&self, now: Instant) -> BTreeMap<InterfaceSequence, u32> {
         let known: BTreeSet<ScionAddr> =
             self.conns.values().filter_map(|conn| conn.listen_address()?.as_scion()).collect();
         let themselves = self.peers.iter().map(|(key, peer)| (User::Peer(*key), peer.talk.their_used()));
@@ -195,7 +195,7 @@ impl Torrent {
         let Some(entry) = self.peers.get_mut(&peer) else { return };
         let wished = entry.talk.their_wish().is_some();
         entry.talk = PathTalk::default();
-        entry.told = Told::default();
+        entry.told = ThirdPartyPaths::default();
         entry.talked_over = None;
         self.wishes.events.retain(|event| event.peer() != peer);
         if wished {

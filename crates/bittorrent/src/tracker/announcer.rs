@@ -131,7 +131,7 @@ pub struct Announcer {
     trackers: Vec<TrackerStatus>,
     /// Indices into `trackers`, tier after tier, each tier in the order in which it is tried.
     tiers: Vec<Vec<usize>>,
-    lanes: Vec<Lane>,
+    lanes: Vec<HashAnnouncer>,
     under_way: Vec<UnderWay>,
     id_next: u64,
     is_in_need: bool,
@@ -142,7 +142,7 @@ pub struct Announcer {
 
 /// The announces under one info-hash: one at a time, unless peers are needed and trackers slow.
 #[derive(Debug)]
-struct Lane {
+struct HashAnnouncer {
     info_hash: InfoHash,
     /// Next regular announce.
     next_at: Instant,
@@ -208,7 +208,7 @@ impl Announcer {
             rng.shuffle(&mut indices); // BEP 12: "shuffled in a random order"
             order.push(indices);
         }
-        let lane = |info_hash| Lane {
+        let lane = |info_hash| HashAnnouncer {
             info_hash,
             next_at: now,
             not_before: now,
@@ -321,7 +321,7 @@ impl Announcer {
 
     /// Whether every tracker has been told that we left, or has failed to listen.
     pub fn is_stopped(&self) -> bool {
-        let is_told = |lane: &Lane| lane.states.iter().any(|state| state.is_told);
+        let is_told = |lane: &HashAnnouncer| lane.states.iter().any(|state| state.is_told);
         self.is_stopping && self.under_way.is_empty() && !self.lanes.iter().any(is_told)
     }
 

@@ -60,32 +60,32 @@ pub const UNKNOWN_LEN_MAX: u32 = 128 * 1024;
 
 /// Message numbers.
 mod id {
-    pub const CHOKE: u8 = 0;
-    pub const UNCHOKE: u8 = 1;
-    pub const INTERESTED: u8 = 2;
-    pub const NOT_INTERESTED: u8 = 3;
-    pub const HAVE: u8 = 4;
-    pub const BITFIELD: u8 = 5;
-    pub const REQUEST: u8 = 6;
-    pub const PIECE: u8 = 7;
-    pub const CANCEL: u8 = 8;
+    pub(super) const CHOKE: u8 = 0;
+    pub(super) const UNCHOKE: u8 = 1;
+    pub(super) const INTERESTED: u8 = 2;
+    pub(super) const NOT_INTERESTED: u8 = 3;
+    pub(super) const HAVE: u8 = 4;
+    pub(super) const BITFIELD: u8 = 5;
+    pub(super) const REQUEST: u8 = 6;
+    pub(super) const PIECE: u8 = 7;
+    pub(super) const CANCEL: u8 = 8;
     /// BEP 5.
-    pub const PORT: u8 = 9;
+    pub(super) const PORT: u8 = 9;
     // BEP 6.
-    pub const SUGGEST: u8 = 13;
-    pub const HAVE_ALL: u8 = 14;
-    pub const HAVE_NONE: u8 = 15;
-    pub const REJECT: u8 = 16;
-    pub const ALLOWED_FAST: u8 = 17;
+    pub(super) const SUGGEST: u8 = 13;
+    pub(super) const HAVE_ALL: u8 = 14;
+    pub(super) const HAVE_NONE: u8 = 15;
+    pub(super) const REJECT: u8 = 16;
+    pub(super) const ALLOWED_FAST: u8 = 17;
     /// BEP 10.
-    pub const EXTENDED: u8 = 20;
+    pub(super) const EXTENDED: u8 = 20;
     // BEP 52.
-    pub const HASH_REQUEST: u8 = 21;
-    pub const HASHES: u8 = 22;
-    pub const HASH_REJECT: u8 = 23;
+    pub(super) const HASH_REQUEST: u8 = 21;
+    pub(super) const HASHES: u8 = 22;
+    pub(super) const HASH_REJECT: u8 = 23;
 
     /// The message's name in the specifications.
-    pub fn name(id: u8) -> &'static str {
+    pub(super) fn name(id: u8) -> &'static str {
         match id {
             CHOKE => "choke",
             UNCHOKE => "unchoke",
@@ -111,7 +111,7 @@ mod id {
     }
 
     /// Whether the number means something to us.
-    pub fn is_known(id: u8) -> bool {
+    pub(super) fn is_known(id: u8) -> bool {
         matches!(id, CHOKE..=PORT | SUGGEST..=ALLOWED_FAST | EXTENDED..=HASH_REJECT)
     }
 }

@@ -175,7 +175,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+    pub(super) fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.start as usize + usize::from(self.header)..self.end as usize]
     }
 }
@@ -193,11 +193,11 @@ pub(super) enum Kind {
 pub(super) struct Flags(u8);
 
 impl Flags {
-    pub const NONE: Self = Self(0);
-    pub const LEADING_ZERO: Self = Self(1);
-    pub const NEGATIVE_ZERO: Self = Self(2);
-    pub const UNSORTED: Self = Self(4);
-    pub const DUPLICATE: Self = Self(8);
+    pub(super) const NONE: Self = Self(0);
+    pub(super) const LEADING_ZERO: Self = Self(1);
+    pub(super) const NEGATIVE_ZERO: Self = Self(2);
+    pub(super) const UNSORTED: Self = Self(4);
+    pub(super) const DUPLICATE: Self = Self(8);
 }
 
 impl BitOrAssign for Flags {

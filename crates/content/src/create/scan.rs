@@ -144,7 +144,7 @@ struct Worker<'a> {
 }
 
 /// A piece on its way.
-struct Lane {
+struct PieceInFlight {
     start: u64,
     /// Bytes that are hashed into `leaves`: those of the one file in it, without padding.
     file_len: usize,
@@ -160,7 +160,7 @@ struct Lane {
 impl Worker<'_> {
     /// Hashes a group of pieces; `None` where it was halted.
     fn group(&mut self, pieces: &[u32], halt: &impl Fn() -> bool, sender: &SyncSender<Progress>) -> Option<()> {
-        let mut lanes: Vec<Lane> = pieces.iter().map(|piece| self.lane(*piece)).collect();
+        let mut lanes: Vec<PieceInFlight> = pieces.iter().map(|piece| self.lane(*piece)).collect();
         let mut states = vec![Sha1::new(); if self.plan.sha1 { lanes.len() } else { 0 }];
         let mut unreported = 0;
         let direct_stripe = self.stripe.max(DIRECT_STRIPE_BYTES);
@@ -211,7 +211,7 @@ impl Worker<'_> {
             }
         }
         let mut states = states.into_iter();
-        let finish = |(piece, lane): (&u32, Lane)| {
+        let finish = |(piece, lane): (&u32, PieceInFlight)| {
             let sha1 = states.next().map(Sha1::finish);
             let node = || merkle::subtree_root(&lane.leaves, 0, lane.node_height);
             let sha256 = (self.plan.sha256 && lane.fault.is_none()).then(node);
@@ -221,7 +221,7 @@ impl Worker<'_> {
         sender.send(Progress { bytes: unreported, pieces }).ok()
     }
 
-    fn lane(&self, piece: u32) -> Lane {
+    fn lane(&self, piece: u32) -> PieceInFlight {
         let length = u64::from(self.plan.piece_length);
         let start = u64::from(piece) * length;
         let len = length.min(self.plan.total.saturating_sub(start));
@@ -233,7 +233,7 @@ impl Worker<'_> {
         }
         let len = if self.plan.sha1 { len } else { file_len };
         let (file_len, len) = (file_len as usize, len as usize);
-        Lane { start, file_len, len, skip: 0, node_height, leaves: Vec::new(), fault: None }
+        PieceInFlight { start, file_len, len, skip: 0, node_height, leaves: Vec::new(), fault: None }
     }
 
     fn make_direct_buffer(&mut self) -> bool {
@@ -243,7 +243,7 @@ impl Worker<'_> {
     }
 }
 
-impl Lane {
+impl PieceInFlight {
     /// What of `part`, which starts `from` bytes into the piece, belongs to the file.
     fn file_part<'a>(&self, part: &'a [u8], from: usize) -> &'a [u8] {
         &part[..part.len().min(self.file_len.saturating_sub(from))]
@@ -251,7 +251,7 @@ impl Lane {
 }
 
 /// Leaves of all lanes at once; `parts` are the bytes of each from `from` on.
-fn hash_leaves(lanes: &mut [Lane], parts: &[&[u8]], from: usize) {
+fn hash_leaves(lanes: &mut [PieceInFlight], parts: &[&[u8]], from: usize) {
     let parts: Vec<&[u8]> = lanes.iter().zip(parts).map(|(lane, part)| lane.file_part(part, from)).collect();
     let blocks: Vec<&[u8]> = parts.iter().flat_map(|part| part.chunks(BLOCK_LEN as usize)).collect();
     let mut leaves = sha256_many(&blocks).into_iter();

@@ -12,21 +12,21 @@ use super::names::NameRules;
 
 /// Folders and files by (folder, name); work and memory are linear in the bytes of the paths.
 #[derive(Default)]
-pub struct PathTree<T> {
+pub(super) struct PathTree<T> {
     nodes: HashMap<(u32, Box<str>), Node<T>>,
     /// Parent and name of every folder; folder 0 is the download folder.
     folders: Vec<(u32, Box<str>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Node<T> {
+pub(super) enum Node<T> {
     Folder(u32),
     File(T),
 }
 
 impl<T: Copy> PathTree<T> {
     /// The folder of `name` in `parent`, made if need be; `None` where a file has that name.
-    pub fn folder(&mut self, parent: u32, name: &str) -> Option<u32> {
+    pub(super) fn folder(&mut self, parent: u32, name: &str) -> Option<u32> {
         if let Some(node) = self.get(parent, name) {
             return if let Node::Folder(folder) = node { Some(folder) } else { None };
         }
@@ -37,7 +37,7 @@ impl<T: Copy> PathTree<T> {
     }
 
     /// Adds a file; `false` where the name is taken.
-    pub fn file(&mut self, parent: u32, name: &str, file: T) -> bool {
+    pub(super) fn file(&mut self, parent: u32, name: &str, file: T) -> bool {
         let free = self.get(parent, name).is_none();
         if free {
             self.nodes.insert((parent, name.into()), Node::File(file));
@@ -45,12 +45,12 @@ impl<T: Copy> PathTree<T> {
         free
     }
 
-    pub fn get(&self, parent: u32, name: &str) -> Option<Node<T>> {
+    pub(super) fn get(&self, parent: u32, name: &str) -> Option<Node<T>> {
         self.nodes.get(&(parent, name.into())).copied()
     }
 
     /// The path of a folder, with `/` between its components.
-    pub fn folder_path(&self, mut folder: u32) -> String {
+    pub(super) fn folder_path(&self, mut folder: u32) -> String {
         let mut names = Vec::new();
         while folder > 0 {
             let (parent, name) = &self.folders[folder as usize - 1];
@@ -63,7 +63,7 @@ impl<T: Copy> PathTree<T> {
 }
 
 /// Makes the paths of all entries but pads unique.
-pub fn resolve(files: &mut [Draft], rules: &NameRules) -> Result<(), MetainfoError> {
+pub(super) fn resolve(files: &mut [Draft], rules: &NameRules) -> Result<(), MetainfoError> {
     let mut tree = PathTree::default();
     // All folders first, so that no file takes the name of one that comes later.
     let mut parents = Vec::with_capacity(files.len());
@@ -96,7 +96,7 @@ pub fn resolve(files: &mut [Draft], rules: &NameRules) -> Result<(), MetainfoErr
 }
 
 /// The components of `path` above its last.
-pub fn folders_of(path: &str) -> impl Iterator<Item = &str> {
+pub(super) fn folders_of(path: &str) -> impl Iterator<Item = &str> {
     let folders = path.rfind('/').map_or("", |slash| &path[..slash]);
     folders.split('/').filter(|name| !name.is_empty())
 }

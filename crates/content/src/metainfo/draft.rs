@@ -10,7 +10,7 @@ use crate::info::Sha256Digest;
 
 /// An entry whose path is safe, but not yet unique, and whose link is not yet proven.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub(super) struct Draft {
     /// Safe components, with `/` between them.
     pub path: String,
     pub length: u64,
@@ -23,7 +23,7 @@ pub struct Draft {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DraftKind {
+pub(super) enum DraftKind {
     Regular,
     Pad,
     /// Components of the target, safe but for `..`, with `/` between them.
@@ -31,26 +31,26 @@ pub enum DraftKind {
 }
 
 impl Draft {
-    pub fn pad(path: String, length: u64) -> Self {
+    pub(super) fn pad(path: String, length: u64) -> Self {
         let kind = DraftKind::Pad;
         Self { path, length, offset: 0, kind, executable: false, hidden: false, mtime: None, root: None }
     }
 
-    pub fn is_pad(&self) -> bool {
+    pub(super) fn is_pad(&self) -> bool {
         self.kind == DraftKind::Pad
     }
 }
 
 /// A file list under construction: hands out offsets, and keeps the sums within their limits.
 #[derive(Clone, Debug, Default)]
-pub struct DraftList {
+pub(super) struct DraftList {
     pub files: Vec<Draft>,
     pub total: u64,
     path_bytes: usize,
 }
 
 impl DraftList {
-    pub fn push(&mut self, mut draft: Draft) -> Result<(), MetainfoError> {
+    pub(super) fn push(&mut self, mut draft: Draft) -> Result<(), MetainfoError> {
         if self.files.len() >= FILES_MAX {
             return Err(MetainfoError::TooMany { what: "files", max: FILES_MAX as u64 });
         }
@@ -79,7 +79,7 @@ impl DraftList {
     }
 
     /// Takes off the padding after the last file with content, if any.
-    pub fn remove_tail_pad(&mut self) {
+    pub(super) fn remove_tail_pad(&mut self) {
         let Some(at) = self.files.iter().rposition(|file| file.length > 0) else { return };
         if self.files[at].is_pad() {
             let pad = self.files.remove(at);
@@ -90,7 +90,7 @@ impl DraftList {
 }
 
 /// The keys that files of both formats have in common (BEP 47, "attr").
-pub struct Attributes {
+pub(super) struct Attributes {
     pub executable: bool,
     pub hidden: bool,
     pub pad: bool,
@@ -103,7 +103,7 @@ pub struct Attributes {
 
 impl Attributes {
     /// `path` is for errors.
-    pub fn of(file: Value<'_>, path: &str, rules: &NameRules) -> Result<Self, MetainfoError> {
+    pub(super) fn of(file: Value<'_>, path: &str, rules: &NameRules) -> Result<Self, MetainfoError> {
         let attr = file.get("attr").and_then(|attr| attr.as_bytes()).unwrap_or_default();
         let has = |flag| attr.contains(&flag);
         let is_link = has(b'l');
@@ -114,7 +114,7 @@ impl Attributes {
     }
 
     /// `length` of `file`, 0 for links.
-    pub fn length(&self, file: Value<'_>, path: &str) -> Result<u64, MetainfoError> {
+    pub(super) fn length(&self, file: Value<'_>, path: &str) -> Result<u64, MetainfoError> {
         if self.is_link {
             return Ok(0);
         }
@@ -129,7 +129,7 @@ impl Attributes {
         })
     }
 
-    pub fn into_draft(self, path: String, length: u64, root: Option<Sha256Digest>) -> Draft {
+    pub(super) fn into_draft(self, path: String, length: u64, root: Option<Sha256Digest>) -> Draft {
         let kind = match self.link {
             Some(target) => DraftKind::Symlink(target),
             None if self.pad => DraftKind::Pad,
@@ -160,7 +160,7 @@ fn link_target(file: Value<'_>, path: &str, rules: &NameRules) -> Result<Option<
 }
 
 /// Appends a component to a path.
-pub fn append(path: &mut String, component: &str) {
+pub(super) fn append(path: &mut String, component: &str) {
     if !path.is_empty() {
         path.push('/');
     }

@@ -9,7 +9,7 @@ use crate::info::Sha256Digest;
 
 /// The files below the folder `root`, each followed by the padding that aligns the next one; and whether `root` is
 /// there at all. A tree of one file has none (BEP 52, "Interpreting paths"), unless `rooted` says so.
-pub fn file_tree(
+pub(super) fn file_tree(
     tree: Value<'_>,
     root: &str,
     rooted: bool,

@@ -10,10 +10,10 @@ use crate::bencode::Value;
 const PATHLESS_PAD: &str = ".pad";
 
 /// BitComet marks its pad files by name only.
-pub const BITCOMET_PAD: &str = "_____padding_file_";
+pub(crate) const BITCOMET_PAD: &str = "_____padding_file_";
 
 /// The one file of a torrent without `files`; `name` is its raw name.
-pub fn single_file(info: Value<'_>, name: &[u8], rules: &NameRules) -> Result<DraftList, MetainfoError> {
+pub(super) fn single_file(info: Value<'_>, name: &[u8], rules: &NameRules) -> Result<DraftList, MetainfoError> {
     let path = rules.sanitize(name).ok_or(MetainfoError::Invalid("name", "usable as a file name"))?;
     let attributes = Attributes::of(info, &path, rules)?;
     let length = attributes.length(info, &path)?;
@@ -23,7 +23,7 @@ pub fn single_file(info: Value<'_>, name: &[u8], rules: &NameRules) -> Result<Dr
 }
 
 /// The entries of `files`, below the folder `root`.
-pub fn file_list(files: Value<'_>, root: &str, rules: &NameRules) -> Result<DraftList, MetainfoError> {
+pub(super) fn file_list(files: Value<'_>, root: &str, rules: &NameRules) -> Result<DraftList, MetainfoError> {
     let mut list = DraftList::default();
     let files = files.as_list().ok_or(MetainfoError::Invalid("files", "a list"))?;
     for (index, file) in files.enumerate() {

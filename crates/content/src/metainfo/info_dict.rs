@@ -28,7 +28,7 @@ impl Info {
 }
 
 /// Reads the info dictionary `info`.
-pub fn from_value(info: Value<'_>, rules: &NameRules) -> Result<Info, MetainfoError> {
+pub(super) fn from_value(info: Value<'_>, rules: &NameRules) -> Result<Info, MetainfoError> {
     if !info.is_dict() {
         return Err(MetainfoError::Invalid("info", "a dictionary"));
     }

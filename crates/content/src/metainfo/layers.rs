@@ -13,7 +13,7 @@ use crate::merkle::root_from_layer;
 pub type PieceLayers = HashMap<Sha256Digest, Box<[Sha256Digest]>>;
 
 /// Reads and proves the layers of a torrent. Missing layers are no error: peers can send them.
-pub fn parse(layers: Value<'_>, info: &Info) -> Result<PieceLayers, MetainfoError> {
+pub(super) fn parse(layers: Value<'_>, info: &Info) -> Result<PieceLayers, MetainfoError> {
     let piece_length = u64::from(info.geometry.piece_length());
     let mut lengths: HashMap<&[u8], u64> = HashMap::new();
     for file in info.files.iter().filter(|file| file.length > piece_length) {

@@ -108,7 +108,7 @@ impl NameRules {
 
 /// What two names share when some file system takes them for one: letter case, composed and decomposed letters, and
 /// dots and spaces at the end, which Windows drops.
-pub fn fold(name: &str) -> String {
+pub(super) fn fold(name: &str) -> String {
     let trimmed = name.trim_end_matches(['.', ' ']);
     if trimmed.is_ascii() {
         return trimmed.to_ascii_lowercase();

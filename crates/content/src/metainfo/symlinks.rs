@@ -12,7 +12,7 @@ use super::error::MetainfoError;
 use super::limits::{SYMLINK_HOPS_MAX, SYMLINKS_MAX};
 
 /// Link texts for the links of a file list, by index. Call [`index`](Links::index) before names are changed.
-pub struct Links {
+pub(super) struct Links {
     tree: PathTree<usize>,
     found: Vec<(usize, Target)>,
 }
@@ -27,7 +27,7 @@ enum Target {
 
 impl Links {
     /// Finds out where all links of `files` end; `root` is the torrent's folder.
-    pub fn index(files: &[Draft], root: &str) -> Result<Self, MetainfoError> {
+    pub(super) fn index(files: &[Draft], root: &str) -> Result<Self, MetainfoError> {
         let links: Vec<usize> = (0..files.len()).filter(|&at| target_of(&files[at]).is_some()).collect();
         if links.len() > SYMLINKS_MAX {
             return Err(MetainfoError::TooMany { what: "symbolic links", max: SYMLINKS_MAX as u64 });
@@ -48,7 +48,7 @@ impl Links {
     }
 
     /// The text of every link, relative to its own folder, now that `files` have their final names.
-    pub fn texts<'a>(&'a self, files: &'a [Draft]) -> impl Iterator<Item = (usize, PathBuf)> + 'a {
+    pub(super) fn texts<'a>(&'a self, files: &'a [Draft]) -> impl Iterator<Item = (usize, PathBuf)> + 'a {
         self.found.iter().map(|(link, target)| {
             let to = match target {
                 Target::Folder(folder) => self.tree.folder_path(*folder),

@@ -4,7 +4,7 @@ use super::limits::{URL_BYTES_MAX, URLS_MAX};
 use crate::bencode::Value;
 
 /// Trackers in tiers (BEP 12, "announce-list"), or else the one in `announce`. Unusable URLs are left out.
-pub fn trackers(metainfo: Value<'_>) -> Vec<Vec<String>> {
+pub(crate) fn trackers(metainfo: Value<'_>) -> Vec<Vec<String>> {
     let mut left = URLS_MAX;
     let mut tiers = Vec::new();
     for tier in metainfo.get("announce-list").and_then(|tiers| tiers.as_list()).into_iter().flatten() {
@@ -23,14 +23,14 @@ pub fn trackers(metainfo: Value<'_>) -> Vec<Vec<String>> {
 }
 
 /// A tracker's URL, if it is one that can be asked. No spaces or control characters: they would end up in a request.
-pub fn tracker_url(raw: &[u8]) -> Option<String> {
+pub(crate) fn tracker_url(raw: &[u8]) -> Option<String> {
     let url = std::str::from_utf8(raw).ok()?.trim();
     let usable = url.len() <= URL_BYTES_MAX && !url.contains(|c: char| c.is_control() || c == ' ');
     (usable && has_scheme(url, &["http://", "https://", "udp://"])).then(|| url.to_owned())
 }
 
 /// Web seeds under `key`, a string or a list of strings (BEP 19, "url-list"; BEP 17, "httpseeds"), each once.
-pub fn web_seeds(metainfo: Value<'_>, key: &str) -> Vec<String> {
+pub(crate) fn web_seeds(metainfo: Value<'_>, key: &str) -> Vec<String> {
     let Some(value) = metainfo.get(key) else { return Vec::new() };
     let single = value.as_bytes().into_iter();
     let several = value.as_list().into_iter().flatten().filter_map(|url| url.as_bytes());
@@ -49,7 +49,7 @@ pub fn is_web_seed(text: &str) -> bool {
 }
 
 /// A web seed's URL, with what may not stand in an URL percent-encoded; the limit counts that.
-pub fn web_seed_url(raw: &[u8]) -> Option<String> {
+pub(crate) fn web_seed_url(raw: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(raw).ok()?.trim();
     if text.len() > URL_BYTES_MAX || !has_scheme(text, &["http://", "https://"]) {
         return None;
@@ -65,7 +65,7 @@ pub fn web_seed_url(raw: &[u8]) -> Option<String> {
 }
 
 /// DHT nodes (BEP 5, "nodes"): pairs of host and port.
-pub fn nodes(metainfo: Value<'_>) -> Vec<(String, u16)> {
+pub(crate) fn nodes(metainfo: Value<'_>) -> Vec<(String, u16)> {
     let nodes = metainfo.get("nodes").and_then(|nodes| nodes.as_list()).into_iter().flatten();
     let node = |node: Value<'_>| {
         let mut parts = node.as_list()?;

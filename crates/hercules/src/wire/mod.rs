@@ -55,42 +55,42 @@ pub enum WireError {
 pub(crate) struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
         let (head, rest) = self.0.split_at_checked(len).ok_or(WireError::Truncated)?;
         self.0 = rest;
         Ok(head)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let (head, rest) = self.0.split_first_chunk().ok_or(WireError::Truncated)?;
         self.0 = rest;
         Ok(*head)
     }
 
-    pub fn u8(&mut self) -> Result<u8, WireError> {
+    pub(crate) fn u8(&mut self) -> Result<u8, WireError> {
         self.array().map(|[byte]| byte)
     }
 
-    pub fn u16(&mut self) -> Result<u16, WireError> {
+    pub(crate) fn u16(&mut self) -> Result<u16, WireError> {
         self.array().map(u16::from_be_bytes)
     }
 
-    pub fn u32(&mut self) -> Result<u32, WireError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
         self.array().map(u32::from_be_bytes)
     }
 
-    pub fn u64(&mut self) -> Result<u64, WireError> {
+    pub(crate) fn u64(&mut self) -> Result<u64, WireError> {
         self.array().map(u64::from_be_bytes)
     }
 
     /// RFC 9000 §16; like there, longer forms than needed are read.
-    pub fn varint(&mut self) -> Result<u64, WireError> {
+    pub(crate) fn varint(&mut self) -> Result<u64, WireError> {
         let first = *self.0.first().ok_or(WireError::Truncated)?;
         let bytes = self.take(1 << (first >> 6))?;
         Ok(bytes[1..].iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    pub fn finish(self) -> Result<(), WireError> {
+    pub(crate) fn finish(self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::Trailing) }
     }
 }

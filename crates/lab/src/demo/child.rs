@@ -87,7 +87,7 @@ pub(super) fn finish(program: &Path, dir: &Path, name: &str, arguments: &[&str])
 
 impl Running {
     /// Starts a command in `dir`; what it says is kept in files whose names begin with `label`.
-    pub fn start(
+    pub(super) fn start(
         program: &Path,
         dir: &Path,
         label: &str,
@@ -120,7 +120,7 @@ impl Running {
     }
 
     /// The next event, if there is one within `timeout`.
-    pub fn next(&mut self, timeout: Duration) -> Result<Next, DemoError> {
+    pub(super) fn next(&mut self, timeout: Duration) -> Result<Next, DemoError> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => Ok(Next::Event(self.reader.read(&line)?)),
             Err(RecvTimeoutError::Timeout) => Ok(Next::Nothing),
@@ -129,7 +129,7 @@ impl Running {
     }
 
     /// What it has said meanwhile. It must not have ended.
-    pub fn told(&mut self) -> Result<Vec<Event>, DemoError> {
+    pub(super) fn told(&mut self) -> Result<Vec<Event>, DemoError> {
         let mut events = Vec::new();
         // What it says from now on is for the next time.
         while events.len() < LINES_MAX {
@@ -143,18 +143,18 @@ impl Running {
     }
 
     /// Why it ended, as an error.
-    pub fn ended(&self) -> DemoError {
+    pub(super) fn ended(&self) -> DemoError {
         let (command, logs) = (self.name.to_owned(), self.logs.errors.clone());
         DemoError::Ended { command, reason: last_line(&logs), logs }
     }
 
     /// That it goes on without getting anywhere, as an error.
-    pub fn stuck(&self, time: Duration) -> DemoError {
+    pub(super) fn stuck(&self, time: Duration) -> DemoError {
         DemoError::Stuck { command: self.name.to_owned(), seconds: time.as_secs(), logs: self.logs.events.clone() }
     }
 
     /// Waits for its end; `None` if it goes on for too long.
-    pub fn wait(&mut self) -> Option<ExitStatus> {
+    pub(super) fn wait(&mut self) -> Option<ExitStatus> {
         let asked = Instant::now();
         while asked.elapsed() < END_TIMEOUT {
             // Nobody takes its lines any more, which must not hold it up.
@@ -169,7 +169,7 @@ impl Running {
     }
 
     /// Ends it as Ctrl-C would, so that it says goodbye to its peers.
-    pub fn interrupt(mut self) {
+    pub(super) fn interrupt(mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             // It was not waited for, so the number is still its own. Linux has no larger process numbers.
             let process = i32::try_from(self.child.id()).unwrap_or(i32::MAX);

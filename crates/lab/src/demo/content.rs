@@ -16,7 +16,7 @@ const SEED: u64 = 1;
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub fn new(path: &Path) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
         let scratch = Self(path.to_path_buf());
         scratch.remove();
         scratch

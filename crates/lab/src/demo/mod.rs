@@ -48,7 +48,7 @@ pub struct Options {
 
 /// A way to choose paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Strategy {
     /// The selector's name, which is also the run's.
     pub selector: &'static str,
     /// Paths to the sender that it may use.
@@ -58,10 +58,10 @@ pub struct Way {
 }
 
 /// The ways that are compared, the first one being the measure of the others.
-pub const WAYS: [Way; 3] = [
-    Way { selector: "first", paths: 1, about: "the path that the lookup lists first" },
-    Way { selector: "all", paths: PATHS, about: "every path, shortest first, until the connections are used up" },
-    Way {
+pub const STRATEGIES: [Strategy; 3] = [
+    Strategy { selector: "first", paths: 1, about: "the path that the lookup lists first" },
+    Strategy { selector: "all", paths: PATHS, about: "every path, shortest first, until the connections are used up" },
+    Strategy {
         selector: "disjoint",
         paths: PATHS,
         about: "as many connections, over paths that share as little as possible",
@@ -83,7 +83,7 @@ pub enum Notice<'a> {
     /// A run starts.
     Begins {
         /// How it chooses.
-        way: Way,
+        strategy: Strategy,
         /// What is typed to make it happen.
         commands: &'a [String],
     },
@@ -115,12 +115,12 @@ pub fn run(options: &Options, cancel: &AtomicBool, watch: &mut dyn FnMut(Notice<
     let bound = network.bound();
     watch(Notice::Ready { network: &network, bound_bps: bound.as_ref().map(|bound| bound.rate_bps) });
     let mut runs = Vec::new();
-    for way in WAYS {
+    for strategy in STRATEGIES {
         if cancel.load(Ordering::Relaxed) {
             return Err(DemoError::Canceled);
         }
-        let scene = transfer::Scene { options, out: &out, network: &network, running: &running };
-        let run = transfer::run(&scene, way, cancel, watch)?;
+        let setup = transfer::RunSetup { options, out: &out, network: &network, running: &running };
+        let run = transfer::run(&setup, strategy, cancel, watch)?;
         watch(Notice::Ends(&run));
         runs.push(run);
     }

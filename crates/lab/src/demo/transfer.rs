@@ -10,7 +10,7 @@ use anabranch_asnet::router::DropReason;
 use anabranch_paths::IsdAs;
 
 use super::child::{Next, Running};
-use super::{CONTENT, DemoError, Notice, Options, TORRENT, Way, content};
+use super::{CONTENT, DemoError, Notice, Options, Strategy, TORRENT, content};
 use crate::network::Network;
 use crate::report::{LinkUse, Run};
 use crate::run::{Change, Decision, Event, PathLog, PathLogReader};
@@ -28,7 +28,7 @@ const DECISIONS_MAX: usize = 1000;
 const CHANGES_MAX: usize = 10_000;
 
 /// Where a run happens.
-pub(super) struct Scene<'a> {
+pub(super) struct RunSetup<'a> {
     pub options: &'a Options,
     /// The folder of everything.
     pub out: &'a Path,
@@ -40,7 +40,7 @@ pub(super) struct Scene<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Live {
     /// Which run.
-    pub way: Way,
+    pub strategy: Strategy,
     /// Seconds since it began.
     pub seconds: f64,
     /// Bytes received.
@@ -70,45 +70,45 @@ pub struct LivePath {
 
 /// Fetches the file once.
 pub(super) fn run(
-    scene: &Scene<'_>,
-    way: Way,
+    setup: &RunSetup<'_>,
+    strategy: Strategy,
     cancel: &AtomicBool,
     watch: &mut dyn FnMut(Notice<'_>),
 ) -> Result<Run, DemoError> {
-    let label = way.selector;
+    let label = strategy.selector;
     let folder = format!("{label}.got");
     let log = format!("{label}.paths.csv");
-    let (share, get) = arguments(scene, way, &folder, &log)?;
+    let (share, get) = arguments(setup, strategy, &folder, &log)?;
     let commands = [shown("share", &share), shown("get", &get)];
-    watch(Notice::Begins { way, commands: &commands });
-    let got = content::Scratch::new(&scene.out.join(&folder));
+    watch(Notice::Begins { strategy, commands: &commands });
+    let got = content::Scratch::new(&setup.out.join(&folder));
     // What an earlier demo left would be taken for this one's.
-    drop(content::Scratch::new(&scene.out.join(&log)));
+    drop(content::Scratch::new(&setup.out.join(&log)));
 
-    let program = &scene.options.program;
-    let mut sharing = Running::start(program, scene.out, label, "share", &share)?;
+    let program = &setup.options.program;
+    let mut sharing = Running::start(program, setup.out, label, "share", &share)?;
     await_start(&mut sharing, cancel)?;
-    let (links_before, busy_before) = (links(scene), processors());
+    let (links_before, busy_before) = (links(setup), processors());
     let (began, started) = (SystemTime::now(), Instant::now());
-    let getting = Running::start(program, scene.out, label, "get", &get)?;
+    let getting = Running::start(program, setup.out, label, "get", &get)?;
     let began = began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let mut follower = Follower::new(scene, way, started, &scene.out.join(&log));
+    let mut follower = Follower::new(setup, strategy, started, &setup.out.join(&log));
     let (seconds, wasted) = follower.follow(getting, &mut sharing, cancel, watch)?;
-    let links = links(scene).iter().zip(&links_before).map(|(after, before)| since(*after, *before)).collect();
+    let links = links(setup).iter().zip(&links_before).map(|(after, before)| since(*after, *before)).collect();
     let busy = processors().zip(busy_before).and_then(|(after, before)| after.share_since(before));
     sharing.interrupt();
 
-    let fetched = scene.out.join(&folder).join(CONTENT);
-    if !content::is_same(&scene.out.join(CONTENT), &fetched)? {
+    let fetched = setup.out.join(&folder).join(CONTENT);
+    if !content::is_same(&setup.out.join(CONTENT), &fetched)? {
         return Err(DemoError::Differs(fetched));
     }
     drop(got);
     let (paths, decisions, changes) = follower.finish()?;
     Ok(Run {
         name: label.to_owned(),
-        about: way.about.to_owned(),
+        about: strategy.about.to_owned(),
         commands: commands.to_vec(),
-        paths_max: way.paths,
+        paths_max: strategy.paths,
         began,
         seconds,
         wasted,
@@ -121,21 +121,26 @@ pub(super) fn run(
 }
 
 /// What `share` and `get` are started with.
-fn arguments(scene: &Scene<'_>, way: Way, got: &str, log: &str) -> Result<(Vec<String>, Vec<String>), DemoError> {
+fn arguments(
+    setup: &RunSetup<'_>,
+    strategy: Strategy,
+    got: &str,
+    log: &str,
+) -> Result<(Vec<String>, Vec<String>), DemoError> {
     let place = |isd_as: IsdAs, name: &'static str| {
-        let home = scene.running.topology().get(isd_as).ok_or(DemoError::NoHost(name))?;
+        let home = setup.running.topology().get(isd_as).ok_or(DemoError::NoHost(name))?;
         let host = home.hosts.first().ok_or(DemoError::NoHost(name))?;
         Ok::<_, DemoError>((format!("[{isd_as},{}]", host.address), home.daemon))
     };
-    let (sender, sender_daemon) = place(scene.network.sender, "alice")?;
-    let (receiver, receiver_daemon) = place(scene.network.receiver, "bob")?;
+    let (sender, sender_daemon) = place(setup.network.sender, "alice")?;
+    let (receiver, receiver_daemon) = place(setup.network.receiver, "bob")?;
     let address = format!("{sender}:{PORT}");
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     // Who shares chooses as those wish who fetch.
     let share = words(&[TORRENT, "--listen", &address, "--sciond", &sender_daemon.to_string(), "--json"]);
     let receiver = format!("{receiver}:0");
-    let (daemon, paths) = (receiver_daemon.to_string(), way.paths.to_string());
-    let mut get = words(&[TORRENT, "-o", got, "--selector", way.selector, "--paths", &paths, "--peer", &address]);
+    let (daemon, paths) = (receiver_daemon.to_string(), strategy.paths.to_string());
+    let mut get = words(&[TORRENT, "-o", got, "--selector", strategy.selector, "--paths", &paths, "--peer", &address]);
     get.extend(words(&["--listen", &receiver, "--sciond", &daemon, "--path-log", log, "--json"]));
     Ok((share, get))
 }
@@ -166,8 +171,8 @@ fn await_start(sharing: &mut Running, cancel: &AtomicBool) -> Result<(), DemoErr
 
 /// Reads along with what a fetching program says.
 struct Follower<'a> {
-    scene: &'a Scene<'a>,
-    way: Way,
+    setup: &'a RunSetup<'a>,
+    strategy: Strategy,
     started: Instant,
     log: PathLogReader,
     decisions: Vec<Decision>,
@@ -175,8 +180,8 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn new(scene: &'a Scene<'a>, way: Way, started: Instant, log: &Path) -> Self {
-        Self { scene, way, started, log: PathLogReader::new(log), decisions: Vec::new(), changes: Vec::new() }
+    fn new(setup: &'a RunSetup<'a>, strategy: Strategy, started: Instant, log: &Path) -> Self {
+        Self { setup, strategy, started, log: PathLogReader::new(log), decisions: Vec::new(), changes: Vec::new() }
     }
 
     /// Until the file is there and the program has ended: seconds until it was there, and bytes received for nothing.
@@ -255,7 +260,7 @@ impl<'a> Follower<'a> {
                 let received = series.bytes() as f64 - series.bytes_at(until - RATE_SECONDS);
                 LivePath {
                     path: series.path.clone(),
-                    ases: known(&series.path).map(|c| self.scene.network.ases(&c.interfaces)).unwrap_or_default(),
+                    ases: known(&series.path).map(|c| self.setup.network.ases(&c.interfaces)).unwrap_or_default(),
                     rate: received * 8.0 / RATE_SECONDS.min(until.max(f64::MIN_POSITIVE)),
                     rtt_ms: last.and_then(|last| last.rtt_ms),
                     bytes: series.bytes(),
@@ -264,7 +269,7 @@ impl<'a> Follower<'a> {
             .collect();
         let bytes = paths.iter().map(|path| path.bytes).sum();
         let rate = paths.iter().map(|path| path.rate).sum();
-        Live { way: self.way, seconds, bytes, bytes_total: self.scene.options.content_bytes, rate, paths }
+        Live { strategy: self.strategy, seconds, bytes, bytes_total: self.setup.options.content_bytes, rate, paths }
     }
 
     fn finish(mut self) -> Result<(PathLog, Vec<Decision>, Vec<Change>), DemoError> {
@@ -274,9 +279,9 @@ impl<'a> Follower<'a> {
 }
 
 /// What the routers counted so far: what came out at the other end of each link, and what found no room.
-fn links(scene: &Scene<'_>) -> Vec<[LinkUse; 2]> {
+fn links(setup: &RunSetup<'_>) -> Vec<[LinkUse; 2]> {
     let stats = |interface: anabranch_paths::Interface| {
-        let router = scene.running.router(interface.isd_as)?;
+        let router = setup.running.router(interface.isd_as)?;
         router.stats(interface.id).ok()
     };
     let of = |line: &crate::network::Line| {
@@ -285,7 +290,7 @@ fn links(scene: &Scene<'_>) -> Vec<[LinkUse; 2]> {
             dropped: stats(line.ends[end]).map_or(0, |stats| stats.dropped_for(DropReason::QueueFull)),
         })
     };
-    scene.network.lines.iter().map(of).collect()
+    setup.network.lines.iter().map(of).collect()
 }
 
 fn since(after: [LinkUse; 2], before: [LinkUse; 2]) -> [LinkUse; 2] {

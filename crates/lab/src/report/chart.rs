@@ -46,7 +46,7 @@ pub(super) struct Chart<'a> {
 
 impl Chart<'_> {
     /// Bands on top of each other: the upper edge is the sum, the area is what was received.
-    pub fn stacked(&self) -> String {
+    pub(super) fn stacked(&self) -> String {
         let mut svg = self.frame();
         let mut below = vec![0.0; self.slots()];
         for band in self.bands {
@@ -62,7 +62,7 @@ impl Chart<'_> {
     }
 
     /// A line for each.
-    pub fn lines(&self) -> String {
+    pub(super) fn lines(&self) -> String {
         let mut svg = self.frame();
         for band in self.bands {
             put!(svg, r#"<path class="line c{}" d="M{}"/>"#, band.color, self.points(&band.rates).join("L"));

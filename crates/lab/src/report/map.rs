@@ -35,7 +35,7 @@ pub(super) enum Load {
 
 impl Load {
     /// Of the share of a link's capacity, 0 to 1.
-    pub fn of(share: f64) -> Self {
+    pub(super) fn of(share: f64) -> Self {
         if share < IDLE_LOAD {
             return Self::Idle;
         }

@@ -4,12 +4,12 @@
 //! legible in light and in dark, printed, and without JavaScript. The same data make the same page to the byte. Text of
 //! any origin is escaped. However long the logs, charts have a bounded number of points.
 
-mod book;
 mod chart;
 mod layout;
 mod map;
 mod markup;
 mod panels;
+mod path_labels;
 mod rates;
 mod results;
 
@@ -17,8 +17,8 @@ use crate::network::{Bound, Network};
 use crate::run::{Candidate, Change, Decision, PathLog};
 use crate::text;
 
-use book::Book;
 use markup::{escape, put};
+use path_labels::Book;
 
 /// Above this share of work, processors were in each other's way.
 const BUSY_MAX: f64 = 0.9;

@@ -1,8 +1,8 @@
 //! Map, candidates and changes of each run, one run at a time.
 
-use super::book::{Book, short_id};
 use super::map::{self, Load};
 use super::markup::{escape, put};
+use super::path_labels::{Book, short_id};
 use super::{Report, Run};
 use crate::run::{Candidate, Choice, Side};
 use crate::text;

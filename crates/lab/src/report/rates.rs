@@ -1,8 +1,8 @@
 //! The rate of every path over time, run by run, on the same scales.
 
-use super::book::Book;
 use super::chart::{Band, Chart};
 use super::markup::{escape, put};
+use super::path_labels::Book;
 use super::{Report, Run};
 use crate::text;
 

@@ -12,7 +12,7 @@ const RETRY_HEARSAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// The attempts to open a path.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DialBackoff {
+pub(super) struct DialBackoff {
     is_under_way: bool,
     failures: u32,
     not_before: Option<Instant>,
@@ -22,34 +22,34 @@ pub struct DialBackoff {
 
 impl DialBackoff {
     /// Whether one is under way.
-    pub fn is_under_way(&self) -> bool {
+    pub(super) fn is_under_way(&self) -> bool {
         self.is_under_way
     }
 
     /// Whether the last one failed.
-    pub fn fails(&self) -> bool {
+    pub(super) fn fails(&self) -> bool {
         self.failures > 0
     }
 
     /// Begins one; `false` where one is under way or it is too early.
-    pub fn begin(&mut self, now: Instant) -> bool {
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
         let may = !self.is_under_way && self.not_before.is_none_or(|at| now >= at);
         self.is_under_way |= may;
         may
     }
 
     /// The path opened: what failed before does not count.
-    pub fn opened(&mut self) {
+    pub(super) fn opened(&mut self) {
         (self.failures, self.has_worked) = (0, true);
     }
 
     /// Its connection is over.
-    pub fn ended(&mut self, retry: Duration, now: Instant) {
+    pub(super) fn ended(&mut self, retry: Duration, now: Instant) {
         *self = Self { not_before: Some(now + retry), has_worked: true, ..Self::default() };
     }
 
     /// The same for a path to where nobody is known to be but by a peer's word.
-    pub fn hearsay_failed(&mut self, retry: Duration, now: Instant) -> bool {
+    pub(super) fn hearsay_failed(&mut self, retry: Duration, now: Instant) -> bool {
         let is_first = self.failed(retry, now);
         if !self.has_worked {
             let wait = retry.saturating_mul(1 << (self.failures - 1).min(16));
@@ -59,7 +59,7 @@ impl DialBackoff {
     }
 
     /// It did not open; whether it is the first time in a row.
-    pub fn failed(&mut self, retry: Duration, now: Instant) -> bool {
+    pub(super) fn failed(&mut self, retry: Duration, now: Instant) -> bool {
         self.is_under_way = false;
         self.failures += 1;
         let is_soon = retry.saturating_mul(self.failures) <= SOON_FOR;

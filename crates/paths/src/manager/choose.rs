@@ -20,7 +20,7 @@ const RUNNERS_MAX: usize = PATHS_PER_PEER_MAX - 4;
 
 /// Why we choose the paths to a peer through SCION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(super) enum Role {
     /// It wished for paths.
     Uploader(PathWish),
     /// It cannot choose for us.
@@ -29,7 +29,7 @@ pub enum Role {
 
 /// A host that we choose for, in one direction.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub(super) struct Client {
     pub host: HostId,
     /// Whom we upload to; `None`: we fetch from it.
     uploads_to: Option<(PeerKey, PathWish)>,
@@ -46,7 +46,7 @@ pub struct Client {
 
 /// A path that may be chosen for a client.
 #[derive(Clone, Copy)]
-struct Way<'a> {
+struct PathOption<'a> {
     /// Where it is dialled.
     address: Endpoint,
     path: &'a Path,
@@ -116,13 +116,13 @@ impl PathManager {
     }
 
     /// The paths that may be chosen for a client, those through SCION first.
-    fn ways<'a>(&'a self, client: &Client) -> impl Iterator<Item = Way<'a>> + use<'a> {
+    fn ways<'a>(&'a self, client: &Client) -> impl Iterator<Item = PathOption<'a>> + use<'a> {
         let over_scion = client.scion.into_iter().flat_map(|address| {
-            let way = move |path| Way { address: address.into(), path, over_ip: None };
+            let way = move |path| PathOption { address: address.into(), path, over_ip: None };
             self.known_paths(address).iter().map(way)
         });
         let host = self.hosts.get(&client.host).filter(|_| client.over_ip);
-        let over_ip = host.into_iter().flat_map(|host| &host.ip_candidates).map(|candidate| Way {
+        let over_ip = host.into_iter().flat_map(|host| &host.ip_candidates).map(|candidate| PathOption {
             address: candidate.remote.into(),
             path: &candidate.path,
             over_ip: Some(candidate),
@@ -136,7 +136,7 @@ impl PathManager {
         !self.carries(host, path.id()) && (host.fails(path.id()) || is_down())
     }
 
-    fn candidate(&self, client: &Client, host: &Host, place: usize, way: Way<'_>) -> Candidate {
+    fn candidate(&self, client: &Client, host: &Host, place: usize, way: PathOption<'_>) -> Candidate {
         // One number a client: whom we both serve and fetch from is two to the selector.
         let number = u64::from(client.host.0) * 2 + u64::from(client.uploads_to.is_some());
         let mut candidate = Candidate::new(number, way.path);
@@ -173,7 +173,7 @@ impl PathManager {
 
     /// Chooses for all clients, within one budget.
     pub(super) fn decide(&mut self, clients: &[Client], inputs: &mut Inputs<'_>, now: Instant) {
-        inputs.board.set_foreign(self.foreign_load(inputs.foreign));
+        inputs.board.set_third_party_load(self.third_party_load(inputs.foreign));
         let trigger = self.trigger.take_why();
         // What peers granted us takes its part whatever we choose.
         let granted: usize = self.hosts.values().map(|host| host.granted.len()).sum();
@@ -187,7 +187,7 @@ impl PathManager {
         let mut decided = Vec::new();
         for selector in selectors {
             let own = clients.iter().filter(|client| client.selector == selector);
-            let ballots: Vec<(&Client, Vec<Way<'_>>)> =
+            let ballots: Vec<(&Client, Vec<PathOption<'_>>)> =
                 own.map(|client| (client, self.ways(client).collect())).collect();
             let mut candidates = Vec::new();
             for (client, ways) in &ballots {
@@ -272,7 +272,7 @@ impl PathManager {
         for client in clients {
             let Some(host) = self.hosts.get(&client.host) else { continue };
             let decision = if client.uploads_to.is_some() { &host.uploads } else { &host.fetches };
-            let to_dial = |way: Way<'_>| (way.address, way.path.clone());
+            let to_dial = |way: PathOption<'_>| (way.address, way.path.clone());
             let chosen = self.ways(client).filter(|way| decision.chosen.contains(&way.path.id()));
             let mut wanted: Vec<(Endpoint, Path)> = chosen.map(to_dial).collect();
             let grants = wanted.iter().filter_map(|(_, path)| path.as_scion().cloned()).collect();
@@ -362,7 +362,7 @@ impl PathManager {
     // ---- load ----
 
     /// The paths that others use, by what they pass; those between them and us are ours to count.
-    fn foreign_load(&self, foreign: &[(Vec<Interface>, u32)]) -> Vec<(Resource, u32)> {
+    fn third_party_load(&self, foreign: &[(Vec<Interface>, u32)]) -> Vec<(Resource, u32)> {
         let own: BTreeSet<PathId> = self.conns.values().map(|conn| conn.path.id()).collect();
         let mut loads = std::collections::BTreeMap::new();
         for (path, users) in foreign {
@@ -388,7 +388,9 @@ impl PathManager {
         let overlap = |path: &Arc<ScionPath>| -> f64 {
             let resources = path.interfaces.iter().copied().map(Resource::Interface);
             resources
-                .map(|at| board.overlap_weight(&at) * (load.get(&at).copied().unwrap_or(0.0) + board.foreign_load(&at)))
+                .map(|at| {
+                    board.overlap_weight(&at) * (load.get(&at).copied().unwrap_or(0.0) + board.third_party_load(&at))
+                })
                 .sum()
         };
         let selector = self.config.selector.unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::{ConnId, Endpoint, Path, PathId, PathState, PeerKey, Sample, ScionPat
 
 /// Silence after news that a path is down, after which its connection is given up: others over the same link may get through,
 /// and links come back.
-pub const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
+pub(super) const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
 /// A connection over IP that owes us something and brings nothing for so long is given up, ...
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// ... if another one of its host brought something this lately.
@@ -26,11 +26,11 @@ const CONNECTIONS_KEPT: usize = PATHS_PER_PEER_MAX - 2;
 /// What measurements say of an IP path's uplinks: nothing. Two connections over one uplink may not slow each other where something
 /// else limits both, and still bring nothing together; and the queues of two uplinks that fill at the same time look like one at the
 /// host that both lead to. So sharing an end counts the same at all times.
-pub const IP_MEASURED: [Resource; 0] = [];
+pub(super) const IP_MEASURED: [Resource; 0] = [];
 
 /// A connection, its path, and what was seen of it.
 #[derive(Debug)]
-pub struct Connection {
+pub(super) struct Connection {
     pub address: Endpoint,
     pub path: Path,
     /// We opened it.
@@ -57,17 +57,17 @@ struct Seen {
 
 impl Connection {
     /// Whether there may be more than one path of its kind.
-    pub fn is_one_of_many(&self) -> bool {
+    pub(super) fn is_one_of_many(&self) -> bool {
         self.has_alternatives || self.path.as_scion().is_some_and(|path| !path.interfaces.is_empty())
     }
 
     /// Whether it leaves this machine, over plain IP.
-    pub fn leaves_by_ip(&self) -> bool {
+    pub(super) fn leaves_by_ip(&self) -> bool {
         self.path.as_scion().is_none() && !self.path.remote().is_loopback()
     }
 
     /// Whether it works, and over `path`.
-    pub fn carries(&self, path: PathId) -> bool {
+    pub(super) fn carries(&self, path: PathId) -> bool {
         self.down.is_none() && self.path.id() == path
     }
 

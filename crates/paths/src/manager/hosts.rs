@@ -22,15 +22,15 @@ use crate::{ConnId, Endpoint, PathId, PeerKey, ScionAddr};
 /// Addresses of one host that are paired with ours: what a peer may tell of itself, and where it was met, several times over.
 pub const REMOTES_MAX: usize = 16;
 /// After a connection over IP opened, the peer soon says what it has and where else it listens: so long it is looked often, ...
-pub const EARLY: Duration = Duration::from_secs(2);
+pub(super) const EARLY: Duration = Duration::from_secs(2);
 /// ... this often.
-pub const EARLY_LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const EARLY_LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A connection that ends so soon after another one opened was one too many for the peer.
-pub const TOO_MANY_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const TOO_MANY_WITHIN: Duration = Duration::from_secs(5);
 /// So many of those, and the peer keeps the one connection it has, ...
-pub const TOO_MANY_MAX: u32 = 2;
+pub(super) const TOO_MANY_MAX: u32 = 2;
 /// ... for so long: it may have thought that a connection was there which is lost.
-pub const LEFT_ALONE: Duration = Duration::from_secs(60);
+pub(super) const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// The number of a host: one peer, or those who listen at the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ pub struct HostId(pub(super) u32);
 
 /// A host, its connections, and what was decided of the paths to it.
 #[derive(Debug, Default)]
-pub struct Host {
+pub(super) struct Host {
     /// Places of its peers among those of the present look.
     views: Vec<usize>,
     pub conns: Vec<ConnId>,
@@ -73,12 +73,12 @@ pub struct Host {
 
 impl Host {
     /// Its peers, out of those of the present look.
-    pub fn views<'a>(&'a self, peers: &'a [PeerView]) -> impl Iterator<Item = &'a PeerView> {
+    pub(super) fn views<'a>(&'a self, peers: &'a [PeerView]) -> impl Iterator<Item = &'a PeerView> {
         self.views.iter().filter_map(|at| peers.get(*at))
     }
 
     /// It had one connection too many.
-    pub fn refused(&mut self, now: Instant) {
+    pub(super) fn refused(&mut self, now: Instant) {
         self.too_many += 1;
         if self.too_many >= TOO_MANY_MAX {
             self.too_many = 0;
@@ -87,27 +87,27 @@ impl Host {
     }
 
     /// Whether a path does not work, by what became of its connections.
-    pub fn fails(&self, path: PathId) -> bool {
+    pub(super) fn fails(&self, path: PathId) -> bool {
         self.lost.contains(&path) || self.dials.get(&path).is_some_and(DialBackoff::fails)
     }
 
     /// Whether there are paths to be tried again.
-    pub fn is_short_of_paths(&self) -> bool {
+    pub(super) fn is_short_of_paths(&self) -> bool {
         !self.lost.is_empty() || self.dials.values().any(DialBackoff::fails)
     }
 
     /// Whether we chose a path, to serve it or to fetch from it.
-    pub fn is_chosen(&self, path: &PathId) -> bool {
+    pub(super) fn is_chosen(&self, path: &PathId) -> bool {
         self.uploads.chosen.contains(path) || self.fetches.chosen.contains(path)
     }
 
     /// The paths over IP that we chose and that there are still.
-    pub fn ip_chosen(&self) -> impl Iterator<Item = PathId> {
+    pub(super) fn ip_chosen(&self) -> impl Iterator<Item = PathId> {
         let ids = self.ip_candidates.iter().map(|candidate| candidate.path.id());
         ids.filter(|path| self.fetches.chosen.contains(path))
     }
 
-    pub fn dials_under_way(&self) -> usize {
+    pub(super) fn dials_under_way(&self) -> usize {
         self.dials.values().filter(|dial| dial.is_under_way()).count()
     }
 }
@@ -233,6 +233,6 @@ impl PathManager {
 }
 
 /// Where a peer is to be dialled over SCION.
-pub fn scion_address(view: &PeerView) -> Option<ScionAddr> {
+pub(super) fn scion_address(view: &PeerView) -> Option<ScionAddr> {
     view.listens.iter().find_map(Endpoint::as_scion)
 }

@@ -7,13 +7,13 @@ use crate::PathId;
 use crate::select::Choice;
 
 /// How often a choice that depends on measurements is made anew, where nothing else asks for it.
-pub const REMEASURED_EVERY: Duration = Duration::from_secs(5);
+pub(super) const REMEASURED_EVERY: Duration = Duration::from_secs(5);
 /// The same for races, which are run anew with every slot of the scoreboard but one.
-pub const RACED_EVERY: Duration = Duration::from_secs(1);
+pub(super) const RACED_EVERY: Duration = Duration::from_secs(1);
 
 /// What the next choice waits for.
 #[derive(Debug, Default)]
-pub struct SelectionTrigger {
+pub(super) struct SelectionTrigger {
     /// What changed since the last choice, for its explanation.
     why: Option<Trigger>,
     chosen_at: Option<Instant>,
@@ -23,14 +23,14 @@ pub struct SelectionTrigger {
 
 impl SelectionTrigger {
     /// The choice is to be made anew, and why.
-    pub fn reconsider(&mut self, why: Trigger) {
+    pub(super) fn reconsider(&mut self, why: Trigger) {
         self.why.get_or_insert(why);
         self.chosen_at = None;
     }
 
     /// Whether to choose now, which counts as done: it was asked for, what it is made of is other than before, or the last
     /// one is older than `every`.
-    pub fn is_due(&mut self, of: u64, every: Option<Duration>, now: Instant) -> bool {
+    pub(super) fn is_due(&mut self, of: u64, every: Option<Duration>, now: Instant) -> bool {
         let is_old = |at: Instant| every.is_some_and(|every| now.saturating_duration_since(at) >= every);
         let is_due = of != self.chosen_of || self.chosen_at.is_none_or(is_old);
         if is_due {
@@ -40,14 +40,14 @@ impl SelectionTrigger {
     }
 
     /// What made the choice necessary.
-    pub fn take_why(&mut self) -> Trigger {
+    pub(super) fn take_why(&mut self) -> Trigger {
         self.why.take().unwrap_or(Trigger::Measured)
     }
 }
 
 /// What was decided about the paths to one peer.
 #[derive(Debug, Default)]
-pub struct Decision {
+pub(super) struct Decision {
     /// The paths, in the order of the candidates.
     pub chosen: Vec<PathId>,
     /// What was told last, and whether it was for being down: who reads that must hear of the end of it.
@@ -56,7 +56,7 @@ pub struct Decision {
 
 impl Decision {
     /// Takes what was chosen; answers whether any choice is other than before, or a path is not down any more.
-    pub fn take(&mut self, verdicts: &[PathVerdict]) -> bool {
+    pub(super) fn take(&mut self, verdicts: &[PathVerdict]) -> bool {
         let chosen = verdicts.iter().filter(|verdict| verdict.choice == Choice::Chosen);
         self.chosen = chosen.map(|verdict| verdict.path.id()).collect();
         let choices: Vec<_> =

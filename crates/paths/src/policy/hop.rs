@@ -7,7 +7,7 @@ use crate::{Hop, Interface, IsdAs};
 
 /// A pattern for hops: `0`, `1`, `1-ff00:0:133`, `1-ff00:0:133#2`, `1-ff00:0:133#2,1`. Zero stands for anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HopPredicate {
+pub(super) struct HopPredicate {
     /// ISD and AS, each zero for any.
     isd_as: IsdAs,
     interfaces: Interfaces,
@@ -26,7 +26,7 @@ impl HopPredicate {
     pub(super) const ANY: Self = Self { isd_as: IsdAs::from_u64(0), interfaces: Interfaces::Either(0) };
 
     /// Whether it is about an AS that is passed so.
-    pub fn matches_hop(&self, hop: Hop) -> bool {
+    pub(super) fn matches_hop(&self, hop: Hop) -> bool {
         let by = match self.interfaces {
             Interfaces::Either(id) => fits(id, hop.ingress) || fits(id, hop.egress),
             Interfaces::Both { ingress, egress } => fits(ingress, hop.ingress) && fits(egress, hop.egress),
@@ -35,7 +35,7 @@ impl HopPredicate {
     }
 
     /// Whether it is about an interface that packets come in by (`ingress`) or go out by.
-    pub fn matches_interface(&self, interface: Interface, ingress: bool) -> bool {
+    pub(super) fn matches_interface(&self, interface: Interface, ingress: bool) -> bool {
         let id = match self.interfaces {
             Interfaces::Either(id) => id,
             Interfaces::Both { ingress: id, .. } if ingress => id,
@@ -45,7 +45,7 @@ impl HopPredicate {
     }
 
     /// Whether it is about everything.
-    pub fn matches_all(&self) -> bool {
+    pub(super) fn matches_all(&self) -> bool {
         let open = matches!(self.interfaces, Interfaces::Either(0) | Interfaces::Both { ingress: 0, egress: 0 });
         open && self.isd_as == IsdAs::from_u64(0)
     }

@@ -6,7 +6,7 @@ use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Vis
 
 /// A JSON value as far as policy files have them.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Json {
+pub(super) enum Json {
     /// A whole number from zero up.
     Number(u64),
     /// A string.

@@ -12,7 +12,7 @@ const WHAT: &str = "the preference";
 
 /// Something that paths are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Criterion {
+pub(super) enum Criterion {
     /// The lowest claimed latency first; each unclaimed part counts as ten seconds.
     Latency,
     /// The highest claimed bandwidth first; an unclaimed part counts as none.

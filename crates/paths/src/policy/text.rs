@@ -71,7 +71,7 @@ pub enum Problem {
 
 /// A place in a text that is being read.
 #[derive(Clone, Debug)]
-pub struct Cursor<'a> {
+pub(super) struct Cursor<'a> {
     what: &'static str,
     text: &'a str,
     /// Byte offset, always at the beginning of a character.
@@ -80,23 +80,23 @@ pub struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// At the beginning of `text`, which should be `what`.
-    pub fn new(what: &'static str, text: &'a str) -> Result<Self, PolicyError> {
+    pub(super) fn new(what: &'static str, text: &'a str) -> Result<Self, PolicyError> {
         let cursor = Self { what, text, at: 0 };
         if text.len() > TEXT_BYTES_MAX { Err(cursor.error(0, Problem::TooLong(TEXT_BYTES_MAX))) } else { Ok(cursor) }
     }
 
     /// The byte offset, for errors that are noticed later.
-    pub fn at(&self) -> usize {
+    pub(super) fn at(&self) -> usize {
         self.at
     }
 
     /// The next character.
-    pub fn peek(&self) -> Option<char> {
+    pub(super) fn peek(&self) -> Option<char> {
         self.text[self.at..].chars().next()
     }
 
     /// Takes the next character if it is `wanted`.
-    pub fn eat(&mut self, wanted: char) -> bool {
+    pub(super) fn eat(&mut self, wanted: char) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
             self.at += wanted.len_utf8();
@@ -105,12 +105,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes white space.
-    pub fn skip_space(&mut self) {
+    pub(super) fn skip_space(&mut self) {
         self.take_while(char::is_whitespace);
     }
 
     /// Takes all characters that are `wanted`.
-    pub fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
+    pub(super) fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
         let rest = &self.text[self.at..];
         let taken = &rest[..rest.find(|c| !wanted(c)).unwrap_or(rest.len())];
         self.at += taken.len();
@@ -118,19 +118,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// The error `problem` at the byte offset `at`.
-    pub fn error(&self, at: usize, problem: Problem) -> PolicyError {
+    pub(super) fn error(&self, at: usize, problem: Problem) -> PolicyError {
         let text = shortened(self.text, SHOWN_CHARS_MAX);
         let before = self.text.get(..at).unwrap_or(self.text);
         PolicyError { what: self.what, text, column: before.chars().count() + 1, problem }
     }
 
     /// The error at `at` that is about the word there.
-    pub fn word_error(&self, at: usize, problem: impl FnOnce(String) -> Problem, word: &str) -> PolicyError {
+    pub(super) fn word_error(&self, at: usize, problem: impl FnOnce(String) -> Problem, word: &str) -> PolicyError {
         self.error(at, problem(shortened(word, WORD_CHARS_MAX)))
     }
 
     /// Takes a number up to 65535, of digits alone.
-    pub fn number(word: &str) -> Option<u16> {
+    pub(super) fn number(word: &str) -> Option<u16> {
         word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok()).flatten()
     }
 }

@@ -12,7 +12,7 @@ const PATHS_MAX: usize = 30;
 const HOPS_MAX: usize = 7;
 
 /// A random network, and what its paths from node 0 to some other nodes are.
-struct Scene {
+struct RandomNetwork {
     /// From, to, capacity; both directions of a link are alike.
     links: Vec<(usize, usize, u64)>,
     candidates: Vec<Candidate>,
@@ -27,7 +27,7 @@ fn interface(node: usize, link: usize) -> Resource {
     Resource::Interface(Interface { isd_as: IsdAs::from_u64(1 << 48 | node as u64), id: link as u16 + 1 })
 }
 
-impl Scene {
+impl RandomNetwork {
     /// `capacities` are drawn from; `sinks` peers sit in different ASes.
     fn random(seed: u64, capacities: &[u64], sinks: usize, claims: bool) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -132,7 +132,7 @@ impl Scene {
     }
 }
 
-fn share_of_bound(scene: &Scene, selector: Selector, budget: Budget) -> f64 {
+fn share_of_bound(scene: &RandomNetwork, selector: Selector, budget: Budget) -> f64 {
     let chosen: Vec<usize> = selector.select(&scene.candidates, &Scoreboard::default(), budget).chosen().collect();
     let share = scene.rate(&chosen) / scene.bound(budget);
     // The paper's algorithm knows no limit for one peer.
@@ -151,11 +151,11 @@ fn budgets(peers: usize) -> [Budget; 5] {
     [1, 2, 4, 8, 16].map(|per_peer| Budget { connections: per_peer * peers, per_peer })
 }
 
-fn scenes(capacities: &[u64], peers: usize, claims: bool) -> Vec<Scene> {
-    (0..NETWORKS).map(|seed| Scene::random(seed, capacities, peers, claims)).collect()
+fn scenes(capacities: &[u64], peers: usize, claims: bool) -> Vec<RandomNetwork> {
+    (0..NETWORKS).map(|seed| RandomNetwork::random(seed, capacities, peers, claims)).collect()
 }
 
-fn shares(scenes: &[Scene], selector: Selector, budget: Budget) -> Vec<f64> {
+fn shares(scenes: &[RandomNetwork], selector: Selector, budget: Budget) -> Vec<f64> {
     scenes.iter().map(|scene| share_of_bound(scene, selector, budget)).collect()
 }
 

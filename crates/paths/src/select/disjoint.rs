@@ -114,7 +114,7 @@ impl Offer {
 impl<'a> Field<'a> {
     fn new(ballot: &Ballot<'_>, numbered: &'a Numbered, board: &Scoreboard) -> Self {
         let names = &numbered.names;
-        let foreign: Vec<f64> = names.iter().map(|name| board.foreign_load(name)).collect();
+        let foreign: Vec<f64> = names.iter().map(|name| board.third_party_load(name)).collect();
         let mut room = numbered.claims_kbps(ballot);
         // Whoever else is there takes a part.
         for (room, foreign) in room.iter_mut().flatten().zip(&foreign) {

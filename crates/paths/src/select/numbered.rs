@@ -19,7 +19,7 @@ pub(super) struct Numbered {
 
 impl Numbered {
     /// Numbers the resources of those candidates that may be chosen.
-    pub fn new(ballot: &Ballot<'_>) -> Self {
+    pub(super) fn new(ballot: &Ballot<'_>) -> Self {
         let mut known: HashMap<Resource, usize, BuildHasherDefault<Mix>> = HashMap::default();
         let (mut names, mut users, mut numbers) = (Vec::new(), Vec::<Vec<u32>>::new(), Vec::new());
         let mut ranges = vec![(0, 0); ballot.candidates.len()];
@@ -40,13 +40,13 @@ impl Numbered {
     }
 
     /// The numbers of a candidate's resources, in order.
-    pub fn of(&self, index: usize) -> &[usize] {
+    pub(super) fn of(&self, index: usize) -> &[usize] {
         let (start, end) = self.ranges[index];
         &self.numbers[start as usize..end as usize]
     }
 
     /// The least that is claimed of each resource, kbit/s, if every AS on every candidate makes a claim.
-    pub fn claims_kbps(&self, ballot: &Ballot<'_>) -> Option<Vec<f64>> {
+    pub(super) fn claims_kbps(&self, ballot: &Ballot<'_>) -> Option<Vec<f64>> {
         let mut claims = vec![f64::INFINITY; self.names.len()];
         for &index in &ballot.order {
             let candidate = &ballot.candidates[index];

@@ -155,9 +155,9 @@ fn what_others_use_is_avoided() {
     let candidates = [candidate(1, 0, &[1]), candidate(1, 1, &[2])];
     let mut board = Scoreboard::default();
     let budget = Budget { connections: 1, per_peer: 1 };
-    board.set_foreign([(resource(1), 3)]);
+    board.set_third_party_load([(resource(1), 3)]);
     assert_eq!(Selector::Disjoint.select(&candidates, &board, budget).chosen().collect::<Vec<_>>(), [1]);
-    board.set_foreign([(resource(2), 3)]);
+    board.set_third_party_load([(resource(2), 3)]);
     assert_eq!(Selector::Disjoint.select(&candidates, &board, budget).chosen().collect::<Vec<_>>(), [0]);
 }
 

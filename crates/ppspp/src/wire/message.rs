@@ -9,20 +9,20 @@ use crate::hash::Digest;
 
 /// Types of messages (RFC 7574 §8.2, table 7).
 pub(super) mod kind {
-    pub const HANDSHAKE: u8 = 0;
-    pub const DATA: u8 = 1;
-    pub const ACK: u8 = 2;
-    pub const HAVE: u8 = 3;
-    pub const INTEGRITY: u8 = 4;
-    pub const PEX_RES_V4: u8 = 5;
-    pub const PEX_REQ: u8 = 6;
-    pub const SIGNED_INTEGRITY: u8 = 7;
-    pub const REQUEST: u8 = 8;
-    pub const CANCEL: u8 = 9;
-    pub const CHOKE: u8 = 10;
-    pub const UNCHOKE: u8 = 11;
-    pub const PEX_RES_V6: u8 = 12;
-    pub const PEX_RES_CERT: u8 = 13;
+    pub(crate) const HANDSHAKE: u8 = 0;
+    pub(crate) const DATA: u8 = 1;
+    pub(crate) const ACK: u8 = 2;
+    pub(crate) const HAVE: u8 = 3;
+    pub(crate) const INTEGRITY: u8 = 4;
+    pub(crate) const PEX_RES_V4: u8 = 5;
+    pub(crate) const PEX_REQ: u8 = 6;
+    pub(crate) const SIGNED_INTEGRITY: u8 = 7;
+    pub(crate) const REQUEST: u8 = 8;
+    pub(crate) const CANCEL: u8 = 9;
+    pub(crate) const CHOKE: u8 = 10;
+    pub(crate) const UNCHOKE: u8 = 11;
+    pub(crate) const PEX_RES_V6: u8 = 12;
+    pub(crate) const PEX_RES_CERT: u8 = 13;
 }
 
 /// One message. Ranges of chunks may be empty where a bin says so, which means nothing.

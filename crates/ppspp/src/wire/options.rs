@@ -124,18 +124,18 @@ pub struct Handshake {
 
 /// Codes of the options (RFC 7574 §7, table 2); 10 is PyPPSPP's.
 mod code {
-    pub const VERSION: u8 = 0;
-    pub const VERSION_MIN: u8 = 1;
-    pub const SWARM_ID: u8 = 2;
-    pub const INTEGRITY: u8 = 3;
-    pub const HASH: u8 = 4;
-    pub const SIGNATURE: u8 = 5;
-    pub const ADDRESSING: u8 = 6;
-    pub const WINDOW: u8 = 7;
-    pub const SUPPORTED: u8 = 8;
-    pub const CHUNK_LEN: u8 = 9;
-    pub const UUID: u8 = 10;
-    pub const END: u8 = 255;
+    pub(super) const VERSION: u8 = 0;
+    pub(super) const VERSION_MIN: u8 = 1;
+    pub(super) const SWARM_ID: u8 = 2;
+    pub(super) const INTEGRITY: u8 = 3;
+    pub(super) const HASH: u8 = 4;
+    pub(super) const SIGNATURE: u8 = 5;
+    pub(super) const ADDRESSING: u8 = 6;
+    pub(super) const WINDOW: u8 = 7;
+    pub(super) const SUPPORTED: u8 = 8;
+    pub(super) const CHUNK_LEN: u8 = 9;
+    pub(super) const UUID: u8 = 10;
+    pub(super) const END: u8 = 255;
 }
 
 impl Handshake {

@@ -9,7 +9,7 @@ use crate::hash::HashFunction;
 use crate::sign::{KeyError, PublicKey};
 
 /// The version that RFC 7574 describes (§7.2).
-pub const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// A swarm's metadata (RFC 7574 §8.4): what all of its peers have to agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]

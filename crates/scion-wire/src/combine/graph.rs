@@ -66,7 +66,7 @@ pub(super) struct Graph<'a> {
 
 impl<'a> Graph<'a> {
     /// Adds all pieces of `segment`.
-    pub fn add(&mut self, kind: Kind, segment: &'a Segment) {
+    pub(super) fn add(&mut self, kind: Kind, segment: &'a Segment) {
         let end = segment.entries().len() - 1;
         if kind == Kind::Core {
             // Core segments are used whole, against the direction of beaconing.
@@ -97,7 +97,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Joins what was added; peering links that only one side names are left out.
-    pub fn link(&mut self) {
+    pub(super) fn link(&mut self) {
         let crossable: HashSet<Vertex> =
             self.edges.iter().filter(|edge| edge.piece.kind == Kind::Down).map(|edge| edge.from).collect();
         for (number, edge) in self.edges.iter().enumerate() {
@@ -119,7 +119,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Every combination, fewest links first; `None` for each step that led to no destination (yet).
-    pub fn search(&self, source: IsdAs, destination: IsdAs) -> impl Iterator<Item = Option<Trail<'a>>> {
+    pub(super) fn search(&self, source: IsdAs, destination: IsdAs) -> impl Iterator<Item = Option<Trail<'a>>> {
         let mut heap = BinaryHeap::new();
         heap.extend(self.branch(&[], 0, None, Vertex::As(source), 0));
         std::iter::from_fn(move || {

@@ -36,36 +36,40 @@ pub(super) struct Channel {
 }
 
 /// Why one attempt failed: whether another on a new connection makes sense.
-enum Attempt {
+enum AttemptError {
     Lost(LookupError),
     Final(LookupError),
 }
 
 impl Channel {
     /// Nothing is opened before the first call. `address` is host and port.
-    pub fn new(server: Server, address: impl Into<String>) -> Self {
+    pub(super) fn new(server: Server, address: impl Into<String>) -> Self {
         Self { server, address: address.into(), connection: Mutex::new(None) }
     }
 
-    pub fn address(&self) -> &str {
+    pub(super) fn address(&self) -> &str {
         &self.address
     }
 
     /// A gRPC call.
-    pub async fn call<M: Message + Default>(&self, method: &str, request: &impl Message) -> Result<M, LookupError> {
+    pub(super) async fn call<M: Message + Default>(
+        &self,
+        method: &str,
+        request: &impl Message,
+    ) -> Result<M, LookupError> {
         let body = grpc::frame(request);
         let calls = async {
             // A connection from before may be one to a server that has restarted since.
             let (sender, is_new) = self.connection().await?;
             match self.attempt(sender, method, body.clone()).await {
-                Err(Attempt::Lost(_)) if !is_new => {
+                Err(AttemptError::Lost(_)) if !is_new => {
                     self.connection.lock().await.take();
                     let (sender, _) = self.connection().await?;
                     self.attempt(sender, method, body).await
                 }
                 outcome => outcome,
             }
-            .map_err(|(Attempt::Lost(error) | Attempt::Final(error))| error)
+            .map_err(|(AttemptError::Lost(error) | AttemptError::Final(error))| error)
         };
         if let Ok(answer) = timeout(CALL_TIMEOUT, calls).await {
             return answer;
@@ -79,7 +83,7 @@ impl Channel {
     }
 
     /// A Connect call on a connection of its own.
-    pub async fn connect_call<M: Message + Default>(
+    pub(super) async fn connect_call<M: Message + Default>(
         &self,
         method: &str,
         request: &impl Message,
@@ -136,17 +140,17 @@ impl Channel {
         mut sender: http2::SendRequest<Body>,
         method: &str,
         body: Vec<u8>,
-    ) -> Result<M, Attempt> {
-        let lost = |error: hyper::Error| Attempt::Lost(self.unreachable(root_cause(&error)));
+    ) -> Result<M, AttemptError> {
+        let lost = |error: hyper::Error| AttemptError::Lost(self.unreachable(root_cause(&error)));
         sender.ready().await.map_err(lost)?;
         let request = Request::post(format!("http://{}{method}", self.address))
             .header(CONTENT_TYPE, grpc::CONTENT_TYPE)
             .header("te", "trailers")
             .header("grpc-timeout", format!("{}m", CALL_TIMEOUT.as_millis()))
             .body(Full::new(body.into()))
-            .map_err(|error| Attempt::Final(self.garbled(error)))?;
+            .map_err(|error| AttemptError::Final(self.garbled(error)))?;
         let response = sender.send_request(request).await.map_err(lost)?;
-        self.grpc_answer(response).await.map_err(Attempt::Final)
+        self.grpc_answer(response).await.map_err(AttemptError::Final)
     }
 
     async fn grpc_answer<M: Message + Default>(&self, response: Response<Incoming>) -> Result<M, LookupError> {

@@ -8,12 +8,12 @@ use anabranch_scion_wire::proto;
 use anabranch_scion_wire::proto::daemon;
 use anabranch_scion_wire::segment::{AsEntry, HopField, Segment, SegmentInfo};
 
-pub fn isd_as(number: u64) -> IsdAs {
+pub(crate) fn isd_as(number: u64) -> IsdAs {
     IsdAs::new(1, number).unwrap()
 }
 
 /// Both segments from the core to the leaf, made at `made`; interfaces of the core are 10 and 11 times the leaf's number.
-pub fn segments(leaf: u64, made: SystemTime) -> Vec<Segment> {
+pub(crate) fn segments(leaf: u64, made: SystemTime) -> Vec<Segment> {
     let timestamp_s = made.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as u32;
     let hop = |ingress, egress| HopField { exp_time: 0, ingress, egress, mac: [7; 6] };
     let segment = |link: u16| {
@@ -25,13 +25,13 @@ pub fn segments(leaf: u64, made: SystemTime) -> Vec<Segment> {
 }
 
 /// The four paths from 1-2 to 1-3, made now.
-pub fn paths() -> Vec<ScionPath> {
+pub(crate) fn paths() -> Vec<ScionPath> {
     let now = SystemTime::now();
     combine(isd_as(2), isd_as(3), &segments(2, now), &[], &segments(3, now))
 }
 
 /// As a daemon tells of it, to expire after `life`.
-pub fn told(path: &ScionPath, life: Duration) -> daemon::Path {
+pub(crate) fn told(path: &ScionPath, life: Duration) -> daemon::Path {
     let expiry = (SystemTime::now() + life).duration_since(SystemTime::UNIX_EPOCH).unwrap();
     daemon::Path {
         raw: path.dataplane.clone(),

@@ -15,10 +15,10 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// From the method and the message to the message that answers (neither with a frame).
-pub type Answer = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, Status> + Send + Sync;
+pub(crate) type Answer = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, Status> + Send + Sync;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Speaks {
+pub(crate) enum Speaks {
     /// gRPC over HTTP/2.
     Grpc,
     /// Connect over HTTP/1.1, and nothing else.
@@ -26,11 +26,11 @@ pub enum Speaks {
 }
 
 /// In place of an answer: there is none, ever.
-pub fn never() -> Status {
+pub(crate) fn never() -> Status {
     Status::new(u32::MAX, "")
 }
 
-pub struct Server {
+pub(crate) struct Server {
     pub address: SocketAddr,
     task: JoinHandle<()>,
 }
@@ -43,7 +43,7 @@ impl Drop for Server {
 
 impl Server {
     /// `at`: port 0 for any.
-    pub async fn start(
+    pub(crate) async fn start(
         at: SocketAddr,
         speaks: Speaks,
         answer: impl Fn(&str, &[u8]) -> Result<Vec<u8>, Status> + Send + Sync + 'static,
@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// Ends it and all its connections.
-    pub async fn stop(mut self) -> SocketAddr {
+    pub(crate) async fn stop(mut self) -> SocketAddr {
         self.task.abort();
         let _ = (&mut self.task).await;
         self.address

@@ -10,16 +10,16 @@ use anabranch_asnet::topology::Topology;
 use anabranch_paths::{IsdAs, ScionPath};
 
 /// Of the first AS and the second.
-pub const INTERFACES: [u16; 2] = [5, 6];
+pub(crate) const INTERFACES: [u16; 2] = [5, 6];
 
-pub struct Pair(pub Network);
+pub(crate) struct Pair(pub Network);
 
-pub fn ia(index: usize) -> IsdAs {
+pub(crate) fn ia(index: usize) -> IsdAs {
     ["1-ff00:0:110", "1-ff00:0:111"][index].parse().unwrap()
 }
 
 impl Pair {
-    pub fn new(mtu: u16) -> Self {
+    pub(crate) fn new(mtu: u16) -> Self {
         static TESTS: AtomicU32 = AtomicU32::new(0);
         // Two /24 of loopback for each test of each process.
         let (process, test) = (std::process::id() & 0x7ff, TESTS.fetch_add(1, Ordering::Relaxed));
@@ -36,12 +36,12 @@ impl Pair {
     }
 
     /// The address of the host in an AS.
-    pub fn host(&self, index: usize) -> IpAddr {
+    pub(crate) fn host(&self, index: usize) -> IpAddr {
         self.0.topology().get(ia(index)).unwrap().hosts[0].address
     }
 
     /// From the first AS to the second; each `version` has hop fields of its own.
-    pub fn path(&self, version: u32) -> ScionPath {
+    pub(crate) fn path(&self, version: u32) -> ScionPath {
         let renewed = SystemTime::now() - RENEWAL_MAX * version;
         self.0.control().paths(ia(0), ia(1), renewed).unwrap().swap_remove(0)
     }

@@ -10,7 +10,7 @@ use anabranch_bittorrent::tracker::announcer::{Action, Announcer, AnnouncerConfi
 use anabranch_bittorrent::tracker::{AnnounceReply, TrackerUrl};
 use tokio::task::JoinSet;
 
-use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::TorrentHandle;
 use crate::events::EventKind;
 use crate::tracker::{NamedBy, TrackerError};
 
@@ -22,7 +22,7 @@ const NEED_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
 
 /// Announces to `tiers` until the content leaves, and then says so; while its owner has it wait, it has left. The user `named` some
 /// of them by hand.
-pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: HashSet<TrackerUrl>) {
+pub(crate) async fn announce(torrent: TorrentHandle, tiers: Vec<Vec<TrackerUrl>>, named: HashSet<TrackerUrl>) {
     let wake = Rc::clone(&torrent.borrow().announce);
     while !torrent.borrow().stopping {
         if torrent.borrow().is_paused_by_owner {
@@ -36,7 +36,7 @@ pub async fn announce(torrent: TorrentRef, tiers: Vec<Vec<TrackerUrl>>, named: H
 
 /// From `started` to `stopped`.
 async fn until_stopped(
-    torrent: &TorrentRef,
+    torrent: &TorrentHandle,
     tiers: &[Vec<TrackerUrl>],
     named: &HashSet<TrackerUrl>,
     wake: &tokio::sync::Notify,
@@ -116,7 +116,7 @@ async fn until_stopped(
 }
 
 /// Numbers for the next announce; whether the content leaves, is known, and is finished.
-fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
+fn look(torrent: &TorrentHandle, now: Instant) -> (Progress, bool, bool, bool) {
     let mut torrent = torrent.borrow_mut();
     let stats = torrent.core.stats(now);
     let left_bytes = torrent.core.wanted_bytes().map_or(LEFT_UNKNOWN, |(done, total)| total - done);
@@ -135,7 +135,7 @@ fn look(torrent: &TorrentRef, now: Instant) -> (Progress, bool, bool, bool) {
 }
 
 fn take_in(
-    torrent: &TorrentRef,
+    torrent: &TorrentHandle,
     announcer: &mut Announcer,
     action: &Action,
     reply: Result<AnnounceReply, TrackerError>,

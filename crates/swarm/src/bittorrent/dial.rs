@@ -17,7 +17,7 @@ use crate::bittorrent::conn::{Conn, ConnError};
 use crate::bittorrent::paths_driver::PathConn;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::is_final;
-use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::TorrentHandle;
 use crate::events::EventKind;
 use crate::resources::Resources;
 
@@ -35,7 +35,7 @@ const PLACES_RETRY: Duration = Duration::from_millis(500);
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection whose handshakes were exchanged.
-pub struct Reached {
+pub(crate) struct Handshaken {
     stream: Stream,
     theirs: Handshake,
     /// What came behind the handshake.
@@ -47,7 +47,7 @@ pub struct Reached {
 }
 
 /// Dials peers of a content until it leaves the resources.
-pub async fn dial(torrent: TorrentRef) {
+pub(crate) async fn dial(torrent: TorrentHandle) {
     let (wake, resources) = {
         let torrent = torrent.borrow();
         (Rc::clone(&torrent.dial), torrent.resources())
@@ -72,11 +72,11 @@ pub async fn dial(torrent: TorrentRef) {
             let (torrent, dialling, wake) = (torrent.clone(), Rc::clone(&dialling), Rc::clone(&wake));
             let dialled = torrent.clone();
             dialled.borrow().spawn(async move {
-                let reached = reach(&torrent, address).await;
+                let handshaken = reach(&torrent, address).await;
                 dialling.set(dialling.get().saturating_sub(1));
-                torrent.borrow_mut().paths.manager.tried(address, reached.is_ok());
+                torrent.borrow_mut().paths.manager.tried(address, handshaken.is_ok());
                 wake.notify_one();
-                let useful = outgoing(&torrent, address, reached).await;
+                let useful = outgoing(&torrent, address, handshaken).await;
                 // Over whichever path it is connected still: it need not be dialled.
                 while torrent.borrow().paths.manager.reaches(address) && !torrent.borrow().stopping {
                     tokio::time::sleep(OTHERS_EVERY).await;
@@ -102,11 +102,11 @@ pub async fn dial(torrent: TorrentRef) {
 }
 
 /// Runs a connection that was dialled; answers whether it was worth having.
-async fn outgoing(torrent: &TorrentRef, address: Endpoint, reached: Result<Reached, ConnError>) -> bool {
-    match reached {
-        Ok(reached) => {
+async fn outgoing(torrent: &TorrentHandle, address: Endpoint, handshaken: Result<Handshaken, ConnError>) -> bool {
+    match handshaken {
+        Ok(handshaken) => {
             torrent.borrow_mut().book.connected(address);
-            let ended = run(torrent, reached).await;
+            let ended = run(torrent, handshaken).await;
             if let Some((reason, is_final)) = &ended.trouble {
                 torrent.borrow_mut().peer_failed(address, reason, *is_final);
             }
@@ -123,7 +123,7 @@ async fn outgoing(torrent: &TorrentRef, address: Endpoint, reached: Result<Reach
 }
 
 /// Connects over any path and exchanges handshakes.
-async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnError> {
+async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken, ConnError> {
     let (resources, failures) = {
         let torrent = torrent.borrow();
         (torrent.resources(), torrent.paths.manager.failures(address))
@@ -149,7 +149,7 @@ async fn reach(torrent: &TorrentRef, address: Endpoint) -> Result<Reached, ConnE
             connected.map_err(|error| ConnError::Ended(cause(error)))?
         }
     };
-    greet(torrent, stream, began).await
+    begin_handshake(torrent, stream, began).await
 }
 
 /// Whether the user lets us deal with whoever is at `address`.
@@ -184,30 +184,30 @@ fn cause(error: ConnectError) -> String {
 
 /// Connects to a peer that is connected already, by one more way out of this machine, within `patience`, and exchanges
 /// handshakes.
-pub async fn over_ip(
-    torrent: &TorrentRef,
+pub(crate) async fn over_ip(
+    torrent: &TorrentHandle,
     remote: SocketAddr,
     via: Option<&Via>,
     patience: Duration,
-) -> Result<Reached, ConnError> {
+) -> Result<Handshaken, ConnError> {
     let began = Instant::now();
     let resources = torrent.borrow().resources();
     admit(&resources, remote.into())?;
     let reaching = async {
         let stream = connect(&resources, remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
-        greet(torrent, stream, began).await
+        begin_handshake(torrent, stream, began).await
     };
     let timely = tokio::time::timeout(patience, reaching).await;
     timely.map_err(|_| ConnError::Ended(format!("it did not open within {patience:?}")))?
 }
 
 /// Connects to a peer that is connected already, over one more path, within `patience`, and exchanges handshakes.
-pub async fn over_path(
-    torrent: &TorrentRef,
+pub(crate) async fn over_path(
+    torrent: &TorrentHandle,
     address: ScionAddr,
     path: &Arc<ScionPath>,
     patience: Duration,
-) -> Result<Reached, ConnError> {
+) -> Result<Handshaken, ConnError> {
     let began = Instant::now();
     let resources = torrent.borrow().resources();
     let Some(net) = resources.scion.clone() else { return Err(ConnError::Closed) };
@@ -215,14 +215,14 @@ pub async fn over_path(
     let reaching = async {
         let expected = torrent.borrow().keys.get(&address).copied();
         let stream = net.connect(address, expected, path).await?;
-        greet(torrent, stream, began).await
+        begin_handshake(torrent, stream, began).await
     };
     let timely = tokio::time::timeout(patience, reaching).await;
     timely.map_err(|_| ConnError::Ended(format!("it did not open within {patience:?}")))?
 }
 
 /// Exchanges handshakes over a connection of ours.
-async fn greet(torrent: &TorrentRef, stream: Stream, began: Instant) -> Result<Reached, ConnError> {
+async fn begin_handshake(torrent: &TorrentHandle, stream: Stream, began: Instant) -> Result<Handshaken, ConnError> {
     let hello = async {
         let ours = {
             let torrent = torrent.borrow();
@@ -241,7 +241,7 @@ async fn greet(torrent: &TorrentRef, stream: Stream, began: Instant) -> Result<R
         .await
         .map_err(|_| ConnError::Stranger(format!("it sent no handshake within {HANDSHAKE_TIMEOUT:?}")))??;
     let path = stream.peer().path.clone();
-    Ok(Reached { stream, theirs, early, path, took: Some(began.elapsed()) })
+    Ok(Handshaken { stream, theirs, early, path, took: Some(began.elapsed()) })
 }
 
 async fn exchange(stream: &Stream, ours: &Handshake) -> Result<(Handshake, Vec<u8>), ConnError> {
@@ -265,12 +265,12 @@ fn refused(error: ConnError) -> ConnError {
 }
 
 /// Serves a connection to its end.
-pub async fn serve(torrent: &TorrentRef, reached: Reached) {
-    run(torrent, reached).await;
+pub(crate) async fn serve(torrent: &TorrentHandle, handshaken: Handshaken) {
+    run(torrent, handshaken).await;
 }
 
 /// Accepts peers until the session ends.
-pub async fn accept(contents: Rc<dyn Registry>, listener: Listener) {
+pub(crate) async fn accept(contents: Rc<dyn Registry>, listener: Listener) {
     let resources = Rc::clone(contents.resources());
     let mut strangers = JoinSet::new();
     loop {
@@ -295,7 +295,7 @@ pub async fn accept(contents: Rc<dyn Registry>, listener: Listener) {
 
 /// Hears what a stranger wants: if that is here, the content serves it. Until then its task may be ended for another stranger's sake.
 async fn receive(contents: Rc<dyn Registry>, stream: Stream, number: u64) {
-    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, welcome(&*contents, &stream)).await;
+    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer_handshake(&*contents, &stream)).await;
     contents.resources().strangers.leave(number);
     let Ok(Ok((torrent, theirs, early))) = hello else { return };
     let serving = torrent.clone();
@@ -305,12 +305,15 @@ async fn receive(contents: Rc<dyn Registry>, stream: Stream, number: u64) {
             Some(net) => net.named(&stream.peer().path).await,
             None => stream.peer().path.clone(),
         };
-        run(&serving, Reached { stream, theirs, early, path, took: None }).await;
+        run(&serving, Handshaken { stream, theirs, early, path, took: None }).await;
     });
 }
 
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
-async fn welcome(contents: &dyn Registry, stream: &Stream) -> Result<(TorrentRef, Handshake, Vec<u8>), ConnError> {
+async fn answer_handshake(
+    contents: &dyn Registry,
+    stream: &Stream,
+) -> Result<(TorrentHandle, Handshake, Vec<u8>), ConnError> {
     let (theirs, early) = receive_handshake(stream).await?;
     let resources = contents.resources();
     let torrent = contents
@@ -333,7 +336,11 @@ async fn welcome(contents: &dyn Registry, stream: &Stream) -> Result<(TorrentRef
     Ok((torrent, theirs, early))
 }
 
-fn handshake(resources: &Resources, torrent: &crate::bittorrent::torrent::State, info_hash: [u8; 20]) -> Handshake {
+fn handshake(
+    resources: &Resources,
+    torrent: &crate::bittorrent::torrent::TorrentDriver,
+    info_hash: [u8; 20],
+) -> Handshake {
     let reserved = if torrent.hashes.v2.is_some() { Reserved::OURS.with_v2() } else { Reserved::OURS };
     Handshake { reserved, info_hash, peer_id: resources.peer_id }
 }
@@ -353,8 +360,8 @@ impl Ended {
 }
 
 /// Runs a connection to its end.
-async fn run(torrent: &TorrentRef, reached: Reached) -> Ended {
-    let Reached { stream, theirs, early, path, took } = reached;
+async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
+    let Handshaken { stream, theirs, early, path, took } = handshaken;
     let (address, outgoing) = (stream.peer().endpoint, took.is_some());
     let path = torrent.borrow().paths.manager.named(&path);
     let host = Host::of(&address);

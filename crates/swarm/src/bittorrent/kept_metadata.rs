@@ -20,7 +20,7 @@ const KEPT_MAX: usize = 500;
 const KEPT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// What is kept of a content.
-pub fn load(folder: &Path, hashes: &InfoHashes) -> Option<Metainfo> {
+pub(crate) fn load(folder: &Path, hashes: &InfoHashes) -> Option<Metainfo> {
     names(hashes).find_map(|name| {
         let path = folder.join(name);
         let len = fs::metadata(&path).ok()?.len();
@@ -35,7 +35,7 @@ pub fn load(folder: &Path, hashes: &InfoHashes) -> Option<Metainfo> {
 }
 
 /// The Merkle layers that are kept of a content; of one that is not kept its metadata is from now on.
-pub fn layers_or_keep(folder: &Path, torrent: &Metainfo) -> PieceLayers {
+pub(crate) fn layers_or_keep(folder: &Path, torrent: &Metainfo) -> PieceLayers {
     if let Some(kept) = load(folder, &torrent.info.hashes) {
         return kept.piece_layers;
     }
@@ -45,7 +45,7 @@ pub fn layers_or_keep(folder: &Path, torrent: &Metainfo) -> PieceLayers {
 }
 
 /// Keeps a content's metadata under each of its hashes.
-pub fn keep(folder: &Path, torrent: &Metainfo) -> io::Result<()> {
+pub(crate) fn keep(folder: &Path, torrent: &Metainfo) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let bytes = torrent.encode();
     for name in names(&torrent.info.hashes) {

@@ -8,15 +8,15 @@ use std::time::Instant;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::{Metainfo, NameRules, PieceLayers};
 
-use crate::bittorrent::torrent::{State, TorrentRef};
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::bittorrent::{kept_metadata, open, recheck};
 use crate::config::AddError;
 use crate::events::{EventKind, FailureKind};
 use crate::store::open::blocking;
 
-impl State {
+impl TorrentDriver {
     /// Peers sent the metadata of a magnet link. Answers what the content is, where it is usable.
-    pub fn metadata_arrived(&mut self, bytes: &[u8]) -> Option<Arc<Info>> {
+    pub(crate) fn metadata_arrived(&mut self, bytes: &[u8]) -> Option<Arc<Info>> {
         let info = match Info::parse_for(bytes, &NameRules::EXACT) {
             Ok(info) => Arc::new(info),
             Err(error) => {
@@ -54,7 +54,7 @@ impl State {
     }
 
     /// Everything wanted is there: looked at once more, forced to the disk and recorded first, told then.
-    pub fn finished(&self) {
+    pub(crate) fn finished(&self) {
         if let Some(torrent) = self.this() {
             self.spawn(open::guarded(torrent.clone(), finish(torrent)));
         }
@@ -62,7 +62,7 @@ impl State {
 }
 
 /// Metadata that an earlier run was sent does as well as what peers would send.
-pub async fn remember(torrent: TorrentRef, folder: PathBuf) {
+pub(crate) async fn remember(torrent: TorrentHandle, folder: PathBuf) {
     let hashes = torrent.borrow().hashes;
     let Some(kept) = blocking(move || kept_metadata::load(&folder, &hashes)).await else { return };
     let mut state = torrent.borrow_mut();
@@ -73,7 +73,7 @@ pub async fn remember(torrent: TorrentRef, folder: PathBuf) {
     state.begin(&kept.info, std::future::ready(kept.piece_layers));
 }
 
-async fn finish(torrent: TorrentRef) {
+async fn finish(torrent: TorrentHandle) {
     let resume = torrent.borrow().resume.clone();
     let mut told = false;
     while let Some(resume) = resume.clone() {
@@ -104,7 +104,7 @@ async fn finish(torrent: TorrentRef) {
 }
 
 /// Keeps the core's time. A content without connections sleeps until it has one.
-pub async fn keep_time(torrent: TorrentRef) {
+pub(crate) async fn keep_time(torrent: TorrentHandle) {
     let clock = Rc::clone(&torrent.borrow().clock);
     loop {
         let deadline = {

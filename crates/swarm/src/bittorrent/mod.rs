@@ -7,14 +7,14 @@ use crate::store::buffers::CHUNK_LEN;
 // No request crosses a chunk, or its block would have no place of its own in memory.
 const _: () = assert!(CHUNK_LEN.is_multiple_of(REQUEST_BOUNDARY));
 
-pub mod announce;
-pub mod conn;
-pub mod dial;
-pub mod kept_metadata;
-pub mod lifecycle;
-pub mod open;
-pub mod paths_driver;
-pub mod recheck;
-pub mod registry;
-pub mod sources;
-pub mod torrent;
+pub(crate) mod announce;
+pub(crate) mod conn;
+pub(crate) mod dial;
+pub(crate) mod kept_metadata;
+pub(crate) mod lifecycle;
+pub(crate) mod open;
+pub(crate) mod paths_driver;
+pub(crate) mod recheck;
+pub(crate) mod registry;
+pub(crate) mod sources;
+pub(crate) mod torrent;

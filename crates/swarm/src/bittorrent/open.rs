@@ -14,7 +14,7 @@ use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
 use anabranch_content::storage::naming::{self, Named};
 
-use crate::bittorrent::torrent::{State, TorrentRef, may_pass};
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle, may_pass};
 use crate::config::{AddOptions, Aim, SessionConfig};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;
@@ -28,13 +28,13 @@ const OPEN_RETRY: Duration = Duration::from_secs(2);
 
 /// Opens the files of `torrent`, verifies what has to be, and starts the transfer. While storage is out of order it is
 /// tried again and again.
-pub async fn open(torrent: TorrentRef, info: Arc<Info>, layers: PieceLayers) {
+pub(crate) async fn open(torrent: TorrentHandle, info: Arc<Info>, layers: PieceLayers) {
     torrent.borrow_mut().is_opening = true;
     open_files(&torrent, info, layers).await;
     torrent.borrow_mut().is_opening = false;
 }
 
-async fn open_files(torrent: &TorrentRef, info: Arc<Info>, layers: PieceLayers) {
+async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayers) {
     let (resources, aim) = {
         let torrent = torrent.borrow();
         torrent.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
@@ -105,16 +105,16 @@ async fn open_files(torrent: &TorrentRef, info: Arc<Info>, layers: PieceLayers) 
 }
 
 /// Until the owner says which files are wanted, or lets the content go.
-async fn chosen(torrent: &TorrentRef) {
+async fn chosen(torrent: &TorrentHandle) {
     let chosen = Rc::clone(&torrent.borrow().chosen);
-    let is_open = |state: &State| state.options.aim == Aim::ChosenFiles && !state.stopping;
+    let is_open = |state: &TorrentDriver| state.options.aim == Aim::ChosenFiles && !state.stopping;
     while is_open(&torrent.borrow()) {
         chosen.notified().await;
     }
 }
 
 /// Nothing but what the content is was asked for: peers are asked for the Merkle layers that are missing, and for no piece.
-fn ask_for_layers(torrent: &TorrentRef, info: Arc<Info>, layers: PieceLayers) {
+fn ask_for_layers(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayers) {
     let now = Instant::now();
     let mut state = torrent.borrow_mut();
     state.hashes = info.hashes;
@@ -130,7 +130,7 @@ fn ask_for_layers(torrent: &TorrentRef, info: Arc<Info>, layers: PieceLayers) {
 
 /// Storage is out of order: the user is told once, and after a while the same may be tried again. `false` where the content
 /// ends, because it was stopped or because no trying helps.
-pub async fn wait_out(torrent: &TorrentRef, error: &StorageError, told: &mut bool) -> bool {
+pub(crate) async fn wait_out(torrent: &TorrentHandle, error: &StorageError, told: &mut bool) -> bool {
     if error.needs_a_choice() {
         torrent.borrow_mut().fail(FailureKind::Storage, error.to_string(), Instant::now());
         return false;
@@ -143,7 +143,7 @@ pub async fn wait_out(torrent: &TorrentRef, error: &StorageError, told: &mut boo
 }
 
 /// Gives files the names that they can have where they go. What is only shared lies there already, under the names it has.
-async fn name_files(torrent: &TorrentRef, info: Arc<Info>) -> Arc<Info> {
+async fn name_files(torrent: &TorrentHandle, info: Arc<Info>) -> Arc<Info> {
     let (dir, read_only) = {
         let state = torrent.borrow();
         (state.options.dir.clone(), state.options.read_only)
@@ -175,7 +175,7 @@ fn request(config: &SessionConfig, options: &AddOptions, info: &Arc<Info>) -> Op
 
 /// Verifies the pieces that have to be, and tells how that gets on. Pieces whose layers are not known wait in `recheck` until a
 /// peer sends them: see [`recheck::look_at`](crate::bittorrent::recheck::look_at).
-async fn check(torrent: &TorrentRef, opened: Opened, layers: &PieceLayers) -> Opened {
+async fn check(torrent: &TorrentHandle, opened: Opened, layers: &PieceLayers) -> Opened {
     if opened.recheck.is_empty() {
         return opened;
     }
@@ -184,8 +184,8 @@ async fn check(torrent: &TorrentRef, opened: Opened, layers: &PieceLayers) -> Op
 }
 
 /// Runs `work`, which hashes pieces where that may block, and tells how it gets on.
-pub async fn checking<T: Send + 'static>(
-    torrent: &TorrentRef,
+pub(crate) async fn checking<T: Send + 'static>(
+    torrent: &TorrentHandle,
     work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T + Send + 'static,
 ) -> T {
     let (progress, mut told) = tokio::sync::mpsc::channel(1);
@@ -211,7 +211,7 @@ pub async fn checking<T: Send + 'static>(
 }
 
 /// Storage is open and what is there is known: the transfer begins.
-fn start(torrent: &TorrentRef, request: &OpenRequest, opened: &Opened, layers: PieceLayers) {
+fn start(torrent: &TorrentHandle, request: &OpenRequest, opened: &Opened, layers: PieceLayers) {
     let now = Instant::now();
     let info = &request.info;
     let mut state = torrent.borrow_mut();
@@ -237,7 +237,7 @@ fn start(torrent: &TorrentRef, request: &OpenRequest, opened: &Opened, layers: P
 
 /// Runs a task of a content to its end. Where it panics, or what it does on another thread, the content fails and says so:
 /// nobody waits for it in vain.
-pub async fn guarded(torrent: TorrentRef, task: impl Future<Output = ()>) {
+pub(crate) async fn guarded(torrent: TorrentHandle, task: impl Future<Output = ()>) {
     let mut task = std::pin::pin!(task);
     // What the task held goes with it: nothing half done is seen again.
     let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {

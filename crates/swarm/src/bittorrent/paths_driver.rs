@@ -24,7 +24,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::bittorrent::conn::ConnError;
 use crate::bittorrent::dial;
-use crate::bittorrent::torrent::{State, TorrentRef};
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::EventKind;
 use crate::net::conn_handle::ConnHandle;
 use crate::net::scion::ScionNet;
@@ -59,7 +59,7 @@ pub struct PathProgress {
 }
 
 /// A connection, as far as its path is concerned.
-pub struct PathConn {
+pub(crate) struct PathConn {
     /// Who is at its end.
     pub address: Endpoint,
     /// The path, seen from here.
@@ -71,7 +71,7 @@ pub struct PathConn {
 }
 
 /// A content's paths.
-pub struct ContentPaths {
+pub(crate) struct ContentPaths {
     /// Wakes the task.
     pub wake: Rc<Notify>,
     /// Decides.
@@ -83,7 +83,7 @@ pub struct ContentPaths {
 
 impl ContentPaths {
     /// Of a content that knows nobody yet.
-    pub fn new(resources: &Resources) -> Self {
+    pub(crate) fn new(resources: &Resources) -> Self {
         let (paths, net) = (&resources.config.paths, &resources.scion);
         let manager = PathManager::new(ManagerConfig {
             wished: paths.wished,
@@ -98,7 +98,7 @@ impl ContentPaths {
 }
 
 /// Looks after a content's paths until it leaves the resources.
-pub async fn drive(torrent: TorrentRef) {
+pub(crate) async fn drive(torrent: TorrentHandle) {
     let (wake, resources) = {
         let torrent = torrent.borrow();
         (Rc::clone(&torrent.paths.wake), torrent.resources())
@@ -136,8 +136,8 @@ pub async fn drive(torrent: TorrentRef) {
 }
 
 /// Opens a path and serves its connection to the end.
-async fn open(torrent: TorrentRef, dial: Dial) {
-    let reached = match (dial.address, dial.path.as_scion()) {
+async fn open(torrent: TorrentHandle, dial: Dial) {
+    let handshaken = match (dial.address, dial.path.as_scion()) {
         (Endpoint::Scion(address), Some(path)) => dial::over_path(&torrent, address, path, dial.patience).await,
         (address, _) => {
             let resources = torrent.borrow().resources();
@@ -148,11 +148,11 @@ async fn open(torrent: TorrentRef, dial: Dial) {
             }
         }
     };
-    let end = match reached {
-        Ok(reached) => {
+    let end = match handshaken {
+        Ok(handshaken) => {
             torrent.borrow_mut().paths.manager.dial_opened(&dial, Instant::now());
             torrent.borrow().paths.wake.notify_one();
-            dial::serve(&torrent, reached).await;
+            dial::serve(&torrent, handshaken).await;
             DialEnd::Closed
         }
         // What ends by itself did not open; else the transport did, and BitTorrent did not.
@@ -163,7 +163,7 @@ async fn open(torrent: TorrentRef, dial: Dial) {
     state.paths.wake.notify_one();
 }
 
-async fn look_up(torrent: TorrentRef, net: Rc<ScionNet>, address: ScionAddr) {
+async fn look_up(torrent: TorrentHandle, net: Rc<ScionNet>, address: ScionAddr) {
     let found = tokio::time::timeout(LOOKUP_MAX, net.paths(address)).await;
     let found = found.ok().and_then(Result::ok);
     let mut state = torrent.borrow_mut();
@@ -171,9 +171,9 @@ async fn look_up(torrent: TorrentRef, net: Rc<ScionNet>, address: ScionAddr) {
     state.paths.wake.notify_one();
 }
 
-impl State {
+impl TorrentDriver {
     /// A connection is open.
-    pub fn path_joined(&mut self, id: ConnId, conn: PathConn, handshake: Option<Duration>, now: Instant) {
+    pub(crate) fn path_joined(&mut self, id: ConnId, conn: PathConn, handshake: Option<Duration>, now: Instant) {
         if let (Some(path), Some(net)) = (conn.path.as_scion(), &self.resources().scion) {
             net.works(path);
         }
@@ -184,7 +184,7 @@ impl State {
     }
 
     /// A connection is gone; `by_peer`: the peer closed it. Call while the core still knows it.
-    pub fn path_left(&mut self, id: ConnId, by_peer: bool, reason: &str, now: Instant) {
+    pub(crate) fn path_left(&mut self, id: ConnId, by_peer: bool, reason: &str, now: Instant) {
         self.paths.conns.remove(&id);
         let peer = self.core.peer_of(id);
         self.paths.manager.left(id, peer, by_peer, reason, now);
@@ -192,7 +192,7 @@ impl State {
     }
 
     /// Its connections, each with its path.
-    pub fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
+    pub(crate) fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
         let line = |peer: PeerStats| {
             let conn = self.paths.conns.get(&peer.conn)?;
             let (condition, is_one_of_many) = self.paths.manager.condition(peer.conn)?;
@@ -214,7 +214,7 @@ impl State {
     }
 
     /// The path over which to dial `address`, to whom there is no connection.
-    pub fn first_path(&self, address: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
+    pub(crate) fn first_path(&self, address: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
         let resources = self.resources();
         let (links, board) = (resources.links.borrow(), resources.board.borrow());
         self.paths.manager.first_path(address, paths, &links, &board, Instant::now())
@@ -231,7 +231,7 @@ impl State {
     }
 
     /// One look at everything, and what follows from it.
-    fn look_after_paths(&mut self, torrent: &TorrentRef, now: Instant) {
+    fn look_after_paths(&mut self, torrent: &TorrentHandle, now: Instant) {
         while let Some(event) = self.core.poll_path_event() {
             if let PathEvent::Wished { wish, .. } = event {
                 self.paths.manager.wishes_changed(wish.is_some());
@@ -244,7 +244,7 @@ impl State {
             self.tell_own_addresses(&resources, now);
         }
         let peers: Vec<PeerView> = self.core.peer_views().into_iter().map(|view| self.view(view)).collect();
-        let foreign = self.core.foreign_paths(now).into_iter();
+        let foreign = self.core.third_party_paths(now).into_iter();
         let foreign: Vec<_> = foreign.map(|(path, users)| (path.interfaces().to_vec(), users)).collect();
         let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
         let own = interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&resources.listening));
@@ -268,7 +268,7 @@ impl State {
         self.pump(now);
     }
 
-    fn perform(&mut self, action: Action, torrent: &TorrentRef, now: Instant) {
+    fn perform(&mut self, action: Action, torrent: &TorrentHandle, now: Instant) {
         match action {
             Action::LookUp(address) => {
                 if let Some(net) = self.resources().scion.clone() {

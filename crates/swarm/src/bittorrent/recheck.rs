@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::bittorrent::open::{guarded, wait_out};
-use crate::bittorrent::torrent::{State, TorrentRef};
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::{EventKind, TorrentId};
 use crate::store;
 use crate::store::open::blocking;
@@ -23,7 +23,7 @@ const LOOKS_PER_ROUND: usize = 256;
 
 /// Hashes those of `pieces` that a download counts as good, after writing them once more where `rewrite` says so. What is not
 /// good any more is fetched again. Answers how many that are.
-pub async fn recheck(torrent: &TorrentRef, pieces: Vec<u32>, rewrite: bool) -> usize {
+pub(crate) async fn recheck(torrent: &TorrentHandle, pieces: Vec<u32>, rewrite: bool) -> usize {
     let (resume, layers, cancel, pieces) = {
         let state = torrent.borrow();
         let Some(resume) = state.resume.clone() else { return 0 };
@@ -46,13 +46,13 @@ pub async fn recheck(torrent: &TorrentRef, pieces: Vec<u32>, rewrite: bool) -> u
 }
 
 /// A file that is only shared is in doubt: looks at it now, and until all of it is good again.
-pub fn watch(state: &State, file: usize) {
+pub(crate) fn watch(state: &TorrentDriver, file: usize) {
     if let Some(torrent) = state.this() {
         state.spawn(guarded(torrent.clone(), keep_watch(torrent, file)));
     }
 }
 
-async fn keep_watch(torrent: TorrentRef, file: usize) {
+async fn keep_watch(torrent: TorrentHandle, file: usize) {
     let mut wait = WATCH_FIRST;
     loop {
         let Some(storage) = torrent.borrow().storage.clone() else { return };
@@ -85,13 +85,13 @@ async fn keep_watch(torrent: TorrentRef, file: usize) {
 
 /// The layer of a file came, and what of its `pieces` lay on disk before can be told now: what is good counts, and the rest may be
 /// fetched, if the file is not one that has nothing to do with the content.
-pub fn look_at(state: &State, pieces: Range<u32>) {
+pub(crate) fn look_at(state: &TorrentDriver, pieces: Range<u32>) {
     if let Some(torrent) = state.this() {
         state.spawn(guarded(torrent.clone(), look(torrent, pieces)));
     }
 }
 
-async fn look(torrent: TorrentRef, pieces: Range<u32>) {
+async fn look(torrent: TorrentHandle, pieces: Range<u32>) {
     let Some(resume) = torrent.borrow().resume.clone() else { return };
     let layers = torrent.borrow().layers();
     let cancel = Arc::clone(&torrent.borrow().cancel);
@@ -122,7 +122,7 @@ async fn look(torrent: TorrentRef, pieces: Range<u32>) {
 }
 
 /// Looks at some of the files that were verified, in turn, whether they are what they were: nobody may ask for them for long.
-pub fn look_around(torrents: &[TorrentRef], from: &mut (TorrentId, usize)) {
+pub(crate) fn look_around(torrents: &[TorrentHandle], from: &mut (TorrentId, usize)) {
     let mut looks = LOOKS_PER_ROUND;
     let begins = torrents.iter().position(|torrent| torrent.borrow().id >= from.0).unwrap_or(0);
     for torrent in torrents.iter().cycle().skip(begins).take(torrents.len()) {

@@ -5,17 +5,17 @@ use std::rc::Rc;
 use anabranch_content::info::InfoHashes;
 use anabranch_paths::Host;
 
-use super::torrent::TorrentRef;
+use super::torrent::TorrentHandle;
 use crate::events::TorrentId;
 use crate::resources::Resources;
 
 /// The contents of a session, as each of them and those who accept peers see it.
-pub trait Registry {
+pub(crate) trait Registry {
     /// What all contents share.
     fn resources(&self) -> &Rc<Resources>;
 
     /// The content that a peer asks for by this hash, if it may have it.
-    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentRef>;
+    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle>;
 
     /// A content turned out to have these hashes; `false` where one of them is another's.
     fn take_hashes(&self, id: TorrentId, hashes: &InfoHashes) -> bool;

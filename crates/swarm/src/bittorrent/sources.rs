@@ -13,7 +13,7 @@ use std::time::Instant;
 use anabranch_paths::Endpoint;
 
 use crate::bittorrent::conn::ConnError;
-use crate::bittorrent::torrent::State;
+use crate::bittorrent::torrent::TorrentDriver;
 use crate::events::EventKind;
 
 /// Causes of one peer's trouble that were told, and are not told again: more than there are kinds. Each holds an error text.
@@ -60,7 +60,7 @@ pub struct Trouble {
 
 /// The book of named peers. As many as the user and the link named.
 #[derive(Default)]
-pub struct Named(BTreeMap<Endpoint, Entry>);
+pub(crate) struct Named(BTreeMap<Endpoint, Entry>);
 
 #[derive(Default)]
 struct Entry {
@@ -98,9 +98,9 @@ impl Named {
     }
 }
 
-impl State {
+impl TorrentDriver {
     /// The user or the magnet link named a peer.
-    pub fn name_peer(&mut self, address: Endpoint) {
+    pub(crate) fn name_peer(&mut self, address: Endpoint) {
         self.named.0.entry(address).or_default();
         if !self.book.add(address, anabranch_bittorrent::peerbook::Source::User) {
             self.peer_failed(address, "nobody can be dialled at such an address: give a host and its port", true);
@@ -108,19 +108,19 @@ impl State {
     }
 
     /// A peer was dialled and is connected.
-    pub fn peer_reached(&mut self, address: Endpoint) {
+    pub(crate) fn peer_reached(&mut self, address: Endpoint) {
         self.named.reached(address);
     }
 
     /// A peer could not be dialled, or its connection ended.
-    pub fn peer_failed(&mut self, address: Endpoint, reason: &str, is_final: bool) {
+    pub(crate) fn peer_failed(&mut self, address: Endpoint, reason: &str, is_final: bool) {
         if let Some(is_final) = self.named.failed(address, reason, is_final, Instant::now()) {
             self.tell(EventKind::PeerFailed { address, reason: reason.to_owned(), is_final });
         }
     }
 
     /// Who may still bring something.
-    pub fn sources(&self, now: Instant) -> Sources {
+    pub(crate) fn sources(&self, now: Instant) -> Sources {
         let is_opening = self.metadata_known && self.storage.is_none();
         let is_finished = self.core.is_finished();
         let knows = self.storage.is_some();
@@ -136,14 +136,14 @@ impl State {
     }
 
     /// Whether trackers are to be asked for peers: something is missing, nobody connected has it, and nobody is being dialled.
-    pub fn needs_peers(&self, now: Instant) -> bool {
+    pub(crate) fn needs_peers(&self, now: Instant) -> bool {
         let sources = self.sources(now);
         sources.is_waiting && !sources.is_any_wanted && !self.book.is_trying(now, false)
     }
 }
 
 /// Whether nothing but the user can end this trouble.
-pub fn is_final(error: &ConnError) -> bool {
+pub(crate) fn is_final(error: &ConnError) -> bool {
     matches!(error, ConnError::Hopeless(_))
 }
 

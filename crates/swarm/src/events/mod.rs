@@ -11,7 +11,8 @@ use anabranch_paths::{Endpoint, Path};
 
 use anabranch_paths::manager::{ChangeReason, PathCondition, PathVerdict, Trigger};
 
-pub use stream::{EVENTS_MAX, EventHub, Events};
+pub(crate) use stream::EventHub;
+pub use stream::{EVENTS_MAX, Events};
 
 /// A content's number within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

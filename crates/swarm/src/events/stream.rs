@@ -16,11 +16,11 @@ use super::{Event, EventKind, TorrentId};
 /// Events that wait for one reader: some seconds of a fast download of small pieces, in a few megabytes.
 pub const EVENTS_MAX: usize = 8192;
 /// Whoever leaves so many events unread that may not be lost does not read any more: its queue ends.
-pub const LASTING_MAX: usize = 2 * EVENTS_MAX;
+pub(super) const LASTING_MAX: usize = 2 * EVENTS_MAX;
 
 /// Where a session tells its events. Clones are one.
 #[derive(Clone, Default)]
-pub struct EventHub(Arc<Mutex<Readers>>);
+pub(crate) struct EventHub(Arc<Mutex<Readers>>);
 
 #[derive(Default)]
 struct Readers {
@@ -43,7 +43,7 @@ struct Queue {
 
 impl EventHub {
     /// A reader of all that is told from now on.
-    pub fn subscribe(&self) -> Events {
+    pub(crate) fn subscribe(&self) -> Events {
         let reader = Arc::<Reader>::default();
         let mut readers = lock(&self.0);
         lock(&reader.queue).has_ended = readers.has_ended;
@@ -52,7 +52,7 @@ impl EventHub {
     }
 
     /// Tells everybody who listens.
-    pub fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: Event) {
         lock(&self.0).queues.retain(|reader| {
             let Some(reader) = reader.upgrade() else { return false };
             let mut queue = lock(&reader.queue);
@@ -63,7 +63,7 @@ impl EventHub {
     }
 
     /// Nothing more comes.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         let mut readers = lock(&self.0);
         readers.has_ended = true;
         for reader in readers.queues.drain(..).filter_map(|reader| reader.upgrade()) {

@@ -115,7 +115,7 @@ impl Bucket {
 
 /// One direction of a session's traffic, and who waits for a turn in it.
 #[derive(Debug)]
-pub struct Line {
+pub(crate) struct Line {
     state: RefCell<State>,
     /// Wakes the task that gives turns; see [`keep_pace`].
     pace: Notify,
@@ -180,14 +180,14 @@ impl std::fmt::Debug for Place {
 
 impl Line {
     /// A direction in which `rate_bytes` per second may move, all contents together.
-    pub fn new(rate_bytes: Option<u64>, now: Instant) -> Rc<Self> {
+    pub(crate) fn new(rate_bytes: Option<u64>, now: Instant) -> Rc<Self> {
         let all = Bucket::new(rate_bytes, now);
         let state = RefCell::new(State { all, contents: BTreeMap::new(), had: 0.0, waiting: 0, served: Vec::new() });
         Rc::new(Self { state, pace: Notify::new(), due: Cell::new(None) })
     }
 
     /// A content's own limit. Before its first connection.
-    pub fn add_content(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
+    pub(crate) fn add_content(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
         let mut state = self.state.borrow_mut();
         let is_limited = Rc::new(Cell::new(state.all.rate_bytes.or(rate_bytes.map(|rate| rate as f64)).is_some()));
         let bucket = Bucket::new(rate_bytes, now);
@@ -196,7 +196,7 @@ impl Line {
     }
 
     /// A content's own limit is another. Holds for its connections at once.
-    pub fn set_content_limit(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
+    pub(crate) fn set_content_limit(&self, content: u64, rate_bytes: Option<u64>, now: Instant) {
         let mut state = self.state.borrow_mut();
         let is_all_limited = state.all.rate_bytes.is_some();
         if let Some(content) = state.contents.get_mut(&content) {
@@ -208,7 +208,7 @@ impl Line {
     }
 
     /// A content is gone, and with it who waits for a turn in it.
-    pub fn remove_content(&self, content: u64) {
+    pub(crate) fn remove_content(&self, content: u64) {
         let mut state = self.state.borrow_mut();
         let Some(gone) = state.contents.remove(&content) else { return };
         state.waiting -= gone.waiting;
@@ -218,7 +218,7 @@ impl Line {
     }
 
     /// A new connection's part of it, whose own limit is `rate_bytes`. `handle` is woken when its turn comes.
-    pub fn share(
+    pub(crate) fn share(
         self: &Rc<Self>,
         content: u64,
         rate_bytes: Option<u64>,
@@ -260,7 +260,7 @@ impl Line {
 }
 
 /// Gives turns in time, for as long as the session lives.
-pub async fn keep_pace(line: Rc<Line>) {
+pub(crate) async fn keep_pace(line: Rc<Line>) {
     loop {
         let due = line.serve(Instant::now());
         line.due.set(due);
@@ -390,17 +390,17 @@ impl Content {
 }
 
 /// A connection's part of one direction, under its own limit, its content's and everybody's.
-pub struct Share(Rc<Line>, Rc<Place>);
+pub(crate) struct Share(Rc<Line>, Rc<Place>);
 
 impl Share {
     /// Whether anything limits it.
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         self.1.is_limited || self.1.is_content_limited.get()
     }
 
     /// Bytes that may move now; `u64::MAX` where nothing limits. At 0 the connection stands in line, and is woken when its turn
     /// comes. `peer` says whose it is, and whether something was asked for that moves here.
-    pub fn available(&self, peer: impl FnOnce() -> (PeerKey, bool), now: Instant) -> u64 {
+    pub(crate) fn available(&self, peer: impl FnOnce() -> (PeerKey, bool), now: Instant) -> u64 {
         if !self.is_limited() {
             return u64::MAX;
         }
@@ -420,12 +420,12 @@ impl Share {
     }
 
     /// Whether its turn is over: others are to ask before it asks again.
-    pub fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.is_limited() && self.1.granted.get() == 0
     }
 
     /// Bytes moved. May be more than were there: what is owed is waited for later.
-    pub fn spend(&self, bytes: u64) {
+    pub(crate) fn spend(&self, bytes: u64) {
         if !self.is_limited() {
             return;
         }
@@ -438,7 +438,7 @@ impl Share {
     }
 
     /// There is nothing to move for now: what is left of the turn is the others'.
-    pub fn rest(&self) {
+    pub(crate) fn rest(&self) {
         let Self(line, place) = self;
         let left = place.granted.take();
         if left == 0 && !place.waits.get() {

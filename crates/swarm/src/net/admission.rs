@@ -13,12 +13,12 @@ use anabranch_paths::{Host, who_goes};
 use tokio::task::AbortHandle;
 
 /// Accepted connections that have not said yet what they want.
-const STRANGERS_MAX: usize = 256;
+const HANDSHAKES_MAX: usize = 256;
 /// Of these, one host's: as many as dial at once where a whole network has one address.
 const STRANGERS_OF_HOST_MAX: usize = 32;
 /// Connections of one content to one host: two peers with every path they may have, or a network of thirty behind one address. Of
 /// this machine there may be any number.
-pub const PLACES_OF_HOST_MAX: usize = 32;
+pub(crate) const PLACES_OF_HOST_MAX: usize = 32;
 /// A connection that moved no payload for this long makes room for a new one when all places are taken.
 const IDLE_MIN: Duration = Duration::from_secs(60);
 /// Connections that we open in a second, in the long run: as many as other clients do. One message may name hundreds of addresses, and
@@ -29,7 +29,7 @@ const DIALS_BURST: u32 = 100;
 
 /// Accepted connections that have not said yet what they want.
 #[derive(Default)]
-pub struct Strangers {
+pub(crate) struct Strangers {
     /// The oldest first.
     all: RefCell<VecDeque<(u64, Host, AbortHandle)>>,
     next: Cell<u64>,
@@ -37,32 +37,32 @@ pub struct Strangers {
 
 impl Strangers {
     /// The number of the next stranger.
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         let number = self.next.get();
         self.next.set(number.wrapping_add(1));
         number
     }
 
     /// A stranger from `host` is at the door, whose task `task` ends; another one may have to go for it.
-    pub fn enter(&self, number: u64, host: Host, task: AbortHandle) {
+    pub(crate) fn enter(&self, number: u64, host: Host, task: AbortHandle) {
         let mut all = self.all.borrow_mut();
         all.push_back((number, host, task));
         let hosts: Vec<Host> = all.iter().map(|(_, host, _)| *host).collect();
-        let goes = who_goes(&hosts, host, STRANGERS_MAX, STRANGERS_OF_HOST_MAX);
+        let goes = who_goes(&hosts, host, HANDSHAKES_MAX, STRANGERS_OF_HOST_MAX);
         if let Some((_, _, task)) = goes.and_then(|at| all.remove(at)) {
             task.abort();
         }
     }
 
     /// It is none any more.
-    pub fn leave(&self, number: u64) {
+    pub(crate) fn leave(&self, number: u64) {
         self.all.borrow_mut().retain(|(other, ..)| *other != number);
     }
 }
 
 /// A place that is taken: by whom, and since when nothing moved there.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// Who.
     pub host: Host,
     /// When payload moved last, or when it was taken.
@@ -71,7 +71,7 @@ pub struct Place {
 
 /// Which of the taken `places` is given to a newcomer from `host`: that over which nothing moved for longest, if that is long. Else,
 /// of the host with most places, if it has two more than the newcomer's: nobody keeps others out by being many.
-pub fn gives_way(places: &[Place], host: Host, now: Instant) -> Option<usize> {
+pub(crate) fn gives_way(places: &[Place], host: Host, now: Instant) -> Option<usize> {
     let idlest = |which: &dyn Fn(&Place) -> bool| {
         let found = places.iter().enumerate().filter(|(_, place)| which(place));
         found.min_by_key(|(_, place)| place.moved)
@@ -88,19 +88,19 @@ pub fn gives_way(places: &[Place], host: Host, now: Instant) -> Option<usize> {
 }
 
 /// The pace at which connections are opened.
-pub struct Pace {
+pub(crate) struct Pace {
     left: Cell<f64>,
     at: Cell<Instant>,
 }
 
 impl Pace {
     /// After a rest.
-    pub fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self { left: Cell::new(DIALS_BURST.into()), at: Cell::new(now) }
     }
 
     /// Whether one more may be opened now; [`Pace::spend`] says that it was.
-    pub fn allows(&self, now: Instant) -> bool {
+    pub(crate) fn allows(&self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at.replace(now)).as_secs_f64();
         let left = self.left.get() + passed * f64::from(DIALS_PER_SECOND);
         self.left.set(left.min(DIALS_BURST.into()));
@@ -108,7 +108,7 @@ impl Pace {
     }
 
     /// One was opened.
-    pub fn spend(&self) {
+    pub(crate) fn spend(&self) {
         self.left.set(self.left.get() - 1.0);
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn goes(hosts: &[Host], host: Host) -> Option<usize> {
-        who_goes(hosts, host, STRANGERS_MAX, STRANGERS_OF_HOST_MAX)
+        who_goes(hosts, host, HANDSHAKES_MAX, STRANGERS_OF_HOST_MAX)
     }
 
     fn host(number: u32) -> Host {
@@ -134,13 +134,13 @@ mod tests {
         assert_eq!(goes(&hosts, host(1)), Some(1));
         // This machine is one host of many programs: for it the limit is that of all.
         let own = Host::of(&"127.0.0.1:1".parse().unwrap());
-        assert_eq!(goes(&[own; STRANGERS_MAX], own), None);
-        assert_eq!(goes(&[own; STRANGERS_MAX + 1], own), Some(0));
+        assert_eq!(goes(&[own; HANDSHAKES_MAX], own), None);
+        assert_eq!(goes(&[own; HANDSHAKES_MAX + 1], own), Some(0));
     }
 
     #[test]
     fn strangers_of_many_hosts_make_room_for_one_more() {
-        let mut hosts: Vec<Host> = (0..STRANGERS_MAX as u32).map(|number| host(number / 8)).collect();
+        let mut hosts: Vec<Host> = (0..HANDSHAKES_MAX as u32).map(|number| host(number / 8)).collect();
         assert_eq!(goes(&hosts, host(0)), None);
         hosts.push(host(20));
         assert_eq!(goes(&hosts, host(20)), Some(160), "of the host with most, the oldest");

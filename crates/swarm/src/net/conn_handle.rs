@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::admission::Place;
 
 /// How others reach a connection's task.
-pub struct ConnHandle {
+pub(crate) struct ConnHandle {
     notify: Notify,
     close: RefCell<Option<String>>,
     closing: Cell<bool>,
@@ -24,7 +24,7 @@ pub struct ConnHandle {
 
 impl ConnHandle {
     /// A connection with `host` begins.
-    pub fn new(host: Host, now: Instant) -> Self {
+    pub(crate) fn new(host: Host, now: Instant) -> Self {
         Self {
             notify: Notify::new(),
             close: RefCell::default(),
@@ -37,27 +37,27 @@ impl ConnHandle {
     }
 
     /// Its place among the connections.
-    pub fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place { host: self.host, moved: self.moved.get() }
     }
 
     /// What the transport measured lately of a connection that is at work.
-    pub fn stats(&self) -> Option<StreamStats> {
+    pub(crate) fn stats(&self) -> Option<StreamStats> {
         self.stats.get()
     }
 
     /// The transport measured this.
-    pub fn measured(&self, stats: StreamStats) {
+    pub(crate) fn measured(&self, stats: StreamStats) {
         self.stats.set(Some(stats));
     }
 
     /// There is something to send.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.notify.notify_one();
     }
 
     /// The connection is to end.
-    pub fn close(&self, reason: String) {
+    pub(crate) fn close(&self, reason: String) {
         if !self.closing.replace(true) {
             *self.close.borrow_mut() = Some(reason);
         }
@@ -65,33 +65,33 @@ impl ConnHandle {
     }
 
     /// What the connection is to send next was read from disk.
-    pub fn warm(&self) {
+    pub(crate) fn warm(&self) {
         self.warmed.set(true);
         self.notify.notify_one();
     }
 
     /// Whether [`ConnHandle::warm`] was called since this was asked last.
-    pub fn take_warmed(&self) -> bool {
+    pub(crate) fn take_warmed(&self) -> bool {
         self.warmed.take()
     }
 
     /// Payload moved.
-    pub fn moved(&self, now: Instant) {
+    pub(crate) fn moved(&self, now: Instant) {
         self.moved.set(now);
     }
 
     /// Why the connection is to end, if it is.
-    pub fn take_close(&self) -> Option<String> {
+    pub(crate) fn take_close(&self) -> Option<String> {
         self.close.borrow_mut().take()
     }
 
     /// Whether the connection is to end.
-    pub fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.closing.get()
     }
 
     /// Waits for [`ConnHandle::wake`] or [`ConnHandle::close`].
-    pub async fn notified(&self) {
+    pub(crate) async fn notified(&self) {
         self.notify.notified().await;
     }
 }

@@ -103,7 +103,7 @@ impl fmt::Debug for ScionConfig {
 
 /// Why a host is not reached over SCION.
 #[derive(Debug, thiserror::Error)]
-pub enum ReachError {
+pub(crate) enum ReachError {
     /// It may be another time, or over another path.
     #[error("{0}")]
     Failed(String),
@@ -113,7 +113,7 @@ pub enum ReachError {
 }
 
 /// The session's place in the SCION network.
-pub struct ScionNet {
+pub(crate) struct ScionNet {
     config: ScionConfig,
     /// Dials and accepts.
     pub endpoint: Rc<QuicEndpoint>,
@@ -126,7 +126,7 @@ pub struct ScionNet {
 
 impl ScionNet {
     /// Opens the socket.
-    pub fn open(
+    pub(crate) fn open(
         config: &ScionConfig,
         links: Rc<RefCell<LinkHealth>>,
     ) -> Result<Self, anabranch_scion::socket::BindError> {
@@ -152,18 +152,18 @@ impl ScionNet {
     }
 
     /// Whether peers have to prove keys that the user admits.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.config.allowed.is_some()
     }
 
     /// Whether the user said which paths may be used: nobody else may choose then.
-    pub fn is_restricted(&self) -> bool {
+    pub(crate) fn is_restricted(&self) -> bool {
         let PathFilter { acl, sequence, .. } = &self.config.filter;
         !self.config.only.is_empty() || self.config.policy.is_some() || acl.is_some() || sequence.is_some()
     }
 
     /// The paths to `remote` that may be used, at least one.
-    pub async fn paths(&self, remote: ScionAddr) -> Result<Found, ReachError> {
+    pub(crate) async fn paths(&self, remote: ScionAddr) -> Result<Found, ReachError> {
         let isd_as = remote.isd_as;
         let paths = self.config.lookup.paths(isd_as).await.map_err(|error| match error {
             LookupError::NoPath { .. } | LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
@@ -204,7 +204,7 @@ impl ScionNet {
     }
 
     /// Connects to `remote` over `path`; it has to prove the `expected` key, if there is one.
-    pub async fn connect(
+    pub(crate) async fn connect(
         self: &Rc<Self>,
         remote: ScionAddr,
         expected: Option<NodeId>,
@@ -222,7 +222,7 @@ impl ScionNet {
     }
 
     /// Whoever is at `remote` proved `key`: that has to be the one that it had before, where the user named it.
-    pub async fn meet(&self, remote: ScionAddr, key: NodeId) -> Result<(), ReachError> {
+    pub(crate) async fn meet(&self, remote: ScionAddr, key: NodeId) -> Result<(), ReachError> {
         match &self.config.known {
             Some(known) => known.meet(remote, key).await.map_err(|error| ReachError::Hopeless(error.to_string())),
             None => Ok(()),
@@ -237,7 +237,7 @@ impl ScionNet {
     }
 
     /// Takes in a connection that was accepted.
-    pub fn accepted(self: &Rc<Self>, stream: &Stream) {
+    pub(crate) fn accepted(self: &Rc<Self>, stream: &Stream) {
         if let Stream::Quic(stream) = stream {
             self.watch(stream, None);
         }
@@ -245,7 +245,7 @@ impl ScionNet {
 
     /// The path of an accepted connection, seen from here. Its packets tell the numbers of the interfaces, the lookup tells
     /// whose they are; what the lookup does not know stays as the packets tell it.
-    pub async fn named(&self, path: &Path) -> Path {
+    pub(crate) async fn named(&self, path: &Path) -> Path {
         let Some(seen) = path.as_scion().filter(|seen| !seen.interfaces.is_empty()) else { return path.clone() };
         let numbers: Vec<u16> = seen.interfaces.iter().map(|interface| interface.id).collect();
         let same = self.looked_up(seen.destination, &numbers).await;
@@ -261,12 +261,12 @@ impl ScionNet {
     }
 
     /// News of trouble from now on.
-    pub fn news(&self) -> broadcast::Receiver<ScmpEvent> {
+    pub(crate) fn news(&self) -> broadcast::Receiver<ScmpEvent> {
         self.news.subscribe()
     }
 
     /// Something came over `path`: all its links work.
-    pub fn works(&self, path: &ScionPath) {
+    pub(crate) fn works(&self, path: &ScionPath) {
         self.links.borrow_mut().works(path);
     }
 
@@ -288,7 +288,7 @@ impl ScionNet {
     }
 
     /// Passes news of trouble on that the network confirms, and tells the daemon of links that are down. Ends with its task.
-    pub async fn listen(self: Rc<Self>) {
+    pub(crate) async fn listen(self: Rc<Self>) {
         let Some(socket) = self.endpoint.scion_socket() else { return };
         loop {
             let event = socket.event().await;

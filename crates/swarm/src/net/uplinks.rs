@@ -9,7 +9,7 @@ use anabranch_paths::manager::UPLINKS_EVERY;
 use anabranch_transport::{InterfaceError, Interfaces, IpCandidate, Via};
 
 /// The network interfaces that connections may leave by.
-pub struct Uplinks {
+pub(crate) struct Uplinks {
     interfaces: RefCell<Interfaces>,
     looked_at: Cell<Instant>,
     /// Counts the changes.
@@ -18,18 +18,18 @@ pub struct Uplinks {
 
 impl Uplinks {
     /// The interfaces of these names; all where there are none.
-    pub fn open(names: &[String], now: Instant) -> Result<Self, InterfaceError> {
+    pub(crate) fn open(names: &[String], now: Instant) -> Result<Self, InterfaceError> {
         let interfaces = RefCell::new(Interfaces::new(names)?);
         Ok(Self { interfaces, looked_at: Cell::new(now), version: Cell::new(0) })
     }
 
     /// Where peers reach us, who listen at these addresses.
-    pub fn reachable_at(&self, listening: &[SocketAddr]) -> Vec<SocketAddr> {
+    pub(crate) fn reachable_at(&self, listening: &[SocketAddr]) -> Vec<SocketAddr> {
         self.interfaces.borrow().reachable_at(listening)
     }
 
     /// Looks whether interfaces came or went, where that is due; answers the number of changes so far.
-    pub fn refresh(&self, now: Instant) -> u64 {
+    pub(crate) fn refresh(&self, now: Instant) -> u64 {
         if now.saturating_duration_since(self.looked_at.get()) >= UPLINKS_EVERY {
             self.looked_at.set(now);
             // What the system does not tell stays as it was, and is asked for again.
@@ -41,19 +41,19 @@ impl Uplinks {
     }
 
     /// As they are now.
-    pub fn interfaces(&self) -> Ref<'_, Interfaces> {
+    pub(crate) fn interfaces(&self) -> Ref<'_, Interfaces> {
         self.interfaces.borrow()
     }
 
     /// How to leave for `remote` over `path`; `None` where that is possible no more.
-    pub fn via(&self, remote: SocketAddr, path: &Path) -> Option<Via> {
+    pub(crate) fn via(&self, remote: SocketAddr, path: &Path) -> Option<Via> {
         let candidates = self.interfaces.borrow().candidates(&[remote]);
         candidates.into_iter().find(|candidate| candidate.path == *path).map(|candidate| candidate.via)
     }
 
     /// How to reach `remote` at the first attempt, or after so many that failed: as the system's routes go, unless the user
     /// named interfaces, then by one after the other.
-    pub fn first_via(&self, remote: SocketAddr, failures: usize) -> Result<Option<IpCandidate>, String> {
+    pub(crate) fn first_via(&self, remote: SocketAddr, failures: usize) -> Result<Option<IpCandidate>, String> {
         let interfaces = self.interfaces.borrow();
         let is_free = !interfaces.is_restricted();
         if is_free && failures == 0 {

@@ -18,14 +18,14 @@ const ERROR_PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When another program has the port. That program is who callers over UDP mean to reach, then.
-pub fn open(address: SocketAddr) -> io::Result<UdpSocket> {
+pub(crate) fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = std::net::UdpSocket::bind(address)?;
     socket.set_nonblocking(true)?;
     UdpSocket::from_std(socket)
 }
 
 /// Answers calls until the session ends.
-pub async fn turn_away(socket: UdpSocket) {
+pub(crate) async fn turn_away(socket: UdpSocket) {
     let mut datagram = [0; DATAGRAM_LEN_MAX];
     let (mut second, mut answered) = (Instant::now(), 0);
     loop {

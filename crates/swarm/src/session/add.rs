@@ -17,7 +17,7 @@ use anabranch_transport::NodeId;
 
 use crate::bittorrent::lifecycle;
 use crate::bittorrent::paths_driver;
-use crate::bittorrent::torrent::{NewState, State, TorrentRef};
+use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
 use crate::bittorrent::{announce, dial, open};
 use crate::config::{AddError, AddOptions};
 use crate::events::{EventKind, TorrentId};
@@ -67,8 +67,8 @@ impl Contents {
         let layers_at_hand = matches!(source, Source::Metainfo(_));
         let unfit: Vec<_> = unfit.into_iter().filter(|address| !options.peers.contains(address)).collect();
         let scratch = Rc::clone(&self.scratch);
-        let new = NewState { id, hashes, core, keys, options, layers_at_hand, scratch };
-        let torrent = TorrentRef::new(State::new(Rc::clone(resources), self.downgrade(), new));
+        let new = NewTorrent { id, hashes, core, keys, options, layers_at_hand, scratch };
+        let torrent = TorrentHandle::new(TorrentDriver::new(Rc::clone(resources), self.downgrade(), new));
         self.insert(id, &hashes, torrent.clone());
         let mut state = torrent.borrow_mut();
         unfit.into_iter().for_each(|address| state.tell(EventKind::PeerUnfit { address }));
@@ -157,7 +157,7 @@ pub fn parse_peer(text: &str) -> Option<(Endpoint, Option<NodeId>)> {
 }
 
 /// Tracker URLs that can be used; the others are told of.
-fn parse_trackers(torrent: &State, tiers: &[Vec<String>]) -> Vec<Vec<TrackerUrl>> {
+fn parse_trackers(torrent: &TorrentDriver, tiers: &[Vec<String>]) -> Vec<Vec<TrackerUrl>> {
     let parse = |url: &String| match url.parse() {
         Ok(parsed) => Some(parsed),
         Err(error) => {

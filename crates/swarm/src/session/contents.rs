@@ -19,7 +19,7 @@ use crate::bittorrent::conn::Scratch;
 use crate::bittorrent::paths_driver::PathProgress;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::Sources;
-use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::TorrentHandle;
 use crate::config::{Aim, FileFilter};
 use crate::events::TorrentId;
 use crate::net::admission::{Place, gives_way};
@@ -35,7 +35,7 @@ pub struct Contents {
     pub(crate) resources: Rc<Resources>,
     /// Receive memory of BitTorrent connections.
     pub(super) scratch: Rc<RefCell<Scratch>>,
-    torrents: RefCell<BTreeMap<TorrentId, TorrentRef>>,
+    torrents: RefCell<BTreeMap<TorrentId, TorrentHandle>>,
     by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
     next_id: Cell<u64>,
     /// Contents on their way out. Each is ended with the session, if it is not done by then.
@@ -165,7 +165,7 @@ impl Contents {
     }
 
     /// A content comes.
-    pub(super) fn insert(&self, id: TorrentId, hashes: &InfoHashes, torrent: TorrentRef) {
+    pub(super) fn insert(&self, id: TorrentId, hashes: &InfoHashes, torrent: TorrentHandle) {
         self.torrents.borrow_mut().insert(id, torrent);
         self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
     }
@@ -177,17 +177,17 @@ impl Contents {
     }
 
     /// The content of this number, also while it leaves.
-    pub(crate) fn torrent(&self, id: TorrentId) -> Option<TorrentRef> {
+    pub(crate) fn torrent(&self, id: TorrentId) -> Option<TorrentHandle> {
         self.torrents.borrow().get(&id).cloned()
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> Vec<TorrentRef> {
+    pub(super) fn all(&self) -> Vec<TorrentHandle> {
         self.torrents.borrow().values().cloned().collect()
     }
 
     /// The content of this hash, also while it leaves.
-    pub(super) fn of_hash(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
+    pub(super) fn of_hash(&self, hash: &[u8; 20]) -> Option<TorrentHandle> {
         let id = *self.by_hash.borrow().get(hash)?;
         self.torrent(id)
     }
@@ -207,7 +207,7 @@ impl Registry for Contents {
         true
     }
 
-    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentRef> {
+    fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle> {
         self.of_hash(hash).filter(|torrent| !torrent.borrow().stopping && !torrent.borrow().is_held())
     }
 
@@ -216,7 +216,7 @@ impl Registry for Contents {
             return true;
         }
         let torrents = self.all();
-        let states: Vec<_> = torrents.iter().map(TorrentRef::borrow).collect();
+        let states: Vec<_> = torrents.iter().map(TorrentHandle::borrow).collect();
         let (places, handles): (Vec<Place>, Vec<&Rc<ConnHandle>>) =
             states.iter().flat_map(|state| state.places()).unzip();
         let goes = gives_way(&places, host, Instant::now()).map(|at| handles[at]);

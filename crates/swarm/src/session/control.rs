@@ -23,7 +23,7 @@ use anabranch_paths::Endpoint;
 use tokio::sync::oneshot;
 
 use crate::bittorrent::open;
-use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::TorrentHandle;
 use crate::bittorrent::torrent::Work;
 use crate::events::{EventKind, PauseCause, TorrentId};
 use crate::session::{Contents, ControlError};
@@ -113,7 +113,7 @@ impl Contents {
     }
 
     /// The content of this number, if it is one that something can be asked of.
-    fn at_work(&self, id: TorrentId) -> Result<TorrentRef, ControlError> {
+    fn at_work(&self, id: TorrentId) -> Result<TorrentHandle, ControlError> {
         let torrent = self.torrent(id).ok_or(ControlError::Unknown(id))?;
         let (is_leaving, has_failed) = (torrent.borrow().is_leaving, torrent.borrow().stopping);
         match (is_leaving, has_failed) {
@@ -133,7 +133,7 @@ impl Contents {
         &self,
         id: TorrentId,
         work: Work,
-        task: impl FnOnce(TorrentRef) -> std::pin::Pin<Box<dyn Future<Output = Outcome>>>,
+        task: impl FnOnce(TorrentHandle) -> std::pin::Pin<Box<dyn Future<Output = Outcome>>>,
     ) -> Result<oneshot::Receiver<Outcome>, ControlError> {
         let torrent = self.at_work(id)?;
         let mut state = torrent.borrow_mut();
@@ -168,7 +168,7 @@ async fn end_of(begun: Result<oneshot::Receiver<Outcome>, ControlError>) -> Outc
 }
 
 /// Waits until no connection and no disk thread has the content's files, which are held: they are the caller's until it lets go.
-async fn take_files(torrent: &TorrentRef) -> Option<(Option<Arc<ResumeStore>>, Arc<Storage>)> {
+async fn take_files(torrent: &TorrentHandle) -> Option<(Option<Arc<ResumeStore>>, Arc<Storage>)> {
     loop {
         {
             let mut state = torrent.borrow_mut();
@@ -195,7 +195,7 @@ async fn take_files(torrent: &TorrentRef) -> Option<(Option<Arc<ResumeStore>>, A
     }
 }
 
-async fn check_all(torrent: TorrentRef) -> Outcome {
+async fn check_all(torrent: TorrentHandle) -> Outcome {
     let id = torrent.borrow().id;
     let Some((resume, storage)) = take_files(&torrent).await else { return Err(ControlError::Leaving(id)) };
     let (layers, cancel) = (torrent.borrow().layers(), Arc::clone(&torrent.borrow().cancel));
@@ -227,7 +227,7 @@ async fn check_all(torrent: TorrentRef) -> Outcome {
     Ok(())
 }
 
-async fn move_files(torrent: TorrentRef, dir: PathBuf) -> Outcome {
+async fn move_files(torrent: TorrentHandle, dir: PathBuf) -> Outcome {
     let id = torrent.borrow().id;
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     let Some((Some(resume), storage)) = take_files(&torrent).await else { return Err(ControlError::Leaving(id)) };
@@ -253,7 +253,7 @@ async fn move_files(torrent: TorrentRef, dir: PathBuf) -> Outcome {
     Ok(())
 }
 
-async fn select(torrent: TorrentRef, files: FilePriorities) -> Outcome {
+async fn select(torrent: TorrentHandle, files: FilePriorities) -> Outcome {
     let (resume, storage) = {
         let state = torrent.borrow();
         let (Some(resume), Some(storage)) = (state.resume.clone(), state.storage.clone()) else {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::TorrentHandle;
 use crate::bittorrent::{open, recheck};
 use crate::events::TorrentId;
 use crate::session::Contents;
@@ -20,7 +20,7 @@ const STORAGE_RETRY: Duration = Duration::from_secs(2);
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 
 /// Passes the disk threads' answers on.
-pub async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
+pub(super) async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
     while let Some(reply) = replies.next().await {
         let now = Instant::now();
         let Some(torrent) = contents.torrent(reply.content()) else { continue };
@@ -41,7 +41,7 @@ pub async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
 }
 
 /// What is done now and then: storage that was out of order is tried again, progress is made durable.
-pub async fn housekeeping(contents: Rc<Contents>) {
+pub(super) async fn housekeeping(contents: Rc<Contents>) {
     let mut checkpoint_at = Instant::now() + CHECKPOINT_EVERY;
     let mut checkpointing = JoinSet::new();
     let mut looked_at = (TorrentId(0), 0);
@@ -69,7 +69,7 @@ pub async fn housekeeping(contents: Rc<Contents>) {
     }
 }
 
-async fn checkpoint(torrent: TorrentRef, now: Instant) {
+async fn checkpoint(torrent: TorrentHandle, now: Instant) {
     let (resume, stats) = {
         let mut torrent = torrent.borrow_mut();
         let Some(resume) = torrent.resume.clone().filter(|_| !torrent.stopping) else { return };

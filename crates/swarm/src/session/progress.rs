@@ -5,7 +5,7 @@ use std::time::Instant;
 use anabranch_bittorrent::torrent::TorrentStats;
 use anabranch_content::bitfield::Bitfield;
 
-use crate::bittorrent::torrent::State;
+use crate::bittorrent::torrent::TorrentDriver;
 
 /// A content's state, for progress.
 #[derive(Clone, Debug)]
@@ -28,9 +28,9 @@ pub struct Progress {
     pub paused: bool,
 }
 
-impl State {
+impl TorrentDriver {
     /// How it fares.
-    pub fn progress(&mut self, now: Instant) -> Progress {
+    pub(crate) fn progress(&mut self, now: Instant) -> Progress {
         let stats = self.core.stats(now);
         let finished = self.core.is_finished();
         let paused = self.core.is_paused();

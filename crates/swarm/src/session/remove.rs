@@ -13,7 +13,7 @@ use anabranch_content::storage::{ResumeStore, Storage};
 use tokio::sync::oneshot;
 
 use crate::bittorrent::open;
-use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::TorrentHandle;
 use crate::events::{EventKind, TorrentId};
 use crate::session::{Contents, ControlError};
 use crate::store::open::blocking;
@@ -131,7 +131,7 @@ async fn within_limit(is_done: impl Fn() -> bool) {
 }
 
 /// Brings what is known of the content's pieces to disk, and gives its place back.
-async fn close(torrent: &TorrentRef) -> Outcome {
+async fn close(torrent: &TorrentHandle) -> Outcome {
     let resources = torrent.borrow().resources();
     let closed = async {
         let _place = resources.closing.acquire().await;
@@ -157,7 +157,7 @@ async fn close(torrent: &TorrentRef) -> Outcome {
 }
 
 /// Deletes the content's files, once nobody has them open, and gives its place back.
-async fn delete(contents: &Contents, torrent: &TorrentRef) -> Outcome {
+async fn delete(contents: &Contents, torrent: &TorrentHandle) -> Outcome {
     let others = contents.files_of_others(torrent.borrow().id);
     let (resume, storage) = torrent.borrow_mut().give_up_files();
     let (Some(resume), Some(storage)) = (resume, storage) else {

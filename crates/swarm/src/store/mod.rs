@@ -52,13 +52,13 @@
 //! | [`readahead`] | reading ahead of what is sent |
 //! | [`open`], [`recheck`] | files are opened; what is on disk already, or in doubt, is found out |
 
-pub mod buffers;
-pub mod disk;
-pub mod open;
-pub mod pools;
-pub mod readahead;
-pub mod recheck;
-pub mod spill;
+pub(crate) mod buffers;
+pub(crate) mod disk;
+pub(crate) mod open;
+pub(crate) mod pools;
+pub(crate) mod readahead;
+pub(crate) mod recheck;
+pub(crate) mod spill;
 
 #[cfg(test)]
 mod tests;

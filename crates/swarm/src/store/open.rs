@@ -15,7 +15,7 @@ use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, Stor
 use anabranch_content::verify;
 
 /// What opening needs, in a form that may go to another thread.
-pub struct OpenRequest {
+pub(crate) struct OpenRequest {
     /// What the content is.
     pub info: Arc<Info>,
     /// The folder below which its files are.
@@ -37,7 +37,7 @@ pub struct OpenRequest {
 }
 
 /// Files that are open.
-pub struct Opened {
+pub(crate) struct Opened {
     /// The files.
     pub storage: Arc<Storage>,
     /// The record of verified pieces; none where files are only read.
@@ -51,7 +51,7 @@ pub struct Opened {
 }
 
 /// Opens the files, for nobody else to write to at the same time. Blocks.
-pub fn open(request: &OpenRequest) -> Result<Opened, StorageError> {
+pub(crate) fn open(request: &OpenRequest) -> Result<Opened, StorageError> {
     let options = StorageOptions {
         preallocate: request.preallocate,
         read_only: request.read_only,
@@ -99,7 +99,12 @@ pub fn open(request: &OpenRequest) -> Result<Opened, StorageError> {
 /// Pieces whose hashes are not among `layers`, nor in the content's description, cannot be hashed against anything: a v2
 /// content's that came by a magnet link, until peers sent all piece layers. Those that the resume file vouches for count all the
 /// same; the others stay in [`Opened::recheck`].
-pub fn check(mut opened: Opened, layers: &PieceLayers, cancel: &AtomicBool, progress: impl FnMut(u64, u64)) -> Opened {
+pub(crate) fn check(
+    mut opened: Opened,
+    layers: &PieceLayers,
+    cancel: &AtomicBool,
+    progress: impl FnMut(u64, u64),
+) -> Opened {
     let storage = Arc::clone(&opened.storage);
     let good = verify::verify_pieces(storage.info(), layers, storage.root(), &opened.recheck, cancel, progress);
     let Ok(good) = good else { return opened };
@@ -116,7 +121,7 @@ pub fn check(mut opened: Opened, layers: &PieceLayers, cancel: &AtomicBool, prog
 }
 
 /// What is good of the files that are there is known: they are taken over, or left alone. Then room is made for the rest. Blocks.
-pub fn settle(opened: &Opened, layers: &PieceLayers) -> Result<(), StorageError> {
+pub(crate) fn settle(opened: &Opened, layers: &PieceLayers) -> Result<(), StorageError> {
     let (storage, Some(resume)) = (&opened.storage, &opened.resume) else { return Ok(()) };
     let checkable = |piece| verify::is_checkable(storage.info(), layers, piece);
     storage.check_linked(&opened.have)?;
@@ -127,7 +132,7 @@ pub fn settle(opened: &Opened, layers: &PieceLayers) -> Result<(), StorageError>
 }
 
 /// Pieces that no wanted file reaches into; all where files are only read, for nothing could be written.
-pub fn unwanted_pieces(request: &OpenRequest) -> Vec<u32> {
+pub(crate) fn unwanted_pieces(request: &OpenRequest) -> Vec<u32> {
     let (info, wanted) = (&request.info, &request.wanted);
     let mut needed = Bitfield::new(info.geometry.piece_count());
     if !request.read_only {
@@ -144,7 +149,7 @@ pub fn unwanted_pieces(request: &OpenRequest) -> Vec<u32> {
 }
 
 /// Runs `work` where it may block. A panic in it goes on here.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(failed) => std::panic::resume_unwind(failed.into_panic()),

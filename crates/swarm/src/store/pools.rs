@@ -12,30 +12,30 @@ const CLASS_LENS: [u32; 5] = [BLOCK_LEN, 2 * BLOCK_LEN, 4 * BLOCK_LEN, 8 * BLOCK
 
 /// Buffers of all contents of a session, under one limit.
 #[derive(Debug)]
-pub struct Pools {
+pub(crate) struct Pools {
     classes: [BufferPool; CLASS_LENS.len()],
     limit_bytes: u64,
 }
 
 impl Pools {
     /// At most `limit_bytes` of buffers, whatever their sizes.
-    pub fn new(limit_bytes: u64) -> Rc<Self> {
+    pub(crate) fn new(limit_bytes: u64) -> Rc<Self> {
         let classes = CLASS_LENS.map(|len| BufferPool::new(len as usize, limit_bytes as usize));
         Rc::new(Self { classes, limit_bytes })
     }
 
     /// Bytes handed out.
-    pub fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         self.classes.iter().map(|pool| (pool.stats().in_use * pool.buffer_len()) as u64).sum()
     }
 
     /// Bytes that may still be handed out.
-    pub fn free_bytes(&self) -> u64 {
+    pub(crate) fn free_bytes(&self) -> u64 {
         self.limit_bytes.saturating_sub(self.used_bytes())
     }
 
     /// Gives memory that rests back to the system.
-    pub fn trim(&self) {
+    pub(crate) fn trim(&self) {
         self.classes.iter().for_each(BufferPool::trim);
     }
 

@@ -16,7 +16,7 @@ const SEGMENTS_MAX: usize = 4;
 
 /// Whether `len` bytes of piece space from `offset` can be sent without waiting for a disk, judged by the first and the
 /// last of them in each file. File systems that cannot say (tmpfs) are taken to hold everything in memory.
-pub fn is_cached(storage: &Storage, offset: u64, len: u64) -> bool {
+pub(crate) fn is_cached(storage: &Storage, offset: u64, len: u64) -> bool {
     storage.segments(offset, len).take(SEGMENTS_MAX).all(|segment| match segment {
         Ok(SendSegment::File { file, offset, len, .. }) => {
             let last = offset + len.saturating_sub(1);
@@ -28,7 +28,7 @@ pub fn is_cached(storage: &Storage, offset: u64, len: u64) -> bool {
 }
 
 /// Reads `len` bytes into the page cache, and has the kernel begin with what follows, up to `end` at most.
-pub fn read(storage: &Storage, offset: u64, len: u64, end: u64) {
+pub(crate) fn read(storage: &Storage, offset: u64, len: u64, end: u64) {
     for segment in storage.segments(offset, (end - offset).min(AHEAD_BYTES.max(len))).take(SEGMENTS_MAX).flatten() {
         if let SendSegment::File { file, offset, len, .. } = segment {
             // SAFETY: the descriptor is open; the call only advises.

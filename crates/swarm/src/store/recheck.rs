@@ -11,7 +11,7 @@ use anabranch_content::verify;
 
 /// Hashes `pieces`, after writing them once more where `rewrite` says so, and records those that are good, which it answers.
 /// `None` where `cancel` was set first: nothing is known then.
-pub fn hash_again(
+pub(crate) fn hash_again(
     resume: &ResumeStore,
     layers: &PieceLayers,
     pieces: &[u32],
@@ -30,7 +30,7 @@ pub fn hash_again(
 }
 
 /// Whether the files that `piece` lies in are what they were when they were verified; if they look otherwise their pieces decide.
-pub fn is_restored(storage: &Storage, layers: &PieceLayers, piece: u32) -> bool {
+pub(crate) fn is_restored(storage: &Storage, layers: &PieceLayers, piece: u32) -> bool {
     let info = storage.info();
     info.files_of_piece(piece).filter(|(_, entry)| entry.is_regular()).all(|(file, _)| {
         if !storage.is_seal_broken(file) {
@@ -48,7 +48,7 @@ pub fn is_restored(storage: &Storage, layers: &PieceLayers, piece: u32) -> bool 
 
 /// Looks at a file that changed: its good pieces, `None` where it cannot be read, and how it looked before it was hashed. Where
 /// it looks otherwise by now, neither is worth anything.
-pub fn look_again(storage: &Storage, layers: &PieceLayers, file: usize) -> (Option<Bitfield>, Option<Stamp>) {
+pub(crate) fn look_again(storage: &Storage, layers: &PieceLayers, file: usize) -> (Option<Bitfield>, Option<Stamp>) {
     storage.forget_file(file);
     // Before it is hashed: a change after that is noticed.
     storage.seal(file);
@@ -57,14 +57,19 @@ pub fn look_again(storage: &Storage, layers: &PieceLayers, file: usize) -> (Opti
 }
 
 /// The good ones of `pieces`, whose hashes came after what lies on disk. `None` where `cancel` was set first.
-pub fn good_of(storage: &Storage, layers: &PieceLayers, pieces: Range<u32>, cancel: &AtomicBool) -> Option<Bitfield> {
+pub(crate) fn good_of(
+    storage: &Storage,
+    layers: &PieceLayers,
+    pieces: Range<u32>,
+    cancel: &AtomicBool,
+) -> Option<Bitfield> {
     let pieces: Vec<u32> = pieces.collect();
     verify::verify_pieces(storage.info(), layers, storage.root(), &pieces, cancel, |_, _| {}).ok()
 }
 
 /// The file of `pieces` lay there before its hashes were known, and now `good` is known: it is taken over if any of it is the
 /// content, or left alone, and what is good is recorded.
-pub fn take_over(resume: &ResumeStore, good: &Bitfield, pieces: Range<u32>) -> Result<(), StorageError> {
+pub(crate) fn take_over(resume: &ResumeStore, good: &Bitfield, pieces: Range<u32>) -> Result<(), StorageError> {
     let info = resume.storage().info();
     let strangers = resume.strangers().iter().copied();
     let files: Vec<usize> = strangers.filter(|file| info.pieces_of_file(*file) == pieces).collect();

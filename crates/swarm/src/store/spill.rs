@@ -9,7 +9,7 @@ use anabranch_content::storage::{ResumeStore, Storage, StorageError};
 use crate::store::buffers::{Spill, chunk_length};
 
 /// Writes the valid blocks of a chunk to their place, run by run.
-pub fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {
+pub(crate) fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {
     let geometry = &resume.storage().info().geometry;
     let chunk_begin = spill.chunk * chunk_length(geometry);
     let block_len = geometry.block_length();
@@ -24,7 +24,7 @@ pub fn write(resume: &ResumeStore, spill: &Spill) -> Result<(), StorageError> {
 }
 
 /// Hashes the blocks of a piece on disk (BEP 52).
-pub fn leaves(storage: &Storage, piece: u32) -> Result<Vec<Sha256Digest>, StorageError> {
+pub(crate) fn leaves(storage: &Storage, piece: u32) -> Result<Vec<Sha256Digest>, StorageError> {
     let (mut leaves, block_len) = (Vec::new(), storage.info().geometry.block_length() as usize);
     read(storage, piece, |chunk| {
         leaves.extend(hash::sha256_many(&chunk.chunks(block_len).collect::<Vec<_>>()));
@@ -33,7 +33,7 @@ pub fn leaves(storage: &Storage, piece: u32) -> Result<Vec<Sha256Digest>, Storag
 }
 
 /// Reads a piece, a chunk at a time.
-pub fn read(storage: &Storage, piece: u32, mut take: impl FnMut(&[u8])) -> Result<(), StorageError> {
+pub(crate) fn read(storage: &Storage, piece: u32, mut take: impl FnMut(&[u8])) -> Result<(), StorageError> {
     let geometry = &storage.info().geometry;
     let mut chunk = vec![0; geometry.data_len(piece).min(chunk_length(geometry)) as usize];
     let mut begin = 0;

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, pki_types::ServerName};
 
-use super::{Cause, Ground, resolve};
+use super::{Cause, TrackerAccess, resolve};
 
 /// Redirects followed in one announce. Honest trackers use one, for a move.
 pub const REDIRECTS_MAX: u32 = 5;
@@ -48,12 +48,12 @@ pub(super) async fn get(
     url: &TrackerUrl,
     target: &str,
     addrs: &[SocketAddr],
-    ground: &Ground,
+    access: &TrackerAccess,
     tls: impl Fn() -> Result<Arc<rustls::ClientConfig>, Cause>,
 ) -> Result<(HttpReply, SocketAddr), Cause> {
     let (mut url, mut target, mut addrs) = (url.clone(), target.to_owned(), addrs.to_vec());
     for _ in 0..=REDIRECTS_MAX {
-        let (stream, addr) = match &ground.proxy {
+        let (stream, addr) = match &access.proxy {
             Some(proxy) => (through(proxy, &url).await?, BEHIND_PROXY),
             None => connect(&addrs).await?,
         };
@@ -72,12 +72,12 @@ pub(super) async fn get(
         if next.scheme() == Scheme::Udp || (url.scheme() == Scheme::Https && next.scheme() == Scheme::Http) {
             return Err(Cause::RedirectUnfit);
         }
-        if ground.proxy.is_some() {
-            ground.judge_unseen(&next).map_err(|_| Cause::RedirectUnfit)?;
+        if access.proxy.is_some() {
+            access.judge_unseen(&next).map_err(|_| Cause::RedirectUnfit)?;
             (target, url) = (next.target(), next);
             continue;
         }
-        let mut next_addrs = ground.free(resolve(&next).await?)?;
+        let mut next_addrs = access.free(resolve(&next).await?)?;
         next_addrs.retain(|next| next.is_ipv6() == addr.is_ipv6());
         if !next_addrs.iter().all(|next| may_redirect(addr.ip(), *next)) {
             return Err(Cause::RedirectUnfit);

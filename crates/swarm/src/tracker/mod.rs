@@ -73,19 +73,19 @@ pub struct ClientConfig {
     /// Whom to trust over HTTPS; `None` for the platform's certificates.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Who is asked, and how.
-    pub ground: Ground,
+    pub access: TrackerAccess,
 }
 
 /// What holds for all connections.
 #[derive(Clone, Debug, Default)]
-pub struct Ground {
+pub struct TrackerAccess {
     /// Whom we have nothing to do with.
     pub filter: Arc<IpFilter>,
     /// What all connections go through, and UDP where it relays it.
     pub proxy: Option<Arc<Proxy>>,
 }
 
-impl Ground {
+impl TrackerAccess {
     /// The addresses that are not blocked; at least one.
     fn free(&self, mut addrs: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
         addrs.retain(|addr| !self.filter.blocks_ip(addr.ip()));
@@ -110,7 +110,7 @@ impl Default for ClientConfig {
             udp_timeout: UDP_TIMEOUT,
             udp_retransmit_first: udp_form::RETRANSMIT_FIRST,
             tls: None,
-            ground: Ground::default(),
+            access: TrackerAccess::default(),
         }
     }
 }
@@ -287,9 +287,9 @@ impl Client {
 impl Shared {
     async fn announce(&self, by: NamedBy, url: &TrackerUrl, request: &AnnounceRequest) -> Result<AnnounceReply, Cause> {
         let (mut addrs, _permit) = self.begin(url).await?;
-        if self.config.ground.proxy.is_some() {
+        if self.config.access.proxy.is_some() {
             if by == NamedBy::Torrent {
-                self.config.ground.judge_unseen(url)?;
+                self.config.access.judge_unseen(url)?;
             }
             return self.announce_to(url, request, &addrs).await;
         }
@@ -364,9 +364,9 @@ impl Shared {
         let turns = if url.scheme() == Scheme::Udp { &self.udp_announces } else { &self.http_announces };
         let closed = |_| Cause::Silent; // The semaphores live as long as we do and are never closed.
         let permit = turns.acquire().await.map_err(closed)?;
-        if self.config.ground.proxy.is_some() {
+        if self.config.access.proxy.is_some() {
             // Its name is for the proxy to look up.
-            return match self.config.ground.proxy.as_ref() {
+            return match self.config.access.proxy.as_ref() {
                 Some(proxy) if url.scheme() == Scheme::Udp && !(proxy.may_relay_udp() && self.may_relay()) => {
                     Err(Cause::NoRelay)
                 }
@@ -376,7 +376,7 @@ impl Shared {
         let _lookup = self.lookups.acquire().await.map_err(closed)?;
         let limit = self.config.http_timeout;
         let addrs = tokio::time::timeout(limit, resolve(url)).await.map_err(|_| Cause::Timeout(limit))??;
-        Ok((self.config.ground.free(addrs)?, permit))
+        Ok((self.config.access.free(addrs)?, permit))
     }
 
     async fn http<T>(
@@ -388,7 +388,7 @@ impl Shared {
     ) -> Result<(T, SocketAddr), Cause> {
         let limit = self.config.http_timeout;
         let reply =
-            tokio::time::timeout(limit, http::get(url, target, addrs, &self.config.ground, || self.tls())).await;
+            tokio::time::timeout(limit, http::get(url, target, addrs, &self.config.access, || self.tls())).await;
         let (reply, from) = reply.map_err(|_| Cause::Timeout(limit))??;
         match read(&reply.body) {
             // Some trackers put the reason for a refusal under an HTTP error.
@@ -408,7 +408,7 @@ impl Shared {
     ) -> Result<(T, SocketAddr), Cause> {
         let attempts = async {
             let mut last = Cause::NoAddress;
-            if let Some(proxy) = self.config.ground.proxy.as_deref() {
+            if let Some(proxy) = self.config.access.proxy.as_deref() {
                 let answer = self.udp_through(proxy, url, &build, &read).await;
                 return answer.map(|value| (value, http::BEHIND_PROXY));
             }

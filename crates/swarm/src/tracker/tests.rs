@@ -578,8 +578,8 @@ async fn a_relay_that_the_proxy_ended_is_asked_for_anew() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let through = |scheme: &str| {
         let proxy = format!("{scheme}://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let ground = Ground { proxy: Some(Arc::new(proxy)), ..Ground::default() };
-        Client::new(ClientConfig { ground, ..ClientConfig::default() })
+        let access = TrackerAccess { proxy: Some(Arc::new(proxy)), ..TrackerAccess::default() };
+        Client::new(ClientConfig { access, ..ClientConfig::default() })
     };
     let url = url(&format!("udp://localhost:{}/announce", tracker.port));
     let client = through("socks5");

@@ -55,8 +55,8 @@ impl Sessions {
             }
         }
         let way = match (proxy, target) {
-            (Some(proxy), _) => Way::Relayed(proxy.associate(target.clone()).await.map_err(Cause::from_proxy)?),
-            (None, UdpTarget::Address(addr)) => Way::Direct(direct(*addr).await.map_err(Cause::from_connect)?),
+            (Some(proxy), _) => Carrier::Relayed(proxy.associate(target.clone()).await.map_err(Cause::from_proxy)?),
+            (None, UdpTarget::Address(addr)) => Carrier::Direct(direct(*addr).await.map_err(Cause::from_connect)?),
             (None, UdpTarget::Name(..)) => return Err(Cause::NoAddress),
         };
         let session = Arc::new(Session::new(way, target));
@@ -98,12 +98,12 @@ impl Waiting {
 }
 
 /// How datagrams get to a tracker.
-enum Way {
+enum Carrier {
     Direct(UdpSocket),
     Relayed(UdpRelay),
 }
 
-impl Way {
+impl Carrier {
     async fn send(&self, datagram: &[u8]) -> io::Result<()> {
         match self {
             Self::Direct(socket) => socket.send(datagram).await.map(|_| ()),
@@ -140,7 +140,7 @@ struct Known {
 
 /// A socket to one tracker address.
 pub(super) struct Session {
-    way: Arc<Way>,
+    way: Arc<Carrier>,
     waiting: Arc<Waiting>,
     reader: AbortHandle,
     connection: tokio::sync::Mutex<Connection>,
@@ -156,7 +156,7 @@ struct Connection {
 }
 
 impl Session {
-    fn new(way: Way, target: &UdpTarget) -> Session {
+    fn new(way: Carrier, target: &UdpTarget) -> Session {
         let (way, waiting, known) = (Arc::new(way), Arc::new(Waiting::default()), Arc::new(Known::default()));
         known.is_ipv6.store(matches!(target, UdpTarget::Address(addr) if addr.is_ipv6()), Ordering::Relaxed);
         let reader = tokio::spawn(read(way.clone(), waiting.clone(), known.clone())).abort_handle();
@@ -236,7 +236,7 @@ impl Session {
     async fn exchange(&self, datagram: Vec<u8>, transaction: u32, wait: Duration) -> Result<Option<Vec<u8>>, Cause> {
         let (sender, receiver) = oneshot::channel();
         let _guard = Registered { waiting: &self.waiting, transaction };
-        if let (Way::Direct(socket), true) = (&*self.way, self.waiting.lock().is_empty()) {
+        if let (Carrier::Direct(socket), true) = (&*self.way, self.waiting.lock().is_empty()) {
             // What became of datagrams that nobody waited for does not concern this one.
             let _ = socket.take_error();
         }
@@ -274,11 +274,11 @@ impl Drop for Registered<'_> {
     }
 }
 
-async fn read(way: Arc<Way>, waiting: Arc<Waiting>, known: Arc<Known>) {
+async fn read(way: Arc<Carrier>, waiting: Arc<Waiting>, known: Arc<Known>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX + UDP_HEADER_LEN_MAX];
     loop {
         // That a relay is gone is to be noticed at once.
-        if matches!(*way, Way::Direct(_)) && waiting.lock().is_empty() {
+        if matches!(*way, Carrier::Direct(_)) && waiting.lock().is_empty() {
             waiting.begun.notified().await;
             continue;
         }
@@ -294,7 +294,7 @@ async fn read(way: Arc<Way>, waiting: Arc<Waiting>, known: Arc<Known>) {
             }
             Err(error) => {
                 // Whatever is wrong with a relay, another one may do: the tracker's own refusals do not reach us through it.
-                let is_over = matches!(*way, Way::Relayed(_));
+                let is_over = matches!(*way, Carrier::Relayed(_));
                 let kind = if is_over { io::ErrorKind::ConnectionAborted } else { error.kind() };
                 known.is_over.store(is_over, Ordering::Relaxed);
                 let all: Vec<_> = waiting.lock().drain().collect();

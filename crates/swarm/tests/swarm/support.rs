@@ -11,9 +11,9 @@ use anabranch_bittorrent::wire::{BlockRange, Event as WireEvent, Limits, Message
 use anabranch_content::create::{CreateOptions, create};
 use anabranch_content::geometry::Geometry;
 use anabranch_content::hash;
-pub use anabranch_content::info::Version;
+pub(crate) use anabranch_content::info::Version;
 use anabranch_content::metainfo::Metainfo;
-pub use anabranch_swarm::{
+pub(crate) use anabranch_swarm::{
     AddOptions, Aim, ControlError, Data, Event, EventKind, Events, FailureKind, Progress, Session, SessionConfig,
     Source, TorrentId,
 };
@@ -23,11 +23,11 @@ use tokio::net::{TcpListener, TcpStream};
 /// A test that takes longer hangs.
 const TEST_MAX: Duration = Duration::from_secs(120);
 
-pub const KIB: usize = 1024;
-pub const MIB: usize = 1024 * KIB;
+pub(crate) const KIB: usize = 1024;
+pub(crate) const MIB: usize = 1024 * KIB;
 
 /// Runs `test` as a program would: one thread, one `LocalSet`.
-pub fn run<T>(test: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let done = tokio::task::LocalSet::new()
         .block_on(&runtime, async { tokio::time::timeout(TEST_MAX, test).await.expect("the test hangs") });
@@ -36,7 +36,7 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 /// Files below a folder, and the torrent of them.
-pub struct Content {
+pub(crate) struct Content {
     pub dir: tempfile::TempDir,
     pub metainfo: Metainfo,
     files: Vec<(String, Vec<u8>)>,
@@ -44,7 +44,7 @@ pub struct Content {
 
 impl Content {
     /// Files of these names and lengths below `content/`.
-    pub fn new(files: &[(&str, usize)], version: Version, piece_length: Option<u32>) -> Self {
+    pub(crate) fn new(files: &[(&str, usize)], version: Version, piece_length: Option<u32>) -> Self {
         let mut content = Self::files(files);
         let options = CreateOptions { version, piece_length, ..CreateOptions::default() };
         let made = create(&content.dir.path().join("content"), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
@@ -53,7 +53,7 @@ impl Content {
     }
 
     /// One file, v1, with a piece length that no power of two is.
-    pub fn odd(len: usize, piece_length: u32) -> Self {
+    pub(crate) fn odd(len: usize, piece_length: u32) -> Self {
         let mut content = Self::files(&[("data", len)]);
         let data = content.files[0].1.clone();
         let pieces: Vec<[&[u8]; 1]> = data.chunks(piece_length as usize).map(|piece| [piece]).collect();
@@ -87,30 +87,30 @@ impl Content {
         Self { dir, metainfo: Metainfo::parse(none).unwrap(), files: made }
     }
 
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.files.iter().map(|(_, data)| data.len() as u64).sum()
     }
 
-    pub fn geometry(&self) -> &Geometry {
+    pub(crate) fn geometry(&self) -> &Geometry {
         &self.metainfo.info.geometry
     }
 
-    pub fn info_hash(&self) -> [u8; 20] {
+    pub(crate) fn info_hash(&self) -> [u8; 20] {
         self.metainfo.info.hashes.wire_hashes().next().unwrap()
     }
 
     /// The bytes of a block of a content of one file.
-    pub fn block(&self, range: BlockRange) -> &[u8] {
+    pub(crate) fn block(&self, range: BlockRange) -> &[u8] {
         let offset = self.geometry().piece_offset(range.piece) as usize + range.begin as usize;
         &self.files[0].1[offset..offset + range.len as usize]
     }
 
-    pub fn source(&self) -> Source {
+    pub(crate) fn source(&self) -> Source {
         Source::Metainfo(Box::new(self.metainfo.clone()))
     }
 
     /// Asserts that `dir` holds the files, or those that `wanted` says.
-    pub fn assert_in(&self, dir: &Path, wanted: impl Fn(&str) -> bool) {
+    pub(crate) fn assert_in(&self, dir: &Path, wanted: impl Fn(&str) -> bool) {
         for (name, data) in self.files.iter().filter(|(name, _)| wanted(name)) {
             let found = std::fs::read(dir.join("content").join(name)).unwrap();
             assert!(found == *data, "{name} differs");
@@ -118,16 +118,16 @@ impl Content {
     }
 }
 
-pub fn any_port() -> Vec<SocketAddr> {
+pub(crate) fn any_port() -> Vec<SocketAddr> {
     vec!["127.0.0.1:0".parse().unwrap()]
 }
 
-pub fn config(seed: u64) -> SessionConfig {
+pub(crate) fn config(seed: u64) -> SessionConfig {
     SessionConfig { seed, disk_threads: 1, listen: any_port(), ..SessionConfig::default() }
 }
 
 /// A session with its events.
-pub struct Node {
+pub(crate) struct Node {
     pub session: Session,
     pub events: Events,
     /// All events so far.
@@ -135,25 +135,25 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn start(config: SessionConfig) -> Self {
+    pub(crate) fn start(config: SessionConfig) -> Self {
         let (session, events) = Session::start(config).unwrap();
         Self { session, events, seen: Vec::new() }
     }
 
     /// A session that shares `content`.
-    pub fn seed(seed: u64, content: &Content) -> Self {
+    pub(crate) fn seed(seed: u64, content: &Content) -> Self {
         let node = Self::start(config(seed));
         node.share(content);
         node
     }
 
-    pub fn share(&self, content: &Content) -> TorrentId {
+    pub(crate) fn share(&self, content: &Content) -> TorrentId {
         let options =
             AddOptions { dir: content.dir.path().to_owned(), read_only: true, trusted: true, ..AddOptions::default() };
         self.session.add(content.source(), options).unwrap()
     }
 
-    pub fn get(&self, content: &Content, dir: &Path, peers: &[SocketAddr]) -> TorrentId {
+    pub(crate) fn get(&self, content: &Content, dir: &Path, peers: &[SocketAddr]) -> TorrentId {
         let options = AddOptions {
             dir: dir.to_owned(),
             peers: peers.iter().map(|peer| (*peer).into()).collect(),
@@ -162,12 +162,12 @@ impl Node {
         self.session.add(content.source(), options).unwrap()
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.session.listening()[0]
     }
 
     /// Reads events until one satisfies `wanted`.
-    pub async fn until(&mut self, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
+    pub(crate) async fn until(&mut self, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
         loop {
             let event = self.events.recv().await.expect("the session ended");
             self.seen.push(event.clone());
@@ -177,12 +177,12 @@ impl Node {
         }
     }
 
-    pub async fn finished(&mut self) {
+    pub(crate) async fn finished(&mut self) {
         self.until(|kind| matches!(kind, EventKind::Finished)).await;
     }
 
     /// Waits until all of these are finished.
-    pub async fn all_finished(&mut self, ids: &[TorrentId]) {
+    pub(crate) async fn all_finished(&mut self, ids: &[TorrentId]) {
         let mut open: HashSet<TorrentId> = ids.iter().copied().collect();
         while !open.is_empty() {
             let event = self.events.recv().await.expect("the session ended");
@@ -193,17 +193,17 @@ impl Node {
         }
     }
 
-    pub fn progress(&self, id: TorrentId) -> Progress {
+    pub(crate) fn progress(&self, id: TorrentId) -> Progress {
         self.session.progress(id).unwrap()
     }
 
-    pub fn saw(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
+    pub(crate) fn saw(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
         self.seen.iter().any(|event| wanted(&event.kind))
     }
 }
 
 /// Fetches one file of `content` into `out`.
-pub async fn fetch_file(content: &Content, out: &Path, name: &'static str) {
+pub(crate) async fn fetch_file(content: &Content, out: &Path, name: &'static str) {
     let seed = Node::seed(1, content);
     let mut node = Node::start(config(2));
     let options = AddOptions {
@@ -218,7 +218,7 @@ pub async fn fetch_file(content: &Content, out: &Path, name: &'static str) {
     seed.session.shutdown().await;
 }
 
-pub fn temp() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn temp() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_owned();
     (dir, path)
@@ -226,7 +226,7 @@ pub fn temp() -> (tempfile::TempDir, PathBuf) {
 
 /// What a scripted peer hears.
 #[derive(Debug, PartialEq)]
-pub enum Got {
+pub(crate) enum Got {
     Interested,
     Unchoke,
     Request(BlockRange),
@@ -238,7 +238,7 @@ pub enum Got {
 }
 
 /// A peer that follows a script.
-pub struct Raw {
+pub(crate) struct Raw {
     pub stream: TcpStream,
     receiver: Receiver,
     inbox: Vec<u8>,
@@ -247,7 +247,7 @@ pub struct Raw {
 
 impl Raw {
     /// Dials `address`.
-    pub async fn connect(address: SocketAddr, info_hash: [u8; 20], name: u8) -> Self {
+    pub(crate) async fn connect(address: SocketAddr, info_hash: [u8; 20], name: u8) -> Self {
         let mut raw = Self::new(TcpStream::connect(address).await.unwrap());
         raw.send_handshake(info_hash, name).await;
         raw.read_handshake().await;
@@ -255,7 +255,7 @@ impl Raw {
     }
 
     /// Takes the next connection.
-    pub async fn accept(listener: &TcpListener, info_hash: [u8; 20], name: u8) -> Self {
+    pub(crate) async fn accept(listener: &TcpListener, info_hash: [u8; 20], name: u8) -> Self {
         let mut raw = Self::new(listener.accept().await.unwrap().0);
         raw.read_handshake().await;
         raw.send_handshake(info_hash, name).await;
@@ -278,27 +278,27 @@ impl Raw {
     }
 
     /// Everything is here, and everything is served.
-    pub async fn offer_all(&mut self) {
+    pub(crate) async fn offer_all(&mut self) {
         self.send(&[Message::HaveAll, Message::Unchoke]).await;
     }
 
     /// Sends messages; that the other side hung up shows when reading.
-    pub async fn send(&mut self, messages: &[Message<'_>]) {
+    pub(crate) async fn send(&mut self, messages: &[Message<'_>]) {
         let mut bytes = Vec::new();
         messages.iter().for_each(|message| message.encode(&mut bytes));
         self.write(&bytes).await;
     }
 
-    pub async fn write(&mut self, bytes: &[u8]) {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
 
-    pub async fn send_block(&mut self, range: BlockRange, data: &[u8]) {
+    pub(crate) async fn send_block(&mut self, range: BlockRange, data: &[u8]) {
         self.write(&block_message(range, data)).await;
     }
 
     /// What comes next.
-    pub async fn next(&mut self) -> Got {
+    pub(crate) async fn next(&mut self) -> Got {
         loop {
             let mut input = &self.inbox[..];
             let before = input.len();
@@ -336,7 +336,7 @@ impl Raw {
         }
     }
 
-    pub async fn until_request(&mut self) -> Option<BlockRange> {
+    pub(crate) async fn until_request(&mut self) -> Option<BlockRange> {
         loop {
             match self.next().await {
                 Got::Request(range) => return Some(range),
@@ -346,19 +346,19 @@ impl Raw {
         }
     }
 
-    pub async fn until_closed(&mut self) {
+    pub(crate) async fn until_closed(&mut self) {
         while self.next().await != Got::Closed {}
     }
 }
 
-pub fn block_message(range: BlockRange, data: &[u8]) -> Vec<u8> {
+pub(crate) fn block_message(range: BlockRange, data: &[u8]) -> Vec<u8> {
     let mut bytes = piece_header(range.piece, range.begin, data.len() as u32).to_vec();
     bytes.extend_from_slice(data);
     bytes
 }
 
 /// A listener for a scripted peer.
-pub async fn listener() -> (TcpListener, SocketAddr) {
+pub(crate) async fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anabranch_testbed::scene::digest_from_hex as digest;
+use anabranch_testbed::fixture::digest_from_hex as digest;
 use anabranch_testbed::{Error, Result, drain, quic, raw};
 use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// `struct virtio_net_hdr` (virtio 1.2 §5.1.6), which goes before each packet.
 const HEADER_LEN: usize = 10;
 /// Largest burst: an IP packet of 64 KiB behind its header.
-pub const BURST_LEN_MAX: usize = 65_536 + HEADER_LEN;
+pub(super) const BURST_LEN_MAX: usize = 65_536 + HEADER_LEN;
 /// Offsets into the header: length of the packet headers, payload bytes a packet.
 const HDR_LEN: usize = 2;
 const GSO_SIZE: usize = 4;
@@ -37,13 +37,13 @@ struct Request {
 }
 
 /// One open device; it goes away when closed.
-pub struct Tun {
+pub(super) struct Tun {
     file: File,
 }
 
 impl Tun {
     /// Makes device `name` in this thread's namespace.
-    pub fn open(name: &str, offload: bool) -> Result<Self> {
+    pub(super) fn open(name: &str, offload: bool) -> Result<Self> {
         let path = "/dev/net/tun";
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = file.map_err(Error::file(path))?;
@@ -64,12 +64,12 @@ impl Tun {
     }
 
     /// For poll.
-    pub fn fd(&self) -> i32 {
+    pub(super) fn fd(&self) -> i32 {
         self.file.as_raw_fd()
     }
 
     /// The next packet or burst, `None` while there is none.
-    pub fn read(&self, buffer: &mut [u8]) -> Result<Option<Burst>> {
+    pub(super) fn read(&self, buffer: &mut [u8]) -> Result<Option<Burst>> {
         use io::Read;
         match (&self.file).read(buffer) {
             Ok(len) => Ok(Some(Burst { len, wire_bytes: wire_bytes(&buffer[..len]) })),
@@ -80,7 +80,7 @@ impl Tun {
     }
 
     /// Sends a packet or burst. What the device refuses is lost, as on any wire.
-    pub fn write(&self, burst: &[u8]) -> Result<()> {
+    pub(super) fn write(&self, burst: &[u8]) -> Result<()> {
         use io::Write;
         match (&self.file).write(burst) {
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {

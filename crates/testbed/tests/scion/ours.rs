@@ -19,14 +19,14 @@ const SCMP_PORT: u16 = 30041;
 const PAYLOAD_LEN: usize = 903;
 
 /// A host that asks.
-pub struct OurHost {
+pub(crate) struct OurHost {
     runtime: Runtime,
     lookup: PathLookup,
 }
 
 impl OurHost {
     /// In the AS of this daemon.
-    pub fn new(daemon: SocketAddr) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn new(daemon: SocketAddr) -> Result<Self, Box<dyn Error>> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let source = Source::Daemon(Daemon::new(daemon.to_string()));
         let lookup = runtime.block_on(PathLookup::start(source))?;
@@ -34,12 +34,17 @@ impl OurHost {
     }
 
     /// All paths.
-    pub fn paths(&self, destination: IsdAs) -> Result<Vec<Arc<ScionPath>>, Box<dyn Error>> {
+    pub(crate) fn paths(&self, destination: IsdAs) -> Result<Vec<Arc<ScionPath>>, Box<dyn Error>> {
         Ok(self.runtime.block_on(self.lookup.paths(destination))?.to_vec())
     }
 
     /// Sends a datagram over every path, which has to come back the same way.
-    pub fn send(&self, from: IpAddr, destination: IsdAs, to: SocketAddr) -> Result<BTreeSet<String>, Box<dyn Error>> {
+    pub(crate) fn send(
+        &self,
+        from: IpAddr,
+        destination: IsdAs,
+        to: SocketAddr,
+    ) -> Result<BTreeSet<String>, Box<dyn Error>> {
         let mut answered = BTreeSet::new();
         for path in self.paths(destination)? {
             let payload: Vec<u8> = hops(&path).bytes().cycle().take(PAYLOAD_LEN).collect();
@@ -61,7 +66,12 @@ impl OurHost {
     }
 
     /// Sends an SCMP echo over every path.
-    pub fn ping(&self, from: IpAddr, destination: IsdAs, ip: IpAddr) -> Result<BTreeSet<String>, Box<dyn Error>> {
+    pub(crate) fn ping(
+        &self,
+        from: IpAddr,
+        destination: IsdAs,
+        ip: IpAddr,
+    ) -> Result<BTreeSet<String>, Box<dyn Error>> {
         let mut answered = BTreeSet::new();
         for path in self.paths(destination)? {
             self.runtime.block_on(async {
@@ -87,13 +97,13 @@ impl OurHost {
 }
 
 /// A host that answers datagrams at one port, and SCMP echo requests, until it is dropped.
-pub struct OurServer {
+pub(crate) struct OurServer {
     _stop: oneshot::Sender<()>,
 }
 
 impl OurServer {
     /// Listens.
-    pub fn start(isd_as: IsdAs, at: SocketAddr) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn start(isd_as: IsdAs, at: SocketAddr) -> Result<Self, Box<dyn Error>> {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (echo, data) = {
@@ -122,7 +132,7 @@ impl OurServer {
 }
 
 /// The interfaces of a path, as in 1-ff00:0:110#1,1-ff00:0:111#41; a dash inside one AS.
-pub fn hops(path: &ScionPath) -> String {
+pub(crate) fn hops(path: &ScionPath) -> String {
     let interfaces: Vec<String> = path.interfaces.iter().map(ToString::to_string).collect();
     if interfaces.is_empty() { "-".into() } else { interfaces.join(",") }
 }

@@ -37,7 +37,7 @@ struct Pair {
 ///
 /// `route` answers the address that packets to the remote leave from by an interface, which is the given one where one is given;
 /// `None` where no route leads there.
-pub fn pair(
+pub(super) fn pair(
     remotes: &[SocketAddr],
     interfaces: &[LocalInterface],
     route: impl Fn(&LocalInterface, Option<IpAddr>, SocketAddr) -> Option<IpAddr>,

@@ -10,7 +10,7 @@ use super::{INTERFACE_ADDRESSES_MAX, LocalAddress, LocalInterface};
 const ENTRIES_MAX: usize = 8192;
 
 /// All interfaces, in the system's order; usable are those that are running.
-pub fn all() -> io::Result<Vec<LocalInterface>> {
+pub(super) fn all() -> io::Result<Vec<LocalInterface>> {
     let mut list: Vec<LocalInterface> = Vec::new();
     let entries = Entries::new()?;
     for entry in entries.iter().take(ENTRIES_MAX) {

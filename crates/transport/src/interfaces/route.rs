@@ -19,7 +19,7 @@ const RTN_UNICAST: u8 = 1;
 
 /// The address that packets to `remote` leave from by `interface`: `source`, or the one that the system would choose. `None`
 /// where no route leads there.
-pub fn source_towards(interface: &LocalInterface, source: Option<IpAddr>, remote: SocketAddr) -> Option<IpAddr> {
+pub(super) fn source_towards(interface: &LocalInterface, source: Option<IpAddr>, remote: SocketAddr) -> Option<IpAddr> {
     if let IpAddr::V4(to) = remote.ip() {
         let from = source.and_then(|source| if let IpAddr::V4(from) = source { Some(from) } else { None });
         // What cannot be asked is tried: the connection will tell.

@@ -18,7 +18,7 @@ const TIMES_WHAT_IS_LEFT: u64 = 2;
 /// A budget is short for so long after somebody got less than it asked for.
 const SHORT_FOR: Duration = Duration::from_secs(20);
 /// Where nothing else is said, in bytes: two thirds of it are the largest window.
-pub const BUDGET_DEFAULT: u64 = 48 * 1024 * 1024;
+pub(super) const BUDGET_DEFAULT: u64 = 48 * 1024 * 1024;
 
 /// Memory for all QUIC connections of a process. Clones are the same budget.
 #[derive(Clone, Debug)]
@@ -73,32 +73,32 @@ impl QuicBudget {
 
 /// One connection's part, in one direction.
 #[derive(Debug)]
-pub struct Share {
+pub(super) struct Share {
     budget: QuicBudget,
     floor: u64,
     held: u64,
 }
 
 impl Share {
-    pub fn held(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         self.held
     }
 
     /// The most that it may hold at present.
-    pub fn room(&self) -> u64 {
+    pub(super) fn room(&self) -> u64 {
         let ledger = self.budget.ledger();
         let others = ledger.used_bytes.saturating_sub(self.held.saturating_sub(self.floor));
         self.floor + ledger.left_beside(others)
     }
 
     /// Holds `bytes` from now on, as much as that is.
-    pub fn set(&mut self, bytes: u64) {
+    pub(super) fn set(&mut self, bytes: u64) {
         self.settle(|_, _| (bytes, true));
     }
 
     /// Holds what `decide` answers, who is told what it holds and the most that it may, and says too whether that is all that
     /// was wanted. (What is held already may be more than it may, since others came.) Nobody else decides meanwhile.
-    pub fn settle(&mut self, decide: impl FnOnce(u64, u64) -> (u64, bool)) {
+    pub(super) fn settle(&mut self, decide: impl FnOnce(u64, u64) -> (u64, bool)) {
         let before = self.held.saturating_sub(self.floor);
         let mut ledger = self.budget.ledger();
         let others = ledger.used_bytes.saturating_sub(before);
@@ -119,7 +119,7 @@ impl Drop for Share {
 
 /// What one connection has written and not seen acknowledged.
 #[derive(Clone, Debug)]
-pub struct Account(Arc<Mutex<Written>>);
+pub(super) struct Account(Arc<Mutex<Written>>);
 
 #[derive(Debug)]
 struct Written {
@@ -128,7 +128,7 @@ struct Written {
 }
 
 impl Account {
-    pub fn new(share: Share) -> Self {
+    pub(super) fn new(share: Share) -> Self {
         Self(Arc::new(Mutex::new(Written { share, waiting: None })))
     }
 
@@ -138,7 +138,7 @@ impl Account {
 
     /// Room for `most` bytes, or for `least` where memory is short; without either, `cx` is woken once there may be. `aside` of
     /// what is held does not stand in the way of the least: it will be waited for.
-    pub fn reserve(&self, most: u64, least: u64, aside: u64, cx: &mut Context<'_>) -> Option<Charge> {
+    pub(super) fn reserve(&self, most: u64, least: u64, aside: u64, cx: &mut Context<'_>) -> Option<Charge> {
         let mut written = self.written();
         let mut bytes = 0;
         written.share.settle(|held, room| {
@@ -160,12 +160,12 @@ impl Account {
     }
 
     /// A charge of nothing yet.
-    pub fn charge(&self) -> Charge {
+    pub(super) fn charge(&self) -> Charge {
         Charge { account: self.clone(), bytes: 0 }
     }
 
     /// Whether there is no room for `bytes` more.
-    pub fn is_tight(&self, bytes: u64) -> bool {
+    pub(super) fn is_tight(&self, bytes: u64) -> bool {
         let written = self.written();
         written.share.held() + bytes > written.share.room()
     }
@@ -184,18 +184,18 @@ impl Account {
 
 /// Bytes on an account, for as long as this lives.
 #[derive(Debug)]
-pub struct Charge {
+pub(super) struct Charge {
     account: Account,
     bytes: u64,
 }
 
 impl Charge {
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Stands for so many bytes from now on.
-    pub fn set(&mut self, bytes: u64) {
+    pub(super) fn set(&mut self, bytes: u64) {
         self.account.change(bytes, self.bytes);
         self.bytes = bytes;
     }
@@ -209,7 +209,7 @@ impl Drop for Charge {
 
 /// A charge that ends with the last of several owners.
 #[derive(Clone, Debug)]
-pub struct Charged(Arc<Mutex<Charge>>);
+pub(super) struct Charged(Arc<Mutex<Charge>>);
 
 impl From<Charge> for Charged {
     fn from(charge: Charge) -> Self {
@@ -219,7 +219,7 @@ impl From<Charge> for Charged {
 
 impl Charged {
     /// Stands for so many bytes more.
-    pub fn add(&self, bytes: u64) {
+    pub(super) fn add(&self, bytes: u64) {
         if bytes > 0 {
             let mut charge = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let sum = charge.bytes() + bytes;
@@ -228,7 +228,7 @@ impl Charged {
     }
 
     /// `bytes`, which keep the charge alive as long as any slice of them is somewhere.
-    pub fn keep_with(&self, bytes: Bytes) -> Bytes {
+    pub(super) fn keep_with(&self, bytes: Bytes) -> Bytes {
         struct Kept(Bytes, #[expect(dead_code, reason = "is there to be dropped")] Charged);
         impl AsRef<[u8]> for Kept {
             fn as_ref(&self) -> &[u8] {

@@ -11,7 +11,7 @@ use anabranch_paths::{Host, who_goes};
 use tokio::task::AbortHandle;
 
 /// Handshakes under way at once.
-pub const HANDSHAKES_MAX: usize = 256;
+pub(super) const HANDSHAKES_MAX: usize = 256;
 /// Of these, one host's: as many as call at once where a whole network has one address.
 const HANDSHAKES_OF_HOST_MAX: usize = 32;
 /// Above so many, a caller first has to show that its address is its own ...
@@ -21,7 +21,7 @@ const HANDSHAKES_OF_HOST_TRUSTED: usize = 8;
 
 /// All of them.
 #[derive(Clone, Default)]
-pub struct Callers(Arc<Mutex<Waiting>>);
+pub(super) struct Callers(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
@@ -31,7 +31,7 @@ struct Waiting {
 }
 
 /// A caller's place, for as long as it is kept.
-pub struct Place {
+pub(super) struct Place {
     callers: Callers,
     number: u64,
 }
@@ -45,14 +45,14 @@ impl Drop for Place {
 
 impl Callers {
     /// Whether a caller from `host` has to show that it is there before it takes a place.
-    pub fn must_prove(&self, host: Host) -> bool {
+    pub(super) fn must_prove(&self, host: Host) -> bool {
         let waiting = self.lock();
         let of_host = waiting.all.iter().filter(|(_, other, _)| *other == host).count();
         waiting.all.len() >= HANDSHAKES_TRUSTED || of_host >= HANDSHAKES_OF_HOST_TRUSTED && !host.is_loopback()
     }
 
     /// Gives a caller from `host` a place; `task` is told it and serves the caller. Another one may have to go for it.
-    pub fn enter(&self, host: Host, task: impl FnOnce(Place) -> AbortHandle) {
+    pub(super) fn enter(&self, host: Host, task: impl FnOnce(Place) -> AbortHandle) {
         let mut waiting = self.lock();
         let number = waiting.next;
         waiting.next = number.wrapping_add(1);

@@ -9,26 +9,26 @@ use noq::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 use super::budget::QuicBudget;
 use super::lanes::{LANE_WINDOW, LANES};
+use super::loss_tolerant_bbr::TolerantConfig;
 use super::probes::ProbesAsideConfig;
-use super::tolerant::TolerantConfig;
 use super::window::RECEIVE_WINDOW_MIN;
 use crate::NodeId;
 
 /// The most that a connection may receive ahead of its reader, in bytes: 1 Gbit/s for 100 ms is 12.5 MB, and as much again
 /// while a loss is repaired; with room to spare.
-pub const RECEIVE_WINDOW_MAX: u64 = LANES as u64 * LANE_WINDOW as u64;
+pub(super) const RECEIVE_WINDOW_MAX: u64 = LANES as u64 * LANE_WINDOW as u64;
 /// What a connection takes from its writer before the congestion window is known to be larger, in bytes.
-pub const SEND_WINDOW_MIN: u64 = 512 * 1024;
+pub(super) const SEND_WINDOW_MIN: u64 = 512 * 1024;
 /// The most that a connection takes from its writer before it is acknowledged, in bytes. For the reason above.
-pub const SEND_WINDOW_MAX: u64 = RECEIVE_WINDOW_MAX;
+pub(super) const SEND_WINDOW_MAX: u64 = RECEIVE_WINDOW_MAX;
 /// A peer that is silent for so long is gone (RFC 9308 §3.2).
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent connection says that it is there: three of these fit into the other side's patience.
 const KEEP_ALIVE: Duration = Duration::from_secs(9);
 /// The packet size that every QUIC path carries (RFC 9000 §14.1): connections start with it.
 pub const MTU_MIN: u16 = 1200;
 /// The largest UDP payload that is tried: a jumbo frame of 9000 bytes without IPv4 and UDP headers.
-pub const MTU_MAX: u16 = 8972;
+pub(super) const MTU_MAX: u16 = 8972;
 /// Wait before large packets are tried again after they seemed to get lost. noq takes a few bursts of congestion for a path
 /// that swallows large packets; where one really does, a try costs a few probes.
 const MTU_RETRY: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ impl Default for QuicOptions {
 }
 
 /// The configuration of one connection, whose path carries UDP payloads of `mtu_bytes` at most.
-pub fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportConfig> {
+pub(super) fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportConfig> {
     let mtu_bytes = mtu_bytes.min(options.mtu_bytes_max);
     let mut config = TransportConfig::default();
     let mut discovery = MtuDiscoveryConfig::default();

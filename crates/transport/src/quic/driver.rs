@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 /// A thread with a runtime of its own; lives as long as somebody holds it.
 #[derive(Debug)]
-pub struct Driver {
+pub(super) struct Driver {
     handle: Handle,
     /// Dropped with the last holder, which ends the thread.
     _stop: oneshot::Sender<()>,
@@ -20,7 +20,7 @@ pub struct Driver {
 
 impl Driver {
     /// Starts it.
-    pub fn start() -> io::Result<Arc<Self>> {
+    pub(super) fn start() -> io::Result<Arc<Self>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -32,12 +32,12 @@ impl Driver {
     }
 
     /// The runtime of the thread.
-    pub fn handle(&self) -> &Handle {
+    pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }
 
     /// What noq runs on.
-    pub fn runtime(&self) -> Arc<dyn Runtime> {
+    pub(super) fn runtime(&self) -> Arc<dyn Runtime> {
         Arc::new(OnThread(self.handle.clone()))
     }
 }

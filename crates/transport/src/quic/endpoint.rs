@@ -42,7 +42,7 @@ const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
 /// Why a connection is closed, as the other side is told (application error codes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum CloseCode {
+pub(crate) enum CloseCode {
     /// All is said.
     Done = 0,
     /// The node stops.
@@ -68,49 +68,49 @@ impl From<CloseCode> for VarInt {
 }
 
 impl CloseCode {
-    pub fn close(self, connection: &noq::Connection, reason: &str) {
+    pub(crate) fn close(self, connection: &noq::Connection, reason: &str) {
         connection.close(self.into(), reason.as_bytes());
     }
 }
 
 /// What an endpoint's packets travel over.
 #[derive(Clone)]
-enum Ground {
+enum Underlay {
     Ip(SocketAddr),
     Scion(Socket),
 }
 
 /// A stream's route, for as long as the stream needs it: one that we registered, or one that a caller came by, who has shown
 /// his key. Both may be the same way, and each lasts on its own.
-pub struct Taken {
+pub(super) struct RouteGuard {
     socket: Socket,
     route: RouteId,
     is_registered: bool,
 }
 
-impl Taken {
-    pub fn id(&self) -> RouteId {
+impl RouteGuard {
+    pub(super) fn id(&self) -> RouteId {
         self.route
     }
 
-    pub fn is_registered(&self) -> bool {
+    pub(super) fn is_registered(&self) -> bool {
         self.is_registered
     }
 
-    pub fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
+    pub(super) fn refresh(&self, path: &ScionPath) -> Result<(), RouteError> {
         self.socket.update(self.route, path)
     }
 
-    pub fn info(&self) -> Option<RouteInfo> {
+    pub(super) fn info(&self) -> Option<RouteInfo> {
         self.socket.info(self.route)
     }
 
-    pub async fn try_offer(&self, timeout: Duration) -> bool {
+    pub(super) async fn try_offer(&self, timeout: Duration) -> bool {
         self.socket.try_offer(self.route, timeout).await
     }
 }
 
-impl Drop for Taken {
+impl Drop for RouteGuard {
     fn drop(&mut self) {
         if self.is_registered {
             // Others may hold it on; that is theirs to know.
@@ -127,7 +127,7 @@ pub struct QuicEndpoint {
     driver: Arc<Driver>,
     client: noq::ClientConfig,
     options: QuicOptions,
-    ground: Ground,
+    ground: Underlay,
     accepted: Mutex<mpsc::Receiver<QuicStream>>,
 }
 
@@ -145,7 +145,7 @@ impl QuicEndpoint {
             let _inside = driver.handle().enter();
             UdpPort::bind(address)?
         };
-        let ground = Ground::Ip(port.local_addr()?);
+        let ground = Underlay::Ip(port.local_addr()?);
         Self::new(driver, Box::new(port), ground, identity, options)
     }
 
@@ -163,13 +163,13 @@ impl QuicEndpoint {
             Socket::bind(address, ports)?
         };
         let port = Box::new(ScionPort::new(socket.clone()));
-        Self::new(driver, port, Ground::Scion(socket), identity, options).map_err(failed)
+        Self::new(driver, port, Underlay::Scion(socket), identity, options).map_err(failed)
     }
 
     fn new(
         driver: Arc<Driver>,
         port: Box<dyn AsyncUdpSocket>,
-        ground: Ground,
+        ground: Underlay,
         identity: &Identity,
         options: &QuicOptions,
     ) -> io::Result<Self> {
@@ -190,7 +190,7 @@ impl QuicEndpoint {
             driver: Arc::downgrade(&driver),
             accepting,
         };
-        driver.handle().spawn(welcome_all(inner.clone(), Arc::new(host)));
+        driver.handle().spawn(accept_all(inner.clone(), Arc::new(host)));
         let client = noq::ClientConfig::new(Arc::new(client_tls));
         Ok(Self { inner, driver, client, options: options.clone(), ground, accepted: Mutex::new(accepted) })
     }
@@ -198,23 +198,23 @@ impl QuicEndpoint {
     /// Where it listens.
     pub fn local(&self) -> Endpoint {
         match &self.ground {
-            Ground::Ip(address) => (*address).into(),
-            Ground::Scion(socket) => Endpoint::Scion(socket.local()),
+            Underlay::Ip(address) => (*address).into(),
+            Underlay::Scion(socket) => Endpoint::Scion(socket.local()),
         }
     }
 
     /// The SCION socket underneath, for its counters and events.
     pub fn scion_socket(&self) -> Option<&Socket> {
         match &self.ground {
-            Ground::Ip(_) => None,
-            Ground::Scion(socket) => Some(socket),
+            Underlay::Ip(_) => None,
+            Underlay::Scion(socket) => Some(socket),
         }
     }
 
     /// Opens a connection to `endpoint` over plain IP, the way that the kernel's routes lead; with `pin`, only if that node
     /// answers.
     pub async fn connect(&self, endpoint: Endpoint, pin: Option<NodeId>) -> Result<QuicStream, ConnectError> {
-        let (Ground::Ip(local), Some(remote)) = (&self.ground, endpoint.as_ip()) else {
+        let (Underlay::Ip(local), Some(remote)) = (&self.ground, endpoint.as_ip()) else {
             return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
         };
         let route = Route::to(*local, remote).map_err(|source| ConnectError::Io { endpoint, source })?;
@@ -230,7 +230,7 @@ impl QuicEndpoint {
         pin: Option<NodeId>,
     ) -> Result<QuicStream, ConnectError> {
         let endpoint = Endpoint::Scion(remote);
-        let Ground::Scion(socket) = &self.ground else {
+        let Underlay::Scion(socket) = &self.ground else {
             return Err(ConnectError::WrongNetwork { endpoint, local: self.local() });
         };
         if let Some(needed) = scion::mtu_lacking(path, socket.local().host.ip(), remote.host.ip()) {
@@ -238,7 +238,7 @@ impl QuicEndpoint {
         }
         let failed = |source| ConnectError::Route { endpoint, source };
         let route = socket.register(remote, path).map_err(failed)?;
-        let taken = Taken { socket: socket.clone(), route, is_registered: true };
+        let taken = RouteGuard { socket: socket.clone(), route, is_registered: true };
         let info = socket.info(route).ok_or(RouteError::Gone).map_err(failed)?;
         let mtu_bytes = u16::try_from(info.payload_len_max).unwrap_or(u16::MAX);
         let peer = PathPeer::new(endpoint, Path::scion(socket.local().host.ip(), remote.host.ip(), Arc::clone(path)));
@@ -250,7 +250,7 @@ impl QuicEndpoint {
         peer: PathPeer,
         address: SocketAddr,
         mtu_bytes: u16,
-        taken: Option<Taken>,
+        taken: Option<RouteGuard>,
         pin: Option<NodeId>,
     ) -> Result<QuicStream, ConnectError> {
         let endpoint = peer.endpoint;
@@ -311,7 +311,7 @@ impl QuicEndpoint {
 struct Host {
     options: QuicOptions,
     server: ServerConfig,
-    ground: Ground,
+    ground: Underlay,
     driver: std::sync::Weak<Driver>,
     accepting: mpsc::Sender<QuicStream>,
 }
@@ -321,8 +321,8 @@ impl Host {
     fn address_of(&self, incoming: &Incoming) -> Option<Endpoint> {
         let address = incoming.remote_address();
         match &self.ground {
-            Ground::Ip(_) => Some(address.into()),
-            Ground::Scion(socket) => Some(Endpoint::Scion(socket.info(scion::route_of(address))?.remote)),
+            Underlay::Ip(_) => Some(address.into()),
+            Underlay::Scion(socket) => Some(Endpoint::Scion(socket.info(scion::route_of(address))?.remote)),
         }
     }
 
@@ -330,12 +330,12 @@ impl Host {
     fn caller(&self, incoming: &Incoming) -> Option<(PathPeer, u16)> {
         let address = incoming.remote_address();
         match &self.ground {
-            Ground::Ip(local) => {
+            Underlay::Ip(local) => {
                 let local = SocketAddr::new(incoming.local_ip().unwrap_or(local.ip()), 0);
                 let route = Route::to(local, address).ok()?;
                 Some((PathPeer::new(address.into(), Path::ip(route.local, address.ip())), route.mtu_bytes))
             }
-            Ground::Scion(socket) => {
+            Underlay::Scion(socket) => {
                 let info = socket.info(scion::route_of(address))?;
                 // Nobody told the MTU of a path that was learned from a packet. It is no more than the AS's own, and discovery
                 // finds what it is.
@@ -349,7 +349,7 @@ impl Host {
 }
 
 /// Answers callers until the endpoint closes.
-async fn welcome_all(endpoint: noq::Endpoint, host: Arc<Host>) {
+async fn accept_all(endpoint: noq::Endpoint, host: Arc<Host>) {
     let callers = Callers::default();
     while let Some(incoming) = endpoint.accept().await {
         let Some(from) = host.address_of(&incoming) else {
@@ -365,7 +365,7 @@ async fn welcome_all(endpoint: noq::Endpoint, host: Arc<Host>) {
         let host = Arc::clone(&host);
         callers.enter(from, |place| {
             let serving = tokio::spawn(async move {
-                welcome(&host, incoming).await;
+                accept_one(&host, incoming).await;
                 drop(place);
             });
             serving.abort_handle()
@@ -374,7 +374,7 @@ async fn welcome_all(endpoint: noq::Endpoint, host: Arc<Host>) {
 }
 
 /// Takes one caller through its handshake, and tells it what is wrong.
-async fn welcome(host: &Host, incoming: Incoming) {
+async fn accept_one(host: &Host, incoming: Incoming) {
     let address = incoming.remote_address();
     let Some((peer, mtu_bytes)) = host.caller(&incoming) else { return incoming.ignore() };
     let mut server = host.server.clone();
@@ -399,13 +399,13 @@ async fn welcome(host: &Host, incoming: Incoming) {
     };
     let Some(driver) = host.driver.upgrade() else { return };
     let taken = match &host.ground {
-        Ground::Ip(_) => None,
-        Ground::Scion(socket) => {
+        Underlay::Ip(_) => None,
+        Underlay::Scion(socket) => {
             let route = scion::route_of(address);
             if let Err(error) = socket.keep(route) {
                 return CloseCode::Busy.close(&connection, &error.to_string());
             }
-            Some(Arc::new(Taken { socket: socket.clone(), route, is_registered: false }))
+            Some(Arc::new(RouteGuard { socket: socket.clone(), route, is_registered: false }))
         }
     };
     let stream = QuicStream::new(driver, &host.options.budget, connection.clone(), lanes, peer, node_id, taken);

@@ -19,13 +19,13 @@ use super::config::MTU_MAX;
 use super::endpoint::CloseCode;
 
 /// Lanes of a connection.
-pub const LANES: u32 = 32;
+pub(super) const LANES: u32 = 32;
 /// What may wait on one lane, in bytes: 16 stripes, each of at most 58 chunks of 1150 bytes, are 928 chunks.
-pub const LANE_WINDOW: u32 = 1024 * 1024;
+pub(super) const LANE_WINDOW: u32 = 1024 * 1024;
 /// Bytes that follow each other on one lane.
 const STRIPE_LEN: usize = 64 * 1024;
 /// The first byte on the last lane: how the lanes are used.
-pub const PREAMBLE: u8 = 1;
+pub(super) const PREAMBLE: u8 = 1;
 /// Chunks that are taken from a lane under one lock.
 const CHUNKS: usize = 64;
 /// A chunk is taken for so long at least, when it is guessed how many make up a stripe.
@@ -57,7 +57,7 @@ impl Turn {
 }
 
 /// The sending half.
-pub struct SendLanes {
+pub(super) struct SendLanes {
     lanes: Vec<SendStream>,
     turn: Turn,
     /// Bytes that noq copied, by lane, since the last on the lane that it did not.
@@ -66,23 +66,28 @@ pub struct SendLanes {
 
 impl SendLanes {
     /// `lanes` must not be empty.
-    pub fn new(lanes: Vec<SendStream>) -> Self {
+    pub(super) fn new(lanes: Vec<SendStream>) -> Self {
         Self { copied: vec![0; lanes.len()], lanes, turn: Turn::default() }
     }
 
     /// Bytes written of which nobody can tell whether they arrived, but by an end to all that is under way.
-    pub fn copied(&self) -> u64 {
+    pub(super) fn copied(&self) -> u64 {
         self.copied.iter().sum()
     }
 
     /// All that was written has arrived.
-    pub fn all_arrived(&mut self) {
+    pub(super) fn all_arrived(&mut self) {
         self.copied.fill(0);
     }
 
     /// Hands over the beginning of `bytes` and takes it off. `charge` is for `bytes`, and ends with the last of them: each lane
     /// forgets in order, so what it has copied before is gone by then, and is added to it.
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes, charge: &Charged) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &mut Bytes,
+        charge: &Charged,
+    ) -> Poll<io::Result<usize>> {
         let mut part = bytes.slice(..bytes.len().min(self.turn.left()));
         let lane = &mut self.lanes[self.turn.lane];
         let mut parts = std::slice::from_mut(&mut part);
@@ -105,7 +110,7 @@ impl SendLanes {
     }
 
     /// Ends every lane and waits until the other side has all of it.
-    pub async fn deliver(&mut self) {
+    pub(super) async fn deliver(&mut self) {
         for lane in &mut self.lanes {
             // A lane that the other side gave up needs no end.
             let _ = lane.finish();
@@ -132,7 +137,7 @@ struct RecvLane {
 }
 
 /// The receiving half.
-pub struct RecvLanes {
+pub(super) struct RecvLanes {
     lanes: Vec<RecvLane>,
     turn: Turn,
     end: Option<End>,
@@ -146,14 +151,14 @@ pub struct RecvLanes {
 
 impl RecvLanes {
     /// `lanes` must not be empty.
-    pub fn new(lanes: Vec<RecvStream>) -> Self {
+    pub(super) fn new(lanes: Vec<RecvStream>) -> Self {
         let lane = |stream| RecvLane { stream, chunks: std::array::from_fn(|_| Bytes::new()), next: 0, filled: 0 };
         let lanes = lanes.into_iter().map(lane).collect();
         Self { lanes, turn: Turn::default(), end: None, ahead: 0, chunk_len: CHUNK_LEN_MIN, taken: 0 }
     }
 
     /// The next bytes; `None` if there are none now (then `cx` is woken) or ever (then [`RecvLanes::end`] says why).
-    pub fn chunk(&mut self, cx: &mut Context<'_>) -> Option<&[u8]> {
+    pub(super) fn chunk(&mut self, cx: &mut Context<'_>) -> Option<&[u8]> {
         let lane = &mut self.lanes[self.turn.lane];
         if lane.next == lane.filled && self.end.is_none() {
             (lane.next, lane.filled) = (0, 0);
@@ -179,7 +184,7 @@ impl RecvLanes {
     }
 
     /// Takes off the first `len` bytes of the last [`RecvLanes::chunk`].
-    pub fn consume(&mut self, len: usize) {
+    pub(super) fn consume(&mut self, len: usize) {
         let lane = &mut self.lanes[self.turn.lane];
         let chunk = &mut lane.chunks[lane.next];
         self.ahead -= len;
@@ -193,17 +198,17 @@ impl RecvLanes {
     }
 
     /// Bytes that left the window since the last call.
-    pub fn take_taken(&mut self) -> u64 {
+    pub(super) fn take_taken(&mut self) -> u64 {
         std::mem::take(&mut self.taken)
     }
 
     /// Whether nothing more will come.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.end.is_some()
     }
 
     /// `Ok(0)` after an end in order, the failure after another, `WouldBlock` before.
-    pub fn end(&self) -> io::Result<usize> {
+    pub(super) fn end(&self) -> io::Result<usize> {
         match &self.end {
             None => Err(io::ErrorKind::WouldBlock.into()),
             Some(End::Finished) => Ok(0),

@@ -13,6 +13,7 @@ mod config;
 mod driver;
 mod endpoint;
 mod lanes;
+mod loss_tolerant_bbr;
 mod probes;
 mod scion;
 #[cfg(test)]
@@ -21,7 +22,6 @@ mod sim;
 mod sim_tests;
 mod stream;
 mod tls;
-mod tolerant;
 mod udp;
 mod window;
 

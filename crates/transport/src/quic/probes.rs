@@ -24,7 +24,7 @@ const MISSED_AFTER: u64 = 3;
 const ROUND_TRIP_MIN: Duration = Duration::from_millis(1);
 
 /// Makes them around others'.
-pub struct ProbesAsideConfig(pub Arc<dyn ControllerFactory + Send + Sync>);
+pub(super) struct ProbesAsideConfig(pub Arc<dyn ControllerFactory + Send + Sync>);
 
 impl ControllerFactory for ProbesAsideConfig {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {

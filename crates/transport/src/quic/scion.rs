@@ -25,13 +25,13 @@ const PREFIX: u128 = 0xfd61_6e61_6272_616e << 64;
 const PORT: u16 = 1;
 
 /// The address that stands for a route.
-pub fn address_of(route: RouteId) -> SocketAddr {
+pub(super) fn address_of(route: RouteId) -> SocketAddr {
     let address = Ipv6Addr::from(PREFIX | u128::from(route.to_bits()));
     SocketAddrV6::new(address, PORT, 0, 0).into()
 }
 
 /// The route that an address stands for.
-pub fn route_of(address: SocketAddr) -> RouteId {
+pub(super) fn route_of(address: SocketAddr) -> RouteId {
     match address {
         SocketAddr::V6(address) => RouteId::from_bits(u128::from(*address.ip()) as u64),
         // Names no route: nothing is sent.
@@ -40,7 +40,7 @@ pub fn route_of(address: SocketAddr) -> RouteId {
 }
 
 /// What is known of the way that somebody came. A packet tells the interfaces' numbers, but only the ASes at its ends.
-pub fn path_of(local: IsdAs, info: &RouteInfo) -> Path {
+pub(super) fn path_of(local: IsdAs, info: &RouteInfo) -> Path {
     let last = info.interfaces.len().saturating_sub(1);
     let interface = |(at, id): (usize, &u16)| {
         let isd_as = match at {
@@ -76,13 +76,13 @@ pub fn mtu_lacking(path: &ScionPath, local: IpAddr, remote: IpAddr) -> Option<u1
 
 /// A SCION socket that noq sends and receives with.
 #[derive(Clone, Debug)]
-pub struct ScionPort {
+pub(super) struct ScionPort {
     socket: Socket,
     batch: Batch,
 }
 
 impl ScionPort {
-    pub fn new(socket: Socket) -> Self {
+    pub(super) fn new(socket: Socket) -> Self {
         Self { socket, batch: Batch::default() }
     }
 }

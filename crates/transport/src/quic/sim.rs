@@ -22,7 +22,7 @@ use crate::Identity;
 /// Bytes of SCION and UDP headers of a path over three ASes; the line counts them.
 const HEADERS_LEN: usize = 132;
 /// UDP payload that fits the path.
-pub const MTU: u16 = 1472 - HEADERS_LEN as u16;
+pub(super) const MTU: u16 = 1472 - HEADERS_LEN as u16;
 /// Packets that leave in one go, as noq asks its sockets for.
 const BURST_PACKETS: NonZeroUsize = NonZeroUsize::new(10).unwrap();
 /// How often a sender that has a rate of its own writes.
@@ -32,7 +32,7 @@ const CHUNK: [u8; 16 * 1024] = [0x5a; 16 * 1024];
 
 /// The path: both directions take `round_trip / 2`, the one with the data has a rate, a queue and losses.
 #[derive(Clone, Copy, Debug)]
-pub struct Bottleneck {
+pub(super) struct Bottleneck {
     pub rate_bps: Option<u64>,
     pub queue_bytes: usize,
     pub round_trip: Duration,
@@ -43,7 +43,7 @@ pub struct Bottleneck {
 
 /// What came of a connection in some span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Span {
+pub(super) struct Span {
     /// Payload that arrived.
     pub received_bytes: u64,
     /// Packets that the line does not take.
@@ -52,7 +52,7 @@ pub struct Span {
 
 /// What a connection reached in the time that counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reached {
+pub(super) struct Reached {
     /// Payload that arrived, in bits a second.
     pub goodput_bps: f64,
     /// The sender's smoothed round-trip time, its mean.
@@ -142,12 +142,17 @@ struct Before {
 
 /// Runs one connection for each of `flows` (its congestion control, and when it starts) over the same bottleneck; what
 /// happens after `warm_up` counts, until `end`.
-pub fn run(bottleneck: Bottleneck, flows: &[(Congestion, Duration)], warm_up: Duration, end: Duration) -> Vec<Reached> {
+pub(super) fn run(
+    bottleneck: Bottleneck,
+    flows: &[(Congestion, Duration)],
+    warm_up: Duration,
+    end: Duration,
+) -> Vec<Reached> {
     Sim::new(bottleneck, flows).run(warm_up, end)
 }
 
 /// Runs one connection whose sender has `rate_bytes` a second to say, and tells what came of each `span` up to `end`.
-pub fn steadily(
+pub(super) fn steadily(
     bottleneck: Bottleneck,
     congestion: Congestion,
     rate_bytes: u64,

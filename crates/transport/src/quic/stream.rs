@@ -17,7 +17,7 @@ use noq::PathId;
 use super::budget::{Account, Charge, Charged, QuicBudget};
 use super::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN};
 use super::driver::Driver;
-use super::endpoint::{CloseCode, Taken};
+use super::endpoint::{CloseCode, RouteGuard};
 use super::lanes::{RecvLanes, SendLanes};
 use super::window::Granted;
 use crate::{NodeId, StreamStats};
@@ -49,13 +49,13 @@ pub struct QuicStream {
     driver: Arc<Driver>,
     peer: PathPeer,
     node_id: NodeId,
-    taken: Option<Arc<Taken>>,
+    taken: Option<Arc<RouteGuard>>,
 }
 
 /// A connection's route through SCION, for whoever keeps it fresh. Does not keep the connection open.
 pub struct QuicRoute {
     connection: noq::Connection,
-    taken: Arc<Taken>,
+    taken: Arc<RouteGuard>,
 }
 
 impl QuicRoute {
@@ -122,7 +122,7 @@ impl QuicStream {
         (send, receive): (SendLanes, RecvLanes),
         peer: PathPeer,
         node_id: NodeId,
-        taken: Option<Arc<Taken>>,
+        taken: Option<Arc<RouteGuard>>,
     ) -> Self {
         let send = Sending::new(send, Account::new(budget.share(SEND_FLOOR)));
         let granted = Arc::new(Mutex::new(Granted::new(budget, &connection)));
@@ -376,7 +376,7 @@ impl Sending {
         }
         match self.poll_flush(connection, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,
-            // Taken all the same: `flush` and `poll_send_ready` go on.
+            // RouteGuard all the same: `flush` and `poll_send_ready` go on.
             Poll::Pending => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ use crate::{Identity, NodeId};
 pub const ALPN: &[u8] = b"anabranch-bt/1";
 
 /// A name is part of every TLS client; ours is never sent.
-pub const SERVER_NAME: &str = "anabranch.invalid";
+pub(super) const SERVER_NAME: &str = "anabranch.invalid";
 
 /// AES-128-GCM first: the fastest wherever the processor has AES, and twice as strong as needed.
 fn provider() -> CryptoProvider {
@@ -35,7 +35,7 @@ fn certified(identity: &Identity) -> Option<Arc<CertifiedKey>> {
 }
 
 /// The dialling side.
-pub fn client(identity: &Identity, alpn: &[u8]) -> Result<QuicClientConfig, Error> {
+pub(super) fn client(identity: &Identity, alpn: &[u8]) -> Result<QuicClientConfig, Error> {
     let key = certified(identity).ok_or(Error::General("the key has no public half".to_owned()))?;
     let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -50,7 +50,7 @@ pub fn client(identity: &Identity, alpn: &[u8]) -> Result<QuicClientConfig, Erro
 }
 
 /// The listening side.
-pub fn server(identity: &Identity, alpn: &[u8]) -> Result<QuicServerConfig, Error> {
+pub(super) fn server(identity: &Identity, alpn: &[u8]) -> Result<QuicServerConfig, Error> {
     let key = certified(identity).ok_or(Error::General("the key has no public half".to_owned()))?;
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
@@ -62,7 +62,7 @@ pub fn server(identity: &Identity, alpn: &[u8]) -> Result<QuicServerConfig, Erro
 }
 
 /// The key that the other side proved to hold.
-pub fn node_id(connection: &noq::Connection) -> Option<NodeId> {
+pub(super) fn node_id(connection: &noq::Connection) -> Option<NodeId> {
     let certificates = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     NodeId::from_spki(certificates.first()?)
 }

@@ -22,24 +22,24 @@ const RECEIVED_AT_ONCE: usize = 128 * 1024;
 
 /// How many buffers to receive into at once, of those that were offered.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Batch {
+pub(super) struct Batch {
     /// The longest train of packets in the last one.
     train_len: usize,
 }
 
 impl Batch {
-    pub fn buffers(self, offered: usize) -> usize {
+    pub(super) fn buffers(self, offered: usize) -> usize {
         (RECEIVED_AT_ONCE / self.train_len.max(1)).clamp(1, offered)
     }
 
-    pub fn received(&mut self, trains: impl Iterator<Item = usize>) {
+    pub(super) fn received(&mut self, trains: impl Iterator<Item = usize>) {
         self.train_len = trains.max().unwrap_or(self.train_len);
     }
 }
 
 /// A UDP socket that noq sends and receives with.
 #[derive(Clone, Debug)]
-pub struct UdpPort {
+pub(super) struct UdpPort {
     io: Arc<tokio::net::UdpSocket>,
     state: Arc<UdpSocketState>,
     batch: Batch,
@@ -47,7 +47,7 @@ pub struct UdpPort {
 
 impl UdpPort {
     /// Binds to `address`. Within a tokio runtime.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         set_buffers(&socket);
         let state = UdpSocketState::new((&socket).into())?;

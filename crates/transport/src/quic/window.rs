@@ -15,9 +15,9 @@ use super::budget::{QuicBudget, Share};
 use super::config::RECEIVE_WINDOW_MAX;
 
 /// What every connection may receive ahead, and a stranger in his handshake, in bytes: five packets' bursts.
-pub const RECEIVE_WINDOW_MIN: u64 = 64 * 1024;
+pub(super) const RECEIVE_WINDOW_MIN: u64 = 64 * 1024;
 /// What a connection starts with where memory is not short, in bytes: 80 Mbit/s at 100 ms.
-pub const RECEIVE_WINDOW_FIRST: u64 = 1024 * 1024;
+pub(super) const RECEIVE_WINDOW_FIRST: u64 = 1024 * 1024;
 /// A reader may be so late without a reason that the path knows: its thread had other work. The round trip counts as so long at
 /// least.
 const READER_LATE: Duration = Duration::from_millis(10);
@@ -28,7 +28,7 @@ const TOO_LARGE_ROUNDS: u32 = 8;
 
 /// A connection's receive window.
 #[derive(Debug)]
-pub struct ReceiveWindow {
+pub(super) struct ReceiveWindow {
     /// What the peer may be ahead once all debt is paid.
     target: u64,
     debt: u64,
@@ -39,29 +39,29 @@ pub struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    pub fn new(max: u64, now: Instant) -> Self {
+    pub(super) fn new(max: u64, now: Instant) -> Self {
         Self { target: RECEIVE_WINDOW_MIN, debt: 0, max, read: 0, reviewed: now }
     }
 
     /// The window that noq is to be given.
-    pub fn target(&self) -> u64 {
+    pub(super) fn target(&self) -> u64 {
         self.target
     }
 
     /// What the peer may make us hold.
-    pub fn promised(&self) -> u64 {
+    pub(super) fn promised(&self) -> u64 {
         self.target + self.debt
     }
 
     /// The reader took `len` bytes. Answers whether a review is due.
-    pub fn read(&mut self, len: u64) -> bool {
+    pub(super) fn read(&mut self, len: u64) -> bool {
         self.debt = self.debt.saturating_sub(len);
         self.read += len;
         self.read >= self.target / REVIEW_ONE_IN
     }
 
     /// What the window should be, by how long the bytes since the last review took.
-    pub fn review(&mut self, now: Instant, round_trip: Duration) -> u64 {
+    pub(super) fn review(&mut self, now: Instant, round_trip: Duration) -> u64 {
         let took = now.saturating_duration_since(self.reviewed);
         let round = round_trip.max(READER_LATE);
         (self.reviewed, self.read) = (now, 0);
@@ -76,7 +76,7 @@ impl ReceiveWindow {
 
     /// Sets the window to `wish`, or to what `room` leaves for it beside the debt; never below [`RECEIVE_WINDOW_MIN`].
     /// Answers whether it changed.
-    pub fn set(&mut self, wish: u64, room: u64) -> bool {
+    pub(super) fn set(&mut self, wish: u64, room: u64) -> bool {
         let before = self.target;
         let most = room.min(self.max);
         // Shrinking makes as much debt as it takes from the window: only growth needs room for both.
@@ -94,7 +94,7 @@ const IDLE_LOOKS_MAX: u32 = 3;
 
 /// A connection's window, and the memory for it.
 #[derive(Debug)]
-pub struct Granted {
+pub(super) struct Granted {
     window: ReceiveWindow,
     share: Share,
     /// Bytes read since the last look.
@@ -104,7 +104,7 @@ pub struct Granted {
 
 impl Granted {
     /// What a connection has that has just been made, and a first window where there is memory.
-    pub fn new(budget: &QuicBudget, connection: &noq::Connection) -> Self {
+    pub(super) fn new(budget: &QuicBudget, connection: &noq::Connection) -> Self {
         let window = ReceiveWindow::new(RECEIVE_WINDOW_MAX, Instant::now());
         let mut granted = Self { window, share: budget.share(RECEIVE_WINDOW_MIN), read: 0, idle_looks: 0 };
         granted.set(RECEIVE_WINDOW_FIRST, connection);
@@ -112,7 +112,7 @@ impl Granted {
     }
 
     /// The reader took `len` bytes.
-    pub fn read(&mut self, len: u64, connection: &noq::Connection) {
+    pub(super) fn read(&mut self, len: u64, connection: &noq::Connection) {
         self.read += len;
         let before = self.window.promised();
         if self.window.read(len) {
@@ -126,7 +126,7 @@ impl Granted {
 
     /// To be called from time to time. Answers whether the connection is to be given up, so that others get what it was promised
     /// and does not use.
-    pub fn look(&mut self, budget: &QuicBudget, connection: &noq::Connection) -> bool {
+    pub(super) fn look(&mut self, budget: &QuicBudget, connection: &noq::Connection) -> bool {
         let read = std::mem::take(&mut self.read);
         let is_idle = self.window.promised() > RECEIVE_WINDOW_FIRST && read < self.window.promised() / IDLE_ONE_IN;
         if !is_idle {

@@ -17,7 +17,7 @@ use crate::system;
 const ROUNDS_MAX: usize = 4;
 
 /// Runs the command.
-pub fn run(flags: &NetCheckFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(super) fn run(flags: &NetCheckFlags, chatter: Chatter) -> Result<Code, Failure> {
     let topology = load(&flags.topology)?;
     system::raise_open_files_limit();
     let network = Network::start(topology, Options::default()).map_err(|error| not_started(&error))?;

@@ -8,7 +8,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 
 /// Runs the command.
-pub fn run(flags: &NetLinkFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(super) fn run(flags: &NetLinkFlags, chatter: Chatter) -> Result<Code, Failure> {
     let order = order(flags)?;
     let link = client::change_link(flags.control, &order).map_err(|error| match error {
         ClientError::Refused(_) => Failure::usage(error),

@@ -20,7 +20,7 @@ const OTHER_NETWORK: &str =
     "end it, or put another `network = \"127.32.0.0\"` at the top of the topology, and give another --control";
 
 /// Runs the command.
-pub fn run(command: NetCommand, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(command: NetCommand, chatter: Chatter) -> Result<Code, Failure> {
     match command {
         NetCommand::Up(flags) => up::run(&flags, chatter),
         NetCommand::Status(flags) => status::run(&flags),

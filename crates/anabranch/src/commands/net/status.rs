@@ -9,7 +9,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 
 /// Runs the command.
-pub fn run(flags: &NetStatusFlags) -> Result<Code, Failure> {
+pub(super) fn run(flags: &NetStatusFlags) -> Result<Code, Failure> {
     let network = client::network(flags.control).map_err(|error| Failure::new(Code::Network, error))?;
     if flags.json {
         output::line(network)?;

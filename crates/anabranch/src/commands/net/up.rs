@@ -22,7 +22,7 @@ use crate::output::{self, Chatter};
 use crate::{run, system};
 
 /// Runs the command.
-pub fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(super) fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure> {
     let topology = load(&flags.topology)?;
     system::raise_open_files_limit();
     run::block_on(async {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// What came of all requests so far.
 #[derive(Clone, Debug, Default)]
-pub struct Summary {
+pub(super) struct Summary {
     sent: u64,
     received: u64,
     rtt_ms_min: f64,
@@ -28,7 +28,7 @@ struct Rtts {
 
 impl Summary {
     /// A request went out, and was answered after `rtt` if at all.
-    pub fn add(&mut self, rtt: Option<Duration>) {
+    pub(super) fn add(&mut self, rtt: Option<Duration>) {
         self.sent += 1;
         let Some(ms) = rtt.map(milliseconds) else { return };
         self.rtt_ms_min = if self.received == 0 { ms } else { self.rtt_ms_min.min(ms) };
@@ -39,12 +39,12 @@ impl Summary {
     }
 
     /// Whether a request has come to an end.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.sent == 0
     }
 
     /// Whether there was an answer.
-    pub fn is_answered(&self) -> bool {
+    pub(super) fn is_answered(&self) -> bool {
         self.received > 0
     }
 
@@ -61,7 +61,7 @@ impl Summary {
     }
 
     /// For programs.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let rtts = self.rtts();
         let ms = |value: fn(&Rtts) -> f64| rtts.as_ref().map(value);
         json!({
@@ -77,7 +77,7 @@ impl Summary {
 }
 
 /// As programs and people get it.
-pub fn milliseconds(rtt: Duration) -> f64 {
+pub(super) fn milliseconds(rtt: Duration) -> f64 {
     rtt.as_secs_f64() * 1e3
 }
 

@@ -24,15 +24,15 @@ const CHUNK: u32 = 16 * 1024;
 /// Steps of one run at most.
 const STEPS_MAX: usize = 5_000_000;
 
-pub const MS: Duration = Duration::from_millis(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
 
 /// Bytes per second of so many Mbit/s.
-pub fn mbit(rate: f64) -> f64 {
+pub(super) fn mbit(rate: f64) -> f64 {
     rate * 1e6 / 8.0
 }
 
 /// A content of which only the shape exists.
-pub fn shape(piece_length: u32, length: u64) -> Arc<Info> {
+pub(super) fn shape(piece_length: u32, length: u64) -> Arc<Info> {
     let pieces = length.div_ceil(u64::from(piece_length)) as usize;
     let mut info = DictBuilder::new();
     info.int("length", length as i64).bytes("name", "shape").int("piece length", piece_length);
@@ -40,7 +40,7 @@ pub fn shape(piece_length: u32, length: u64) -> Arc<Info> {
     Metainfo::parse(&DictBuilder::new().dict("info", &info).encode()).unwrap().info
 }
 
-pub struct PathLink {
+pub(super) struct PathLink {
     pub rate_bytes: f64,
     pub latency: Duration,
     pub works: bool,
@@ -63,7 +63,7 @@ enum Item {
     Payload(BlockRange, u32, u32),
 }
 
-pub struct PathSim {
+pub(super) struct PathSim {
     pub now: Instant,
     pub start: Instant,
     pub uploader: Torrent,
@@ -91,7 +91,7 @@ pub struct PathSim {
 
 impl PathSim {
     /// Paths by rate (bytes per second) and round trip.
-    pub fn new(info: &Arc<Info>, order: Order, paths: &[(f64, Duration)], seed: u64) -> Self {
+    pub(super) fn new(info: &Arc<Info>, order: Order, paths: &[(f64, Duration)], seed: u64) -> Self {
         let now = Instant::now();
         let torrent = |peer_id: u8, have: Bitfield| {
             let config = TorrentConfig { peer_id: [peer_id; 20], order, seed, ..TorrentConfig::default() };
@@ -124,7 +124,7 @@ impl PathSim {
         sim
     }
 
-    pub fn add_path(&mut self, rate_bytes: f64, rtt: Duration) {
+    pub(super) fn add_path(&mut self, rate_bytes: f64, rtt: Duration) {
         let path = Some(path_id(self.paths.len() as u16 + 1));
         let info_hash = self.info.hashes.wire_hashes().next().unwrap();
         let hello = |peer_id| Handshake { reserved: Reserved::OURS, info_hash, peer_id: [peer_id; 20] };
@@ -151,11 +151,11 @@ impl PathSim {
     }
 
     /// Nothing gets through any more. What is on its way is sent again once the path works.
-    pub fn cut(&mut self, path: usize) {
+    pub(super) fn cut(&mut self, path: usize) {
         self.paths[path].works = false;
     }
 
-    pub fn restore(&mut self, path: usize) {
+    pub(super) fn restore(&mut self, path: usize) {
         let link = &mut self.paths[path];
         link.works = true;
         let mut at = self.now;
@@ -169,23 +169,23 @@ impl PathSim {
         link.to_uploader.iter_mut().for_each(|(arrives, _)| *arrives = self.now + link.latency);
     }
 
-    pub fn set_path_state(&mut self, path: usize, state: PathState) {
+    pub(super) fn set_path_state(&mut self, path: usize, state: PathState) {
         let down = self.paths[path].down;
         self.downloader.set_path_state(down, state, self.now);
         self.settle();
     }
 
-    pub fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.now - self.start
     }
 
-    pub fn bytes_between(&self, from: Instant, until: Instant) -> u64 {
+    pub(super) fn bytes_between(&self, from: Instant, until: Instant) -> u64 {
         let inside = |(at, ..): &&(Instant, usize, u32)| *at >= from && *at < until;
         self.arrivals.iter().filter(inside).map(|(.., bytes)| u64::from(*bytes)).sum()
     }
 
     /// The longest time without payload between two moments.
-    pub fn gap_max(&self, from: Instant, until: Instant) -> Duration {
+    pub(super) fn gap_max(&self, from: Instant, until: Instant) -> Duration {
         let times = self.arrivals.iter().map(|(at, ..)| *at).filter(|at| *at > from && *at < until);
         let mut last = from;
         let mut max = Duration::ZERO;
@@ -197,7 +197,7 @@ impl PathSim {
     }
 
     /// Runs until the content is here, at most for so long; answers whether it is.
-    pub fn run(&mut self, limit: Duration) -> bool {
+    pub(super) fn run(&mut self, limit: Duration) -> bool {
         let end = self.now + limit;
         self.settle();
         for _ in 0..STEPS_MAX {

@@ -23,7 +23,7 @@ use crate::torrent::{Arriving, Event, Link, PieceOutcome, Torrent, TorrentConfig
 use crate::wire::{self, BlockRange, Message, Receiver, piece_header};
 
 /// A content: what it is, and its bytes in piece space, padding included.
-pub struct Content {
+pub(super) struct Content {
     pub info: Arc<Info>,
     pub layers: PieceLayers,
     pub data: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Content {
 
 impl Content {
     /// Files of these lengths, with bytes that follow from them.
-    pub fn new(version: Version, piece_length: u32, lengths: &[usize], private: bool) -> Arc<Self> {
+    pub(super) fn new(version: Version, piece_length: u32, lengths: &[usize], private: bool) -> Arc<Self> {
         static FOLDERS: AtomicU32 = AtomicU32::new(0);
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let parent = std::env::temp_dir().join(format!("anabranch-sim-{}-{number}", std::process::id()));
@@ -57,18 +57,18 @@ impl Content {
     }
 
     /// One v1 file.
-    pub fn v1(piece_length: u32, length: usize) -> Arc<Self> {
+    pub(super) fn v1(piece_length: u32, length: usize) -> Arc<Self> {
         Self::new(Version::V1, piece_length, &[length], false)
     }
 
-    pub fn pieces(&self) -> u32 {
+    pub(super) fn pieces(&self) -> u32 {
         self.info.geometry.piece_count()
     }
 }
 
 /// What a node gets wrong on purpose.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub(super) enum Manner {
     Honest,
     /// Flips a byte in every so many blocks it sends.
     Liar(u32),
@@ -78,7 +78,7 @@ pub enum Manner {
     Mute,
 }
 
-pub struct Node {
+pub(super) struct Node {
     pub torrent: Torrent,
     pub config: TorrentConfig,
     pub manner: Manner,
@@ -112,7 +112,7 @@ struct Side {
 }
 
 /// The whole.
-pub struct Sim {
+pub(super) struct Sim {
     pub now: Instant,
     pub start: Instant,
     pub content: Arc<Content>,
@@ -129,7 +129,7 @@ pub struct Sim {
 const STEPS_MAX: usize = 3_000_000;
 
 impl Sim {
-    pub fn new(content: &Arc<Content>, seed: u64) -> Self {
+    pub(super) fn new(content: &Arc<Content>, seed: u64) -> Self {
         let now = Instant::now();
         Self {
             now,
@@ -145,7 +145,7 @@ impl Sim {
     }
 
     /// A node that knows nothing but the info-hashes.
-    pub fn magnet(&mut self, up_rate: u64) -> usize {
+    pub(super) fn magnet(&mut self, up_rate: u64) -> usize {
         let number = self.nodes.len() as u8 + 1;
         let config = TorrentConfig {
             peer_id: [number; 20],
@@ -182,7 +182,7 @@ impl Sim {
         self.nodes.len() - 1
     }
 
-    pub fn give_content(&mut self, node: usize, have: Bitfield, layers: bool) {
+    pub(super) fn give_content(&mut self, node: usize, have: Bitfield, layers: bool) {
         let info = Arc::clone(&self.content.info);
         for piece in have.iter_ones() {
             let start = info.geometry.piece_offset(piece) as usize;
@@ -193,29 +193,29 @@ impl Sim {
         self.nodes[node].torrent.set_content(info, layers, have, Vec::new(), self.now);
     }
 
-    pub fn seed(&mut self, up_rate: u64) -> usize {
+    pub(super) fn seed(&mut self, up_rate: u64) -> usize {
         let node = self.magnet(up_rate);
         self.give_content(node, Bitfield::full(self.content.pieces()), true);
         node
     }
 
-    pub fn leecher(&mut self, up_rate: u64) -> usize {
+    pub(super) fn leecher(&mut self, up_rate: u64) -> usize {
         let node = self.magnet(up_rate);
         self.give_content(node, Bitfield::new(self.content.pieces()), true);
         node
     }
 
     /// Joins two nodes; `from` dials.
-    pub fn connect(&mut self, from: usize, to: usize, latency: Duration) {
+    pub(super) fn connect(&mut self, from: usize, to: usize, latency: Duration) {
         self.connect_with(from, to, latency, Reserved::OURS.with_v2());
     }
 
-    pub fn connect_with(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved) {
+    pub(super) fn connect_with(&mut self, from: usize, to: usize, latency: Duration, reserved: Reserved) {
         self.connect_over(from, to, latency, reserved, None);
     }
 
     /// Joins two nodes over a path of this number. Every path has addresses of its own at both ends.
-    pub fn connect_path(&mut self, from: usize, to: usize, latency: Duration, path: u16) {
+    pub(super) fn connect_path(&mut self, from: usize, to: usize, latency: Duration, path: u16) {
         self.connect_over(from, to, latency, Reserved::OURS.with_v2(), Some(path));
     }
 
@@ -250,24 +250,24 @@ impl Sim {
         }
     }
 
-    pub fn connect_all(&mut self, latency: Duration) {
+    pub(super) fn connect_all(&mut self, latency: Duration) {
         for from in 0..self.nodes.len() {
             (0..from).for_each(|to| self.connect(from, to, latency));
         }
     }
 
     /// Cuts every connection of a node.
-    pub fn cut(&mut self, node: usize) {
+    pub(super) fn cut(&mut self, node: usize) {
         let sides: Vec<usize> = (0..self.sides.len()).filter(|side| self.sides[*side].node == node).collect();
         sides.into_iter().for_each(|side| self.close(side));
     }
 
-    pub fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.now - self.start
     }
 
     /// Runs until `done` or until `limit` has passed; answers whether it was `done`.
-    pub fn run(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
+    pub(super) fn run(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         (0..self.nodes.len()).for_each(|node| self.settle(node));
         for _ in 0..STEPS_MAX {
@@ -285,7 +285,7 @@ impl Sim {
         panic!("seed {}: no end after {STEPS_MAX} steps, {:?}", self.seed, self.elapsed());
     }
 
-    pub fn run_to_completion(&mut self, limit: Duration) {
+    pub(super) fn run_to_completion(&mut self, limit: Duration) {
         let done = self.run(limit, |sim| sim.nodes.iter().all(|node| node.manner != Manner::Honest || node.finished));
         let have = |node: &Node| node.torrent.have().map_or(0, Bitfield::count);
         let state: Vec<u32> = self.nodes.iter().map(have).collect();
@@ -397,7 +397,7 @@ impl Sim {
     }
 
     /// Acts on what a node wants.
-    pub fn settle(&mut self, at: usize) {
+    pub(super) fn settle(&mut self, at: usize) {
         while let Some(event) = self.nodes[at].torrent.poll_event() {
             match event {
                 Event::PieceComplete { piece } => {
@@ -527,11 +527,11 @@ impl Sim {
         }
     }
 
-    pub fn uploaded(&mut self, node: usize) -> u64 {
+    pub(super) fn uploaded(&mut self, node: usize) -> u64 {
         self.nodes[node].torrent.stats(self.now).uploaded_bytes
     }
 
-    pub fn wasted(&mut self, node: usize) -> u64 {
+    pub(super) fn wasted(&mut self, node: usize) -> u64 {
         self.nodes[node].torrent.stats(self.now).wasted_bytes
     }
 }

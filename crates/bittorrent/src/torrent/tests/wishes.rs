@@ -32,7 +32,7 @@ fn hear(lone: &mut Lone, id: ConnId, message: &PathsMessage) {
 }
 
 fn foreign(lone: &Lone) -> Vec<(InterfaceSequence, u32)> {
-    lone.torrent.foreign_paths(lone.now).into_iter().collect()
+    lone.torrent.third_party_paths(lone.now).into_iter().collect()
 }
 
 fn using(paths: &[u16]) -> PathsMessage {

@@ -14,7 +14,7 @@ use crate::tracker::url::percent_decode;
 use crate::tracker::{AnnounceRequest, Event, InfoHash, SCRAPE_HASHES_MAX, scion};
 
 /// Longest request target read. A scrape of [`SCRAPE_HASHES_MAX`] contents takes 5.3 KB.
-pub const TARGET_BYTES_MAX: usize = 8 << 10;
+pub(super) const TARGET_BYTES_MAX: usize = 8 << 10;
 
 /// What to send back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use crate::segment::{AsEntry, HopField, PeerEntry, Segment, SegmentInfo};
 use crate::{HopMac, StandardPathMut};
 
 /// When all segments of these tests were made.
-pub const TIMESTAMP_S: u32 = 1_750_000_000;
+pub(super) const TIMESTAMP_S: u32 = 1_750_000_000;
 /// Of every AS and link that says nothing else.
-pub const MTU: u16 = 1472;
+pub(super) const MTU: u16 = 1472;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub(super) enum Role {
     Parent,
     Child,
     Core,
@@ -24,7 +24,7 @@ pub enum Role {
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub(super) struct End {
     pub near: Interface,
     pub far: Interface,
     /// What the AS at the far end is.
@@ -32,23 +32,23 @@ pub struct End {
 }
 
 #[derive(Default, Debug)]
-pub struct Network {
+pub(super) struct Network {
     pub cores: Vec<IsdAs>,
     pub ends: Vec<End>,
     links: u16,
 }
 
 /// One way on: the ends that are passed.
-type Way = Vec<End>;
+type Walk = Vec<End>;
 
 impl Network {
     /// Core ASes, not yet joined.
-    pub fn of(cores: Vec<IsdAs>) -> Self {
+    pub(super) fn of(cores: Vec<IsdAs>) -> Self {
         Self { cores, ..Self::default() }
     }
 
     /// Joins two ASes; returns the two interfaces, numbered over the whole network.
-    pub fn link(&mut self, a: IsdAs, b: IsdAs, b_is: Role) -> (Interface, Interface) {
+    pub(super) fn link(&mut self, a: IsdAs, b: IsdAs, b_is: Role) -> (Interface, Interface) {
         self.links += 1;
         let (a, b) = (Interface { isd_as: a, id: 2 * self.links }, Interface { isd_as: b, id: 2 * self.links + 1 });
         let a_is = match b_is {
@@ -66,9 +66,9 @@ impl Network {
     }
 
     /// Every loop-free way from `start` over links to ASes of `role`, of any length.
-    fn ways(&self, start: IsdAs, role: Role) -> Vec<Way> {
-        let mut all: Vec<Way> = Vec::new();
-        let mut open: Vec<Way> = vec![Vec::new()];
+    fn ways(&self, start: IsdAs, role: Role) -> Vec<Walk> {
+        let mut all: Vec<Walk> = Vec::new();
+        let mut open: Vec<Walk> = vec![Vec::new()];
         while let Some(way) = open.pop() {
             let here = way.last().map_or(start, |end: &End| end.far.isd_as);
             for end in self.from(here, role) {
@@ -84,7 +84,7 @@ impl Network {
     }
 
     /// All segments: down from the cores (up, seen from below), and between cores.
-    pub fn beacons(&self, rng: &mut fastrand::Rng) -> (Vec<Segment>, Vec<Segment>) {
+    pub(super) fn beacons(&self, rng: &mut fastrand::Rng) -> (Vec<Segment>, Vec<Segment>) {
         let mut make = |role| -> Vec<Segment> {
             let ways = self.cores.iter().flat_map(|core| self.ways(*core, role)).collect::<Vec<_>>();
             ways.iter().map(|way| self.segment(way, rng.u16(..), rng.u8(..))).collect()
@@ -93,7 +93,7 @@ impl Network {
     }
 
     /// The segment along `way`, sealed by the ASes on it.
-    pub fn segment(&self, way: &[End], id: u16, exp_time: u8) -> Segment {
+    pub(super) fn segment(&self, way: &[End], id: u16, exp_time: u8) -> Segment {
         let info = SegmentInfo { timestamp_s: TIMESTAMP_S, id };
         let mut beta = id;
         let mut entries = Vec::new();
@@ -122,7 +122,7 @@ impl Network {
     }
 
     /// What the rules allow from `source` to `destination`: up, then over cores or one peering link or neither, then down; no AS twice.
-    pub fn allowed(&self, source: IsdAs, destination: IsdAs) -> BTreeSet<Vec<Interface>> {
+    pub(super) fn allowed(&self, source: IsdAs, destination: IsdAs) -> BTreeSet<Vec<Interface>> {
         let mut found = BTreeSet::new();
         // What the last link was: up (or none yet), core, or down.
         let mut open = vec![(Role::Parent, vec![], vec![source])];
@@ -147,7 +147,7 @@ impl Network {
     }
 
     /// Carries a packet over `path` as border routers do, each checking its hop fields; the interfaces passed.
-    pub fn walk(&self, path: &ScionPath) -> Vec<Interface> {
+    pub(super) fn walk(&self, path: &ScionPath) -> Vec<Interface> {
         let mut bytes = path.dataplane.clone();
         let mut packet = StandardPathMut::parse(&mut bytes).unwrap();
         let (mut here, mut came_in) = (path.source, 0);

@@ -53,7 +53,7 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    pub fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             is_watched: false,
             used_at: now,
@@ -69,21 +69,21 @@ impl Destination {
         }
     }
 
-    pub fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot { paths: self.paths.clone(), failure: self.failure.clone(), answered: self.answered }
     }
 
-    pub fn is_in_flight(&self) -> bool {
+    pub(super) fn is_in_flight(&self) -> bool {
         matches!(self.lookup, LookupState::InFlight)
     }
 
     /// Whether the last lookup failed.
-    pub fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.failures > 0
     }
 
     /// When to look up next, if anybody is interested by then.
-    pub fn lookup_due(&self) -> Option<Instant> {
+    pub(super) fn lookup_due(&self) -> Option<Instant> {
         match self.lookup {
             LookupState::At(at) if self.is_watched || at < self.used_at + IDLE => Some(at),
             _ => None,
@@ -91,26 +91,26 @@ impl Destination {
     }
 
     /// When the first path goes.
-    pub fn expiry(&self) -> Option<Instant> {
+    pub(super) fn expiry(&self) -> Option<Instant> {
         self.held.iter().map(|held| held.ends).min()
     }
 
     /// When nobody will be interested any more.
-    pub fn forget_at(&self) -> Option<Instant> {
+    pub(super) fn forget_at(&self) -> Option<Instant> {
         (!self.is_watched && !self.is_in_flight()).then(|| self.used_at + IDLE)
     }
 
-    pub fn is_forgotten(&self, now: Instant) -> bool {
+    pub(super) fn is_forgotten(&self, now: Instant) -> bool {
         self.forget_at().is_some_and(|at| at <= now)
     }
 
     /// Whether the server shall ask afresh.
-    pub fn begin_lookup(&mut self, now: Instant) -> bool {
+    pub(super) fn begin_lookup(&mut self, now: Instant) -> bool {
         self.lookup = LookupState::InFlight;
         self.is_stale && self.expiry().is_none_or(|ends| ends.saturating_duration_since(now) < FORCE_BELOW)
     }
 
-    pub fn refresh_now(&mut self, now: Instant) {
+    pub(super) fn refresh_now(&mut self, now: Instant) {
         self.is_stale = true;
         self.searches = Some(0);
         if let LookupState::At(at) = &mut self.lookup {
@@ -119,7 +119,7 @@ impl Destination {
     }
 
     /// Whether any path went.
-    pub fn drop_expired(&mut self, now: Instant) -> bool {
+    pub(super) fn drop_expired(&mut self, now: Instant) -> bool {
         let before = self.held.len();
         self.held.retain(|held| held.ends > now);
         let changed = self.held.len() != before;
@@ -129,7 +129,7 @@ impl Destination {
         changed
     }
 
-    pub fn on_paths(&mut self, paths: Vec<ScionPath>, now: Instant, wall: SystemTime, rng: &mut fastrand::Rng) {
+    pub(super) fn on_paths(&mut self, paths: Vec<ScionPath>, now: Instant, wall: SystemTime, rng: &mut fastrand::Rng) {
         let latest_before = self.held.iter().map(|held| held.ends).max();
         self.merge(paths, now, wall);
         self.drop_expired(now);
@@ -156,7 +156,7 @@ impl Destination {
         Some(REFRESH_MIN.saturating_mul(1 << done.min(16)).min(SEARCH_MAX))
     }
 
-    pub fn on_failure(&mut self, failure: LookupError, now: Instant, rng: &mut fastrand::Rng) {
+    pub(super) fn on_failure(&mut self, failure: LookupError, now: Instant, rng: &mut fastrand::Rng) {
         let is_negative = matches!(failure, LookupError::NoPath { .. });
         let wait_max = if is_negative { NEGATIVE_WAIT_MAX } else { FAILURE_WAIT_MAX };
         let doubled = FAILURE_WAIT_MIN.saturating_mul(1 << self.failures.min(16));

@@ -23,10 +23,10 @@ use anabranch_bittorrent::{ConnId, PeerKey};
 use anabranch_content::storage::StorageError;
 use anabranch_transport::{Stream, StreamStats};
 
-use crate::bittorrent::torrent::TorrentRef;
+use crate::bittorrent::torrent::TorrentHandle;
 use crate::net::conn_handle::ConnHandle;
 use crate::net::scion::ReachError;
-pub use plan::Scratch;
+pub(crate) use plan::Scratch;
 use receive::Receiving;
 use send::Sending;
 
@@ -37,7 +37,7 @@ const PATH_EVERY: Duration = Duration::from_millis(200);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnError {
+pub(crate) enum ConnError {
     /// The other side closed it.
     #[error("closed by the peer")]
     Closed,
@@ -71,7 +71,7 @@ impl From<ReachError> for ConnError {
 }
 
 /// One connection, after its handshakes.
-pub struct Conn {
+pub(crate) struct Conn {
     channel: Channel,
     receiving: Receiving,
     sending: Sending,
@@ -79,7 +79,7 @@ pub struct Conn {
 
 /// What both directions of a connection need: whose it is, and the stream.
 struct Channel {
-    torrent: TorrentRef,
+    torrent: TorrentHandle,
     id: ConnId,
     stream: Stream,
     handle: Rc<ConnHandle>,
@@ -100,14 +100,14 @@ enum Turn {
 
 impl Conn {
     /// A connection that is part of `torrent` already.
-    pub fn new(torrent: TorrentRef, id: ConnId, stream: Stream, handle: Rc<ConnHandle>) -> Self {
+    pub(crate) fn new(torrent: TorrentHandle, id: ConnId, stream: Stream, handle: Rc<ConnHandle>) -> Self {
         let (down, up) = torrent.borrow().limits(&handle);
         let channel = Channel { torrent, id, stream, handle, measured_at: Cell::default() };
         Self { channel, receiving: Receiving::new(down), sending: Sending::new(up) }
     }
 
     /// Runs the connection until it ends. `early` are bytes that came behind the handshake.
-    pub async fn run(mut self, early: Vec<u8>) -> ConnError {
+    pub(crate) async fn run(mut self, early: Vec<u8>) -> ConnError {
         match self.drive(early).await {
             Ok(never) => match never {},
             Err(error) => error,

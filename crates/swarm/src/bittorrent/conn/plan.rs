@@ -43,7 +43,7 @@ pub(super) enum Segment {
 }
 
 /// Memory for receiving that all connections of the thread share: nothing stays in it between two receives.
-pub struct Scratch {
+pub(crate) struct Scratch {
     bytes: Box<[u8]>,
     headers: Box<[[u8; PIECE_HEADER_LEN]]>,
     iovecs: Vec<libc::iovec>,
@@ -52,7 +52,7 @@ pub struct Scratch {
 
 impl Scratch {
     /// Allocates it.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0; SCRATCH_LEN].into(),
             headers: vec![[0; PIECE_HEADER_LEN]; SEGMENTS_MAX / 2].into(),

@@ -26,17 +26,17 @@ use crate::store::pools::Pools;
 
 /// Most bytes in a chunk: what is written in one go, and few enough that a piece under way takes little more than came of it. No
 /// block crosses a chunk, so every block is contiguous in memory.
-pub const CHUNK_LEN: u32 = 256 * 1024;
+pub(crate) const CHUNK_LEN: u32 = 256 * 1024;
 
 /// Bytes in every chunk of a piece but the last: the piece's, or as many whole blocks as [`CHUNK_LEN`] holds.
-pub fn chunk_length(geometry: &Geometry) -> u32 {
+pub(crate) fn chunk_length(geometry: &Geometry) -> u32 {
     let (piece, block) = (geometry.piece_length(), geometry.block_length());
     if piece <= CHUNK_LEN { piece } else { CHUNK_LEN - CHUNK_LEN % block }
 }
 
 /// Why a range has no place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPlace {
+pub(crate) enum NoPlace {
     /// It does not consist of whole blocks of one chunk of the content: nobody can have been asked for it.
     Outside,
     /// Some of it is here already: it is a duplicate.
@@ -69,7 +69,7 @@ struct Piece {
 
 /// A piece taken out for verification: `chunks` are in order; blocks of `on_disk` must be read back.
 #[derive(Debug)]
-pub struct WholePiece {
+pub(crate) struct WholePiece {
     /// One entry a chunk; `None` where all of it was spilled.
     pub chunks: Vec<Option<Buffer>>,
     /// Blocks that were spilled, in order.
@@ -78,7 +78,7 @@ pub struct WholePiece {
 
 /// A chunk that is to be written ahead of time.
 #[derive(Debug)]
-pub struct Spill {
+pub(crate) struct Spill {
     /// Index of the piece.
     pub piece: u32,
     /// The chunk's place in the piece.
@@ -91,7 +91,7 @@ pub struct Spill {
 
 /// The pieces of one content that are under way.
 #[derive(Debug)]
-pub struct PieceBuffers {
+pub(crate) struct PieceBuffers {
     pools: Rc<Pools>,
     geometry: Geometry,
     chunk_len: u32,
@@ -105,7 +105,7 @@ impl PieceBuffers {
     ///
     /// # Panics
     /// Where blocks are longer than [`CHUNK_LEN`]: protocols know how long theirs are.
-    pub fn new(pools: Rc<Pools>, geometry: Geometry) -> Self {
+    pub(crate) fn new(pools: Rc<Pools>, geometry: Geometry) -> Self {
         assert!(geometry.block_length() <= CHUNK_LEN, "a block fits into a chunk");
         let chunk_len = chunk_length(&geometry);
         let closed = Bitfield::new(geometry.piece_count());
@@ -113,7 +113,7 @@ impl PieceBuffers {
     }
 
     /// Where the payload of `range` goes: memory of `range.len` bytes, see [pointers](self#pointers).
-    pub fn place(&mut self, range: BlockRange, now: Instant) -> Result<*mut u8, NoPlace> {
+    pub(crate) fn place(&mut self, range: BlockRange, now: Instant) -> Result<*mut u8, NoPlace> {
         if range.piece >= self.closed.len() {
             return Err(NoPlace::Outside);
         }
@@ -144,7 +144,7 @@ impl PieceBuffers {
 
     /// The header of `range` arrived over `conn`: its payload is received in place, by nobody else until it is
     /// finished or the connection goes on to another block or is gone.
-    pub fn begin(&mut self, range: BlockRange, conn: ConnId, now: Instant) -> Result<*mut u8, NoPlace> {
+    pub(crate) fn begin(&mut self, range: BlockRange, conn: ConnId, now: Instant) -> Result<*mut u8, NoPlace> {
         // A connection receives one block at a time.
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
             piece.fillers.retain(|(_, by)| *by != conn);
@@ -156,7 +156,7 @@ impl PieceBuffers {
 
     /// Where byte `at` of a block goes that `conn` is receiving in place; `None` when the block was taken from it.
     /// The rest of the block fits there.
-    pub fn resume(&mut self, range: BlockRange, conn: ConnId, at: u32) -> Option<*mut u8> {
+    pub(crate) fn resume(&mut self, range: BlockRange, conn: ConnId, at: u32) -> Option<*mut u8> {
         let within = range.begin % self.chunk_len + at;
         let index = (range.begin / self.chunk_len) as usize;
         let piece = self.pieces.get_mut(&range.piece)?;
@@ -166,7 +166,7 @@ impl PieceBuffers {
     }
 
     /// The payload of a block that was received in place is whole. Answers whether it counts.
-    pub fn finish(&mut self, range: BlockRange, conn: ConnId, now: Instant) -> bool {
+    pub(crate) fn finish(&mut self, range: BlockRange, conn: ConnId, now: Instant) -> bool {
         let block_len = self.geometry.block_length();
         let Some(piece) = self.pieces.get_mut(&range.piece) else { return false };
         let Some(at) = piece.fillers.iter().position(|filler| *filler == (range, conn)) else { return false };
@@ -177,7 +177,7 @@ impl PieceBuffers {
     }
 
     /// A block that was received elsewhere is copied to its place, and taken from whoever was still receiving it.
-    pub fn insert(&mut self, range: BlockRange, payload: &[u8], now: Instant) -> Result<(), NoPlace> {
+    pub(crate) fn insert(&mut self, range: BlockRange, payload: &[u8], now: Instant) -> Result<(), NoPlace> {
         debug_assert_eq!(payload.len(), range.len as usize);
         if let Some(piece) = self.pieces.get_mut(&range.piece) {
             piece.fillers.retain(|(other, _)| !other.overlaps(&range));
@@ -195,13 +195,13 @@ impl PieceBuffers {
     }
 
     /// Copies the bytes from `at` on of a block that `conn` is receiving in place; answers whether it still is.
-    pub fn write(&mut self, range: BlockRange, conn: ConnId, at: u32, bytes: &[u8]) -> bool {
+    pub(crate) fn write(&mut self, range: BlockRange, conn: ConnId, at: u32, bytes: &[u8]) -> bool {
         let receiving = self.pieces.get(&range.piece).is_some_and(|piece| piece.fillers.contains(&(range, conn)));
         receiving && self.copy(range, at, bytes)
     }
 
     /// What lies where `range` goes, received or not; `None` where no memory was laid out for it.
-    pub fn laid_out(&self, range: BlockRange) -> Option<&[u8]> {
+    pub(crate) fn laid_out(&self, range: BlockRange) -> Option<&[u8]> {
         let within = (range.begin % self.chunk_len) as usize;
         let chunk = self.pieces.get(&range.piece)?.chunks.get((range.begin / self.chunk_len) as usize)?.as_ref()?;
         chunk.get(within..within + range.len as usize)
@@ -216,13 +216,13 @@ impl PieceBuffers {
     }
 
     /// The connection is gone; blocks that it left half-received are missing again.
-    pub fn disconnected(&mut self, conn: ConnId) {
+    pub(crate) fn disconnected(&mut self, conn: ConnId) {
         self.pieces.values_mut().for_each(|piece| piece.fillers.retain(|(_, by)| *by != conn));
     }
 
     /// Takes a complete piece out for verification, and closes it: blocks of it that are still on their way are late.
     /// `None` while parts of it are being spilled: try again when they are.
-    pub fn take(&mut self, index: u32) -> Option<WholePiece> {
+    pub(crate) fn take(&mut self, index: u32) -> Option<WholePiece> {
         let piece = self.pieces.get(&index)?;
         if piece.spilling > 0 || piece.blocks.contains(&Block::Missing) {
             return None;
@@ -234,7 +234,7 @@ impl PieceBuffers {
     }
 
     /// The piece is to be fetched again: it failed its hash, or was lost from disk.
-    pub fn reopen(&mut self, index: u32) {
+    pub(crate) fn reopen(&mut self, index: u32) {
         if index < self.closed.len() {
             self.closed.clear(index);
         }
@@ -242,7 +242,7 @@ impl PieceBuffers {
 
     /// Chunks to be written ahead of time, of the piece that was left alone longest: full ones where there are any, for a
     /// chunk that is spilled half full takes memory again with its next block. Empty when there is nothing to win.
-    pub fn spill(&mut self) -> Vec<Spill> {
+    pub(crate) fn spill(&mut self) -> Vec<Spill> {
         let full = self.spill_chunks(true);
         if full.is_empty() { self.spill_chunks(false) } else { full }
     }
@@ -276,7 +276,7 @@ impl PieceBuffers {
     }
 
     /// A spilled chunk is on disk.
-    pub fn spilled(&mut self, index: u32) {
+    pub(crate) fn spilled(&mut self, index: u32) {
         if let Some(piece) = self.pieces.get_mut(&index) {
             piece.spilling = piece.spilling.saturating_sub(1);
         }

@@ -16,7 +16,7 @@ use crate::store::buffers::{Spill, WholePiece, chunk_length};
 const HASH_ROUND_LEN: u32 = 64;
 
 /// A piece to be verified and written.
-pub struct VerifyJob {
+pub(crate) struct VerifyJob {
     /// Whose it is, for the answer.
     pub content: TorrentId,
     /// Index of the piece.
@@ -36,7 +36,7 @@ pub struct VerifyJob {
 }
 
 /// An answer to the network thread.
-pub enum Reply {
+pub(crate) enum Reply {
     /// A piece was verified.
     Verified(Verified),
     /// A chunk was written ahead of time, or could not be.
@@ -80,7 +80,7 @@ pub enum Reply {
 
 impl Reply {
     /// Whose job it answers.
-    pub fn content(&self) -> TorrentId {
+    pub(crate) fn content(&self) -> TorrentId {
         match self {
             Self::Verified(verified) => verified.content,
             Self::Spilled(spilled) => spilled.content,
@@ -94,7 +94,7 @@ impl Reply {
 }
 
 /// A [`Spill`] on its way to disk, and back.
-pub struct SpillJob {
+pub(crate) struct SpillJob {
     /// Whose it is.
     pub content: TorrentId,
     /// The chunk.
@@ -104,7 +104,7 @@ pub struct SpillJob {
 }
 
 /// What became of a [`SpillJob`].
-pub struct Spilled {
+pub(crate) struct Spilled {
     /// Whose it is.
     pub content: TorrentId,
     /// The piece that the chunk is of.
@@ -114,7 +114,7 @@ pub struct Spilled {
 }
 
 /// What became of a [`VerifyJob`].
-pub struct Verified {
+pub(crate) struct Verified {
     /// Whose it is.
     pub content: TorrentId,
     /// Index of the piece.
@@ -124,7 +124,7 @@ pub struct Verified {
 }
 
 /// The outcome of verifying and writing a piece.
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Right and written.
     Good {
         /// One digest a block, where asked for.

@@ -17,8 +17,8 @@ mod threads;
 
 use std::sync::Arc;
 
-pub use job::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
-pub use replies::Replies;
+pub(crate) use job::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
+pub(crate) use replies::Replies;
 
 use crate::events::TorrentId;
 use crate::store::spill;
@@ -29,13 +29,13 @@ use threads::{Shared, Task};
 const WRITERS: usize = 2;
 
 /// The disk threads.
-pub struct Disk {
+pub(crate) struct Disk {
     shared: Arc<Shared>,
 }
 
 impl Disk {
     /// Starts `threads` of them, one at least, and the writers; answers come out of [`Replies`].
-    pub fn new(threads: usize) -> std::io::Result<(Self, Replies)> {
+    pub(crate) fn new(threads: usize) -> std::io::Result<(Self, Replies)> {
         let replies = Arc::<Mailbox>::default();
         let disk = Self { shared: Arc::new(Shared::new(Arc::clone(&replies))) };
         for index in 0..threads.max(1) {
@@ -51,12 +51,12 @@ impl Disk {
     }
 
     /// Queues a piece. What queues is bounded by the buffers that pieces are made of.
-    pub fn verify(&self, job: VerifyJob) {
+    pub(crate) fn verify(&self, job: VerifyJob) {
         self.shared.queue_piece(job);
     }
 
     /// Queues a chunk that is to be written ahead of time.
-    pub fn spill(&self, job: SpillJob) {
+    pub(crate) fn spill(&self, job: SpillJob) {
         self.run(job.content, move || {
             let written = spill::write(&job.resume, &job.spill);
             let (content, piece) = (job.content, job.spill.piece);
@@ -66,7 +66,7 @@ impl Disk {
     }
 
     /// Does `work` for a content on a disk thread, and answers with what comes of it.
-    pub fn run(&self, content: TorrentId, work: impl FnOnce() -> Reply + Send + 'static) {
+    pub(crate) fn run(&self, content: TorrentId, work: impl FnOnce() -> Reply + Send + 'static) {
         self.shared.queue_task(Task { content, work: Box::new(work) });
     }
 }

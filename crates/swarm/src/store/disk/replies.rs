@@ -75,7 +75,7 @@ impl Mailbox {
 }
 
 /// The network thread's end.
-pub struct Replies {
+pub(crate) struct Replies {
     mailbox: Arc<Mailbox>,
 }
 
@@ -86,7 +86,7 @@ impl Replies {
 
     /// The next answer; `None` when the [`Disk`](super::Disk) is gone and nothing is left to say. Where many wait, other tasks get
     /// their turn in between.
-    pub async fn next(&mut self) -> Option<Reply> {
+    pub(crate) async fn next(&mut self) -> Option<Reply> {
         tokio::task::coop::consume_budget().await;
         loop {
             match self.take() {

@@ -6,13 +6,13 @@
 
 mod report;
 mod rows;
-mod stage;
+mod workspace;
 
 use std::process::ExitCode;
 
 use anabranch_testbed::{Error, Result};
 use report::{Outcome, Row};
-use stage::Stage;
+use workspace::Workspace;
 
 const USAGE: &str = "usage: anabranch-bench [--list] [--quick] [--size-mib N] [--repeat N] [--only CONTENDER] [ROW]...";
 
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 fn run() -> Result<bool> {
     let known = rows::all();
     let Some(options) = options(&known)? else { return Ok(true) };
-    let mut stage = Stage::new(options.size_mib << 20)?;
+    let mut workspace = Workspace::new(options.size_mib << 20)?;
     let mut done = Vec::new();
     for spec in known.iter().filter(|spec| options.rows.is_empty() || options.rows.iter().any(|row| row == spec.name)) {
         let mut row = Row::new(spec);
@@ -52,8 +52,8 @@ fn run() -> Result<bool> {
                     continue;
                 }
                 eprintln!("{} {repetition}/{} {} ...", spec.name, options.repeat, contender.name);
-                row.add(index, (contender.run)(&mut stage));
-                stage.sweep()?;
+                row.add(index, (contender.run)(&mut workspace));
+                workspace.sweep()?;
             }
         }
         print!("{}", row.markdown());

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::rows::Spec;
 
 /// Further figures of a row at most.
-pub const MORE_MAX: usize = 2;
+pub(crate) const MORE_MAX: usize = 2;
 
 /// One run of one contender.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// The figure the row is about, in its unit.
     pub figure: f64,
     /// CPU seconds of the side that fetches (or of the only process).
@@ -38,7 +38,7 @@ impl Sample {
 }
 
 /// What came of a contender.
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Its runs.
     Ran(Vec<Sample>),
     /// Not installed, or not built.
@@ -48,7 +48,7 @@ pub enum Outcome {
 }
 
 /// A row with what was measured.
-pub struct Row<'a> {
+pub(crate) struct Row<'a> {
     spec: &'a Spec,
     /// In the order of the contenders.
     pub outcomes: Vec<Outcome>,
@@ -56,12 +56,12 @@ pub struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// Nothing measured yet.
-    pub fn new(spec: &'a Spec) -> Self {
+    pub(crate) fn new(spec: &'a Spec) -> Self {
         Self { spec, outcomes: spec.contenders.iter().map(|_| Outcome::Ran(Vec::new())).collect() }
     }
 
     /// Adds a run of contender `index`.
-    pub fn add(&mut self, index: usize, result: Result<Sample>) {
+    pub(crate) fn add(&mut self, index: usize, result: Result<Sample>) {
         match result {
             Ok(sample) => {
                 if let Outcome::Ran(samples) = &mut self.outcomes[index] {
@@ -77,12 +77,12 @@ impl<'a> Row<'a> {
     }
 
     /// Whether a contender that is there did not do its work.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)))
     }
 
     /// The row as a table of its own.
-    pub fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let mut text = format!("\n### {}: {}\n\n", self.spec.name, self.spec.title);
         let extra = self.spec.extra.unwrap_or("");
         let unit = self.spec.unit.name();
@@ -187,7 +187,7 @@ impl Summary {
 }
 
 /// The middle one, or the mean of the two in the middle.
-pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -199,7 +199,7 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Writes `bench-results/latest.{md,json}` and copies of them with the time in their names.
-pub fn save(rows: &[Row], how: &str) -> Result<()> {
+pub(crate) fn save(rows: &[Row], how: &str) -> Result<()> {
     let folder = checkout().join("bench-results");
     std::fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

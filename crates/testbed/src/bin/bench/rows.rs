@@ -14,11 +14,11 @@ use anabranch_testbed::Result;
 use anabranch_testbed::wire::Family;
 
 use crate::report::Sample;
-use crate::stage::Stage;
+use crate::workspace::Workspace;
 
 /// What a row's figure is in.
 #[derive(Clone, Copy)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// Wall time; less is better.
     Seconds,
     /// Resident memory, MiB; less is better.
@@ -39,7 +39,7 @@ pub enum Unit {
 
 impl Unit {
     /// For the head of the table.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Seconds => "seconds",
             Self::Mebibytes => "MiB",
@@ -54,15 +54,15 @@ impl Unit {
 }
 
 /// One way to do what a row measures.
-pub struct Contender {
+pub(crate) struct Contender {
     /// In the table; ours is called `ours`.
     pub name: &'static str,
     /// Does it once.
-    pub run: fn(&mut Stage) -> Result<Sample>,
+    pub run: fn(&mut Workspace) -> Result<Sample>,
 }
 
 /// One thing measured.
-pub struct Spec {
+pub(crate) struct Spec {
     /// On the command line.
     pub name: &'static str,
     /// For people.
@@ -77,28 +77,28 @@ pub struct Spec {
     pub contenders: Vec<Contender>,
 }
 
-fn contender(name: &'static str, run: fn(&mut Stage) -> Result<Sample>) -> Contender {
+fn contender(name: &'static str, run: fn(&mut Workspace) -> Result<Sample>) -> Contender {
     Contender { name, run }
 }
 
 /// One QUIC stream over every way, with packets of up to `MTU` bytes.
 fn quic_ways<const MTU: u16>() -> Vec<Contender> {
-    use quic::Way;
+    use quic::Route;
     vec![
-        contender("UDP/IP, BBR", |stage| quic::stream(stage, Way::Ip, "bbr", MTU)),
-        contender("inside an AS", |stage| quic::stream(stage, Way::InsideAs, "cubic", MTU)),
-        contender("over a router pair", |stage| quic::stream(stage, Way::RouterPair, "cubic", MTU)),
-        contender("ours", |stage| quic::stream(stage, Way::Ip, "cubic", MTU)),
+        contender("UDP/IP, BBR", |workspace| quic::stream(workspace, Route::Ip, "bbr", MTU)),
+        contender("inside an AS", |workspace| quic::stream(workspace, Route::InsideAs, "cubic", MTU)),
+        contender("over a router pair", |workspace| quic::stream(workspace, Route::RouterPair, "cubic", MTU)),
+        contender("ours", |workspace| quic::stream(workspace, Route::Ip, "cubic", MTU)),
     ]
 }
 
 /// All rows, in the order in which they run.
-pub fn all() -> Vec<Spec> {
+pub(crate) fn all() -> Vec<Spec> {
     use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, RoundTrips, Seconds};
     use disk::Content::{Cold, Memory, Warm};
     use multihome::From;
     use router::Passed;
-    use scion::{Down, Weather};
+    use scion::{Down, Impairment};
     use transfer::Client::{Libtorrent, Ours, Rqbit};
     use transfer::OnDisk;
     const V4: From = From::Ours(Family::V4);
@@ -111,12 +111,12 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| {
-                    transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Neither)
+                contender("libtorrent", |workspace| {
+                    transfer::loopback(workspace, "1", Libtorrent, Libtorrent, OnDisk::Neither)
                 }),
-                contender("rqbit", |stage| transfer::loopback(stage, "1", Rqbit, Rqbit, OnDisk::Neither)),
-                contender("floor", |stage| transfer::floor(stage, "cached", OnDisk::Neither)),
-                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Neither)),
+                contender("rqbit", |workspace| transfer::loopback(workspace, "1", Rqbit, Rqbit, OnDisk::Neither)),
+                contender("floor", |workspace| transfer::floor(workspace, "cached", OnDisk::Neither)),
+                contender("ours", |workspace| transfer::loopback(workspace, "1", Ours, Ours, OnDisk::Neither)),
             ],
         ),
         spec(
@@ -125,10 +125,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| {
-                    transfer::loopback(stage, "2", Libtorrent, Libtorrent, OnDisk::Neither)
+                contender("libtorrent", |workspace| {
+                    transfer::loopback(workspace, "2", Libtorrent, Libtorrent, OnDisk::Neither)
                 }),
-                contender("ours", |stage| transfer::loopback(stage, "2", Ours, Ours, OnDisk::Neither)),
+                contender("ours", |workspace| transfer::loopback(workspace, "2", Ours, Ours, OnDisk::Neither)),
             ],
         ),
         spec(
@@ -137,16 +137,16 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent to itself", |stage| {
-                    transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Neither)
+                contender("libtorrent to itself", |workspace| {
+                    transfer::loopback(workspace, "1", Libtorrent, Libtorrent, OnDisk::Neither)
                 }),
-                contender("libtorrent to ours", |stage| {
-                    transfer::loopback(stage, "1", Libtorrent, Ours, OnDisk::Neither)
+                contender("libtorrent to ours", |workspace| {
+                    transfer::loopback(workspace, "1", Libtorrent, Ours, OnDisk::Neither)
                 }),
-                contender("ours to libtorrent", |stage| {
-                    transfer::loopback(stage, "1", Ours, Libtorrent, OnDisk::Neither)
+                contender("ours to libtorrent", |workspace| {
+                    transfer::loopback(workspace, "1", Ours, Libtorrent, OnDisk::Neither)
                 }),
-                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Neither)),
+                contender("ours", |workspace| transfer::loopback(workspace, "1", Ours, Ours, OnDisk::Neither)),
             ],
         ),
         spec(
@@ -156,9 +156,9 @@ pub fn all() -> Vec<Spec> {
             Some("seconds in all"),
             vec![
                 contender("bare TCP", transfer::bare_over_wire),
-                contender("libtorrent", |stage| transfer::over_wire(stage, Libtorrent)),
-                contender("rqbit", |stage| transfer::over_wire(stage, Rqbit)),
-                contender("ours", |stage| transfer::over_wire(stage, Ours)),
+                contender("libtorrent", |workspace| transfer::over_wire(workspace, Libtorrent)),
+                contender("rqbit", |workspace| transfer::over_wire(workspace, Rqbit)),
+                contender("ours", |workspace| transfer::over_wire(workspace, Ours)),
             ],
         ),
         spec(
@@ -167,11 +167,15 @@ pub fn all() -> Vec<Spec> {
             MegabitsPerSecond,
             Some("% of the links one by one"),
             vec![
-                contender("100 + 50 Mbit/s", |stage| multihome::both(stage, [100, 50], V4)),
-                contender("50 + 50", |stage| multihome::both(stage, [50, 50], V4)),
-                contender("100 + 50, IPv6", |stage| multihome::both(stage, [100, 50], V6)),
-                contender("100 + 50, libtorrent", |stage| multihome::both(stage, [100, 50], From::LibtorrentTwice)),
-                contender("the same, one address", |stage| multihome::both(stage, [100, 50], From::LibtorrentOnce)),
+                contender("100 + 50 Mbit/s", |workspace| multihome::both(workspace, [100, 50], V4)),
+                contender("50 + 50", |workspace| multihome::both(workspace, [50, 50], V4)),
+                contender("100 + 50, IPv6", |workspace| multihome::both(workspace, [100, 50], V6)),
+                contender("100 + 50, libtorrent", |workspace| {
+                    multihome::both(workspace, [100, 50], From::LibtorrentTwice)
+                }),
+                contender("the same, one address", |workspace| {
+                    multihome::both(workspace, [100, 50], From::LibtorrentOnce)
+                }),
             ],
         ),
         spec(
@@ -180,10 +184,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1", Memory)),
+                contender("libtorrent", |workspace| disk::libtorrent_create(workspace, "1", Memory)),
                 contender("transmission-create", disk::transmission_create),
-                contender("read only", |stage| disk::read_only(stage, "cached", Memory)),
-                contender("ours", |stage| disk::ours_create(stage, "1", Memory)),
+                contender("read only", |workspace| disk::read_only(workspace, "cached", Memory)),
+                contender("ours", |workspace| disk::ours_create(workspace, "1", Memory)),
             ],
         ),
         spec(
@@ -192,8 +196,8 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_create(stage, "2", Memory)),
-                contender("ours", |stage| disk::ours_create(stage, "2", Memory)),
+                contender("libtorrent", |workspace| disk::libtorrent_create(workspace, "2", Memory)),
+                contender("ours", |workspace| disk::ours_create(workspace, "2", Memory)),
             ],
         ),
         spec(
@@ -202,10 +206,10 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1", Memory)),
+                contender("libtorrent", |workspace| disk::libtorrent_verify(workspace, "1", Memory)),
                 contender("rqbit", disk::rqbit_verify),
-                contender("read only", |stage| disk::read_only(stage, "cached", Memory)),
-                contender("ours", |stage| disk::ours_verify(stage, "1", Memory)),
+                contender("read only", |workspace| disk::read_only(workspace, "cached", Memory)),
+                contender("ours", |workspace| disk::ours_verify(workspace, "1", Memory)),
             ],
         ),
         spec(
@@ -214,8 +218,8 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             None,
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "2", Memory)),
-                contender("ours", |stage| disk::ours_verify(stage, "2", Memory)),
+                contender("libtorrent", |workspace| disk::libtorrent_verify(workspace, "2", Memory)),
+                contender("ours", |workspace| disk::ours_verify(workspace, "2", Memory)),
             ],
         ),
         spec(
@@ -224,12 +228,12 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             Some("MiB in cache"),
             vec![
-                contender("libtorrent", |stage| {
-                    transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Fetched)
+                contender("libtorrent", |workspace| {
+                    transfer::loopback(workspace, "1", Libtorrent, Libtorrent, OnDisk::Fetched)
                 }),
-                contender("floor, cached", |stage| transfer::floor(stage, "cached", OnDisk::Fetched)),
-                contender("floor", |stage| transfer::floor(stage, "direct", OnDisk::Fetched)),
-                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Fetched)),
+                contender("floor, cached", |workspace| transfer::floor(workspace, "cached", OnDisk::Fetched)),
+                contender("floor", |workspace| transfer::floor(workspace, "direct", OnDisk::Fetched)),
+                contender("ours", |workspace| transfer::loopback(workspace, "1", Ours, Ours, OnDisk::Fetched)),
             ],
         ),
         spec(
@@ -238,9 +242,11 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             Some("MiB in cache"),
             vec![
-                contender("libtorrent", |stage| transfer::loopback(stage, "1", Libtorrent, Libtorrent, OnDisk::Shared)),
-                contender("floor", |stage| transfer::floor(stage, "cached", OnDisk::Shared)),
-                contender("ours", |stage| transfer::loopback(stage, "1", Ours, Ours, OnDisk::Shared)),
+                contender("libtorrent", |workspace| {
+                    transfer::loopback(workspace, "1", Libtorrent, Libtorrent, OnDisk::Shared)
+                }),
+                contender("floor", |workspace| transfer::floor(workspace, "cached", OnDisk::Shared)),
+                contender("ours", |workspace| transfer::loopback(workspace, "1", Ours, Ours, OnDisk::Shared)),
             ],
         ),
         spec(
@@ -249,11 +255,11 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             Some("MiB in cache"),
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1", Cold)),
-                contender("read only, cached", |stage| disk::read_only(stage, "cached", Cold)),
-                contender("read only", |stage| disk::read_only(stage, "direct", Cold)),
-                contender("ours, v2", |stage| disk::ours_create(stage, "2", Cold)),
-                contender("ours", |stage| disk::ours_create(stage, "1", Cold)),
+                contender("libtorrent", |workspace| disk::libtorrent_create(workspace, "1", Cold)),
+                contender("read only, cached", |workspace| disk::read_only(workspace, "cached", Cold)),
+                contender("read only", |workspace| disk::read_only(workspace, "direct", Cold)),
+                contender("ours, v2", |workspace| disk::ours_create(workspace, "2", Cold)),
+                contender("ours", |workspace| disk::ours_create(workspace, "1", Cold)),
             ],
         ),
         spec(
@@ -262,9 +268,9 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             Some("MiB in cache"),
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_create(stage, "1", Warm)),
-                contender("read only", |stage| disk::read_only(stage, "cached", Warm)),
-                contender("ours", |stage| disk::ours_create(stage, "1", Warm)),
+                contender("libtorrent", |workspace| disk::libtorrent_create(workspace, "1", Warm)),
+                contender("read only", |workspace| disk::read_only(workspace, "cached", Warm)),
+                contender("ours", |workspace| disk::ours_create(workspace, "1", Warm)),
             ],
         ),
         spec(
@@ -273,9 +279,9 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             Some("MiB in cache"),
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1", Cold)),
-                contender("read only", |stage| disk::read_only(stage, "direct", Cold)),
-                contender("ours", |stage| disk::ours_verify(stage, "1", Cold)),
+                contender("libtorrent", |workspace| disk::libtorrent_verify(workspace, "1", Cold)),
+                contender("read only", |workspace| disk::read_only(workspace, "direct", Cold)),
+                contender("ours", |workspace| disk::ours_verify(workspace, "1", Cold)),
             ],
         ),
         spec(
@@ -284,9 +290,9 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             Some("MiB in cache"),
             vec![
-                contender("libtorrent", |stage| disk::libtorrent_verify(stage, "1", Warm)),
-                contender("read only", |stage| disk::read_only(stage, "cached", Warm)),
-                contender("ours", |stage| disk::ours_verify(stage, "1", Warm)),
+                contender("libtorrent", |workspace| disk::libtorrent_verify(workspace, "1", Warm)),
+                contender("read only", |workspace| disk::read_only(workspace, "cached", Warm)),
+                contender("ours", |workspace| disk::ours_verify(workspace, "1", Warm)),
             ],
         ),
         spec(
@@ -302,10 +308,10 @@ pub fn all() -> Vec<Spec> {
             MegabitsPerSecond,
             Some("leechers served"),
             vec![
-                contender("libtorrent, 10", |stage| many::libtorrent_crowd(stage, 10)),
-                contender("libtorrent, 300", |stage| many::libtorrent_crowd(stage, 300)),
-                contender("ours, 10", |stage| many::ours_crowd(stage, 10)),
-                contender("ours, 300", |stage| many::ours_crowd(stage, 300)),
+                contender("libtorrent, 10", |workspace| many::libtorrent_crowd(workspace, 10)),
+                contender("libtorrent, 300", |workspace| many::libtorrent_crowd(workspace, 300)),
+                contender("ours, 10", |workspace| many::ours_crowd(workspace, 10)),
+                contender("ours, 300", |workspace| many::ours_crowd(workspace, 300)),
             ],
         ),
         spec(
@@ -329,9 +335,9 @@ pub fn all() -> Vec<Spec> {
             vec![
                 contender("one call a packet", |_| datagram::one_at_a_time()),
                 contender("batches alone", |_| datagram::batches()),
-                contender("inside an AS", |_| datagram::over(datagram::Way::InsideAs)),
-                contender("over a router pair", |_| datagram::over(datagram::Way::RouterPair)),
-                contender("ours", |_| datagram::over(datagram::Way::Ip)),
+                contender("inside an AS", |_| datagram::over(datagram::Route::InsideAs)),
+                contender("over a router pair", |_| datagram::over(datagram::Route::RouterPair)),
+                contender("ours", |_| datagram::over(datagram::Route::Ip)),
             ],
         ),
         spec(
@@ -358,10 +364,12 @@ pub fn all() -> Vec<Spec> {
             Seconds,
             Some("MB/s"),
             vec![
-                contender("2 % lost, 80 ms", |stage| scion::torrent(stage, Weather::Lossy)),
-                contender("daemons gone half-way, paced", |stage| scion::torrent(stage, Weather::DaemonsGone)),
-                contender("paths of 20 s, paced", |stage| scion::torrent(stage, Weather::ShortLives)),
-                contender("ours", |stage| scion::torrent(stage, Weather::Fair)),
+                contender("2 % lost, 80 ms", |workspace| scion::torrent(workspace, Impairment::Lossy)),
+                contender("daemons gone half-way, paced", |workspace| {
+                    scion::torrent(workspace, Impairment::DaemonsGone)
+                }),
+                contender("paths of 20 s, paced", |workspace| scion::torrent(workspace, Impairment::ShortLives)),
+                contender("ours", |workspace| scion::torrent(workspace, Impairment::Fair)),
             ],
         ),
         spec(

@@ -38,14 +38,14 @@ const MTU: u16 = 1472;
 
 /// What the packets pass.
 #[derive(Clone, Copy)]
-pub enum Way {
+pub(super) enum Route {
     Ip,
     InsideAs,
     RouterPair,
 }
 
 /// As a program without any of this does it.
-pub fn one_at_a_time() -> Result<Sample> {
+pub(super) fn one_at_a_time() -> Result<Sample> {
     let address: SocketAddr = "127.0.0.1:0".parse().map_err(nonsense)?;
     // With the same large buffers as the others.
     let bind = || -> io::Result<UdpSocket> {
@@ -60,7 +60,7 @@ pub fn one_at_a_time() -> Result<Sample> {
 }
 
 /// What the batches reach that the datagrams are made of: bursts without head and body, to and from one buffer.
-pub fn batches() -> Result<Sample> {
+pub(super) fn batches() -> Result<Sample> {
     let address: SocketAddr = "127.0.0.1:0".parse().map_err(nonsense)?;
     let bind = || anabranch_udp::Socket::bind(address, &Options::default()).map_err(nonsense);
     let (from, to) = (bind()?, bind()?);
@@ -81,20 +81,20 @@ pub fn batches() -> Result<Sample> {
 }
 
 /// As datagrams of a path, from chunks where they lie to where they belong.
-pub fn over(way: Way) -> Result<Sample> {
+pub(super) fn over(way: Route) -> Result<Sample> {
     match way {
-        Way::Ip => {
+        Route::Ip => {
             let bind = || Socket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).map_err(nonsense);
             let (from, to) = (bind()?, bind()?);
             let remote = to.local().as_ip().ok_or_else(|| nonsense("an address of IP"))?;
             datagrams(&from, &to, &Path::ip(remote, None))
         }
-        Way::InsideAs => {
+        Route::InsideAs => {
             let isd_as: IsdAs = quic::ONE.parse().map_err(nonsense)?;
             let address = ScionAddr::new(isd_as, SocketAddr::from(([127, 0, 0, 1], 0)));
             scion([address; 2], &ScionPath::inside(isd_as, MTU, SystemTime::now()))
         }
-        Way::RouterPair => {
+        Route::RouterPair => {
             let network = quic::pair(MTU)?;
             let ases: [IsdAs; 2] = [quic::ONE.parse().map_err(nonsense)?, quic::OTHER.parse().map_err(nonsense)?];
             let host = |isd_as: IsdAs| {

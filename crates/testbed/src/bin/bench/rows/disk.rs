@@ -11,7 +11,7 @@ use anabranch_testbed::{Error, Result, page_cache};
 use serde_json::Value;
 
 use crate::report::Sample;
-use crate::stage::{PIECE_LENGTH, Stage};
+use crate::workspace::{PIECE_LENGTH, Workspace};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -33,7 +33,7 @@ fn whole(usage: Usage) -> Sample {
 
 /// Where the content is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub(super) enum Content {
     /// In memory.
     Memory,
     /// On the disk, and in the page cache.
@@ -43,10 +43,10 @@ pub enum Content {
 }
 
 impl Content {
-    fn folder(self, stage: &mut Stage) -> Result<PathBuf> {
+    fn folder(self, workspace: &mut Workspace) -> Result<PathBuf> {
         match self {
-            Self::Memory => Ok(stage.data.clone()),
-            Self::Warm | Self::Cold => stage.data_on_disk(self == Self::Warm),
+            Self::Memory => Ok(workspace.data.clone()),
+            Self::Warm | Self::Cold => workspace.data_on_disk(self == Self::Warm),
         }
     }
 
@@ -60,22 +60,22 @@ impl Content {
     }
 }
 
-pub fn libtorrent_create(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
-    let (data, out) = (content.folder(stage)?, stage.out()?.join("made.torrent"));
+pub(super) fn libtorrent_create(workspace: &mut Workspace, version: &str, content: Content) -> Result<Sample> {
+    let (data, out) = (content.folder(workspace)?, workspace.out()?.join("made.torrent"));
     let sample = reported(&libtorrent::create(&data.join("content.bin"), &out, version, PIECE_LENGTH, &[])?)?;
     content.and_cached(&data, sample)
 }
 
-pub fn transmission_create(stage: &mut Stage) -> Result<Sample> {
-    let out = stage.out()?.join("made.torrent");
+pub(super) fn transmission_create(workspace: &mut Workspace) -> Result<Sample> {
+    let out = workspace.out()?.join("made.torrent");
     let mut command = Command::new(installed("transmission-create")?);
-    command.args(["-s", &(PIECE_LENGTH / 1024).to_string(), "-o"]).arg(out).arg(&stage.content);
+    command.args(["-s", &(PIECE_LENGTH / 1024).to_string(), "-o"]).arg(out).arg(&workspace.content);
     Process::run("transmission-create", &mut command, LIMIT).map(|(_, usage)| whole(usage))
 }
 
-pub fn ours_create(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
-    let wanted = stage.torrent(version)?;
-    let (data, out) = (content.folder(stage)?, stage.out()?.join("made.torrent"));
+pub(super) fn ours_create(workspace: &mut Workspace, version: &str, content: Content) -> Result<Sample> {
+    let wanted = workspace.torrent(version)?;
+    let (data, out) = (content.folder(workspace)?, workspace.out()?.join("made.torrent"));
     let sample = whole(anabranch::create(&data.join("content.bin"), &out, version, PIECE_LENGTH, &[])?);
     // The same content has the same hashes, whoever makes the torrent.
     let (theirs, ours) = (libtorrent::info(&wanted)?, libtorrent::info(&out)?);
@@ -86,17 +86,17 @@ pub fn ours_create(stage: &mut Stage, version: &str, content: Content) -> Result
 }
 
 /// The limit that memory or disk sets: reads the file and does nothing with it, in one thread.
-pub fn read_only(stage: &mut Stage, access: &str, content: Content) -> Result<Sample> {
-    let data = content.folder(stage)?;
-    let mut command = Command::new(stage.floor());
+pub(super) fn read_only(workspace: &mut Workspace, access: &str, content: Content) -> Result<Sample> {
+    let data = content.folder(workspace)?;
+    let mut command = Command::new(workspace.floor());
     command.arg("read").arg(data.join("content.bin")).arg(access);
     let (_, usage) = Process::run("read", &mut command, LIMIT)?;
     content.and_cached(&data, whole(usage))
 }
 
-pub fn libtorrent_verify(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
-    let torrent = stage.torrent(version)?;
-    let data = content.folder(stage)?;
+pub(super) fn libtorrent_verify(workspace: &mut Workspace, version: &str, content: Content) -> Result<Sample> {
+    let torrent = workspace.torrent(version)?;
+    let data = content.folder(workspace)?;
     let event = libtorrent::verify(&torrent, &data)?;
     if event["complete"] != true {
         return Err(Error::Nonsense { name: "libtorrent verify".into(), what: event.to_string() });
@@ -104,9 +104,9 @@ pub fn libtorrent_verify(stage: &mut Stage, version: &str, content: Content) -> 
     content.and_cached(&data, reported(&event)?)
 }
 
-pub fn rqbit_verify(stage: &mut Stage) -> Result<Sample> {
-    let torrent = stage.torrent("1")?.display().to_string();
-    let mut rqbit = Rqbit::start(&torrent, &stage.data, &[], false, stage.inside.as_ref(), "127.0.0.1")?;
+pub(super) fn rqbit_verify(workspace: &mut Workspace) -> Result<Sample> {
+    let torrent = workspace.torrent("1")?.display().to_string();
+    let mut rqbit = Rqbit::start(&torrent, &workspace.data, &[], false, workspace.inside.as_ref(), "127.0.0.1")?;
     let started = rqbit.process.started();
     let at = rqbit.wait_checked(LIMIT)?;
     let cpu_fetch = rqbit.process.cpu_so_far().map(|cpu| cpu.as_secs_f64());
@@ -114,9 +114,9 @@ pub fn rqbit_verify(stage: &mut Stage) -> Result<Sample> {
     Ok(Sample { figure: (at - started).as_secs_f64(), cpu_fetch, ..Sample::default() })
 }
 
-pub fn ours_verify(stage: &mut Stage, version: &str, content: Content) -> Result<Sample> {
-    let torrent = stage.torrent(version)?;
-    let data = content.folder(stage)?;
+pub(super) fn ours_verify(workspace: &mut Workspace, version: &str, content: Content) -> Result<Sample> {
+    let torrent = workspace.torrent(version)?;
+    let data = content.folder(workspace)?;
     let (_, usage) = anabranch::verify(&torrent, &data)?;
     if !usage.status.success() {
         return Err(Error::Nonsense { name: "anabranch verify".into(), what: format!("{}", usage.status) });

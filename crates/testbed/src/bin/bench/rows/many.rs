@@ -10,7 +10,7 @@ use anabranch_testbed::process::Process;
 use anabranch_testbed::{Error, Result, data};
 
 use crate::report::Sample;
-use crate::stage::{PIECE_LENGTH, Stage};
+use crate::workspace::{PIECE_LENGTH, Workspace};
 
 /// Torrents shared at once.
 const TORRENTS: u64 = 1000;
@@ -24,8 +24,8 @@ const CROWD_SECONDS: &str = "8";
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The folders with the content and with the torrents, made when first asked for.
-fn thousand(stage: &Stage) -> Result<(PathBuf, PathBuf)> {
-    let (data, torrents) = (stage.keep("thousand")?, stage.keep("thousand torrents")?);
+fn thousand(workspace: &Workspace) -> Result<(PathBuf, PathBuf)> {
+    let (data, torrents) = (workspace.keep("thousand")?, workspace.keep("thousand torrents")?);
     if std::fs::read_dir(&torrents).map_err(Error::file(&torrents))?.next().is_none() {
         for number in 0..TORRENTS {
             data::make_file(&data.join(format!("{number}.bin")), TORRENT_LEN, 100 + number)?;
@@ -43,13 +43,13 @@ fn resident(process: &Process) -> Result<Sample> {
     Ok(Sample { figure, rss_mib: mebibytes("VmHWM"), ..Sample::default() })
 }
 
-pub fn libtorrent_idle(stage: &mut Stage) -> Result<Sample> {
-    let (data, torrents) = thousand(stage)?;
+pub(super) fn libtorrent_idle(workspace: &mut Workspace) -> Result<Sample> {
+    let (data, torrents) = thousand(workspace)?;
     resident(&Libtorrent::idle(&torrents, &data)?.process)
 }
 
-pub fn ours_idle(stage: &mut Stage) -> Result<Sample> {
-    let (data, torrents) = thousand(stage)?;
+pub(super) fn ours_idle(workspace: &mut Workspace) -> Result<Sample> {
+    let (data, torrents) = thousand(workspace)?;
     let mut paths: Vec<String> = Vec::new();
     for entry in std::fs::read_dir(&torrents).map_err(Error::file(&torrents))? {
         paths.push(entry.map_err(Error::file(&torrents))?.path().display().to_string());
@@ -61,22 +61,23 @@ pub fn ours_idle(stage: &mut Stage) -> Result<Sample> {
     resident(&ours.process)
 }
 
-pub fn libtorrent_crowd(stage: &mut Stage, leechers: u32) -> Result<Sample> {
-    let seeder = Libtorrent::seed(&stage.torrent("1")?, &stage.data, stage.inside.as_ref(), "127.0.0.1:0")?;
-    crowd(stage, &seeder.process, seeder.address, leechers)
+pub(super) fn libtorrent_crowd(workspace: &mut Workspace, leechers: u32) -> Result<Sample> {
+    let seeder = Libtorrent::seed(&workspace.torrent("1")?, &workspace.data, workspace.inside.as_ref(), "127.0.0.1:0")?;
+    crowd(workspace, &seeder.process, seeder.address, leechers)
 }
 
-pub fn ours_crowd(stage: &mut Stage, leechers: u32) -> Result<Sample> {
-    let torrent = stage.torrent("1")?;
-    let (ours, address) = Anabranch::share(&torrent, Some(&stage.data), "127.0.0.1:0", stage.inside.as_ref(), &[])?;
-    crowd(stage, &ours.process, address, leechers)
+pub(super) fn ours_crowd(workspace: &mut Workspace, leechers: u32) -> Result<Sample> {
+    let torrent = workspace.torrent("1")?;
+    let (ours, address) =
+        Anabranch::share(&torrent, Some(&workspace.data), "127.0.0.1:0", workspace.inside.as_ref(), &[])?;
+    crowd(workspace, &ours.process, address, leechers)
 }
 
-fn crowd(stage: &Stage, seeder: &Process, address: SocketAddr, leechers: u32) -> Result<Sample> {
+fn crowd(workspace: &Workspace, seeder: &Process, address: SocketAddr, leechers: u32) -> Result<Sample> {
     let cpu_before = seeder.cpu_so_far().unwrap_or_default();
-    let hash = stage.info_hash_hex()?;
-    let mut command = stage.floor_command();
-    command.args(["drain", &address.to_string(), &hash, &(stage.len / u64::from(PIECE_LENGTH)).to_string()]);
+    let hash = workspace.info_hash_hex()?;
+    let mut command = workspace.floor_command();
+    command.args(["drain", &address.to_string(), &hash, &(workspace.len / u64::from(PIECE_LENGTH)).to_string()]);
     command.args([&PIECE_LENGTH.to_string(), &leechers.to_string(), CROWD_SECONDS]);
     let (lines, usage) = Process::run("crowd", &mut command, LIMIT)?;
     let event = lines.last().map(|line| line.json()).unwrap_or_default();

@@ -10,7 +10,7 @@ use anabranch_testbed::wire::{Bundle, Family, Shape};
 use anabranch_testbed::{Error, Result, data, net};
 
 use crate::report::Sample;
-use crate::stage::{PIECE_LENGTH, Stage};
+use crate::workspace::{PIECE_LENGTH, Workspace};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const PORT: u16 = 7000;
@@ -22,7 +22,7 @@ const QUEUES_PER_SECOND: u64 = 20;
 
 /// Who shares, and at which of its addresses it is met.
 #[derive(Clone, Copy)]
-pub enum From {
+pub(super) enum From {
     /// Ours at one address; it tells the others.
     Ours(Family),
     /// libtorrent, at one address to which both links lead.
@@ -32,31 +32,37 @@ pub enum From {
 }
 
 /// Megabits a second over both links of these rates; beside it, percent of the sum of what each link brought alone.
-pub fn both(stage: &mut Stage, rates_mbit: [u64; 2], from: From) -> Result<Sample> {
+pub(super) fn both(workspace: &mut Workspace, rates_mbit: [u64; 2], from: From) -> Result<Sample> {
     if !net::available() {
         let remedy = "run as root: namespaces and TUN devices need it".into();
         return Err(Error::Missing { what: "the right to make networks".into(), remedy });
     }
     let mut alone = 0.0;
     for (link, rate) in rates_mbit.into_iter().enumerate() {
-        let sample = fetch(stage, rates_mbit, from, Some(link), rate)?;
+        let sample = fetch(workspace, rates_mbit, from, Some(link), rate)?;
         eprintln!("  link {link} alone, {rate} Mbit/s: {:.2}", sample.figure);
         alone += sample.figure;
     }
-    let sample = fetch(stage, rates_mbit, from, None, rates_mbit.iter().sum())?;
+    let sample = fetch(workspace, rates_mbit, from, None, rates_mbit.iter().sum())?;
     eprintln!("  both: {:.2}, {:.3} of {alone:.2}", sample.figure, sample.figure / alone);
     Ok(Sample { extra: Some(100.0 * sample.figure / alone), ..sample })
 }
 
 /// One transfer over one link, or all: from the start of the process to the word that all is there.
-fn fetch(stage: &mut Stage, rates_mbit: [u64; 2], from: From, only: Option<usize>, rate_mbit: u64) -> Result<Sample> {
+fn fetch(
+    workspace: &mut Workspace,
+    rates_mbit: [u64; 2],
+    from: From,
+    only: Option<usize>,
+    rate_mbit: u64,
+) -> Result<Sample> {
     let shapes = rates_mbit.map(|rate| {
         let rate_bits = rate * 1_000_000;
         Shape { queue_bytes: rate_bits / 8 / QUEUES_PER_SECOND, ..Shape::new(rate_bits, RTT) }
     });
     let bundle = Bundle::new(&shapes)?;
-    let (folder, torrent, len) = content(stage, rate_mbit)?;
-    let out = stage.out()?;
+    let (folder, torrent, len) = content(workspace, rate_mbit)?;
+    let out = workspace.out()?;
     let _seeder = match from {
         From::Ours(family) => {
             let listen = [0, 1].map(|link| Bundle::left(link, family));
@@ -90,7 +96,7 @@ fn fetch(stage: &mut Stage, rates_mbit: [u64; 2], from: From, only: Option<usize
     if !data::same_file(&folder.join("content.bin"), &out.join("content.bin"))? {
         return Err(Error::Nonsense { name: "the transfer".into(), what: format!("{} differs", out.display()) });
     }
-    stage.sweep()?;
+    workspace.sweep()?;
     Ok(Sample {
         figure: len as f64 * 8.0 / 1e6 / (finished - started).as_secs_f64(),
         cpu_fetch: Some(usage.cpu().as_secs_f64()),
@@ -100,9 +106,9 @@ fn fetch(stage: &mut Stage, rates_mbit: [u64; 2], from: From, only: Option<usize
 }
 
 /// A content that takes [`SECONDS`] at this rate, and its torrent.
-fn content(stage: &Stage, rate_mbit: u64) -> Result<(PathBuf, PathBuf, u64)> {
+fn content(workspace: &Workspace, rate_mbit: u64) -> Result<(PathBuf, PathBuf, u64)> {
     let len = rate_mbit * 1_000_000 / 8 * SECONDS;
-    let folder = stage.keep(&format!("multihome-{rate_mbit}"))?;
+    let folder = workspace.keep(&format!("multihome-{rate_mbit}"))?;
     let (file, torrent) = (folder.join("content.bin"), folder.join("content.torrent"));
     if !torrent.exists() {
         data::make_file(&file, len, rate_mbit)?;

@@ -8,31 +8,31 @@ use anabranch_testbed::process::Process;
 use anabranch_testbed::{Error, Result};
 
 use crate::report::Sample;
-use crate::stage::Stage;
+use crate::workspace::Workspace;
 
 /// Longest that one run may take.
 const LIMIT: Duration = Duration::from_secs(120);
 /// The two ASes.
-pub const ONE: &str = "1-ff00:0:110";
+pub(super) const ONE: &str = "1-ff00:0:110";
 /// See [`ONE`].
-pub const OTHER: &str = "1-ff00:0:111";
+pub(super) const OTHER: &str = "1-ff00:0:111";
 
 /// What the packets pass.
 #[derive(Clone, Copy)]
-pub enum Way {
+pub(super) enum Route {
     Ip,
     InsideAs,
     RouterPair,
 }
 
 /// The payload rate of one stream whose packets have at most `mtu` bytes of UDP payload.
-pub fn stream(stage: &mut Stage, way: Way, congestion: &str, mtu: u16) -> Result<Sample> {
-    let (bytes, mtu_text) = (stage.len.to_string(), mtu.to_string());
-    let floor = stage.floor();
+pub(super) fn stream(workspace: &mut Workspace, way: Route, congestion: &str, mtu: u16) -> Result<Sample> {
+    let (bytes, mtu_text) = (workspace.len.to_string(), mtu.to_string());
+    let floor = workspace.floor();
     let (network, listen, local) = match way {
-        Way::Ip => (None, "127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned()),
-        Way::InsideAs => (None, format!("[{ONE},127.0.0.1]:0"), format!("[{ONE},127.0.0.1]:0")),
-        Way::RouterPair => {
+        Route::Ip => (None, "127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned()),
+        Route::InsideAs => (None, format!("[{ONE},127.0.0.1]:0"), format!("[{ONE},127.0.0.1]:0")),
+        Route::RouterPair => {
             let network = pair(mtu)?;
             (Some(network), format!("[{ONE},127.0.0.1]:0"), format!("[{OTHER},127.0.0.1]:0"))
         }
@@ -61,7 +61,7 @@ pub fn stream(stage: &mut Stage, way: Way, congestion: &str, mtu: u16) -> Result
 }
 
 /// Two ASes and the link between them, in this process.
-pub fn pair(mtu: u16) -> Result<Network> {
+pub(super) fn pair(mtu: u16) -> Result<Network> {
     let text = format!(
         "network = '127.130.0.0'\n[as.'{ONE}']\ncore = true\nmtu = {mtu}\n[as.'{OTHER}']\nmtu = {mtu}\n\
          [[link]]\nparent = '{ONE}'\nchild = '{OTHER}'\nmtu = {mtu}\n"

@@ -43,7 +43,7 @@ const ROUTER_THREADS: &str = "router-";
 
 /// What came of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Passed {
+pub(super) struct Passed {
     /// Packets that arrived in a second.
     rate: f64,
     /// Of all that were sent.
@@ -54,18 +54,18 @@ pub struct Passed {
 
 impl Passed {
     /// For the row of rates, in thousands, with what was lost.
-    pub fn rate(self) -> Sample {
+    pub(super) fn rate(self) -> Sample {
         Sample { figure: self.rate / 1e3, extra: Some(self.lost_percent), ..Sample::default() }
     }
 
     /// For the row of CPU times, with the rate in thousands.
-    pub fn cpu(self) -> Sample {
+    pub(super) fn cpu(self) -> Sample {
         Sample { figure: self.cpu_ns, extra: Some(self.rate / 1e3), ..Sample::default() }
     }
 }
 
 /// At most `rate` packets a second, through two routers.
-pub fn routed(rate: f64) -> Result<Passed> {
+pub(super) fn routed(rate: f64) -> Result<Passed> {
     let (one, other) = (isd_as("1-ff00:0:110")?, isd_as("1-ff00:0:111")?);
     let plane = DataPlane::start(None).map_err(nonsense)?;
     let router = |isd_as, neighbor, role, inside, far| RouterConfig {
@@ -93,7 +93,7 @@ pub fn routed(rate: f64) -> Result<Passed> {
 }
 
 /// What a program reaches that only passes on: two threads that receive, look at nothing, and send.
-pub fn relayed(rate: f64) -> Result<Passed> {
+pub(super) fn relayed(rate: f64) -> Result<Passed> {
     let (one, other) = (bind(address(2, ROUTER_PORT))?, bind(address(3, ROUTER_PORT))?);
     let (second, last) = (other.local_addr(), address(4, HOST_PORT));
     let first = one.local_addr();

@@ -1,4 +1,4 @@
-//! A torrent across three ASes, in good weather and in bad; and how soon a sender hears of a link that went down.
+//! A torrent across three ASes, over clean lines and over impaired ones; and how soon a sender hears of a link that went down.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -13,7 +13,7 @@ use anabranch_testbed::process::Process;
 use anabranch_testbed::{Error, Result};
 
 use crate::report::Sample;
-use crate::stage::Stage;
+use crate::workspace::Workspace;
 
 /// Longest that one transfer may take.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -39,7 +39,7 @@ const NEWS_GAP: Duration = Duration::from_millis(1);
 
 /// What a transfer has to get by with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
+pub(super) enum Impairment {
     /// Links without bounds.
     Fair,
     /// One packet in fifty gets lost each way, and a round trip takes 80 ms.
@@ -50,7 +50,7 @@ pub enum Weather {
     ShortLives,
 }
 
-impl Weather {
+impl Impairment {
     /// The three ASes: what goes before everything else in their file, and into one of the links and into the other.
     fn topology(self) -> Result<Topology> {
         match self {
@@ -70,19 +70,19 @@ impl Weather {
     }
 }
 
-/// The content of the stage as a torrent, from a leaf AS over the core to another. Compares what came with it.
-pub fn torrent(stage: &mut Stage, weather: Weather) -> Result<Sample> {
-    let network = start(weather.topology()?)?;
-    let (torrent, out) = (stage.torrent("1")?, stage.out()?);
+/// The workspace's content as a torrent, from a leaf AS over the core to another. Compares what came with it.
+pub(super) fn torrent(workspace: &mut Workspace, impairment: Impairment) -> Result<Sample> {
+    let network = start(impairment.topology()?)?;
+    let (torrent, out) = (workspace.torrent("1")?, workspace.out()?);
     let mut sharing = command(None)?;
-    sharing.arg("share").arg(&torrent).arg("--data").arg(&stage.data).arg("--no-verify");
+    sharing.arg("share").arg(&torrent).arg("--data").arg(&workspace.data).arg("--no-verify");
     sharing.args(at(&network, BOB)?);
     let mut sharer = Process::spawn("anabranch share", &mut sharing)?;
     let (event, _) = sharer.wait_event("listening", LIMIT)?;
     let address = event["address"].as_str().unwrap_or_default().to_owned();
-    let mut fetcher = fetch(&network, &torrent, &out, &address, weather.seconds_min().map(|s| stage.len / s))?;
-    if weather == Weather::DaemonsGone {
-        let half = stage.len / 2;
+    let mut fetcher = fetch(&network, &torrent, &out, &address, impairment.seconds_min().map(|s| workspace.len / s))?;
+    if impairment == Impairment::DaemonsGone {
+        let half = workspace.len / 2;
         fetcher.wait_line("half of the content", LIMIT, |line| {
             line.json()["downloaded"].as_u64().is_some_and(|bytes| bytes >= half)
         })?;
@@ -95,13 +95,13 @@ pub fn torrent(stage: &mut Stage, weather: Weather) -> Result<Sample> {
     let seconds = (finished - fetcher.started()).as_secs_f64();
     let usage = fetcher.wait_success(LIMIT)?;
     let cpu_share = Some(sharer.stop()?.cpu().as_secs_f64());
-    stage.check(&out.join("content.bin"))?;
+    workspace.check(&out.join("content.bin"))?;
     Ok(Sample {
         figure: seconds,
         cpu_fetch: Some(usage.cpu().as_secs_f64()),
         cpu_share,
         rss_mib: Some(usage.rss_bytes_max as f64 / f64::from(1 << 20)),
-        extra: Some(stage.len as f64 / seconds / 1e6),
+        extra: Some(workspace.len as f64 / seconds / 1e6),
         ..Sample::default()
     })
 }
@@ -124,14 +124,14 @@ fn at(network: &Network, name: &str) -> Result<[String; 5]> {
 
 /// Which link goes down: the sender's own, or the one behind the core.
 #[derive(Clone, Copy)]
-pub enum Down {
+pub(super) enum Down {
     Own,
     Far,
 }
 
 /// Takes a link down under a host that sends: the time from the first packet after it to the word that names the link's
 /// interface, in round trips of the path.
-pub fn link_down(down: Down) -> Result<Sample> {
+pub(super) fn link_down(down: Down) -> Result<Sample> {
     let network = start(line(&format!("[defaults]\ndelay = '{} ms'\n", NEWS_DELAY.as_millis()), "", "")?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Error::system("starting the runtime"))?.block_on(async {

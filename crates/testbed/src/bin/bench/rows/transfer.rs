@@ -15,7 +15,7 @@ use anabranch_testbed::wire::{Shape, Wire};
 use anabranch_testbed::{Error, Result, page_cache};
 
 use crate::report::Sample;
-use crate::stage::{PIECE_LENGTH, Stage};
+use crate::workspace::{PIECE_LENGTH, Workspace};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes over the long wire: slow start takes 2 s, this takes 9 s more.
@@ -44,7 +44,7 @@ impl Seeder {
 
 /// Who seeds or fetches.
 #[derive(Clone, Copy)]
-pub enum Client {
+pub(super) enum Client {
     /// libtorrent, tuned.
     Libtorrent,
     /// rqbit, where it was built.
@@ -62,9 +62,9 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The loopback of the stage, at any port.
-    fn loopback(stage: &'a Stage) -> Self {
-        Self { inside: stage.inside.as_ref(), listen: ANY }
+    /// The loopback of the workspace, at any port.
+    fn loopback(workspace: &'a Workspace) -> Self {
+        Self { inside: workspace.inside.as_ref(), listen: ANY }
     }
 
     /// One end of the long wire.
@@ -137,7 +137,7 @@ impl Client {
 
 /// Which end of a transfer is on the disk; the other one is in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum OnDisk {
+pub(super) enum OnDisk {
     /// All in memory.
     Neither,
     /// Who shares, with nothing of it in the page cache.
@@ -148,9 +148,9 @@ pub enum OnDisk {
 
 impl OnDisk {
     /// The folder that is shared, and the one that is fetched into.
-    fn folders(self, stage: &mut Stage) -> Result<(PathBuf, PathBuf)> {
-        let data = if self == Self::Shared { stage.data_on_disk(false)? } else { stage.data.clone() };
-        let out = if self == Self::Fetched { stage.out_on_disk()? } else { stage.out()? };
+    fn folders(self, workspace: &mut Workspace) -> Result<(PathBuf, PathBuf)> {
+        let data = if self == Self::Shared { workspace.data_on_disk(false)? } else { workspace.data.clone() };
+        let out = if self == Self::Fetched { workspace.out_on_disk()? } else { workspace.out()? };
         Ok((data, out))
     }
 
@@ -166,32 +166,38 @@ impl OnDisk {
 }
 
 /// `from` shares and `to` fetches, over the loopback.
-pub fn loopback(stage: &mut Stage, version: &str, from: Client, to: Client, disk: OnDisk) -> Result<Sample> {
-    let torrent = stage.torrent(version)?;
-    let (data, out) = disk.folders(stage)?;
-    let here = Place::loopback(stage);
+pub(super) fn loopback(
+    workspace: &mut Workspace,
+    version: &str,
+    from: Client,
+    to: Client,
+    disk: OnDisk,
+) -> Result<Sample> {
+    let torrent = workspace.torrent(version)?;
+    let (data, out) = disk.folders(workspace)?;
+    let here = Place::loopback(workspace);
     let seeder = from.seed(&torrent, &data, here)?;
     let sample = to.fetch(&torrent, &out, seeder.address, here)?;
     let cpu_share = Some(seeder.stop()?);
     let extra = disk.cached(&data, &out)?;
-    stage.check(&out.join("content.bin"))?;
+    workspace.check(&out.join("content.bin"))?;
     Ok(Sample { cpu_share, extra, ..sample })
 }
 
 /// The floor; on a disk it writes past the page cache where `access` says so.
-pub fn floor(stage: &mut Stage, access: &str, disk: OnDisk) -> Result<Sample> {
-    let (data, out) = disk.folders(stage)?;
+pub(super) fn floor(workspace: &mut Workspace, access: &str, disk: OnDisk) -> Result<Sample> {
+    let (data, out) = disk.folders(workspace)?;
     let (source, target) = (data.join("content.bin"), out.join("content.bin"));
     let mut sender =
-        Process::spawn("floor sender", stage.floor_command().arg("send").arg(&source).arg(ANY.to_string()))?;
+        Process::spawn("floor sender", workspace.floor_command().arg("send").arg(&source).arg(ANY.to_string()))?;
     let (event, _) = sender.wait_event("listening", LIMIT)?;
     let address = event["address"].as_str().unwrap_or_default().to_owned();
-    let mut command = stage.floor_command();
+    let mut command = workspace.floor_command();
     command.arg("recv").arg(&target).args([&address, &PIECE_LENGTH.to_string(), access]);
     let (_, usage) = Process::run("floor receiver", &mut command, LIMIT)?;
     let cpu_share = Some(sender.wait_success(LIMIT)?.cpu().as_secs_f64());
     let extra = disk.cached(&data, &out)?;
-    stage.check(&target)?;
+    workspace.check(&target)?;
     Ok(Sample {
         figure: usage.wall.as_secs_f64(),
         cpu_fetch: Some(usage.cpu().as_secs_f64()),
@@ -238,9 +244,9 @@ fn watch(wire: &Wire, len: u64, work: impl FnOnce() -> Result<Sample> + Send) ->
     })
 }
 
-pub fn bare_over_wire(stage: &mut Stage) -> Result<Sample> {
-    let (wire, len) = (wire()?, stage.len.min(WIRE_LEN_MAX));
-    let (floor, bytes) = (stage.floor(), len.to_string());
+pub(super) fn bare_over_wire(workspace: &mut Workspace) -> Result<Sample> {
+    let (wire, len) = (wire()?, workspace.len.min(WIRE_LEN_MAX));
+    let (floor, bytes) = (workspace.floor(), len.to_string());
     let listen = format!("{}:{WIRE_PORT}", Wire::LEFT);
     watch(&wire, len, || {
         let mut sender = wire.left.command(&floor);
@@ -253,15 +259,15 @@ pub fn bare_over_wire(stage: &mut Stage) -> Result<Sample> {
 }
 
 /// `client` to itself, over the wire.
-pub fn over_wire(stage: &mut Stage, client: Client) -> Result<Sample> {
-    let (wire, torrent, out) = (wire()?, stage.torrent("1")?, stage.out()?);
+pub(super) fn over_wire(workspace: &mut Workspace, client: Client) -> Result<Sample> {
+    let (wire, torrent, out) = (wire()?, workspace.torrent("1")?, workspace.out()?);
     let (left, right) = (Place::on_wire(&wire.left, Wire::LEFT)?, Place::on_wire(&wire.right, Wire::RIGHT)?);
-    let sample = watch(&wire, stage.len, || {
-        let seeder = client.seed(&torrent, &stage.data, left)?;
+    let sample = watch(&wire, workspace.len, || {
+        let seeder = client.seed(&torrent, &workspace.data, left)?;
         let sample = client.fetch(&torrent, &out, seeder.address, right)?;
         Ok(Sample { cpu_share: Some(seeder.stop()?), ..sample })
     })?;
-    stage.check(&out.join("content.bin"))?;
+    workspace.check(&out.join("content.bin"))?;
     Ok(sample)
 }
 

@@ -3,37 +3,37 @@
 use anabranch_lab::run::{PathLog, Series};
 
 /// Arrivals of payload, over all paths or over one.
-pub struct Arrivals<'a>(Vec<&'a Series>);
+pub(super) struct Arrivals<'a>(Vec<&'a Series>);
 
 impl<'a> Arrivals<'a> {
     /// Over every path of every peer.
-    pub fn all(log: &'a PathLog) -> Self {
+    pub(super) fn all(log: &'a PathLog) -> Self {
         Self(log.series.iter().collect())
     }
 
     /// Over one path.
-    pub fn over(series: &'a Series) -> Self {
+    pub(super) fn over(series: &'a Series) -> Self {
         Self(vec![series])
     }
 
     /// Bytes by `seconds`. A path that was opened anew counts from zero again: what it carried before stays.
-    pub fn bytes_at(&self, seconds: f64) -> f64 {
+    pub(super) fn bytes_at(&self, seconds: f64) -> f64 {
         self.0.iter().map(|series| bytes_at(series, seconds)).sum()
     }
 
     /// When the first byte had come, and when the last.
-    pub fn span(&self) -> Option<(f64, f64)> {
+    pub(super) fn span(&self) -> Option<(f64, f64)> {
         let moments = || self.moments();
         Some((moments().reduce(f64::min)?, moments().reduce(f64::max)?))
     }
 
     /// Bytes a second between two moments.
-    pub fn rate(&self, from: f64, to: f64) -> f64 {
+    pub(super) fn rate(&self, from: f64, to: f64) -> f64 {
         (self.bytes_at(to) - self.bytes_at(from)) / (to - from)
     }
 
     /// When `share` of all bytes had come.
-    pub fn time_of_share(&self, share: f64) -> Option<f64> {
+    pub(super) fn time_of_share(&self, share: f64) -> Option<f64> {
         let (first, last) = self.span()?;
         let wanted = share * self.bytes_at(last);
         let mut times: Vec<f64> = self.moments().collect();
@@ -42,7 +42,7 @@ impl<'a> Arrivals<'a> {
     }
 
     /// The longest time between `from` and `to` in which nothing came.
-    pub fn longest_gap(&self, from: f64, to: f64) -> f64 {
+    pub(super) fn longest_gap(&self, from: f64, to: f64) -> f64 {
         let mut times: Vec<f64> = self.moments().filter(|time| (from..=to).contains(time)).collect();
         times.extend([from, to]);
         times.sort_by(f64::total_cmp);
@@ -50,7 +50,7 @@ impl<'a> Arrivals<'a> {
     }
 
     /// The first moment after `from` since which `window` seconds brought `rate` bytes a second or more.
-    pub fn first_at_rate(&self, from: f64, rate: f64, window: f64) -> Option<f64> {
+    pub(super) fn first_at_rate(&self, from: f64, rate: f64, window: f64) -> Option<f64> {
         let (_, last) = self.span()?;
         let steps = ((last - window - from) / 0.05).max(0.0) as usize;
         (0..steps).map(|step| from + step as f64 * 0.05).find(|&start| self.rate(start, start + window) >= rate)

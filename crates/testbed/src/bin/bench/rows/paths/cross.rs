@@ -10,7 +10,7 @@ use anabranch_paths::{IsdAs, ScionAddr, ScionPath};
 use anabranch_scion::socket::Socket;
 use anabranch_testbed::Result;
 
-use super::ground::{Ground, RECEIVER, SENDER};
+use super::network::{PathsNetwork, RECEIVER, SENDER};
 use super::nonsense;
 
 /// Payload of each datagram, and about what the headers up to SCION's add on a path of two ASes. Links count SCION packets.
@@ -20,7 +20,7 @@ const HEADERS_LEN: usize = 8 + 12 + 24 + 4 + 8 + 2 * 12;
 const TICK: Duration = Duration::from_millis(2);
 
 /// Runs until it is dropped.
-pub struct CrossTraffic {
+pub(super) struct CrossTraffic {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     /// Takes what arrives, as far as the kernel keeps it; nobody reads.
@@ -29,14 +29,14 @@ pub struct CrossTraffic {
 
 impl CrossTraffic {
     /// `rate_mbps` over the link of this index, from the sender's AS to the receiver's.
-    pub fn start(ground: &Ground, link: usize, rate_mbps: u32) -> Result<Self> {
-        let topology = ground.network.topology();
+    pub(super) fn start(network: &PathsNetwork, link: usize, rate_mbps: u32) -> Result<Self> {
+        let topology = network.network.topology();
         let home = |text: &str| -> Result<_> {
             let number: IsdAs = text.parse().map_err(nonsense)?;
             topology.get(number).ok_or_else(|| nonsense("no such AS"))
         };
         let (from, to) = (home(SENDER)?, home(RECEIVER)?);
-        let paths = ground.network.control().paths(from.isd_as, to.isd_as, SystemTime::now()).map_err(nonsense)?;
+        let paths = network.network.control().paths(from.isd_as, to.isd_as, SystemTime::now()).map_err(nonsense)?;
         let over = |path: &ScionPath| path.interfaces.iter().any(|i| topology.links()[link].ends.contains(i));
         let path = paths.into_iter().find(over).ok_or_else(|| nonsense("no path over the link"))?;
         // Below the range in which programs take any port.

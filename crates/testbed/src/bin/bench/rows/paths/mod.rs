@@ -6,7 +6,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `ground` | a network, and programs on its hosts |
+//! | `network` | a network, and programs on its hosts |
 //! | `arrivals` | what a path log says of rates and gaps |
 //! | `cross` | traffic of others |
 //! | `steady` | rows about links that stay as they are |
@@ -16,7 +16,7 @@
 
 mod arrivals;
 mod cross;
-mod ground;
+mod network;
 mod select;
 mod steady;
 mod swarm;
@@ -26,7 +26,7 @@ use anabranch_testbed::Error;
 
 use super::Unit::{MegabitsPerSecond, Milliseconds, Percent, Seconds};
 use super::{Spec, contender};
-use ground::Wire;
+use network::Wire;
 
 /// What these rows say went wrong.
 fn nonsense(what: impl std::fmt::Display) -> Error {
@@ -36,7 +36,7 @@ fn nonsense(what: impl std::fmt::Display) -> Error {
 const WIRE_20: Wire = Wire::new(20, 5);
 
 /// The rows, in the order in which they run.
-pub fn specs() -> Vec<Spec> {
+pub(super) fn specs() -> Vec<Spec> {
     vec![aggregation(), congestion(), failover(), overlap(), cpu(), selection(), crowd()]
 }
 
@@ -49,19 +49,21 @@ fn aggregation() -> Spec {
         extra: Some("% of the paths one by one"),
         more: &["seconds in all"],
         contenders: vec![
-            contender("1 x 20 Mbit/s", |stage| aggregate(stage, &[WIRE_20])),
-            contender("1 x 100 Mbit/s", |stage| aggregate(stage, &[Wire::new(100, 5)])),
-            contender("1 x 10 Mbit/s", |stage| aggregate(stage, &[Wire::new(10, 5)])),
-            contender("1 x 50 Mbit/s", |stage| aggregate(stage, &[Wire::new(50, 5)])),
-            contender("1 x 30 Mbit/s", |stage| aggregate(stage, &[Wire::new(30, 5)])),
-            contender("1 x 5 Mbit/s", |stage| aggregate(stage, &[Wire::new(5, 5)])),
-            contender("1 x 20 Mbit/s, RTT 150 ms", |stage| aggregate(stage, &[Wire::new(20, 75)])),
-            contender("2 x 20", |stage| aggregate(stage, &[WIRE_20; 2])),
-            contender("4 x 20", |stage| aggregate(stage, &[WIRE_20; 4])),
-            contender("8 x 20", |stage| aggregate(stage, &[WIRE_20; 8])),
-            contender("100 + 10", |stage| aggregate(stage, &[Wire::new(100, 5), Wire::new(10, 5)])),
-            contender("50 + 30 + 5", |stage| aggregate(stage, &[Wire::new(50, 5), Wire::new(30, 5), Wire::new(5, 5)])),
-            contender("20 + 20, RTT 10 + 150 ms", |stage| aggregate(stage, &[WIRE_20, Wire::new(20, 75)])),
+            contender("1 x 20 Mbit/s", |workspace| aggregate(workspace, &[WIRE_20])),
+            contender("1 x 100 Mbit/s", |workspace| aggregate(workspace, &[Wire::new(100, 5)])),
+            contender("1 x 10 Mbit/s", |workspace| aggregate(workspace, &[Wire::new(10, 5)])),
+            contender("1 x 50 Mbit/s", |workspace| aggregate(workspace, &[Wire::new(50, 5)])),
+            contender("1 x 30 Mbit/s", |workspace| aggregate(workspace, &[Wire::new(30, 5)])),
+            contender("1 x 5 Mbit/s", |workspace| aggregate(workspace, &[Wire::new(5, 5)])),
+            contender("1 x 20 Mbit/s, RTT 150 ms", |workspace| aggregate(workspace, &[Wire::new(20, 75)])),
+            contender("2 x 20", |workspace| aggregate(workspace, &[WIRE_20; 2])),
+            contender("4 x 20", |workspace| aggregate(workspace, &[WIRE_20; 4])),
+            contender("8 x 20", |workspace| aggregate(workspace, &[WIRE_20; 8])),
+            contender("100 + 10", |workspace| aggregate(workspace, &[Wire::new(100, 5), Wire::new(10, 5)])),
+            contender("50 + 30 + 5", |workspace| {
+                aggregate(workspace, &[Wire::new(50, 5), Wire::new(30, 5), Wire::new(5, 5)])
+            }),
+            contender("20 + 20, RTT 10 + 150 ms", |workspace| aggregate(workspace, &[WIRE_20, Wire::new(20, 75)])),
         ],
     }
 }
@@ -98,10 +100,10 @@ fn overlap() -> Spec {
         extra: Some("% of the max-flow bound, in payload"),
         more: &["% of it, headers counted", "% by the choice alone"],
         contenders: vec![
-            contender("shortest", |stage| overlap(stage, "shortest")),
-            contender("all", |stage| overlap(stage, "all")),
-            contender("disjoint-paper", |stage| overlap(stage, "disjoint-paper")),
-            contender("disjoint", |stage| overlap(stage, "disjoint")),
+            contender("shortest", |workspace| overlap(workspace, "shortest")),
+            contender("all", |workspace| overlap(workspace, "all")),
+            contender("disjoint-paper", |workspace| overlap(workspace, "disjoint-paper")),
+            contender("disjoint", |workspace| overlap(workspace, "disjoint")),
         ],
     }
 }
@@ -115,10 +117,10 @@ fn cpu() -> Spec {
         extra: Some("CPU s per GiB"),
         more: &[],
         contenders: vec![
-            contender("1 x 400 Mbit/s", |stage| cpu(stage, &[Wire::new(400, 2)])),
-            contender("4 x 100 Mbit/s", |stage| cpu(stage, &[Wire::new(100, 2); 4])),
-            contender("1 unlimited", |stage| cpu(stage, &[Wire::UNLIMITED])),
-            contender("4 unlimited", |stage| cpu(stage, &[Wire::UNLIMITED; 4])),
+            contender("1 x 400 Mbit/s", |workspace| cpu(workspace, &[Wire::new(400, 2)])),
+            contender("4 x 100 Mbit/s", |workspace| cpu(workspace, &[Wire::new(100, 2); 4])),
+            contender("1 unlimited", |workspace| cpu(workspace, &[Wire::UNLIMITED])),
+            contender("4 unlimited", |workspace| cpu(workspace, &[Wire::UNLIMITED; 4])),
         ],
     }
 }
@@ -148,15 +150,15 @@ fn crowd() -> Spec {
         extra: Some("fairness, % (Jain)"),
         more: &["starved"],
         contenders: vec![
-            contender("disjoint, 3 connections", |stage| swarm(stage, "disjoint", 3)),
-            contender("disjoint-paper, 3 connections", |stage| swarm(stage, "disjoint-paper", 3)),
-            contender("shortest, 3 connections", |stage| swarm(stage, "shortest", 3)),
-            contender("disjoint, 6 connections", |stage| swarm(stage, "disjoint", 6)),
-            contender("disjoint-paper, 6 connections", |stage| swarm(stage, "disjoint-paper", 6)),
-            contender("shortest, 6 connections", |stage| swarm(stage, "shortest", 6)),
-            contender("disjoint, 10 connections", |stage| swarm(stage, "disjoint", 10)),
-            contender("disjoint-paper, 10 connections", |stage| swarm(stage, "disjoint-paper", 10)),
-            contender("shortest, 10 connections", |stage| swarm(stage, "shortest", 10)),
+            contender("disjoint, 3 connections", |workspace| swarm(workspace, "disjoint", 3)),
+            contender("disjoint-paper, 3 connections", |workspace| swarm(workspace, "disjoint-paper", 3)),
+            contender("shortest, 3 connections", |workspace| swarm(workspace, "shortest", 3)),
+            contender("disjoint, 6 connections", |workspace| swarm(workspace, "disjoint", 6)),
+            contender("disjoint-paper, 6 connections", |workspace| swarm(workspace, "disjoint-paper", 6)),
+            contender("shortest, 6 connections", |workspace| swarm(workspace, "shortest", 6)),
+            contender("disjoint, 10 connections", |workspace| swarm(workspace, "disjoint", 10)),
+            contender("disjoint-paper, 10 connections", |workspace| swarm(workspace, "disjoint-paper", 10)),
+            contender("shortest, 10 connections", |workspace| swarm(workspace, "shortest", 10)),
         ],
     }
 }

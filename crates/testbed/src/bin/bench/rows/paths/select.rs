@@ -19,7 +19,7 @@ const SELECTIONS: usize = 11;
 const LAYERS: [u16; 4] = [8, 60, 60, 6];
 
 /// How long one selection takes, with a reason for every candidate.
-pub fn select(selector: &str, connections: usize) -> Result<Sample> {
+pub(super) fn select(selector: &str, connections: usize) -> Result<Sample> {
     let selector: Selector = selector.parse().map_err(nonsense)?;
     let (candidates, board) = (candidates(), Scoreboard::default());
     let mut chosen = 0;

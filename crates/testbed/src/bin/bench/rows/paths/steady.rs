@@ -8,10 +8,10 @@ use anabranch_paths::{Interface, Path, Scoreboard};
 use anabranch_testbed::Result;
 
 use super::arrivals::Arrivals;
-use super::ground::{Arrived, Ground, RECEIVER, SENDER, Transfer, Wire, parallel};
+use super::network::{Arrived, PathsNetwork, RECEIVER, SENDER, Transfer, Wire, parallel};
 use super::nonsense;
 use crate::report::{Sample, median};
-use crate::stage::Stage;
+use crate::workspace::Workspace;
 
 /// How long a transfer should take at the links' full rate.
 const SECONDS: u64 = 12;
@@ -32,17 +32,18 @@ fn goodput(arrived: &Arrived) -> Result<f64> {
 }
 
 /// One transfer over these links, each a path.
-pub fn aggregate(stage: &mut Stage, wires: &[Wire]) -> Result<Sample> {
-    let ground = parallel(wires)?;
+pub(super) fn aggregate(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
+    let network = parallel(wires)?;
     let bytes = wires.iter().map(|wire| u64::from(wire.rate_mbps.unwrap_or(0)) * 125_000 * SECONDS).sum();
     let paths = wires.len().to_string();
-    let arrived = Transfer::start(stage, &ground, [SENDER, RECEIVER], bytes, &["--paths", &paths])?.finish(LIMIT)?;
+    let arrived =
+        Transfer::start(workspace, &network, [SENDER, RECEIVER], bytes, &["--paths", &paths])?.finish(LIMIT)?;
     let rate = goodput(&arrived)?;
     // What each path carries alone was measured before, in this run of the bench.
-    let alone = |wire: &Wire| median(stage.alone.get(&(wire.rate_mbps, wire.delay_ms))?.iter().copied());
+    let alone = |wire: &Wire| median(workspace.alone.get(&(wire.rate_mbps, wire.delay_ms))?.iter().copied());
     let sum: Option<f64> = wires.iter().map(alone).sum();
     if let [wire] = wires {
-        stage.alone.entry((wire.rate_mbps, wire.delay_ms)).or_default().push(rate);
+        workspace.alone.entry((wire.rate_mbps, wire.delay_ms)).or_default().push(rate);
     }
     Ok(Sample {
         figure: rate / 1e6,
@@ -55,10 +56,10 @@ pub fn aggregate(stage: &mut Stage, wires: &[Wire]) -> Result<Sample> {
 }
 
 /// What a byte costs both ends over these links.
-pub fn cpu(stage: &mut Stage, wires: &[Wire]) -> Result<Sample> {
-    let ground = parallel(wires)?;
+pub(super) fn cpu(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
+    let network = parallel(wires)?;
     let paths = wires.len().to_string();
-    let transfer = Transfer::start(stage, &ground, [SENDER, RECEIVER], UNLIMITED_BYTES, &["--paths", &paths])?;
+    let transfer = Transfer::start(workspace, &network, [SENDER, RECEIVER], UNLIMITED_BYTES, &["--paths", &paths])?;
     let arrived = transfer.finish(LIMIT)?;
     let (fetch, share) = (arrived.usage.cpu().as_secs_f64(), arrived.sharer_cpu.as_secs_f64());
     Ok(Sample {
@@ -119,20 +120,20 @@ const BOTTLENECK: (Option<u32>, u32) = (Some(20), 4);
 const BOTTLENECK_BPS: f64 = 20e6;
 
 /// One transfer with few connections over a network where most paths share their bottleneck.
-pub fn overlap(stage: &mut Stage, selector: &str) -> Result<Sample> {
-    let ground = Ground::new(OVERLAPPING)?;
-    let (bound, chosen) = bounds(&ground, selector)?;
+pub(super) fn overlap(workspace: &mut Workspace, selector: &str) -> Result<Sample> {
+    let network = PathsNetwork::new(OVERLAPPING)?;
+    let (bound, chosen) = bounds(&network, selector)?;
     let count = CONNECTIONS.to_string();
     let flags = ["--paths", &count, "--max-connections", &count, "--selector", selector];
     // As long as the bound would take.
     let bytes = (bound / 8.0) as u64 * SECONDS;
-    let arrived = Transfer::start(stage, &ground, [SENDER, RECEIVER], bytes, &flags)?.finish(LIMIT)?;
+    let arrived = Transfer::start(workspace, &network, [SENDER, RECEIVER], bytes, &flags)?.finish(LIMIT)?;
     let rate = goodput(&arrived)?;
     // `shortest` is one path: what payload it gets through the bottleneck is what headers leave of any link here.
     if selector == "shortest" {
-        stage.alone.entry(BOTTLENECK).or_default().push(rate);
+        workspace.alone.entry(BOTTLENECK).or_default().push(rate);
     }
-    let alone = stage.alone.get(&BOTTLENECK).and_then(|rates| median(rates.iter().copied()));
+    let alone = workspace.alone.get(&BOTTLENECK).and_then(|rates| median(rates.iter().copied()));
     let payload_bound = alone.map(|alone| bound * alone / BOTTLENECK_BPS);
     Ok(Sample {
         figure: rate / 1e6,
@@ -143,14 +144,14 @@ pub fn overlap(stage: &mut Stage, selector: &str) -> Result<Sample> {
 }
 
 /// Bits a second: the maximum flow over all paths' links, and what the selector's choice would share fairly.
-fn bounds(ground: &Ground, selector: &str) -> Result<(f64, f64)> {
+fn bounds(network: &PathsNetwork, selector: &str) -> Result<(f64, f64)> {
     let (from, to) = (SENDER.parse().map_err(nonsense)?, RECEIVER.parse().map_err(nonsense)?);
     let selector: Selector = selector.parse().map_err(nonsense)?;
-    let paths = ground.network.control().paths(from, to, SystemTime::now()).map_err(nonsense)?;
+    let paths = network.network.control().paths(from, to, SystemTime::now()).map_err(nonsense)?;
     let mut links: Vec<(Interface, Interface)> = paths.iter().flat_map(|path| path.links()).collect();
     links.sort_unstable();
     links.dedup();
-    let topology = ground.network.topology();
+    let topology = network.network.topology();
     let capacity = |(out, _): &(Interface, Interface)| {
         let end = topology.interface(*out)?;
         topology.links()[end.link].shapes[end.end].rate_bps

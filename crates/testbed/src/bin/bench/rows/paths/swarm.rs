@@ -6,10 +6,10 @@ use anabranch_testbed::peers::anabranch;
 use anabranch_testbed::process::Process;
 use anabranch_testbed::{Result, data};
 
-use super::ground::Ground;
+use super::network::PathsNetwork;
 use super::nonsense;
 use crate::report::Sample;
-use crate::stage::Stage;
+use crate::workspace::Workspace;
 
 /// Two core ASes and six leaves, each below both; links of 12 Mbit/s, so that three dozen of them stay below what the
 /// machine forwards.
@@ -46,9 +46,9 @@ fn topology() -> String {
 }
 
 /// One seeder, and sixteen who fetch in the seven other ASes, all of whom stay until the last one is done.
-pub fn swarm(stage: &mut Stage, selector: &str, connections: usize) -> Result<Sample> {
-    let ground = Ground::new(&topology())?;
-    let content = stage.keep("paths")?.join(format!("{BYTES}.bin"));
+pub(super) fn swarm(workspace: &mut Workspace, selector: &str, connections: usize) -> Result<Sample> {
+    let network = PathsNetwork::new(&topology())?;
+    let content = workspace.keep("paths")?.join(format!("{BYTES}.bin"));
     if !content.exists() {
         data::make_file(&content, BYTES, BYTES)?;
     }
@@ -57,18 +57,18 @@ pub fn swarm(stage: &mut Stage, selector: &str, connections: usize) -> Result<Sa
         Process::spawn("anabranch tracker", tracker.args(["tracker", "--json", "--listen", "127.0.0.1:0"]))?;
     let (event, _) = tracker.wait_event("listening", START_LIMIT)?;
     let url = event["http"].as_str().ok_or_else(|| nonsense("no tracker"))?.to_owned();
-    let torrent = stage.out()?.join("swarm.torrent");
+    let torrent = workspace.out()?.join("swarm.torrent");
     let connections = connections.to_string();
     let flags = ["--selector", selector, "--max-connections", &connections, "--paths", "4"];
     let made = ["--tracker", &url, "--torrent-out", &torrent.display().to_string(), "--piece-length", "65536"];
-    let (_seeder, _) = ground.share(SEEDER, &content, &[&flags[..], &made[..]].concat())?;
+    let (_seeder, _) = network.share(SEEDER, &content, &[&flags[..], &made[..]].concat())?;
     let began = Instant::now();
     let mut leechers = Vec::new();
     let homes: Vec<&str> = CORES.into_iter().chain(LEAVES).filter(|isd_as| *isd_as != SEEDER).collect();
     for number in 0..LEECHERS {
         let (isd_as, host) = (homes[number % homes.len()], number / homes.len());
-        let mut command = ground.command("get", isd_as, host)?;
-        command.arg(&torrent).arg("-o").arg(stage.out()?).arg("--seed").args(flags);
+        let mut command = network.command("get", isd_as, host)?;
+        command.arg(&torrent).arg("-o").arg(workspace.out()?).arg("--seed").args(flags);
         leechers.push(Process::spawn("anabranch get", &mut command)?);
     }
     let mut times = Vec::new();

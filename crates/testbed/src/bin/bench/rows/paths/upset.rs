@@ -4,10 +4,10 @@ use anabranch_testbed::Result;
 
 use super::arrivals::Arrivals;
 use super::cross::CrossTraffic;
-use super::ground::{RECEIVER, SENDER, Transfer, Wire, parallel};
+use super::network::{RECEIVER, SENDER, Transfer, Wire, parallel};
 use super::nonsense;
 use crate::report::Sample;
-use crate::stage::Stage;
+use crate::workspace::Workspace;
 
 /// Both links.
 const RATE_MBPS: u32 = 20;
@@ -32,14 +32,14 @@ const RECOVERED_SHARE: f64 = 0.95;
 const RECOVERED_WINDOW: f64 = 0.5;
 
 /// Two paths while others come and go.
-pub fn congestion(stage: &mut Stage) -> Result<Sample> {
-    let ground = parallel(&[Wire::new(RATE_MBPS, DELAY_MS); 2])?;
-    let mut transfer = Transfer::start(stage, &ground, [SENDER, RECEIVER], BYTES, &["--paths", "2"])?;
+pub(super) fn congestion(workspace: &mut Workspace) -> Result<Sample> {
+    let network = parallel(&[Wire::new(RATE_MBPS, DELAY_MS); 2])?;
+    let mut transfer = Transfer::start(workspace, &network, [SENDER, RECEIVER], BYTES, &["--paths", "2"])?;
     let zero = transfer.wait_flowing()?;
     transfer.sleep_until(zero + CROSS_ON_ONE);
-    let first = CrossTraffic::start(&ground, 0, CROSS_MBPS)?;
+    let first = CrossTraffic::start(&network, 0, CROSS_MBPS)?;
     transfer.sleep_until(zero + CROSS_ON_BOTH);
-    let second = CrossTraffic::start(&ground, 1, CROSS_MBPS)?;
+    let second = CrossTraffic::start(&network, 1, CROSS_MBPS)?;
     transfer.sleep_until(zero + CROSS_ENDS);
     drop((first, second));
     transfer.sleep_until(zero + CALM_ENDS);
@@ -63,15 +63,15 @@ pub fn congestion(stage: &mut Stage) -> Result<Sample> {
 }
 
 /// One of two links goes, and comes back.
-pub fn failover(stage: &mut Stage) -> Result<Sample> {
-    let ground = parallel(&[Wire::new(RATE_MBPS, DELAY_MS); 2])?;
-    let mut transfer = Transfer::start(stage, &ground, [SENDER, RECEIVER], BYTES, &["--paths", "2"])?;
+pub(super) fn failover(workspace: &mut Workspace) -> Result<Sample> {
+    let network = parallel(&[Wire::new(RATE_MBPS, DELAY_MS); 2])?;
+    let mut transfer = Transfer::start(workspace, &network, [SENDER, RECEIVER], BYTES, &["--paths", "2"])?;
     let zero = transfer.wait_flowing()?;
     transfer.sleep_until(zero + CUT);
-    ground.network.set_link_up(0, false).map_err(nonsense)?;
+    network.network.set_link_up(0, false).map_err(nonsense)?;
     let cut = transfer.seconds();
     transfer.sleep_until(zero + MENDED);
-    ground.network.set_link_up(0, true).map_err(nonsense)?;
+    network.network.set_link_up(0, true).map_err(nonsense)?;
     let mended = transfer.seconds();
     transfer.sleep_until(zero + FAILOVER_ENDS);
     let arrived = transfer.stop()?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anabranch_scion_wire::{HEADER_LEN_MAX, Protocol};
 
-use super::forward::{Forwarder, Ingress, PATH_HEAD_LEN_MAX, Ruling, Verdict};
+use super::forward::{CachedVerdict, Forwarder, Ingress, PATH_HEAD_LEN_MAX, Verdict};
 use super::reply::Reply;
 
 /// Offsets in the common header ("Common Header").
@@ -25,29 +25,29 @@ const UDP_HEADER_LEN: usize = 8;
 const HEADER_LEN_MIN: usize = 28;
 
 /// The last packet's header and what came of it.
-pub(super) struct RunCache {
+pub(super) struct VerdictCache {
     rules: Option<Arc<Forwarder>>,
     /// The header as it came, `header_len` bytes.
     header: [u8; HEADER_LEN_MAX],
     header_len: usize,
     /// What stands at the path's start after the update.
     path_head: [u8; PATH_HEAD_LEN_MAX],
-    ruling: Ruling,
+    cached: CachedVerdict,
 }
 
-impl Default for RunCache {
+impl Default for VerdictCache {
     fn default() -> Self {
         Self {
             rules: None,
             header: [0; HEADER_LEN_MAX],
             header_len: 0,
             path_head: [0; PATH_HEAD_LEN_MAX],
-            ruling: Ruling::default(),
+            cached: CachedVerdict::default(),
         }
     }
 }
 
-impl RunCache {
+impl VerdictCache {
     /// [`Forwarder::process`], quicker for a packet like the last one.
     pub(super) fn process(
         &mut self,
@@ -64,27 +64,27 @@ impl RunCache {
         let header_len = packet.get(HEADER_LEN).map_or(0, |lines| usize::from(*lines) * 4);
         let header = packet.get(..header_len).unwrap_or_default();
         self.header[..header.len()].copy_from_slice(header);
-        let ruling = rules.rule(packet, ingress, now_unix_ms, reply);
+        let cached = rules.rule(packet, ingress, now_unix_ms, reply);
         // Where the update reaches beyond the kept bytes, or nothing vouches for the next packet, it is judged anew.
-        let end = ruling.path_at + ruling.path_head_len;
-        if ruling.valid_until_unix_ms > 0 && end <= header_len && header_len >= HEADER_LEN_MIN {
-            self.path_head[..ruling.path_head_len].copy_from_slice(&packet[ruling.path_at..end]);
+        let end = cached.path_at + cached.path_head_len;
+        if cached.valid_until_unix_ms > 0 && end <= header_len && header_len >= HEADER_LEN_MIN {
+            self.path_head[..cached.path_head_len].copy_from_slice(&packet[cached.path_at..end]);
             self.rules = Some(Arc::clone(rules));
-            self.ruling = ruling;
+            self.cached = cached;
             self.header_len = header_len;
         }
-        ruling.verdict
+        cached.verdict
     }
 
     /// The verdict on a packet that differs from the last one in nothing that matters; and its header's update.
     fn repeat(&self, rules: &Arc<Forwarder>, packet: &mut [u8], now_unix_ms: u64) -> Option<Verdict> {
-        let (len, ruling) = (self.header_len, &self.ruling);
+        let (len, cached) = (self.header_len, &self.cached);
         if len == 0
             || packet.len() < len
-            || packet.len() > ruling.packet_len_max
+            || packet.len() > cached.packet_len_max
             || packet[AFTER_PAYLOAD_LEN..len] != self.header[AFTER_PAYLOAD_LEN..len]
             || packet[..PAYLOAD_LEN] != self.header[..PAYLOAD_LEN]
-            || ruling.valid_until_unix_ms < now_unix_ms
+            || cached.valid_until_unix_ms < now_unix_ms
             || !self.rules.as_ref().is_some_and(|known| Arc::ptr_eq(known, rules))
         {
             return None;
@@ -93,18 +93,18 @@ impl RunCache {
         if payload.len() != usize::from(u16::from_be_bytes([packet[PAYLOAD_LEN], packet[PAYLOAD_LEN + 1]])) {
             return None;
         }
-        let verdict = match ruling.verdict {
+        let verdict = match cached.verdict {
             Verdict::Deliver(host) => Verdict::Deliver(SocketAddr::new(host.ip(), self.port(rules, payload)?)),
             verdict => verdict,
         };
-        let end = ruling.path_at + ruling.path_head_len;
-        packet[ruling.path_at..end].copy_from_slice(&self.path_head[..ruling.path_head_len]);
+        let end = cached.path_at + cached.path_head_len;
+        packet[cached.path_at..end].copy_from_slice(&self.path_head[..cached.path_head_len]);
         Some(verdict)
     }
 
     /// The port of a plain datagram; everything else is judged anew.
     fn port(&self, rules: &Forwarder, payload: &[u8]) -> Option<u16> {
-        if self.header[NEXT_HEADER] != Protocol::UDP.0 || self.ruling.is_for_service {
+        if self.header[NEXT_HEADER] != Protocol::UDP.0 || self.cached.is_for_service {
             return None;
         }
         let [_, _, port0, port1, len0, len1, _, _] = *payload.first_chunk::<UDP_HEADER_LEN>()?;
@@ -114,5 +114,5 @@ impl RunCache {
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
+#[path = "verdict_cache_tests.rs"]
 mod tests;

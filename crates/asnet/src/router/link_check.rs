@@ -14,8 +14,8 @@ use anabranch_paths::Interface;
 use anabranch_scion_wire::{Address, HeaderFields, HopField, InfoField, OneHopPath, PathRef};
 
 use super::config::RouterError;
+use super::data_plane::{Command, Router};
 use super::forward::PROBE_PROTOCOL;
-use super::plane::{Order, Router};
 use super::probe::{PROBE_PAYLOAD_LEN_MIN, Probe, ProbeLog};
 use crate::link::LinkShape;
 
@@ -335,7 +335,7 @@ impl Direction {
         let port = &self.from.ports[self.from_port];
         let offered = port.offer_or_send(now, &packet.bytes);
         if offered.needs_service {
-            self.from.shared.order_any(Order::Serve(Arc::clone(&self.from), self.from_port));
+            self.from.shared.command_any(Command::Serve(Arc::clone(&self.from), self.from_port));
         }
         offered.packets > 0
     }

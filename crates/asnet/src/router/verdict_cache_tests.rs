@@ -1,7 +1,7 @@
 use anabranch_scion_wire::{Address, PathRef, Ports, Service};
 use proptest::prelude::*;
 
-use super::super::world::*;
+use super::super::test_network::*;
 use super::*;
 
 fn down(port: u16, payload: &[u8]) -> Vec<u8> {
@@ -12,7 +12,7 @@ fn down(port: u16, payload: &[u8]) -> Vec<u8> {
 
 /// Both ways to judge a packet agree, in verdict and bytes.
 #[track_caller]
-fn agree(cache: &mut RunCache, rules: &Arc<Forwarder>, packet: &[u8], ingress: Ingress, now: u64) -> Verdict {
+fn agree(cache: &mut VerdictCache, rules: &Arc<Forwarder>, packet: &[u8], ingress: Ingress, now: u64) -> Verdict {
     let (mut one, mut other) = (packet.to_vec(), packet.to_vec());
     let (mut reply, mut other_reply) = (Reply::default(), Reply::default());
     let verdict = cache.process(rules, &mut one, ingress, now, &mut reply);
@@ -27,7 +27,7 @@ fn agree(cache: &mut RunCache, rules: &Arc<Forwarder>, packet: &[u8], ingress: I
 #[test]
 fn repeated_headers_get_the_same_verdict_until_they_expire() {
     let rules = Arc::new(forwarder(CORE1));
-    let mut cache = RunCache::default();
+    let mut cache = VerdictCache::default();
     let expiry = u64::from(MADE_S) * 1000 + 64 * 337_500;
     for (payload, now) in [(&b"one"[..], NOW_MS), (b"another", NOW_MS), (b"", expiry)] {
         let verdict = agree(&mut cache, &rules, &down(31_000, payload), Ingress::Internal, now);
@@ -40,7 +40,7 @@ fn repeated_headers_get_the_same_verdict_until_they_expire() {
 #[test]
 fn each_packet_finds_its_own_port() {
     let rules = Arc::new(forwarder(A));
-    let mut cache = RunCache::default();
+    let mut cache = VerdictCache::default();
     for port in [31_000, 31_001, 80, 31_000] {
         let mut sent = down(port, b"x");
         judge(CORE1, &mut sent, Ingress::Internal);
@@ -59,7 +59,7 @@ fn each_packet_finds_its_own_port() {
 #[test]
 fn services_keep_their_own_port() {
     let rules = Arc::new(forwarder(A));
-    let mut cache = RunCache::default();
+    let mut cache = VerdictCache::default();
     for _ in 0..2 {
         let path = down_core1_to_a();
         let to = Address::new(ia(A), Service::CONTROL);
@@ -73,7 +73,7 @@ fn services_keep_their_own_port() {
 #[test]
 fn changed_rules_are_asked_anew() {
     let rules = Arc::new(forwarder(CORE1));
-    let mut cache = RunCache::default();
+    let mut cache = VerdictCache::default();
     agree(&mut cache, &rules, &down(31_000, b""), Ingress::Internal, NOW_MS);
     let mut changed = Forwarder::clone(&rules);
     changed.interface_mut(2).unwrap().is_up = false;
@@ -85,7 +85,7 @@ fn changed_rules_are_asked_anew() {
 #[test]
 fn sizes_are_looked_at_for_each_packet() {
     let rules = Arc::new(forwarder(CORE1));
-    let mut cache = RunCache::default();
+    let mut cache = VerdictCache::default();
     agree(&mut cache, &rules, &down(31_000, b""), Ingress::Internal, NOW_MS);
     // Beyond the MTU, and with a length that lies.
     assert!(matches!(
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let (asn, ingress) = if inside { (CORE1, Ingress::Internal) } else { (A, Ingress::Interface(1)) };
         let rules = Arc::new(forwarder(asn));
-        let mut cache = RunCache::default();
+        let mut cache = VerdictCache::default();
         let mut sent = down(31_000, b"payload");
         if !inside {
             judge(CORE1, &mut sent, Ingress::Internal);

@@ -22,35 +22,35 @@ use super::reply::Reply;
 use crate::link::LinkShape;
 
 /// When the segments were made, in seconds and milliseconds of Unix time.
-pub const MADE_S: u32 = 1_700_000_000;
-pub const NOW_MS: u64 = MADE_S as u64 * 1000 + 5;
+pub(super) const MADE_S: u32 = 1_700_000_000;
+pub(super) const NOW_MS: u64 = MADE_S as u64 * 1000 + 5;
 /// Ports of every sender and receiver.
-pub const PORTS: Ports = Ports { source: 31_001, destination: 31_002 };
+pub(super) const PORTS: Ports = Ports { source: 31_001, destination: 31_002 };
 
-pub const CORE1: u64 = 0xff00_0000_0001;
-pub const CORE2: u64 = 0xff00_0000_0002;
-pub const A: u64 = 0xff00_0000_000a;
-pub const B: u64 = 0xff00_0000_000b;
-pub const C: u64 = 0xff00_0000_000c;
+pub(super) const CORE1: u64 = 0xff00_0000_0001;
+pub(super) const CORE2: u64 = 0xff00_0000_0002;
+pub(super) const A: u64 = 0xff00_0000_000a;
+pub(super) const B: u64 = 0xff00_0000_000b;
+pub(super) const C: u64 = 0xff00_0000_000c;
 
-pub fn ia(asn: u64) -> IsdAs {
+pub(super) fn ia(asn: u64) -> IsdAs {
     IsdAs::new(1, asn).unwrap()
 }
 
 /// Each AS has its own key and its own network.
-pub fn key(asn: u64) -> [u8; 16] {
+pub(super) fn key(asn: u64) -> [u8; 16] {
     [asn as u8; 16]
 }
 
-pub fn host(asn: u64, last: u8) -> IpAddr {
+pub(super) fn host(asn: u64, last: u8) -> IpAddr {
     Ipv4Addr::new(127, 200, asn as u8, last).into()
 }
 
-pub fn router_host(asn: u64) -> IpAddr {
+pub(super) fn router_host(asn: u64) -> IpAddr {
     host(asn, 1)
 }
 
-pub fn config(asn: u64) -> RouterConfig {
+pub(super) fn config(asn: u64) -> RouterConfig {
     use LinkRole::{Child, Core, Parent, Peer};
     let interfaces: &[(u16, LinkRole, u64)] = match asn {
         CORE1 => &[(1, Core, CORE2), (2, Child, A), (3, Child, B)],
@@ -77,22 +77,22 @@ pub fn config(asn: u64) -> RouterConfig {
     }
 }
 
-pub fn forwarder(asn: u64) -> Forwarder {
+pub(super) fn forwarder(asn: u64) -> Forwarder {
     Forwarder::new(&config(asn))
 }
 
 /// A hop of a segment in construction direction: AS, ingress, egress.
-pub type Hop = (u64, u16, u16);
+pub(super) type Hop = (u64, u16, u16);
 
 /// Seals a segment as beacons do (SCION data plane, "Hop Field MAC Computation"); the MACs chain by SegID.
 /// `peering` replaces the hop at its index by a peering hop, which chains to its own parent hop.
-pub struct Segment {
+pub(super) struct Segment {
     pub hops: Vec<HopField>,
     /// β before each hop, and after the last.
     pub betas: Vec<u16>,
 }
 
-pub fn segment(hops: &[Hop]) -> Segment {
+pub(super) fn segment(hops: &[Hop]) -> Segment {
     let mut betas = vec![0x1234];
     let mut sealed = Vec::new();
     for (asn, cons_ingress, cons_egress) in hops {
@@ -104,23 +104,23 @@ pub fn segment(hops: &[Hop]) -> Segment {
     Segment { hops: sealed, betas }
 }
 
-pub fn seal(asn: u64, beta: u16, cons_ingress: u16, cons_egress: u16) -> HopField {
+pub(super) fn seal(asn: u64, beta: u16, cons_ingress: u16, cons_egress: u16) -> HopField {
     let hop = HopField::unsealed(63, cons_ingress, cons_egress);
     HopKey::new(&key(asn)).sealed(beta, MADE_S, hop)
 }
 
-pub fn info(cons_dir: bool, peering: bool, seg_id: u16) -> InfoField {
+pub(super) fn info(cons_dir: bool, peering: bool, seg_id: u16) -> InfoField {
     InfoField { peering, cons_dir, seg_id, timestamp_s: MADE_S }
 }
 
 /// Path types of the specification ("Path Segment Combinations"), by their ends.
-pub fn down_core1_to_a() -> DataplanePath {
+pub(super) fn down_core1_to_a() -> DataplanePath {
     let down = segment(&[(CORE1, 0, 2), (A, 1, 0)]);
     DataplanePath::build(&[PathSegment { info: info(true, false, down.betas[0]), hops: &down.hops }]).unwrap()
 }
 
 /// Up, core, down: A to C.
-pub fn a_to_c() -> DataplanePath {
+pub(super) fn a_to_c() -> DataplanePath {
     let up = segment(&[(CORE1, 0, 2), (A, 1, 0)]);
     // Core segments are used against construction direction as often as not; this one is.
     let core = segment(&[(CORE2, 0, 1), (CORE1, 1, 0)]);
@@ -136,7 +136,7 @@ pub fn a_to_c() -> DataplanePath {
 }
 
 /// Up and down with a crossover in core 1: A to B.
-pub fn a_to_b() -> DataplanePath {
+pub(super) fn a_to_b() -> DataplanePath {
     let up = segment(&[(CORE1, 0, 2), (A, 1, 0)]);
     let down = segment(&[(CORE1, 0, 3), (B, 1, 0)]);
     let back: Vec<_> = up.hops.iter().rev().copied().collect();
@@ -148,7 +148,7 @@ pub fn a_to_b() -> DataplanePath {
 }
 
 /// Over the peering link: A to B. Each peering hop is sealed with the β behind its AS's own hop ("Peering Links").
-pub fn a_to_b_peering() -> DataplanePath {
+pub(super) fn a_to_b_peering() -> DataplanePath {
     let up = segment(&[(CORE1, 0, 2), (A, 1, 0)]);
     let down = segment(&[(CORE1, 0, 3), (B, 1, 0)]);
     let peer_a = seal(A, up.betas[2], 2, 0);
@@ -161,11 +161,11 @@ pub fn a_to_b_peering() -> DataplanePath {
 }
 
 /// A UDP packet from host 9 of `source` to host 9 of `destination`.
-pub fn packet(source: u64, destination: u64, path: PathRef<'_>) -> Vec<u8> {
+pub(super) fn packet(source: u64, destination: u64, path: PathRef<'_>) -> Vec<u8> {
     packet_to(source, Address::new(ia(destination), host(destination, 9)), path, PORTS, b"hello")
 }
 
-pub fn packet_to(source: u64, destination: Address, path: PathRef<'_>, ports: Ports, payload: &[u8]) -> Vec<u8> {
+pub(super) fn packet_to(source: u64, destination: Address, path: PathRef<'_>, ports: Ports, payload: &[u8]) -> Vec<u8> {
     let fields = fields(source, destination, path);
     let template = HeaderTemplate::new(&fields, ports).unwrap();
     let mut packet = vec![0; template.header_len()];
@@ -174,7 +174,7 @@ pub fn packet_to(source: u64, destination: Address, path: PathRef<'_>, ports: Po
     packet
 }
 
-pub fn scmp_packet(source: u64, destination: Address, path: PathRef<'_>, message: &Message<'_>) -> Vec<u8> {
+pub(super) fn scmp_packet(source: u64, destination: Address, path: PathRef<'_>, message: &Message<'_>) -> Vec<u8> {
     let mut packet = vec![0; 4096];
     let len = message.write(&fields(source, destination, path), &mut packet).unwrap();
     packet.truncate(len);
@@ -186,18 +186,18 @@ fn fields(source: u64, destination: Address, path: PathRef<'_>) -> HeaderFields<
 }
 
 /// One router's judgement, with its reply if there is one.
-pub fn judge(asn: u64, packet: &mut [u8], ingress: Ingress) -> (Verdict, Vec<u8>) {
+pub(super) fn judge(asn: u64, packet: &mut [u8], ingress: Ingress) -> (Verdict, Vec<u8>) {
     judge_by(&forwarder(asn), packet, ingress)
 }
 
-pub fn judge_by(rules: &Forwarder, packet: &mut [u8], ingress: Ingress) -> (Verdict, Vec<u8>) {
+pub(super) fn judge_by(rules: &Forwarder, packet: &mut [u8], ingress: Ingress) -> (Verdict, Vec<u8>) {
     let mut reply = Reply::default();
     let verdict = rules.process(packet, ingress, NOW_MS, &mut reply);
     (verdict, reply.packet().to_vec())
 }
 
 /// Where the link at an interface leads: the other AS and its interface.
-pub fn other_end(asn: u64, interface: u16) -> (u64, u16) {
+pub(super) fn other_end(asn: u64, interface: u16) -> (u64, u16) {
     match (asn, interface) {
         (CORE1, 1) => (CORE2, 1),
         (CORE2, 1) => (CORE1, 1),
@@ -215,7 +215,7 @@ pub fn other_end(asn: u64, interface: u16) -> (u64, u16) {
 
 /// Sends a packet from a host of `asn` through the world until somebody does something else than forward it.
 /// Returns where that was, the verdict, the reply, and the ASes on the way.
-pub fn travel(asn: u64, packet: &mut [u8]) -> (Verdict, Vec<u8>, Vec<u64>) {
+pub(super) fn travel(asn: u64, packet: &mut [u8]) -> (Verdict, Vec<u8>, Vec<u64>) {
     let (mut at, mut ingress, mut way) = (asn, Ingress::Internal, vec![asn]);
     loop {
         let (verdict, reply) = judge(at, packet, ingress);
@@ -228,7 +228,7 @@ pub fn travel(asn: u64, packet: &mut [u8]) -> (Verdict, Vec<u8>, Vec<u64>) {
 }
 
 /// A reply that leaves `way`'s last AS goes back hop by hop and must reach the host that asked.
-pub fn travel_back(way: &[u64], reply: &mut [u8]) -> Verdict {
+pub(super) fn travel_back(way: &[u64], reply: &mut [u8]) -> Verdict {
     let mut verdict = None;
     for pair in way.windows(2).rev() {
         let (from, to) = (pair[1], pair[0]);
@@ -244,7 +244,7 @@ pub fn travel_back(way: &[u64], reply: &mut [u8]) -> Verdict {
     verdict.unwrap()
 }
 
-pub fn parsed(reply: &[u8]) -> (Packet<'_>, Message<'_>) {
+pub(super) fn parsed(reply: &[u8]) -> (Packet<'_>, Message<'_>) {
     let packet = Packet::parse(reply).unwrap();
     (packet, Message::parse(&packet).unwrap())
 }

@@ -45,7 +45,7 @@ const START_WINDOWS_MAX: u64 = 2;
 
 /// Makes them.
 #[derive(Debug, Default)]
-pub struct TolerantConfig(Arc<Bbr3Config>);
+pub(super) struct TolerantConfig(Arc<Bbr3Config>);
 
 impl ControllerFactory for TolerantConfig {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {

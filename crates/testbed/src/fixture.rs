@@ -37,7 +37,7 @@ pub enum Maker {
 }
 
 /// Content, torrent and tracker.
-pub struct Scene {
+pub struct Fixture {
     /// Hands out what the test tells it to; the torrent names it.
     pub tracker: Tracker,
     /// The folder that holds the content.
@@ -55,7 +55,7 @@ pub struct Scene {
     folder: TempDir,
 }
 
-impl Scene {
+impl Fixture {
     /// Makes it all. `version` is `1`, `2` or `hybrid`; `tracker` overrides the announce URL.
     ///
     /// # Errors

@@ -14,11 +14,11 @@ use anabranch_testbed::process::{Process, Usage};
 use anabranch_testbed::{Result, data};
 
 use super::nonsense;
-use crate::stage::Stage;
+use crate::workspace::Workspace;
 
 /// Where content is, and where it goes, in networks of two ASes.
-pub const SENDER: &str = "1-ff00:0:110";
-pub const RECEIVER: &str = "1-ff00:0:111";
+pub(super) const SENDER: &str = "1-ff00:0:110";
+pub(super) const RECEIVER: &str = "1-ff00:0:111";
 /// The addresses of these networks begin here; rows run one after the other.
 const NETWORK: &str = "127.140.0.0";
 /// How long a program may take to be up, on a machine that is busy with another.
@@ -26,7 +26,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// A link that is a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wire {
+pub(super) struct Wire {
     /// `None`: as fast as the machine.
     pub rate_mbps: Option<u32>,
     /// In each direction.
@@ -35,15 +35,15 @@ pub struct Wire {
 
 impl Wire {
     /// Nothing but the machine.
-    pub const UNLIMITED: Self = Self { rate_mbps: None, delay_ms: 0 };
+    pub(super) const UNLIMITED: Self = Self { rate_mbps: None, delay_ms: 0 };
 
-    pub const fn new(rate_mbps: u32, delay_ms: u32) -> Self {
+    pub(super) const fn new(rate_mbps: u32, delay_ms: u32) -> Self {
         Self { rate_mbps: Some(rate_mbps), delay_ms }
     }
 }
 
 /// Two ASes that these links join.
-pub fn parallel(wires: &[Wire]) -> Result<Ground> {
+pub(super) fn parallel(wires: &[Wire]) -> Result<PathsNetwork> {
     let mut text = format!("[as.'{SENDER}']\ncore = true\n[as.'{RECEIVER}']\n");
     for wire in wires {
         let rate = wire.rate_mbps.map_or("none".to_owned(), |rate| format!("{rate} Mbit/s"));
@@ -54,24 +54,24 @@ pub fn parallel(wires: &[Wire]) -> Result<Ground> {
             wire.delay_ms
         );
     }
-    Ground::new(&text)
+    PathsNetwork::new(&text)
 }
 
 /// A running network.
-pub struct Ground {
+pub(super) struct PathsNetwork {
     pub network: Network,
 }
 
-impl Ground {
+impl PathsNetwork {
     /// `topology` is TOML without the addresses.
-    pub fn new(topology: &str) -> Result<Self> {
+    pub(super) fn new(topology: &str) -> Result<Self> {
         let text = format!("network = '{NETWORK}'\n{topology}");
         let topology = Topology::from_toml("bench.toml", &text).map_err(nonsense)?;
         Ok(Self { network: Network::start(topology, Options::default()).map_err(nonsense)? })
     }
 
     /// `anabranch NAME` at host `host` of an AS.
-    pub fn command(&self, name: &str, isd_as: &str, host: usize) -> Result<Command> {
+    pub(super) fn command(&self, name: &str, isd_as: &str, host: usize) -> Result<Command> {
         let number: IsdAs = isd_as.parse().map_err(nonsense)?;
         let home = self.network.topology().get(number).ok_or_else(|| nonsense("no such AS"))?;
         let address = home.hosts.get(host).ok_or_else(|| nonsense("no such host"))?.address;
@@ -82,7 +82,7 @@ impl Ground {
     }
 
     /// Shares a file from a host; the program and the magnet link, which names its address.
-    pub fn share(&self, isd_as: &str, content: &Path, flags: &[&str]) -> Result<(Process, String)> {
+    pub(super) fn share(&self, isd_as: &str, content: &Path, flags: &[&str]) -> Result<(Process, String)> {
         let mut command = self.command("share", isd_as, 0)?;
         let mut process = Process::spawn("anabranch share", command.arg(content).args(flags))?;
         let (event, _) = process.wait_event("started", START_LIMIT)?;
@@ -92,7 +92,7 @@ impl Ground {
 }
 
 /// One file on its way from the sender's AS to the receiver's.
-pub struct Transfer {
+pub(super) struct Transfer {
     pub getter: Process,
     pub sharer: Process,
     log: PathLogReader,
@@ -102,7 +102,7 @@ pub struct Transfer {
 }
 
 /// What came of it.
-pub struct Arrived {
+pub(super) struct Arrived {
     pub log: PathLog,
     /// From the start of the program to its end.
     pub usage: Usage,
@@ -111,39 +111,45 @@ pub struct Arrived {
 
 impl Transfer {
     /// Begins to fetch `bytes`; both sides get `flags`.
-    pub fn start(stage: &mut Stage, ground: &Ground, ends: [&str; 2], bytes: u64, flags: &[&str]) -> Result<Self> {
-        let (have, out) = (stage.keep("paths")?, stage.out()?);
+    pub(super) fn start(
+        workspace: &mut Workspace,
+        network: &PathsNetwork,
+        ends: [&str; 2],
+        bytes: u64,
+        flags: &[&str],
+    ) -> Result<Self> {
+        let (have, out) = (workspace.keep("paths")?, workspace.out()?);
         let content = have.join(format!("{bytes}.bin"));
         if !content.exists() {
             data::make_file(&content, bytes, bytes)?;
         }
-        let (sharer, magnet) = ground.share(ends[0], &content, flags)?;
+        let (sharer, magnet) = network.share(ends[0], &content, flags)?;
         let log = out.join("paths.csv");
         let sharer_cpu = sharer.cpu_so_far().unwrap_or_default();
-        let mut command = ground.command("get", ends[1], 0)?;
+        let mut command = network.command("get", ends[1], 0)?;
         command.arg(&magnet).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
         let getter = Process::spawn("anabranch get", &mut command)?;
         Ok(Self { getter, sharer, log: PathLogReader::new(&log), content, out, sharer_cpu })
     }
 
     /// Where the log is now: its clock starts with the program, as nearly as matters here.
-    pub fn seconds(&self) -> f64 {
+    pub(super) fn seconds(&self) -> f64 {
         self.getter.started().elapsed().as_secs_f64()
     }
 
     /// Waits until the log is at `seconds`.
-    pub fn sleep_until(&self, seconds: f64) {
+    pub(super) fn sleep_until(&self, seconds: f64) {
         std::thread::sleep(Duration::from_secs_f64((seconds - self.seconds()).max(0.0)));
     }
 
     /// The log as far as it is written.
-    pub fn log(&mut self) -> Result<&PathLog> {
+    pub(super) fn log(&mut self) -> Result<&PathLog> {
         self.log.poll().map_err(nonsense)?;
         Ok(&self.log.log)
     }
 
     /// Waits until payload comes; answers when.
-    pub fn wait_flowing(&mut self) -> Result<f64> {
+    pub(super) fn wait_flowing(&mut self) -> Result<f64> {
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
             if self.log()?.series.iter().any(|series| series.bytes() > 0) {
@@ -155,7 +161,7 @@ impl Transfer {
     }
 
     /// Waits for the end, and compares the files.
-    pub fn finish(mut self, limit: Duration) -> Result<Arrived> {
+    pub(super) fn finish(mut self, limit: Duration) -> Result<Arrived> {
         let usage = self.getter.wait_success(limit)?;
         let name = self.content.file_name().unwrap_or_default();
         if !data::same_file(&self.content, &self.out.join(name))? {
@@ -165,7 +171,7 @@ impl Transfer {
     }
 
     /// Ends it before it is complete.
-    pub fn stop(mut self) -> Result<Arrived> {
+    pub(super) fn stop(mut self) -> Result<Arrived> {
         let usage = self.getter.stop()?;
         self.end(usage)
     }

@@ -44,12 +44,12 @@ pub(super) struct Shared {
 
 /// How a worker is told something.
 struct Mailbox {
-    orders: Mutex<Vec<Order>>,
+    commands: Mutex<Vec<Command>>,
     waker: Waker,
 }
 
 /// What a worker is told.
-pub(super) enum Order {
+pub(super) enum Command {
     /// Serve this socket.
     Read(Box<Source>),
     /// Serve this line until it is idle.
@@ -76,7 +76,7 @@ impl DataPlane {
         let mut mailboxes = Vec::new();
         for _ in 0..workers {
             let epoll = Epoll::new()?;
-            mailboxes.push(Mailbox { orders: Mutex::default(), waker: epoll.waker()? });
+            mailboxes.push(Mailbox { commands: Mutex::default(), waker: epoll.waker()? });
             epolls.push(epoll);
         }
         let shared = Arc::new(Shared { start: Instant::now(), is_stopped: AtomicBool::new(false), workers: mailboxes });
@@ -122,7 +122,7 @@ impl DataPlane {
         });
         for source in Source::all(&router) {
             let worker = self.sockets.fetch_add(1, Ordering::Relaxed) % self.shared.workers.len();
-            self.shared.order(worker, Order::Read(Box::new(source)));
+            self.shared.command(worker, Command::Read(Box::new(source)));
         }
         Ok(router)
     }
@@ -140,20 +140,20 @@ impl Drop for DataPlane {
 }
 
 impl Shared {
-    pub(super) fn order(&self, worker: usize, order: Order) {
+    pub(super) fn command(&self, worker: usize, command: Command) {
         let Some(mailbox) = self.workers.get(worker) else { return };
-        mailbox.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        mailbox.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
         mailbox.waker.wake();
     }
 
     /// For whichever worker: which one a line is served by does not matter.
-    pub(super) fn order_any(&self, order: Order) {
-        self.order(0, order);
+    pub(super) fn command_any(&self, command: Command) {
+        self.command(0, command);
     }
 
-    pub(super) fn take_orders(&self, worker: usize) -> Vec<Order> {
+    pub(super) fn take_commands(&self, worker: usize) -> Vec<Command> {
         let Some(mailbox) = self.workers.get(worker) else { return Vec::new() };
-        std::mem::take(&mut *mailbox.orders.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *mailbox.commands.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn wake_all(&self) {

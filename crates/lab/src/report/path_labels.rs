@@ -22,7 +22,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub fn new(report: &Report) -> Self {
+    pub(super) fn new(report: &Report) -> Self {
         let mut by_path = HashMap::new();
         for run in &report.runs {
             let mut used: Vec<&str> = run.used().collect();
@@ -52,17 +52,17 @@ impl Book {
     }
 
     /// The place of a path among those used.
-    pub fn place(&self, path: &str) -> Option<usize> {
+    pub(super) fn place(&self, path: &str) -> Option<usize> {
         self.by_path.get(path).copied()
     }
 
     /// The colour of the path at `place`.
-    pub fn color(place: usize) -> usize {
+    pub(super) fn color(place: usize) -> usize {
         place % COLORS
     }
 
     /// The way of a path, from the sender, as `211 › 210#2 › 110 › 111`: with the interface where links are parallel.
-    pub fn route(&self, network: &Network, interfaces: &[Interface]) -> String {
+    pub(super) fn route(&self, network: &Network, interfaces: &[Interface]) -> String {
         let Some(hops) = network.hops(interfaces) else {
             let ases = network.ases(interfaces);
             return ases.into_iter().map(text::short_as).collect::<Vec<_>>().join(" \u{203a} ");
@@ -80,7 +80,7 @@ impl Book {
     }
 
     /// What a path is called where there is room for its way.
-    pub fn describe(&self, network: &Network, path: &str, candidate: Option<&Candidate>) -> String {
+    pub(super) fn describe(&self, network: &Network, path: &str, candidate: Option<&Candidate>) -> String {
         match candidate.filter(|candidate| !candidate.interfaces.is_empty()) {
             Some(candidate) => self.route(network, &candidate.interfaces),
             None => short_id(path),

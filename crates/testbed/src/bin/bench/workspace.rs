@@ -10,10 +10,10 @@ use anabranch_testbed::{Error, Result, data, page_cache};
 use tempfile::TempDir;
 
 /// Bytes a piece in every row.
-pub const PIECE_LENGTH: u32 = 1 << 20;
+pub(crate) const PIECE_LENGTH: u32 = 1 << 20;
 
 /// Made once, used by all rows.
-pub struct Stage {
+pub(crate) struct Workspace {
     folder: TempDir,
     /// Bytes of the content.
     pub len: u64,
@@ -30,12 +30,12 @@ pub struct Stage {
     serial: u32,
 }
 
-impl Stage {
+impl Workspace {
     /// Makes the content in `/dev/shm` (or where there is none, in the folder for temporary files).
     ///
     /// # Errors
     /// When there is no room for twice the content and more.
-    pub fn new(len: u64) -> Result<Self> {
+    pub(crate) fn new(len: u64) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let root = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let folder =
@@ -55,7 +55,7 @@ impl Stage {
     ///
     /// # Errors
     /// When libtorrent is missing.
-    pub fn torrent(&self, version: &str) -> Result<PathBuf> {
+    pub(crate) fn torrent(&self, version: &str) -> Result<PathBuf> {
         let path = self.folder.path().join(format!("v{version}.torrent"));
         if !path.exists() {
             libtorrent::create(&self.content, &path, version, PIECE_LENGTH, &[])?;
@@ -67,7 +67,7 @@ impl Stage {
     ///
     /// # Errors
     /// When libtorrent is missing.
-    pub fn info_hash_hex(&self) -> Result<String> {
+    pub(crate) fn info_hash_hex(&self) -> Result<String> {
         Ok(libtorrent::info(&self.torrent("1")?)?["v1"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -75,7 +75,7 @@ impl Stage {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn out(&mut self) -> Result<PathBuf> {
+    pub(crate) fn out(&mut self) -> Result<PathBuf> {
         self.serial += 1;
         let path = self.folder.path().join("out").join(self.serial.to_string());
         std::fs::create_dir_all(&path).map_err(Error::file(&path))?;
@@ -86,7 +86,7 @@ impl Stage {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn keep(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn keep(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.path().join(name);
         std::fs::create_dir_all(&path).map_err(Error::file(&path))?;
         Ok(path)
@@ -96,7 +96,7 @@ impl Stage {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn out_on_disk(&mut self) -> Result<PathBuf> {
+    pub(crate) fn out_on_disk(&mut self) -> Result<PathBuf> {
         self.serial += 1;
         let path = self.disk()?.join("out").join(self.serial.to_string());
         std::fs::create_dir_all(&path).map_err(Error::file(&path))?;
@@ -109,7 +109,7 @@ impl Stage {
     ///
     /// # Errors
     /// When there is no room for it.
-    pub fn data_on_disk(&mut self, is_warm: bool) -> Result<PathBuf> {
+    pub(crate) fn data_on_disk(&mut self, is_warm: bool) -> Result<PathBuf> {
         let data = self.disk()?.join("have");
         let copy = data.join("content.bin");
         if !copy.exists() {
@@ -137,7 +137,7 @@ impl Stage {
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub fn sweep(&self) -> Result<()> {
+    pub(crate) fn sweep(&self) -> Result<()> {
         let folders = [Some(self.folder.path()), self.disk.as_ref().map(TempDir::path)];
         for out in folders.into_iter().flatten().map(|folder| folder.join("out")).filter(|out| out.exists()) {
             std::fs::remove_dir_all(&out).map_err(Error::file(out))?;
@@ -149,7 +149,7 @@ impl Stage {
     ///
     /// # Errors
     /// When it differs.
-    pub fn check(&self, got: &Path) -> Result<()> {
+    pub(crate) fn check(&self, got: &Path) -> Result<()> {
         if data::same_file(&self.content, got)? {
             return Ok(());
         }
@@ -157,13 +157,13 @@ impl Stage {
     }
 
     /// The floor program, which is built beside this one.
-    pub fn floor(&self) -> PathBuf {
+    pub(crate) fn floor(&self) -> PathBuf {
         let here = std::env::current_exe().unwrap_or_else(|_| checkout().join("target/release/anabranch-bench"));
         here.with_file_name("anabranch-floor")
     }
 
     /// A command of the floor program, in the namespace.
-    pub fn floor_command(&self) -> std::process::Command {
+    pub(crate) fn floor_command(&self) -> std::process::Command {
         let floor = self.floor();
         self.inside.as_ref().map_or_else(|| std::process::Command::new(&floor), |inside| inside.command(&floor))
     }

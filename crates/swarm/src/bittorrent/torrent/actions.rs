@@ -1,0 +1,108 @@
+//! The core's wishes are carried out.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_bittorrent::peerbook::Source;
+use anabranch_bittorrent::torrent::Event as CoreEvent;
+use anabranch_content::metainfo::Metainfo;
+
+use super::TorrentDriver;
+use crate::bittorrent::kept_metadata;
+use crate::bittorrent::recheck;
+use crate::events::EventKind;
+use crate::store::disk::Reply;
+use crate::store::spill;
+
+impl TorrentDriver {
+    /// Acts on what the core wants, and wakes the connections that have something to send.
+    pub(crate) fn pump(&mut self, now: Instant) {
+        while let Some(event) = self.core.poll_event() {
+            self.act(event, now);
+        }
+        if self.core.has_path_events() {
+            self.paths.wake.notify_one();
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        self.core.take_dirty(&mut dirty);
+        for id in dirty.drain(..) {
+            if let Some(handle) = self.conns.get(&id) {
+                handle.wake();
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    pub(super) fn act(&mut self, event: CoreEvent, now: Instant) {
+        match event {
+            // Peers that come while files are being checked offer what we know.
+            CoreEvent::Metadata(bytes) => {
+                if !std::mem::replace(&mut self.metadata_known, true)
+                    && let Some(info) = self.metadata_arrived(&bytes)
+                {
+                    self.core.expect_content(info);
+                }
+            }
+            CoreEvent::PieceComplete { piece } => self.verify(piece),
+            CoreEvent::Close { conn, reason } => match self.conns.get(&conn) {
+                Some(handle) => handle.close(reason),
+                None => self.core.disconnected(conn, now),
+            },
+            CoreEvent::Banned { address, reason, .. } => {
+                self.book.forget(address);
+                self.paths.manager.forget_address(address);
+                self.tell(EventKind::PeerBanned { address, reason });
+            }
+            CoreEvent::Suspended { address, reason, .. } => self.tell(EventKind::PeerSuspended { address, reason }),
+            CoreEvent::Peers(addresses) => {
+                let filter = Arc::clone(&self.resources.config.filter);
+                for address in addresses.into_iter().filter(|address| !filter.blocks(address)) {
+                    self.book.add(address, Source::Exchange);
+                }
+                self.dial.notify_one();
+            }
+            CoreEvent::LeavesWanted { piece } => self.hash_leaves(piece),
+            CoreEvent::PieceLayer { look_at, .. } => {
+                if self.core.knows_all_layers() {
+                    self.keep_layers();
+                }
+                if let Some(pieces) = look_at {
+                    recheck::look_at(self, pieces);
+                }
+            }
+            CoreEvent::Finished => {
+                self.resources.pools.trim();
+                self.finished();
+                self.announce.notify_one();
+            }
+        }
+    }
+
+    /// All Merkle layers are here, from peers: they are kept for the next start.
+    pub(super) fn keep_layers(&self) {
+        let Some(info) = self.core.info().cloned() else { return };
+        let (layers, torrent, resume) = (self.layers(), self.id, self.resume.clone());
+        let folder = self.resources.config.metadata_dir.clone().filter(|_| !self.layers_at_hand);
+        self.resources.disk.run(torrent, move || {
+            // Without them the next start may have more to fetch, and that is all.
+            if let Some(folder) = folder {
+                let _ = kept_metadata::keep(&folder, &Metainfo { piece_layers: layers.clone(), ..Metainfo::new(info) });
+            }
+            if let Some(resume) = resume {
+                let _ = resume.keep_layers(layers);
+            }
+            Reply::Kept { content: torrent }
+        });
+    }
+
+    /// Block hashes of a piece that a peer wants to see (BEP 52).
+    pub(super) fn hash_leaves(&mut self, piece: u32) {
+        let Some(storage) = &self.storage else { return };
+        let storage = Arc::clone(storage);
+        let torrent = self.id;
+        self.resources.disk.run(torrent, move || {
+            let hashes = spill::leaves(&storage, piece).unwrap_or_default();
+            Reply::Leaves { content: torrent, piece, hashes }
+        });
+    }
+}
