@@ -10,6 +10,7 @@
 //! | [`merkle`] | whether a chunk is the content's, and what proves it (RFC 7574 §5, §6) |
 //! | [`avail`], [`picker`] | how rare each chunk is; which to ask a peer for |
 //! | [`pull`] | how much to ask a peer for |
+//! | [`ledbat`] | how many packets may be on their way (RFC 6817) |
 //! | [`hash`], [`sign`] | the hash functions of trees, the signatures of live sources |
 //!
 //! Ranges of chunks are bins, the nodes of a binary tree that lies over the content; a set of chunks is a binmap:
@@ -31,6 +32,7 @@ pub mod avail;
 pub mod bin;
 pub mod binmap;
 pub mod hash;
+pub mod ledbat;
 pub mod merkle;
 pub mod picker;
 pub mod pull;

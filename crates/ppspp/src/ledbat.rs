@@ -1,0 +1,323 @@
+//! LEDBAT, the congestion control of PPSPP (RFC 6817), in two modes.
+//!
+//! Both follow the one-way delays that ACKs carry: the lowest of the last ten minutes is the way itself, what is above it is
+//! queue, and the window moves so that the queue stays near a target.
+//!
+//! - [`Mode::Paper`] is libswift as its paper describes it: window 1, one more for every ACK until packets leave less than
+//!   100 ms apart, then the RFC's line with a gain of 1; a loss halves.
+//! - [`Mode::Fast`] is the default. It starts with ten packets and doubles until the queue is a good part of the target. Then
+//!   it grows by a part of the window for each round trip, as LEDBAT++ shrinks, so that a long way fills as fast as a
+//!   short one; the part is smaller where the way is longer than the target, so that it does not swing. A loss halves only
+//!   where there is a queue, or losses are many: where the queue is empty the loss is the link's, not ours. Whoever else
+//!   fills the queue is noticed by its delay, so it still yields.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Which rules the window follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As the libswift paper has it.
+    Paper,
+    /// The default.
+    Fast,
+}
+
+/// The queue's target in the paper's mode: RFC 6817 §2.4.2, "MUST be 100 milliseconds or less".
+pub const TARGET_PAPER: Duration = Duration::from_millis(100);
+/// The queue's target by default: LEDBAT++ has 60 ms for the same reasons, among them that voice does not mind it.
+pub const TARGET_FAST: Duration = Duration::from_millis(60);
+/// The paper's slow start ends where packets leave closer together than this.
+const PAPER_INTERVAL: Duration = Duration::from_millis(100);
+/// Minutes of the base delay's history (RFC 6817 §4.2, "BASE_HISTORY").
+const BASE_HISTORY: usize = 10;
+/// Samples of which the lowest is the current delay (RFC 6817 §4.2, "CURRENT_FILTER"): four.
+const CURRENT_FILTER: usize = 4;
+/// The first window by default, in packets: RFC 6928's for TCP.
+const WINDOW_INITIAL_FAST: f64 = 10.0;
+/// The lowest window after the start, in packets (RFC 6817 §2.4.2, "MIN_CWND").
+const WINDOW_MIN: f64 = 2.0;
+/// The highest window, in packets: 10 Gbit/s over 500 ms in chunks of 1 KiB.
+const WINDOW_MAX: f64 = 1e6;
+/// Part of the window that the default mode grows by in a round trip with no queue.
+const GROWTH: f64 = 0.25;
+/// The same where the way is long: 10 % of 500 ms are 50 ms of queue before the first of it is noticed.
+const GROWTH_LONG: f64 = 0.1;
+/// Part of the packets lost in a round trip above which the default mode halves with an empty queue too: no wire loses so
+/// many, but a queue of a few packets does.
+const LOSS_RATE_MAX: f64 = 0.1;
+
+/// The window of one channel.
+#[derive(Clone, Debug)]
+pub struct Ledbat {
+    mode: Mode,
+    /// In packets.
+    window: f64,
+    slow_start: bool,
+    base: BaseDelay,
+    current: VecDeque<i64>,
+    rtt: RttEstimate,
+    /// Losses until then are the same event.
+    loss_until: Option<Instant>,
+    /// Delays until then are of packets that left before the window changed for the last time.
+    hold_until: Option<Instant>,
+    round_end: Option<Instant>,
+    round_acked: f64,
+    round_lost: f64,
+}
+
+impl Ledbat {
+    /// A window at its start.
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            window: if mode == Mode::Paper { 1.0 } else { WINDOW_INITIAL_FAST },
+            slow_start: true,
+            base: BaseDelay::default(),
+            current: VecDeque::new(),
+            rtt: RttEstimate::default(),
+            loss_until: None,
+            hold_until: None,
+            round_end: None,
+            round_acked: 0.0,
+            round_lost: 0.0,
+        }
+    }
+
+    /// Packets that may be on their way.
+    pub fn window(&self) -> f64 {
+        self.window
+    }
+
+    /// Whether the start is not over.
+    pub fn is_slow_start(&self) -> bool {
+        self.slow_start
+    }
+
+    /// The round trip's estimate.
+    pub fn rtt(&self) -> Duration {
+        self.rtt.smoothed()
+    }
+
+    /// How long without an ACK until a packet is lost (RFC 6298).
+    pub fn timeout(&self) -> Duration {
+        self.rtt.timeout()
+    }
+
+    /// The queue now, as far as the delays tell.
+    pub fn queue(&self) -> Duration {
+        let queue =
+            self.current.iter().min().zip(self.base.min()).map_or(0, |(current, base)| current.saturating_sub(base));
+        Duration::from_micros(u64::try_from(queue).unwrap_or(0))
+    }
+
+    /// Time between two packets: they are spread over the round trip.
+    pub fn send_interval(&self) -> Duration {
+        let pace = match (self.mode, self.slow_start) {
+            (Mode::Paper, _) => 1.0,
+            // A window that grows is spread over the round trip that it will have.
+            (Mode::Fast, true) => 1.3,
+            // A little ahead of the window, which then is what limits.
+            (Mode::Fast, false) => 1.1,
+        };
+        self.rtt().div_f64(self.window.max(0.01) * pace)
+    }
+
+    /// A packet was acknowledged: `rtt` after it left, if it left once; `delay_us` is what the ACK says of its way by two clocks
+    /// whose difference nobody knows. `limited`: the window is what kept us from sending more.
+    pub fn acked(&mut self, now: Instant, rtt: Option<Duration>, delay_us: u64, limited: bool) {
+        if let Some(rtt) = rtt {
+            self.rtt.sample(rtt);
+        }
+        // Clocks that differ make delays that are negative: numbers wrap, and only differences count.
+        let delay = delay_us as i64;
+        self.base.sample(now, delay);
+        if self.current.len() == CURRENT_FILTER {
+            self.current.pop_front();
+        }
+        self.current.push_back(delay);
+        self.round_acked += 1.0;
+        self.round(now);
+        match self.mode {
+            Mode::Paper => self.acked_paper(limited),
+            Mode::Fast => self.acked_fast(now, limited),
+        }
+        self.window = self.window.min(WINDOW_MAX);
+    }
+
+    fn acked_paper(&mut self, limited: bool) {
+        if self.slow_start {
+            self.window += 1.0;
+            self.slow_start = self.rtt().div_f64(self.window) >= PAPER_INTERVAL;
+            return;
+        }
+        let off_target = self.off_target(TARGET_PAPER);
+        // RFC 6817 §2.4.2: cwnd += GAIN * off_target * bytes_newly_acked * MSS / cwnd, which is one packet a round trip.
+        if limited || off_target < 0.0 {
+            self.window = (self.window + off_target / self.window).max(WINDOW_MIN);
+        }
+    }
+
+    fn acked_fast(&mut self, now: Instant, limited: bool) {
+        let off_target = self.off_target(TARGET_FAST);
+        if self.slow_start {
+            // What is acknowledged now left when the window was half as wide, and made half of the target's queue: that half is
+            // what the way holds. LEDBAT++ leaves its start in the same manner, a little later.
+            if off_target < 0.5 {
+                self.slow_start = false;
+                self.window = (self.window / 2.0).max(WINDOW_MIN);
+                self.hold_until = Some(now + self.rtt());
+            } else if limited {
+                self.window += 1.0;
+            }
+            return;
+        }
+        if self.hold_until.is_some_and(|until| now < until) {
+            return;
+        }
+        // A window that answers a queue one round trip later must not answer it whole.
+        let target = TARGET_FAST.as_secs_f64();
+        let part = 0.4 * target / (self.rtt().as_secs_f64() + target);
+        let change = if off_target < 0.0 {
+            // LEDBAT++: shrinks with the window, by half at most in a round trip.
+            (part * off_target).max(-0.5)
+        } else if limited {
+            // Far below the target there is nothing to swing about; one step of this more is a queue that is still bearable.
+            let part = if off_target > 0.75 { part.max(GROWTH_LONG) } else { part };
+            part.min(GROWTH) * off_target + off_target / self.window
+        } else {
+            0.0
+        };
+        self.window = (self.window + change).max(WINDOW_MIN);
+    }
+
+    /// 1 with no queue, 0 at the target, negative above.
+    fn off_target(&self, target: Duration) -> f64 {
+        1.0 - self.queue().as_secs_f64() / target.as_secs_f64()
+    }
+
+    /// Packets were lost.
+    pub fn lost(&mut self, now: Instant, packets: u64) {
+        self.round_lost += packets as f64;
+        self.round(now);
+        if self.loss_until.is_some_and(|until| now < until) {
+            return;
+        }
+        let congested = match self.mode {
+            // RFC 6817 §2.4.2: "on data loss ... cwnd = max(cwnd/2, MIN_CWND)", at most once per round trip.
+            Mode::Paper => true,
+            Mode::Fast => {
+                let all = self.round_acked + self.round_lost;
+                let many = all >= 20.0 && self.round_lost > LOSS_RATE_MAX * all;
+                many || self.queue() > TARGET_FAST / 4
+            }
+        };
+        if congested {
+            self.window = (self.window / 2.0).max(WINDOW_MIN);
+            self.slow_start = false;
+            self.loss_until = Some(now + self.rtt());
+        }
+    }
+
+    /// Nothing came back for the whole timeout: what is on its way is gone.
+    pub fn timed_out(&mut self, now: Instant) {
+        self.rtt.back_off();
+        if self.loss_until.is_some_and(|until| now < until) {
+            return;
+        }
+        // The paper halves; RFC 6817 §2.4.2 goes to one packet, from where the default mode starts anew.
+        self.window = if self.mode == Mode::Paper { (self.window / 2.0).max(1.0) } else { WINDOW_MIN };
+        self.slow_start = self.mode == Mode::Fast;
+        self.loss_until = Some(now + self.rtt());
+    }
+
+    fn round(&mut self, now: Instant) {
+        if self.round_end.is_none_or(|end| now >= end) {
+            self.round_end = Some(now + self.rtt());
+            self.round_acked /= 2.0;
+            self.round_lost /= 2.0;
+        }
+    }
+}
+
+/// The lowest delay of each of the last minutes (RFC 6817 §4.2, "update_base_delay").
+#[derive(Clone, Debug, Default)]
+struct BaseDelay {
+    minutes: VecDeque<i64>,
+    minute_end: Option<Instant>,
+}
+
+impl BaseDelay {
+    fn sample(&mut self, now: Instant, delay: i64) {
+        match self.minutes.back_mut() {
+            Some(minute) if self.minute_end.is_some_and(|end| now < end) => *minute = delay.min(*minute),
+            _ => {
+                if self.minutes.len() == BASE_HISTORY {
+                    self.minutes.pop_front();
+                }
+                self.minutes.push_back(delay);
+                self.minute_end = Some(now + Duration::from_secs(60));
+            }
+        }
+    }
+
+    fn min(&self) -> Option<i64> {
+        self.minutes.iter().min().copied()
+    }
+}
+
+/// RFC 6298's estimate of the round trip.
+#[derive(Clone, Copy, Debug)]
+struct RttEstimate {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    backoff: u32,
+}
+
+/// The round trip before any sample, and the shortest timeout (RFC 6298 §2).
+const RTT_INITIAL: Duration = Duration::from_secs(1);
+/// The longest timeout: a peer that is silent for longer is dealt with above.
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// What a timeout is longer than the round trip, at least: a queue may grow by as much while the estimate follows, and clocks
+/// and schedulers are a few milliseconds coarse. ACKs are not delayed here.
+const TIMEOUT_SLACK: Duration = Duration::from_millis(150);
+
+impl Default for RttEstimate {
+    fn default() -> Self {
+        Self { smoothed: None, variation: Duration::ZERO, backoff: 0 }
+    }
+}
+
+impl RttEstimate {
+    fn sample(&mut self, rtt: Duration) {
+        self.backoff = 0;
+        match &mut self.smoothed {
+            None => {
+                self.smoothed = Some(rtt);
+                self.variation = rtt / 2;
+            }
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(rtt)) / 4;
+                *smoothed = (*smoothed * 7 + rtt) / 8;
+            }
+        }
+    }
+
+    fn smoothed(&self) -> Duration {
+        self.smoothed.unwrap_or(RTT_INITIAL)
+    }
+
+    fn timeout(&self) -> Duration {
+        let slack = (self.variation * 4).max(TIMEOUT_SLACK);
+        let timeout = self.smoothed.map_or(RTT_INITIAL, |smoothed| smoothed + slack);
+        timeout.saturating_mul(1 << self.backoff).min(TIMEOUT_MAX)
+    }
+
+    fn back_off(&mut self) {
+        self.backoff = (self.backoff + 1).min(6);
+    }
+}
+
+#[cfg(test)]
+#[path = "ledbat_tests.rs"]
+mod tests;
