@@ -37,6 +37,8 @@ const CURRENT_FILTER: usize = 4;
 const WINDOW_INITIAL_FAST: f64 = 10.0;
 /// The lowest window after the start, in packets (RFC 6817 §2.4.2, "MIN_CWND").
 const WINDOW_MIN: f64 = 2.0;
+/// The lowest window after timeouts in the paper's mode: below one packet, a window is a pause, and a quarter ends it.
+const WINDOW_MIN_PAPER: f64 = 0.125;
 /// The highest window, in packets: 10 Gbit/s over 500 ms in chunks of 1 KiB.
 const WINDOW_MAX: f64 = 1e6;
 /// Part of the window that the default mode grows by in a round trip with no queue.
@@ -82,6 +84,14 @@ impl Ledbat {
             round_acked: 0.0,
             round_lost: 0.0,
         }
+    }
+
+    /// Starts anew after a pause, when nobody knows how fast the way is by now; the way's delay is still known.
+    pub fn restart(&mut self) {
+        let start = Self::new(self.mode);
+        (self.window, self.slow_start) = (start.window, start.slow_start);
+        (self.loss_until, self.hold_until) = (None, None);
+        self.current.clear();
     }
 
     /// Packets that may be on their way.
@@ -226,7 +236,7 @@ impl Ledbat {
             return;
         }
         // The paper halves; RFC 6817 §2.4.2 goes to one packet, from where the default mode starts anew.
-        self.window = if self.mode == Mode::Paper { (self.window / 2.0).max(1.0) } else { WINDOW_MIN };
+        self.window = if self.mode == Mode::Paper { (self.window / 2.0).max(WINDOW_MIN_PAPER) } else { WINDOW_MIN };
         self.slow_start = self.mode == Mode::Fast;
         self.loss_until = Some(now + self.rtt());
     }

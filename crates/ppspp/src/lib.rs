@@ -10,6 +10,7 @@
 //! | [`merkle`] | whether a chunk is the content's, and what proves it (RFC 7574 §5, §6) |
 //! | [`avail`], [`picker`] | how rare each chunk is; which to ask a peer for |
 //! | [`pull`] | how much to ask a peer for |
+//! | [`state`] | when to send to a peer, when to keep it alive, when to close |
 //! | [`ledbat`] | how many packets may be on their way (RFC 6817) |
 //! | [`hash`], [`sign`] | the hash functions of trees, the signatures of live sources |
 //!
@@ -37,4 +38,5 @@ pub mod merkle;
 pub mod picker;
 pub mod pull;
 pub mod sign;
+pub mod state;
 pub mod wire;
