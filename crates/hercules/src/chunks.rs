@@ -183,27 +183,28 @@ impl ChunkSet {
 
     /// The first member from `from` on.
     pub fn next_member(&self, from: u64) -> Option<u64> {
-        self.seek(from, false)
+        self.seek(from, self.limit, false)
     }
 
     /// The first chunk from `from` on, below the limit, that is no member.
     pub fn next_absent(&self, from: u64) -> Option<u64> {
-        self.seek(from, true)
+        self.seek(from, self.limit, true)
     }
 
-    /// The first run of members at or behind `from`; it starts at `from` where that is within the run.
-    pub fn run_from(&self, from: u64) -> Option<Range<u64>> {
-        let start = self.next_member(from)?;
-        Some(start..self.next_absent(start).unwrap_or(self.limit))
+    /// The first run of members within `range`, as far as that goes. Looks no further than its end.
+    pub fn run_within(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let end = range.end.min(self.limit);
+        let start = self.seek(range.start, end, false)?;
+        Some(start..self.seek(start, end, true).unwrap_or(end))
     }
 
     /// The runs of members within `range`, in order.
     pub fn runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut from = range.start;
         std::iter::from_fn(move || {
-            let run = self.run_from(from).filter(|run| run.start < range.end)?;
+            let run = self.run_within(from..range.end)?;
             from = run.end;
-            Some(run.start..run.end.min(range.end))
+            Some(run)
         })
     }
 
@@ -211,9 +212,10 @@ impl ChunkSet {
     pub fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut from = range.start;
         std::iter::from_fn(move || {
-            let start = self.next_absent(from).filter(|start| *start < range.end)?;
-            from = self.next_member(start).unwrap_or(self.limit);
-            Some(start..from.min(range.end))
+            let end = range.end.min(self.limit);
+            let start = self.seek(from, end, true)?;
+            from = self.seek(start, end, false).unwrap_or(end);
+            Some(start..from)
         })
     }
 
@@ -222,13 +224,13 @@ impl ChunkSet {
         (self.limit - page as u64 * PAGE_CHUNKS).min(PAGE_CHUNKS)
     }
 
-    /// The first chunk from `from` on that is a member, or with `absent` that is none.
-    fn seek(&self, from: u64, absent: bool) -> Option<u64> {
-        if from >= self.limit {
+    /// The first chunk from `from` to `end`, at most the limit, that is a member, or with `absent` that is none.
+    fn seek(&self, from: u64, end: u64, absent: bool) -> Option<u64> {
+        if from >= end {
             return None;
         }
         let (mut page, mut at) = split(from);
-        while let Some(slot) = self.pages.get(page) {
+        while let Some(slot) = self.pages.get(page).filter(|_| (page as u64) * PAGE_CHUNKS < end) {
             let found = match slot {
                 Page::Empty => absent.then_some(at),
                 Page::Full => (!absent).then_some(at),
@@ -236,11 +238,11 @@ impl ChunkSet {
             };
             if let Some(at) = found {
                 let chunk = page as u64 * PAGE_CHUNKS + at as u64;
-                return Some(chunk).filter(|chunk| *chunk < self.limit);
+                return Some(chunk).filter(|chunk| *chunk < end);
             }
             (page, at) = (page + 1, 0);
         }
-        Some(page as u64 * PAGE_CHUNKS + at as u64).filter(|chunk| absent && *chunk < self.limit)
+        Some(page as u64 * PAGE_CHUNKS + at as u64).filter(|chunk| absent && *chunk < end)
     }
 }
 

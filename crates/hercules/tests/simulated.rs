@@ -123,3 +123,162 @@ fn reports_are_few_whatever_is_lost() {
         assert!(part < 0.005);
     }
 }
+
+/// What one run shows.
+struct Line {
+    /// Of the link, from a while after the start to the end.
+    share: f64,
+    /// When a second's arrivals first were 0.85 of the link.
+    start_s: Option<f64>,
+    lost: f64,
+    reports: f64,
+}
+
+const KINDS: [(&str, Kind); 3] = [("allegro", Kind::Allegro), ("vivace", Kind::Vivace), ("bbr", Kind::Bbr)];
+
+/// One transfer alone over one link, with a queue of `queue` bandwidth-delay products.
+fn alone(seed: u64, kind: Kind, rate: f64, rtt: Duration, loss: f64, queue: f64, seconds: u64) -> Line {
+    let queue_bytes = (rate * rtt.as_secs_f64() * queue).max(50e3);
+    let links = vec![Link::new(rate, rtt / 2, queue_bytes).lossy(loss), Link::wide(rtt / 2)];
+    let mut net = Net::new(seed, links);
+    net.add_flow(Content::Blank(1 << 44), 8192, kind, &[(&[0], &[1], None)], &[], None);
+    let end = Duration::from_secs(seconds);
+    net.run(end, |_| false);
+    let part = |from, to| net.arrival_rate(0, from, to) / rate;
+    let start = (0..seconds * 10).map(|at| ms(at * 100)).find(|at| part(*at, *at + ms(300)) >= 0.85);
+    let progress = net.flows[0].sender.progress();
+    Line {
+        share: part(end / 3, end),
+        start_s: start.map(|at| at.as_secs_f64()),
+        lost: progress.lost_packets as f64 / progress.sent_packets as f64,
+        reports: net.flows[0].report_bytes as f64 / net.flows[0].data_bytes as f64,
+    }
+}
+
+#[test]
+fn every_controller_fills_a_link_alone() {
+    for (name, kind) in KINDS {
+        for loss in [0.0, 0.01] {
+            let line = alone(7, kind, mbit(100.0), ms(40), loss, 0.5, 12);
+            println!("{name}, loss {loss}: {:.2} of the link, lost {:.3}", line.share, line.lost);
+            assert!(line.share > 0.6, "{name} at {loss} takes {:.2}", line.share);
+            assert!(line.lost < 0.2);
+        }
+    }
+}
+
+/// Bytes a second of each flow while all are there, over one link of `rate`.
+fn together(net: &mut Net, seconds: u64) -> (Vec<f64>, Vec<f64>) {
+    net.run(Duration::from_secs(seconds), |_| false);
+    let (from, to) = (Duration::from_secs(seconds / 2), Duration::from_secs(seconds));
+    let ours = (0..net.flows.len()).map(|flow| net.arrival_rate(flow, from, to)).collect();
+    let cubics = net.cubics.iter().map(|cubic| sim::rate(&cubic.arrived_bytes, from, to)).collect();
+    (ours, cubics)
+}
+
+fn shared_link(seed: u64, rate: f64, queue: f64) -> Net {
+    let rtt = ms(40);
+    Net::new(seed, vec![Link::new(rate, rtt / 2, rate * rtt.as_secs_f64() * queue), Link::wide(rtt / 2)])
+}
+
+/// A transfer with `paths` paths over one link against one CUBIC flow: its part of what both get.
+fn against_cubic(kind: Kind, paths: usize, coupled: bool, queue: f64) -> f64 {
+    let mut net = shared_link(8, mbit(100.0), queue);
+    let routes = vec![(&[0][..], &[1][..], coupled.then_some(1)); paths];
+    net.add_flow(Content::Blank(1 << 44), 1400, kind, &routes, &[], None);
+    net.add_cubic(&[0], &[1]);
+    let (ours, cubics) = together(&mut net, 40);
+    ours[0] / (ours[0] + cubics[0])
+}
+
+/// Two transfers of one kind, the first with `paths` paths: the first's part, and of the link what both get.
+fn against_itself(kind: Kind, paths: usize, queue: f64) -> (f64, f64) {
+    let mut net = shared_link(9, mbit(100.0), queue);
+    let routes = vec![(&[0][..], &[1][..], Some(1)); paths];
+    net.add_flow(Content::Blank(1 << 44), 1400, kind, &routes, &[], None);
+    net.add_flow(Content::Blank(1 << 44), 1400, kind, &[(&[0], &[1], None)], &[], None);
+    let (ours, _) = together(&mut net, 40);
+    (ours[0] / (ours[0] + ours[1]), (ours[0] + ours[1]) / mbit(100.0))
+}
+
+/// Two paths with one first link, cross traffic on the second link of one (paper, Fig. 7 and 8): of the first link, before,
+/// while and after; and while it lasts, the part of the free path.
+fn figure_8(kind: Kind, group: Option<u32>) -> [f64; 4] {
+    let rate = mbit(100.0);
+    let queue = rate * 0.1;
+    let first = Link::new(rate, ms(1), queue);
+    let links = vec![first, Link::new(rate, ms(10), queue), Link::new(rate, ms(11), queue), Link::wide(ms(11))];
+    let mut net = Net::new(10, links);
+    let routes = [(&[0, 1][..], &[3][..], group), (&[0, 2], &[3], group)];
+    net.add_flow(Content::Blank(1 << 44), 1400, kind, &routes, &[], None);
+    let (from, to) = (Duration::from_secs(15), Duration::from_secs(30));
+    net.add_cross(sim::CrossTraffic { route: vec![2], rate_bytes: rate * 0.85, from, to });
+    net.run(Duration::from_secs(45), |_| false);
+    let of = |from: u64, to: u64| net.arrival_rate(0, Duration::from_secs(from), Duration::from_secs(to)) / rate;
+    let free = sim::rate(&net.flows[0].arrived_bytes[0], Duration::from_secs(16), to) / rate;
+    [of(8, 15), of(16, 30), of(33, 45), free / of(16, 30)]
+}
+
+#[test]
+#[ignore = "a minute: a table of docs/bulk.md"]
+fn table_alone() {
+    println!("\nalone on 1 Gbit/s at 194 ms, 20 s; of the link from 6.7 s on / 0.85 of it after s / lost");
+    println!("| | loss 0 | 1e-5 | 1e-3 | 1 % | 0, queue of a tenth | 0, queue of two |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for (name, kind) in KINDS {
+        print!("| {name} |");
+        for (loss, queue) in [(0.0, 0.5), (1e-5, 0.5), (1e-3, 0.5), (0.01, 0.5), (0.0, 0.1), (0.0, 2.0)] {
+            let line = alone(11, kind, mbit(1000.0), ms(194), loss, queue, 20);
+            let start = line.start_s.map_or("never".to_owned(), |start| format!("{start:.1}"));
+            print!(" {:.3} / {start} / {:.4} |", line.share, line.lost);
+            assert!(line.reports < 0.005);
+        }
+        println!();
+    }
+}
+
+#[test]
+#[ignore = "a minute: a table of docs/bulk.md"]
+fn table_cubic() {
+    println!("\nagainst one CUBIC flow on 100 Mbit/s at 40 ms: the part of the transfer with 1, 2, 4 paths, coupled");
+    println!("| | queue of 0.25 BDP | 1 | 4 |");
+    println!("| --- | --- | --- | --- |");
+    for (name, kind) in KINDS {
+        print!("| {name} |");
+        for queue in [0.25, 1.0, 4.0] {
+            let parts = [1, 2, 4].map(|paths| format!("{:.2}", against_cubic(kind, paths, true, queue)));
+            print!(" {} |", parts.join(", "));
+        }
+        println!();
+    }
+}
+
+#[test]
+#[ignore = "a minute: a table of docs/bulk.md"]
+fn table_itself() {
+    println!("\nagainst itself with one path: part of the transfer with 1, 2, 4 coupled paths / of the link together");
+    for (name, kind) in KINDS {
+        print!("| {name} |");
+        for queue in [0.25, 1.0, 4.0] {
+            let parts = [1, 2, 4].map(|paths| {
+                let (part, sum) = against_itself(kind, paths, queue);
+                format!("{part:.2} / {sum:.2}")
+            });
+            print!(" {} |", parts.join(", "));
+        }
+        println!();
+    }
+}
+
+#[test]
+#[ignore = "a minute: a table of docs/bulk.md"]
+fn table_figure_8() {
+    println!("\nFig. 8 at a hundredth: of the first link before, while, after; the free path's part meanwhile");
+    for (name, kind) in KINDS {
+        for group in [None, Some(1)] {
+            let [before, meanwhile, after, free] = figure_8(kind, group);
+            let coupled = if group.is_some() { "coupled" } else { "each alone" };
+            println!("| {name}, {coupled} | {before:.3} | {meanwhile:.3} | {after:.3} | {free:.2} |");
+        }
+    }
+}

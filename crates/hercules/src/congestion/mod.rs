@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`Fixed`] | nothing: the rate that it was given |
 //! | [`Allegro`] | PCC (NSDI'15): paired trials, a utility of rate and loss |
-//! | [`Vivace`] | PCC (NSDI'18): the gradient of a utility of rate, loss and growing delay; coupled as MPCC (CoNEXT'20) |
+//! | [`Vivace`] | PCC (NSDI'18): the gradient of a utility of rate, loss and growing delay, of all paths over a bottleneck |
 //! | [`Bbr`] | the rate at which packets arrived, and the shortest round trip |
 //!
 //! All but the first begin with [`Startup`]: twice what arrived, until no more arrives.

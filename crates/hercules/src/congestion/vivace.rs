@@ -1,5 +1,5 @@
-//! PCC Vivace: "PCC Vivace: Online-Learning Congestion Control" (NSDI'18), coupled over paths as in "MPCC: Online Learning
-//! Multipath Transport" (CoNEXT'20).
+//! PCC Vivace: "PCC Vivace: Online-Learning Congestion Control" (NSDI'18), coupled over paths in the manner of "MPCC: Online
+//! Learning Multipath Transport" (CoNEXT'20).
 
 use super::{Congestion, Interval, PathView, Plan, RATE_BYTES_MAX, RATE_BYTES_MIN, Startup, plan};
 
@@ -71,11 +71,12 @@ impl Vivace {
     }
 }
 
-/// §4.1; with others over the same bottleneck, MPCC §4: the worth of rate is that of all paths together.
+/// §4.1, over the rate of all paths that share the bottleneck. MPCC takes the sum for what rate is worth and the path's own
+/// rate for what queues and losses cost; then the costs of two paths through one link are halves, and they take two shares.
 fn utility(interval: &Interval, others_bytes: f64) -> f64 {
-    let (rate, others) = (interval.rate() * 8e-6, others_bytes * 8e-6);
+    let rate = (interval.rate() + others_bytes) * 8e-6;
     let gradient = Some(interval.delay_gradient()).filter(|gradient| gradient.abs() > GRADIENT_NOISE).unwrap_or(0.0);
-    (rate + others).powf(EXPONENT) - DELAY_WEIGHT * rate * gradient.max(0.0) - LOSS_WEIGHT * rate * interval.loss()
+    rate.powf(EXPONENT) - DELAY_WEIGHT * rate * gradient.max(0.0) - LOSS_WEIGHT * rate * interval.loss()
 }
 
 impl Congestion for Vivace {

@@ -101,10 +101,12 @@ impl Work {
     fn take_run(&mut self, run: Range<u64>, end: usize, out: &mut Vec<u64>) {
         let mut at = run.start;
         while out.len() < end {
-            let Some(next) = self.todo.run_from(at).filter(|next| next.start < run.end) else { break };
-            at = next.end.min(run.end).min(next.start + (end - out.len()) as u64);
-            out.extend(next.start..at);
-            self.todo.remove_range(next.start..at);
+            let Some(start) = self.todo.next_member(at).filter(|start| *start < run.end) else { break };
+            let most = run.end.min(start + (end - out.len()) as u64);
+            let Some(next) = self.todo.run_within(start..most) else { break };
+            at = next.end;
+            out.extend(next.clone());
+            self.todo.remove_range(next);
         }
         self.cursor = at;
     }
