@@ -201,6 +201,20 @@ fn against_itself(kind: Kind, paths: usize, queue: f64) -> (f64, f64) {
     (ours[0] / (ours[0] + ours[1]), (ours[0] + ours[1]) / mbit(100.0))
 }
 
+#[test]
+fn coupled_paths_take_what_one_takes() {
+    let (part, sum) = against_itself(Kind::Vivace, 2, 1.0);
+    println!("two coupled paths take {part:.2}; both transfers {sum:.2} of the link");
+    assert!((0.3..0.65).contains(&part) && sum > 0.8);
+}
+
+#[test]
+fn traffic_moves_to_the_free_path_and_back() {
+    let [before, meanwhile, after, free] = figure_8(Kind::Vivace, Some(1));
+    println!("before {before:.2}, meanwhile {meanwhile:.2} with {free:.2} over the free path, after {after:.2}");
+    assert!(before > 0.7 && meanwhile > 0.7 && after > 0.7 && free > 0.6);
+}
+
 /// Two paths with one first link, cross traffic on the second link of one (paper, Fig. 7 and 8): of the first link, before,
 /// while and after; and while it lasts, the part of the free path.
 fn figure_8(kind: Kind, group: Option<u32>) -> [f64; 4] {

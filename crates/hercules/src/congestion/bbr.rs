@@ -1,6 +1,7 @@
 //! BBR ("BBR: Congestion-Based Congestion Control", ACM Queue 2016), with the second version's bound on what is under way.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::{Congestion, Interval, PathView, Plan, RATE_BYTES_MIN, Startup, plan};
 
@@ -57,8 +58,6 @@ impl Congestion for Bbr {
             return startup.plan(path);
         }
         let rate = self.rate();
-        // Over a bottleneck with others of ours, this path probes for its part: together they probe as one.
-        let probe = PROBE * rate / (rate + path.others_bytes);
         let bdp = rate * path.rtt_min.as_secs_f64();
         let round = self.planned / INTERVALS_PER_RTT;
         self.planned += 1;
@@ -66,13 +65,14 @@ impl Congestion for Bbr {
             0 if round == 0 => (1.0 - 2.0 * PROBE, WINDOW_BDPS),
             // What queues may hide the bare round trip: look for it.
             7 if round / CYCLE_RTTS % LOOK_CYCLES == LOOK_CYCLES - 1 => (1.0, 0.5),
-            0 => (1.0 + probe, self.bound),
-            1 => (1.0 - probe, self.bound),
+            0 => (1.0 + PROBE, self.bound),
+            1 => (1.0 - PROBE, self.bound),
             _ => (1.0, self.bound),
         };
-        // A window counts what is not known to have come: a round trip, and the interval until the next mark.
-        let known_late = 1.0 + 1.5 / f64::from(INTERVALS_PER_RTT);
-        plan(rate * gain, length, (bdp * (window + known_late - 1.0)).max(WINDOW_BYTES_MIN))
+        // A window counts what is not known to have come: also that of the interval until the next mark, and some of its report.
+        let length = length.max(Duration::from_secs_f64(path.interval_bytes_min / rate));
+        let unknown = rate * length.as_secs_f64() * 1.5;
+        plan(rate * gain, length, (bdp * window + unknown).max(WINDOW_BYTES_MIN))
     }
 
     fn on_interval(&mut self, interval: &Interval, _: &PathView) {

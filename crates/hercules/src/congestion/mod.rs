@@ -8,20 +8,22 @@
 //! | --- | --- |
 //! | [`Fixed`] | nothing: the rate that it was given |
 //! | [`Allegro`] | PCC (NSDI'15): paired trials, a utility of rate and loss |
-//! | [`Vivace`] | PCC (NSDI'18): the gradient of a utility of rate, loss and growing delay, of all paths over a bottleneck |
+//! | [`Vivace`] | PCC (NSDI'18): the gradient of a utility of rate, loss and growing delay |
 //! | [`Bbr`] | the rate at which packets arrived, and the shortest round trip |
 //!
-//! All but the first begin with [`Startup`]: twice what arrived, until no more arrives.
+//! Paths that share a bottleneck have one for all of them, in a [`Group`]. All but the first begin with [`Startup`]: twice what arrived, until no more arrives.
 
 mod allegro;
 mod bbr;
+mod group;
 mod vivace;
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use allegro::Allegro;
 pub use bbr::Bbr;
+pub use group::Group;
 pub use vivace::Vivace;
 
 /// What a path starts with, in bytes a second: what anything that a bulk transfer is worth on carries for a round trip.
@@ -42,8 +44,10 @@ pub struct PathView {
     pub rtt_min: Duration,
     /// The round trip now.
     pub rtt: Duration,
-    /// What the other paths that share a bottleneck with this one send at together, in bytes a second.
-    pub others_bytes: f64,
+    /// The time.
+    pub now: Instant,
+    /// An interval lasts at least until so many bytes were sent.
+    pub interval_bytes_min: f64,
 }
 
 /// How the next interval goes.
@@ -106,6 +110,9 @@ pub trait Congestion: fmt::Debug + Send {
 
     /// The fate of all packets of an interval is known. Intervals come in order.
     fn on_interval(&mut self, interval: &Interval, path: &PathView);
+
+    /// The path does not answer any more. Intervals are planned on, and not told of.
+    fn on_silent(&mut self) {}
 
     /// The path came back after it was silent.
     fn on_return(&mut self) {}

@@ -1,5 +1,4 @@
-//! PCC Vivace: "PCC Vivace: Online-Learning Congestion Control" (NSDI'18), coupled over paths in the manner of "MPCC: Online
-//! Learning Multipath Transport" (CoNEXT'20).
+//! PCC Vivace: "PCC Vivace: Online-Learning Congestion Control" (NSDI'18).
 
 use super::{Congestion, Interval, PathView, Plan, RATE_BYTES_MAX, RATE_BYTES_MIN, Startup, plan};
 
@@ -71,10 +70,9 @@ impl Vivace {
     }
 }
 
-/// §4.1, over the rate of all paths that share the bottleneck. MPCC takes the sum for what rate is worth and the path's own
-/// rate for what queues and losses cost; then the costs of two paths through one link are halves, and they take two shares.
-fn utility(interval: &Interval, others_bytes: f64) -> f64 {
-    let rate = (interval.rate() + others_bytes) * 8e-6;
+/// §4.1, equation 2.
+fn utility(interval: &Interval) -> f64 {
+    let rate = interval.rate() * 8e-6;
     let gradient = Some(interval.delay_gradient()).filter(|gradient| gradient.abs() > GRADIENT_NOISE).unwrap_or(0.0);
     rate.powf(EXPONENT) - DELAY_WEIGHT * rate * gradient.max(0.0) - LOSS_WEIGHT * rate * interval.loss()
 }
@@ -92,7 +90,7 @@ impl Congestion for Vivace {
         plan(rate, path.rtt, f64::INFINITY)
     }
 
-    fn on_interval(&mut self, interval: &Interval, path: &PathView) {
+    fn on_interval(&mut self, interval: &Interval, _: &PathView) {
         if let Some(startup) = &mut self.start {
             if let Some(rate) = startup.on_interval(interval) {
                 (self.rate, self.start) = (rate, None);
@@ -104,9 +102,9 @@ impl Congestion for Vivace {
             return self.again();
         }
         match (at, self.outcome) {
-            (0, _) => self.outcome = Some(utility(interval, path.others_bytes)),
+            (0, _) => self.outcome = Some(utility(interval)),
             (1, Some(first)) => {
-                let second = utility(interval, path.others_bytes);
+                let second = utility(interval);
                 let (faster, slower) = if self.faster_first { (first, second) } else { (second, first) };
                 let gradient = (faster - slower) / (2.0 * EPSILON * self.rate * 8e-6);
                 self.decide(gradient);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use path::{Path, Phase};
 use work::Work;
 
-use crate::congestion;
+use crate::congestion::{self, Congestion, Group};
 use crate::misbehaviour::Misbehaviour;
 use crate::shelf::Shelf;
 use crate::tree;
@@ -119,6 +119,7 @@ pub struct Sender {
     start: Instant,
     work: Work,
     paths: Vec<Slot>,
+    groups: Vec<(u32, Group)>,
     ready: bool,
     all_came: bool,
     over: bool,
@@ -155,6 +156,7 @@ impl Sender {
             seed,
             start: now,
             paths: Vec::new(),
+            groups: Vec::new(),
             ready: false,
             all_came: false,
             over: false,
@@ -171,7 +173,7 @@ impl Sender {
         if usize::from(index) >= PATHS_MAX || self.paths.iter().any(|slot| slot.path.index == index) {
             return None;
         }
-        let controller = self.kind.build(self.seed.wrapping_add(u64::from(index)));
+        let controller = self.controller(index, group);
         let packet_len = u64::from(self.offer.chunk_len) + DATA_HEAD_LEN as u64 + UNDERLAY_LEN;
         self.paths.push(Slot {
             path: Path::new(index, group, controller, packet_len, now),
@@ -184,8 +186,17 @@ impl Sender {
 
     /// Paths that share a bottleneck, as the scoreboard sees it now.
     pub fn set_group(&mut self, index: u8, group: Option<u32>) {
-        if let Some(slot) = self.paths.iter_mut().find(|slot| slot.path.index == index) {
-            slot.path.group = group;
+        let Some(at) = self.paths.iter().position(|slot| slot.path.index == index) else { return };
+        if self.paths[at].path.group != group {
+            // What it leaves has one path less; what it comes to has its rate already. Alone, it starts anew.
+            self.paths[at].path.group = group;
+            self.paths[at].path.controller = self.controller(index, group);
+            if matches!(self.paths[at].path.phase, Phase::Silent { .. }) {
+                self.paths[at].path.controller.on_silent();
+            }
+            let used = |number: u32| self.paths.iter().any(|slot| slot.path.group == Some(number));
+            let groups = std::mem::take(&mut self.groups);
+            self.groups = groups.into_iter().filter(|(number, _)| used(*number)).collect();
         }
     }
 
@@ -215,8 +226,7 @@ impl Sender {
                 if sender_us > now_us {
                     return Err(Misbehaviour::OutOfTurn("an echo of no hello"));
                 }
-                let others = self.others(at);
-                if self.paths[at].path.on_echo(sender_us, receiver_us, now_us, now, others) {
+                if self.paths[at].path.on_echo(sender_us, receiver_us, now_us, now) {
                     self.went_up(at);
                 }
             }
@@ -224,8 +234,7 @@ impl Sender {
                 // It may be about another path, whose way back is down.
                 let about = self.paths.iter().position(|slot| slot.path.index == report.path);
                 let at = about.ok_or(Misbehaviour::ReportedUnsent { path: report.path })?;
-                let others = self.others(at);
-                if self.paths[at].path.on_report(&report, now, now_us, others, &mut self.work)? {
+                if self.paths[at].path.on_report(&report, now, now_us, &mut self.work)? {
                     self.went_up(at);
                 }
                 self.check_done();
@@ -364,9 +373,8 @@ impl Sender {
     fn on_time(&mut self, now: Instant) {
         let (idle, now_us) = (self.is_idle(), self.clock(now));
         for at in 0..self.paths.len() {
-            let others = self.others(at);
             let path = &mut self.paths[at].path;
-            if let Some(Phase::Silent { .. }) = path.on_time(now, now_us, idle, others, &mut self.work) {
+            if let Some(Phase::Silent { .. }) = path.on_time(now, now_us, idle, &mut self.work) {
                 self.events.push_back(Event::PathDown { path: path.index });
                 if !self.paths.iter().any(|slot| slot.path.is_up()) {
                     self.events.push_back(Event::AllPathsDown);
@@ -387,13 +395,17 @@ impl Sender {
         }
     }
 
-    /// What other paths of the same group send at.
-    fn others(&self, at: usize) -> f64 {
-        let Some(group) = self.paths[at].path.group else { return 0.0 };
-        let same = |(other, slot): (usize, &Slot)| {
-            if other != at && slot.path.group == Some(group) { slot.path.rate() } else { 0.0 }
-        };
-        self.paths.iter().enumerate().map(same).sum()
+    /// The controller of a path.
+    fn controller(&mut self, index: u8, group: Option<u32>) -> Box<dyn Congestion> {
+        let one = self.kind.build(self.seed.wrapping_add(u64::from(index)));
+        let Some(number) = group else { return one };
+        if let Some((_, group)) = self.groups.iter().find(|(known, _)| *known == number) {
+            return group.join();
+        }
+        let group = Group::new(one);
+        let share = group.join();
+        self.groups.push((number, group));
+        share
     }
 
     fn is_fastest(&self, at: usize) -> bool {

@@ -91,7 +91,7 @@ pub(super) struct Path {
     pub phase: Phase,
     pub outbox: VecDeque<Control>,
     pub last_heard: Instant,
-    controller: Box<dyn Congestion>,
+    pub controller: Box<dyn Congestion>,
     packet_len: u64,
     base: u64,
     sent: VecDeque<Sent>,
@@ -152,8 +152,9 @@ impl Path {
         self.intervals.back().map_or(0.0, |open| open.plan.rate_bytes)
     }
 
-    fn view(&self, others_bytes: f64) -> PathView {
-        PathView { rtt_min: self.rtt_min[0].min(self.rtt_min[1]), rtt: self.rtt, others_bytes }
+    fn view(&self, now: Instant) -> PathView {
+        let interval_bytes_min = (MARK_PACKETS_MIN * self.packet_len) as f64;
+        PathView { rtt_min: self.rtt_min[0].min(self.rtt_min[1]), rtt: self.rtt, now, interval_bytes_min }
     }
 
     fn next(&self) -> u64 {
@@ -171,7 +172,7 @@ impl Path {
     }
 
     /// The receiver's echo: the path carries data from now on. Whether it did not before.
-    pub fn on_echo(&mut self, sender_us: u64, receiver_us: u64, now_us: u64, now: Instant, others: f64) -> bool {
+    pub fn on_echo(&mut self, sender_us: u64, receiver_us: u64, now_us: u64, now: Instant) -> bool {
         self.on_rtt(Duration::from_micros(now_us.saturating_sub(sender_us)), now);
         let rtt_us = u32::try_from(self.rtt.as_micros()).unwrap_or(u32::MAX);
         self.outbox.push_back(Control::Confirm { receiver_us, rtt_us });
@@ -180,13 +181,13 @@ impl Path {
         }
         self.phase = Phase::Up;
         self.filled = now;
-        self.start_interval(now, others);
+        self.start_interval(now);
         true
     }
 
-    fn start_interval(&mut self, now: Instant, others: f64) {
+    fn start_interval(&mut self, now: Instant) {
         let id = self.intervals.back().map_or(0, |open| open.interval.id.wrapping_add(1));
-        let plan = self.controller.plan(id, &self.view(others));
+        let plan = self.controller.plan(id, &self.view(now));
         self.fill(now);
         let interval = congestion::Interval {
             id,
@@ -209,21 +210,21 @@ impl Path {
     }
 
     /// Ends the interval with a mark.
-    fn close_interval(&mut self, idle: bool, now_us: u64, now: Instant, others: f64) {
+    fn close_interval(&mut self, idle: bool, now_us: u64, now: Instant) {
         let (base, next) = (self.base, self.next());
         let Some(open) = self.intervals.back_mut() else { return };
         open.end = Some(now);
         open.interval.idle |= idle;
         open.interval.sent_for = now.saturating_duration_since(open.start);
         let mark = open.interval.id;
-        self.start_interval(now, others);
+        self.start_interval(now);
         let length = self.intervals.back().map_or(KEEP_ALIVE, |open| open.plan.length) + MARK_LATE_MAX;
         let interval_us = length.as_micros() as u32;
         self.outbox.push_back(Control::Mark(Mark { mark, sender_us: now_us, oldest: base, next, interval_us }));
     }
 
     /// What is due by the clock. `idle`: there is nothing to send.
-    pub fn on_time(&mut self, now: Instant, now_us: u64, idle: bool, others: f64, work: &mut Work) -> Option<Phase> {
+    pub fn on_time(&mut self, now: Instant, now_us: u64, idle: bool, work: &mut Work) -> Option<Phase> {
         let before = self.phase;
         match self.phase {
             Phase::Opening { retry, wait } if now >= retry => {
@@ -233,7 +234,7 @@ impl Path {
             Phase::Opening { .. } => {}
             Phase::Silent { retry, wait } if now >= retry => {
                 self.phase = Phase::Silent { retry: now + wait, wait: (wait * 2).min(RETRY_MAX) };
-                self.close_interval(true, now_us, now, others);
+                self.close_interval(true, now_us, now);
                 self.forget(now);
                 if self.intervals.len() > SILENT_INTERVALS_MAX {
                     self.intervals.pop_front();
@@ -246,7 +247,7 @@ impl Path {
                     self.phase = Phase::Silent { retry: now, wait: self.rtt.min(RETRY_MAX) };
                     self.give_up(work);
                 } else if self.interval_due(idle).is_some_and(|due| now >= due) {
-                    self.close_interval(idle, now_us, now, others);
+                    self.close_interval(idle, now_us, now);
                     self.forget(now);
                 }
             }
@@ -342,6 +343,7 @@ impl Path {
                 self.settle(at, Fate::Lost, work);
             }
         }
+        self.controller.on_silent();
         // What a path does while it goes down says nothing of how fast it is.
         self.intervals.iter_mut().for_each(|open| open.interval.idle = true);
     }
@@ -378,7 +380,6 @@ impl Path {
         report: &Report,
         now: Instant,
         now_us: u64,
-        others: f64,
         work: &mut Work,
     ) -> Result<bool, Misbehaviour> {
         let latest = self.intervals.back().map(|open| open.interval.id);
@@ -404,7 +405,7 @@ impl Path {
         for (came, run) in report.runs() {
             self.on_run(came, run, report, work);
         }
-        self.finish_intervals(others);
+        self.finish_intervals(now);
         let back = matches!(self.phase, Phase::Silent { .. }) && report.answer.is_some();
         if back {
             self.phase = Phase::Up;
@@ -437,7 +438,7 @@ impl Path {
     }
 
     /// Tells the controller of intervals whose packets are all settled, in order.
-    fn finish_intervals(&mut self, others: f64) {
+    fn finish_intervals(&mut self, now: Instant) {
         while let Some(open) = self.intervals.front() {
             // Without its mark's answer an interval waits until the next one's says that it will not come.
             if open.end.is_none() || open.known < open.packets || !open.answered {
@@ -447,8 +448,9 @@ impl Path {
             let received = self.before_us.zip(open.arrived_us).map(|(before, at)| at.saturating_sub(before));
             open.interval.received_for = received.filter(|us| *us > 0).map(Duration::from_micros);
             self.before_us = open.arrived_us;
-            if open.packets > 0 && self.is_up() {
-                let view = self.view(others);
+            open.interval.idle |= open.packets == 0;
+            if self.is_up() {
+                let view = self.view(now);
                 self.controller.on_interval(&open.interval, &view);
             }
         }
