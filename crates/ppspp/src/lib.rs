@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`bin`], [`binmap`] | what a number names of a content, and which chunks somebody has (RFC 7574 §4.2) |
 //! | [`wire`] | what the bytes of a datagram mean, and what a swarm agrees on (RFC 7574 §7, §8) |
+//! | [`swarm`] | one content's whole behaviour: all of the others together |
 //! | [`merkle`] | whether a chunk is the content's, and what proves it (RFC 7574 §5, §6) |
 //! | [`avail`], [`picker`] | how rare each chunk is; which to ask a peer for |
 //! | [`pull`] | how much to ask a peer for |
@@ -39,4 +40,5 @@ pub mod picker;
 pub mod pull;
 pub mod sign;
 pub mod state;
+pub mod swarm;
 pub mod wire;

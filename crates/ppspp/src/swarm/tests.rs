@@ -1,0 +1,412 @@
+//! Swarms in virtual time: a driver for each peer that is as small as can be, and wires that delay, lose and queue.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use super::*;
+use crate::bin::Bin;
+use crate::hash::HashFunction;
+use crate::wire::{Addressing, Integrity};
+
+const HASH: HashFunction = HashFunction::Sha256;
+const CHUNK_LEN: usize = 200;
+
+/// The bytes of a chunk; the last one is short.
+fn payload(chunk: u64, chunks: u64) -> Vec<u8> {
+    let len = if chunk + 1 == chunks { 77 } else { CHUNK_LEN };
+    (0..len).map(|at| (chunk * 31 + at as u64 * 7) as u8).collect()
+}
+
+fn tree(chunks: u64) -> Tree<MemoryNodes> {
+    let all: Vec<Vec<u8>> = (0..chunks).map(|chunk| payload(chunk, chunks)).collect();
+    let mut leaves = Vec::new();
+    HASH.hash_many(&all.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut leaves);
+    let mut tree = Tree::growing(HASH, MemoryNodes::new(HASH));
+    tree.extend(&leaves);
+    tree
+}
+
+fn params(chunks: u64) -> SwarmParams {
+    let root = tree(chunks).root().expect("chunks");
+    let len = Some(CHUNK_LEN as u32);
+    SwarmParams::new(root.as_bytes(), Integrity::MerkleTree, HASH, Addressing::Chunks32, len).expect("a swarm")
+}
+
+fn address(number: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 7000))
+}
+
+fn seeder(chunks: u64, seed: u64, now: Instant) -> Swarm<SocketAddr> {
+    Swarm::new(params(chunks), tree(chunks), Binmap::full(chunks), Mode::Fast, seed, now)
+}
+
+/// Knows the root alone.
+fn leecher(chunks: u64, seed: u64, now: Instant) -> Swarm<SocketAddr> {
+    let params = params(chunks);
+    let root = HASH.digest(params.swarm_id()).expect("a root");
+    let tree = Tree::with_root(HASH, root, None, MemoryNodes::new(HASH));
+    Swarm::new(params, tree, Binmap::new(), Mode::Fast, seed, now)
+}
+
+struct Node {
+    swarm: Swarm<SocketAddr>,
+    /// Sends wrong bytes.
+    lies: bool,
+    uplink_free_us: u64,
+    liars: Vec<SocketAddr>,
+    complete_us: Option<u64>,
+}
+
+struct World {
+    chunks: u64,
+    start: Instant,
+    now_us: u64,
+    nodes: Vec<Option<Node>>,
+    numbers: HashMap<SocketAddr, usize>,
+    wires: BinaryHeap<Reverse<(u64, u64, usize, usize, Vec<u8>)>>,
+    count: u64,
+    rng: fastrand::Rng,
+    loss: f64,
+    /// Bytes of chunks that left, all together.
+    sent_chunks: u64,
+}
+
+impl World {
+    fn new(chunks: u64, seed: u64, loss: f64) -> Self {
+        println!("seed {seed}");
+        Self {
+            chunks,
+            start: Instant::now(),
+            now_us: 0,
+            nodes: Vec::new(),
+            numbers: HashMap::new(),
+            wires: BinaryHeap::new(),
+            count: 0,
+            rng: fastrand::Rng::with_seed(seed),
+            loss,
+            sent_chunks: 0,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.start + Duration::from_micros(self.now_us)
+    }
+
+    fn add(&mut self, seeds: bool, lies: bool) -> usize {
+        let (number, seed, now) = (self.nodes.len(), self.rng.u64(..), self.now());
+        let swarm = if seeds { seeder(self.chunks, seed, now) } else { leecher(self.chunks, seed, now) };
+        self.nodes.push(Some(Node { swarm, lies, uplink_free_us: 0, liars: Vec::new(), complete_us: None }));
+        self.numbers.insert(address(number), number);
+        number
+    }
+
+    fn connect(&mut self, from: usize, to: usize) {
+        let now = self.now();
+        if let Some(node) = &mut self.nodes[from] {
+            node.swarm.connect(now, &address(to));
+        }
+        self.flush(from);
+    }
+
+    /// Carries out what a node wants done.
+    fn flush(&mut self, number: usize) {
+        let now = self.now();
+        let Some(node) = &mut self.nodes[number] else { return };
+        let mut found = Vec::new();
+        while let Some(event) = node.swarm.event() {
+            match event {
+                Event::Liar(peer) => node.liars.push(peer),
+                Event::Found(address) => found.push(address),
+                Event::Complete => node.complete_us = Some(self.now_us),
+                Event::Size(chunks) => assert_eq!(chunks, self.chunks),
+                Event::Opened(_) | Event::Closed(_) => {}
+            }
+        }
+        for found in found {
+            if node.swarm.peers().count() < 8 && found != address(number) {
+                node.swarm.connect(now, &found);
+            }
+        }
+        while let Some(transmit) = node.swarm.transmit() {
+            let mut datagram = transmit.datagram;
+            if let Some(chunk) = transmit.chunk {
+                assert!(node.swarm.have().contains(chunk), "a chunk is served that is not stored");
+                self.sent_chunks += 1;
+                datagram.extend(payload(chunk, self.chunks));
+                if node.lies
+                    && let Some(last) = datagram.last_mut()
+                {
+                    *last ^= 1;
+                }
+            }
+            // 10 Mbit/s and a queue of 100 ms.
+            let free_us = node.uplink_free_us.max(self.now_us);
+            let Some(to) = self.numbers.get(&transmit.peer) else { continue };
+            if free_us - self.now_us > 100_000 || self.rng.f64() < self.loss {
+                continue;
+            }
+            node.uplink_free_us = free_us + datagram.len() as u64 * 8 / 10;
+            let delay_us = 5_000 + (number as u64 * 7919 + *to as u64 * 104_729) % 60_000;
+            self.count += 1;
+            self.wires.push(Reverse((node.uplink_free_us + delay_us, self.count, number, *to, datagram)));
+        }
+    }
+
+    /// Until `end_us` or `done`.
+    fn run(&mut self, end_us: u64, done: impl Fn(&Self) -> bool) {
+        while self.now_us < end_us && !done(self) {
+            let wire_us = self.wires.peek().map_or(u64::MAX, |Reverse(wire)| wire.0);
+            let due = self.nodes.iter().enumerate().filter_map(|(number, node)| {
+                let due = node.as_ref()?.swarm.deadline().saturating_duration_since(self.start);
+                Some((due.as_micros() as u64 + 1, number))
+            });
+            let (due_us, number) = due.min().expect("somebody is there");
+            if wire_us <= due_us {
+                let Some(Reverse((at_us, _, from, to, datagram))) = self.wires.pop() else { return };
+                self.now_us = self.now_us.max(at_us);
+                self.deliver(from, to, &datagram);
+            } else {
+                self.now_us = self.now_us.max(due_us);
+                let now = self.now();
+                if let Some(node) = &mut self.nodes[number] {
+                    node.swarm.poll(now);
+                }
+                self.flush(number);
+            }
+        }
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, datagram: &[u8]) {
+        let now = self.now();
+        let Some(node) = &mut self.nodes[to] else { return };
+        for (chunk, bytes) in node.swarm.datagram(now, &address(from), datagram).unwrap_or_default() {
+            assert_eq!(bytes, payload(chunk, self.chunks), "a wrong chunk was handed out");
+            node.swarm.stored(chunk);
+        }
+        self.flush(to);
+    }
+
+    fn all_complete(&self) -> bool {
+        self.nodes.iter().flatten().all(|node| node.lies || node.swarm.is_complete())
+    }
+}
+
+/// 64 peers, 2 % loss; some leave, others join late. Whoever stays has everything, and nobody is accused.
+#[test]
+fn a_swarm_of_64_with_loss_and_churn() {
+    for seed in 0..2 {
+        let mut world = World::new(150, seed, 0.02);
+        world.add(true, false);
+        for number in 1..64 {
+            world.add(false, false);
+            for _ in 0..3 {
+                let to = world.rng.usize(..number);
+                world.connect(number, to);
+            }
+        }
+        for round in 1..8 {
+            world.run(round * 300_000, |_| false);
+            // Not the seeder: it alone has everything at first.
+            let gone = world.rng.usize(1..64);
+            world.nodes[gone] = None;
+            let number = world.add(false, false);
+            let to = world.rng.usize(..number);
+            world.connect(number, to);
+            world.connect(number, 0);
+        }
+        world.run(120_000_000, World::all_complete);
+        let left = world.nodes.iter().flatten().filter(|node| !node.swarm.is_complete()).count();
+        assert_eq!(left, 0, "after {} s", world.now_us / 1_000_000);
+        assert!(world.nodes.iter().flatten().all(|node| node.liars.is_empty()));
+        let copies = world.sent_chunks as f64 / (63.0 * world.chunks as f64);
+        println!("64 peers complete after {:.1} s, {copies:.2} copies sent for each needed", world.now_us as f64 / 1e6);
+    }
+}
+
+/// A seeder that lies is named and banned by those whom it sent chunks, and by nobody is anybody else.
+#[test]
+fn the_liar_is_named_and_nobody_else() {
+    for seed in 0..6 {
+        let mut world = World::new(80, seed, 0.01);
+        world.add(true, false);
+        let liar = world.add(true, true);
+        for _ in 0..6 {
+            let number = world.add(false, false);
+            world.connect(number, 0);
+            world.connect(number, liar);
+        }
+        world.run(60_000_000, World::all_complete);
+        assert!(world.all_complete());
+        let named: Vec<SocketAddr> = world.nodes.iter().flatten().flat_map(|node| node.liars.clone()).collect();
+        assert!(!named.is_empty() && named.iter().all(|named| *named == address(liar)), "{named:?}");
+        // A banned peer opens no channel again.
+        let now = world.now();
+        let victim = world.nodes.iter_mut().flatten().find(|node| !node.liars.is_empty()).expect("one of them");
+        assert!(!victim.swarm.connect(now, &address(liar)));
+    }
+}
+
+fn opening(chunks: u64, channel: ChannelId) -> Vec<u8> {
+    let mut datagram = vec![0; 4];
+    Opening::encode(Dialect::Rfc7574, &params(chunks).handshake(Dialect::Rfc7574, channel, true, None), &mut datagram);
+    datagram
+}
+
+#[test]
+fn nobody_is_sent_more_than_came_from_there_before_the_proof() {
+    let now = Instant::now();
+    let mut seeder = seeder(1000, 7, now);
+    let datagram = opening(1000, 9);
+    let mut sent = 0;
+    for repeat in 1..=3 {
+        assert_eq!(seeder.datagram(now, &address(1), &datagram), Some(Vec::new()));
+        while let Some(transmit) = seeder.transmit() {
+            sent += transmit.datagram.len();
+        }
+        assert!(sent > 0 && sent <= repeat * datagram.len(), "{sent} bytes for {}", repeat * datagram.len());
+    }
+    let sent_before = sent;
+    for step in 1..200 {
+        seeder.poll(now + Duration::from_millis(50 * step));
+        sent += std::iter::from_fn(|| seeder.transmit()).map(|transmit| transmit.datagram.len()).sum::<usize>();
+    }
+    assert_eq!((sent, seeder.channels.len()), (sent_before, 0), "silent, and forgotten");
+    // A flood of forged addresses leaves a short queue, and honest peers still come in.
+    for number in 0..2000 {
+        seeder.datagram(now, &address(number), &datagram);
+    }
+    assert!(seeder.channels.len() <= HALF_OPEN_MAX + 1);
+    while seeder.transmit().is_some() {}
+    // What does not open this swarm opens nothing.
+    assert_eq!(seeder.datagram(now, &address(5000), &opening(999, 9)), None);
+    assert_eq!(seeder.datagram(now, &address(5000), &[0; 4]), None);
+    assert_eq!(seeder.datagram(now, &address(5000), &[0, 0, 0, 77, 3]), None);
+}
+
+/// A peer that has a channel, and abuses it.
+#[test]
+fn absurd_announcements_and_floods_are_bounded() {
+    let now = Instant::now();
+    let mut victim = leecher(100, 3, now);
+    victim.connect(now, &address(1));
+    let hello = victim.transmit().expect("a handshake");
+    let channel = u32::from_be_bytes(hello.datagram[5..9].try_into().expect("four bytes"));
+    let swarm = params(100);
+    let codec = swarm.codec(Dialect::Rfc7574);
+    let mut answer = channel.to_be_bytes().to_vec();
+    swarm.handshake(Dialect::Rfc7574, 4, false, None).encode(&mut answer);
+    // From elsewhere, the same answer is nothing.
+    assert_eq!(victim.datagram(now, &address(2), &answer), None);
+    victim.datagram(now, &address(1), &answer);
+    assert_eq!(victim.peers().count(), 1);
+    let say = |messages: &[Message<'_>], victim: &mut Swarm<SocketAddr>| {
+        let mut datagram = channel.to_be_bytes().to_vec();
+        messages.iter().for_each(|message| message.encode(&codec, &mut datagram).expect("fits"));
+        victim.datagram(now, &address(1), &datagram).map(|chunks| chunks.len())
+    };
+    // PEX: sixteen of one answer, no more.
+    let flood: Vec<Message<'_>> = (0..500).map(|_| Message::PexV4("192.0.2.1:1".parse().expect("one"))).collect();
+    (0..4).for_each(|_| assert_eq!(say(&flood, &mut victim), Some(0)));
+    let found = std::iter::from_fn(|| victim.event()).filter(|event| matches!(event, Event::Found(_))).count();
+    assert_eq!(found, channel::PEX_TAKEN_MAX as usize);
+    // Requests without end, for what is not there.
+    let requests: Vec<Message<'_>> = (0..3000).map(|at| Message::Request(at..at + 1)).collect();
+    say(&requests, &mut victim);
+    assert!(victim.channels[&channel].wants.len() <= channel::WANTS_MAX);
+    // Everything there can be, while the size is not known.
+    say(&[Message::Have(0..1 << 32), Message::Ack { chunks: 0..1 << 32, delay_us: u64::MAX }], &mut victim);
+    assert!(victim.channels[&channel].has.cell_count() < 100);
+    let scattered: Vec<Message<'_>> = (0..5000).map(|at| Message::Have(at << 18..(at << 18) + 1)).collect();
+    say(&scattered, &mut victim);
+    // Sizes that cannot be: the claim is asked for, and never believed.
+    let root = HASH.digest(swarm.swarm_id()).expect("a root");
+    let claim = Message::Integrity { node: Bin::new(31, 0).expect("a node"), digest: root };
+    let data = Message::Data { chunk: 0, sent_us: 0, payload: &[1; CHUNK_LEN] };
+    assert_eq!(say(&[claim, data], &mut victim), Some(0));
+    assert_eq!((victim.chunk_count(), victim.have().is_empty()), (None, true));
+    // Garbage with the channel's number.
+    for seed in 0..300 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut datagram = channel.to_be_bytes().to_vec();
+        datagram.extend((0..rng.usize(..300)).map(|_| rng.u8(..16)));
+        println!("seed {seed}");
+        let chunks = victim.datagram(now + Duration::from_millis(seed), &address(1), &datagram).unwrap_or_default();
+        assert!(chunks.is_empty());
+        victim.poll(now + Duration::from_millis(seed));
+        while victim.transmit().is_some() {}
+        while victim.event().is_some() {}
+    }
+}
+
+/// Both ends open at once: one channel comes of it. Choked peers wait. Closing is said.
+#[test]
+fn simultaneous_opens_chokes_and_closing() {
+    let mut world = World::new(60, 1, 0.0);
+    let (seeder, leecher) = (world.add(true, false), world.add(false, false));
+    world.connect(seeder, leecher);
+    world.connect(leecher, seeder);
+    world.run(200_000, |_| false);
+    for node in world.nodes.iter().flatten() {
+        assert_eq!((node.swarm.peers().count(), node.swarm.channels.len()), (1, 1));
+    }
+    if let Some(node) = &mut world.nodes[seeder] {
+        node.swarm.choke(&address(leecher), true);
+    }
+    world.flush(seeder);
+    world.run(500_000, |_| false);
+    let stored = |world: &World| world.nodes[leecher].as_ref().map_or(0, |node| node.swarm.have().count());
+    let before = stored(&world);
+    world.run(3_000_000, |_| false);
+    assert_eq!(stored(&world), before, "nothing comes while choked");
+    if let Some(node) = &mut world.nodes[seeder] {
+        node.swarm.choke(&address(leecher), false);
+    }
+    world.flush(seeder);
+    world.run(30_000_000, World::all_complete);
+    assert!(world.all_complete());
+    if let Some(node) = &mut world.nodes[seeder] {
+        node.swarm.disconnect(&address(leecher));
+    }
+    world.flush(seeder);
+    let end_us = world.now_us + 1_000_000;
+    world.run(end_us, |_| false);
+    assert!(world.nodes.iter().flatten().all(|node| node.swarm.channels.is_empty()));
+}
+
+/// Peers of libswift's dialects are fetched from, and served.
+#[test]
+fn libswifts_dialects_end_to_end() {
+    let content = b"libswift's content, one chunk".to_vec();
+    let root = HashFunction::Sha1.hash(&content);
+    for (dialect, addressing) in [(Dialect::Draft10, Addressing::Chunks32), (Dialect::Legacy, Addressing::Bins32)] {
+        let now = Instant::now();
+        let swarm = |tree, have, seed| {
+            let params =
+                SwarmParams::new(root.as_bytes(), Integrity::MerkleTree, HashFunction::Sha1, addressing, Some(1024));
+            Swarm::<SocketAddr>::new(params.expect("a swarm"), tree, have, Mode::Paper, seed, now)
+        };
+        let nodes = || MemoryNodes::new(HashFunction::Sha1);
+        let mut whole = Tree::growing(HashFunction::Sha1, nodes());
+        whole.extend(root.as_bytes());
+        let mut seeder = swarm(whole, Binmap::full(1), 1);
+        let mut leecher = swarm(Tree::with_root(HashFunction::Sha1, root, None, nodes()), Binmap::new(), 2);
+        leecher.set_dialect(dialect);
+        leecher.connect(now, &address(0));
+        for step in 0..100 {
+            let now = now + Duration::from_millis(20 * step);
+            while let Some(transmit) = leecher.transmit() {
+                seeder.datagram(now, &address(1), &transmit.datagram);
+            }
+            while let Some(mut transmit) = seeder.transmit() {
+                transmit.datagram.extend(transmit.chunk.map(|_| content.clone()).unwrap_or_default());
+                for (chunk, bytes) in leecher.datagram(now, &address(0), &transmit.datagram).unwrap_or_default() {
+                    assert_eq!(bytes, content);
+                    leecher.stored(chunk);
+                }
+            }
+            leecher.poll(now);
+            seeder.poll(now);
+        }
+        assert!(leecher.is_complete(), "{dialect:?}");
+    }
+}
