@@ -110,7 +110,7 @@ fn bulk() -> Vec<Vec<u8>> {
         BulkMessage::Ready,
         BulkMessage::Hashes { first: 1, hashes: vec![[1; 32]; 2] },
         BulkMessage::Root([1; 32]),
-        BulkMessage::Again(vec![1..2]),
+        BulkMessage::Again(vec![1..2, 5..6]),
         BulkMessage::Receipt(Box::new(receipt)),
         BulkMessage::End { code: 1, reason: "the disk is full".into() },
     ];

@@ -51,6 +51,7 @@
 //! ```
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what messages carry")]
 
 mod chunks;
 pub mod congestion;

@@ -1,4 +1,5 @@
 //! The other end lies, or somebody in between does: a typed error or nothing at all, never a panic or work without end.
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what messages carry")]
 
 use std::time::{Duration, Instant};
 

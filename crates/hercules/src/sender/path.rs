@@ -111,7 +111,13 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub fn new(index: u8, group: Option<u32>, controller: Box<dyn Congestion>, packet_len: u64, now: Instant) -> Self {
+    pub(super) fn new(
+        index: u8,
+        group: Option<u32>,
+        controller: Box<dyn Congestion>,
+        packet_len: u64,
+        now: Instant,
+    ) -> Self {
         Self {
             index,
             group,
@@ -136,16 +142,16 @@ impl Path {
         }
     }
 
-    pub fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         self.phase == Phase::Up
     }
 
-    pub fn rtt(&self) -> Duration {
+    pub(super) fn rtt(&self) -> Duration {
         self.rtt
     }
 
     /// What it is planned to send at, in bytes a second; 0 where it carries nothing.
-    pub fn rate(&self) -> f64 {
+    pub(super) fn rate(&self) -> f64 {
         if !self.is_up() {
             return 0.0;
         }
@@ -172,7 +178,7 @@ impl Path {
     }
 
     /// The receiver's echo: the path carries data from now on. Whether it did not before.
-    pub fn on_echo(&mut self, sender_us: u64, receiver_us: u64, now_us: u64, now: Instant) -> bool {
+    pub(super) fn on_echo(&mut self, sender_us: u64, receiver_us: u64, now_us: u64, now: Instant) -> bool {
         self.on_rtt(Duration::from_micros(now_us.saturating_sub(sender_us)), now);
         let rtt_us = u32::try_from(self.rtt.as_micros()).unwrap_or(u32::MAX);
         self.outbox.push_back(Control::Confirm { receiver_us, rtt_us });
@@ -224,7 +230,7 @@ impl Path {
     }
 
     /// What is due by the clock. `idle`: there is nothing to send.
-    pub fn on_time(&mut self, now: Instant, now_us: u64, idle: bool, work: &mut Work) -> Option<Phase> {
+    pub(super) fn on_time(&mut self, now: Instant, now_us: u64, idle: bool, work: &mut Work) -> Option<Phase> {
         let before = self.phase;
         match self.phase {
             Phase::Opening { retry, wait } if now >= retry => {
@@ -275,7 +281,7 @@ impl Path {
         Some(oldest.max(self.last_heard) + self.rtt * 3 + SILENCE_MIN)
     }
 
-    pub fn deadline(&self, idle: bool) -> Option<Instant> {
+    pub(super) fn deadline(&self, idle: bool) -> Option<Instant> {
         match self.phase {
             Phase::Opening { retry, .. } | Phase::Silent { retry, .. } => Some(retry),
             Phase::Up => [self.interval_due(idle), self.silent_at()].into_iter().flatten().min(),
@@ -291,7 +297,7 @@ impl Path {
     }
 
     /// How many packets may leave now.
-    pub fn allowance(&mut self, now: Instant) -> usize {
+    pub(super) fn allowance(&mut self, now: Instant) -> usize {
         if !self.is_up() {
             return 0;
         }
@@ -302,7 +308,7 @@ impl Path {
     }
 
     /// When packets may leave again; `None` until a report makes room.
-    pub fn next_send(&self) -> Option<Instant> {
+    pub(super) fn next_send(&self) -> Option<Instant> {
         let open = self.intervals.back().filter(|_| self.is_up())?;
         let full = ((self.flying + 1) * self.packet_len) as f64 > open.plan.window_bytes;
         if full || self.sent.len() >= FLIGHT_PACKETS_MAX {
@@ -315,7 +321,7 @@ impl Path {
     }
 
     /// `chunks` leave now; the number of the first packet.
-    pub fn on_sent(&mut self, chunks: &[u64]) -> u64 {
+    pub(super) fn on_sent(&mut self, chunks: &[u64]) -> u64 {
         let first = self.next();
         let Some(open) = self.intervals.back_mut() else { return first };
         let (count, bytes) = (chunks.len() as u64, chunks.len() as u64 * self.packet_len);
@@ -330,7 +336,7 @@ impl Path {
     }
 
     /// There was less to send than might have left.
-    pub fn on_starved(&mut self) {
+    pub(super) fn on_starved(&mut self) {
         if let Some(open) = self.intervals.back_mut() {
             open.interval.idle = true;
         }
@@ -375,7 +381,7 @@ impl Path {
     }
 
     /// What the receiver says of packets. Whether the path came back.
-    pub fn on_report(
+    pub(super) fn on_report(
         &mut self,
         report: &Report,
         now: Instant,

@@ -28,7 +28,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub fn new(chunks: u64) -> Self {
+    pub(super) fn new(chunks: u64) -> Self {
         Self {
             acked: ChunkSet::new(chunks),
             todo: ChunkSet::full(chunks),
@@ -40,16 +40,16 @@ impl Work {
         }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.acked.is_full()
     }
 
     /// Chunks that nobody sends at the moment.
-    pub fn waiting(&self) -> u64 {
+    pub(super) fn waiting(&self) -> u64 {
         self.todo.len() + self.later.len()
     }
 
-    pub fn came(&mut self, chunk: u64) {
+    pub(super) fn came(&mut self, chunk: u64) {
         if self.acked.insert(chunk) {
             self.todo.remove(chunk);
             self.later.remove(chunk);
@@ -57,26 +57,26 @@ impl Work {
     }
 
     /// The receiver had these before.
-    pub fn kept(&mut self, chunks: Range<u64>) {
+    pub(super) fn kept(&mut self, chunks: Range<u64>) {
         self.acked.insert_range(chunks.clone());
         self.todo.remove_range(chunks.clone());
         self.later.remove_range(chunks);
     }
 
     /// These have to be sent once more, whatever is known of them.
-    pub fn again(&mut self, chunks: Range<u64>) {
+    pub(super) fn again(&mut self, chunks: Range<u64>) {
         self.acked.remove_range(chunks.clone());
         self.later.insert_range(chunks);
     }
 
-    pub fn lost(&mut self, chunk: u64) {
+    pub(super) fn lost(&mut self, chunk: u64) {
         if !self.acked.contains(chunk) && !self.todo.contains(chunk) {
             self.later.insert(chunk);
         }
     }
 
     /// Takes up to `room` chunks that are at hand; those of the round first, then of the next.
-    pub fn take(&mut self, shelf: &mut impl Shelf, room: usize, out: &mut Vec<u64>) {
+    pub(super) fn take(&mut self, shelf: &mut impl Shelf, room: usize, out: &mut Vec<u64>) {
         if self.todo.is_empty() && !self.later.is_empty() {
             std::mem::swap(&mut self.todo, &mut self.later);
             self.round += 1;
@@ -119,7 +119,7 @@ impl Work {
     }
 
     /// Everything was sent, some of it is under way: sends it a second time, where that is cheap, once a round trip.
-    pub fn double(
+    pub(super) fn double(
         &mut self,
         shelf: &mut impl Shelf,
         now: Instant,

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-pub const SEGMENT_LEN: usize = 1500;
+pub(crate) const SEGMENT_LEN: usize = 1500;
 /// RFC 9438 §4.6, §5.
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
 
 #[derive(Debug)]
-pub struct Cubic {
+pub(crate) struct Cubic {
     pub forward: Vec<usize>,
     pub back: Vec<usize>,
     window: f64,
@@ -28,7 +28,7 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    pub fn new(forward: Vec<usize>, back: Vec<usize>) -> Self {
+    pub(crate) fn new(forward: Vec<usize>, back: Vec<usize>) -> Self {
         Self {
             forward,
             back,
@@ -46,12 +46,12 @@ impl Cubic {
         }
     }
 
-    pub fn on_arrived(&mut self, len: usize, slot: usize) {
+    pub(crate) fn on_arrived(&mut self, len: usize, slot: usize) {
         self.arrived_bytes.resize(self.arrived_bytes.len().max(slot + 1), 0.0);
         self.arrived_bytes[slot] += len as f64;
     }
 
-    pub fn on_ack(&mut self, number: u64, now: Duration) {
+    pub(crate) fn on_ack(&mut self, number: u64, now: Duration) {
         let Some(at) = self.flying.iter().position(|(flying, _)| *flying == number) else { return };
         let (_, sent) = self.flying.remove(at).expect("it was found");
         self.rtt = now - sent;
@@ -92,7 +92,7 @@ impl Cubic {
     }
 
     /// Segments to send now, and when to ask again.
-    pub fn poll(&mut self, now: Duration) -> (Vec<u64>, Option<Duration>) {
+    pub(crate) fn poll(&mut self, now: Duration) -> (Vec<u64>, Option<Duration>) {
         if self.timeout.is_some_and(|at| now >= at) && !self.flying.is_empty() {
             self.flying.clear();
             self.reduce(BETA);

@@ -1,10 +1,10 @@
 //! Transfers over links in virtual time: every packet is sealed, queued, perhaps lost, and opened. Nothing here waits.
 #![allow(dead_code, reason = "each test uses some of it")]
 
-pub mod cubic;
+pub(crate) mod cubic;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use anabranch_hercules::wire::message::{Message, Offer};
@@ -20,17 +20,17 @@ const UNDERLAY_LEN: usize = 48;
 /// Reading a range of a shared shelf takes so long.
 const READ_TIME: Duration = Duration::from_millis(1);
 
-pub fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-pub fn mbit(mbit: f64) -> f64 {
+pub(crate) fn mbit(mbit: f64) -> f64 {
     mbit * 1e6 / 8.0
 }
 
 /// A queue of so many bytes before a line.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub(crate) struct Link {
     pub rate_bytes: f64,
     pub delay: Duration,
     pub queue_bytes: f64,
@@ -46,7 +46,7 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(rate_bytes: f64, delay: Duration, queue_bytes: f64) -> Self {
+    pub(crate) fn new(rate_bytes: f64, delay: Duration, queue_bytes: f64) -> Self {
         Self {
             rate_bytes,
             delay,
@@ -62,18 +62,18 @@ impl Link {
     }
 
     /// A way that is never full.
-    pub fn wide(delay: Duration) -> Self {
+    pub(crate) fn wide(delay: Duration) -> Self {
         Self::new(1e12, delay, 1e12)
     }
 
-    pub fn lossy(mut self, loss: f64) -> Self {
+    pub(crate) fn lossy(mut self, loss: f64) -> Self {
         self.loss = loss;
         self
     }
 }
 
 #[derive(Clone, Debug)]
-pub enum Payload {
+pub(crate) enum Payload {
     /// A datagram of a flow.
     Bytes {
         flow: usize,
@@ -105,14 +105,14 @@ enum Happening {
 
 /// Datagrams at a steady rate.
 #[derive(Clone, Debug)]
-pub struct CrossTraffic {
+pub(crate) struct CrossTraffic {
     pub route: Vec<usize>,
     pub rate_bytes: f64,
     pub from: Duration,
     pub to: Duration,
 }
 
-pub struct Flow {
+pub(crate) struct Flow {
     pub sender: Sender,
     pub receiver: Receiver,
     pub routes: Vec<(Vec<usize>, Vec<usize>)>,
@@ -134,7 +134,7 @@ pub struct Flow {
     delay: Duration,
 }
 
-pub struct Net {
+pub(crate) struct Net {
     base: Instant,
     pub now: Duration,
     heap: BinaryHeap<Reverse<(Duration, u64)>>,
@@ -149,14 +149,14 @@ pub struct Net {
 }
 
 /// What a flow carries.
-pub enum Content {
+pub(crate) enum Content {
     /// So many bytes that nobody looks at.
     Blank(u64),
     Real(Vec<u8>),
 }
 
 impl Net {
-    pub fn new(seed: u64, links: Vec<Link>) -> Self {
+    pub(crate) fn new(seed: u64, links: Vec<Link>) -> Self {
         println!("seed {seed}");
         Self {
             base: Instant::now(),
@@ -174,7 +174,7 @@ impl Net {
     }
 
     /// A transfer over the routes `(forward, back, group)`, with what the receiver has kept.
-    pub fn add_flow(
+    pub(crate) fn add_flow(
         &mut self,
         content: Content,
         chunk_len: u16,
@@ -234,14 +234,14 @@ impl Net {
         flow
     }
 
-    pub fn add_cubic(&mut self, forward: &[usize], back: &[usize]) -> usize {
+    pub(crate) fn add_cubic(&mut self, forward: &[usize], back: &[usize]) -> usize {
         self.cubics.push(Cubic::new(forward.to_vec(), back.to_vec()));
         let flow = self.cubics.len() - 1;
         self.schedule(self.now, Happening::WakeCubic(flow));
         flow
     }
 
-    pub fn add_cross(&mut self, cross: CrossTraffic) {
+    pub(crate) fn add_cross(&mut self, cross: CrossTraffic) {
         self.schedule(cross.from, Happening::CrossTraffic(self.cross.len()));
         self.cross.push(cross);
     }
@@ -253,7 +253,7 @@ impl Net {
     }
 
     /// Until `end`, or until `done`.
-    pub fn run(&mut self, end: Duration, done: impl Fn(&Self) -> bool) {
+    pub(crate) fn run(&mut self, end: Duration, done: impl Fn(&Self) -> bool) {
         while let Some(Reverse((at, number))) = self.heap.peek().copied() {
             if at > end || done(self) {
                 break;
@@ -475,22 +475,19 @@ impl Net {
     }
 
     /// Bytes on the wire that arrived at a flow's receiver between two times, a second.
-    pub fn arrival_rate(&self, flow: usize, from: Duration, to: Duration) -> f64 {
+    pub(crate) fn arrival_rate(&self, flow: usize, from: Duration, to: Duration) -> f64 {
         self.flows[flow].arrived_bytes.iter().map(|path| rate(path, from, to)).sum()
     }
 }
 
 /// Of bytes in tenths of a second.
-pub fn rate(slots: &[f64], from: Duration, to: Duration) -> f64 {
+pub(crate) fn rate(slots: &[f64], from: Duration, to: Duration) -> f64 {
     let (first, last) = ((from.as_millis() / 100) as usize, (to.as_millis() / 100) as usize);
-    slots.iter().take(last).skip(first).sum::<f64>() / (to - from).as_secs_f64()
+    slots.iter().take(last).skip(first).sum::<f64>() / ((last - first) as f64 / 10.0)
 }
 
 /// What a link carries with nothing in the way.
-pub fn content(len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| rng.u8(..)).collect()
 }
-
-/// Segments of the CUBIC flow that are under way.
-pub type Flying = VecDeque<(u64, Duration)>;
