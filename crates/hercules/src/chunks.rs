@@ -93,7 +93,19 @@ impl ChunkSet {
 
     /// Makes `chunk` a member; whether it was none before. What lies past the limit never becomes one.
     pub fn insert(&mut self, chunk: u64) -> bool {
-        chunk < self.limit && self.insert_range(chunk..chunk + 1) == 1
+        if chunk >= self.limit {
+            return false;
+        }
+        let ((page, at), capacity) = (split(chunk), self.capacity(split(chunk).0));
+        // What each packet of a page but the first and the last meets.
+        if let Some(Page::Bits(bits)) = self.pages.get_mut(page).filter(|page| page.count(capacity) + 1 < capacity) {
+            let is_new = bits.words[at / 64] >> (at % 64) & 1 == 0;
+            bits.words[at / 64] |= 1 << (at % 64);
+            bits.count += u32::from(is_new);
+            self.count += u64::from(is_new);
+            return is_new;
+        }
+        self.insert_range(chunk..chunk + 1) == 1
     }
 
     /// Makes all of `range` below the limit members; how many were none before.
@@ -372,6 +384,15 @@ mod tests {
                 prop_assert_eq!(set.next_absent(probe), (probe..limit).find(|chunk| !naive.contains(chunk)));
             }
             let had = set.is_full();
+            // One by one is the same as all at once.
+            let mut single = set.clone();
+            let last = limit.saturating_sub(1);
+            for chunk in (0..limit).filter(|chunk| *chunk != last) {
+                prop_assert_eq!(single.insert(chunk), !naive.contains(&chunk));
+            }
+            prop_assert_eq!(single.insert(last), limit > 0 && !naive.contains(&last));
+            prop_assert!(!single.insert(last) && !single.insert(limit));
+            prop_assert_eq!(&single, &ChunkSet::full(limit));
             prop_assert_eq!(set.insert_range(0..limit) == 0, had);
             prop_assert!(set.is_full() && set.next_absent(0).is_none());
             prop_assert_eq!(&set, &ChunkSet::full(limit));
