@@ -56,6 +56,11 @@ fn main() -> io::Result<()> {
     write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
     write(&corpus, "ppspp_wire", &ppspp_wire())?;
+    let links = [
+        format!("ppspp:{}?cp=1&hf=2&ca=4&cs=8192&cl=9&pe=a:1&tr=b&dn=c%20", "ab".repeat(32)),
+        format!("tswift://h:1/{}", "cd".repeat(20)),
+    ];
+    write(&corpus, "ppspp_link", &links.map(String::into_bytes))?;
     write(&corpus, "ppspp_bins", &[(0..255).collect(), [0, 0, 9, 255].repeat(9)])?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;

@@ -13,7 +13,7 @@ pub trait NodeStore {
     fn put(&mut self, node: Bin, digest: &Digest);
 }
 
-/// Nodes in memory, in pages of [`PAGE_NODES`]: what is not known takes no space, however large the content claims to be.
+/// Nodes in memory, in pages: what is not known takes no space, however large the content claims to be.
 #[derive(Clone, Debug)]
 pub struct MemoryNodes {
     hash: HashFunction,

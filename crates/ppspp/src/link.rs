@@ -1,0 +1,274 @@
+//! Links: everything that a peer needs to know of a swarm before it meets another (RFC 7574 §8.4, the metadata record).
+//!
+//! ```text
+//! ppspp:SWARM-ID?cp=1&hf=2&ca=2&cs=1024&cl=123456&pe=192.0.2.7:6778&tr=udp://...&dn=name
+//! ```
+//!
+//! The identifier is in hexadecimal digits. The keys are libswift's: `cp` the protection of the content, `hf` the hash function,
+//! `ca` the chunk addressing, all by their numbers in the handshake; `cs` the length of a chunk, `cl` that of the content. Ours
+//! are `pe`, a peer, and `tr`, a tracker, each as often as there are any; `dn`, a name. What is not said is RFC 7574's default.
+//! libswift's own links (`tswift://PEER/SWARM-ID?...`) are read with its defaults: its draft, and SHA-1. Unknown keys are left
+//! out, as other programs may have more.
+
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::hash::HashFunction;
+use crate::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParams};
+
+/// Longest link: a key of 8192 bits in hexadecimal digits, with room for peers and trackers.
+pub const LINK_LEN_MAX: usize = 16_384;
+/// Peers and trackers of one link, each: who lists more than these gains nothing by the rest.
+pub const ADDRESSES_MAX: usize = 64;
+
+/// A swarm as a link tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The swarm.
+    pub params: SwarmParams,
+    /// What its peers speak.
+    pub dialect: Dialect,
+    /// Length of the content in bytes; without it, the size has to be proven first, and the content of a live stream has none.
+    pub content_len: Option<u64>,
+    /// Peers, as they are written; nobody looked at them yet.
+    pub peers: Vec<String>,
+    /// Trackers, likewise.
+    pub trackers: Vec<String>,
+    /// What to call it. A stranger's text: not a path.
+    pub name: Option<String>,
+}
+
+/// Why a text is no link: the user's or its author's fault.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LinkError {
+    /// It starts with something else.
+    #[error("a PPSPP link starts with ppspp: or tswift://")]
+    Scheme,
+    /// It is too long.
+    #[error("the link is longer than {LINK_LEN_MAX} characters")]
+    Length,
+    /// The identifier is not in hexadecimal digits.
+    #[error("the link's swarm identifier is not made of pairs of hexadecimal digits")]
+    SwarmId,
+    /// A value is not what its key asks for, or cannot be decoded.
+    #[error("the link's value of {0} makes no sense")]
+    Value(String),
+    /// A key that can be there once is there again.
+    #[error("the link says {0} twice")]
+    Repeated(String),
+    /// Such a swarm cannot be.
+    #[error("the link describes a swarm that cannot be: {0}")]
+    Swarm(#[from] Mismatch),
+}
+
+impl FromStr for Link {
+    type Err = LinkError;
+
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        if text.len() > LINK_LEN_MAX {
+            return Err(LinkError::Length);
+        }
+        let mut peers = Vec::new();
+        let (dialect, rest) = if let Some(rest) = text.strip_prefix("tswift://") {
+            let (peer, rest) = rest.split_once('/').ok_or(LinkError::SwarmId)?;
+            if !peer.is_empty() {
+                peers.push(decode("tswift", peer)?);
+            }
+            (Dialect::Draft10, rest)
+        } else {
+            (Dialect::Rfc7574, text.strip_prefix("ppspp:").ok_or(LinkError::Scheme)?)
+        };
+        let (id, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let id = unhex(id).ok_or(LinkError::SwarmId)?;
+        let mut fields = Fields::default();
+        let mut name = None;
+        let mut trackers = Vec::new();
+        for (key, value) in
+            query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        {
+            match key {
+                "pe" | "tr" if value.is_empty() => {}
+                "pe" if peers.len() < ADDRESSES_MAX => peers.push(decode(key, value)?),
+                "tr" if trackers.len() < ADDRESSES_MAX => trackers.push(decode(key, value)?),
+                "dn" if name.is_some() => return Err(LinkError::Repeated(key.into())),
+                "dn" => name = Some(decode(key, value)?),
+                _ => fields.read(key, value)?,
+            }
+        }
+        let number = |key: &str, value: Option<u64>| {
+            value.map(|value| u8::try_from(value).map_err(|_| LinkError::Value(key.into()))).transpose()
+        };
+        let bad = |key: &str| LinkError::Value(key.into());
+        let integrity = number("cp", fields.cp)?.map_or(Some(Integrity::MerkleTree), Integrity::from_u8);
+        // RFC 7574 §7.6 says SHA-256 where nothing is said; draft 10 knows SHA-1 as the default.
+        let hash_default = if dialect == Dialect::Draft10 { HashFunction::Sha1 } else { HashFunction::Sha256 };
+        let hash = number("hf", fields.hf)?.map_or(Some(hash_default), HashFunction::from_u8);
+        let addressing = number("ca", fields.ca)?.map_or(Some(Addressing::Chunks32), Addressing::from_u8);
+        let chunk_len = u32::try_from(fields.cs.unwrap_or(1024)).map_err(|_| bad("cs"))?;
+        let params = SwarmParams::new(
+            &id,
+            integrity.ok_or_else(|| bad("cp"))?,
+            hash.ok_or_else(|| bad("hf"))?,
+            addressing.ok_or_else(|| bad("ca"))?,
+            // As in the handshake: chunks differ (RFC 7574 §7.11).
+            Some(chunk_len).filter(|len| *len != u32::MAX),
+        )?;
+        Ok(Self { params, dialect, content_len: fields.cl, peers, trackers, name })
+    }
+}
+
+/// The keys with a number.
+#[derive(Default)]
+struct Fields {
+    cp: Option<u64>,
+    hf: Option<u64>,
+    ca: Option<u64>,
+    cs: Option<u64>,
+    cl: Option<u64>,
+}
+
+impl Fields {
+    fn read(&mut self, key: &str, value: &str) -> Result<(), LinkError> {
+        let field = match key {
+            "cp" => &mut self.cp,
+            "hf" => &mut self.hf,
+            "ca" => &mut self.ca,
+            "cs" => &mut self.cs,
+            "cl" => &mut self.cl,
+            _ => return Ok(()),
+        };
+        if field.is_some() {
+            return Err(LinkError::Repeated(key.into()));
+        }
+        // No sign and no space, which `parse` would let through or not: digits.
+        let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+        *field = Some(value.parse().ok().filter(|_| digits).ok_or_else(|| LinkError::Value(key.into()))?);
+        Ok(())
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let codec = self.params.codec(self.dialect);
+        let mut peers = self.peers.iter();
+        match self.dialect {
+            Dialect::Rfc7574 => f.write_str("ppspp:")?,
+            _ => write!(f, "tswift://{}/", encode(peers.next().map_or("", String::as_str)))?,
+        }
+        self.params.swarm_id().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        let (cp, hf, ca) = (self.params.integrity().to_u8(), codec.hash.to_u8(), codec.addressing.to_u8());
+        write!(f, "?cp={cp}&hf={hf}&ca={ca}&cs={}", codec.chunk_len.unwrap_or(u32::MAX))?;
+        self.content_len.iter().try_for_each(|len| write!(f, "&cl={len}"))?;
+        peers.try_for_each(|peer| write!(f, "&pe={}", encode(peer)))?;
+        self.trackers.iter().try_for_each(|tracker| write!(f, "&tr={}", encode(tracker)))?;
+        self.name.iter().try_for_each(|name| write!(f, "&dn={}", encode(name)))
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let (pairs, odd) = text.as_bytes().as_chunks::<2>();
+    let id: Option<Vec<u8>> = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
+    id.filter(|id| odd.is_empty() && !id.is_empty())
+}
+
+/// RFC 3986 §2.1.
+fn decode(key: &str, text: &str) -> Result<String, LinkError> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((byte, more)) = rest.split_first() {
+        rest = more;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let (pair, more) = rest.split_at_checked(2).ok_or_else(|| LinkError::Value(key.into()))?;
+        let byte = std::str::from_utf8(pair).ok().and_then(unhex).ok_or_else(|| LinkError::Value(key.into()))?;
+        bytes.extend(byte);
+        rest = more;
+    }
+    String::from_utf8(bytes).map_err(|_| LinkError::Value(key.into()))
+}
+
+fn encode(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' | b'[' | b']' | b',' => {
+                out.push(char::from(byte));
+            }
+            // Writing to a string does not fail.
+            _ => drop(write!(out, "%{byte:02X}")),
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_links() {
+        let id = "ab".repeat(32);
+        let text = format!(
+            "ppspp:{id}?cp=1&hf=2&ca=4&cs=8192&cl=99&pe=[1-ff00:0:110,10.0.0.1]:80&pe=192.0.2.7:6778&tr=udp:%2F%2Ft:1&dn=a%20film"
+        );
+        let link: Link = text.parse().expect("a link");
+        assert_eq!(link.to_string(), text);
+        assert_eq!((link.dialect, link.content_len, link.params.chunk_len()), (Dialect::Rfc7574, Some(99), Some(8192)));
+        assert_eq!(
+            (&link.peers[1][..], &link.trackers[0][..], link.name.as_deref()),
+            ("192.0.2.7:6778", "udp://t:1", Some("a film"))
+        );
+        // The defaults: SHA-256, ranges of chunks, chunks of 1 KiB.
+        let short: Link = format!("ppspp:{id}?unknown=1").parse().expect("a link");
+        assert_eq!((short.params.hash(), short.params.chunk_len()), (HashFunction::Sha256, Some(1024)));
+        let swift = format!("tswift://192.0.2.7:6778/{}", "cd".repeat(20));
+        let link: Link = swift.parse().expect("libswift's");
+        assert_eq!(
+            (link.dialect, link.params.hash(), &link.peers[0][..]),
+            (Dialect::Draft10, HashFunction::Sha1, "192.0.2.7:6778")
+        );
+        assert_eq!(link.to_string(), format!("{swift}?cp=1&hf=0&ca=2&cs=1024"));
+    }
+
+    #[test]
+    fn errors_name_the_key() {
+        let id = "ab".repeat(32);
+        let error = |query: &str| format!("ppspp:{id}?{query}").parse::<Link>().expect_err("no link");
+        let value = |key: &str| LinkError::Value(key.into());
+        assert_eq!((error("cs=x"), error("cs=+5"), error("cs=4294967296")), (value("cs"), value("cs"), value("cs")));
+        assert_eq!((error("hf=5"), error("ca=256"), error("cl=")), (value("hf"), value("ca"), value("cl")));
+        assert_eq!((error("dn=%zz"), error("pe=%f"), error("dn=%ff")), (value("dn"), value("pe"), value("dn")));
+        assert_eq!(
+            (error("cs=1&cs=1"), error("dn=&dn=")),
+            (LinkError::Repeated("cs".into()), LinkError::Repeated("dn".into()))
+        );
+        assert_eq!(
+            (error("hf=0"), error("cs=0")),
+            (LinkError::Swarm(Mismatch::IdLength), LinkError::Swarm(Mismatch::ChunkLen))
+        );
+        assert_eq!("magnet:?".parse::<Link>(), Err(LinkError::Scheme));
+        for bad in ["ppspp:", "ppspp:abc", "ppspp:zz", "tswift://abc", "tswift://h:1/"] {
+            assert_eq!(bad.parse::<Link>(), Err(LinkError::SwarmId));
+        }
+        let long = |len: usize| format!("ppspp:{id}?{}", "x".repeat(len - 71)).parse::<Link>().map(|_| ());
+        assert_eq!((long(LINK_LEN_MAX), long(LINK_LEN_MAX + 1)), (Ok(()), Err(LinkError::Length)));
+        let empty: Link = format!("tswift:///{id}?hf=2&pe=&tr=&pe=b").parse().expect("a link");
+        assert_eq!((empty.peers.as_slice(), empty.trackers.len()), (&["b".to_owned()][..], 0));
+        let many: Link = format!("ppspp:{id}?{}", "pe=a&".repeat(ADDRESSES_MAX + 9)).parse().expect("a link");
+        assert_eq!(many.peers.len(), ADDRESSES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn links_survive_being_written(text in "(ppspp:|tswift://[a-z:0-9%]{0,8}/)(ab|0F){18,34}\\?([a-z]{2}=[0-9a-z%]{0,5}&|dn=\\PC{0,9}&|pe=[a-z]{0,5}&|cs=[0-9]{1,5}&){0,6}") {
+            if let Ok(link) = text.parse::<Link>() {
+                prop_assert_eq!(link.to_string().parse::<Link>(), Ok(link));
+            }
+        }
+    }
+}
