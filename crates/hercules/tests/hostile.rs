@@ -238,3 +238,29 @@ fn a_span_that_is_not_what_its_hash_says_comes_again() {
     let Ok(Arrived::Chunk { write, .. }) = ends.receiver.on_datagram(&mut packet, ends.now) else { panic!() };
     assert_eq!(write, 1 << 20..(first + 1) * u64::from(CHUNK_LEN));
 }
+
+#[test]
+fn a_path_that_was_taken_out_gives_back_its_chunks_and_never_its_index() {
+    let mut ends = ends(1 << 30);
+    let sent = ends.lose_batch();
+    ends.sender.remove_path(0);
+    assert_eq!(ends.sender.deadline(), None);
+    assert!(ends.sender.add_path(0, None, ends.now).is_none());
+    ends.data = ends.sender.add_path(1, None, ends.now).unwrap();
+    assert!(ends.receiver.add_path(1, &ends.secret, ends.now));
+    ends.talk();
+    // A late report about it, over the other, is no lie.
+    let report = Report::of(&window(0..9), 0, None, 0, 9);
+    let (mut head, mut body) = ([0; CONTROL_HEAD_LEN], Vec::new());
+    Control::Report(report).write(&mut body);
+    Sealer::new(&ends.secret, Kind::FromReceiver, 1).seal_control(1000, &mut body, &mut head);
+    assert_eq!(ends.sender.on_datagram(&mut [&head[..], &body].concat(), ends.now), Ok(1));
+    ends.now += Duration::from_millis(50);
+    let (mut chunks, mut batch) = (Vec::new(), Batch::default());
+    while ends.sender.poll_batch(ends.now, &mut Everything, &mut batch) {
+        assert_eq!(batch.path, 1);
+        chunks.extend(&batch.chunks);
+    }
+    assert!(!chunks.is_empty() && chunks.iter().all(|chunk| !sent.chunks.contains(chunk)), "this round goes on");
+    assert_eq!(ends.sender.progress().round, 1);
+}

@@ -119,6 +119,8 @@ pub struct Sender {
     start: Instant,
     work: Work,
     paths: Vec<Slot>,
+    /// Indices of paths that were ever added: a bit each, and there are 32.
+    used: u32,
     groups: Vec<(u32, Group)>,
     ready: bool,
     all_came: bool,
@@ -156,6 +158,7 @@ impl Sender {
             seed,
             start: now,
             paths: Vec::new(),
+            used: 0,
             groups: Vec::new(),
             ready: false,
             all_came: false,
@@ -168,11 +171,12 @@ impl Sender {
     }
 
     /// Adds a path; its handshake begins. `group`: paths of one number share a bottleneck, and together take what one would.
-    /// `None` where there are [`PATHS_MAX`] already, or the index is taken or higher.
+    /// `None` where the index was used before in this transfer, or is not below [`PATHS_MAX`].
     pub fn add_path(&mut self, index: u8, group: Option<u32>, now: Instant) -> Option<Sealer> {
-        if usize::from(index) >= PATHS_MAX || self.paths.iter().any(|slot| slot.path.index == index) {
+        if usize::from(index) >= PATHS_MAX || self.used >> index & 1 == 1 {
             return None;
         }
+        self.used |= 1 << index;
         let controller = self.controller(index, group);
         let packet_len = u64::from(self.offer.chunk_len) + DATA_HEAD_LEN as u64 + UNDERLAY_LEN;
         self.paths.push(Slot {
@@ -182,6 +186,15 @@ impl Sender {
             number: 0,
         });
         Some(Sealer::new(&self.secret, Kind::Data, index))
+    }
+
+    /// Takes a path out; what was under way on it goes over others. Its index stays used: a packet number must not be sealed
+    /// twice with one key.
+    pub fn remove_path(&mut self, index: u8) {
+        if let Some(at) = self.paths.iter().position(|slot| slot.path.index == index) {
+            self.paths.remove(at).path.give_up(&mut self.work);
+            self.turn = 0;
+        }
     }
 
     /// Paths that share a bottleneck, as the scoreboard sees it now.
@@ -233,7 +246,11 @@ impl Sender {
             Control::Report(report) => {
                 // It may be about another path, whose way back is down.
                 let about = self.paths.iter().position(|slot| slot.path.index == report.path);
-                let at = about.ok_or(Misbehaviour::ReportedUnsent { path: report.path })?;
+                let Some(at) = about else {
+                    // One that was taken out since.
+                    let was_used = u32::from(report.path) < u32::BITS && self.used >> report.path & 1 == 1;
+                    return if was_used { Ok(()) } else { Err(Misbehaviour::ReportedUnsent { path: report.path }) };
+                };
                 if self.paths[at].path.on_report(&report, now, now_us, &mut self.work)? {
                     self.went_up(at);
                 }

@@ -343,7 +343,7 @@ impl Path {
     }
 
     /// Everything under way is taken for lost; it is still known if it came.
-    fn give_up(&mut self, work: &mut Work) {
+    pub(in crate::sender) fn give_up(&mut self, work: &mut Work) {
         for at in 0..self.sent.len() {
             if matches!(self.sent[at].fate, Fate::Flying | Fate::Doubted) {
                 self.settle(at, Fate::Lost, work);
