@@ -6,9 +6,9 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `session` | the public face: contents come and go, progress, shutdown |
+//! | `config`, `events` | what it is told, and what it tells |
 //! | `resources` | what contents share: memory, disk threads, limits, the ways out |
-//! | `bittorrent` | a content at work in BitTorrent: `torrent` acts on what its core wants, `conn` moves a connection's bytes, `dial` and `announce` find peers |
-//! | `paths_driver` | several paths to one peer: carries out what the path manager decides |
+//! | `bittorrent` | a content at work in BitTorrent: `torrent` acts on what its core wants, `conn` moves a connection's bytes, `dial` and `announce` find peers, `paths_driver` carries out what the path manager decides |
 //! | `net` | who gets in; our interfaces, and the SCION network |
 //! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
 //! | [`tracker`] | asking trackers; being one |
