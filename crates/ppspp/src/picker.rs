@@ -60,7 +60,7 @@ impl Picker {
                 let high_end = position.saturating_add(high).min(end);
                 let middle_end = high_end.saturating_add(middle).min(end);
                 in_order(choice, position..high_end, chunks_max)
-                    .or_else(|| rarest(choice, &[high_end..middle_end], chunks_max))
+                    .or_else(|| rarest(choice, std::slice::from_ref(&(high_end..middle_end)), chunks_max))
                     .or_else(|| rarest(choice, &[middle_end..end, 0..position.min(end)], chunks_max))
             }
             Self::Live(position) => in_order(choice, position..end, chunks_max),

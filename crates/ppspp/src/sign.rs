@@ -142,7 +142,7 @@ pub struct SigningKey {
 }
 
 enum Pair {
-    Ecdsa(EcdsaKeyPair),
+    Ecdsa(Box<EcdsaKeyPair>),
     Rsa(Box<RsaKeyPair>),
 }
 
@@ -160,7 +160,7 @@ impl SigningKey {
     /// From a PKCS#8 document.
     pub fn from_pkcs8(algorithm: SignatureAlgorithm, document: &[u8]) -> Result<Self, KeyError> {
         let mut id = vec![algorithm.to_u8()];
-        let ecdsa = |params| EcdsaKeyPair::from_pkcs8(params, document, &SystemRandom::new());
+        let ecdsa = |params| EcdsaKeyPair::from_pkcs8(params, document, &SystemRandom::new()).map(Box::new);
         let pair = match algorithm {
             SignatureAlgorithm::EcdsaP256Sha256 => {
                 Pair::Ecdsa(ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(private)?)

@@ -174,11 +174,8 @@ impl<S: NodeStore> Tree<S> {
         let chunks = self.chunks?;
         let mut uncles = Vec::new();
         let mut at = Bin::chunk(chunk).filter(|_| chunk < chunks)?;
-        loop {
-            // A node whose parent reaches past the content is a peak.
-            let Some(parent) = at.parent().filter(|parent| parent.end() <= chunks && !has_below(*parent)) else {
-                break;
-            };
+        // A node whose parent reaches past the content is a peak.
+        while let Some(parent) = at.parent().filter(|parent| parent.end() <= chunks && !has_below(*parent)) {
             let sibling = at.sibling()?;
             uncles.push((sibling, self.nodes.get(sibling)?));
             at = parent;

@@ -30,9 +30,8 @@ impl<P: PeerAddress> Swarm<P> {
             let Some(channel) = self.channels.get_mut(&id) else { break };
             match message {
                 Message::Data { chunk, sent_us, payload } => {
-                    if self.data(now, id, chunk, sent_us, payload) {
-                        chunks.push((chunk, payload));
-                    }
+                    let is_new = self.data(now, id, chunk, sent_us, payload);
+                    chunks.extend(is_new.then_some((chunk, payload)));
                 }
                 Message::Integrity { node, digest } => channel.offers.add(node, digest),
                 Message::Have(range) => self.has(id, range),
@@ -40,10 +39,8 @@ impl<P: PeerAddress> Swarm<P> {
                     channel.acked(now, &chunks, delay_us);
                     self.has(id, chunks);
                 }
-                Message::Request(range) if !channel.choked => {
-                    if channel.wants.len() < WANTS_MAX && !range.is_empty() {
-                        channel.wants.push_back(range);
-                    }
+                Message::Request(range) if !channel.choked && channel.wants.len() < WANTS_MAX && !range.is_empty() => {
+                    channel.wants.push_back(range);
                 }
                 Message::Cancel(range) => channel.cancel(&range),
                 Message::Choke => {

@@ -48,6 +48,9 @@ fn leecher(chunks: u64, seed: u64, now: Instant) -> Swarm<SocketAddr> {
     Swarm::new(params, tree, Binmap::new(), Mode::Fast, seed, now)
 }
 
+/// A datagram on its way: when it arrives, its number, from whom, to whom, and its bytes.
+type Flying = (u64, u64, usize, usize, Vec<u8>);
+
 struct Node {
     swarm: Swarm<SocketAddr>,
     /// Sends wrong bytes.
@@ -63,7 +66,7 @@ struct World {
     now_us: u64,
     nodes: Vec<Option<Node>>,
     numbers: HashMap<SocketAddr, usize>,
-    wires: BinaryHeap<Reverse<(u64, u64, usize, usize, Vec<u8>)>>,
+    wires: BinaryHeap<Reverse<Flying>>,
     count: u64,
     rng: fastrand::Rng,
     loss: f64,

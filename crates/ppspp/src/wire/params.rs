@@ -162,10 +162,11 @@ impl SwarmParams {
         }
         // §7.6: "MUST be included" for Merkle trees; for live ones libswift leaves it out and means SHA-1.
         match handshake.hash {
-            Some(hash) if self.integrity == Integrity::MerkleTree || self.integrity == Integrity::UnifiedMerkleTree => {
-                if hash != self.hash {
-                    return Err(Mismatch::Option(4));
-                }
+            Some(hash)
+                if matches!(self.integrity, Integrity::MerkleTree | Integrity::UnifiedMerkleTree)
+                    && hash != self.hash =>
+            {
+                return Err(Mismatch::Option(4));
             }
             None if self.integrity == Integrity::MerkleTree => return Err(Mismatch::Option(4)),
             _ => {}
