@@ -47,7 +47,12 @@ impl Vector for Avx512 {
             for (row, pointer) in rows.iter_mut().zip(pointers) {
                 *row = _mm512_shuffle_epi8(_mm512_loadu_si512(pointer.add(offset).cast()), swap);
             }
-            transpose_16x16(rows).map(Self)
+            // No closure: `array::map` may become a call to a function without these instructions.
+            let mut words = [Self(_mm512_setzero_si512()); 16];
+            for (word, row) in words.iter_mut().zip(transpose_16x16(rows)) {
+                *word = Self(row);
+            }
+            words
         }
     }
 
@@ -163,8 +168,12 @@ impl Vector for Avx2 {
                 }
                 *half = transpose_8x8(*half);
             }
-            let [low, high] = halves;
-            core::array::from_fn(|i| Self(if i < 8 { low[i] } else { high[i - 8] }))
+            // As above: no closure.
+            let mut words = [Self(_mm256_setzero_si256()); 16];
+            for (word, row) in words.iter_mut().zip(halves.as_flattened()) {
+                *word = Self(*row);
+            }
+            words
         }
     }
 
