@@ -9,6 +9,7 @@
 //! | `config`, `events` | what it is told, and what it tells |
 //! | `resources` | what contents share: memory, disk threads, limits, the ways out |
 //! | `bittorrent` | a content at work in BitTorrent: `torrent` acts on what its core wants, `conn` moves a connection's bytes, `dial` and `announce` find peers, `paths_driver` carries out what the path manager decides |
+//! | [`hercules`] | bulk transfer, a world of its own: from one to many, as fast as the machine |
 //! | `net` | who gets in; our interfaces, and the SCION network |
 //! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
 //! | [`tracker`] | asking trackers; being one |
@@ -32,6 +33,7 @@
 mod bittorrent;
 mod config;
 mod events;
+pub mod hercules;
 mod limits;
 mod net;
 mod resources;
@@ -46,6 +48,7 @@ pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, PathsConfig, SessionConfig, SessionError,
 };
 pub use events::{EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause, TorrentId};
+pub use hercules as bulk;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{
     Contents, ControlError, Data, FilePriorities, Handle, Progress, Removed, Session, Source, parse_peer,

@@ -13,6 +13,8 @@ use rustls::sign::SigningKey;
 
 /// Bytes of an Ed25519 key, public or private (RFC 8032).
 const KEY_LEN: usize = 32;
+/// Bytes of a signature (RFC 8032).
+const SIGNATURE_LEN: usize = 64;
 /// What stands before the private key in PKCS #8 (RFC 8410 §7).
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
@@ -42,6 +44,11 @@ impl NodeId {
     /// The key's bytes.
     pub fn as_bytes(&self) -> &[u8; KEY_LEN] {
         &self.0
+    }
+
+    /// The key of these bytes. Whether anybody can prove it is another question.
+    pub fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
+        Self(bytes)
     }
 
     /// From a SubjectPublicKeyInfo as it stands in a handshake (RFC 7250); `None` if it holds no Ed25519 key.
@@ -207,10 +214,16 @@ impl Identity {
     /// Ed25519 signatures are deterministic (RFC 8032), and nothing else is signed with this prefix.
     pub fn secret(&self, purpose: &str) -> [u8; KEY_LEN] {
         let message = [b"anabranch secret v1\0", purpose.as_bytes()].concat();
+        let [secret, _] = *self.sign(&message).as_chunks().0 else { unreachable!("64 bytes are twice 32") };
+        secret
+    }
+
+    /// The key's Ed25519 signature of `message`, which has to begin with words that no other protocol's messages begin with.
+    pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_LEN] {
         let signer = self.key.choose_scheme(&[rustls::SignatureScheme::ED25519]);
-        let signature = signer.and_then(|signer| signer.sign(&message).ok());
-        let first = signature.as_deref().and_then(|signature| signature.first_chunk());
-        *first.expect("an Ed25519 key signs every message with 64 bytes")
+        let signature = signer.and_then(|signer| signer.sign(message).ok());
+        let signature = signature.as_deref().and_then(|signature| signature.try_into().ok());
+        signature.expect("an Ed25519 key signs every message with 64 bytes")
     }
 
     pub(crate) fn signing_key(&self) -> Arc<dyn SigningKey> {
