@@ -25,7 +25,7 @@ use anabranch_hercules::wire::control::{Answer, Control, Mark, Report};
 use anabranch_hercules::wire::manifest::{Entry, EntryKind};
 use anabranch_hercules::wire::message::{Message as BulkMessage, Offer};
 use anabranch_hercules::wire::receipt::Receipt;
-use anabranch_hercules::wire::ticket::Ticket;
+use anabranch_hercules::wire::ticket::{KeyPrint, Ticket};
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Interface, IsdAs};
 use anabranch_ppspp::bin::Bin;
@@ -122,10 +122,9 @@ fn bulk() -> Vec<Vec<u8>> {
     let ticket = Ticket {
         holder_sends: false,
         addresses: vec!["192.0.2.7:1".parse().expect("IP"), "[1-ff00:0:110,10.0.0.1]:80".parse().expect("SCION")],
-        key: [1; 32],
-        secret: [2; 16],
+        key: KeyPrint([1; 16]),
+        secret: [2; 12],
         expires: 3,
-        times: 1,
     };
     let with = |what: u8, write: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = vec![what];
