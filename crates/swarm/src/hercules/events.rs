@@ -11,6 +11,7 @@ use anabranch_transport::NodeId;
 use tokio::sync::{mpsc, watch};
 
 use super::content::{DestinationError, SourceError};
+use super::options::PeerKey;
 
 /// Events that wait to be read. Beyond, progress is left out, and everything else holds up the transfer's control, never its data.
 pub const EVENTS_MAX: usize = 1024;
@@ -230,7 +231,7 @@ pub enum TransferError {
     #[error("the other end has the key {found}, and {expected} was asked for: somebody else is at this address")]
     WrongKey {
         /// Asked for.
-        expected: NodeId,
+        expected: PeerKey,
         /// Proved.
         found: NodeId,
     },

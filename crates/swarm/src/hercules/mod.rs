@@ -34,7 +34,7 @@ pub use content::{Destination, DestinationError, Destinations, Offered, Refusal,
 pub use events::{
     EVENTS_MAX, Event, Events, Handle, PathProgress, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
 };
-pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, Peers, StartError};
+pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
 
 /// Sends `source` to everybody in `peers`, each at its own rate; or, listening, to whoever is admitted. Ends when all who are
 /// dialled have it or failed; listening, when the invitation's times are used up, or never.

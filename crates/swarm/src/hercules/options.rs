@@ -1,12 +1,13 @@
 //! What a transfer is told.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use anabranch_hercules::congestion;
-use anabranch_hercules::wire::ticket::{TICKET_SECRET_LEN, Ticket};
+use anabranch_hercules::wire::ticket::{KeyPrint, TICKET_SECRET_LEN, Ticket};
 use anabranch_paths::Endpoint;
 use anabranch_transport::{Identity, InterfaceError, NodeId};
 
@@ -74,17 +75,41 @@ pub struct Dial {
     /// Ways to it, the best first.
     pub addresses: Vec<Endpoint>,
     /// The key that it has to prove; `None` takes any.
-    pub key: Option<NodeId>,
+    pub key: Option<PeerKey>,
     /// A ticket's secret: proves that one was invited.
     pub secret: Option<[u8; TICKET_SECRET_LEN]>,
 }
 
 impl From<&Ticket> for Dial {
     fn from(ticket: &Ticket) -> Self {
-        Self {
-            addresses: ticket.addresses.clone(),
-            key: Some(NodeId::from_bytes(ticket.key)),
-            secret: Some(ticket.secret),
+        Self { addresses: ticket.addresses.clone(), key: Some(PeerKey::Print(ticket.key)), secret: Some(ticket.secret) }
+    }
+}
+
+/// A key, as far as one knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerKey {
+    /// All of it.
+    Whole(NodeId),
+    /// What a ticket has room for.
+    Print(KeyPrint),
+}
+
+impl PeerKey {
+    /// Whether `found` is it.
+    pub fn is(&self, found: &NodeId) -> bool {
+        match self {
+            Self::Whole(key) => key == found,
+            Self::Print(print) => print.is_of(found.as_bytes()),
+        }
+    }
+}
+
+impl fmt::Display for PeerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(key) => write!(f, "the key {key}"),
+            Self::Print(_) => f.write_str("the ticket's key"),
         }
     }
 }
