@@ -40,6 +40,7 @@ use anabranch_scion_wire::{
     Address, DataplanePath, HeaderFields, HeaderTemplate, HopField, InfoField, OneHopPath, Packet, PathRef,
     PathSegment, Ports, Service, checksum,
 };
+use anabranch_xdp::FrameTemplate;
 use prost::Message as _;
 
 fn main() -> io::Result<()> {
@@ -72,6 +73,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "lookup", &lookup())?;
     write(&corpus, "scion_socket", &scion_socket())?;
     write(&corpus, "datagram", &scion_socket())?;
+    write(&corpus, "frames", &frames())?;
     write(&corpus, "topology", &topology())?;
     write(&corpus, "control", &control())?;
     write(&corpus, "bulk", &bulk())
@@ -718,4 +720,19 @@ fn scion_socket() -> Vec<Vec<u8>> {
     let mut samples: Vec<_> = packets.iter().map(framed).collect();
     samples.push(samples.concat());
     samples
+}
+
+/// Of both families, with and without padding.
+fn frames() -> Vec<Vec<u8>> {
+    let ends = [["192.0.2.1:7000", "192.0.2.2:7000"], ["[2001:db8::1]:7000", "[fe80::2]:7000"]];
+    let frame = |ends: [&str; 2], payload: &[u8]| {
+        let [from, to] = ends.map(|end| end.parse().expect("an address"));
+        let template = FrameTemplate::new([2; 6], [4; 6], from, to).expect("of one family");
+        let mut frame = vec![0; template.headers_len() + payload.len()];
+        template.write(payload.len(), checksum::sum(payload), 1, &mut frame);
+        frame[template.headers_len()..].copy_from_slice(payload);
+        frame.resize(frame.len().max(60), 0);
+        frame
+    };
+    ends.into_iter().flat_map(|ends| [frame(ends, b""), frame(ends, b"odd"), frame(ends, &[7; 100])]).collect()
 }

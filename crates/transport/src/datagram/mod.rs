@@ -10,6 +10,9 @@
 //! how long packets may be (RFC 8899). Both are the caller's to drive, since only he knows what was acknowledged and how fast
 //! to go.
 //!
+//! A socket may reach the wire past the kernel's network layers, by AF_XDP ([`Socket::attach_xdp`]): its senders and receivers stay what
+//! they are.
+//!
 //! What is left to others: acknowledgement, loss, congestion control, encryption, and which paths there are. Nothing proves
 //! who a datagram is from. So nothing is allocated, learned or answered because of one: a packet of no path that was added
 //! is handed up with its headers ([`Batch::headers`]), and whoever trusts it makes a [`Path::back`] of them. SCMP is handed up as
@@ -46,7 +49,9 @@ mod receiver;
 mod sender;
 mod socket;
 mod table;
+mod xdp;
 
+pub use anabranch_xdp::{Error as XdpError, Mode as XdpMode};
 pub use error::{PathError, SendError, SendErrorKind};
 pub use inbound::{Inbound, Meaning, PathEvent};
 pub use pacer::{BURST_BYTES_MAX, BURST_BYTES_MIN, BURST_TIME, Pacer};
@@ -59,3 +64,4 @@ pub use receiver::{Batch, Counters, EVENTS_MAX, Place, Received, Receiver};
 pub use sender::{Packet, Sender};
 pub use socket::Socket;
 pub use table::{PATHS_MAX, PathKey, Table};
+pub use xdp::XdpPort;

@@ -21,6 +21,7 @@ use anabranch_udp::{Arrival, RECV_BUFFER_LEN, SEGMENTS_MAX, Scatter};
 use super::inbound::{Inbound, Meaning, PathEvent};
 use super::socket::Shared;
 use super::table::PathKey;
+use super::xdp::Inlet;
 
 /// Messages received with one system call. Each may be 64 KiB of coalesced packets.
 const MESSAGES: usize = 16;
@@ -122,6 +123,8 @@ pub struct Counters {
     pub packets: u64,
     /// Of these, those that had to be copied to their place.
     pub packets_moved: u64,
+    /// Of these, those that came past the kernel ([`super::Socket::attach_xdp`]).
+    pub packets_xdp: u64,
     /// Dropped.
     pub dropped: DropCounts,
 }
@@ -144,6 +147,8 @@ pub struct Receiver {
     recent: Option<Recent>,
     events: VecDeque<PathEvent>,
     counters: Counters,
+    /// The way past the kernel, if there is one.
+    inlet: Option<Inlet>,
 }
 
 /// Addresses of a message over IP, when the table had changed so often; and the path.
@@ -180,6 +185,7 @@ impl Message {
 impl Receiver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let inbound = shared.local.as_scion().map(Inbound::new);
+        let inlet = Inlet::new(shared.ports(), &shared.udp);
         Self {
             shared,
             image: vec![0; MESSAGES * RECV_BUFFER_LEN].into(),
@@ -192,6 +198,7 @@ impl Receiver {
             recent: None,
             events: VecDeque::new(),
             counters: Counters::default(),
+            inlet,
         }
     }
 
@@ -212,14 +219,89 @@ impl Receiver {
         }
         self.hand_out(places);
         if self.received.is_empty() && !places.is_empty() {
-            self.fetch(places)?;
-            for index in 0..MESSAGES {
-                self.accept(index, places);
+            if self.inlet.is_some() {
+                return self.recv_both(places);
             }
-            self.hand_out(places);
+            self.recv_system(places)?;
         }
         self.counters.packets += self.received.len() as u64;
         Ok(Batch { received: &self.received, image: &self.image })
+    }
+
+    /// One receive of the system's.
+    fn recv_system(&mut self, places: &mut [Place<'_>]) -> io::Result<()> {
+        self.fetch(places)?;
+        for index in 0..MESSAGES {
+            self.accept(index, places);
+        }
+        self.hand_out(places);
+        Ok(())
+    }
+
+    /// What has come past the kernel or, if that is nothing or the system's turn, by the system.
+    fn recv_both(&mut self, places: &mut [Place<'_>]) -> io::Result<Batch<'_>> {
+        let Some(mut inlet) = self.inlet.take() else { return Err(io::ErrorKind::WouldBlock.into()) };
+        let is_systems_turn = inlet.take_turn();
+        let mut frames = if is_systems_turn { 0 } else { self.recv_frames(&mut inlet, places) };
+        let mut result = Ok(());
+        if frames == 0 {
+            result = self.recv_system(places);
+            let is_blocked = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            if is_blocked && is_systems_turn {
+                frames = self.recv_frames(&mut inlet, places);
+                result = if frames > 0 { Ok(()) } else { result };
+            }
+        }
+        let inlet = self.inlet.insert(inlet);
+        result?;
+        self.counters.packets += self.received.len() as u64;
+        let image = if frames > 0 { inlet.headers() } else { &self.image };
+        Ok(Batch { received: &self.received, image })
+    }
+
+    /// Takes frames from the rings; how many there were, whatever they were.
+    fn recv_frames(&mut self, inlet: &mut Inlet, places: &mut [Place<'_>]) -> usize {
+        let local_port = self.shared.udp.local_addr().port();
+        let mut next = 0;
+        inlet.receive(places.len(), |datagram, interface, arrived, headers| {
+            let datagram = match datagram {
+                Ok(datagram) if datagram.to.port() == local_port => datagram,
+                Ok(_) => return self.counters.dropped.add(Dropped::WrongDestination),
+                Err(dropped) => return self.counters.dropped.add(dropped),
+            };
+            let Some(place) = places.get_mut(next) else { return };
+            let arrival = Arrival {
+                from: datagram.from,
+                len: datagram.payload.len(),
+                segment_len: datagram.payload.len().max(1),
+                ecn: datagram.ecn,
+                local: Some(datagram.to.ip()),
+                interface,
+                arrived: Some(arrived),
+                ..Arrival::NONE
+            };
+            let meaning = match &mut self.inbound {
+                Some(inbound) => inbound.read(&self.shared.table(), datagram.payload, datagram.from),
+                // As the system's receive has it.
+                None if datagram.payload.is_empty() => return,
+                None => Ok(Meaning::Data { path: self.path_of(&arrival), headers_len: 0, ecn: datagram.ecn }),
+            };
+            let (mut len, mut is_truncated, packet_at) = (0, false, headers.len());
+            if let Ok(Meaning::Data { headers_len, .. }) = meaning {
+                let (own, payload) = datagram.payload.split_at(headers_len);
+                headers.extend_from_slice(own);
+                let (head, body) = payload.split_at(payload.len().min(place.head.len()));
+                let body = &body[..body.len().min(place.body.len())];
+                place.head[..head.len()].copy_from_slice(head);
+                place.body[..body.len()].copy_from_slice(body);
+                (len, is_truncated) = (payload.len(), payload.len() > place.len());
+            }
+            if self.note(meaning, &arrival, next, packet_at, len, is_truncated) {
+                self.counters.packets_moved += 1;
+                self.counters.packets_xdp += 1;
+                next += 1;
+            }
+        })
     }
 
     /// The next trouble on a path, as SCMP told.
@@ -451,13 +533,13 @@ impl fmt::Debug for Receiver {
 
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.udp.as_fd()
+        self.inlet.as_ref().map_or_else(|| self.shared.udp.as_fd(), Inlet::descriptor)
     }
 }
 
 impl AsRawFd for Receiver {
     fn as_raw_fd(&self) -> RawFd {
-        self.shared.udp.as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 }
 

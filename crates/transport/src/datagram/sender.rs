@@ -11,6 +11,7 @@ use anabranch_udp::{DATAGRAM_LEN_MAX, Message, SEGMENTS_MAX};
 use super::error::{PathError, SendError, SendErrorKind};
 use super::path::{Path, Way};
 use super::socket::Shared;
+use super::xdp::Outlet;
 
 /// Packets that go to the system in one call: two full bursts. More would cost more stack and gain nothing.
 const CALL_PACKETS_MAX: usize = 128;
@@ -30,7 +31,7 @@ pub struct Packet<'a> {
 }
 
 impl Packet<'_> {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.head.len() + self.body.len()
     }
 }
@@ -44,6 +45,8 @@ pub struct Sender {
     bursts: bool,
     /// Packets on their way to the system; empty over IP.
     outbox: Box<[u8]>,
+    /// The way past the kernel, if there is one.
+    outlet: Option<Outlet>,
 }
 
 /// Packets that the system takes as one message.
@@ -62,7 +65,8 @@ struct Burst {
 impl Sender {
     pub(super) fn new(shared: Arc<Shared>, path: Path) -> Self {
         let outbox_len = if matches!(path.way(), Way::Scion { .. }) { OUTBOX_LEN } else { 0 };
-        Self { shared, path, ecn: 0, bursts: true, outbox: vec![0; outbox_len].into() }
+        let outlet = Outlet::new(shared.ports(), &path);
+        Self { shared, path, ecn: 0, bursts: true, outbox: vec![0; outbox_len].into(), outlet }
     }
 
     /// The path.
@@ -82,6 +86,9 @@ impl Sender {
         // Another way out may take bursts where this one did not.
         self.bursts |= !path.is_same_way(&self.path);
         self.path = path.clone();
+        if let Some(outlet) = &mut self.outlet {
+            outlet.set_path(path);
+        }
         Ok(())
     }
 
@@ -118,6 +125,12 @@ impl Sender {
 
     /// One system call's worth.
     fn send_some(&mut self, packets: &[Packet<'_>]) -> Result<usize, SendError> {
+        if let Some(outlet) = &mut self.outlet
+            && let Some(result) = outlet.send(&self.path, packets, self.ecn)
+        {
+            let len = self.path.packet_len(packets.first().map_or(0, Packet::len));
+            return result.map_err(|error| SendError::of_system(self.path.name(), error, len, self.path.mtu_claimed()));
+        }
         let len_max = self.path.payload_len(self.path.mtu_claimed());
         let fitting = packets.iter().take(CALL_PACKETS_MAX).take_while(|packet| packet.len() <= len_max).count();
         let Some(first) = packets.first().filter(|_| fitting > 0) else {
@@ -274,13 +287,13 @@ impl fmt::Debug for Sender {
 
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.udp.as_fd()
+        self.outlet.as_ref().and_then(Outlet::descriptor).unwrap_or_else(|| self.shared.udp.as_fd())
     }
 }
 
 impl AsRawFd for Sender {
     fn as_raw_fd(&self) -> RawFd {
-        self.shared.udp.as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 }
 

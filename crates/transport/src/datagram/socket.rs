@@ -9,12 +9,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_scion::socket::{BindError, bind_in_range};
 use anabranch_udp::Options;
+use anabranch_xdp::Port;
 
 use super::error::PathError;
 use super::path::Path;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::table::{PathKey, Table};
+use super::xdp::XdpPort;
 
 /// A socket of datagrams, over IP or over SCION. It never blocks, and never fragments; whoever waits for it does so with its
 /// descriptor ([`AsFd`]), by `poll`, `epoll` or tokio's `AsyncFd`. Cheap to clone; threads may share it.
@@ -30,6 +32,8 @@ pub(super) struct Shared {
     table: RwLock<Table>,
     /// How often the table has changed: whoever remembers something of it forgets that when this moves.
     changes: AtomicU64,
+    /// Interfaces whose frames go past the kernel.
+    ports: RwLock<Vec<Arc<Port>>>,
 }
 
 impl Socket {
@@ -59,7 +63,8 @@ impl Socket {
     }
 
     fn new(udp: anabranch_udp::Socket, local: Endpoint) -> Self {
-        Self { shared: Arc::new(Shared { udp, local, table: RwLock::default(), changes: AtomicU64::new(0) }) }
+        let (table, ports) = (RwLock::default(), RwLock::default());
+        Self { shared: Arc::new(Shared { udp, local, table, changes: AtomicU64::new(0), ports }) }
     }
 
     /// The address that it is bound to.
@@ -96,6 +101,20 @@ impl Socket {
     pub fn set_routers(&self, routers: impl IntoIterator<Item = IpAddr>) {
         self.shared.write().set_routers(routers);
         self.shared.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// From now on the frames of interface `name` go by AF_XDP, past the kernel's network layers: those for this socket, and those
+    /// of its packets that leave by that interface. Senders and receivers that are made from now on use it; what cannot go this way
+    /// (jumbo frames, fragments, other interfaces, neighbours that are not resolved yet) goes as before. One socket of an
+    /// interface may do so.
+    ///
+    /// # Errors
+    /// A capability is missing, or the interface does not do; everything goes as before then.
+    pub fn attach_xdp(&self, name: &str) -> Result<XdpPort, anabranch_xdp::Error> {
+        let port = Arc::new(Port::attach(name, self.shared.udp.local_addr())?);
+        let report = XdpPort::new(&port);
+        self.shared.ports.write().unwrap_or_else(PoisonError::into_inner).push(port);
+        Ok(report)
     }
 
     /// A way to send over `path`, with buffers of its own.
@@ -137,6 +156,10 @@ impl Shared {
     // A panic elsewhere leaves no table half changed that matters: a path more or less.
     pub(super) fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ports(&self) -> Vec<Arc<Port>> {
+        self.ports.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {
