@@ -2,6 +2,8 @@
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 INSTALL := crates/testbed/peers/install.sh
+# Where a script runs this in the background, Ctrl-C is ignored, and so it would be by the programs that tests end with it.
+TEST := env --default-signal=INT,HUP $(CARGO) test
 # The program under test is always the optimised one.
 export ANABRANCH_BIN := $(TARGET)/release/anabranch
 # bench: rows to run (all when empty) and further flags, such as `make bench ROWS="loopback-v1 create" FLAGS=--quick`.
@@ -19,9 +21,9 @@ build: ## Build the program, optimised: target/release/anabranch
 	$(CARGO) build --release -p anabranch
 
 check: lint ## Form, lints and the tests that need neither root nor other programs (minutes): before every change is sent
-	$(CARGO) test --workspace --exclude anabranch-testbed --lib
-	$(CARGO) test -p anabranch-content --test fixtures --test hostile
-	$(CARGO) test -p anabranch --bins --test commands --test choosing --test quiet
+	$(TEST) --workspace --exclude anabranch-testbed --lib
+	$(TEST) -p anabranch-content --test fixtures --test hostile
+	$(TEST) -p anabranch --bins --test commands --test choosing --test quiet
 
 demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it
 	$(ANABRANCH_BIN) demo --out $(TARGET)/demo
@@ -30,28 +32,28 @@ deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION 
 	$(INSTALL)
 
 test: deps build ## Run all tests, the matrix of clients included (but for rqbit, JPAN and pocketscion)
-	$(CARGO) test --workspace
+	$(TEST) --workspace
 
 zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
-	$(CARGO) test -p anabranch-testbed --test zoo -- --ignored --nocapture
+	$(TEST) -p anabranch-testbed --test zoo -- --ignored --nocapture
 
 mistakes: ## Give every flag of every command values that cannot be meant, and a transfer a disk that fails (minutes)
-	$(CARGO) test -p anabranch --test mistakes --test places -- --include-ignored
+	$(TEST) -p anabranch --test mistakes --test places -- --include-ignored
 
 rqbit: ## Build rqbit into .deps/ (minutes)
 	$(INSTALL) rqbit
 
 interop: deps rqbit build ## Run the whole matrix: rqbit, JPAN and pocketscion included
 	$(INSTALL) jpan
-	$(CARGO) test -p anabranch-testbed --test peers --test interop --test scion --test e2e -- --include-ignored
+	$(TEST) -p anabranch-testbed --test peers --test interop --test scion --test e2e -- --include-ignored
 	$(INSTALL) pocketscion
-	$(CARGO) test --locked --manifest-path interop/pocketscion/Cargo.toml --target-dir $(TARGET)/pocketscion
+	$(TEST) --locked --manifest-path interop/pocketscion/Cargo.toml --target-dir $(TARGET)/pocketscion
 
 hostile: deps build ## Let every hostile peer, tracker and SCION host loose on a transfer, one kind after the other: none may cost a tenth of it
-	$(CARGO) test -p anabranch-testbed --test hostile_zoo --test hostile_scion -- --ignored --nocapture
+	$(TEST) -p anabranch-testbed --test hostile_zoo --test hostile_scion -- --ignored --nocapture
 
 churn: ## Add and remove 1000 contents 100 times: memory, descriptors and threads have to be back where they were (minutes)
-	$(CARGO) test --release -p anabranch-swarm --test churn -- --ignored --nocapture
+	$(TEST) --release -p anabranch-swarm --test churn -- --ignored --nocapture
 
 bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
 	$(CARGO) build --release -p anabranch-testbed
