@@ -127,12 +127,6 @@ impl Blame {
         Cleared { guilty: guilty.into_iter().collect(), cleared }
     }
 
-    /// A block's own hash (v2) did not match: its sender is guilty.
-    pub fn block_failed(&mut self, peer: PeerKey) -> Verdict {
-        self.forget_peers(&BTreeSet::from([peer]));
-        Verdict { guilty: vec![peer], ..Verdict::default() }
-    }
-
     /// What is held against `from` is held against `into`: they turned out to be one.
     pub fn merge(&mut self, from: PeerKey, into: PeerKey) {
         let all = self.cases.values_mut().flat_map(|case| case.attempts.iter_mut().flatten());
@@ -289,14 +283,6 @@ mod tests {
         let verdict = blame.piece_failed(3, vec![sent(0, 1, 7), sent(1, 2, 8)], true);
         assert_eq!((verdict.guilty.len(), verdict.suspects), (0, vec![PeerKey(1), PeerKey(2)]));
         assert_eq!(blame.piece_failed(3, vec![sent(0, 1, 9), sent(1, 3, 8)], true).guilty, [PeerKey(1)]);
-    }
-
-    #[test]
-    fn a_wrong_block_of_v2_names_its_sender() {
-        let mut blame = Blame::new();
-        blame.piece_failed(3, vec![sent(0, 1, 7), sent(1, 2, 8)], true);
-        assert_eq!(blame.block_failed(PeerKey(1)).guilty, [PeerKey(1)]);
-        assert_eq!(blame.suspected_counts(), BTreeMap::from([(PeerKey(2), 1)]));
     }
 
     #[test]

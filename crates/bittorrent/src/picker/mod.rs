@@ -415,15 +415,6 @@ impl Picker {
         }
     }
 
-    /// `block` alone did not verify (v2): it is open again.
-    pub fn block_failed(&mut self, block: BlockRef) {
-        let Some(at) = self.pieces.open_at(block.piece) else { return };
-        if self.open[at].reopen(block.block) {
-            self.note_freed(block.piece, block.block);
-            self.close_untouched(at);
-        }
-    }
-
     /// Who delivered which block of an open piece.
     pub fn contributors(&self, piece: u32) -> impl Iterator<Item = (u32, ConnId)> + '_ {
         let blocks = self.pieces.open_at(piece).map_or(&[][..], |at| &self.open[at].blocks);

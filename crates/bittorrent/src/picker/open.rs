@@ -135,16 +135,6 @@ impl OpenPiece {
         (true, true)
     }
 
-    /// A received block turned out to be wrong. Answers whether it was received at all.
-    pub(super) fn reopen(&mut self, block: u32) -> bool {
-        let wrong = matches!(self.blocks.get(block as usize), Some(Block::Received(_)));
-        if wrong {
-            self.received -= 1;
-            self.set_free(block);
-        }
-        wrong
-    }
-
     /// Whether it is to have one source, which is at work. An owner that is asked for nothing of it, be it that it chokes us or is
     /// gone, keeps it from nobody.
     pub(super) fn is_being_fetched_alone(&self) -> bool {

@@ -142,13 +142,8 @@ fn run(swarm: &Swarm) -> Vec<(ConnId, BlockRef)> {
                                 failures += 1;
                                 let suspects = picker.contributors(block.piece).map(|(_, conn)| conn).collect();
                                 picker.prefer_single_source(block.piece, suspects);
-                                if rng.bool() {
-                                    picker.piece_failed(block.piece);
-                                    got.retain(|other| other.piece != block.piece);
-                                } else {
-                                    picker.block_failed(block);
-                                    got.remove(&block);
-                                }
+                                picker.piece_failed(block.piece);
+                                got.retain(|other| other.piece != block.piece);
                             } else {
                                 picker.piece_passed(block.piece);
                             }
