@@ -116,6 +116,7 @@ pub(crate) async fn keep_time(torrent: TorrentHandle) {
             torrent.update_room();
             torrent.core.on_time(now);
             torrent.pump(now);
+            torrent.reap();
             torrent.core.next_deadline()
         };
         match deadline {

@@ -292,9 +292,18 @@ impl TorrentDriver {
 
     /// Runs a task of this content: it ends with the content.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let clock = Rc::clone(&self.clock);
+        self.tasks.borrow_mut().spawn_local(async move {
+            task.await;
+            // Whoever keeps the time clears it away.
+            clock.notify_one();
+        });
+    }
+
+    /// Gives back the memory of tasks that have ended.
+    pub(crate) fn reap(&self) {
         let mut tasks = self.tasks.borrow_mut();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_local(task);
     }
 
     /// Ends whatever is still at work for this content. After [`TorrentDriver::stop`], which lets it end by itself.
