@@ -23,8 +23,7 @@ use anabranch_paths::Endpoint;
 use tokio::sync::oneshot;
 
 use crate::bittorrent::open;
-use crate::bittorrent::torrent::TorrentHandle;
-use crate::bittorrent::torrent::Work;
+use crate::bittorrent::torrent::{TorrentHandle, Work};
 use crate::events::{EventKind, PauseCause, TorrentId};
 use crate::session::{Contents, ControlError};
 use crate::store::open::blocking;

@@ -1,5 +1,5 @@
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
-
 use std::time::Duration;
 
 use anabranch_content::create::{CreateOptions, create};
@@ -40,13 +40,18 @@ fn magnet_links_name_peers_over_ip_and_scion_but_no_hosts_to_look_up() {
     assert_eq!(unfit, ["10.0.0.1:22".parse().unwrap()]);
 }
 
+/// 8 MiB in `dir`, and the torrent of them.
+fn content(dir: &Path) -> Metainfo {
+    std::fs::write(dir.join("data"), vec![7; 8 << 20]).unwrap();
+    let options = CreateOptions { piece_length: Some(256 * 1024), ..CreateOptions::default() };
+    let made = create(&dir.join("data"), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
+    Metainfo::parse(&made.metainfo).unwrap()
+}
+
 #[test]
 fn a_content_whose_disk_job_panicked_fails_and_lets_go_of_everything() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("data"), vec![7; 8 << 20]).unwrap();
-    let options = CreateOptions { piece_length: Some(256 * 1024), ..CreateOptions::default() };
-    let made = create(&dir.path().join("data"), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
-    let metainfo = Metainfo::parse(&made.metainfo).unwrap();
+    let metainfo = content(dir.path());
     let source = || Source::Metainfo(Box::new(metainfo.clone()));
     let test = async {
         // Slow enough that the transfer is under way for as long as the test takes.
@@ -132,10 +137,7 @@ fn a_panic_on_another_thread_fails_the_content_that_waits_for_it() {
 #[test]
 fn nothing_keeps_what_was_dropped_or_removed() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("data"), vec![7; 8 << 20]).unwrap();
-    let options = CreateOptions { piece_length: Some(256 * 1024), ..CreateOptions::default() };
-    let made = create(&dir.path().join("data"), &options, &AtomicBool::new(false), |_, _| {}).unwrap();
-    let metainfo = Metainfo::parse(&made.metainfo).unwrap();
+    let metainfo = content(dir.path());
     let source = || Source::Metainfo(Box::new(metainfo.clone()));
     run(async {
         let (seed, _seed_events) = start(1, Some(1 << 20));
