@@ -202,6 +202,15 @@ fn against_itself(kind: Kind, paths: usize, queue: f64) -> (f64, f64) {
 }
 
 #[test]
+fn packets_lost_long_ago_do_not_stop_a_path() {
+    // Small packets, so that there are more of them than may be under way, soon.
+    let mut net = Net::new(12, vec![Link::new(mbit(200.0), ms(40), 1e6).lossy(1e-3), Link::wide(ms(40))]);
+    net.add_flow(Content::Blank(1 << 40), 256, Kind::Fixed(mbit(150.0)), &[(&[0], &[1], None)], &[], None);
+    net.run(Duration::from_secs(15), |_| false);
+    assert!(net.arrival_rate(0, Duration::from_secs(12), Duration::from_secs(15)) > mbit(140.0));
+}
+
+#[test]
 fn coupled_paths_take_what_one_takes() {
     let (part, sum) = against_itself(Kind::Vivace, 2, 1.0);
     println!("two coupled paths take {part:.2}; both transfers {sum:.2} of the link");

@@ -98,6 +98,10 @@ pub(super) struct Path {
     flying: u64,
     /// The last one is being sent.
     intervals: VecDeque<Open>,
+    /// Intervals that are known whole, and when they ended: lost packets of these may yet come late.
+    ended: VecDeque<(u32, Instant)>,
+    /// Lost packets of intervals before this one will not.
+    past: u32,
     /// The receiver's clock at the mark before the oldest of `intervals`.
     before_us: Option<u64>,
     tokens: f64,
@@ -130,6 +134,8 @@ impl Path {
             sent: VecDeque::new(),
             flying: 0,
             intervals: VecDeque::new(),
+            ended: VecDeque::new(),
+            past: 0,
             before_us: None,
             tokens: 0.0,
             filled: now,
@@ -243,7 +249,8 @@ impl Path {
                 self.close_interval(true, now_us, now);
                 self.forget(now);
                 if self.intervals.len() > SILENT_INTERVALS_MAX {
-                    self.intervals.pop_front();
+                    let open = self.intervals.pop_front();
+                    self.ended.extend(open.map(|open| (open.interval.id, now)));
                     self.before_us = None;
                 }
             }
@@ -451,6 +458,7 @@ impl Path {
                 break;
             }
             let Some(mut open) = self.intervals.pop_front() else { break };
+            self.ended.push_back((open.interval.id, open.end.unwrap_or(now)));
             let received = self.before_us.zip(open.arrived_us).map(|(before, at)| at.saturating_sub(before));
             open.interval.received_for = received.filter(|us| *us > 0).map(Duration::from_micros);
             self.before_us = open.arrived_us;
@@ -465,15 +473,13 @@ impl Path {
     /// Forgets packets whose fate is known; lost ones only when they are not late any more.
     fn forget(&mut self, now: Instant) {
         let late = self.rtt * 2;
-        let first = self.intervals.front().map_or(0, |open| open.interval.id);
+        while let Some((id, _)) = self.ended.pop_front_if(|(_, end)| now >= *end + late) {
+            self.past = id.wrapping_add(1);
+        }
         while let Some(sent) = self.sent.front() {
-            let ended = |open: &Open| open.end.is_some_and(|end| now >= end + late);
             let settled = match sent.fate {
                 Fate::Came => true,
-                Fate::Lost => match sent.interval.checked_sub(first) {
-                    None => self.intervals.front().is_none_or(|open| now >= open.start + late),
-                    Some(at) => self.intervals.get(at as usize).is_none_or(ended),
-                },
+                Fate::Lost => sent.interval < self.past,
                 Fate::Flying | Fate::Doubted => false,
             };
             if !settled {
