@@ -134,14 +134,15 @@ struct Line {
     reports: f64,
 }
 
-const KINDS: [(&str, Kind); 3] = [("allegro", Kind::Allegro), ("vivace", Kind::Vivace), ("bbr", Kind::Bbr)];
+const KINDS: [(&str, Kind); 4] =
+    [("allegro", Kind::Allegro), ("vivace", Kind::Vivace), ("bbr", Kind::Bbr), ("fair", Kind::Fair)];
 
 /// One transfer alone over one link, with a queue of `queue` bandwidth-delay products.
 fn alone(seed: u64, kind: Kind, rate: f64, rtt: Duration, loss: f64, queue: f64, seconds: u64) -> Line {
     let queue_bytes = (rate * rtt.as_secs_f64() * queue).max(50e3);
     let links = vec![Link::new(rate, rtt / 2, queue_bytes).lossy(loss), Link::wide(rtt / 2)];
     let mut net = Net::new(seed, links);
-    net.add_flow(Content::Blank(1 << 44), 8192, kind, &[(&[0], &[1], None)], &[], None);
+    net.add_flow(Content::Blank(1 << 44), 1400, kind, &[(&[0], &[1], None)], &[], None);
     let end = Duration::from_secs(seconds);
     net.run(end, |_| false);
     let part = |from, to| net.arrival_rate(0, from, to) / rate;
@@ -181,16 +182,6 @@ fn shared_link(seed: u64, rate: f64, queue: f64) -> Net {
     Net::new(seed, vec![Link::new(rate, rtt / 2, rate * rtt.as_secs_f64() * queue), Link::wide(rtt / 2)])
 }
 
-/// A transfer with `paths` paths over one link against one CUBIC flow: its part of what both get.
-fn against_cubic(kind: Kind, paths: usize, coupled: bool, queue: f64) -> f64 {
-    let mut net = shared_link(8, mbit(100.0), queue);
-    let routes = vec![(&[0][..], &[1][..], coupled.then_some(1)); paths];
-    net.add_flow(Content::Blank(1 << 44), 1400, kind, &routes, &[], None);
-    net.add_cubic(&[0], &[1]);
-    let (ours, cubics) = together(&mut net, 40);
-    ours[0] / (ours[0] + cubics[0])
-}
-
 /// Two transfers of one kind, the first with `paths` paths: the first's part, and of the link what both get.
 fn against_itself(kind: Kind, paths: usize, queue: f64) -> (f64, f64) {
     let mut net = shared_link(9, mbit(100.0), queue);
@@ -208,6 +199,15 @@ fn packets_lost_long_ago_do_not_stop_a_path() {
     net.add_flow(Content::Blank(1 << 40), 256, Kind::Fixed(mbit(150.0)), &[(&[0], &[1], None)], &[], None);
     net.run(Duration::from_secs(15), |_| false);
     assert!(net.arrival_rate(0, Duration::from_secs(12), Duration::from_secs(15)) > mbit(140.0));
+}
+
+#[test]
+fn a_fair_transfer_leaves_a_tcp_flow_its_half() {
+    for paths in [1, 2, 4] {
+        let (part, sum) = beside_cubic(0, Kind::Fair, paths, (50.0, 20), 1.0, 40);
+        println!("with {paths} paths it takes {part:.2}; both take {sum:.2} of the link");
+        assert!((0.3..0.7).contains(&part) && sum > 0.9);
+    }
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn table_alone() {
     println!("\nalone on 1 Gbit/s at 194 ms, 20 s; of the link from 6.7 s on / 0.85 of it after s / lost");
     println!("| | loss 0 | 1e-5 | 1e-3 | 1 % | 0, queue of a tenth | 0, queue of two |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for (name, kind) in KINDS {
+    for (name, kind) in KINDS.into_iter() {
         print!("| {name} |");
         for (loss, queue) in [(0.0, 0.5), (1e-5, 0.5), (1e-3, 0.5), (0.01, 0.5), (0.0, 0.1), (0.0, 2.0)] {
             let line = alone(11, kind, mbit(1000.0), ms(194), loss, queue, 20);
@@ -260,19 +260,38 @@ fn table_alone() {
     }
 }
 
+/// The lowest, the mean and the highest part beside CUBIC, over seeds, with 1, 2 and 4 paths.
+fn beside_cubic_line(kind: Kind, link: (f64, u64), queue: f64, seconds: u64) -> String {
+    let of = |paths| {
+        let parts: Vec<f64> = (0..5).map(|seed| beside_cubic(seed, kind, paths, link, queue, seconds).0).collect();
+        let bound = |pick: fn(f64, f64) -> f64| parts.iter().copied().reduce(pick).unwrap_or_default();
+        let mean = parts.iter().sum::<f64>() / parts.len() as f64;
+        // Jain's index of two flows.
+        let jain = 1.0 / (2.0 * (mean * mean + (1.0 - mean) * (1.0 - mean)));
+        format!("{mean:.2} ({:.2}-{:.2}; {jain:.2})", bound(f64::min), bound(f64::max))
+    };
+    [1, 2, 4].map(of).join(", ")
+}
+
 #[test]
-#[ignore = "a minute: a table of docs/bulk.md"]
+#[ignore = "minutes: a table of docs/bulk.md"]
 fn table_cubic() {
     println!("\nagainst one CUBIC flow on 100 Mbit/s at 40 ms: the part of the transfer with 1, 2, 4 paths, coupled");
     println!("| | queue of 0.25 BDP | 1 | 4 |");
     println!("| --- | --- | --- | --- |");
     for (name, kind) in KINDS {
-        print!("| {name} |");
-        for queue in [0.25, 1.0, 4.0] {
-            let parts = [1, 2, 4].map(|paths| format!("{:.2}", against_cubic(kind, paths, true, queue)));
-            print!(" {} |", parts.join(", "));
-        }
-        println!();
+        let line = [0.25, 1.0, 4.0].map(|queue| beside_cubic_line(kind, (100.0, 40), queue, 80));
+        println!("| {name} | {} |", line.join(" | "));
+    }
+}
+
+#[test]
+#[ignore = "minutes: a table of docs/bulk.md"]
+fn table_cubic_other_links() {
+    println!("\nthe same with `fair`, on other links");
+    for (rate, rtt, seconds) in [(10.0, 20, 60), (1000.0, 10, 40), (1000.0, 194, 300)] {
+        let line = [0.25, 1.0, 4.0].map(|queue| beside_cubic_line(Kind::Fair, (rate, rtt), queue, seconds));
+        println!("| {rate} Mbit/s, {rtt} ms | {} |", line.join(" | "));
     }
 }
 
@@ -304,4 +323,24 @@ fn table_figure_8() {
             println!("| {name}, {coupled} | {before:.3} | {meanwhile:.3} | {after:.3} | {free:.2} |");
         }
     }
+}
+
+/// One bottleneck, a transfer with so many coupled paths through it, and one CUBIC flow, one of which starts up to three seconds
+/// later: the transfer's part of what both get, and of the link what both get, in the second half.
+fn beside_cubic(seed: u64, kind: Kind, paths: usize, link: (f64, u64), queue: f64, seconds: u64) -> (f64, f64) {
+    let (rate, rtt) = (mbit(link.0), ms(link.1));
+    let mut net = Net::new(seed, vec![Link::new(rate, rtt / 2, rate * rtt.as_secs_f64() * queue), Link::wide(rtt / 2)]);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (first, late) = (rng.bool(), ms(rng.u64(0..3000)));
+    let routes = vec![(&[0][..], &[1][..], Some(1)); paths];
+    for ours in [first, !first] {
+        if ours {
+            net.add_flow(Content::Blank(1 << 44), 1400, kind, &routes, &[], None);
+        } else {
+            net.add_cubic(&[0], &[1]);
+        }
+        net.run(late, |_| false);
+    }
+    let (ours, cubics) = together(&mut net, seconds);
+    (ours[0] / (ours[0] + cubics[0]), (ours[0] + cubics[0]) / rate)
 }

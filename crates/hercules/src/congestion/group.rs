@@ -32,6 +32,8 @@ struct State {
     inner: Box<dyn Congestion>,
     id: u32,
     plan: Option<(Plan, Instant)>,
+    /// Plans before this interval's are stale.
+    fresh: u32,
     /// Intervals of the group that are not known whole, the oldest first; the last is being sent.
     open: VecDeque<Open>,
     members: Vec<Member>,
@@ -42,7 +44,7 @@ struct Open {
     id: u32,
     pending: u32,
     idle: bool,
-    /// Of each member: bytes sent and lost, and for how long they were sent and arrived, weighted by bytes.
+    /// Of each member: bytes sent and lost, and for how long they were sent, arrived and waited, weighted by bytes.
     sums: Vec<Sum>,
 }
 
@@ -52,6 +54,7 @@ struct Sum {
     lost: f64,
     sent_for: f64,
     received_for: f64,
+    waited: f64,
 }
 
 #[derive(Debug)]
@@ -79,7 +82,7 @@ impl Group {
     /// Around the controller of the sum.
     pub fn new(inner: Box<dyn Congestion>) -> Self {
         let (open, members) = (VecDeque::new(), Vec::new());
-        Self(Arc::new(Mutex::new(State { inner, id: 0, plan: None, open, members })))
+        Self(Arc::new(Mutex::new(State { inner, id: 0, plan: None, fresh: 0, open, members })))
     }
 
     /// The controller of one more path. Who drops it leaves.
@@ -110,23 +113,51 @@ impl Group {
 }
 
 impl State {
-    /// Of all live members, for the sum: the longest round trip, so that an interval spans one of each.
+    /// Of all live members, for the sum: the longest round trip, so that an interval spans one of each; and the latest such that a
+    /// window over it is the rate of all parts of the window over theirs.
     fn view(&self, of: &PathView) -> PathView {
-        let views = self.members.iter().filter(|member| member.live).filter_map(|member| member.view);
-        let longest = |sum: PathView, view: PathView| PathView {
+        let views =
+            || self.members.iter().filter(|member| member.live).filter_map(|member| Some((member.part, member.view?)));
+        let longest = |sum: PathView, (_, view): (f64, PathView)| PathView {
             rtt_min: sum.rtt_min.max(view.rtt_min),
             rtt: sum.rtt.max(view.rtt),
             ..sum
         };
+        let (parts, frequency) = views().fold((0.0, 0.0), |(parts, frequency), (part, view)| {
+            (parts + part, frequency + part / view.rtt_latest.as_secs_f64())
+        });
+        let rtt_latest = if frequency > 0.0 { Duration::from_secs_f64(parts / frequency) } else { of.rtt_latest };
         // Each path has to get as many packets as an interval has at least.
         let live = self.members.iter().filter(|member| member.live).count() as f64;
-        PathView { interval_bytes_min: SLACK * live * of.interval_bytes_min, ..views.fold(*of, longest) }
+        let interval_bytes_min = SLACK * live * of.interval_bytes_min;
+        PathView { interval_bytes_min, rtt_latest, ..views().fold(*of, longest) }
+    }
+
+    fn on_lost(&mut self, member: usize, id: u32, path: &PathView) {
+        let planned = self.members[member].planned.iter().rev().find(|(planned, _)| *planned <= id);
+        if let Some(group) = planned.map(|(_, group)| *group) {
+            let view = self.view(path);
+            self.inner.on_lost(group, &view);
+            self.renew();
+        }
+    }
+
+    /// Ends the plan of all, if the group's controller wants a new one.
+    fn renew(&mut self) {
+        if self.inner.is_stale() {
+            (self.plan, self.fresh) = (None, self.id);
+        }
     }
 
     fn plan(&mut self, member: usize, id: u32, path: &PathView) -> Plan {
         self.members[member].view = Some(*path);
         if !self.members[member].live {
             return plan(0.0, path.rtt, f64::INFINITY);
+        }
+        let all: f64 = self.members.iter().filter(|member| member.live).map(|member| member.part).sum();
+        let part = self.members[member].part / all;
+        if self.inner.takes_parts() {
+            return self.plan_part(member, id, part, path);
         }
         let current = self.plan.filter(|(_, ends)| path.now < *ends);
         let (sum, ends) = current.unwrap_or_else(|| {
@@ -144,12 +175,73 @@ impl State {
             open.pending += 1;
             self.members[member].planned.push_back((id, open.id));
         }
-        let all: f64 = self.members.iter().filter(|member| member.live).map(|member| member.part).sum();
-        let part = self.members[member].part / all;
         plan(sum.rate_bytes * part, ends - path.now, sum.window_bytes * part)
     }
 
+    /// An interval of one member, of its own length, for a controller that hears of each by itself.
+    fn plan_part(&mut self, member: usize, id: u32, part: f64, path: &PathView) -> Plan {
+        let view = PathView { interval_bytes_min: path.interval_bytes_min, ..self.view(path) };
+        let sum = self.inner.plan(self.id, &view);
+        self.members[member].planned.push_back((id, self.id));
+        self.id += 1;
+        let rate = sum.rate_bytes * part;
+        let length = sum.length.max(Duration::from_secs_f64(path.interval_bytes_min / rate).min(INTERVAL_MAX));
+        // The part of the window grows by what is not known of a longer interval.
+        let unknown = rate * (length - sum.length).as_secs_f64();
+        plan(rate, length, sum.window_bytes * part + unknown)
+    }
+
+    fn on_part(&mut self, member: usize, interval: &Interval, path: &PathView) {
+        let all: f64 = self.members.iter().filter(|member| member.live).map(|member| member.part).sum();
+        while let Some((id, group)) = self.members[member].planned.front().copied().filter(|(id, _)| *id <= interval.id)
+        {
+            self.members[member].planned.pop_front();
+            if id != interval.id || interval.sent_bytes == 0 {
+                continue;
+            }
+            let part = self.members[member].part / all;
+            self.members[member].last = Sum::of(interval);
+            let felt = interval.idle || self.level_part(member);
+            // As if the sum had sent so much, in the time that it takes the sum.
+            let interval = Interval {
+                id: group,
+                lost_bytes: if felt { interval.lost_bytes } else { 0 },
+                sent_for: interval.sent_for.mul_f64(part),
+                received_for: interval.received_for.map(|time| time.mul_f64(part)),
+                waited: interval.waited.filter(|_| felt),
+                ..*interval
+            };
+            let view = self.view(path);
+            self.inner.on_interval(&interval, &view);
+            self.renew();
+        }
+    }
+
+    /// As [`State::level`], after an interval of one member. Whether what it felt is the shared bottleneck's.
+    fn level_part(&mut self, at: usize) -> bool {
+        let live = self.members.iter().filter(|member| member.live);
+        let all = live.map(|member| &member.last).fold(Sum::default(), Sum::and);
+        let member = &mut self.members[at];
+        let delivered = member.last.delivered();
+        member.delivered += REMEMBERED * (delivered - member.delivered);
+        let part = member.part * delivered / all.delivered();
+        member.part = part + LEVELLING * (1.0 - part);
+        let felt = member.delivered;
+        self.normalise();
+        felt >= self.lately() - PRIVATE
+    }
+
+    /// Parts are one on average.
+    fn normalise(&mut self) {
+        let live = self.members.iter().filter(|member| member.live);
+        let mean = live.clone().map(|member| member.part).sum::<f64>() / (live.count() as f64).max(1.0);
+        self.members.iter_mut().for_each(|member| member.part = (member.part / mean).max(PART_MIN));
+    }
+
     fn on_interval(&mut self, member: usize, interval: &Interval, path: &PathView) {
+        if self.inner.takes_parts() {
+            return self.on_part(member, interval, path);
+        }
         while let Some((id, group)) = self.members[member].planned.front().copied().filter(|(id, _)| *id <= interval.id)
         {
             self.members[member].planned.pop_front();
@@ -160,12 +252,7 @@ impl State {
                 if open.sums.len() <= member {
                     open.sums.resize(member + 1, Sum::default());
                 }
-                let sum = &mut open.sums[member];
-                let (sent, received) = (interval.sent_bytes as f64, interval.received_for.unwrap_or(interval.sent_for));
-                sum.sent += sent;
-                sum.lost += interval.lost_bytes as f64;
-                sum.sent_for += sent * interval.sent_for.as_secs_f64();
-                sum.received_for += sent * received.as_secs_f64();
+                open.sums[member] = open.sums[member].and(&Sum::of(interval));
             }
         }
         self.finish(path);
@@ -189,17 +276,20 @@ impl State {
             // shared one does, all of them feel.
             let felt = self.level(&open, &sum);
             let sent = sum.sent.max(1.0);
+            let waited = Duration::from_secs_f64(felt.waited / felt.sent.max(1.0));
             let interval = Interval {
                 id: open.id,
                 sent_bytes: sum.sent as u64,
                 lost_bytes: (sum.sent * felt.loss()) as u64,
                 sent_for: Duration::from_secs_f64(sum.sent_for / sent),
                 received_for: Some(Duration::from_secs_f64(sum.sent_for / sent * felt.stretch())),
+                waited: Some(waited),
                 idle: open.idle || sum.sent == 0.0,
             };
             let view = self.view(path);
             self.inner.on_interval(&interval, &view);
         }
+        self.renew();
     }
 
     /// Moves parts to where they are delivered, and a little towards each other. Returns what the shared bottleneck
@@ -219,9 +309,7 @@ impl State {
                 felt = felt.and(sum);
             }
         }
-        let live = self.members.iter().filter(|member| member.live);
-        let mean = live.clone().map(|member| member.part).sum::<f64>() / (live.count() as f64).max(1.0);
-        self.members.iter_mut().for_each(|member| member.part = (member.part / mean).max(PART_MIN));
+        self.normalise();
         if felt.sent > 0.0 { felt } else { *all }
     }
 
@@ -245,12 +333,24 @@ impl State {
 }
 
 impl Sum {
+    fn of(interval: &Interval) -> Self {
+        let sent = interval.sent_bytes as f64;
+        Self {
+            sent,
+            lost: interval.lost_bytes as f64,
+            sent_for: sent * interval.sent_for.as_secs_f64(),
+            received_for: sent * interval.received_for.unwrap_or(interval.sent_for).as_secs_f64(),
+            waited: sent * interval.waited.unwrap_or_default().as_secs_f64(),
+        }
+    }
+
     fn and(self, other: &Self) -> Self {
         Self {
             sent: self.sent + other.sent,
             lost: self.lost + other.lost,
             sent_for: self.sent_for + other.sent_for,
             received_for: self.received_for + other.received_for,
+            waited: self.waited + other.waited,
         }
     }
 
@@ -276,6 +376,16 @@ impl Congestion for Share {
 
     fn on_interval(&mut self, interval: &Interval, path: &PathView) {
         self.group.lock().on_interval(self.member, interval, path);
+    }
+
+    fn on_lost(&mut self, id: u32, path: &PathView) {
+        self.group.lock().on_lost(self.member, id, path);
+    }
+
+    fn is_stale(&self) -> bool {
+        let state = self.group.lock();
+        let member = &state.members[self.member];
+        member.live && member.planned.back().is_some_and(|(_, group)| *group < state.fresh)
     }
 
     fn on_silent(&mut self) {

@@ -10,11 +10,13 @@
 //! | [`Allegro`] | PCC (NSDI'15): paired trials, a utility of rate and loss |
 //! | [`Vivace`] | PCC (NSDI'18): the gradient of a utility of rate, loss and growing delay |
 //! | [`Bbr`] | the rate at which packets arrived, and the shortest round trip |
+//! | [`Fair`] | CUBIC's law (RFC 9438), with losses that a queue explains: half of a link beside a TCP flow |
 //!
 //! Paths that share a bottleneck have one for all of them, in a [`Group`]. All but the first begin with [`Startup`]: twice what arrived, until no more arrives.
 
 mod allegro;
 mod bbr;
+mod fair;
 mod group;
 mod vivace;
 
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 
 pub use allegro::Allegro;
 pub use bbr::Bbr;
+pub use fair::Fair;
 pub use group::Group;
 pub use vivace::Vivace;
 
@@ -42,12 +45,16 @@ pub const INTERVAL_MAX: Duration = Duration::from_secs(2);
 pub struct PathView {
     /// Shortest round trip of late.
     pub rtt_min: Duration,
-    /// The round trip now.
+    /// The round trip now, smoothed.
     pub rtt: Duration,
+    /// The last that was measured.
+    pub rtt_latest: Duration,
     /// The time.
     pub now: Instant,
     /// An interval lasts at least until so many bytes were sent.
     pub interval_bytes_min: f64,
+    /// Bytes of a packet, heads included.
+    pub packet_bytes: f64,
 }
 
 /// How the next interval goes.
@@ -74,6 +81,8 @@ pub struct Interval {
     pub sent_for: Duration,
     /// For how long it arrived, if the marks at both of its ends came.
     pub received_for: Option<Duration>,
+    /// By how much the round trip of its end exceeded the shortest, if its mark was answered: what packets waited in queues.
+    pub waited: Option<Duration>,
     /// Whether there was less to send than was planned.
     pub idle: bool,
 }
@@ -111,6 +120,20 @@ pub trait Congestion: fmt::Debug + Send {
     /// The fate of all packets of an interval is known. Intervals come in order.
     fn on_interval(&mut self, interval: &Interval, path: &PathView);
 
+    /// Packets of interval `id` and perhaps of others before it are lost; more may be, and [`Congestion::on_interval`] will say so
+    /// too.
+    fn on_lost(&mut self, _id: u32, _path: &PathView) {}
+
+    /// Whether the interval that is being sent has to end now, for a new plan.
+    fn is_stale(&self) -> bool {
+        false
+    }
+
+    /// Whether it may be told of the intervals of each path of a group as they come, instead of sums over all paths.
+    fn takes_parts(&self) -> bool {
+        false
+    }
+
     /// The path does not answer any more. Intervals are planned on, and not told of.
     fn on_silent(&mut self) {}
 
@@ -129,6 +152,8 @@ pub enum Kind {
     Vivace,
     /// BBR.
     Bbr,
+    /// CUBIC's law, for losses that a queue explains.
+    Fair,
 }
 
 impl Kind {
@@ -139,6 +164,7 @@ impl Kind {
             Self::Allegro => Box::new(Allegro::new(seed)),
             Self::Vivace => Box::new(Vivace::new(seed)),
             Self::Bbr => Box::new(Bbr::default()),
+            Self::Fair => Box::new(Fair::default()),
         }
     }
 }

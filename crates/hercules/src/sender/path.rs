@@ -82,6 +82,8 @@ struct Open {
     /// The receiver's clock at the mark that ended it.
     arrived_us: Option<u64>,
     answered: bool,
+    /// The round trip of that mark.
+    rtt: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,7 @@ pub(super) struct Path {
     tokens: f64,
     filled: Instant,
     rtt: Duration,
+    rtt_latest: Duration,
     rtt_min: [Duration; 2],
     rtt_min_at: Instant,
     depth: u64,
@@ -140,6 +143,7 @@ impl Path {
             tokens: 0.0,
             filled: now,
             rtt: RTT_MAX,
+            rtt_latest: RTT_MAX,
             rtt_min: [RTT_MAX; 2],
             rtt_min_at: now,
             depth: DEPTH_MIN,
@@ -165,8 +169,18 @@ impl Path {
     }
 
     fn view(&self, now: Instant) -> PathView {
-        let interval_bytes_min = (MARK_PACKETS_MIN * self.packet_len) as f64;
-        PathView { rtt_min: self.rtt_min[0].min(self.rtt_min[1]), rtt: self.rtt, now, interval_bytes_min }
+        PathView {
+            rtt_min: self.rtt_shortest(),
+            rtt: self.rtt,
+            rtt_latest: self.rtt_latest,
+            now,
+            interval_bytes_min: (MARK_PACKETS_MIN * self.packet_len) as f64,
+            packet_bytes: self.packet_len as f64,
+        }
+    }
+
+    fn rtt_shortest(&self) -> Duration {
+        self.rtt_min[0].min(self.rtt_min[1])
     }
 
     fn next(&self) -> u64 {
@@ -180,6 +194,7 @@ impl Path {
             self.rtt_min_at = now;
         }
         self.rtt_min[0] = self.rtt_min[0].min(rtt);
+        self.rtt_latest = rtt;
         self.rtt = if self.rtt == RTT_MAX { rtt } else { (self.rtt * 7 + rtt) / 8 };
     }
 
@@ -207,6 +222,7 @@ impl Path {
             lost_bytes: 0,
             sent_for: Duration::ZERO,
             received_for: None,
+            waited: None,
             idle: false,
         };
         self.intervals.push_back(Open {
@@ -218,6 +234,7 @@ impl Path {
             known: 0,
             arrived_us: None,
             answered: false,
+            rtt: None,
         });
     }
 
@@ -259,7 +276,7 @@ impl Path {
                 if self.silent_at().is_some_and(|at| now >= at) {
                     self.phase = Phase::Silent { retry: now, wait: self.rtt.min(RETRY_MAX) };
                     self.give_up(work);
-                } else if self.interval_due(idle).is_some_and(|due| now >= due) {
+                } else if self.interval_due(idle).is_some_and(|due| now >= due) || self.controller.is_stale() {
                     self.close_interval(idle, now_us, now);
                     self.forget(now);
                 }
@@ -405,18 +422,21 @@ impl Path {
                 return Err(unsent);
             }
             let waited = now_us.saturating_sub(answer.sender_us).saturating_sub(answer.delay_us.into());
-            self.on_rtt(Duration::from_micros(waited), now);
+            let rtt = Duration::from_micros(waited);
+            self.on_rtt(rtt, now);
             let first = self.intervals.front().map_or(0, |open| open.interval.id);
             if let Some(at) = answer.mark.checked_sub(first) {
                 if let Some(open) = self.intervals.get_mut(at as usize) {
-                    (open.arrived_us, open.answered) = (Some(answer.receiver_us), true);
+                    (open.arrived_us, open.answered, open.rtt) = (Some(answer.receiver_us), true, Some(rtt));
                 }
                 // The receiver heard a later mark: those before it need no answer of their own.
                 self.intervals.iter_mut().take(at as usize).for_each(|open| open.answered = true);
             }
         }
-        for (came, run) in report.runs() {
-            self.on_run(came, run, report, work);
+        let lost = report.runs().filter_map(|(came, run)| self.on_run(came, run, report, work)).max();
+        if let Some(id) = lost.filter(|_| self.is_up()) {
+            let view = self.view(now);
+            self.controller.on_lost(id, &view);
         }
         self.finish_intervals(now);
         let back = matches!(self.phase, Phase::Silent { .. }) && report.answer.is_some();
@@ -427,7 +447,9 @@ impl Path {
         Ok(back)
     }
 
-    fn on_run(&mut self, came: bool, run: Range<u64>, report: &Report, work: &mut Work) {
+    /// The last interval of which packets are lost by this.
+    fn on_run(&mut self, came: bool, run: Range<u64>, report: &Report, work: &mut Work) -> Option<u32> {
+        let mut lost = None;
         // What is older than the oldest in doubt was settled.
         let (from, to) = (run.start.max(self.base), run.end.min(self.next()));
         for number in from..to {
@@ -444,10 +466,14 @@ impl Path {
                     self.sent[at].fate = Fate::Doubted;
                 }
                 // The receiver reports a gap unasked when enough came behind it; a second report is proof enough too.
-                (Fate::Flying | Fate::Doubted, false) => self.settle(at, Fate::Lost, work),
+                (Fate::Flying | Fate::Doubted, false) => {
+                    lost = Some(self.sent[at].interval);
+                    self.settle(at, Fate::Lost, work);
+                }
                 (Fate::Lost | Fate::Came, _) => {}
             }
         }
+        lost
     }
 
     /// Tells the controller of intervals whose packets are all settled, in order.
@@ -462,6 +488,7 @@ impl Path {
             let received = self.before_us.zip(open.arrived_us).map(|(before, at)| at.saturating_sub(before));
             open.interval.received_for = received.filter(|us| *us > 0).map(Duration::from_micros);
             self.before_us = open.arrived_us;
+            open.interval.waited = open.rtt.map(|rtt| rtt.saturating_sub(self.rtt_shortest()));
             open.interval.idle |= open.packets == 0;
             if self.is_up() {
                 let view = self.view(now);

@@ -87,7 +87,7 @@ pub(crate) enum Payload {
     },
     SegmentAck {
         flow: usize,
-        number: u64,
+        numbers: Vec<u64>,
     },
     /// Of nobody.
     Cross,
@@ -101,6 +101,7 @@ enum Happening {
     Message { flow: usize, to_sender: bool, message: Message },
     Read(usize),
     CrossTraffic(usize),
+    DelayedAck(usize, u64),
 }
 
 /// Datagrams at a steady rate.
@@ -279,6 +280,11 @@ impl Net {
                 self.pump(flow);
             }
             Happening::WakeCubic(flow) => self.pump_cubic(flow),
+            Happening::DelayedAck(flow, number) => {
+                if let Some(numbers) = self.cubics[flow].take_held(number) {
+                    self.acknowledge(flow, numbers);
+                }
+            }
             Happening::Message { flow, to_sender, message } => {
                 if to_sender {
                     self.flows[flow].sender.on_message(message).unwrap();
@@ -335,12 +341,14 @@ impl Net {
         match payload {
             Payload::Cross => {}
             Payload::Segment { flow, number } => {
-                self.cubics[flow].on_arrived(len, slot);
-                let route = self.cubics[flow].back.clone();
-                self.enter(route, 0, 60, Payload::SegmentAck { flow, number });
+                if let Some(numbers) = self.cubics[flow].on_arrived(number, len, slot) {
+                    self.acknowledge(flow, numbers);
+                } else {
+                    self.schedule(self.now + cubic::DELAYED_ACK, Happening::DelayedAck(flow, number));
+                }
             }
-            Payload::SegmentAck { flow, number } => {
-                self.cubics[flow].on_ack(number, self.now);
+            Payload::SegmentAck { flow, numbers } => {
+                numbers.into_iter().for_each(|number| self.cubics[flow].on_ack(number, self.now));
                 self.pump_cubic(flow);
             }
             Payload::Bytes { flow, to_receiver: false, mut bytes } => {
@@ -461,6 +469,11 @@ impl Net {
         if self.shelves[shelf].poll_read().is_some() {
             self.schedule(self.now + READ_TIME, Happening::Read(shelf));
         }
+    }
+
+    fn acknowledge(&mut self, flow: usize, numbers: Vec<u64>) {
+        let route = self.cubics[flow].back.clone();
+        self.enter(route, 0, 60, Payload::SegmentAck { flow, numbers });
     }
 
     fn pump_cubic(&mut self, flow: usize) {

@@ -1,0 +1,235 @@
+//! A window that grows and shrinks as CUBIC's does (RFC 9438), so that a bottleneck shared with a TCP flow is shared evenly; but
+//! a loss counts only where a queue explains it.
+//!
+//! CUBIC takes every loss for a full queue. One packet in a thousand that is lost by nature leaves it a few per cent of a long
+//! fast path. A queue that drops packets is one that packets wait in, though, and this end knows how long they waited: each
+//! interval tells the round trip of its last packet. So a loss is *congestion* if
+//!
+//! - the packets around it waited: their round trip was longer than the shortest one by more than noise; or
+//! - more are lost in a round trip than this path loses by nature, which is learned from round trips without a queue. That is
+//!   for queues too short to be seen, and for policers. Such a decision is tested: if as much is lost after the window shrank,
+//!   it was not the window that caused it, and it is taken back.
+//!
+//! Beside a CUBIC flow the queue is full whenever anything is lost, so there the law is CUBIC's own, parameter by parameter. The
+//! packets are paced over the round trip instead of being clocked by acknowledgements, with the window as a bound on what is under way.
+
+use std::time::{Duration, Instant};
+
+use super::{Congestion, Interval, PathView, Plan, Startup, plan};
+
+/// RFC 9438 §4.6: what is left of the window after congestion.
+const BETA: f64 = 0.7;
+/// RFC 9438 §5: the scale of growth, in segments a second cubed.
+const C: f64 = 0.4;
+/// RFC 9438 §4.3: what Reno's window would grow by in a round trip to take as much with this β.
+const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// A window grows by segments of those flows that it is fair to: Ethernet's, or the path's own if they are longer.
+const SEGMENT_BYTES_MIN: f64 = 1500.0;
+/// Segments under way at least (RFC 9438 §4.6).
+const SEGMENTS_MIN: f64 = 2.0;
+/// Intervals a round trip.
+const INTERVALS_PER_RTT: u32 = 4;
+/// Timers and hosts are no more exact than this: packets that waited less may not have waited at all.
+const WAIT_NOISE: Duration = Duration::from_millis(1);
+/// And long paths vary by this part of their round trip.
+const WAIT_NOISE_PART: u32 = 32;
+/// Round trips below this are that of the hosts, not of the path.
+const RTT_MIN: Duration = Duration::from_millis(4);
+/// A pace a little above the window's: what a late timer missed is made up for, and the window is the bound.
+const PACE: f64 = 1.05;
+/// Loss by nature is the mean of about so many round trips without a queue.
+const NATURE_ROUNDS: f64 = 8.0;
+/// How many losses more than expected count as congestion: so many standard deviations, and so many packets.
+const UNUSUAL_DEVIATIONS: f64 = 4.0;
+const UNUSUAL_PACKETS: f64 = 3.0;
+/// No path that is worth using loses so much by nature.
+const NATURE_MAX: f64 = 0.2;
+/// After the start: of the rate that arrived, with an empty queue.
+const AFTER_START: f64 = 0.95;
+
+/// CUBIC's law, with loss told apart.
+#[derive(Debug, Default)]
+pub struct Fair {
+    start: Startup,
+    started: bool,
+    /// Bytes.
+    window: f64,
+    /// RFC 9438 §4.1.2: W_max, of which the window grows back, and cwnd_prior.
+    max: f64,
+    prior: f64,
+    epoch: Option<Epoch>,
+    /// The last interval that was planned; and the first of which a loss is not answered yet.
+    planned: u32,
+    unanswered: u32,
+    /// The plan under way is that of before a reduction.
+    stale: bool,
+    /// How long the last packets of the interval before had waited.
+    waited: Duration,
+    /// The part of packets that this path loses by nature.
+    nature: f64,
+    /// Since the last look at losses.
+    round: Round,
+    /// What the window was before losses without a queue shrank it, and the part lost.
+    tested: Option<(f64, f64, f64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Epoch {
+    start: Instant,
+    /// RFC 9438 §4.2: where the curve is flat, and the seconds until it is there.
+    origin: f64,
+    k: f64,
+    /// RFC 9438 §4.3: what Reno would have, in bytes.
+    reno: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    sent: f64,
+    lost: f64,
+}
+
+fn noise(path: &PathView) -> Duration {
+    WAIT_NOISE + path.rtt_min / WAIT_NOISE_PART
+}
+
+fn segment(path: &PathView) -> f64 {
+    path.packet_bytes.max(SEGMENT_BYTES_MIN)
+}
+
+impl Fair {
+    fn reduce(&mut self, path: &PathView) {
+        // RFC 9438 §4.7: fast convergence.
+        self.max = if self.window < self.max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+        self.prior = self.window;
+        self.window = (self.window * BETA).max(SEGMENTS_MIN * segment(path));
+        self.epoch = None;
+        self.unanswered = self.planned + 1;
+        self.stale = true;
+        self.round = Round::default();
+    }
+
+    fn grow(&mut self, acked: f64, path: &PathView) {
+        let segment = segment(path);
+        let (window, max) = (self.window, self.max);
+        let epoch = self.epoch.get_or_insert_with(|| {
+            let k = ((max - window).max(0.0) / segment / C).cbrt();
+            Epoch { start: path.now, origin: max.max(window), k, reno: window }
+        });
+        let part = acked / self.window;
+        let time = (path.now - epoch.start + path.rtt).as_secs_f64();
+        // RFC 9438 §4.2: equation 1, and the bounds of the target.
+        let target = (C * (time - epoch.k).powi(3) * segment + epoch.origin).clamp(self.window, self.window * 1.5);
+        // RFC 9438 §4.3: as slow as needed until the window is where it was, then as Reno.
+        let alpha = if epoch.reno < self.prior { RENO_ALPHA } else { 1.0 };
+        epoch.reno += alpha * part * segment;
+        self.window = (self.window + (target - self.window) * part.min(1.0)).max(epoch.reno);
+    }
+
+    /// Losses of a round trip in which packets did not wait. Whether they are too many to be by nature.
+    fn is_unusual(&self, round: &Round) -> bool {
+        let expected = self.nature * round.sent;
+        let unusual = round.lost > expected + UNUSUAL_DEVIATIONS * expected.sqrt() + UNUSUAL_PACKETS;
+        unusual || round.lost > (NATURE_MAX * round.sent).max(UNUSUAL_PACKETS)
+    }
+
+    fn on_round(&mut self, round: Round, path: &PathView) {
+        let part = round.lost / round.sent.max(1.0);
+        if let Some((window, max, before)) = self.tested.take() {
+            if part > before / 2.0 && part < NATURE_MAX {
+                (self.nature, self.window, self.max, self.epoch) = (part, window.max(self.window), max, None);
+                return;
+            }
+        }
+        if self.is_unusual(&round) {
+            let tested = (self.window, self.max, part);
+            self.reduce(path);
+            self.tested = Some(tested);
+        } else {
+            self.nature += (part - self.nature) / NATURE_ROUNDS;
+        }
+    }
+
+    fn on_start(&mut self, interval: &Interval, path: &PathView) {
+        if let Some(rate) = self.start.on_interval(interval) {
+            // As after congestion; but what was sent too fast is not what keeps the path full.
+            let (full, empty) = (rate * path.rtt_latest.as_secs_f64(), rate * path.rtt_min.as_secs_f64());
+            self.window = (BETA * full).max(AFTER_START * empty).max(SEGMENTS_MIN * segment(path));
+            (self.max, self.prior) = (full.max(self.window), full.max(self.window));
+            self.started = true;
+            self.unanswered = self.planned + 1;
+            self.nature = (self.round.lost / self.round.sent.max(1.0)).min(NATURE_MAX);
+            self.round = Round::default();
+        } else if interval.loss() < NATURE_MAX && !interval.idle && self.waited <= noise(path) {
+            self.round.sent += interval.sent_bytes as f64 / path.packet_bytes;
+            self.round.lost += interval.lost_bytes as f64 / path.packet_bytes;
+        }
+    }
+}
+
+impl Congestion for Fair {
+    fn plan(&mut self, id: u32, path: &PathView) -> Plan {
+        (self.planned, self.stale) = (id, false);
+        if !self.started {
+            return self.start.plan(path);
+        }
+        let rtt = path.rtt_latest.max(RTT_MIN);
+        let rate = PACE * self.window / rtt.as_secs_f64();
+        let length = (rtt / INTERVALS_PER_RTT).max(Duration::from_secs_f64(path.interval_bytes_min / rate.max(1.0)));
+        // What is under way counts until an interval's report: that of the one before the last may not be here yet.
+        plan(rate, length, self.window + rate * length.as_secs_f64())
+    }
+
+    fn on_interval(&mut self, interval: &Interval, path: &PathView) {
+        let waited = interval.waited.unwrap_or(self.waited);
+        // The packets that were lost in an interval came to the queue between its last packet and that of the one before.
+        let before = std::mem::replace(&mut self.waited, waited);
+        if !self.started {
+            return self.on_start(interval, path);
+        }
+        let answered = interval.id < self.unanswered;
+        if !answered && interval.lost_bytes > 0 && waited.max(before) > noise(path) {
+            self.tested = None;
+            return self.reduce(path);
+        }
+        if !answered {
+            self.round.sent += interval.sent_bytes as f64 / path.packet_bytes;
+            self.round.lost += interval.lost_bytes as f64 / path.packet_bytes;
+            if self.round.sent * path.packet_bytes >= self.window {
+                let round = std::mem::take(&mut self.round);
+                self.on_round(round, path);
+            }
+        }
+        // RFC 9438 §5.8: a window that is not used does not grow, and that time does not count.
+        let used = interval.rate() * path.rtt.as_secs_f64() > self.window / 2.0;
+        if interval.idle || !used {
+            if let Some(epoch) = &mut self.epoch {
+                epoch.start = (epoch.start + interval.sent_for).min(path.now);
+            }
+        } else if !answered {
+            self.grow((interval.sent_bytes - interval.lost_bytes) as f64, path);
+        }
+    }
+
+    fn on_lost(&mut self, id: u32, path: &PathView) {
+        let waited = self.waited.max(path.rtt_latest.saturating_sub(path.rtt_min));
+        if self.started && id >= self.unanswered && waited > noise(path) {
+            self.tested = None;
+            self.reduce(path);
+        }
+    }
+
+    fn takes_parts(&self) -> bool {
+        true
+    }
+
+    fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    fn on_return(&mut self) {
+        // What the path carries now is not known.
+        (self.max, self.prior, self.window) = (self.window, self.window, self.window * BETA);
+        (self.epoch, self.tested, self.round) = (None, None, Round::default());
+    }
+}
