@@ -14,7 +14,7 @@ use anabranch_testbed::Result;
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::process::Process;
 use anabranch_transport::datagram::{
-    Packet, Path, Place, Receiver, SendErrorKind, Sender, Socket, XdpError, XdpMode, XdpPort,
+    Packet, Path, Place, Receiver, SendErrorKind, Sender, Socket, XdpDeclined, XdpError, XdpMode, XdpPort,
 };
 
 /// How long anything may take on a machine that is busy with other things.
@@ -524,6 +524,34 @@ fn what_cannot_do_is_refused_by_name() {
     let error = attach(&a, &socket).unwrap_err();
     assert!(matches!(error, XdpError::Occupied { .. }), "{error}");
     assert!(error.to_string().contains("ip link show link0"), "{error}");
+}
+
+/// Links between namespaces copy frames: that is known without touching them.
+#[test]
+fn what_copies_is_not_chosen() {
+    let Some([a, _b]) = pair(1500, 1) else { return };
+    let socket = bind(&a, "10.7.0.1");
+    let declined = enter(&a, || socket.attach_xdp_if_faster("link0")).unwrap_err();
+    assert!(matches!(&declined, XdpDeclined::NoZeroCopy(name) if name == "link0"), "{declined}");
+    assert!(!run(&a, "ip", &["link", "show", "link0"]).contains("xdp"));
+    // By name it can be had all the same.
+    must(attach(&a, &socket));
+}
+
+#[test]
+fn both_ways_can_be_measured_and_nobody_gets_a_datagram() {
+    for (mtu, ip) in [(1500, "10.7.0.1"), (1500, "fd00:7::1"), (9000, "10.7.0.1")] {
+        let Some([a, b]) = pair(mtu, 1) else { return };
+        // RFC 863: where the measurement's frames would go, here and there.
+        let bystanders = [&a, &b].map(|host| enter(host, || std::net::UdpSocket::bind("[::]:9").unwrap()));
+        let measured = enter(&a, || must(anabranch_xdp::Port::attach("link0", address(ip))).measure().unwrap());
+        assert!(measured.xdp_ns > 0.0 && measured.system_ns > 0.0);
+        eprintln!("MTU {mtu}: {measured:?}, worth it: {}", measured.is_worth_it());
+        for bystander in bystanders {
+            bystander.set_nonblocking(true).unwrap();
+            assert!(bystander.recv(&mut [0; 10]).is_err(), "somebody got a datagram");
+        }
+    }
 }
 
 /// This very test program once more, inside a namespace, doing what the test `child_process` does; without some capabilities.

@@ -224,6 +224,17 @@ impl Port {
         self.queues[queue % self.queues.len()].receive(count, take)
     }
 
+    /// An address that packets of ours have here.
+    pub(crate) fn own_address(&self) -> io::Result<IpAddr> {
+        let local = self.local.ip().to_canonical();
+        if !local.is_unspecified() {
+            return Ok(local);
+        }
+        let own = self.lock().kernel.addresses(self.interface.index)?;
+        let found = own.into_iter().find(|ip| local.is_ipv6() || ip.is_ipv4());
+        found.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))
+    }
+
     /// Fills the map with the addresses that datagrams are taken for.
     fn take_addresses(&self, state: &mut State) -> io::Result<()> {
         let local = self.local.ip().to_canonical();

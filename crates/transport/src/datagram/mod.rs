@@ -51,7 +51,7 @@ mod socket;
 mod table;
 mod xdp;
 
-pub use anabranch_xdp::{Error as XdpError, Mode as XdpMode};
+pub use anabranch_xdp::{Declined as XdpDeclined, Error as XdpError, Measurement as XdpMeasurement, Mode as XdpMode};
 pub use error::{PathError, SendError, SendErrorKind};
 pub use inbound::{Inbound, Meaning, PathEvent};
 pub use pacer::{BURST_BYTES_MAX, BURST_BYTES_MIN, BURST_TIME, Pacer};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_scion::socket::Dropped;
 use anabranch_scion_wire::checksum::{self, Sum};
-use anabranch_xdp::{Datagram, FrameError, Hop, Mode, NEWS_EVERY, Poll, Port};
+use anabranch_xdp::{Datagram, FrameError, Hop, Measurement, Mode, NEWS_EVERY, Poll, Port};
 
 use super::path::{Path, Way};
 use super::sender::Packet;
@@ -22,7 +22,7 @@ const HOP_LASTS: Duration = Duration::from_secs(1);
 const SYSTEM_EVERY: u32 = 8;
 
 /// What became of an interface ([`super::Socket::attach_xdp`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct XdpPort {
     /// The interface.
     pub interface: String,
@@ -32,16 +32,19 @@ pub struct XdpPort {
     pub queues: usize,
     /// Bytes of the longest IP packet that goes past the kernel; longer ones go by the system's socket.
     pub packet_len_max: usize,
+    /// Why it was chosen, if it was chosen because of that.
+    pub measured: Option<Measurement>,
 }
 
 impl XdpPort {
-    pub(super) fn new(port: &Port) -> Self {
+    pub(super) fn new(port: &Port, measured: Option<Measurement>) -> Self {
         let interface = port.interface();
         Self {
             interface: interface.name.clone(),
             mode: port.mode(),
             queues: port.queues(),
             packet_len_max: port.packet_len_max(),
+            measured,
         }
     }
 }

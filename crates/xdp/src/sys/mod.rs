@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// A socket of rtnetlink that does not block, and hears of `groups`.
 pub(crate) fn netlink(groups: u32) -> io::Result<File> {
@@ -28,6 +29,38 @@ pub(crate) fn netlink(groups: u32) -> io::Result<File> {
     // SAFETY: the address lives over the call and has `len` bytes.
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })?;
     Ok(File::from(fd))
+}
+
+/// A socket that writes frames to interface number `interface` as they are, behind a note of what the device shall do with
+/// them (`struct virtio_net_hdr`). It receives nothing, and does not block.
+pub(crate) fn packet_socket(interface: u32) -> io::Result<File> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+    // SAFETY: a new descriptor that nobody else has.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let on: libc::c_int = 1;
+    let len = mem::size_of_val(&on) as libc::socklen_t;
+    let raw = fd.as_raw_fd();
+    // SAFETY: the number lives over the call and has `len` bytes.
+    check(unsafe { libc::setsockopt(raw, libc::SOL_PACKET, libc::PACKET_VNET_HDR, (&raw const on).cast(), len) })?;
+    // SAFETY: plain C data, for which zero is "nothing".
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = interface.cast_signed();
+    let len = mem::size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address lives over the call and has `len` bytes.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) })?;
+    Ok(File::from(fd))
+}
+
+/// The processor time of this thread so far.
+pub(crate) fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time lives over the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    // Neither is ever negative.
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
 /// A descriptor that is readable while one of several is.
