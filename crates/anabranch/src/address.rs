@@ -69,6 +69,15 @@ fn is_host_name(host: &str) -> bool {
 }
 
 impl PeerAddress {
+    /// Whether it is a host of SCION and nothing else.
+    pub(crate) fn is_scion(&self) -> bool {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.as_scion().is_some(),
+            Self::Keyed(..) => true,
+            Self::Name(..) => false,
+        }
+    }
+
     /// All addresses it stands for. With `scion`, names of SCION hosts are known too.
     pub(crate) async fn resolve(&self, scion: bool) -> Result<Vec<Endpoint>, Failure> {
         let (host, port) = match self {
@@ -96,13 +105,6 @@ impl PeerAddress {
 pub(crate) fn ip_only(text: &str) -> Result<Endpoint, String> {
     let endpoint: Endpoint = text.parse().map_err(|error: EndpointError| error.to_string())?;
     if endpoint.as_ip().is_some() { Ok(endpoint) } else { Err(not_ip(endpoint)) }
-}
-
-/// For arguments whose value can only be an address of SCION.
-pub(crate) fn scion_only(text: &str) -> Result<ScionAddr, String> {
-    let endpoint: Endpoint = text.parse().map_err(|error: EndpointError| error.to_string())?;
-    let of_ip = || format!("{endpoint} is an address of plain IP, where peers prove no key: give [ISD-AS,host]:port");
-    endpoint.as_scion().ok_or_else(of_ip)
 }
 
 fn not_ip(endpoint: Endpoint) -> String {

@@ -1,6 +1,7 @@
 //! Every command and flag. Help, man pages and completions come from here, and so do the names of environment variables
 //! and keys of the configuration file.
 
+mod bulk;
 mod given;
 mod guard;
 mod scion;
@@ -13,16 +14,17 @@ use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::Version;
 use anabranch_content::storage::Preallocate;
 use anabranch_paths::select::Selector;
-use anabranch_paths::{Endpoint, PathIdPrefix, ScionAddr};
+use anabranch_paths::{Endpoint, PathIdPrefix};
 use clap::builder::{BoolishValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::address::{PeerAddress, ip_only, scion_only};
+use crate::address::{PeerAddress, ip_only};
 use crate::choice::FileNumbers;
 use crate::patterns::{FilePattern, Selection};
 use crate::seeding::{Ratio, parse_ratio};
 use crate::units::{self, Rate, Size};
 
+pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, ReceiptFlags, ReceiveFlags, SendFlags};
 pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use scion::{
@@ -36,7 +38,7 @@ Every flag can also be set by an environment variable (--limit-up: ANABRANCH_LIM
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad input, 4 incomplete or damaged, 5 storage, 6 network, 130 interrupted.";
 
-/// Shares, fetches and verifies content over BitTorrent v1, v2 and hybrid.
+/// Shares and fetches content over BitTorrent v1, v2 and hybrid, and sends it from host to host, over every path at once.
 #[derive(Debug, Parser)]
 #[command(name = "anabranch", version, after_help = AFTER_HELP, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -69,6 +71,12 @@ pub(crate) enum Command {
     Share(Box<ShareFlags>),
     /// Check files against a torrent
     Verify(VerifyFlags),
+    /// Send files and folders, to one host or several, as fast as their paths carry
+    Send(Box<SendFlags>),
+    /// Receive what somebody sends
+    Receive(Box<ReceiveFlags>),
+    /// Check what a receiver signed
+    Receipt(ReceiptFlags),
     /// Run a tracker (HTTP and UDP) until interrupted
     Tracker(TrackerFlags),
     /// List the paths to a SCION destination
@@ -80,7 +88,7 @@ pub(crate) enum Command {
     Traceroute(Box<TracerouteFlags>),
     /// Print the SCION address of this host
     Address(AddressFlags),
-    /// List or forget the keys that SCION peers were met with
+    /// Print this node's own key; list or forget those that others were met with
     Keys(KeysFlags),
     /// Run SCION networks on this machine
     Net(NetFlags),
@@ -107,6 +115,19 @@ pub(crate) enum KeysCommand {
     List(KeysListFlags),
     /// Forget the key of a peer, so that its next one is taken
     Forget(KeysForgetFlags),
+    /// Print the key by which others know this node in `send` and `receive`, as --allow takes it
+    Own(KeysOwnFlags),
+}
+
+/// Flags of `keys own`.
+#[derive(Debug, Args)]
+pub(crate) struct KeysOwnFlags {
+    /// File with the key, made if it is not there [default: one in $XDG_STATE_HOME/anabranch/keys]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `keys list`.
@@ -122,9 +143,9 @@ pub(crate) struct KeysListFlags {
 /// Flags of `keys forget`.
 #[derive(Debug, Args)]
 pub(crate) struct KeysForgetFlags {
-    /// Its address, as --peer was given it; several may be given
-    #[arg(required = true, value_name = "ADDR", value_parser = scion_only)]
-    pub address: Vec<ScionAddr>,
+    /// Its address, as --peer or --to was given it; several may be given
+    #[arg(required = true, value_name = "ADDR")]
+    pub address: Vec<Endpoint>,
     #[command(flatten)]
     pub file: KnownKeysFlags,
 }

@@ -12,6 +12,7 @@ use anabranch_paths::Endpoint;
 use anabranch_swarm::SessionConfig;
 
 use crate::address::PeerAddress;
+use crate::bulk::target;
 use crate::cli::SessionFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
@@ -63,13 +64,8 @@ pub(crate) fn check_proxy(flags: &SessionFlags) -> Result<(), Failure> {
         return Ok(());
     }
     let past = |what: &str, remedy: &str| Err(Failure::usage(format!("{what} goes past `--proxy`: {remedy}")));
-    let is_scion = |peer: &PeerAddress| match peer {
-        PeerAddress::Endpoint(endpoint) => endpoint.as_scion().is_some(),
-        PeerAddress::Keyed(..) => true,
-        PeerAddress::Name(..) => false,
-    };
     let listens = flags.listen.iter().any(|address| address.as_scion().is_some());
-    if listens || flags.scion.paths.sciond.is_some() || flags.peer.iter().any(is_scion) {
+    if listens || flags.scion.paths.sciond.is_some() || flags.peer.iter().any(PeerAddress::is_scion) {
         return past("SCION", "leave its flags out, or the proxy");
     }
     if flags.peer.iter().any(|peer| matches!(peer, PeerAddress::Name(..))) {
@@ -131,8 +127,8 @@ fn take_in(path: &Path, bytes: &[u8], chatter: Chatter) -> Result<List, Failure>
 }
 
 /// Whose keys are admitted, if anybody's in particular.
-pub(crate) fn allowed(flags: &SessionFlags) -> Option<HashSet<anabranch_transport::NodeId>> {
-    (!flags.guard.allow.is_empty()).then(|| flags.guard.allow.iter().copied().collect())
+pub(crate) fn allowed(flags: &SessionFlags) -> Result<Option<HashSet<anabranch_transport::NodeId>>, Failure> {
+    (!flags.guard.allow.is_empty()).then(|| target::allowed(&flags.guard.allow)).transpose()
 }
 
 /// The file of bans.

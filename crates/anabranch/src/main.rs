@@ -10,6 +10,7 @@
 //! | `path_lookup`, `health`, `path_list`, `ask` | the paths that flags let through; which of them carry anything; how they are shown and chosen |
 //! | `commands` | one file a command |
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
+//! | `bulk` | what `send` and `receive` have in common: whom to deal with, what to say, receipts |
 //! | `patience` | how long `get` waits for sources, and when it gives up |
 //! | `seeding`, `hook` | when sharing ends by itself; the user's command for what is complete |
 //! | `scion` | our place in the SCION network |
@@ -21,6 +22,7 @@
 
 mod address;
 mod ask;
+mod bulk;
 mod choice;
 mod cli;
 mod clients;
@@ -83,6 +85,9 @@ fn execute() -> Result<Code, Failure> {
         Command::Get(flags) => commands::get::run(flags, chatter),
         Command::Share(flags) => commands::share::run(flags, chatter),
         Command::Verify(flags) => commands::verify::run(&flags, chatter),
+        Command::Send(flags) => commands::send::run(flags, chatter),
+        Command::Receive(flags) => commands::receive::run(flags, chatter),
+        Command::Receipt(flags) => commands::receipt::run(&flags),
         Command::Tracker(flags) => commands::tracker::run(&flags, chatter),
         Command::Paths(flags) => commands::paths::run(&flags),
         Command::Ping(flags) => commands::ping::run(&flags, chatter),

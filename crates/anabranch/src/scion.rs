@@ -10,13 +10,13 @@ use std::time::SystemTime;
 
 use anabranch_paths::{Endpoint, IsdAs, PathFilter, PathIdPrefix, ScionAddr};
 use anabranch_scion::lookup::{PathLookup, Source, daemon_address_from_env};
-use anabranch_swarm::{KnownHosts, ScionConfig};
+use anabranch_swarm::{BUFFER_BYTES_DEFAULT, KnownHosts, ScionConfig};
 use anabranch_transport::known_keys::{KnownKeys, KnownKeysError};
 use anabranch_transport::{Congestion, Identity, IdentityError, NodeId, QuicBudget};
 
 use crate::address::PeerAddress;
 use crate::ask;
-use crate::cli::{CongestionChoice, ScionFlags, SessionFlags};
+use crate::cli::{BulkPathFlags, CongestionChoice, PathFlags, SessionFlags};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::Chatter;
@@ -27,6 +27,8 @@ use crate::settings;
 
 /// Names the address that other hosts of our AS reach us by, as other SCION programs know it.
 const LOCAL_ADDRESS_VARIABLE: &str = "SCION_LOCAL_ADDR";
+/// What is wrong with two of them.
+const ONE_ADDRESS: &str = "`--listen` takes one SCION address: the host is in one AS, and one port is enough";
 
 /// How peers are reached over SCION: `None` where nothing asks for it. `others` are addresses that stand elsewhere than in the
 /// flags, in magnet links.
@@ -37,9 +39,7 @@ pub(crate) async fn config(
 ) -> Result<Option<ScionConfig>, Failure> {
     let listen: Vec<ScionAddr> = flags.listen.iter().filter_map(Endpoint::as_scion).collect();
     if listen.len() > 1 {
-        return Err(Failure::usage(
-            "`--listen` takes one SCION address: the host is in one AS, and one port is enough",
-        ));
+        return Err(Failure::usage(ONE_ADDRESS));
     }
     if flags.guard.proxy.is_some() {
         return Ok(None);
@@ -63,7 +63,19 @@ pub(crate) async fn config(
         return Ok(None);
     }
     let budget = QuicBudget::new(run::memory(flags, true).quic_bytes);
-    let opened = match open(&flags.scion, listen.first().copied(), guard::allowed(flags), budget, chatter).await {
+    let allowed = guard::allowed(flags)?;
+    let own = |local| {
+        let identity = match &flags.scion.key {
+            Some(path) => Identity::open(path),
+            None => kept_identity(local, chatter),
+        };
+        let congestion = match flags.scion.congestion {
+            CongestionChoice::Cubic => Congestion::Cubic,
+            CongestionChoice::Bbr => Congestion::Bbr,
+        };
+        Ok(Own { identity: identity?, allowed, congestion, budget })
+    };
+    let opened = match open(&flags.scion.paths, &flags.scion.path, listen.first().copied(), own).await {
         Ok(mut config) if flags.multipath.interactive => {
             ask_for_paths(&mut config, &named).await?;
             Ok(config)
@@ -96,16 +108,58 @@ async fn ask_for_paths(config: &mut ScionConfig, peers: &BTreeSet<ScionAddr>) ->
     Ok(())
 }
 
-async fn open(
-    flags: &ScionFlags,
-    listen: Option<ScionAddr>,
+/// What of our place is the protocol's affair.
+struct Own {
+    identity: Identity,
     allowed: Option<HashSet<NodeId>>,
+    congestion: Congestion,
     budget: QuicBudget,
+}
+
+/// Our place as a bulk transfer needs it. `is_asked_for` says that nothing goes without it; else SCION may be missing.
+pub(crate) async fn bulk_config(
+    flags: &BulkPathFlags,
+    listen: &[Endpoint],
+    is_asked_for: bool,
+    is_offered: bool,
+    identity: &Identity,
     chatter: Chatter,
+) -> Result<Option<ScionConfig>, Failure> {
+    let listen: Vec<ScionAddr> = listen.iter().filter_map(Endpoint::as_scion).collect();
+    if listen.len() > 1 {
+        return Err(Failure::usage(ONE_ADDRESS));
+    }
+    let is_asked_for = is_asked_for || !listen.is_empty() || flags.scion.sciond.is_some();
+    if !is_asked_for && !is_offered && daemon_address_from_env().is_none() {
+        return Ok(None);
+    }
+    let own = |_| {
+        Ok(Own {
+            identity: identity.clone(),
+            allowed: None,
+            congestion: Congestion::Bbr,
+            budget: QuicBudget::new(BUFFER_BYTES_DEFAULT),
+        })
+    };
+    match open(&flags.scion, &flags.path, listen.first().copied(), own).await {
+        Ok(config) => Ok(Some(config)),
+        Err(failure) if !is_asked_for => {
+            chatter.note(format_args!("without SCION: {failure}"));
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn open(
+    paths: &PathFlags,
+    only: &[PathIdPrefix],
+    listen: Option<ScionAddr>,
+    own: impl FnOnce(ScionAddr) -> Result<Own, IdentityError>,
 ) -> Result<ScionConfig, Failure> {
     let network = |error: &dyn std::fmt::Display| Failure::new(Code::Network, error);
-    let policy = flags.paths.policy.as_deref().map(read_policy).transpose()?;
-    let source = Source::find(flags.paths.sciond.as_deref()).map_err(|error| network(&error))?;
+    let policy = paths.policy.as_deref().map(read_policy).transpose()?;
+    let source = Source::find(paths.sciond.as_deref()).map_err(|error| network(&error))?;
     let lookup = PathLookup::start(source).await.map_err(|error| network(&error))?;
     let ours = lookup.local_as().isd_as;
     if let Some(listen) = listen.filter(|listen| listen.isd_as != ours) {
@@ -119,23 +173,18 @@ async fn open(
         Some(listen) => listen,
         None => ScionAddr::new(ours, SocketAddr::new(local_ip(&lookup)?, 0)),
     };
-    let identity = match &flags.key {
-        Some(path) => Identity::open(path),
-        None => kept_identity(local, chatter),
-    };
+    let Own { identity, allowed, congestion, budget } =
+        own(local).map_err(|error| Failure::new(Code::Storage, error))?;
     Ok(ScionConfig {
         local,
         lookup,
-        filter: path_lookup::filter(&flags.paths, PathFilter::default()),
+        filter: path_lookup::filter(paths, PathFilter::default()),
         policy: policy.map(Arc::new),
-        only: flags.path.clone(),
-        identity: identity.map_err(|error| Failure::new(Code::Storage, error))?,
+        only: only.to_vec(),
+        identity,
         known: None,
         allowed,
-        congestion: match flags.congestion {
-            CongestionChoice::Cubic => Congestion::Cubic,
-            CongestionChoice::Bbr => Congestion::Bbr,
-        },
+        congestion,
         budget,
     })
 }

@@ -44,9 +44,11 @@ pub(crate) fn layered(command: Command, arguments: &[OsString]) -> Result<Result
     let file = ConfigFile::load(&command, first.get_one::<PathBuf>("config").cloned())?;
     let fill = |arg: Arg| -> Result<Arg, Failure> {
         let Some(flag) = settable(&arg) else { return Ok(arg) };
-        let from_file =
-            || file.settings.get(&(Some(name.to_owned()), flag.clone())).or(file.settings.get(&(None, flag.clone())));
-        match environment(&arg, &flag)? {
+        // What holds for all commands may be meant for a flag of this name that another one has.
+        let fits = |values: &&Vec<OsString>| values.iter().all(|value| try_on(&arg, &flag, value, &"").is_ok());
+        let for_all = || file.settings.get(&(None, flag.clone())).filter(fits);
+        let from_file = || file.settings.get(&(Some(name.to_owned()), flag.clone())).or_else(for_all);
+        match environment(&arg, &flag, &command)? {
             Some(values) => Ok(arg.default_values(values)),
             None => Ok(from_file().map_or(arg.clone(), |values| arg.default_values(values))),
         }
@@ -58,7 +60,7 @@ pub(crate) fn layered(command: Command, arguments: &[OsString]) -> Result<Result
             arg
         })
     };
-    let filled = command.mut_args(&mut fill).mut_subcommand(name, |command| {
+    let filled = command.clone().mut_args(&mut fill).mut_subcommand(name, |command| {
         command.mut_args(&mut fill).mut_subcommands(|command| command.mut_args(&mut fill))
     });
     match failed {
@@ -113,16 +115,21 @@ fn variable(flag: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", flag.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// What the environment says about a flag. An empty variable is as good as none; values of a list are separated by white space.
-fn environment(arg: &Arg, flag: &str) -> Result<Option<Vec<OsString>>, Failure> {
+/// What the environment says about a flag of one of the commands. An empty variable is as good as none, and so is one that only another
+/// command's flag of that name takes; values of a list are separated by white space.
+fn environment(arg: &Arg, flag: &str, command: &Command) -> Result<Option<Vec<OsString>>, Failure> {
     let name = variable(flag);
     let Some(value) = std::env::var_os(&name).filter(|value| !value.is_empty()) else { return Ok(None) };
     let values: Vec<OsString> = match (arg.get_action(), value.to_str()) {
         (ArgAction::Append, Some(text)) => text.split_whitespace().map(OsString::from).collect(),
         _ => vec![value],
     };
-    values.iter().try_for_each(|value| try_on(arg, flag, value, &name))?;
-    Ok(Some(values))
+    let fits = |arg: &Arg| values.iter().try_for_each(|value| try_on(arg, flag, value, &name));
+    let others = || all_args(command).filter(|other| settable(other).as_deref() == Some(flag));
+    match fits(arg) {
+        Err(_) if others().any(|other| fits(other).is_ok()) => Ok(None),
+        fits => fits.map(|()| Some(values)),
+    }
 }
 
 /// Whether a flag would take `value`.
@@ -224,10 +231,10 @@ impl ConfigFile {
                 if args.is_empty() {
                     return Err(unknown(&line, name, "any command", all_args(command)));
                 }
-                for arg in args {
-                    let values = values(arg, name, value.get_ref(), &line)?;
-                    file.settings.insert((None, name.to_owned()), values);
-                }
+                // Commands may have flags of one name that take other things: one of them has to take it.
+                let mut tried: Vec<_> = args.iter().map(|arg| values(arg, name, value.get_ref(), &line)).collect();
+                tried.sort_by_key(Result::is_err);
+                file.settings.insert((None, name.to_owned()), tried.swap_remove(0)?);
             }
         }
         Ok(file)
@@ -316,6 +323,16 @@ mod tests {
     fn parse(text: &str) -> Result<ConfigFile, String> {
         let path = PathBuf::from("c.toml");
         ConfigFile::parse(&cli::command(), &Place { path: &path, text }).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn what_holds_for_all_commands_has_to_be_taken_by_one() {
+        // `create --times` is a switch, and `send --times` a number.
+        assert_eq!(parse("times = true\n").unwrap().settings[&(None, "times".into())], ["true"]);
+        assert_eq!(parse("times = 3\n").unwrap().settings[&(None, "times".into())], ["3"]);
+        assert!(parse("times = \"often\"\n").is_err() && parse("[send]\ntimes = true\n").is_err());
+        assert!(parse("congestion = \"cubic\"\n").is_ok() && parse("congestion = \"cubik\"\n").is_err());
+        assert!(parse("[send]\ncongestion = \"cubic\"\n").is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 18] = [
+const COMMANDS: [(&[&str], &[&str]); 22] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
@@ -26,6 +26,10 @@ const COMMANDS: [(&[&str], &[&str]); 18] = [
     (&["ping"], &["1-1,10.0.0.1", "--sciond", "127.0.0.1:1"]),
     (&["traceroute"], &["1-1", "--sciond", "127.0.0.1:1"]),
     (&["address"], &["--sciond", "127.0.0.1:1"]),
+    (&["send"], &["nowhere"]),
+    (&["receive"], &["bulk1-nowhere"]),
+    (&["receipt"], &["nowhere"]),
+    (&["keys", "own"], &["--key", "."]),
     (&["keys", "list"], &["--known-keys", "."]),
     (&["keys", "forget"], &["[1-1,10.0.0.1]:1"]),
     (&["net", "up"], &["nowhere.toml"]),
@@ -50,7 +54,7 @@ const ABSURD: [&str; 9] = [
 ];
 
 /// Names of values that may be any text.
-const FREE: [&str; 9] = ["FILE", "DIR", "TEXT", "NAME", "TAG", "GLOB", "OUT.torrent", "COMMAND", "PATH"];
+const FREE: [&str; 10] = ["FILE", "DIR", "TEXT", "NAME", "TAG", "GLOB", "OUT.torrent", "COMMAND", "PATH", "KEY|FILE"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {

@@ -12,7 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_paths::Endpoint;
 
 use crate::NodeId;
 
@@ -30,7 +30,7 @@ pub struct KnownKey {
     /// Counted from 1.
     pub line: usize,
     /// Where it answers.
-    pub address: ScionAddr,
+    pub address: Endpoint,
     /// What it proved.
     pub key: NodeId,
 }
@@ -48,7 +48,7 @@ pub enum KnownKeysError {
     },
     /// Somebody wrote something else into it.
     #[error(
-        "{}, line {line}: `{text}` is not `[ISD-AS,host]:port KEY`: mend the line or remove it",
+        "{}, line {line}: `{text}` is not `ADDR KEY`, such as `[ISD-AS,host]:port KEY`: mend the line or remove it",
         path.display()
     )]
     Line {
@@ -98,7 +98,7 @@ pub fn parse(text: &str) -> Result<Vec<KnownKey>, usize> {
             (Some(address), Some(key), None) => (address, key),
             _ => return Err(line),
         };
-        let address = address.parse::<Endpoint>().ok().and_then(|endpoint| endpoint.as_scion()).ok_or(line)?;
+        let address = address.parse::<Endpoint>().map_err(|_| line)?;
         let key = key.parse().map_err(|_| line)?;
         // A second word on one host would be one too many.
         if !addresses.insert(address) || known.len() == HOSTS_MAX {
@@ -110,8 +110,8 @@ pub fn parse(text: &str) -> Result<Vec<KnownKey>, usize> {
 }
 
 /// A line of the file, with its end.
-pub fn format(address: ScionAddr, key: NodeId) -> String {
-    format!("{} {key}\n", Endpoint::Scion(address))
+pub fn format(address: Endpoint, key: NodeId) -> String {
+    format!("{address} {key}\n")
 }
 
 /// A file of known keys, which need not be there yet.
@@ -143,7 +143,7 @@ impl KnownKeys {
     }
 
     /// The key that `address` has to prove, if it was met before.
-    pub fn find(&self, address: ScionAddr) -> Result<Option<KnownKey>, KnownKeysError> {
+    pub fn find(&self, address: Endpoint) -> Result<Option<KnownKey>, KnownKeysError> {
         Ok(self.list()?.into_iter().find(|known| known.address == address))
     }
 
@@ -151,7 +151,7 @@ impl KnownKeys {
     ///
     /// # Errors
     /// It had another one.
-    pub fn meet(&self, address: ScionAddr, key: NodeId) -> Result<bool, KnownKeysError> {
+    pub fn meet(&self, address: Endpoint, key: NodeId) -> Result<bool, KnownKeysError> {
         if let Some(known) = self.find(address)? {
             return self.compare(known, key).map(|()| false);
         }
@@ -176,7 +176,7 @@ impl KnownKeys {
     }
 
     /// Forgets `address`; answers what it was known by.
-    pub fn forget(&self, address: ScionAddr) -> Result<Option<KnownKey>, KnownKeysError> {
+    pub fn forget(&self, address: Endpoint) -> Result<Option<KnownKey>, KnownKeysError> {
         if self.find(address)?.is_none() {
             return Ok(None);
         }
@@ -191,8 +191,7 @@ impl KnownKeys {
         if known.key == found {
             return Ok(());
         }
-        let endpoint = Endpoint::Scion(known.address);
-        let KnownKey { line, key: known, .. } = known;
+        let KnownKey { line, address: endpoint, key: known } = known;
         let changed = ChangedKey { endpoint, found, path: self.path.clone(), line, known };
         Err(KnownKeysError::Changed(Box::new(changed)))
     }
@@ -269,8 +268,8 @@ mod tests {
     use super::*;
     use crate::Identity;
 
-    fn address(port: u16) -> ScionAddr {
-        format!("[1-ff00:0:110,10.0.0.1]:{port}").parse::<Endpoint>().unwrap().as_scion().unwrap()
+    fn address(port: u16) -> Endpoint {
+        format!("[1-ff00:0:110,10.0.0.1]:{port}").parse().unwrap()
     }
 
     fn key() -> NodeId {
@@ -306,7 +305,7 @@ mod tests {
     fn what_people_write_stays_and_what_makes_no_sense_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("known-keys");
-        fs::write(&path, format!("# mine\n\n{} {} # the lab\n# end", Endpoint::Scion(address(1)), key())).unwrap();
+        fs::write(&path, format!("# mine\n\n{} {} # the lab\n# end", address(1), key())).unwrap();
         let keys = KnownKeys::new(&path);
         assert!(keys.meet(address(2), key()).unwrap());
         let text = fs::read_to_string(&path).unwrap();
@@ -358,7 +357,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_by_its_line(text in "(\\[1-ff00:0:110,10\\.0\\.0\\.[12]\\]:[0-9]{1,6}|[a-z2-7]{52}|#|\\PC| |\n){0,40}") {
+        fn any_text_is_read_or_refused_by_its_line(text in "(\\[1-ff00:0:110,10\\.0\\.0\\.[12]\\]:[0-9]{1,6}|192\\.0\\.2\\.[12]:[0-9]|[a-z2-7]{52}|#|\\PC| |\n){0,40}") {
             match parse(&text) {
                 Ok(known) => {
                     let again: String = known.iter().map(|known| format(known.address, known.key)).collect();

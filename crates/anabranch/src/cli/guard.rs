@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anabranch_bittorrent::ip_filter::Rule;
-use anabranch_transport::{NodeId, Proxy};
+use anabranch_transport::Proxy;
 use clap::{Args, ValueHint};
+
+use crate::bulk::target::Allowed;
 
 /// Whom to deal with, and by way of whom.
 #[derive(Debug, Args)]
@@ -21,9 +23,10 @@ pub(crate) struct GuardFlags {
     /// File that keeps bans from run to run: its addresses are blocked, and peers that prove hostile are added
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub bans: Option<PathBuf>,
-    /// Deal only with peers that prove this key, which is over SCION alone; may be given several times
-    #[arg(long, value_name = "KEY")]
-    pub allow: Vec<NodeId>,
+    /// Deal only with peers that prove this key, or one of those in this file, which is over SCION alone; may be given several
+    /// times
+    #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
+    pub allow: Vec<Allowed>,
     /// File of the keys that SCION peers had when --peer first named them: who has another key now is refused
     /// [default: $XDG_STATE_HOME/anabranch/known-keys]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -1,8 +1,10 @@
 //! One file a command.
 
 pub(crate) mod address;
+mod bulk_files;
 pub(crate) mod create;
 pub(crate) mod demo;
+mod dry_run;
 pub(crate) mod edit;
 pub(crate) mod generate;
 pub(crate) mod get;
@@ -11,6 +13,9 @@ pub(crate) mod learn;
 pub(crate) mod net;
 pub(crate) mod paths;
 pub(crate) mod ping;
+pub(crate) mod receipt;
+pub(crate) mod receive;
+pub(crate) mod send;
 pub(crate) mod share;
 pub(crate) mod show;
 pub(crate) mod traceroute;

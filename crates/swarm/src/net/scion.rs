@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_paths::manager::{Found, LinkHealth};
-use anabranch_paths::{IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
+use anabranch_paths::{Endpoint, IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
 use anabranch_scion::lookup::{LookupError, PathLookup};
 use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
 use anabranch_transport::known_keys::{KnownKeys, KnownKeysError};
@@ -87,7 +87,7 @@ impl KnownHosts {
         }
         let keys = self.keys.clone();
         // The file is looked at where waiting for a disk holds up nobody.
-        match tokio::task::spawn_blocking(move || keys.meet(remote, key)).await {
+        match tokio::task::spawn_blocking(move || keys.meet(Endpoint::Scion(remote), key)).await {
             Ok(met) => met.map(|_| ()),
             // The program ends.
             Err(_) => Ok(()),

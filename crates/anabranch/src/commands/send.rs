@@ -1,0 +1,156 @@
+//! `send`: sends files and folders to one host or several.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anabranch_hercules::congestion::Kind;
+use anabranch_swarm::bulk::{self, Dial, Options, PeerKey, Peers, Source};
+use tokio::sync::Notify;
+
+use crate::bulk::invitation::{self, Invitation};
+use crate::bulk::known::Known;
+use crate::bulk::options::{identity, options, start_failure};
+use crate::bulk::receipts::{self, Receipts};
+use crate::bulk::stream::Input;
+use crate::bulk::target::{Target, is_ticket};
+use crate::bulk::watch::{Dialled, Expected, Watch};
+use crate::cli::SendFlags;
+use crate::exit::{Code, Failure};
+use crate::output::Chatter;
+use crate::{run, scion, system};
+
+/// Runs the command.
+pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    check(&flags)?;
+    system::raise_open_files_limit();
+    run::block_on(async {
+        let interrupted = run::interrupts()?;
+        let Some(source) = source(&flags, chatter, &interrupted).await? else { return Ok(Code::Interrupted) };
+        let identity = identity(&flags.bulk, chatter)?;
+        let key = identity.node_id();
+        let named_scion = |target: &Target| matches!(target, Target::Host { address, .. } if address.is_scion());
+        let in_ticket = |target: &Target| matches!(target, Target::Ticket(ticket) if ticket.addresses.iter().any(|address| address.as_scion().is_some()));
+        let scion = scion::bulk_config(
+            &flags.bulk.paths,
+            &flags.invitation.listen,
+            flags.to.iter().any(named_scion),
+            flags.to.iter().any(in_ticket),
+            &identity,
+            chatter,
+        );
+        let scion = scion.await?;
+        let known = Known::open(&flags.bulk, chatter)?;
+        let (dials, dialled) = dials(&flags, scion.is_some(), &known).await?;
+        if flags.dry_run {
+            return super::dry_run::run(&flags, &*source, &dials, scion.as_ref()).await;
+        }
+        let invitation = match dials.is_empty() {
+            true => Some(Invitation::new(&flags.invitation, false, &key)?),
+            false => None,
+        };
+        let peers = match &invitation {
+            Some(invitation) => Peers::Listen(invitation.admission()),
+            None => Peers::Dial(dials),
+        };
+        let manifest = source.manifest();
+        let expected = Expected {
+            is_sender: true,
+            dialled,
+            invitation,
+            is_output_taken: false,
+            key,
+            give_up: flags.bulk.give_up,
+            json: flags.bulk.json,
+            explain: flags.bulk.paths.explain,
+        };
+        let mut watch = Watch::new(expected, known, flags.bulk.paths.path_log.as_deref(), chatter)?;
+        let options = sending(&flags, options(&flags.bulk, &flags.invitation.listen, identity, scion));
+        let (handle, mut events) = bulk::send(options, peers, source).map_err(|error| start_failure(&error))?;
+        let ended = watch.follow(&handle, &mut events, interrupted).await;
+        if let Some(path) = flags.receipt.as_deref().filter(|_| !watch.receipts.is_empty()) {
+            Receipts { receipts: std::mem::take(&mut watch.receipts), manifest: manifest.to_vec() }.save(path)?;
+        }
+        ended
+    })
+}
+
+/// Flags that cannot be meant together.
+fn check(flags: &SendFlags) -> Result<(), Failure> {
+    if let Some(ticket) = flags.paths.iter().find_map(|path| path.to_str().filter(|path| is_ticket(path))) {
+        if !Path::new(ticket).exists() {
+            let message = format!("`{ticket}` is a ticket: give it with --to, and in its place what to send");
+            return Err(Failure::usage(message));
+        }
+    }
+    let is_input = flags.paths.iter().any(|path| path == Path::new("-"));
+    if is_input && flags.paths.len() > 1 {
+        return Err(Failure::usage("standard input (`-`) is sent alone: leave the other paths out"));
+    }
+    if !is_input && let Some(flag) = flags.given.first_of(&["name"]) {
+        return Err(Failure::usage(format!(
+            "`--{flag}` names what comes from standard input: leave it out, or send `-`"
+        )));
+    }
+    if !flags.to.is_empty()
+        && let Some(flag) = flags.given.first_of(&["times", "expires"])
+    {
+        return Err(Failure::usage(format!(
+            "`--{flag}` is about the ticket that is printed where there is no --to: leave it out"
+        )));
+    }
+    for target in &flags.to {
+        if let Target::Ticket(ticket) = target {
+            invitation::check(ticket, true)?;
+        }
+    }
+    flags.receipt.as_deref().map_or(Ok(()), receipts::check_place)
+}
+
+/// What is to be sent, looked through; `None` when interrupted meanwhile.
+async fn source(flags: &SendFlags, chatter: Chatter, interrupted: &Notify) -> Result<Option<Arc<dyn Source>>, Failure> {
+    let canceled = Arc::new(AtomicBool::new(false));
+    let (paths, name, selection) = (flags.paths.clone(), flags.name.clone(), flags.selection.clone());
+    let cancel = Arc::clone(&canceled);
+    let mut work = tokio::task::spawn_blocking(move || -> Result<Arc<dyn Source>, Failure> {
+        if paths.iter().any(|path| path == Path::new("-")) {
+            return Ok(Arc::new(Input::read(&name, &canceled)?));
+        }
+        super::bulk_files::scan(&paths, &selection, &canceled, chatter)
+    });
+    tokio::select! {
+        source = &mut work => source.map_err(|error| Failure::new(Code::Failed, error))?.map(Some),
+        () = interrupted.notified() => {
+            cancel.store(true, Ordering::Relaxed);
+            Ok(None)
+        }
+    }
+}
+
+/// Whom to call, and what they are called in turn.
+async fn dials(flags: &SendFlags, scion: bool, known: &Known) -> Result<(Vec<Dial>, Vec<Dialled>), Failure> {
+    let (mut dials, mut dialled) = (Vec::new(), Vec::new());
+    for target in &flags.to {
+        let (dial, is_remembered) = match target {
+            Target::Ticket(ticket) => (Dial::from(&**ticket), false),
+            Target::Host { key, address, .. } => {
+                let addresses = address.resolve(scion).await?;
+                let found = key.or_else(|| known.find(&addresses));
+                (Dial { addresses, key: found.map(PeerKey::Whole), secret: None }, key.is_none())
+            }
+        };
+        dials.push(dial);
+        dialled.push(Dialled { label: target.to_string(), is_remembered });
+    }
+    Ok((dials, dialled))
+}
+
+/// What is about sending alone.
+fn sending(flags: &SendFlags, first: Options) -> Options {
+    let congestion = match (flags.rate, flags.congestion) {
+        (Some(rate), _) => Kind::Fixed(rate.0 as f64),
+        (None, Some(choice)) => choice.into(),
+        (None, None) => first.congestion,
+    };
+    Options { congestion, is_fair: flags.fair, limit_up: flags.limit_up.map(|rate| rate.0), ..first }
+}
