@@ -78,7 +78,8 @@ pub(crate) fn check_proxy(flags: &SessionFlags) -> Result<(), Failure> {
 }
 
 fn check_allow(flags: &SessionFlags, scion: bool) -> Result<(), Failure> {
-    if flags.guard.allow.is_empty() {
+    // A mistyped key is told before everything else.
+    if allowed(flags)?.is_none() {
         return Ok(());
     }
     if !scion {
