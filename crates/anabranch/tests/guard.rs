@@ -249,7 +249,7 @@ fn blocked_hosts_are_neither_served_nor_asked() {
         ("--ip-filter", "nowhere", 3, "cannot read nowhere"),
         ("--block", "127.0.0.1/33", 2, "names nobody to block"),
         ("--bans", "nowhere/bans", 5, "--bans"),
-        ("--allow", "a key", 2, "node key"),
+        ("--allow", "a key", 3, "`--allow a key` is no key"),
         ("--allow", &("a".repeat(51) + "q"), 2, "SCION"),
     ] {
         let (found, _, stderr) = run(dir.path(), &[&fetch[..], &[flag, value]].concat());

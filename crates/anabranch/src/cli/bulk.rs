@@ -43,13 +43,13 @@ pub(crate) struct SendFlags {
     /// Most bytes per second to send, to all together, such as 500K, 10M or 1.5MiB (K is 1000, KiB 1024)
     #[arg(long, value_name = "RATE")]
     pub limit_up: Option<Rate>,
-    /// How fast each path goes [default: bbr]
+    /// How fast each path goes [default: fair, or bbr with --fair=no]
     #[arg(long, value_name = "NAME", value_enum)]
     pub congestion: Option<BulkCongestion>,
     /// Send at this rate over each path, whatever gets lost: for a link that nobody else uses
     #[arg(long, value_name = "RATE", conflicts_with = "congestion")]
     pub rate: Option<Rate>,
-    /// Take no more of a link than one flow would, however many paths go through it; --fair=no takes what each path gets
+    /// Take of a link what one flow of TCP would, however many paths go through it; --fair=no takes what each path gets
     #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true, default_value = "yes", default_missing_value = "yes",
         value_parser = clap::builder::BoolishValueParser::new(), hide_default_value = true, hide_possible_values = true)]
     pub fair: bool,
@@ -150,6 +150,8 @@ pub(crate) struct BulkPathFlags {
 /// Congestion control of bulk transfer, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BulkCongestion {
+    /// CUBIC's law: shares evenly with TCP, and heeds only losses that a queue explains
+    Fair,
     /// PCC Allegro: fills any link, and leaves others little where queues are short
     Allegro,
     /// PCC Vivace: shares evenly with its own kind, and yields to TCP
@@ -161,6 +163,7 @@ pub(crate) enum BulkCongestion {
 impl From<BulkCongestion> for Kind {
     fn from(choice: BulkCongestion) -> Self {
         match choice {
+            BulkCongestion::Fair => Self::Fair,
             BulkCongestion::Allegro => Self::Allegro,
             BulkCongestion::Vivace => Self::Vivace,
             BulkCongestion::Bbr => Self::Bbr,

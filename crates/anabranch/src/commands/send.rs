@@ -150,7 +150,8 @@ fn sending(flags: &SendFlags, first: Options) -> Options {
     let congestion = match (flags.rate, flags.congestion) {
         (Some(rate), _) => Kind::Fixed(rate.0 as f64),
         (None, Some(choice)) => choice.into(),
-        (None, None) => first.congestion,
+        (None, None) if flags.fair => Kind::Fair,
+        (None, None) => Kind::Bbr,
     };
     Options { congestion, is_fair: flags.fair, limit_up: flags.limit_up.map(|rate| rate.0), ..first }
 }
