@@ -1,8 +1,7 @@
 //! Who chooses for whom, and what follows: grants, and connections to open.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::conns::IP_MEASURED;
@@ -13,7 +12,7 @@ use super::{
     Action, GRANT_PATIENCE, Inputs, IpCandidate, LinkHealth, PATHS_PER_PEER_MAX, PathManager, PathWish, PeerView,
 };
 use crate::select::{self, Budget, Candidate, Choice, Resource, Selector};
-use crate::{Endpoint, Interface, IsdAs, Path, PathId, PeerKey, ScionAddr, ScionPath, Scoreboard};
+use crate::{Endpoint, Interface, IsdAs, Path, PathId, PeerKey, ScionAddr};
 
 /// Connections opened to measure how fast paths open.
 const RUNNERS_MAX: usize = PATHS_PER_PEER_MAX - 4;
@@ -375,33 +374,6 @@ impl PathManager {
             }
         }
         loads.into_iter().collect()
-    }
-
-    /// The places of `paths`, in the order in which the selector would take them as one more path beside those in use.
-    pub(super) fn rank(&self, paths: &[&Arc<ScionPath>], board: &Scoreboard) -> Vec<usize> {
-        let mut load: HashMap<Resource, f64> = HashMap::new();
-        for conn in self.conns.values().filter(|conn| conn.down.is_none()) {
-            for resource in Candidate::new(0, &conn.path).resources {
-                *load.entry(resource).or_default() += 1.0;
-            }
-        }
-        let overlap = |path: &Arc<ScionPath>| -> f64 {
-            let resources = path.interfaces.iter().copied().map(Resource::Interface);
-            resources
-                .map(|at| {
-                    board.overlap_weight(&at) * (load.get(&at).copied().unwrap_or(0.0) + board.third_party_load(&at))
-                })
-                .sum()
-        };
-        let selector = self.config.selector.unwrap_or_default();
-        let mut order: Vec<(usize, usize, f64)> = Vec::new();
-        for (place, path) in paths.iter().enumerate() {
-            let hops = if selector == Selector::Shortest { path.hop_count() } else { 0 };
-            let spreads = matches!(selector, Selector::Disjoint | Selector::DisjointPaper);
-            order.push((place, hops, if spreads { overlap(path) } else { 0.0 }));
-        }
-        order.sort_by(|one, other| one.1.cmp(&other.1).then(one.2.total_cmp(&other.2)).then(one.0.cmp(&other.0)));
-        order.into_iter().map(|(place, ..)| place).collect()
     }
 }
 

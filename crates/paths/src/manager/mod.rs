@@ -27,6 +27,7 @@
 //! | `conns` | what becomes of each connection: measured, down, confirmed, standing by |
 //! | `dials` | attempts: when one that failed is made again |
 //! | `trigger` | when a choice is made, and what of it is news |
+//! | `first` | the first connection to a peer |
 //! | `reason` | why: typed as far as the event that tells it |
 //! | `links` | which links of the SCION network are down |
 
@@ -34,6 +35,7 @@ mod backoff;
 mod choose;
 mod conns;
 mod dials;
+mod first;
 mod hosts;
 mod links;
 mod reason;
@@ -52,6 +54,7 @@ use crate::{ConnId, Endpoint, Interface, Path, PathId, PathState, PeerKey, Scion
 pub use choose::path_id;
 use conns::Connection;
 pub use dials::DialEnd;
+pub use first::FirstIp;
 use hosts::Host;
 pub use hosts::{HostId, REMOTES_MAX};
 pub use links::LinkHealth;
@@ -443,52 +446,5 @@ impl PathManager {
         let mut known = self.lookups.values().flat_map(|lookup| &lookup.paths).filter_map(Path::as_scion);
         let same = told.and_then(|told| known.find(|known| known.is_same_way(told)));
         same.map_or_else(|| path.clone(), |same| Path::scion(path.local(), path.remote(), Arc::clone(same)))
-    }
-
-    // ---- the first connection to a peer ----
-
-    /// Whether a connection to `address` is open.
-    pub fn reaches(&self, address: Endpoint) -> bool {
-        self.conns.values().any(|conn| conn.address == address)
-    }
-
-    /// Attempts to reach `address` that failed in a row.
-    pub fn failures(&self, address: Endpoint) -> usize {
-        self.failures.get(&address).copied().unwrap_or(0)
-    }
-
-    /// An attempt to reach `address` over any path ended.
-    pub fn tried(&mut self, address: Endpoint, reached: bool) {
-        if reached {
-            self.failures.remove(&address);
-            return;
-        }
-        if self.failures.len() >= FAILURES_MAX {
-            // Which way is tried next is forgotten, and no more.
-            self.failures.clear();
-        }
-        *self.failures.entry(address).or_default() += 1;
-    }
-
-    /// `address` will not be dialled any more.
-    pub fn forget_address(&mut self, address: Endpoint) {
-        self.failures.remove(&address);
-    }
-
-    /// The path over which to dial `address` first, out of `paths` to it, best first: by the selector that chooses the others, and
-    /// with every failed attempt before, the next one. Those that are down come last. `None` where there are no paths.
-    pub fn first_path(
-        &self,
-        address: ScionAddr,
-        paths: &[Arc<ScionPath>],
-        links: &LinkHealth,
-        board: &Scoreboard,
-        now: Instant,
-    ) -> Option<Arc<ScionPath>> {
-        let working: Vec<&Arc<ScionPath>> = paths.iter().filter(|path| !links.is_down(path, now)).collect();
-        let candidates = if working.is_empty() { paths.iter().collect() } else { working };
-        let order = self.rank(&candidates, board);
-        let turn = self.failures(Endpoint::Scion(address)).checked_rem(order.len())?;
-        Some(Arc::clone(candidates[order[turn]]))
     }
 }

@@ -593,6 +593,44 @@ fn the_first_path_to_a_peer_keeps_out_of_the_way_of_those_in_use() {
     assert_eq!(paths[0].interfaces[0], others[0].interfaces[0]);
 }
 
+#[test]
+fn the_first_connection_over_ip_goes_as_the_system_routes_it_unless_one_of_the_working_interfaces_is_crowded() {
+    let mut sim = Sim::new(ManagerConfig::default());
+    let uplinks: [IpAddr; 3] = [1, 2, 3].map(|number| [198, 51, 100, number].into());
+    let candidates = |peer: u32| -> Vec<IpCandidate> {
+        let (remote, to) = (ip_endpoint(peer), |local: &IpAddr| format!("to {local}"));
+        let of = |local: &IpAddr| {
+            let path = Path::ip(*local, remote.ip());
+            IpCandidate { path, remote, uplink: *local, interface: to(local) }
+        };
+        uplinks.iter().map(of).collect()
+    };
+    let (there, ways) = (Endpoint::from(ip_endpoint(9)), candidates(9));
+    let over = |at: usize| Some(FirstIp::Over(&ways[at]));
+    let first = |sim: &Sim| sim.manager.first_over_ip(there, &ways, false);
+    assert_eq!(first(&sim), Some(FirstIp::AsRouted), "nothing is known of any");
+    for peer in 1..=3 {
+        sim.ip_peer(peer);
+        sim.open(peer, candidates(peer)[0].path.clone(), None);
+    }
+    assert_eq!(first(&sim), Some(FirstIp::AsRouted), "no other is known to work");
+    let alone = sim.open(1, candidates(1)[1].path.clone(), None);
+    assert_eq!(first(&sim), over(1), "one against three");
+    // What fails is followed by the others, each once a round.
+    let mut taken = Vec::new();
+    for _ in 0..5 {
+        taken.push(first(&sim));
+        sim.manager.tried(there, false);
+    }
+    assert_eq!(taken, [over(1), Some(FirstIp::AsRouted), over(0), over(2), over(1)]);
+    sim.manager.tried(there, true);
+    assert_eq!(sim.manager.first_over_ip(there, &ways, true), over(1));
+    assert_eq!(sim.manager.first_over_ip(there, &[], true), None, "none of the named interfaces leads there");
+    assert_eq!(sim.manager.first_over_ip(there, &[], false), Some(FirstIp::AsRouted));
+    sim.close(alone, true);
+    assert_eq!(first(&sim), Some(FirstIp::AsRouted));
+}
+
 // ---- what once went wrong ----
 
 #[test]

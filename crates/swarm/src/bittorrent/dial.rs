@@ -124,10 +124,7 @@ async fn outgoing(torrent: &TorrentHandle, address: Endpoint, handshaken: Result
 
 /// Connects over any path and exchanges handshakes.
 async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken, ConnError> {
-    let (resources, failures) = {
-        let torrent = torrent.borrow();
-        (torrent.resources(), torrent.paths.manager.failures(address))
-    };
+    let resources = torrent.borrow().resources();
     let net = resources.scion.clone();
     admit(&resources, address)?;
     let began = Instant::now();
@@ -143,9 +140,8 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
             return Err(ConnError::Hopeless("no SCION network is known here: name a daemon with --sciond".to_owned()));
         }
         (Endpoint::Ip(remote), _) => {
-            let way = resources.uplinks.as_ref().map_or(Ok(None), |uplinks| uplinks.first_via(remote, failures));
-            let way = way.map_err(|error| ConnError::Ended(format!("cannot connect to {address}: {error}")))?;
-            let connected = connect(&resources, remote, way.as_ref().map(|way| &way.via)).await;
+            let via = torrent.borrow().first_via(remote)?;
+            let connected = connect(&resources, remote, via.as_ref()).await;
             connected.map_err(|error| ConnError::Ended(cause(error)))?
         }
     };

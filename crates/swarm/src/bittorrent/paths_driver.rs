@@ -13,12 +13,12 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
 use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, PeerStats, Torrent};
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, DownCause, Inputs, IpCandidate, ManagerConfig, Measured, Opened, PathCondition,
+    self, Action, Dial, DialEnd, DownCause, FirstIp, Inputs, ManagerConfig, Measured, Opened, PathCondition,
     PathManager, PathNews, PathWish, PeerView, TransportMeasured, path_id,
 };
 use anabranch_paths::{ConnId, Endpoint, Path, ScionAddr, ScionPath};
 use anabranch_scion::socket::{ScmpEvent, ScmpKind};
-use anabranch_transport::{Interfaces, QuicRoute};
+use anabranch_transport::{QuicRoute, Via};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -220,6 +220,21 @@ impl TorrentDriver {
         self.paths.manager.first_path(address, paths, &links, &board, Instant::now())
     }
 
+    /// How to leave for `remote` over plain IP, to whom there is no connection; `None`: as the system's routes go.
+    pub(crate) fn first_via(&self, remote: SocketAddr) -> Result<Option<Via>, ConnError> {
+        let resources = self.resources();
+        let Some(uplinks) = &resources.uplinks else { return Ok(None) };
+        let candidates = uplinks.candidates(&[remote]);
+        let is_restricted = uplinks.interfaces().is_restricted();
+        match self.paths.manager.first_over_ip(remote.into(), &candidates, is_restricted) {
+            Some(FirstIp::AsRouted) => Ok(None),
+            Some(FirstIp::Over(candidate)) => Ok(uplinks.via(remote, &candidate.path)),
+            None => Err(ConnError::Ended(format!(
+                "cannot connect to {remote}: none of the interfaces that may be used leads there: see --interface"
+            ))),
+        }
+    }
+
     /// The network complains, and that was confirmed.
     fn on_scmp(&mut self, event: &ScmpEvent, now: Instant) {
         let Some(cause) = down_cause(&event.kind) else { return };
@@ -249,7 +264,9 @@ impl TorrentDriver {
         let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
         let own = interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&resources.listening));
         let Self { core, paths: ContentPaths { manager, conns, .. }, .. } = self;
-        let pair = |remotes: &[SocketAddr]| interfaces.as_ref().map_or(Vec::new(), |ours| candidates(ours, remotes));
+        let pair = |remotes: &[SocketAddr]| {
+            resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.candidates(remotes))
+        };
         let has = |local: IpAddr| interfaces.as_ref().is_some_and(|interfaces| interfaces.has(local));
         let mut inputs = Inputs {
             peers: &peers,
@@ -371,16 +388,6 @@ fn measured(core: &Torrent, conns: &HashMap<ConnId, PathConn>, id: ConnId) -> Me
 
 fn received_bytes(conn: &PathConn) -> u64 {
     conn.route.as_ref().map_or(0, QuicRoute::received_bytes)
-}
-
-fn candidates(interfaces: &Interfaces, remotes: &[SocketAddr]) -> Vec<IpCandidate> {
-    let candidate = |found: anabranch_transport::IpCandidate| IpCandidate {
-        uplink: interfaces.uplink(found.path.local()),
-        path: found.path,
-        remote: found.remote,
-        interface: found.via.interface,
-    };
-    interfaces.candidates(remotes).into_iter().map(candidate).collect()
 }
 
 fn down_cause(kind: &ScmpKind) -> Option<DownCause> {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anabranch_paths::Path;
-use anabranch_paths::manager::UPLINKS_EVERY;
-use anabranch_transport::{InterfaceError, Interfaces, IpCandidate, Via};
+use anabranch_paths::manager::{IpCandidate, UPLINKS_EVERY};
+use anabranch_transport::{InterfaceError, Interfaces, Via};
 
 /// The network interfaces that connections may leave by.
 pub(crate) struct Uplinks {
@@ -51,24 +51,16 @@ impl Uplinks {
         candidates.into_iter().find(|candidate| candidate.path == *path).map(|candidate| candidate.via)
     }
 
-    /// How to reach `remote` at the first attempt, or after so many that failed: as the system's routes go, unless the user
-    /// named interfaces, then by one after the other.
-    pub(crate) fn first_via(&self, remote: SocketAddr, failures: usize) -> Result<Option<IpCandidate>, String> {
+    /// Our addresses, each with each of `remotes` that it reaches.
+    pub(crate) fn candidates(&self, remotes: &[SocketAddr]) -> Vec<IpCandidate> {
         let interfaces = self.interfaces.borrow();
-        let is_free = !interfaces.is_restricted();
-        if is_free && failures == 0 {
-            return Ok(None);
-        }
-        let mut all = interfaces.candidates(&[remote]);
-        let turns = all.len() + usize::from(is_free);
-        let Some(turn) = failures.checked_rem(turns) else {
-            return Err("none of the interfaces that may be used leads there: see --interface".to_owned());
+        let candidate = |found: anabranch_transport::IpCandidate| IpCandidate {
+            uplink: interfaces.uplink(found.path.local()),
+            path: found.path,
+            remote: found.remote,
+            interface: found.via.interface,
         };
-        Ok(match is_free {
-            true if turn == 0 => None,
-            true => Some(all.swap_remove(turn - 1)),
-            false => Some(all.swap_remove(turn)),
-        })
+        interfaces.candidates(remotes).into_iter().map(candidate).collect()
     }
 }
 
@@ -77,18 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_attempt_is_the_systems_and_later_ones_go_round() {
+    fn named_interfaces_alone_lead_anywhere() {
         let (remote, now) = ("127.0.0.1:80".parse().unwrap(), Instant::now());
-        let free = Uplinks::open(&[], now).unwrap();
-        let named: Vec<bool> = (0..4).map(|failures| free.first_via(remote, failures).unwrap().is_some()).collect();
-        assert_eq!(named, [false, true, false, true]);
         let lo = Interfaces::new(&[]).unwrap().list().iter().find(|interface| interface.loopback).unwrap().name.clone();
         let only = Uplinks::open(std::slice::from_ref(&lo), now).unwrap();
-        let first = only.first_via(remote, 0).unwrap().unwrap();
-        assert_eq!(first.via.interface, lo);
-        assert_eq!(only.via(remote, &first.path).unwrap().interface, lo);
-        let nowhere = only.first_via("192.0.2.1:80".parse().unwrap(), 0).unwrap_err();
-        assert!(nowhere.contains("--interface"), "{nowhere}");
+        let candidates = only.candidates(&[remote]);
+        assert_eq!(candidates.iter().map(|candidate| &candidate.interface).collect::<Vec<_>>(), [&lo]);
+        assert_eq!(only.via(remote, &candidates[0].path).unwrap().interface, lo);
+        assert_eq!(only.candidates(&["192.0.2.1:80".parse().unwrap()]), []);
         assert!(Uplinks::open(&["nope7".to_owned()], now).is_err());
     }
 }

@@ -1,0 +1,128 @@
+//! The first connection to a peer: whom there is nothing to choose for yet, since nobody was met.
+//!
+//! The selector that chooses all others says which way it takes, too, as one more path beside those in use; each attempt that fails
+//! takes the next.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{FAILURES_MAX, IpCandidate, LinkHealth, PathManager};
+use crate::select::{Candidate, Resource, Selector};
+use crate::{Endpoint, ScionAddr, ScionPath, Scoreboard};
+
+/// How to leave for a peer over plain IP, when nobody is met there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstIp<'a> {
+    /// As the system's routes go: they know best which of our interfaces leads anywhere.
+    AsRouted,
+    /// From this address of ours.
+    Over(&'a IpCandidate),
+}
+
+impl PathManager {
+    /// Whether a connection to `address` is open.
+    pub fn reaches(&self, address: Endpoint) -> bool {
+        self.conns.values().any(|conn| conn.address == address)
+    }
+
+    /// Attempts to reach `address` that failed in a row.
+    fn failures(&self, address: Endpoint) -> usize {
+        self.failures.get(&address).copied().unwrap_or(0)
+    }
+
+    /// An attempt to reach `address` over any path ended.
+    pub fn tried(&mut self, address: Endpoint, reached: bool) {
+        if reached {
+            self.failures.remove(&address);
+            return;
+        }
+        if self.failures.len() >= FAILURES_MAX {
+            // Which way is tried next is forgotten, and no more.
+            self.failures.clear();
+        }
+        *self.failures.entry(address).or_default() += 1;
+    }
+
+    /// `address` will not be dialled any more.
+    pub fn forget_address(&mut self, address: Endpoint) {
+        self.failures.remove(&address);
+    }
+
+    /// The path over which to dial `address` first, out of `paths` to it, best first: by the selector that chooses the others, and
+    /// with every failed attempt before, the next one. Those that are down come last. `None` where there are no paths.
+    pub fn first_path(
+        &self,
+        address: ScionAddr,
+        paths: &[Arc<ScionPath>],
+        links: &LinkHealth,
+        board: &Scoreboard,
+        now: Instant,
+    ) -> Option<Arc<ScionPath>> {
+        let working: Vec<&Arc<ScionPath>> = paths.iter().filter(|path| !links.is_down(path, now)).collect();
+        let candidates = if working.is_empty() { paths.iter().collect() } else { working };
+        let order = self.rank(&candidates, board);
+        let turn = self.failures(Endpoint::Scion(address)).checked_rem(order.len())?;
+        Some(Arc::clone(candidates[order[turn]]))
+    }
+
+    /// How to dial `address` first over plain IP, out of all `candidates` to it; where the user named interfaces, by these alone
+    /// (`is_restricted`). As the system's routes go, unless the selector keeps paths apart and connections crowd on one of several
+    /// interfaces that work: then by the one with the fewest. `None` where no interface leads there.
+    pub fn first_over_ip<'a>(
+        &self,
+        address: Endpoint,
+        candidates: &'a [IpCandidate],
+        is_restricted: bool,
+    ) -> Option<FirstIp<'a>> {
+        let mut load: HashMap<IpAddr, usize> = HashMap::new();
+        for conn in self.conns.values().filter(|conn| conn.down.is_none() && conn.path.as_scion().is_none()) {
+            *load.entry(conn.path.local()).or_default() += 1;
+        }
+        // Nothing says that an interface leads anywhere but a connection over it.
+        let load_of = |candidate: &IpCandidate| load.get(&candidate.path.local()).copied();
+        let loads = || candidates.iter().filter_map(load_of);
+        let is_uneven = self.spreads() && loads().min() < loads().max();
+        let mut order: Vec<&IpCandidate> = candidates.iter().collect();
+        if is_uneven {
+            order.sort_by_key(|candidate| load_of(candidate).unwrap_or(usize::MAX));
+        }
+        let mut turns: Vec<FirstIp<'a>> = order.into_iter().map(FirstIp::Over).collect();
+        if !is_restricted {
+            turns.insert(usize::from(is_uneven), FirstIp::AsRouted);
+        }
+        turns.get(self.failures(address).checked_rem(turns.len())?).copied()
+    }
+
+    /// Whether the selector keeps paths out of each other's way.
+    fn spreads(&self) -> bool {
+        matches!(self.config.selector.unwrap_or_default(), Selector::Disjoint | Selector::DisjointPaper)
+    }
+
+    /// The places of `paths`, in the order in which the selector would take them as one more path beside those in use.
+    fn rank(&self, paths: &[&Arc<ScionPath>], board: &Scoreboard) -> Vec<usize> {
+        let mut load: HashMap<Resource, f64> = HashMap::new();
+        for conn in self.conns.values().filter(|conn| conn.down.is_none()) {
+            for resource in Candidate::new(0, &conn.path).resources {
+                *load.entry(resource).or_default() += 1.0;
+            }
+        }
+        let overlap = |path: &Arc<ScionPath>| -> f64 {
+            let resources = path.interfaces.iter().copied().map(Resource::Interface);
+            resources
+                .map(|at| {
+                    board.overlap_weight(&at) * (load.get(&at).copied().unwrap_or(0.0) + board.third_party_load(&at))
+                })
+                .sum()
+        };
+        let selector = self.config.selector.unwrap_or_default();
+        let mut order: Vec<(usize, usize, f64)> = Vec::new();
+        for (place, path) in paths.iter().enumerate() {
+            let hops = if selector == Selector::Shortest { path.hop_count() } else { 0 };
+            order.push((place, hops, if self.spreads() { overlap(path) } else { 0.0 }));
+        }
+        order.sort_by(|one, other| one.1.cmp(&other.1).then(one.2.total_cmp(&other.2)).then(one.0.cmp(&other.0)));
+        order.into_iter().map(|(place, ..)| place).collect()
+    }
+}
