@@ -91,6 +91,7 @@ fn bulk() -> Vec<Vec<u8>> {
         Control::Mark(Mark { mark: 1, sender_us: 2, oldest: 3, next: 40, interval_us: 5 }),
         Control::Report(Report::of(&window, 1, Some(answer), 0, 40)),
         Control::Report(Report::of(&window, 1, None, 3, 12)),
+        Control::Knock,
     ];
     let (kind, modified) = (EntryKind::File { len: 90, extents: vec![1..20, 30..80] }, (7, 8));
     let entry = Entry { name: b"a/b".to_vec(), mode: 0o644, modified, kind };
@@ -119,6 +120,8 @@ fn bulk() -> Vec<Vec<u8>> {
         BulkMessage::Root([1; 32]),
         BulkMessage::Again(vec![1..2, 5..6]),
         BulkMessage::Receipt(Box::new(receipt)),
+        BulkMessage::Open { sends: true, chunk_len_max: 0, proof: Some([1; 32]) },
+        BulkMessage::Path(3),
         BulkMessage::End { code: 1, reason: "the disk is full".into() },
     ];
     let ticket = Ticket {

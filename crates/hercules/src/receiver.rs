@@ -35,7 +35,8 @@ pub enum Arrived {
         path: u8,
         /// Its index.
         chunk: u64,
-        /// The bytes of the content that it may be written to: not those of spans that are kept. Empty if none.
+        /// The bytes of the content that it may be written to: not those of spans that are kept. Empty if none, and if it
+        /// came before.
         write: Range<u64>,
     },
     /// Control; nothing is to be done but to poll.
@@ -193,10 +194,11 @@ impl Receiver {
         if body.len() as u64 != bytes.end - bytes.start {
             return Err(Misbehaviour::ChunkLength(chunk).into());
         }
-        let write = self.writable(bytes.clone());
-        if self.received.insert(chunk) {
-            self.look_for_spans(bytes);
+        if !self.received.insert(chunk) {
+            return Ok(Arrived::Chunk { path: fields.path, chunk, write: bytes.start..bytes.start });
         }
+        let write = self.writable(bytes.clone());
+        self.look_for_spans(bytes);
         Ok(Arrived::Chunk { path: fields.path, chunk, write })
     }
 
@@ -225,7 +227,7 @@ impl Receiver {
                 }
             }
             Control::Mark(mark) => slot.on_mark(&mark, now_us),
-            Control::Echo { .. } | Control::Report(_) => {
+            Control::Echo { .. } | Control::Report(_) | Control::Knock => {
                 return Err(Misbehaviour::OutOfTurn("a receiver's control packet").into());
             }
         }
@@ -270,6 +272,18 @@ impl Receiver {
         } else {
             self.found.insert(span, hash);
         }
+    }
+
+    /// Tells the sender where a path ends now, over that path: for who calls, and whom nobody else can reach first.
+    pub fn knock(&mut self, index: u8) {
+        if let Some(slot) = self.paths.iter_mut().find(|slot| slot.index == index) {
+            slot.outbox.push_back(Control::Knock);
+        }
+    }
+
+    /// Whether a path's handshake is done.
+    pub fn is_up(&self, index: u8) -> bool {
+        self.paths.iter().any(|slot| slot.index == index && slot.up)
     }
 
     /// The next control packet, sealed, in `out`: over which path, and how long it is.

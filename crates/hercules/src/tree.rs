@@ -36,8 +36,8 @@ pub fn span_hash(content_len: u64, bytes: &[u8]) -> Sha256Digest {
     hash_of_leaves(content_len, &merkle::leaves(bytes))
 }
 
-/// The hash of one span from the hashes of its blocks.
-fn hash_of_leaves(content_len: u64, leaves: &[Sha256Digest]) -> Sha256Digest {
+/// The hash of one span of such a content from the hashes of its blocks, all of them.
+pub fn hash_of_leaves(content_len: u64, leaves: &[Sha256Digest]) -> Sha256Digest {
     merkle::subtree_root(leaves, 0, (span_len(content_len) / u64::from(BLOCK_LEN)).trailing_zeros())
 }
 

@@ -21,9 +21,10 @@ pub use error::ConnectError;
 pub use identity::{Identity, IdentityError, NodeId, NodeIdError};
 pub use interfaces::{
     CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate, LocalAddress,
-    LocalInterface, Via,
+    LocalInterface, Via, mtu_of,
 };
 pub use proxy::{Proxy, ProxyError, Target, UDP_HEADER_LEN_MAX, UdpRelay, UdpSource, UdpTarget, parse_relayed};
+pub use quic::shared as control;
 pub use quic::{ALPN, Congestion, MTU_MIN, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};

@@ -256,6 +256,7 @@ impl Sender {
                 }
                 self.check_done();
             }
+            Control::Knock => self.paths[at].path.on_knock(now),
             Control::Hello { .. } | Control::Confirm { .. } | Control::Mark(_) => {
                 return Err(Misbehaviour::OutOfTurn("a sender's control packet"));
             }

@@ -198,6 +198,13 @@ impl Path {
         self.rtt = if self.rtt == RTT_MAX { rtt } else { (self.rtt * 7 + rtt) / 8 };
     }
 
+    /// The receiver says where the path ends now: it is tried there at once.
+    pub(super) fn on_knock(&mut self, now: Instant) {
+        if let Phase::Opening { retry, wait } | Phase::Silent { retry, wait } = &mut self.phase {
+            (*retry, *wait) = (now, HELLO_WAIT_MIN);
+        }
+    }
+
     /// The receiver's echo: the path carries data from now on. Whether it did not before.
     pub(super) fn on_echo(&mut self, sender_us: u64, receiver_us: u64, now_us: u64, now: Instant) -> bool {
         self.on_rtt(Duration::from_micros(now_us.saturating_sub(sender_us)), now);

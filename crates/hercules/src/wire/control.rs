@@ -39,6 +39,8 @@ pub enum Control {
     Mark(Mark),
     /// Receiver: which packets of a path came.
     Report(Report),
+    /// Receiver: here is where this path ends now. Opens the way through what only lets answers in.
+    Knock,
 }
 
 /// The end of a stretch of packets.
@@ -193,6 +195,7 @@ impl Control {
                 out.push(5);
                 report.write(out);
             }
+            Self::Knock => out.push(6),
         }
     }
 
@@ -212,6 +215,7 @@ impl Control {
                 Self::Mark(Mark { mark, sender_us, oldest, next: oldest + span, interval_us })
             }
             5 => Self::Report(Report::read(&mut input)?),
+            6 => Self::Knock,
             other => return Err(WireError::UnknownType(other)),
         };
         input.finish()?;
@@ -235,6 +239,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(a in any::<u64>(), b in any::<u64>(), c in any::<u32>(), oldest in 0..1u64 << 40, span in 0..1u64 << 40) {
             for control in [
+                Control::Knock,
                 Control::Hello { sender_us: a },
                 Control::Echo { sender_us: a, receiver_us: b },
                 Control::Confirm { receiver_us: a, rtt_us: c },
@@ -267,7 +272,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..64), kind in 0..7u8) {
+        fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..64), kind in 0..8u8) {
             let body = [&[kind][..], &body].concat();
             if let Ok(control) = Control::parse(&body) {
                 prop_assert_eq!(Control::parse(&written(&control)), Ok(control));

@@ -153,6 +153,13 @@ impl Entry {
     }
 }
 
+/// Reads the first entry of `bytes`, and how long it is.
+pub fn parse_entry(bytes: &[u8]) -> Result<(Entry, usize), WireError> {
+    let mut input = Input(bytes);
+    let entry = Entry::read(&mut input)?;
+    Ok((entry, bytes.len() - input.0.len()))
+}
+
 /// Reads whole entries until the bytes end.
 pub fn parse_entries(bytes: &[u8]) -> Result<Vec<Entry>, WireError> {
     let (mut input, mut entries) = (Input(bytes), Vec::new());

@@ -43,6 +43,17 @@ pub enum Message {
     Again(Vec<Range<u64>>),
     /// Receiver: it has everything, verified. Last of all.
     Receipt(Box<Receipt>),
+    /// Who called: what it wants, and that it was invited. Before everything else.
+    Open {
+        /// Whether it sends; else it receives.
+        sends: bool,
+        /// The longest chunk that its paths take; 0 where that is not for it to say.
+        chunk_len_max: u16,
+        /// That it holds a ticket ([`super::ticket::proof`]).
+        proof: Option<[u8; 32]>,
+    },
+    /// Receiver: it knocks by a new path of this index; the sender may use it.
+    Path(u8),
     /// Either: it is over before that.
     End {
         /// For programs; 0 is "interrupted".
@@ -129,6 +140,18 @@ impl Message {
                 receipt.write(out);
                 8
             }
+            Self::Open { sends, chunk_len_max, proof } => {
+                out.push(super::VERSION);
+                out.push(u8::from(*sends));
+                out.extend(chunk_len_max.to_be_bytes());
+                out.push(u8::from(proof.is_some()));
+                out.extend(proof.iter().flatten());
+                10
+            }
+            Self::Path(index) => {
+                out.push(*index);
+                11
+            }
             Self::End { code, reason } => {
                 out.extend(code.to_be_bytes());
                 out.extend(&reason.as_bytes()[..reason.floor_char_boundary(REASON_LEN_MAX)]);
@@ -193,6 +216,22 @@ impl Message {
                 let reason = String::from_utf8(reason.to_vec()).map_err(|_| WireError::Invalid("reason"))?;
                 Self::End { code, reason }
             }
+            10 => {
+                let flag = |value| match value {
+                    0 => Ok(false),
+                    1 => Ok(true),
+                    _ => Err(WireError::Invalid("flag")),
+                };
+                if input.u8()? != super::VERSION {
+                    return Err(WireError::Invalid("version"));
+                }
+                let (sends, chunk_len_max, has_proof) = (flag(input.u8()?)?, input.u16()?, flag(input.u8()?)?);
+                Self::Open { sends, chunk_len_max, proof: if has_proof { Some(input.array()?) } else { None } }
+            }
+            11 => match input.u8()? {
+                index if usize::from(index) < super::PATHS_MAX => Self::Path(index),
+                _ => return Err(WireError::Invalid("path")),
+            },
             other => return Err(WireError::UnknownType(other)),
         };
         input.finish()?;
@@ -264,6 +303,12 @@ mod tests {
                 .prop_map(|(first, hashes)| Message::Hashes { first, hashes }),
             any::<[u8; 32]>().prop_map(Message::Root),
             ranges().prop_map(Message::Again),
+            any::<(bool, u16, Option<[u8; 32]>)>().prop_map(|(sends, chunk_len_max, proof)| Message::Open {
+                sends,
+                chunk_len_max,
+                proof
+            }),
+            (0..super::super::PATHS_MAX as u8).prop_map(Message::Path),
             (any::<u16>(), "\\PC{0,60}").prop_map(|(code, reason)| Message::End { code, reason }),
         ]
     }
@@ -284,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(kind in 0..11u8, body in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn any_bytes_are_read_or_refused(kind in 0..13u8, body in prop::collection::vec(any::<u8>(), 0..80)) {
             let frame = [&[kind][..], &(body.len() as u32).to_be_bytes(), &body].concat();
             if let Ok(Some((message, len))) = Message::parse(&frame) {
                 prop_assert_eq!(len, frame.len());

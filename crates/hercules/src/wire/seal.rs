@@ -17,6 +17,8 @@ use crate::window::PacketWindow;
 
 /// Bytes of the secret that the driver exports: label `EXPORTER-anabranch-bulk`, no context.
 pub const SECRET_LEN: usize = 32;
+/// The label of the secret that the driver exports.
+pub const SECRET_LABEL: &[u8] = b"EXPORTER-anabranch-bulk";
 /// Bytes of an authentication tag.
 pub const TAG_LEN: usize = 16;
 /// Kind, path, transfer and packet number.

@@ -11,10 +11,13 @@ use std::str::FromStr;
 
 use anabranch_content::hash::sha256;
 use anabranch_paths::{Endpoint, IsdAs, ScionAddr};
+use ring::hmac;
 
 use super::receipt::KEY_LEN;
 use super::{Input, WireError};
 
+/// The label of the secret that a ticket's holder makes a proof of.
+pub const PROOF_LABEL: &[u8] = b"EXPORTER-anabranch-bulk-ticket";
 /// Every ticket starts with this.
 pub const TICKET_PREFIX: &str = "bulk1-";
 /// Bytes of the secret: nobody guesses it in as many tries as a network carries in the life of a ticket.
@@ -85,6 +88,20 @@ pub enum TicketError {
     /// Of another version.
     #[error("the ticket was made by another version of the program: update the older one")]
     Version,
+}
+
+/// What shows that one holds a ticket with this secret: HMAC-SHA-256 of what the connection exports (label
+/// [`PROOF_LABEL`], no context), so that it is worth nothing in any other.
+pub fn proof(secret: &[u8; TICKET_SECRET_LEN], exported: &[u8; 32]) -> [u8; 32] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), exported);
+    let mut proof = [0; 32];
+    proof.copy_from_slice(tag.as_ref());
+    proof
+}
+
+/// Whether a proof is one of this secret; says so in the same time whichever byte is wrong.
+pub fn is_proof(secret: &[u8; TICKET_SECRET_LEN], exported: &[u8; 32], proof: &[u8; 32]) -> bool {
+    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, secret), exported, proof).is_ok()
 }
 
 impl Ticket {
@@ -256,6 +273,17 @@ mod tests {
             let mut letters = text.into_bytes();
             letters[at] = if letters[at] == b'x' { b'y' } else { b'x' };
             prop_assert!(String::from_utf8(letters).unwrap().parse::<Ticket>().is_err());
+        }
+
+        #[test]
+        fn a_proof_is_of_one_secret_and_one_connection(secret: [u8; TICKET_SECRET_LEN], exported: [u8; 32], bit in 0..256usize) {
+            let mut shown = proof(&secret, &exported);
+            prop_assert!(is_proof(&secret, &exported, &shown));
+            shown[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(!is_proof(&secret, &exported, &shown));
+            let mut other = exported;
+            other[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(!is_proof(&secret, &other, &proof(&secret, &exported)));
         }
 
         #[test]

@@ -25,10 +25,25 @@
 //! ```
 
 mod content;
+mod disk;
+mod engine;
 mod events;
+mod flow;
 mod options;
+mod paths;
+mod reader;
+mod receiving;
+mod sending;
+mod session;
+mod talk;
+mod ways;
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
 
 pub use content::{Destination, DestinationError, Destinations, Offered, Refusal, Source, SourceError};
 pub use events::{
@@ -41,8 +56,9 @@ pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers
 ///
 /// # Errors
 /// A socket could not be opened, or a thread not be started.
-pub fn send(_options: Options, _peers: Peers, _source: Arc<dyn Source>) -> Result<(Handle, Events), StartError> {
-    Err(StartError::Thread(std::io::ErrorKind::Unsupported.into()))
+pub fn send(options: Options, peers: Peers, source: Arc<dyn Source>) -> Result<(Handle, Events), StartError> {
+    let hashing = reader::Hashing::start(Arc::clone(&source)).map_err(StartError::Thread)?;
+    start(options, peers, session::Work::Send { source, hashing })
 }
 
 /// Receives from the one in `peers`, or, listening, from whoever is admitted, several at once. `destinations` says for each
@@ -51,9 +67,50 @@ pub fn send(_options: Options, _peers: Peers, _source: Arc<dyn Source>) -> Resul
 /// # Errors
 /// A socket could not be opened, or a thread not be started.
 pub fn receive(
-    _options: Options,
-    _peers: Peers,
-    _destinations: Arc<dyn Destinations>,
+    options: Options,
+    peers: Peers,
+    destinations: Arc<dyn Destinations>,
 ) -> Result<(Handle, Events), StartError> {
-    Err(StartError::Thread(std::io::ErrorKind::Unsupported.into()))
+    if let Peers::Dial(senders) = &peers
+        && senders.len() > 1
+    {
+        return Err(StartError::SeveralSenders(senders.len()));
+    }
+    start(options, peers, session::Work::Receive(destinations))
+}
+
+fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle, Events), StartError> {
+    if matches!(&peers, Peers::Dial(to) if to.iter().all(|to| to.addresses.is_empty())) {
+        return Err(StartError::Nobody);
+    }
+    let (ways, sockets) = ways::Ways::open(&options)?;
+    let source = match &work {
+        session::Work::Send { source, hashing } => Some((Arc::clone(source), hashing.clone())),
+        session::Work::Receive(_) => None,
+    };
+    let common = engine::Common {
+        source,
+        congestion: options.congestion,
+        memory_bytes: options.memory_bytes,
+        limit_up: options.limit_up,
+    };
+    let engine = engine::start(sockets, common).map_err(StartError::Thread)?;
+    let (events, told) = mpsc::channel(EVENTS_MAX);
+    let (cancel, cancelled) = watch::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+    let run = move || {
+        let context = Rc::new(session::Context {
+            ways,
+            engine,
+            work,
+            identity: options.identity,
+            is_fair: options.is_fair,
+            events,
+            cancelled,
+            receiving: RefCell::new(HashMap::new()),
+        });
+        tokio::task::LocalSet::new().block_on(&runtime, session::run(context, peers));
+    };
+    std::thread::Builder::new().name("bulk-talk".to_owned()).spawn(run).map_err(StartError::Thread)?;
+    Ok((Handle(Arc::new(cancel)), Events(told)))
 }

@@ -11,7 +11,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -101,6 +101,64 @@ impl fmt::Debug for ScionConfig {
     }
 }
 
+impl ScionConfig {
+    /// The paths from the host at `local` to `remote` that may be used, at least one.
+    pub(crate) async fn paths(&self, local: IpAddr, remote: ScionAddr) -> Result<Found, ReachError> {
+        let isd_as = remote.isd_as;
+        let paths = self.lookup.paths(isd_as).await.map_err(|error| match error {
+            LookupError::NoPath { .. } | LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
+            _ => ReachError::Failed(format!("no path to {isd_as}: {error}")),
+        })?;
+        // The same answers as `paths` and `ping` give.
+        let mut allowed = self.allowed(remote, &paths);
+        if allowed.is_empty() {
+            return Err(ReachError::Hopeless(format!(
+                "the policy forbids every path to {isd_as}, of which there are {}: `anabranch paths {isd_as}` lists them",
+                paths.len()
+            )));
+        }
+        let only = &self.only;
+        let unknown = only.iter().find_map(|name| name.find(&allowed).err());
+        allowed.retain(|path| only.is_empty() || only.iter().any(|name| path.is_named(name)));
+        if let Some(unknown) = unknown.filter(|_| allowed.is_empty()) {
+            return Err(ReachError::Hopeless(unknown.to_string()));
+        }
+        let lacking = |path: &ScionPath| mtu_lacking(path, local, remote.host.ip());
+        let mut usable = Found::default();
+        for path in allowed {
+            match lacking(&path) {
+                None => usable.paths.push(path),
+                Some(needed) => usable.narrow.push((path, needed)),
+            }
+        }
+        let widest = usable.narrow.iter().max_by_key(|(path, _)| path.mtu);
+        if let (true, Some((path, needed))) = (usable.paths.is_empty(), widest) {
+            let (count, mtu) = (usable.narrow.len(), path.mtu);
+            return Err(ReachError::Hopeless(format!(
+                "no path to {isd_as}: of {count} none takes packets that are large enough for QUIC; the widest takes {mtu} bytes, and its headers \
+                 with {MTU_MIN} bytes of QUIC are {needed} (`anabranch paths` lists them): raise the MTU of its links"
+            )));
+        }
+        Ok(usable)
+    }
+
+    /// The paths that flags and policy let through.
+    fn allowed(&self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Vec<Arc<ScionPath>> {
+        let of_policy = self.policy.as_ref().map(|policy| policy.filter(remote.isd_as, Some(remote.host)).clone());
+        let (flags, policy) = (self.filter.clone(), of_policy.unwrap_or_default());
+        let filter = PathFilter {
+            acl: flags.acl.or(policy.acl),
+            sequence: flags.sequence.or(policy.sequence),
+            preference: flags.preference.or(policy.preference),
+            ..policy
+        };
+        let mut allowed = paths.to_vec();
+        anabranch_paths::sort(&mut allowed);
+        filter.apply(&mut allowed, SystemTime::now());
+        allowed
+    }
+}
+
 /// Why a host is not reached over SCION.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReachError {
@@ -164,43 +222,7 @@ impl ScionNet {
 
     /// The paths to `remote` that may be used, at least one.
     pub(crate) async fn paths(&self, remote: ScionAddr) -> Result<Found, ReachError> {
-        let isd_as = remote.isd_as;
-        let paths = self.config.lookup.paths(isd_as).await.map_err(|error| match error {
-            LookupError::NoPath { .. } | LookupError::Wildcard(_) => ReachError::Hopeless(error.to_string()),
-            _ => ReachError::Failed(format!("no path to {isd_as}: {error}")),
-        })?;
-        // The same answers as `paths` and `ping` give.
-        let mut allowed = self.allowed(remote, &paths);
-        if allowed.is_empty() {
-            return Err(ReachError::Hopeless(format!(
-                "the policy forbids every path to {isd_as}, of which there are {}: `anabranch paths {isd_as}` lists them",
-                paths.len()
-            )));
-        }
-        let only = &self.config.only;
-        let unknown = only.iter().find_map(|name| name.find(&allowed).err());
-        allowed.retain(|path| only.is_empty() || only.iter().any(|name| path.is_named(name)));
-        if let Some(unknown) = unknown.filter(|_| allowed.is_empty()) {
-            return Err(ReachError::Hopeless(unknown.to_string()));
-        }
-        let local = self.endpoint.local().ip();
-        let lacking = |path: &ScionPath| mtu_lacking(path, local, remote.host.ip());
-        let mut usable = Found::default();
-        for path in allowed {
-            match lacking(&path) {
-                None => usable.paths.push(path),
-                Some(needed) => usable.narrow.push((path, needed)),
-            }
-        }
-        let widest = usable.narrow.iter().max_by_key(|(path, _)| path.mtu);
-        if let (true, Some((path, needed))) = (usable.paths.is_empty(), widest) {
-            let (count, mtu) = (usable.narrow.len(), path.mtu);
-            return Err(ReachError::Hopeless(format!(
-                "no path to {isd_as}: of {count} none takes packets that are large enough for QUIC; the widest takes {mtu} bytes, and its headers \
-                 with {MTU_MIN} bytes of QUIC are {needed} (`anabranch paths` lists them): raise the MTU of its links"
-            )));
-        }
-        Ok(usable)
+        self.config.paths(self.endpoint.local().ip(), remote).await
     }
 
     /// Connects to `remote` over `path`; it has to prove the `expected` key, if there is one.
@@ -268,23 +290,6 @@ impl ScionNet {
     /// Something came over `path`: all its links work.
     pub(crate) fn works(&self, path: &ScionPath) {
         self.links.borrow_mut().works(path);
-    }
-
-    /// The paths that flags and policy let through.
-    fn allowed(&self, remote: ScionAddr, paths: &[Arc<ScionPath>]) -> Vec<Arc<ScionPath>> {
-        let of_policy =
-            self.config.policy.as_ref().map(|policy| policy.filter(remote.isd_as, Some(remote.host)).clone());
-        let (flags, policy) = (self.config.filter.clone(), of_policy.unwrap_or_default());
-        let filter = PathFilter {
-            acl: flags.acl.or(policy.acl),
-            sequence: flags.sequence.or(policy.sequence),
-            preference: flags.preference.or(policy.preference),
-            ..policy
-        };
-        let mut allowed = paths.to_vec();
-        anabranch_paths::sort(&mut allowed);
-        filter.apply(&mut allowed, SystemTime::now());
-        allowed
     }
 
     /// Passes news of trouble on that the network confirms, and tells the daemon of links that are down. Ends with its task.

@@ -64,6 +64,14 @@ impl Path {
         Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed, way }))
     }
 
+    /// The way back to `remote`, a packet of which came to the address `local` of this machine. Nothing proves that it is there.
+    pub fn back_ip(remote: SocketAddr, local: Option<IpAddr>) -> Self {
+        let local = local.filter(|local| !local.is_unspecified());
+        let name = local.map_or_else(|| remote.to_string(), |local| format!("{local} > {remote}"));
+        let way = Way::Ip { to: remote, from: local, interface: 0 };
+        Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed: u16::MAX, way }))
+    }
+
     /// Over SCION from the socket at `local` to the one at `remote`. It claims the path's MTU; zero is one that nobody told.
     ///
     /// # Errors

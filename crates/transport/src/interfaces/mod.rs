@@ -61,6 +61,12 @@ pub struct Via {
     pub is_local: bool,
 }
 
+/// The longest packet that leaves by the interface of this name, if it is there.
+pub fn mtu_of(interface: &str) -> Option<u16> {
+    let mtu = anabranch_udp::interface_mtu(interface).ok()?;
+    Some(u16::try_from(mtu).unwrap_or(u16::MAX))
+}
+
 /// Why there are no interfaces to use.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {

@@ -91,10 +91,14 @@ pub(super) fn transport(options: &QuicOptions, mtu_bytes: u16) -> Arc<TransportC
         // acknowledgement in one datagram it panics, and takes the process with it.
         .ack_frequency_config(None)
         .datagram_receive_buffer_size(None);
-    let congestion: Arc<dyn ControllerFactory + Send + Sync> = match options.congestion {
+    config.congestion_controller_factory(Arc::new(ProbesAsideConfig(congestion(options))));
+    Arc::new(config)
+}
+
+/// What makes the controllers of connections.
+pub(super) fn congestion(options: &QuicOptions) -> Arc<dyn ControllerFactory + Send + Sync> {
+    match options.congestion {
         Congestion::Cubic => Arc::new(CubicConfig::default()),
         Congestion::Bbr => Arc::new(TolerantConfig::default()),
-    };
-    config.congestion_controller_factory(Arc::new(ProbesAsideConfig(congestion)));
-    Arc::new(config)
+    }
 }

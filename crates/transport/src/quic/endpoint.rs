@@ -37,7 +37,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const HEADERS_V4: u16 = 28;
 const HEADERS_V6: u16 = 48;
 /// TLS's alert for a protocol that the other side does not speak, as a QUIC error (RFC 7301 §3.2, RFC 9001 §4.8).
-const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
+pub(super) const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
 
 /// Why a connection is closed, as the other side is told (application error codes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

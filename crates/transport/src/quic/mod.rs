@@ -16,6 +16,7 @@ mod lanes;
 mod loss_tolerant_bbr;
 mod probes;
 mod scion;
+pub mod shared;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]

@@ -1,0 +1,249 @@
+//! One transfer that this end receives.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anabranch_hercules::wire::PATHS_MAX;
+use anabranch_hercules::wire::message::{Message, Offer};
+use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Secret};
+use anabranch_hercules::{Arrived, CONTROL_PACKET_MAX, ChunkSet, Misbehaviour, Receiver, ReceiverEvent, Refused, tree};
+use anabranch_transport::datagram::{self, Packet};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::outgoing::learn;
+use super::poll::Waker;
+use super::port::{From, Port};
+use super::{Measured, MeasuredPath, News, Route};
+use crate::hercules::content::Destination;
+use crate::hercules::disk::{Disk, Done};
+use crate::hercules::events::TransferError;
+
+/// A path of the caller's is knocked by until it is up, and again where nothing comes: first after so long, then twice as long
+/// each time, up to the longest.
+const KNOCK_WAIT_MIN: Duration = Duration::from_millis(20);
+const KNOCK_WAIT_MAX: Duration = Duration::from_secs(1);
+/// A path by which nothing came for so long is down, as far as a receiver can tell: the sender marks one each second.
+const SILENCE: Duration = Duration::from_secs(4);
+
+pub(super) struct Incoming {
+    core: Receiver,
+    disk: Disk,
+    chunk_len: usize,
+    content_len: u64,
+    paths: [Slot; PATHS_MAX],
+    news: UnboundedSender<News>,
+    /// Everything is verified; told once it is recorded too.
+    complete: Option<[u8; 32]>,
+    over: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    route: Option<Route>,
+    sender: Option<datagram::Sender>,
+    learned: Option<Route>,
+    /// When to knock next; none where the other end begins.
+    knock: Option<(Instant, Duration)>,
+    heard: Option<Instant>,
+    is_up: bool,
+    rtt: Option<Duration>,
+    bytes: u64,
+}
+
+impl Incoming {
+    #[expect(clippy::too_many_arguments, reason = "it is made in one place")]
+    pub(super) fn new(
+        offer: Offer,
+        secret: &Secret,
+        kept: ChunkSet,
+        destination: &Arc<dyn Destination>,
+        memory_bytes: u64,
+        waker: &Waker,
+        news: UnboundedSender<News>,
+        now: Instant,
+    ) -> Result<Self, TransferError> {
+        let core = Receiver::new(offer, kept, now);
+        let mut core = core.map_err(|error| TransferError::Misbehaviour(Misbehaviour::Wire(error)))?;
+        for index in 0..PATHS_MAX as u8 {
+            core.add_path(index, secret, now);
+        }
+        let disk = Disk::start(destination, offer.content_len, memory_bytes, waker);
+        let disk = disk.map_err(|error| TransferError::Unreachable(format!("cannot start a thread: {error}")))?;
+        Ok(Self {
+            core,
+            disk,
+            chunk_len: offer.chunk_len.into(),
+            content_len: offer.content_len,
+            paths: std::array::from_fn(|_| Slot::default()),
+            news,
+            complete: None,
+            over: false,
+        })
+    }
+
+    /// A path goes this way. With `knocks`, this end begins.
+    pub(super) fn set_route(&mut self, index: u8, route: Route, knocks: bool, ports: &[Port]) {
+        let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
+        slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));
+        slot.route = Some(route);
+        if knocks {
+            slot.knock = Some((Instant::now(), KNOCK_WAIT_MIN));
+        }
+    }
+
+    pub(super) fn settle_routes(&mut self, ports: &[Port]) {
+        for index in 0..PATHS_MAX {
+            if let Some(route) = self.paths[index].learned.take() {
+                self.set_route(index as u8, route, false, ports);
+            }
+        }
+    }
+
+    pub(super) fn on_message(&mut self, message: Message) {
+        let done = self.core.on_message(message);
+        if let Err(misbehaviour) = done {
+            self.fail(misbehaviour.into());
+        }
+    }
+
+    /// Whether there is memory for a call's worth of packets.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.over || self.disk.has_room()
+    }
+
+    pub(super) fn on_data(&mut self, head: &[u8; DATA_HEAD_LEN], body: &mut [u8], now: Instant) {
+        if self.over {
+            return;
+        }
+        match self.core.on_data(head, body, now) {
+            Ok(Arrived::Chunk { path, chunk, write }) => {
+                let slot = &mut self.paths[usize::from(path)];
+                slot.bytes += (head.len() + body.len()) as u64;
+                slot.heard = Some(now);
+                if write.is_empty() {
+                    self.disk.repeated += body.len() as u64;
+                    return;
+                }
+                let start = chunk * self.chunk_len as u64;
+                let (from, to) = ((write.start - start) as usize, (write.end - start) as usize);
+                self.disk.put(write.start, &body[from..to]);
+                self.tell_events();
+            }
+            Ok(Arrived::Control { .. }) | Err(Refused::Dropped(_)) => {}
+            Err(Refused::Misbehaviour(misbehaviour)) => self.fail(misbehaviour.into()),
+        }
+    }
+
+    pub(super) fn on_control(&mut self, packet: &mut [u8], from: &From<'_>, now: Instant) {
+        match self.core.on_datagram(packet, now) {
+            Ok(Arrived::Control { path } | Arrived::Chunk { path, .. }) => {
+                let slot = &mut self.paths[usize::from(path)];
+                slot.heard = Some(now);
+                learn(slot.route.as_ref(), &mut slot.learned, from);
+                if self.core.is_up(path) && !std::mem::replace(&mut slot.is_up, true) && slot.rtt.is_some() {
+                    // It was up before.
+                    let (rtt, route) = (slot.rtt.unwrap_or_default(), slot.route.clone());
+                    let _ = self.news.send(News::PathUp { path, rtt, route });
+                }
+            }
+            Err(Refused::Dropped(_)) => {}
+            Err(Refused::Misbehaviour(misbehaviour)) => self.fail(misbehaviour.into()),
+        }
+    }
+
+    fn fail(&mut self, error: TransferError) {
+        if !std::mem::replace(&mut self.over, true) {
+            let _ = self.news.send(News::Failed(error));
+        }
+    }
+
+    pub(super) fn drive(&mut self, now: Instant) {
+        if self.over {
+            return;
+        }
+        while let Some(done) = self.disk.poll() {
+            match done {
+                Done::Hashed { span, hash } => self.core.on_span_hash(span, hash),
+                Done::Room(what) => _ = self.news.send(News::Room(what)),
+                Done::Failed(error) => return self.fail(error.into()),
+                Done::Written { .. } | Done::Recorded => {}
+            }
+            self.tell_events();
+        }
+        self.tell_events();
+        if self.disk.is_idle()
+            && let Some(root) = self.complete.take()
+        {
+            let _ = self.news.send(News::Complete { root, repeated_bytes: self.disk.repeated });
+        }
+        for index in 0..PATHS_MAX {
+            let slot = &mut self.paths[index];
+            if slot.is_up && slot.heard.is_some_and(|heard| now >= heard + SILENCE) {
+                slot.is_up = false;
+                let reason = "nothing comes by it".to_owned();
+                let _ = self.news.send(News::PathDown { path: index as u8, reason });
+                if !self.paths.iter().any(|slot| slot.is_up) {
+                    let _ = self.news.send(News::AllPathsDown);
+                }
+            }
+            let slot = &mut self.paths[index];
+            if let Some((_, wait)) = slot.knock.filter(|(due, _)| now >= *due && !slot.is_up) {
+                slot.knock = Some((now + wait, (wait * 2).min(KNOCK_WAIT_MAX)));
+                self.core.knock(index as u8);
+            }
+        }
+        let mut packet = [0; CONTROL_PACKET_MAX];
+        while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
+            if let Some(sender) = &mut self.paths[usize::from(path)].sender {
+                let _ = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
+            }
+        }
+        while let Some(message) = self.core.poll_message() {
+            let _ = self.news.send(News::Say(message));
+        }
+    }
+
+    fn tell_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            match event {
+                ReceiverEvent::PathUp { path, rtt } => {
+                    let slot = &mut self.paths[usize::from(path)];
+                    (slot.is_up, slot.rtt) = (true, Some(rtt));
+                    let route = slot.learned.clone().or_else(|| slot.route.clone());
+                    let _ = self.news.send(News::PathUp { path, rtt, route });
+                }
+                ReceiverEvent::SpanCame(span) => self.disk.span_came(span),
+                ReceiverEvent::SpanKept(span) => self.disk.record(span),
+                ReceiverEvent::Complete { root } => self.complete = Some(root),
+                ReceiverEvent::Ended { code, reason } => self.fail(TransferError::Ended { code, reason }),
+            }
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let knocks = self.paths.iter().filter_map(|slot| slot.knock.filter(|_| !slot.is_up).map(|(due, _)| due));
+        self.core.deadline().into_iter().chain(knocks).min()
+    }
+
+    pub(super) fn tell_progress(&mut self) {
+        let (came, _) = self.core.progress();
+        let kept = self.core.kept();
+        let paths = (0..).zip(&self.paths).filter(|(_, slot)| slot.route.is_some());
+        let paths = paths.map(|(path, slot)| MeasuredPath {
+            path,
+            route: slot.route.clone(),
+            is_up: slot.is_up,
+            bytes: slot.bytes,
+            packets: None,
+            rtt: slot.rtt,
+        });
+        let measured = Measured {
+            done_bytes: (came * self.chunk_len as u64).min(self.content_len),
+            verified_bytes: Some((kept.len() * tree::span_len(self.content_len)).min(self.content_len)),
+            round: None,
+            sent_packets: 0,
+            paths: paths.collect(),
+        };
+        let _ = self.news.send(News::Progress(measured));
+    }
+}

@@ -1,0 +1,391 @@
+//! The network thread: it owns the sockets and the cores of all transfers, moves their packets, and never waits for anything else.
+//!
+//! Whoever speaks with the other end over QUIC tells it what to do ([`Command`]) and hears what happens ([`News`]). Packets that are
+//! QUIC's, which share the sockets, are handed on; what authenticates as a transfer's is that transfer's; all else is as if it had not
+//! come.
+
+mod incoming;
+mod outgoing;
+pub(super) mod poll;
+mod port;
+
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anabranch_hercules::wire::message::{Message, Offer};
+use anabranch_hercules::wire::seal::Secret;
+use anabranch_hercules::{ChunkSet, congestion};
+use anabranch_transport::control::Inlet;
+use anabranch_transport::datagram::{Pacer, Path, Socket};
+use tokio::sync::mpsc::UnboundedSender;
+
+use self::incoming::Incoming;
+use self::outgoing::Outgoing;
+use self::poll::{Waker, Woken};
+use self::port::Port;
+use super::content::Destination;
+use super::events::TransferError;
+use super::reader::{Hashing, Store};
+use std::sync::Arc;
+
+use super::content::Source;
+
+/// Longest sleep.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Shorter than this is not slept: the system wakes no sooner.
+const SLEEP_MIN: Duration = Duration::from_micros(20);
+/// Batches sent before the sockets are looked at again.
+const BATCHES_PER_TURN: usize = 8;
+/// How often progress is told.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// Which transfer: a process may send one and receive another of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Id {
+    pub sends: bool,
+    pub transfer: u32,
+}
+
+/// Where a path's packets go.
+#[derive(Clone, Debug)]
+pub(super) struct Route {
+    /// Which socket.
+    pub port: usize,
+    pub path: Path,
+}
+
+/// What the network thread is told.
+pub(super) enum Command {
+    Send {
+        offer: Offer,
+        secret: Secret,
+        news: UnboundedSender<News>,
+    },
+    Receive {
+        offer: Offer,
+        secret: Secret,
+        kept: ChunkSet,
+        destination: Arc<dyn Destination>,
+        news: UnboundedSender<News>,
+    },
+    /// A path may be used. A sender's begins with its hello; where `route` is none, once the other end knocked.
+    AddPath {
+        id: Id,
+        index: u8,
+        route: Option<Route>,
+        group: Option<u32>,
+    },
+    /// A path goes another way.
+    Reroute {
+        id: Id,
+        index: u8,
+        route: Route,
+    },
+    Message {
+        id: Id,
+        message: Message,
+    },
+    Remove {
+        id: Id,
+    },
+    Stop,
+}
+
+/// What the network thread tells, of one transfer.
+#[derive(Debug)]
+pub(super) enum News {
+    /// To be said to the other end.
+    Say(Message),
+    PathUp {
+        path: u8,
+        rtt: Duration,
+        route: Option<Route>,
+    },
+    PathDown {
+        path: u8,
+        reason: String,
+    },
+    AllPathsDown,
+    /// The receiver has all of it; sender only.
+    AllCame,
+    /// The receiver's receipt.
+    Receipt(Box<anabranch_hercules::wire::receipt::Receipt>),
+    /// Everything is verified, written and recorded.
+    Complete {
+        root: [u8; 32],
+        repeated_bytes: u64,
+    },
+    Room(Option<String>),
+    Progress(Measured),
+    Failed(TransferError),
+}
+
+/// How far a transfer is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Measured {
+    pub done_bytes: u64,
+    pub verified_bytes: Option<u64>,
+    pub round: Option<u32>,
+    pub sent_packets: u64,
+    pub paths: Vec<MeasuredPath>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct MeasuredPath {
+    pub path: u8,
+    pub route: Option<Route>,
+    pub is_up: bool,
+    pub bytes: u64,
+    pub packets: Option<(u64, u64)>,
+    pub rtt: Option<Duration>,
+}
+
+/// What all transfers of the thread have in common.
+pub(super) struct Common {
+    pub source: Option<(Arc<dyn Source>, Hashing)>,
+    pub congestion: congestion::Kind,
+    pub memory_bytes: u64,
+    pub limit_up: Option<u64>,
+}
+
+/// Tells the network thread. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Teller {
+    commands: mpsc::Sender<Command>,
+    waker: Waker,
+}
+
+impl Teller {
+    pub(super) fn tell(&self, command: Command) {
+        // A thread that is gone needs telling nothing.
+        if self.commands.send(command).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+/// Starts the thread.
+pub(super) fn start(sockets: Vec<(Socket, Inlet)>, common: Common) -> std::io::Result<Teller> {
+    let (waker, woken) = poll::waker()?;
+    let (commands, told) = mpsc::channel();
+    let teller = Teller { commands, waker: waker.clone() };
+    let ports = sockets.into_iter().map(|(socket, inlet)| Port::new(socket, inlet)).collect();
+    let now = Instant::now();
+    let engine = Engine {
+        ports,
+        pacer: common.limit_up.map(|limit| Pacer::new(limit.max(1), now)),
+        common,
+        told,
+        woken,
+        waker,
+        senders: HashMap::new(),
+        receivers: HashMap::new(),
+        stores: Vec::new(),
+        progress_at: now,
+        rest_asked: false,
+    };
+    std::thread::Builder::new().name("bulk-net".to_owned()).spawn(move || engine.run())?;
+    Ok(teller)
+}
+
+struct Engine {
+    ports: Vec<Port>,
+    common: Common,
+    told: mpsc::Receiver<Command>,
+    woken: Woken,
+    waker: Waker,
+    senders: HashMap<u32, Outgoing>,
+    receivers: HashMap<u32, Incoming>,
+    stores: Vec<Store>,
+    pacer: Option<Pacer>,
+    progress_at: Instant,
+    /// The rest of the source is to be hashed, and the thread was too busy to hear it.
+    rest_asked: bool,
+}
+
+impl Engine {
+    fn run(mut self) {
+        loop {
+            self.woken.clear();
+            loop {
+                match self.told.try_recv() {
+                    Ok(Command::Stop) | Err(mpsc::TryRecvError::Disconnected) => return,
+                    Ok(command) => self.obey(command),
+                    Err(mpsc::TryRecvError::Empty) => break,
+                }
+            }
+            let received = self.receive();
+            let next = self.drive();
+            if received {
+                continue;
+            }
+            let now = Instant::now();
+            let timeout = next.saturating_duration_since(now).min(SLEEP_MAX);
+            if timeout >= SLEEP_MIN {
+                let fds: Vec<_> = self
+                    .ports
+                    .iter()
+                    .enumerate()
+                    .map(|(at, port)| (port.socket.as_raw_fd(), self.is_blocked(at)))
+                    .collect();
+                poll::wait(&self.woken, &fds, timeout);
+            }
+        }
+    }
+
+    fn is_blocked(&self, port: usize) -> bool {
+        self.senders.values().any(|sender| sender.is_blocked_at(port))
+    }
+
+    fn obey(&mut self, command: Command) {
+        let now = Instant::now();
+        match command {
+            Command::Send { offer, secret, news } => {
+                if let Err(error) = self.begin_send(offer, &secret, &news, now) {
+                    let _ = news.send(News::Failed(error));
+                }
+            }
+            Command::Receive { offer, secret, kept, destination, news } => {
+                let memory_bytes = self.common.memory_bytes;
+                if self.receivers.contains_key(&offer.transfer) {
+                    let reason = "this number of a transfer is taken here: begin again".to_owned();
+                    let _ = news.send(News::Failed(TransferError::Refused(reason)));
+                    return;
+                }
+                let begun =
+                    Incoming::new(offer, &secret, kept, &destination, memory_bytes, &self.waker, news.clone(), now);
+                match begun {
+                    Ok(incoming) => {
+                        for port in &mut self.ports {
+                            port.expect(offer.chunk_len.into());
+                        }
+                        self.receivers.insert(offer.transfer, incoming);
+                    }
+                    Err(error) => {
+                        let _ = news.send(News::Failed(error));
+                    }
+                }
+            }
+            Command::AddPath { id, index, route, group } if id.sends => {
+                if let Some(sender) = self.senders.get_mut(&id.transfer) {
+                    sender.add_path(index, route, group, &self.ports, now);
+                }
+            }
+            Command::AddPath { id, index, route, .. } => {
+                if let (Some(receiver), Some(route)) = (self.receivers.get_mut(&id.transfer), route) {
+                    receiver.set_route(index, route, true, &self.ports);
+                }
+            }
+            Command::Reroute { id, index, route } => {
+                if let Some(sender) = self.senders.get_mut(&id.transfer).filter(|_| id.sends) {
+                    sender.set_route(index, route, &self.ports);
+                } else if let Some(receiver) = self.receivers.get_mut(&id.transfer).filter(|_| !id.sends) {
+                    receiver.set_route(index, route, true, &self.ports);
+                }
+            }
+            Command::Message { id, message } => {
+                if let Some(sender) = self.senders.get_mut(&id.transfer).filter(|_| id.sends) {
+                    sender.on_message(message);
+                } else if let Some(receiver) = self.receivers.get_mut(&id.transfer).filter(|_| !id.sends) {
+                    receiver.on_message(message);
+                }
+            }
+            Command::Remove { id } => {
+                if id.sends {
+                    self.senders.remove(&id.transfer);
+                } else {
+                    self.receivers.remove(&id.transfer);
+                }
+            }
+            Command::Stop => {}
+        }
+    }
+
+    fn begin_send(
+        &mut self,
+        offer: Offer,
+        secret: &Secret,
+        news: &UnboundedSender<News>,
+        now: Instant,
+    ) -> Result<(), TransferError> {
+        let Some((source, hashing)) = &self.common.source else { return Ok(()) };
+        let chunk_len = u64::from(offer.chunk_len);
+        let store = match self.stores.iter().position(|store| store.chunk_len == chunk_len) {
+            Some(store) => store,
+            None => {
+                let memory = self.common.memory_bytes;
+                let (source, hashing) = (Arc::clone(source), hashing.clone());
+                let store = Store::start(source, offer.chunk_len, memory, hashing, self.waker.clone());
+                self.stores.push(store.map_err(|error| TransferError::Unreachable(error.to_string()))?);
+                self.stores.len() - 1
+            }
+        };
+        let congestion = self.common.congestion;
+        self.senders.insert(offer.transfer, Outgoing::new(offer, secret, congestion, store, news.clone(), now)?);
+        Ok(())
+    }
+
+    /// One look at every socket. Whether there may be more.
+    fn receive(&mut self) -> bool {
+        let mut more = false;
+        let (senders, receivers) = (&mut self.senders, &mut self.receivers);
+        for at in 0..self.ports.len() {
+            let now = Instant::now();
+            more |= port::receive(&mut self.ports, at, now, senders, receivers);
+        }
+        more
+    }
+
+    /// Everything that is due. When the next is.
+    fn drive(&mut self) -> Instant {
+        let now = Instant::now();
+        let mut next = now + SLEEP_MAX;
+        for store in &mut self.stores {
+            if let Err(error) = store.turn() {
+                let error = Arc::new(error);
+                for sender in self.senders.values_mut() {
+                    sender.fail_source(&error);
+                }
+            }
+        }
+        for receiver in self.receivers.values_mut() {
+            receiver.drive(now);
+            next = next.min(receiver.deadline().unwrap_or(next));
+        }
+        let mut asks_rest = self.rest_asked;
+        for sender in self.senders.values_mut() {
+            let store = &mut self.stores[sender.store];
+            for _ in 0..BATCHES_PER_TURN {
+                let room = self.pacer.as_mut().map_or(u64::MAX, |pacer| pacer.allowance(now));
+                match sender.drive(now, store, room) {
+                    0 => break,
+                    sent => {
+                        if let Some(pacer) = &mut self.pacer {
+                            pacer.spend(sent, now);
+                        }
+                        next = now;
+                    }
+                }
+            }
+            asks_rest |= sender.take_all_came();
+            let mut due = sender.deadline().unwrap_or(next);
+            if let (Some(pacer), true) = (&mut self.pacer, due <= now) {
+                due = pacer.next_send(store.chunk_len, now).unwrap_or(due).max(due);
+            }
+            next = next.min(due);
+        }
+        // What is read now is asked for now.
+        for store in &mut self.stores {
+            let _ = store.turn();
+        }
+        self.rest_asked = asks_rest && self.common.source.as_ref().is_some_and(|(_, hashing)| !hashing.rest());
+        if now >= self.progress_at {
+            self.progress_at = now + PROGRESS_EVERY;
+            self.senders.values_mut().for_each(Outgoing::tell_progress);
+            self.receivers.values_mut().for_each(Incoming::tell_progress);
+        }
+        next
+    }
+}

@@ -1,0 +1,293 @@
+//! One transfer that this end sends.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_hercules::wire::PATHS_MAX;
+use anabranch_hercules::wire::message::{Message, Offer};
+use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Sealer, Secret};
+use anabranch_hercules::{
+    BATCH_PACKETS_MAX, Batch, CONTROL_PACKET_MAX, Event, Misbehaviour, Refused, Sender, congestion,
+};
+use anabranch_transport::datagram::{self, Packet, SendErrorKind};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::port::{From, Port};
+use super::{Measured, MeasuredPath, News, Route};
+use crate::hercules::content::SourceError;
+use crate::hercules::events::TransferError;
+use crate::hercules::reader::Store;
+
+pub(super) struct Outgoing {
+    core: Sender,
+    /// Which of the stores its chunks are from.
+    pub(super) store: usize,
+    chunk_len: usize,
+    content_len: u64,
+    paths: [Slot; PATHS_MAX],
+    batch: Batch,
+    heads: Vec<[u8; DATA_HEAD_LEN]>,
+    bodies: Vec<u8>,
+    lens: Vec<usize>,
+    /// Of the batch, how many have left; those that have not wait for room in the socket.
+    sent: usize,
+    news: UnboundedSender<News>,
+    all_came: bool,
+    /// It is told that it failed, and does nothing more.
+    over: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    sealer: Option<Sealer>,
+    route: Option<Route>,
+    sender: Option<datagram::Sender>,
+    /// Where it is now, as a packet of it showed.
+    learned: Option<Route>,
+    bytes: u64,
+    narrow: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(
+        offer: Offer,
+        secret: &Secret,
+        congestion: congestion::Kind,
+        store: usize,
+        news: UnboundedSender<News>,
+        now: Instant,
+    ) -> Result<Self, TransferError> {
+        let core = Sender::new(offer, secret.clone(), congestion, fastrand::u64(..), now);
+        let core = core.map_err(|error| TransferError::Misbehaviour(Misbehaviour::Wire(error)))?;
+        let chunk_len = usize::from(offer.chunk_len);
+        Ok(Self {
+            core,
+            store,
+            chunk_len,
+            content_len: offer.content_len,
+            paths: std::array::from_fn(|_| Slot::default()),
+            batch: Batch::default(),
+            heads: vec![[0; DATA_HEAD_LEN]; BATCH_PACKETS_MAX],
+            bodies: vec![0; BATCH_PACKETS_MAX * chunk_len],
+            lens: Vec::new(),
+            sent: 0,
+            news,
+            all_came: false,
+            over: false,
+        })
+    }
+
+    pub(super) fn add_path(
+        &mut self,
+        index: u8,
+        route: Option<Route>,
+        group: Option<u32>,
+        ports: &[Port],
+        now: Instant,
+    ) {
+        let Some(sealer) = self.core.add_path(index, group, now) else { return };
+        let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
+        slot.sealer = Some(sealer);
+        if let Some(route) = route {
+            self.set_route(index, route, ports);
+        }
+    }
+
+    pub(super) fn set_route(&mut self, index: u8, route: Route, ports: &[Port]) {
+        let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
+        slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));
+        (slot.route, slot.narrow) = (Some(route), false);
+    }
+
+    pub(super) fn on_message(&mut self, message: Message) {
+        let done = self.core.on_message(message);
+        self.check(done);
+    }
+
+    pub(super) fn on_control(&mut self, packet: &mut [u8], from: &From<'_>, now: Instant) {
+        match self.core.on_datagram(packet, now) {
+            Ok(path) => {
+                let slot = &mut self.paths[usize::from(path)];
+                learn(slot.route.as_ref(), &mut slot.learned, from);
+            }
+            Err(Refused::Dropped(_)) => {}
+            Err(Refused::Misbehaviour(misbehaviour)) => self.check(Err(misbehaviour)),
+        }
+    }
+
+    /// Paths go where packets showed that they lead now.
+    pub(super) fn settle_routes(&mut self, ports: &[Port]) {
+        for index in 0..PATHS_MAX {
+            if let Some(route) = self.paths[index].learned.take() {
+                self.set_route(index as u8, route, ports);
+            }
+        }
+    }
+
+    fn check(&mut self, done: Result<(), Misbehaviour>) {
+        if let Err(misbehaviour) = done {
+            self.fail(misbehaviour.into());
+        }
+    }
+
+    fn fail(&mut self, error: TransferError) {
+        if !std::mem::replace(&mut self.over, true) {
+            let _ = self.news.send(News::Failed(error));
+        }
+    }
+
+    pub(super) fn fail_source(&mut self, error: &Arc<SourceError>) {
+        let error = match &**error {
+            SourceError::Changed(name) => SourceError::Changed(name.clone()),
+            SourceError::Io { name, source } => {
+                SourceError::Io { name: name.clone(), source: std::io::Error::new(source.kind(), source.to_string()) }
+            }
+        };
+        self.fail(error.into());
+    }
+
+    /// Says and sends what is due, of chunks at most `room` bytes and one batch. How many bytes of data left.
+    pub(super) fn drive(&mut self, now: Instant, store: &mut Store, room: u64) -> u64 {
+        if self.over {
+            return 0;
+        }
+        self.send_control(now);
+        self.tell_events();
+        let mut sent = self.send_rest();
+        if self.sent < self.lens.len() || room < self.chunk_len as u64 {
+            return sent;
+        }
+        if self.core.poll_batch(now, store, &mut self.batch) {
+            self.seal(store);
+            sent += self.send_rest();
+        }
+        sent
+    }
+
+    fn seal(&mut self, store: &mut Store) {
+        (self.sent, self.lens) = (0, std::mem::take(&mut self.lens));
+        self.lens.clear();
+        let Some(slot) = self.paths.get_mut(usize::from(self.batch.path)) else { return };
+        let Some(sealer) = &mut slot.sealer else { return };
+        let bodies = self.bodies.chunks_mut(self.chunk_len).zip(&mut self.heads);
+        for ((number, chunk), (body, head)) in (self.batch.first..).zip(&self.batch.chunks).zip(bodies) {
+            // The shelf said that it is at hand.
+            let Some(bytes) = store.chunk(*chunk) else { break };
+            let body = &mut body[..bytes.len()];
+            body.copy_from_slice(bytes);
+            sealer.seal_chunk(number, *chunk, body, head);
+            self.lens.push(bytes.len());
+        }
+        if let Some(chunk) = self.batch.chunks.last() {
+            store.read_ahead(*chunk);
+        }
+    }
+
+    /// Sends what is left of the batch.
+    fn send_rest(&mut self) -> u64 {
+        if self.sent >= self.lens.len() {
+            return 0;
+        }
+        let slot = &mut self.paths[usize::from(self.batch.path)];
+        let Some(sender) = &mut slot.sender else {
+            self.sent = self.lens.len();
+            return 0;
+        };
+        let packets: Vec<Packet<'_>> = (self.sent..self.lens.len())
+            .map(|at| Packet { head: &self.heads[at], body: &self.bodies[at * self.chunk_len..][..self.lens[at]] })
+            .collect();
+        match sender.try_send(&packets) {
+            Ok(count) => {
+                let bytes: usize = packets[..count].iter().map(|packet| packet.head.len() + packet.body.len()).sum();
+                self.sent += count;
+                slot.bytes += bytes as u64;
+                bytes as u64
+            }
+            Err(error) if error.kind == SendErrorKind::WouldBlock => 0,
+            // They count as lost: the receiver does not see them.
+            Err(error) => {
+                self.sent = self.lens.len();
+                if matches!(error.kind, SendErrorKind::TooLong { .. }) && !std::mem::replace(&mut slot.narrow, true) {
+                    let path = self.batch.path;
+                    let _ = self.news.send(News::PathDown { path, reason: error.to_string() });
+                }
+                0
+            }
+        }
+    }
+
+    pub(super) fn is_blocked_at(&self, port: usize) -> bool {
+        self.sent < self.lens.len()
+            && self.paths[usize::from(self.batch.path)].route.as_ref().is_some_and(|route| route.port == port)
+    }
+
+    fn send_control(&mut self, now: Instant) {
+        let mut packet = [0; CONTROL_PACKET_MAX];
+        while let Some((path, len)) = self.core.poll_control(now, &mut packet) {
+            if let Some(sender) = &mut self.paths[usize::from(path)].sender {
+                // One that does not leave is lost like others: the next says the same and more.
+                let _ = sender.try_send(&[Packet { head: &packet[..len], body: &[] }]);
+            }
+        }
+    }
+
+    fn tell_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            let news = match event {
+                Event::PathUp { path, rtt } => {
+                    News::PathUp { path, rtt, route: self.paths[usize::from(path)].route.clone() }
+                }
+                Event::PathDown { path } => News::PathDown { path, reason: "its marks are not answered".to_owned() },
+                Event::AllPathsDown => News::AllPathsDown,
+                Event::Round(_) => continue,
+                Event::AllCame => {
+                    self.all_came = true;
+                    News::AllCame
+                }
+                Event::Finished(receipt) => News::Receipt(receipt),
+                Event::Ended { code, reason } => News::Failed(TransferError::Ended { code, reason }),
+            };
+            let _ = self.news.send(news);
+        }
+    }
+
+    /// Whether everything came, since this was asked last.
+    pub(super) fn take_all_came(&mut self) -> bool {
+        std::mem::take(&mut self.all_came)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.over || self.sent < self.lens.len() { None } else { self.core.deadline() }
+    }
+
+    pub(super) fn tell_progress(&mut self) {
+        let progress = self.core.progress();
+        let paths = self.core.paths().map(|state| {
+            let slot = &self.paths[usize::from(state.path)];
+            MeasuredPath {
+                path: state.path,
+                route: slot.route.clone(),
+                is_up: state.is_up,
+                bytes: slot.bytes,
+                packets: Some(state.packets),
+                rtt: state.is_up.then_some(state.rtt),
+            }
+        });
+        let measured = Measured {
+            done_bytes: (progress.came * self.chunk_len as u64).min(self.content_len),
+            verified_bytes: None,
+            round: Some(progress.round),
+            sent_packets: progress.sent_packets,
+            paths: paths.collect(),
+        };
+        let _ = self.news.send(News::Progress(measured));
+    }
+}
+
+/// Notes where an authenticated packet came from, where that is not where its path leads. A caller keeps its own ways to an address.
+pub(super) fn learn(known: Option<&Route>, learned: &mut Option<Route>, from: &From<'_>) {
+    let is_known = known.is_some_and(|route| route.port == from.port && route.path.remote() == from.remote());
+    if !is_known {
+        *learned = from.route();
+    }
+}

@@ -1,0 +1,172 @@
+//! The paths of one transfer, at the end that called: which ways they go, what takes the place of one that is down, and what of them
+//! share a bottleneck. The other end answers where it hears from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_hercules::wire::PATHS_MAX;
+use anabranch_paths::Endpoint;
+use anabranch_paths::select::Candidate;
+use anabranch_transport::control::ControlRouter;
+
+use super::engine::{Command, Id, Measured, Route, Teller};
+use super::events::{PathProgress, PathWay};
+use super::ways::{Way, Ways, shown};
+
+/// How often ways are looked up again.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+pub(super) struct Paths {
+    id: Id,
+    engine: Teller,
+    /// The caller's, by index.
+    used: BTreeMap<u8, Used>,
+    chunk_len: u16,
+    is_fair: bool,
+    wished: usize,
+    router: ControlRouter,
+    /// The path by whose way QUIC goes, and the socket that it is bound to.
+    quic: (u8, Option<usize>),
+    /// Bytes at the last look, for rates.
+    bytes: BTreeMap<u8, u64>,
+}
+
+struct Used {
+    way: Way,
+    is_up: bool,
+}
+
+impl Paths {
+    pub(super) fn new(
+        id: Id,
+        engine: &Teller,
+        chunk_len: u16,
+        is_fair: bool,
+        wished: usize,
+        router: ControlRouter,
+    ) -> Self {
+        Self {
+            id,
+            engine: engine.clone(),
+            used: BTreeMap::new(),
+            chunk_len,
+            is_fair,
+            wished,
+            router,
+            quic: (0, None),
+            bytes: BTreeMap::new(),
+        }
+    }
+
+    /// Takes ways into use; answers the indices of the paths.
+    pub(super) fn begin(&mut self, ways: &[Way]) -> Vec<u8> {
+        let indices = ways.iter().filter_map(|way| self.add(way.clone())).collect();
+        self.quic.1 = ways.first().map(|way| way.route.port);
+        indices
+    }
+
+    fn add(&mut self, way: Way) -> Option<u8> {
+        let index = self.used.len() as u8;
+        if usize::from(index) >= PATHS_MAX || way.chunk_len() < self.chunk_len {
+            return None;
+        }
+        let group = self.is_fair.then(|| self.group_of(&way, index));
+        self.engine.tell(Command::AddPath { id: self.id, index, route: Some(way.route.clone()), group });
+        self.used.insert(index, Used { way, is_up: false });
+        Some(index)
+    }
+
+    /// The lowest path that a way may share a bottleneck with: a link between ASes, an uplink, the other end's address.
+    fn group_of(&self, way: &Way, index: u8) -> u32 {
+        let resources = Candidate::new(0, &way.path).resources;
+        let shares = |used: &Used| {
+            Candidate::new(0, &used.way.path).resources.iter().any(|resource| resources.contains(resource))
+        };
+        self.used.iter().find(|(_, used)| shares(used)).map_or(index, |(index, _)| *index).into()
+    }
+
+    /// Looks whether there are fresher, better or more ways. Answers the indices of paths that are new.
+    pub(super) async fn look(&mut self, ways: &Ways, addresses: &[Endpoint]) -> Vec<u8> {
+        let Ok((first, rest)) = ways.to(addresses).await else { return Vec::new() };
+        let all: Vec<&Way> = first.iter().chain(&rest).filter(|way| way.chunk_len() >= self.chunk_len).collect();
+        let indices: Vec<u8> = self.used.keys().copied().collect();
+        for index in indices {
+            let Some(used) = self.used.get(&index) else { continue };
+            let same = all.iter().find(|way| way.is_same(&used.way));
+            let expiry = |way: &Way| way.path.as_scion().map(|path| path.expiry);
+            let replacement = match same {
+                // Fresh hop fields.
+                Some(same) if expiry(same) != expiry(&used.way) => Some((*same).clone()),
+                Some(_) if used.is_up => None,
+                _ if used.is_up && same.is_none() && used.way.path.as_scion().is_some() => None,
+                _ => all
+                    .iter()
+                    .find(|way| !self.used.values().any(|used| used.way.is_same(way)))
+                    .map(|way| (*way).clone()),
+            };
+            if let Some(way) = replacement {
+                self.engine.tell(Command::Reroute { id: self.id, index, route: way.route.clone() });
+                if let Some(used) = self.used.get_mut(&index) {
+                    used.way = way;
+                }
+            }
+        }
+        let mut added = Vec::new();
+        for way in first {
+            if self.used.len() < self.wished && !self.used.values().any(|used| used.way.is_same(&way)) {
+                added.extend(self.add(way));
+            }
+        }
+        added
+    }
+
+    pub(super) fn set_up(&mut self, index: u8, is_up: bool) {
+        if let Some(used) = self.used.get_mut(&index) {
+            used.is_up = is_up;
+        }
+    }
+
+    /// Whether some path does not carry anything.
+    pub(super) fn is_any_down(&self) -> bool {
+        self.used.values().any(|used| !used.is_up)
+    }
+
+    /// Which way a path goes.
+    pub(super) fn way(&self, index: u8, route: Option<&Route>) -> Option<PathWay> {
+        self.used.get(&index).map(|used| used.way.shown()).or_else(|| route.map(shown))
+    }
+
+    /// What is measured of the paths, in `elapsed`; and QUIC's packets go where some get through.
+    pub(super) fn measured(&mut self, measured: &Measured, elapsed: Duration) -> Vec<PathProgress> {
+        let up = |path: u8| measured.paths.iter().find(|known| known.path == path).filter(|known| known.is_up);
+        if up(self.quic.0).is_none() {
+            let reroutes = |route: &Route| {
+                let is_callers = !self.used.is_empty();
+                self.quic.1.is_none_or(|port| port == route.port)
+                    && (is_callers || route.path.remote().as_scion().is_some())
+            };
+            let other = measured.paths.iter().filter(|known| known.is_up);
+            let other = other.filter_map(|known| Some((known.path, known.route.as_ref()?)));
+            if let Some((path, route)) = other.into_iter().find(|(_, route)| reroutes(route)) {
+                self.router.set_path(&route.path);
+                self.quic = (path, Some(route.port));
+            }
+        }
+        let mut shown = Vec::new();
+        for known in &measured.paths {
+            let Some(way) = self.way(known.path, known.route.as_ref()) else { continue };
+            let before = self.bytes.insert(known.path, known.bytes).unwrap_or(0);
+            let rate = known.bytes.saturating_sub(before) as f64 / elapsed.as_secs_f64().max(1e-3);
+            shown.push(PathProgress {
+                path: known.path,
+                way,
+                is_up: known.is_up,
+                rate_bytes: rate as u64,
+                bytes: known.bytes,
+                packets: known.packets,
+                rtt: known.rtt,
+            });
+        }
+        shown
+    }
+}

@@ -1,0 +1,241 @@
+//! Reads a source: what senders want, on one thread; and the hashes over all of it, on another, from the same bytes wherever they
+//! come in order. What nobody wants (the receiver has it from before) is read for the hashes alone.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anabranch_hercules::tree::Hasher;
+use anabranch_hercules::{SharedShelf, Shelf};
+use tokio::sync::watch;
+
+use super::content::{Source, SourceError};
+use super::engine::poll::Waker;
+
+/// Bytes that are read as one, as long as chunks are shorter.
+pub(super) const UNIT_BYTES: u64 = 1 << 20;
+/// Units that are read ahead of what is sent.
+const AHEAD: u64 = 6;
+/// Units that wait to be hashed; what does not fit is read again.
+const HASHING_MAX: usize = 8;
+
+/// The hashes over a source, as far as they are known.
+#[derive(Debug)]
+pub(super) struct Hashes {
+    spans: Mutex<Vec<[u8; 32]>>,
+    known: watch::Sender<Known>,
+}
+
+/// How far they are known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub spans: usize,
+    pub root: Option<[u8; 32]>,
+    pub failed: Option<Arc<SourceError>>,
+}
+
+impl Hashes {
+    pub(super) fn known(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
+    }
+
+    /// Hashes of spans from `first` on, at most `max`.
+    pub(super) fn spans(&self, first: usize, max: usize) -> Vec<[u8; 32]> {
+        let spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        spans.iter().skip(first).take(max).copied().collect()
+    }
+}
+
+enum ToHash {
+    Bytes(u64, Arc<Vec<u8>>),
+    Rest,
+}
+
+/// Hashes a source on a thread of its own. Cheap to clone; the thread ends with the last.
+#[derive(Clone)]
+pub(super) struct Hashing {
+    pub(super) hashes: Arc<Hashes>,
+    queue: SyncSender<ToHash>,
+}
+
+impl Hashing {
+    pub(super) fn start(source: Arc<dyn Source>) -> std::io::Result<Self> {
+        let (queue, jobs) = sync_channel(HASHING_MAX);
+        let hashes = Arc::new(Hashes { spans: Mutex::default(), known: watch::channel(Known::default()).0 });
+        let told = Arc::clone(&hashes);
+        std::thread::Builder::new().name("bulk-hash".to_owned()).spawn(move || hash(&*source, &jobs, &told))?;
+        Ok(Self { hashes, queue })
+    }
+
+    /// What was read at `offset`.
+    fn offer(&self, offset: u64, bytes: &Arc<Vec<u8>>) {
+        let _ = self.queue.try_send(ToHash::Bytes(offset, Arc::clone(bytes)));
+    }
+
+    /// Nothing more will be read: the rest is read for the hashes. False where it has to be said again.
+    pub(super) fn rest(&self) -> bool {
+        self.queue.try_send(ToHash::Rest).is_ok()
+    }
+}
+
+fn hash(source: &dyn Source, jobs: &Receiver<ToHash>, hashes: &Hashes) {
+    let len = source.content_len();
+    let mut hasher = Hasher::new(len);
+    let mut scratch = Vec::new();
+    while let Ok(job) = jobs.recv() {
+        let (until, bytes) = match &job {
+            ToHash::Bytes(offset, bytes) => (*offset, Some(bytes)),
+            ToHash::Rest => (len, None),
+        };
+        while hasher.position() < until {
+            let at = hasher.position();
+            scratch.resize((until - at).min(UNIT_BYTES) as usize, 0);
+            if let Err(error) = source.read(at, &mut scratch) {
+                hashes.known.send_modify(|known| known.failed = Some(Arc::new(error)));
+                return;
+            }
+            hasher.update(&scratch);
+            tell(&hasher, hashes);
+        }
+        if let Some(bytes) = bytes.filter(|_| hasher.position() == until) {
+            hasher.update(bytes);
+            tell(&hasher, hashes);
+        }
+        if hasher.position() == len {
+            tell(&hasher, hashes);
+        }
+    }
+}
+
+fn tell(hasher: &Hasher, hashes: &Hashes) {
+    let mut spans = hashes.spans.lock().unwrap_or_else(PoisonError::into_inner);
+    let from = spans.len();
+    spans.extend_from_slice(&hasher.spans()[from..]);
+    let (count, root) = (spans.len(), hasher.root());
+    drop(spans);
+    hashes.known.send_if_modified(|known| {
+        let changed = (known.spans, known.root) != (count, root);
+        (known.spans, known.root) = (count, root);
+        changed
+    });
+}
+
+struct Read {
+    offset: u64,
+    len: usize,
+    buffer: Vec<u8>,
+}
+
+/// What of a source is in memory, for all who send it in chunks of one length.
+pub(super) struct Store {
+    pub(super) chunk_len: u64,
+    content_len: u64,
+    shelf: SharedShelf,
+    unit_chunks: u64,
+    units: HashMap<u64, Arc<Vec<u8>>>,
+    spare: Vec<Vec<u8>>,
+    reading: Option<u64>,
+    requests: SyncSender<Read>,
+    answers: Receiver<Result<Arc<Vec<u8>>, SourceError>>,
+}
+
+impl Store {
+    /// In at most `memory_bytes`; `waker` is told when something was read.
+    pub(super) fn start(
+        source: Arc<dyn Source>,
+        chunk_len: u16,
+        memory_bytes: u64,
+        hashing: Hashing,
+        waker: Waker,
+    ) -> std::io::Result<Self> {
+        let (chunk_len, content_len) = (u64::from(chunk_len), source.content_len());
+        let unit_chunks = (UNIT_BYTES / chunk_len).max(1);
+        let slots = (memory_bytes / (unit_chunks * chunk_len)).max(AHEAD + 2) as usize;
+        let (requests, jobs) = sync_channel::<Read>(1);
+        let (answering, answers) = sync_channel(1);
+        std::thread::Builder::new().name("bulk-read".to_owned()).spawn(move || {
+            while let Ok(Read { offset, len, mut buffer }) = jobs.recv() {
+                buffer.resize(len, 0);
+                let read = source.read(offset, &mut buffer).map(|()| Arc::new(buffer));
+                if let Ok(bytes) = &read {
+                    hashing.offer(offset, bytes);
+                }
+                if answering.send(read).is_err() {
+                    break;
+                }
+                waker.wake();
+            }
+        })?;
+        let shelf = SharedShelf::new(content_len.div_ceil(chunk_len), unit_chunks, slots);
+        Ok(Self {
+            chunk_len,
+            content_len,
+            shelf,
+            unit_chunks,
+            units: HashMap::new(),
+            spare: Vec::new(),
+            reading: None,
+            requests,
+            answers,
+        })
+    }
+
+    /// Takes in what was read, and asks for more.
+    pub(super) fn turn(&mut self) -> Result<(), SourceError> {
+        while let Ok(read) = self.answers.try_recv() {
+            let bytes = read?;
+            let Some(unit) = self.reading.take() else { continue };
+            self.units.insert(unit, bytes);
+            if let Some(dropped) = self.shelf.on_read() {
+                let gone = self.units.remove(&(dropped.start / self.unit_chunks));
+                self.spare.extend(gone.and_then(Arc::into_inner));
+            }
+        }
+        if self.reading.is_none()
+            && let Some(chunks) = self.shelf.poll_read()
+        {
+            let range = self.bytes(&chunks);
+            self.reading = Some(chunks.start / self.unit_chunks);
+            let buffer = self.spare.pop().unwrap_or_default();
+            // One at a time: there is always room, unless the thread is gone with its panic.
+            let _ =
+                self.requests.try_send(Read { offset: range.start, len: (range.end - range.start) as usize, buffer });
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, chunks: &Range<u64>) -> Range<u64> {
+        chunks.start * self.chunk_len..(chunks.end * self.chunk_len).min(self.content_len)
+    }
+
+    /// A chunk that is at hand.
+    pub(super) fn chunk(&self, chunk: u64) -> Option<&[u8]> {
+        let unit = chunk / self.unit_chunks;
+        let bytes = self.units.get(&unit)?;
+        let start = ((chunk - unit * self.unit_chunks) * self.chunk_len) as usize;
+        bytes.get(start..(start + self.chunk_len as usize).min(bytes.len()))
+    }
+
+    /// Reads ahead of `chunk`, which is being sent.
+    pub(super) fn read_ahead(&mut self, chunk: u64) {
+        let unit = chunk / self.unit_chunks;
+        for ahead in 1..=AHEAD {
+            self.shelf.want((unit + ahead) * self.unit_chunks);
+        }
+    }
+}
+
+impl Shelf for Store {
+    fn at_hand(&self, chunk: u64) -> Option<Range<u64>> {
+        self.shelf.at_hand(chunk)
+    }
+
+    fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.shelf.runs()
+    }
+
+    fn want(&mut self, chunk: u64) {
+        self.shelf.want(chunk);
+    }
+}

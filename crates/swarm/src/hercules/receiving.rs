@@ -1,0 +1,228 @@
+//! One session of a receiver: what is offered, a place for it, and the receipt.
+
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use anabranch_content::hash::sha256;
+use anabranch_hercules::Misbehaviour;
+use anabranch_hercules::tree;
+use anabranch_hercules::wire::WireError;
+use anabranch_hercules::wire::manifest::{Entry, Layout, parse_entries};
+use anabranch_hercules::wire::message::{Message, Offer};
+use anabranch_hercules::wire::receipt::{Receipt, SIGNATURE_LEN};
+use anabranch_hercules::wire::seal::Secret;
+use tokio::sync::{mpsc, watch};
+
+use super::content::{Destination, Destinations, Offered};
+use super::engine::{Command, Id, News};
+use super::events::{Event, TransferError};
+use super::flow::{Flow, ended, last_words};
+use super::paths::Paths;
+use super::sending::{preliminaries_max, show_name};
+use super::session::{Context, End, Line, PRELIMINARIES_MAX, is_cancelled};
+
+/// How long a session whose sender came again may take to let go of its destination.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+
+pub(super) async fn session(
+    context: &Rc<Context>,
+    mut line: Line,
+    destinations: Arc<dyn Destinations>,
+) -> Result<(), End> {
+    let mouth = line.mouth.clone();
+    let done = match hear_offer(&mut line).await {
+        Ok((offer, entries)) => {
+            let slot = (line.key, offer.manifest_hash);
+            let replaced = take_over(context, slot).await;
+            let mut place = None;
+            let done = receive(context, &mut line, offer, entries, destinations, replaced.clone(), &mut place).await;
+            context.engine.tell(Command::Remove { id: Id { sends: false, transfer: offer.transfer } });
+            let_go(place).await;
+            drop(replaced);
+            let mut receiving = context.receiving.borrow_mut();
+            // Unless another has taken its place, which has a sender of its own.
+            if receiving.get(&slot).is_some_and(|stop| stop.receiver_count() == 0) {
+                receiving.remove(&slot);
+            }
+            done
+        }
+        Err(end) => Err(end),
+    };
+    if let Err(end) = &done
+        && let Some(words) = last_words(end)
+    {
+        mouth.say(words).await;
+    }
+    done
+}
+
+/// Stops a session that receives the same, and waits until it has let go.
+async fn take_over(context: &Context, slot: (anabranch_transport::NodeId, [u8; 32])) -> watch::Receiver<bool> {
+    let (stop, stopped) = watch::channel(false);
+    let before = context.receiving.borrow_mut().insert(slot, stop);
+    if let Some(before) = before {
+        before.send_replace(true);
+        let _ = tokio::time::timeout(HAND_OVER_MAX, before.closed()).await;
+    }
+    stopped
+}
+
+/// Waits until the disk threads have let go of a destination.
+async fn let_go(place: Option<Weak<dyn Destination>>) {
+    let Some(place) = place else { return };
+    let gone = async {
+        while place.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(HAND_OVER_MAX, gone).await;
+}
+
+fn misbehaved(error: Misbehaviour) -> End {
+    End::Failed(TransferError::Misbehaviour(error))
+}
+
+/// The offer and its manifest, whole and checked.
+async fn hear_offer(line: &mut Line) -> Result<(Offer, Vec<Entry>), End> {
+    let offer = match line.ear.hear_soon(PRELIMINARIES_MAX).await? {
+        Message::Offer(offer) => offer,
+        Message::End { code, reason } => return Err(ended(code, reason)),
+        _ => return Err(misbehaved(Misbehaviour::OutOfTurn("something before its offer"))),
+    };
+    let wire = |error: WireError| misbehaved(Misbehaviour::Wire(error));
+    let rest = async {
+        let (mut manifest, mut entries, mut layout) = (Vec::new(), Vec::new(), Layout::default());
+        while (manifest.len() as u64) < offer.manifest_len {
+            match line.ear.hear().await? {
+                Message::Entries(bytes) => {
+                    if bytes.is_empty() || (manifest.len() + bytes.len()) as u64 > offer.manifest_len {
+                        return Err(wire(WireError::Invalid("manifest length")));
+                    }
+                    for entry in parse_entries(&bytes).map_err(wire)? {
+                        layout.push(&entry).map_err(wire)?;
+                        entries.push(entry);
+                    }
+                    manifest.extend_from_slice(&bytes);
+                }
+                Message::End { code, reason } => return Err(ended(code, reason)),
+                _ => return Err(misbehaved(Misbehaviour::OutOfTurn("something amid its manifest"))),
+            }
+        }
+        if sha256(&manifest) != offer.manifest_hash {
+            return Err(wire(WireError::Invalid("manifest hash")));
+        }
+        if layout.content_len() != offer.content_len {
+            return Err(wire(WireError::Invalid("content length")));
+        }
+        Ok(entries)
+    };
+    let late = || End::Lost("the other end did not say in time what it sends".to_owned());
+    let entries = tokio::time::timeout(preliminaries_max(offer.manifest_len), rest).await;
+    Ok((offer, entries.unwrap_or_else(|_| Err(late()))?))
+}
+
+async fn receive(
+    context: &Rc<Context>,
+    line: &mut Line,
+    offer: Offer,
+    entries: Vec<Entry>,
+    destinations: Arc<dyn Destinations>,
+    mut replaced: watch::Receiver<bool>,
+    place: &mut Option<Weak<dyn Destination>>,
+) -> Result<(), End> {
+    let (mut names, count) = (Vec::new(), entries.len() as u32);
+    entries.iter().for_each(|entry| show_name(&mut names, entry));
+    let offered = Offered { key: line.key, address: line.address, offer, entries };
+    let opening = tokio::task::spawn_blocking(move || {
+        let destination = destinations.open(offered)?;
+        let kept = destination.kept();
+        Ok((destination, kept))
+    });
+    let opened: Result<_, super::content::Refusal> = opening.await.map_err(|error| End::Lost(error.to_string()))?;
+    let (destination, kept) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
+    *place = Some(Arc::downgrade(&destination));
+    let spans = tree::span_count(offer.content_len);
+    let kept_bytes: u64 = kept
+        .runs(0..spans)
+        .map(|run| {
+            tree::span_bytes(offer.content_len, run.end - 1).end - tree::span_bytes(offer.content_len, run.start).start
+        })
+        .sum();
+    let (peer, content_len) = (line.peer, offer.content_len);
+    context.tell(Event::Offered { peer, names, entries: count, content_len, kept_bytes }).await;
+    let (news_in, mut news) = mpsc::unbounded_channel();
+    let id = Id { sends: false, transfer: offer.transfer };
+    let secret = Secret::new(offer.transfer, &line.secret);
+    let begin = Command::Receive { offer, secret, kept, destination: Arc::clone(&destination), news: news_in };
+    context.engine.tell(begin);
+    let wished = context.ways.wished();
+    let paths = Paths::new(id, &context.engine, offer.chunk_len, context.is_fair, wished, line.router.clone());
+    let mut flow = Flow::new(context, peer, paths, content_len);
+    flow.starts_at(kept_bytes);
+    let mut cancelled = context.cancelled.clone();
+    let mut look_at = tokio::time::Instant::now() + flow.look_after();
+    let is_caller = line.ways.is_some();
+    loop {
+        tokio::select! {
+            message = line.ear.hear() => match message? {
+                Message::End { code, reason } => return Err(ended(code, reason)),
+                message => context.engine.tell(Command::Message { id, message }),
+            },
+            told = news.recv() => {
+                let Some(told) = told else { return Err(End::Lost("the transfer stopped".to_owned())) };
+                match flow.on_news(told).await? {
+                    Some(News::Say(message)) => {
+                        let is_ready = message == Message::Ready;
+                        line.mouth.say(message).await;
+                        if let (true, Some((first, _))) = (is_ready, &line.ways) {
+                            for index in flow.paths.begin(first) {
+                                line.mouth.say(Message::Path(index)).await;
+                            }
+                        }
+                    }
+                    Some(News::Complete { root, repeated_bytes }) => {
+                        let receipt = receipt(context, line, &offer, count, root);
+                        finish(destination, &receipt).await?;
+                        line.mouth.say(Message::Receipt(Box::new(receipt.clone()))).await;
+                        let receipt = Box::new(receipt);
+                        context.tell(Event::Finished { peer, receipt, repeated_bytes }).await;
+                        return Ok(());
+                    }
+                    _ => {}
+                }
+            }
+            () = tokio::time::sleep_until(look_at), if is_caller => {
+                for index in flow.paths.look(&context.ways, &line.addresses).await {
+                    line.mouth.say(Message::Path(index)).await;
+                }
+                look_at = tokio::time::Instant::now() + flow.look_after();
+            }
+            _ = replaced.wait_for(|replaced| *replaced) => return Err(End::Lost("the sender came again".to_owned())),
+            () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
+        }
+    }
+}
+
+async fn finish(destination: Arc<dyn Destination>, receipt: &Receipt) -> Result<(), End> {
+    let receipt = receipt.clone();
+    let finished = tokio::task::spawn_blocking(move || destination.finish(&receipt)).await;
+    finished.map_err(|error| End::Lost(error.to_string()))?.map_err(|error| TransferError::Destination(error).into())
+}
+
+fn receipt(context: &Context, line: &Line, offer: &Offer, entries: u32, root: [u8; 32]) -> Receipt {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let mut receipt = Receipt {
+        transfer: offer.transfer,
+        root,
+        content_len: offer.content_len,
+        manifest_hash: offer.manifest_hash,
+        entries,
+        finished: now,
+        sender: *line.key.as_bytes(),
+        receiver: *context.identity.node_id().as_bytes(),
+        signature: [0; SIGNATURE_LEN],
+    };
+    receipt.signature = context.identity.sign(&receipt.signed_bytes());
+    receipt
+}

@@ -1,0 +1,415 @@
+//! Calling, being called, and what is said before content moves. One thread with a runtime of its own, a task for each peer.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anabranch_hercules::wire::message::Message;
+use anabranch_hercules::wire::ticket::{self, PROOF_LABEL};
+use anabranch_paths::Endpoint;
+use anabranch_transport::control::{ControlRouter, ControlStream, Kept};
+use anabranch_transport::datagram;
+use anabranch_transport::{ConnectError, Identity, NodeId};
+use tokio::sync::{mpsc, watch};
+
+use super::content::{Destinations, Source};
+use super::engine::{Command, Teller};
+use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
+use super::options::{Admission, Dial, Peers};
+use super::reader::Hashing;
+use super::talk::{Ear, Mouth, Silence, Speaking};
+use super::ways::{Way, Ways};
+use super::{receiving, sending};
+
+/// How long a caller may take to say what it wants, and each end to say the next of the preliminaries.
+pub(super) const PRELIMINARIES_MAX: Duration = Duration::from_secs(20);
+/// Transfers with those who called, at once.
+const TRANSFERS_MAX: usize = 64;
+/// One try to connect by one way.
+const CONNECT_MAX: Duration = Duration::from_secs(4);
+/// Pause before the next try to connect: doubled up to the longest.
+const RETRY_MIN: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// What an end of message says to programs: docs/bulk.md.
+pub(super) mod code {
+    pub(in super::super) const INTERRUPTED: u16 = 0;
+    pub(in super::super) const REJECTED: u16 = 1;
+    pub(in super::super) const REFUSED: u16 = 2;
+    pub(in super::super) const SOURCE: u16 = 3;
+    pub(in super::super) const DESTINATION: u16 = 4;
+    pub(in super::super) const MISBEHAVED: u16 = 5;
+}
+
+/// What this end does.
+#[derive(Clone)]
+pub(super) enum Work {
+    Send { source: Arc<dyn Source>, hashing: Hashing },
+    Receive(Arc<dyn Destinations>),
+}
+
+impl Work {
+    fn sends(&self) -> bool {
+        matches!(self, Self::Send { .. })
+    }
+}
+
+/// What all tasks of the thread have.
+pub(super) struct Context {
+    pub(super) ways: Ways,
+    pub(super) engine: Teller,
+    pub(super) work: Work,
+    pub(super) identity: Identity,
+    pub(super) is_fair: bool,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) cancelled: watch::Receiver<bool>,
+    /// Receives under way: a second of the same content from the same key takes the place of the first.
+    pub(super) receiving: RefCell<HashMap<(NodeId, [u8; 32]), watch::Sender<bool>>>,
+}
+
+/// How a session ended that did not reach its end.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The connection was lost: it is tried again.
+    Lost(String),
+    /// For good.
+    Failed(TransferError),
+}
+
+impl From<Silence> for End {
+    fn from(silence: Silence) -> Self {
+        match silence {
+            Silence::Lost(why) => Self::Lost(why),
+            Silence::Wire(error) => Self::Failed(TransferError::Misbehaviour(error.into())),
+        }
+    }
+}
+
+impl From<TransferError> for End {
+    fn from(error: TransferError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A connection on which both said what they want.
+pub(super) struct Line {
+    pub(super) peer: PeerId,
+    pub(super) key: NodeId,
+    pub(super) address: Endpoint,
+    pub(super) ear: Ear,
+    pub(super) mouth: Mouth,
+    pub(super) secret: [u8; 32],
+    pub(super) router: ControlRouter,
+    /// The way that its packets go.
+    pub(super) path: Option<datagram::Path>,
+    /// The caller's ways, those to be used first; the other end's are its own to choose.
+    pub(super) ways: Option<(Vec<Way>, Vec<Way>)>,
+    /// The other end's addresses, for who calls.
+    pub(super) addresses: Vec<Endpoint>,
+    /// Longest chunk that the other end's paths take; 0 where it did not say.
+    pub(super) chunk_len_max: u16,
+    _kept: Kept,
+}
+
+impl Context {
+    pub(super) async fn tell(&self, event: Event) {
+        let _ = self.events.send(event).await;
+    }
+
+    /// Progress, which nobody waits for.
+    pub(super) fn tell_if_room(&self, event: Event) {
+        let _ = self.events.try_send(event);
+    }
+}
+
+/// The thread's life.
+pub(super) async fn run(context: Rc<Context>, peers: Peers) {
+    context.tell(Event::Listening { addresses: context.ways.addresses() }).await;
+    let mut cancelled = context.cancelled.clone();
+    let work = async {
+        match peers {
+            Peers::Dial(dials) => {
+                let tasks: Vec<_> = (0..)
+                    .zip(dials)
+                    .map(|(peer, to)| tokio::task::spawn_local(dial(Rc::clone(&context), PeerId(peer), to)))
+                    .collect();
+                for task in tasks {
+                    let _ = task.await;
+                }
+            }
+            Peers::Listen(admission) => listen(&context, admission).await,
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = is_cancelled(&mut cancelled) => {
+            context.tell(Event::Failed { peer: None, error: TransferError::Cancelled }).await;
+            // Sessions say so to the other ends.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    for endpoint in &context.ways.endpoints {
+        endpoint.close().await;
+    }
+    context.engine.tell(Command::Stop);
+}
+
+pub(super) async fn is_cancelled(cancelled: &mut watch::Receiver<bool>) {
+    if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+        // All handles are gone: nobody will cancel.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Calls one peer until the transfer is done or hopeless.
+async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
+    let mut pause = RETRY_MIN;
+    let mut waiting = false;
+    loop {
+        let end = match connect(&context, peer, &to).await {
+            Ok((line, speaking)) => {
+                pause = RETRY_MIN;
+                if std::mem::take(&mut waiting) {
+                    context.tell(Event::GoesOn { peer }).await;
+                }
+                let (key, address) = (line.key, line.address);
+                context.tell(Event::PeerConnected { peer, key, address }).await;
+                session(&context, line, speaking).await
+            }
+            Err(end) => Err(end),
+        };
+        match end {
+            Ok(()) => return,
+            Err(End::Failed(error)) => return context.tell(Event::Failed { peer: Some(peer), error }).await,
+            Err(End::Lost(why)) => {
+                if !std::mem::replace(&mut waiting, true) {
+                    context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MAX);
+            }
+        }
+    }
+}
+
+async fn session(context: &Rc<Context>, line: Line, speaking: Speaking) -> Result<(), End> {
+    let done = match &context.work {
+        Work::Send { source, hashing } => sending::session(context, line, Arc::clone(source), hashing.clone()).await,
+        Work::Receive(destinations) => receiving::session(context, line, Arc::clone(destinations)).await,
+    };
+    speaking.finish().await;
+    done
+}
+
+/// Connects by the best way that leads there, and says what this end wants.
+async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(Line, Speaking), End> {
+    let (first, rest) = context.ways.to(&to.addresses).await.map_err(End::Lost)?;
+    let mut why = "it does not answer".to_owned();
+    for way in first.iter().chain(&rest) {
+        let Some(endpoint) = context.ways.endpoints.get(way.route.port) else { continue };
+        let connecting = tokio::time::timeout(CONNECT_MAX, endpoint.connect(&way.route.path, None)).await;
+        let stream = match connecting {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error @ ConnectError::WrongProtocol { .. })) => {
+                return Err(TransferError::Unreachable(error.to_string()).into());
+            }
+            Ok(Err(error)) => {
+                why = error.to_string();
+                continue;
+            }
+            Err(_) => {
+                why = ConnectError::TimedOut(way.route.path.remote()).to_string();
+                continue;
+            }
+        };
+        if let Some(expected) = to.key.filter(|expected| !expected.is(&stream.key())) {
+            return Err(TransferError::WrongKey { expected, found: stream.key() }.into());
+        }
+        let (mut line, speaking) = line(context, peer, stream).map_err(End::Lost)?;
+        let proof = match &to.secret {
+            Some(secret) => Some(ticket::proof(secret, &line.1)),
+            None => None,
+        };
+        let sends = context.work.sends();
+        let chunk_len_max = first.iter().map(Way::chunk_len).min().unwrap_or(0);
+        line.0.mouth.say(Message::Open { sends, chunk_len_max, proof }).await;
+        (line.0.ways, line.0.addresses) = (Some((first.clone(), rest.clone())), to.addresses.clone());
+        return Ok((line.0, speaking));
+    }
+    Err(End::Lost(why))
+}
+
+/// A connection, and the secret for proofs.
+fn line(context: &Context, peer: PeerId, stream: ControlStream) -> Result<((Line, [u8; 32]), Speaking), String> {
+    let _ = context;
+    let exported = |label| stream.export(label).map_err(|error| error.to_string());
+    let secret = exported(anabranch_hercules::wire::seal::SECRET_LABEL)?;
+    let proof = exported(PROOF_LABEL)?;
+    let (key, address, router, path) = (stream.key(), stream.remote(), stream.router(), stream.path());
+    let (send, receive, kept) = stream.split();
+    let (mouth, speaking) = Mouth::open(send);
+    let line = Line {
+        peer,
+        key,
+        address,
+        ear: Ear::new(receive),
+        mouth,
+        secret,
+        router,
+        path,
+        ways: None,
+        addresses: Vec::new(),
+        chunk_len_max: 0,
+        _kept: kept,
+    };
+    Ok(((line, proof), speaking))
+}
+
+/// Who came with a ticket, and who is done.
+struct Guests {
+    admission: Admission,
+    invited: HashSet<NodeId>,
+    done: HashSet<NodeId>,
+    numbers: HashMap<NodeId, PeerId>,
+    active: usize,
+}
+
+impl Guests {
+    /// Whether all that the ticket is for is done, and nobody else may come.
+    fn is_over(&self) -> bool {
+        self.admission.keys.is_empty()
+            && (self.done.len() >= usize::from(self.admission.times.max(1)) || self.is_expired() && self.active == 0)
+    }
+
+    fn is_expired(&self) -> bool {
+        self.admission.expires.is_some_and(|expires| SystemTime::now() >= expires)
+    }
+
+    /// Whether somebody may come in.
+    fn admit(&mut self, key: NodeId, exported: &[u8; 32], proof: Option<&[u8; 32]>) -> Result<(), Rejection> {
+        if self.admission.keys.contains(&key) {
+            return Ok(());
+        }
+        let (secret, proof) = self.admission.secret.as_ref().zip(proof).ok_or(Rejection::NotAllowed)?;
+        if !ticket::is_proof(secret, exported, proof) {
+            return Err(Rejection::WrongTicket);
+        }
+        let is_known = self.invited.contains(&key);
+        if self.done.contains(&key) || !is_known && self.invited.len() >= usize::from(self.admission.times.max(1)) {
+            return Err(Rejection::Used);
+        }
+        // Who came in time may come again after the connection was lost.
+        if self.is_expired() && !is_known {
+            return Err(Rejection::Expired);
+        }
+        self.invited.insert(key);
+        Ok(())
+    }
+}
+
+async fn listen(context: &Rc<Context>, admission: Admission) {
+    let guests = Rc::new(RefCell::new(Guests {
+        admission,
+        invited: HashSet::new(),
+        done: HashSet::new(),
+        numbers: HashMap::new(),
+        active: 0,
+    }));
+    let (calls, mut called) = mpsc::channel(1);
+    for endpoint in &context.ways.endpoints {
+        let (endpoint, calls) = (Arc::clone(endpoint), calls.clone());
+        tokio::task::spawn_local(async move {
+            while let Some(stream) = endpoint.accept().await {
+                if calls.send(stream).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    let changed = Rc::new(tokio::sync::Notify::new());
+    loop {
+        if guests.borrow().is_over() {
+            if guests.borrow().done.is_empty() {
+                let error =
+                    TransferError::Unreachable("the ticket expired before anybody came: make a new one".to_owned());
+                context.tell(Event::Failed { peer: None, error }).await;
+            }
+            return;
+        }
+        let expiry = {
+            let expires = guests.borrow().admission.expires;
+            let left = expires.and_then(|expires| expires.duration_since(SystemTime::now()).ok());
+            left.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(100))
+        };
+        tokio::select! {
+            stream = called.recv() => {
+                let Some(stream) = stream else { return };
+                let (context, guests, changed) = (Rc::clone(context), Rc::clone(&guests), Rc::clone(&changed));
+                tokio::task::spawn_local(async move {
+                    guests.borrow_mut().active += 1;
+                    serve(&context, stream, &guests).await;
+                    guests.borrow_mut().active -= 1;
+                    changed.notify_one();
+                });
+            }
+            () = changed.notified() => {}
+            () = tokio::time::sleep(expiry) => {}
+        }
+    }
+}
+
+/// Hears what a caller wants, and does it if it may.
+async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Guests>) {
+    let (key, address) = (stream.key(), stream.remote());
+    let Ok(((mut line, exported), speaking)) = line(context, PeerId(0), stream) else { return };
+    let Ok(opened) = line.ear.hear_soon(PRELIMINARIES_MAX).await else { return };
+    let Message::Open { sends, chunk_len_max, proof } = opened else { return };
+    let admitted = {
+        let mut guests = guests.borrow_mut();
+        if sends == context.work.sends() {
+            Err(Rejection::SameRole)
+        } else if guests.active > TRANSFERS_MAX {
+            Err(Rejection::Busy)
+        } else {
+            guests.admit(key, &exported, proof.as_ref())
+        }
+    };
+    if let Err(reason) = admitted {
+        line.mouth.say(Message::End { code: code::REJECTED, reason: told(reason).to_owned() }).await;
+        drop(line);
+        speaking.finish().await;
+        return context.tell(Event::Rejected { address, key, reason }).await;
+    }
+    let peer = {
+        let mut guests = guests.borrow_mut();
+        let next = PeerId(guests.numbers.len() as u32);
+        *guests.numbers.entry(key).or_insert(next)
+    };
+    (line.peer, line.chunk_len_max) = (peer, chunk_len_max);
+    context.tell(Event::PeerConnected { peer, key, address }).await;
+    match session(context, line, speaking).await {
+        Ok(()) => {
+            let mut guests = guests.borrow_mut();
+            if guests.invited.contains(&key) {
+                guests.done.insert(key);
+            }
+        }
+        Err(End::Failed(error)) => context.tell(Event::Failed { peer: Some(peer), error }).await,
+        // It may come again.
+        Err(End::Lost(why)) => context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await,
+    }
+}
+
+/// What the caller is told.
+fn told(reason: Rejection) -> &'static str {
+    match reason {
+        Rejection::NotAllowed => "your key is not among those allowed here, and you showed no ticket: ask for one",
+        Rejection::WrongTicket => "this is not the ticket for here: ask for a new one",
+        Rejection::Expired => "the ticket expired: ask for a new one",
+        Rejection::Used => "the ticket was used already: ask for a new one",
+        Rejection::SameRole => "you want to do what this end does: one sends and one receives",
+        Rejection::Busy => "too many transfers at once: try again later",
+    }
+}

@@ -1,0 +1,105 @@
+//! Messages over the connection's stream, with time and size bounds: whoever is slow or says too much is cut off.
+
+use std::time::Duration;
+
+use anabranch_hercules::wire::WireError;
+use anabranch_hercules::wire::message::Message;
+use anabranch_transport::control::{RecvStream, SendStream};
+use tokio::sync::mpsc;
+
+/// Messages that wait to be written.
+const WAITING_MAX: usize = 4;
+/// One that the other end does not take in so long ends the connection.
+const WRITE_MAX: Duration = Duration::from_secs(30);
+/// How much is read at once.
+const READ_LEN: usize = 32 * 1024;
+/// How long the last words may take to arrive.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(3);
+
+/// Why nothing more is heard.
+#[derive(Debug)]
+pub(super) enum Silence {
+    /// The connection is gone; it may be made anew.
+    Lost(String),
+    /// What came is no message.
+    Wire(WireError),
+}
+
+/// Hears the other end's messages.
+pub(super) struct Ear {
+    stream: RecvStream,
+    bytes: Vec<u8>,
+}
+
+impl Ear {
+    pub(super) fn new(stream: RecvStream) -> Self {
+        Self { stream, bytes: Vec::new() }
+    }
+
+    /// The next message. Nothing is lost where this is dropped half-way.
+    pub(super) async fn hear(&mut self) -> Result<Message, Silence> {
+        loop {
+            if let Some((message, len)) = Message::parse(&self.bytes).map_err(Silence::Wire)? {
+                self.bytes.drain(..len);
+                return Ok(message);
+            }
+            let chunk = self.stream.read_chunk(READ_LEN).await;
+            match chunk {
+                Ok(Some(bytes)) => self.bytes.extend_from_slice(&bytes),
+                Ok(None) => return Err(Silence::Lost("the other end closed the connection".to_owned())),
+                Err(error) => return Err(Silence::Lost(error.to_string())),
+            }
+        }
+    }
+
+    /// The next message, in `within`.
+    pub(super) async fn hear_soon(&mut self, within: Duration) -> Result<Message, Silence> {
+        let late = || Silence::Lost(format!("the other end said nothing for {within:?}"));
+        tokio::time::timeout(within, self.hear()).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// Says messages, on a task of its own: whoever waits for the other end to take one still hears it.
+#[derive(Clone)]
+pub(super) struct Mouth(mpsc::Sender<Message>);
+
+/// The task, to be waited for at the end.
+pub(super) struct Speaking(tokio::task::JoinHandle<Option<SendStream>>);
+
+impl Mouth {
+    /// On the local set.
+    pub(super) fn open(mut stream: SendStream) -> (Self, Speaking) {
+        let (say, mut said) = mpsc::channel::<Message>(WAITING_MAX);
+        let speaking = tokio::task::spawn_local(async move {
+            let mut bytes = Vec::new();
+            while let Some(message) = said.recv().await {
+                bytes.clear();
+                message.write(&mut bytes);
+                match tokio::time::timeout(WRITE_MAX, stream.write_all(&bytes)).await {
+                    Ok(Ok(())) => {}
+                    _ => return None,
+                }
+            }
+            Some(stream)
+        });
+        (Self(say), Speaking(speaking))
+    }
+
+    /// Says it; false where the connection is gone.
+    pub(super) async fn say(&self, message: Message) -> bool {
+        self.0.send(message).await.is_ok()
+    }
+}
+
+impl Speaking {
+    /// Lets what was said arrive. Every [`Mouth`] has to be dropped.
+    pub(super) async fn finish(self) {
+        let arrive = async {
+            if let Ok(Some(mut stream)) = self.0.await {
+                let _ = stream.finish();
+                let _ = stream.stopped().await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_WORDS_MAX, arrive).await;
+    }
+}

@@ -1,0 +1,216 @@
+//! Sockets, and the ways from them to a peer: interfaces over IP, paths over SCION.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use anabranch_hercules::wire::seal::DATA_HEAD_LEN;
+use anabranch_hercules::wire::{CHUNK_LEN_MAX, CHUNK_LEN_MIN};
+use anabranch_paths::select::{Budget, Candidate};
+use anabranch_paths::{Endpoint, Path, ScionPath, Scoreboard};
+use anabranch_transport::control::{ControlEndpoint, Inlet};
+use anabranch_transport::datagram::{self, Socket};
+use anabranch_transport::{Interfaces, mtu_of};
+
+use super::engine::Route;
+use super::events::PathWay;
+use super::options::{Options, StartError};
+use crate::net::scion::ScionConfig;
+
+/// The protocol that both ends of a connection name (ALPN).
+pub(super) const PROTOCOL: &[u8] = b"anabranch-bulk/1";
+/// What paths are taken to carry whose links nobody knows.
+const PACKET_LEN_USUAL: u16 = 1500;
+
+/// The sockets, and who calls and is called over each.
+pub(super) struct Ways {
+    pub(super) endpoints: Vec<Arc<ControlEndpoint>>,
+    interfaces: Vec<String>,
+    scion: Option<ScionConfig>,
+    packet_len: Option<u16>,
+    wished: usize,
+    selector: anabranch_paths::select::Selector,
+}
+
+/// One way to a peer.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) route: Route,
+    /// As the selection sees it.
+    pub(super) path: Path,
+    /// Longest packet that it is taken to carry.
+    pub(super) packet_len: u16,
+    pub(super) name: Arc<str>,
+}
+
+impl Way {
+    pub(super) fn shown(&self) -> PathWay {
+        PathWay { remote: self.route.path.remote(), path: Some(self.path.clone()), name: Arc::clone(&self.name) }
+    }
+
+    /// Longest chunk that it carries.
+    pub(super) fn chunk_len(&self) -> u16 {
+        chunk_len(&self.route.path, self.packet_len)
+    }
+
+    /// Whether both go the same way, perhaps with other hop fields.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.route.port == other.route.port
+            && self.path.id() == other.path.id()
+            && self.route.path.remote() == other.route.path.remote()
+    }
+}
+
+/// Longest chunk that fits packets of `packet_len` bytes.
+pub(super) fn chunk_len(path: &datagram::Path, packet_len: u16) -> u16 {
+    let len = path.payload_len(packet_len).saturating_sub(DATA_HEAD_LEN);
+    u16::try_from(len).unwrap_or(u16::MAX).clamp(CHUNK_LEN_MIN, CHUNK_LEN_MAX)
+}
+
+/// What a route is shown as where nothing else is known of it.
+pub(super) fn shown(route: &Route) -> PathWay {
+    PathWay { remote: route.path.remote(), path: None, name: route.path.to_string().into() }
+}
+
+impl Ways {
+    /// Opens the sockets.
+    pub(super) fn open(options: &Options) -> Result<(Self, Vec<(Socket, Inlet)>), StartError> {
+        let mut sockets = Vec::new();
+        if options.listen.is_empty() {
+            sockets.push(Socket::bind((Ipv4Addr::UNSPECIFIED, 0).into())?);
+            // A machine without IPv6 does without.
+            sockets.extend(Socket::bind((Ipv6Addr::UNSPECIFIED, 0).into()).ok());
+        }
+        for address in &options.listen {
+            sockets.push(Socket::bind(*address)?);
+        }
+        if let Some(scion) = &options.scion {
+            let here = scion.lookup.local_as();
+            let socket = Socket::bind_scion(scion.local, here.ports.clone())?;
+            socket.set_routers(here.interfaces.values().map(SocketAddr::ip));
+            sockets.push(socket);
+        }
+        let _ = Interfaces::new(&options.paths.interfaces)?;
+        let (mut endpoints, mut inlets) = (Vec::new(), Vec::new());
+        for socket in sockets {
+            let quic = |source| StartError::Quic { address: socket.local(), source };
+            let (endpoint, inlet) = ControlEndpoint::new(&socket, &options.identity, PROTOCOL).map_err(quic)?;
+            endpoints.push(Arc::new(endpoint));
+            inlets.push((socket, inlet));
+        }
+        let ways = Self {
+            endpoints,
+            interfaces: options.paths.interfaces.clone(),
+            scion: options.scion.clone(),
+            packet_len: options.packet_len,
+            wished: options.paths.wished.clamp(1, anabranch_hercules::wire::PATHS_MAX),
+            selector: options.paths.selector.unwrap_or_default(),
+        };
+        Ok((ways, inlets))
+    }
+
+    /// How many paths to one peer are wished for.
+    pub(super) fn wished(&self) -> usize {
+        self.wished
+    }
+
+    /// Where others reach this end.
+    pub(super) fn addresses(&self) -> Vec<Endpoint> {
+        let locals = self.endpoints.iter().map(|endpoint| endpoint.local());
+        let (scion, ip): (Vec<_>, Vec<_>) = locals.partition(|local| local.as_scion().is_some());
+        let ip: Vec<SocketAddr> = ip.iter().filter_map(Endpoint::as_ip).collect();
+        let reachable = Interfaces::new(&self.interfaces).map_or(Vec::new(), |own| own.reachable_at(&ip));
+        // On a machine that has no address but its own, that one is where it is reached.
+        let own = ip.iter().map(|address| match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, address.port()).into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, address.port()).into(),
+            _ => *address,
+        });
+        let ip: Vec<SocketAddr> = if reachable.is_empty() { own.collect() } else { reachable };
+        ip.into_iter().map(Endpoint::from).chain(scion).collect()
+    }
+
+    /// The ways to a peer: those to be used first, then the others. Or why there are none.
+    pub(super) async fn to(&self, addresses: &[Endpoint]) -> Result<(Vec<Way>, Vec<Way>), String> {
+        let (mut ways, mut trouble) = (self.over_ip(addresses), Vec::new());
+        for remote in addresses.iter().filter_map(Endpoint::as_scion) {
+            match self.over_scion(remote).await {
+                Ok(found) => ways.extend(found),
+                Err(error) => trouble.push(error),
+            }
+        }
+        if ways.is_empty() {
+            trouble.push("no way leads to the other end's addresses from here".to_owned());
+            return Err(trouble.swap_remove(0));
+        }
+        let candidates: Vec<Candidate> =
+            ways.iter().enumerate().map(|(place, way)| Candidate { place, ..Candidate::new(0, &way.path) }).collect();
+        let budget = Budget { connections: self.wished, per_peer: self.wished };
+        let chosen: Vec<usize> = self.selector.select(&candidates, &Scoreboard::default(), budget).chosen().collect();
+        let (mut first, mut rest) = (Vec::new(), Vec::new());
+        for (at, way) in ways.into_iter().enumerate() {
+            if chosen.contains(&at) { &mut first } else { &mut rest }.push(way);
+        }
+        if first.is_empty() {
+            first.push(rest.remove(0));
+        }
+        Ok((first, rest))
+    }
+
+    /// How long packets to `remote` may be, as far as this end can tell.
+    pub(super) fn packet_len(&self, path: &datagram::Path) -> u16 {
+        if let Some(len) = self.packet_len {
+            return len;
+        }
+        match path.remote() {
+            Endpoint::Scion(_) => self.scion.as_ref().map_or(PACKET_LEN_USUAL, |scion| scion.lookup.local_as().mtu),
+            Endpoint::Ip(remote) => {
+                let ip = remote.ip();
+                let Ok(interfaces) = Interfaces::new(&[]) else { return PACKET_LEN_USUAL };
+                if ip.is_loopback() || interfaces.has(ip) {
+                    return u16::MAX;
+                }
+                let own = interfaces.list().iter().find(|own| own.addresses.iter().any(|net| net.has_in_network(ip)));
+                // Beyond this network, links are as they usually are.
+                own.map_or(PACKET_LEN_USUAL, |own| mtu_of(&own.name).unwrap_or(PACKET_LEN_USUAL))
+            }
+        }
+        .min(path.mtu_claimed())
+    }
+
+    fn over_ip(&self, addresses: &[Endpoint]) -> Vec<Way> {
+        let remotes: Vec<SocketAddr> = addresses.iter().filter_map(Endpoint::as_ip).collect();
+        let found = Interfaces::new(&self.interfaces).map_or(Vec::new(), |own| own.candidates(&remotes));
+        let way = |found: anabranch_transport::IpCandidate| {
+            let serves = |local: SocketAddr| {
+                local.is_ipv4() == found.remote.is_ipv4()
+                    && (local.ip().is_unspecified() || local.ip() == found.via.source)
+            };
+            let port = self.endpoints.iter().position(|own| own.local().as_ip().is_some_and(serves))?;
+            let path = datagram::Path::ip(found.remote, Some(&found.via));
+            let packet_len = self.packet_len(&path);
+            let name = path.to_string().into();
+            Some(Way { route: Route { port, path }, path: found.path, packet_len, name })
+        };
+        found.into_iter().filter_map(way).collect()
+    }
+
+    async fn over_scion(&self, remote: anabranch_paths::ScionAddr) -> Result<Vec<Way>, String> {
+        let none =
+            || format!("{remote} is in a SCION network, and this end is not: name a SCION address of this machine");
+        let (scion, (port, local)) = self.scion.as_ref().zip(self.scion_port()).ok_or_else(none)?;
+        let found = scion.paths(local.host.ip(), remote).await.map_err(|error| error.to_string())?;
+        let way = |found: &Arc<ScionPath>| {
+            let path = datagram::Path::scion(local, remote, found).ok()?;
+            let mtu = if found.mtu == 0 { PACKET_LEN_USUAL } else { found.mtu };
+            let packet_len = self.packet_len.map_or(mtu, |len| len.min(mtu)).min(scion.lookup.local_as().mtu);
+            let name = found.to_string().into();
+            let path_seen = Path::scion(local.host.ip(), remote.host.ip(), Arc::clone(found));
+            Some(Way { route: Route { port, path }, path: path_seen, packet_len, name })
+        };
+        Ok(found.paths.iter().filter_map(way).collect())
+    }
+
+    fn scion_port(&self) -> Option<(usize, anabranch_paths::ScionAddr)> {
+        self.endpoints.iter().enumerate().find_map(|(at, own)| Some((at, own.local().as_scion()?)))
+    }
+}

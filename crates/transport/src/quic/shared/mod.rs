@@ -1,0 +1,332 @@
+//! QUIC beside other datagrams on one socket: connections of one stream, over which two ends agree about what the datagrams carry.
+//!
+//! Whoever owns the socket receives all of its packets and hands in QUIC's ([`Inlet::deliver`]). A connection is not bound to a
+//! path: packets to a remote go by the way that was told last ([`ControlStream::set_path`]), and a caller whose address changes
+//! is followed as QUIC does (RFC 9000 §9).
+
+mod port;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_paths::{Endpoint, Host};
+use noq::{ConnectionError, EndpointConfig, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt};
+pub use noq::{RecvStream, SendStream};
+use tokio::sync::{Mutex, mpsc};
+
+use self::port::{Port, Shared};
+use super::callers::{Callers, HANDSHAKES_MAX};
+use super::config::{MTU_MIN, QuicOptions};
+use super::driver::Driver;
+use super::endpoint::{CloseCode, NO_APPLICATION_PROTOCOL};
+use super::tls;
+use crate::datagram::{Path, Socket};
+use crate::error::CONNECT_TIMEOUT;
+use crate::{ConnectError, Identity, NodeId};
+
+/// How long a caller has to prove its key and open its stream.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Streams that wait to be accepted; callers beyond are turned away.
+const ACCEPTED_MAX: usize = 64;
+/// What of a caller that nobody has answered yet is kept, in bytes, and of all of them.
+const INCOMING_BYTES: u64 = 16 * 1024;
+const INCOMING_BYTES_ALL: u64 = 1024 * 1024;
+/// What one end may be ahead of the other's reader: what is said is a few messages of 64 KiB.
+const WINDOW: u32 = 256 * 1024;
+/// Who is silent for so long is gone.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Three of these fit into the other side's patience.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long closing waits for what was written to arrive.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where QUIC's packets are handed in, by whoever receives from the socket. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Inlet(Arc<Shared>);
+
+impl Inlet {
+    /// A packet of QUIC's came from `remote`, in two parts. `way_back` answers how a stranger is answered.
+    pub fn deliver(&self, remote: Endpoint, parts: [&[u8]; 2], way_back: impl FnOnce() -> Option<Path>) {
+        self.0.deliver(remote, parts, way_back);
+    }
+}
+
+/// Calls and is called over a socket that others use too.
+pub struct ControlEndpoint {
+    inner: noq::Endpoint,
+    driver: Arc<Driver>,
+    client: noq::ClientConfig,
+    shared: Arc<Shared>,
+    protocol: Vec<u8>,
+    accepted: Mutex<mpsc::Receiver<ControlStream>>,
+}
+
+impl std::fmt::Debug for ControlEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ControlEndpoint({})", self.shared.socket().local())
+    }
+}
+
+impl ControlEndpoint {
+    /// Over `socket`, speaking `protocol` (ALPN), from whose owner the packets come by the inlet.
+    pub fn new(socket: &Socket, identity: &Identity, protocol: &[u8]) -> io::Result<(Self, Inlet)> {
+        let driver = Driver::start()?;
+        let shared = Shared::new(socket.clone());
+        let server_tls = tls::server(identity, protocol).map_err(io::Error::other)?;
+        let client_tls = tls::client(identity, protocol).map_err(io::Error::other)?;
+        let mut server = ServerConfig::with_crypto(Arc::new(server_tls));
+        server.transport_config(transport()).migration(true).max_incoming(HANDSHAKES_MAX);
+        server.incoming_buffer_size(INCOMING_BYTES).incoming_buffer_size_total(INCOMING_BYTES_ALL);
+        let port = Box::new(Port(Arc::clone(&shared)));
+        let config = EndpointConfig::default();
+        let inner = noq::Endpoint::new_with_abstract_socket(config, Some(server), port, driver.runtime())?;
+        let (accepting, accepted) = mpsc::channel(ACCEPTED_MAX);
+        driver.handle().spawn(accept_all(inner.clone(), Arc::clone(&shared), Arc::downgrade(&driver), accepting));
+        let mut client = noq::ClientConfig::new(Arc::new(client_tls));
+        client.transport_config(transport());
+        let endpoint = Self {
+            inner,
+            driver,
+            client,
+            shared: Arc::clone(&shared),
+            protocol: protocol.to_vec(),
+            accepted: Mutex::new(accepted),
+        };
+        Ok((endpoint, Inlet(shared)))
+    }
+
+    /// Where it is.
+    pub fn local(&self) -> Endpoint {
+        self.shared.socket().local()
+    }
+
+    /// Calls whoever is at the end of `path`; with `pin`, only if it has that key.
+    pub async fn connect(&self, path: &Path, pin: Option<NodeId>) -> Result<ControlStream, ConnectError> {
+        let endpoint = path.remote();
+        let failed = |source| ConnectError::Io { endpoint, source };
+        let busy = || failed(io::Error::other("too many remotes at once"));
+        let address = self.shared.address_of(path).ok_or_else(busy)?;
+        let connecting = self
+            .inner
+            .connect_with(self.client.clone(), address, tls::SERVER_NAME)
+            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        let connection = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(self.explain(endpoint, error)),
+            Err(_) => return Err(ConnectError::TimedOut(endpoint)),
+        };
+        let Some(found) = tls::node_id(&connection) else {
+            return Err(failed(io::Error::other("it showed no key")));
+        };
+        if let Some(expected) = pin.filter(|expected| *expected != found) {
+            CloseCode::KeyNotExpected.close(&connection, "this node has another key than the caller expects");
+            return Err(ConnectError::WrongKey { endpoint, expected, found });
+        }
+        let (send, receive) = connection.open_bi().await.map_err(|error| self.explain(endpoint, error))?;
+        let way = Way::new(Arc::clone(&self.shared), address);
+        Ok(ControlStream {
+            connection,
+            send,
+            receive,
+            key: found,
+            endpoint,
+            way,
+            is_caller: true,
+            driver: Arc::clone(&self.driver),
+        })
+    }
+
+    /// The next caller who proved a key and opened its stream; `None` when the endpoint is closed.
+    pub async fn accept(&self) -> Option<ControlStream> {
+        self.accepted.lock().await.recv().await
+    }
+
+    /// Takes no more calls, and closes what is still open.
+    pub async fn close(&self) {
+        self.inner.set_server_config(None);
+        self.inner.close(CloseCode::GoingAway.into(), b"the node stops");
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
+    }
+
+    fn explain(&self, endpoint: Endpoint, error: ConnectionError) -> ConnectError {
+        match error {
+            ConnectionError::TimedOut => ConnectError::TimedOut(endpoint),
+            ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_APPLICATION_PROTOCOL => {
+                let protocol = String::from_utf8_lossy(&self.protocol).into_owned();
+                ConnectError::WrongProtocol { endpoint, protocol }
+            }
+            ConnectionError::ApplicationClosed(close) => {
+                ConnectError::Refused { endpoint, reason: String::from_utf8_lossy(&close.reason).into_owned() }
+            }
+            error => ConnectError::Io { endpoint, source: error.into() },
+        }
+    }
+}
+
+/// Keeps a remote known, for as long as somebody has this.
+#[derive(Debug)]
+struct Way {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+impl Way {
+    fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
+        shared.hold(address);
+        Self { shared, address }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        self.shared.release(self.address);
+    }
+}
+
+/// A connection, and its one stream.
+#[derive(Debug)]
+pub struct ControlStream {
+    connection: noq::Connection,
+    send: SendStream,
+    receive: RecvStream,
+    key: NodeId,
+    endpoint: Endpoint,
+    way: Way,
+    is_caller: bool,
+    driver: Arc<Driver>,
+}
+
+impl ControlStream {
+    /// The key that the other end proved.
+    pub fn key(&self) -> NodeId {
+        self.key
+    }
+
+    /// Where the other end was when the connection began.
+    pub fn remote(&self) -> Endpoint {
+        self.endpoint
+    }
+
+    /// Whether this end called.
+    pub fn is_caller(&self) -> bool {
+        self.is_caller
+    }
+
+    /// The way that packets to it go now.
+    pub fn path(&self) -> Option<Path> {
+        self.way.shared.remote_of(self.way.address).map(|(_, path)| path)
+    }
+
+    /// What packets to the other end go by from now on.
+    pub fn router(&self) -> ControlRouter {
+        ControlRouter(Arc::clone(&self.way.shared), self.way.address)
+    }
+
+    /// A secret that both ends know and nobody else (RFC 5705, RFC 8446 §7.5); no context.
+    pub fn export(&self, label: &[u8]) -> io::Result<[u8; 32]> {
+        let mut secret = [0; 32];
+        let exported = self.connection.export_keying_material(&mut secret, label, &[]);
+        exported.map_err(|_| io::Error::other("TLS exports no secret"))?;
+        Ok(secret)
+    }
+
+    /// The stream's two halves, and what the connection needs for as long as they are used.
+    pub fn split(self) -> (SendStream, RecvStream, Kept) {
+        let kept = Kept { _connection: self.connection, _way: self.way, _driver: self.driver };
+        (self.send, self.receive, kept)
+    }
+}
+
+/// What a connection needs. It ends when this and both halves of its stream are dropped.
+#[derive(Debug)]
+pub struct Kept {
+    _connection: noq::Connection,
+    _way: Way,
+    _driver: Arc<Driver>,
+}
+
+/// Tells where packets of one connection go. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ControlRouter(Arc<Shared>, SocketAddr);
+
+impl ControlRouter {
+    /// They go by `path` from now on, which leads to the same host, perhaps to another of its addresses.
+    pub fn set_path(&self, path: &Path) {
+        self.0.set_path(self.1, path);
+    }
+}
+
+/// Answers callers until the endpoint closes.
+async fn accept_all(
+    endpoint: noq::Endpoint,
+    shared: Arc<Shared>,
+    driver: std::sync::Weak<Driver>,
+    accepting: mpsc::Sender<ControlStream>,
+) {
+    let callers = Callers::default();
+    while let Some(incoming) = endpoint.accept().await {
+        let Some((from, _)) = shared.remote_of(incoming.remote_address()) else {
+            incoming.ignore();
+            continue;
+        };
+        let host = Host::of(&from);
+        if callers.must_prove(host) && !incoming.remote_address_validated() {
+            // Its second attempt comes back here.
+            let _ = incoming.retry();
+            continue;
+        }
+        let (shared, driver, accepting) = (Arc::clone(&shared), driver.clone(), accepting.clone());
+        callers.enter(host, |place| {
+            let serving = tokio::spawn(async move {
+                accept_one(incoming, from, shared, &driver, &accepting).await;
+                drop(place);
+            });
+            serving.abort_handle()
+        });
+    }
+}
+
+async fn accept_one(
+    incoming: Incoming,
+    endpoint: Endpoint,
+    shared: Arc<Shared>,
+    driver: &std::sync::Weak<Driver>,
+    accepting: &mpsc::Sender<ControlStream>,
+) {
+    let way = Way::new(shared, incoming.remote_address());
+    let Ok(connecting) = incoming.accept() else { return };
+    let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connecting).await else { return };
+    let Some(key) = tls::node_id(&connection) else { return };
+    let Ok(Ok((send, receive))) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connection.accept_bi()).await else {
+        return CloseCode::TooSlow.close(&connection, "you opened no stream in time");
+    };
+    let Some(driver) = driver.upgrade() else { return };
+    let stream =
+        ControlStream { connection: connection.clone(), send, receive, key, endpoint, way, is_caller: false, driver };
+    if accepting.try_send(stream).is_err() {
+        CloseCode::Busy.close(&connection, "too many connections at once: try again later");
+    }
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(WINDOW))
+        .receive_window(VarInt::from_u32(WINDOW))
+        .send_window(WINDOW.into())
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_TIMEOUT).ok())
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        // The smallest packets will do, and go by every path.
+        .initial_mtu(MTU_MIN)
+        .mtu_discovery_config(None)
+        // See `config::transport`.
+        .ack_frequency_config(None)
+        .datagram_receive_buffer_size(None);
+    let options = QuicOptions::default();
+    config.congestion_controller_factory(super::config::congestion(&options));
+    Arc::new(config)
+}
