@@ -341,6 +341,18 @@ pub(crate) fn all() -> Vec<Spec> {
             ],
         ),
         spec(
+            "xdp",
+            "the same between two namespaces, MTU 1500, by UDP in bursts or past the kernel (AF_XDP, which veth copies)",
+            KilopacketsPerSecond,
+            Some("CPU s a GiB"),
+            vec![
+                contender("AF_XDP", |_| datagram::over_link([true, true])),
+                contender("AF_XDP to UDP", |_| datagram::over_link([true, false])),
+                contender("UDP to AF_XDP", |_| datagram::over_link([false, true])),
+                contender("ours", |_| datagram::over_link([false, false])),
+            ],
+        ),
+        spec(
             "quic",
             "one QUIC stream between two processes on loopback, packets of up to 8972 bytes: payload rate",
             MegabitsPerSecond,

@@ -1,5 +1,5 @@
 //! Packets from one thread to another over loopback: one call a packet, in batches, and as datagrams of a path over IP, inside a
-//! SCION AS and over two routers of this process.
+//! SCION AS and over two routers of this process; and between two namespaces, by the system and past the kernel.
 
 use std::fmt::Display;
 use std::io::{self, IoSlice};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_paths::{IsdAs, ScionAddr, ScionPath};
 use anabranch_scion::socket::DEFAULT_PORTS;
+use anabranch_testbed::net::Namespace;
 use anabranch_testbed::{Error, Result};
 use anabranch_transport::datagram::{Packet, Path, Place, Sender, Socket};
 use anabranch_udp::{Message, Options, RecvBatch};
@@ -109,6 +110,26 @@ pub(super) fn over(way: Route) -> Result<Sample> {
     }
 }
 
+/// Between two namespaces, over a link without limits that joins them; past the kernel at both ends, at one, or at none.
+pub(super) fn over_link(past_kernel: [bool; 2]) -> Result<Sample> {
+    let hosts = [Namespace::new()?, Namespace::new()?];
+    hosts[0].link("link0", &hosts[1])?;
+    let ips = [[10, 7, 0, 1], [10, 7, 0, 2]];
+    let bind = |at: usize| {
+        let [a, b, c, d] = ips[at];
+        hosts[at].device_up("link0", &format!("{a}.{b}.{c}.{d}/24"), "10.7.0.0/24", 1500)?;
+        hosts[at].enter(|| {
+            let socket = Socket::bind(SocketAddr::from((ips[at], 7000))).map_err(nonsense)?;
+            if past_kernel[at] {
+                socket.attach_xdp("link0").map_err(nonsense)?;
+            }
+            Ok(socket)
+        })
+    };
+    let (from, to) = (bind(0)?, bind(1)?);
+    datagrams(&from, &to, &Path::ip(SocketAddr::from((ips[1], 7000)), None))
+}
+
 fn scion([from, to]: [ScionAddr; 2], path: &ScionPath) -> Result<Sample> {
     let bind = |address| Socket::bind_scion(address, DEFAULT_PORTS).map_err(nonsense);
     let (from, to) = (bind(from)?, bind(to)?);
@@ -123,6 +144,7 @@ fn datagrams(from: &Socket, to: &Socket, path: &Path) -> Result<Sample> {
     let packets: Vec<_> = packets.collect();
     let mut sender: Sender = from.sender(path).map_err(nonsense)?;
     let mut receiver = to.receiver();
+    let readable = receiver.as_raw_fd();
     // The receiver knows who sends, as a transfer that is under way does.
     let back = match (to.local_scion(), from.local_scion()) {
         (Some(_), Some(_)) => None,
@@ -145,7 +167,7 @@ fn datagrams(from: &Socket, to: &Socket, path: &Path) -> Result<Sample> {
         }
         Ok(batch.len())
     };
-    measure(to.as_fd().as_raw_fd(), send, recv)
+    measure(readable, send, recv)
 }
 
 /// Sends and receives at once, at most [`WINDOW`] packets under way, and counts. `send` is told how many may leave, and both say how
