@@ -14,7 +14,7 @@ use anabranch_testbed::Result;
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::process::Process;
 use anabranch_transport::datagram::{
-    Packet, Path, Place, Receiver, SendErrorKind, Sender, Socket, XdpDeclined, XdpError, XdpMode, XdpPort,
+    Packet, Path, Place, Receiver, SendError, SendErrorKind, Sender, Socket, XdpDeclined, XdpError, XdpMode, XdpPort,
 };
 
 /// How long anything may take on a machine that is busy with other things.
@@ -109,6 +109,11 @@ fn receive(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     }
 }
 
+/// Whether there will be room soon: in the socket's buffer, or in the rings.
+fn is_full(error: &SendError) -> bool {
+    matches!(error.kind, SendErrorKind::WouldBlock | SendErrorKind::NoBuffers)
+}
+
 /// Payload number `number`, of `len` bytes.
 fn payload(number: u32, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|at| (at as u32 * 31).wrapping_add(number.wrapping_mul(7)) as u8).collect();
@@ -135,7 +140,7 @@ fn transfer(sender: &mut Sender, receiver: &mut Receiver, count: u32, len_max: u
         while sent < packets.len() && start.elapsed() < PATIENCE {
             match sender.try_send(&packets[sent..]) {
                 Ok(more) => sent += more,
-                Err(error) if error.kind == SendErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) if is_full(&error) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -153,11 +158,6 @@ fn transfer(sender: &mut Sender, receiver: &mut Receiver, count: u32, len_max: u
     }
 }
 
-/// Whether a sender goes past the kernel: it waits for another descriptor then.
-fn is_past(sender: &Sender, socket: &Socket) -> bool {
-    sender.as_raw_fd() != socket.as_raw_fd()
-}
-
 /// From one host to the other, with AF_XDP at either end or both.
 fn exchange(ips: [&str; 2], with_xdp: [bool; 2], queues: u32) {
     let Some([a, b]) = pair(1500, queues) else { return };
@@ -170,11 +170,11 @@ fn exchange(ips: [&str; 2], with_xdp: [bool; 2], queues: u32) {
         let via = address(ips[1]);
         let mut sender = must(here.sender(&Path::ip(via, None)));
         transfer(&mut sender, &mut receivers[1], 300, 1400);
-        assert_eq!(is_past(&sender, &here), with_xdp[0], "path {number}");
+        assert_eq!(sender.is_past_kernel(), with_xdp[0], "path {number}");
     }
     let mut back = must(there.sender(&Path::ip(address(ips[0]), None)));
     transfer(&mut back, &mut receivers[0], 300, 1400);
-    assert_eq!(is_past(&back, &there), with_xdp[1]);
+    assert_eq!(back.is_past_kernel(), with_xdp[1]);
     for (receiver, is_xdp) in receivers.iter().zip(with_xdp) {
         let counters = receiver.counters();
         assert!(counters.packets >= 300);
@@ -242,7 +242,7 @@ fn scion_goes_past_the_kernel() {
     let (mut sender, mut receiver) = (must(here.sender(&path)), there.receiver());
     sender.set_ecn(2);
     transfer(&mut sender, &mut receiver, 200, path.payload_len(1400));
-    assert!(is_past(&sender, &here) && receiver.counters().packets_xdp > 100, "{:?}", receiver.counters());
+    assert!(sender.is_past_kernel() && receiver.counters().packets_xdp > 100, "{:?}", receiver.counters());
     assert_eq!(receiver.counters().dropped, Default::default());
     // Path, headers and ECN are told as by the system's sockets.
     must(sender.try_send(&[Packet { head: b"abc", body: &[] }]));
@@ -258,6 +258,42 @@ fn scion_goes_past_the_kernel() {
         assert!(Path::back(other, batch.headers(received), received.from, 1400).is_ok());
         break;
     }
+}
+
+/// A task waits for the receiver's descriptor as for a socket's: each packet wakes it, whichever way that came.
+#[test]
+fn tasks_are_woken_by_either_way() {
+    let Some([a, b]) = pair(1500, 2) else { return };
+    let (here, there) = (bind_xdp(&a, "10.7.0.1"), bind_xdp(&b, "10.7.0.2"));
+    let mut sender = must(here.sender(&Path::ip(address("10.7.0.2"), None)));
+    transfer(&mut sender, &mut there.receiver(), 20, 1000);
+    let slow = enter(&a, || std::net::UdpSocket::bind("10.7.0.1:0").unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let work = async {
+        // SAFETY: a receiver's descriptor is the same for its whole life.
+        let mut receiver = unsafe { tokio::io::unix::AsyncFd::register(there.receiver()) }.unwrap();
+        let ways = (0..40u32).map(|number| (number, number % 3 == 0));
+        for (number, by_system) in ways {
+            match by_system {
+                // Too long for a packet, so in fragments.
+                true => assert_eq!(slow.send_to(&payload(number, 4000), "10.7.0.2:7000").unwrap(), 4000),
+                false => assert_eq!(must(sender.try_send(&[Packet { head: &payload(number, 9), body: &[] }])), 1),
+            }
+            let mut memory = vec![0; 9000];
+            loop {
+                let mut guard = receiver.readable_mut().await.unwrap();
+                let mut places = [Place { head: &mut [], body: &mut memory }];
+                match guard.get_inner_mut().recv(&mut places) {
+                    Ok(batch) if batch.is_empty() => {}
+                    Ok(_) => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert_eq!(memory[..9], payload(number, 9));
+        }
+    };
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("a packet woke nobody") });
 }
 
 #[test]
@@ -348,12 +384,12 @@ fn a_neighbour_with_another_address_is_noticed() {
     let (here, there) = (bind_xdp(&a, "10.7.0.1"), bind(&b, "10.7.0.2"));
     let (mut sender, mut receiver) = (must(here.sender(&Path::ip(address("10.7.0.2"), None))), there.receiver());
     transfer(&mut sender, &mut receiver, 100, 1400);
-    assert!(is_past(&sender, &here));
+    assert!(sender.is_past_kernel());
     // A replaced machine: the kernel finds out, since it is told that the neighbour is in use.
     run(&b, "ip", &["link", "set", "link0", "address", "02:00:00:00:be:ef"]);
     transfer(&mut sender, &mut receiver, 100, 1400);
     let start = Instant::now();
-    while !is_past(&sender, &here) {
+    while !sender.is_past_kernel() {
         assert!(start.elapsed() < PATIENCE);
         transfer(&mut sender, &mut receiver, 10, 1400);
     }
@@ -371,7 +407,7 @@ fn an_interface_may_go_down_come_back_and_vanish() {
             assert!(start.elapsed() < PATIENCE, "{what}");
             match sender.try_send(&[Packet { head: &[], body: &body }]) {
                 Ok(_) => {}
-                Err(error) if error.kind == SendErrorKind::WouldBlock => {}
+                Err(error) if is_full(&error) => {}
                 Err(error) => break error,
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -385,7 +421,7 @@ fn an_interface_may_go_down_come_back_and_vanish() {
     let mut sender = must(here.sender(&Path::ip(address("10.7.0.2"), None)));
     transfer(&mut sender, &mut receiver, 100, 1400);
     let start = Instant::now();
-    while !is_past(&sender, &here) {
+    while !sender.is_past_kernel() {
         assert!(start.elapsed() < PATIENCE);
         transfer(&mut sender, &mut receiver, 10, 1400);
     }
@@ -394,7 +430,7 @@ fn an_interface_may_go_down_come_back_and_vanish() {
     loop {
         assert!(start.elapsed() < PATIENCE, "gone");
         match sender.try_send(&[Packet { head: b"x", body: &[] }]) {
-            Err(error) if error.kind != SendErrorKind::WouldBlock => break assert!(error.kind.is_passing(), "{error}"),
+            Err(error) if !is_full(&error) => break assert!(error.kind.is_passing(), "{error}"),
             _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
@@ -415,7 +451,7 @@ fn full_rings_lose_what_does_not_fit_and_nothing_later() {
         assert!(start.elapsed() < PATIENCE);
         match sender.try_send(&packets) {
             Ok(more) => sent += more,
-            Err(error) => assert_eq!(error.kind, SendErrorKind::WouldBlock, "{error}"),
+            Err(error) => assert!(is_full(&error), "{error}"),
         }
     }
     let mut arrived = 0;
@@ -591,6 +627,11 @@ fn says(child: &mut Child, mark: &str) -> String {
 #[ignore = "is the child process of the tests below"]
 fn child_process() {
     let Ok(what) = std::env::var(CHILD) else { return };
+    if what == "no memory" {
+        let limit = libc::rlimit { rlim_cur: 1 << 16, rlim_max: 1 << 16 };
+        // SAFETY: the limit lives over the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) }, 0);
+    }
     let socket = must(Socket::bind(address("10.7.0.1")));
     match socket.attach_xdp("link0") {
         Ok(port) => println!("mark: attached {port:?}"),
@@ -625,6 +666,7 @@ fn missing_capabilities_are_named_with_the_remedy() {
     const NET_RAW: u64 = 13;
     const SYS_ADMIN: u64 = 21;
     const BPF: u64 = 39;
+    const IPC_LOCK: u64 = 14;
     let Some([a, _b]) = pair(1500, 1) else { return };
     for (lacks, names) in [
         (&[NET_RAW][..], "CAP_NET_RAW, which"),
@@ -636,4 +678,8 @@ fn missing_capabilities_are_named_with_the_remedy() {
         poor.wait().unwrap();
         assert!(said.contains(names) && said.contains("setcap cap_net_admin,cap_net_raw,cap_bpf+ep"), "{said}");
     }
+    let mut poor = child(&a, "no memory", &[IPC_LOCK]);
+    let said = says(&mut poor, "mark:");
+    poor.wait().unwrap();
+    assert!(said.contains("6291456 bytes") && said.contains("ulimit -l"), "{said}");
 }

@@ -153,11 +153,6 @@ impl Port {
         self.queues.iter().map(Queue::fd)
     }
 
-    /// The descriptor of one queue: writable while there is room for frames.
-    pub fn descriptor(&self, queue: usize) -> BorrowedFd<'_> {
-        self.queues[queue % self.queues.len()].fd()
-    }
-
     /// Frames for us that the kernel dropped because nobody read the ones before.
     pub fn dropped(&self) -> u64 {
         self.queues.iter().map(Queue::dropped).sum()

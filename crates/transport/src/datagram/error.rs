@@ -109,7 +109,7 @@ pub enum SendErrorKind {
     },
     /// There is no way to there now (`ENETUNREACH`, `EHOSTUNREACH`).
     Unreachable,
-    /// The device's queue is full (`ENOBUFS`, `ENOMEM`): nothing tells when it has room.
+    /// The device's queue is full (`ENOBUFS`, `ENOMEM`, or AF_XDP's rings): nothing tells when it has room.
     NoBuffers,
     /// The interface or the source address is gone (`ENODEV`, `ENXIO`, `EADDRNOTAVAIL`, `ENETDOWN`, or `EINVAL` of one packet).
     InterfaceGone,
@@ -122,6 +122,11 @@ pub enum SendErrorKind {
 impl SendError {
     pub(super) fn too_long(path: &Arc<str>, len: usize, max: u16) -> Self {
         Self { kind: SendErrorKind::TooLong { len, max }, path: path.clone(), source: None }
+    }
+
+    /// The rings of an interface that is used past the kernel are full.
+    pub(super) fn no_buffers(path: &Arc<str>) -> Self {
+        Self { kind: SendErrorKind::NoBuffers, path: path.clone(), source: None }
     }
 
     /// What the system said of a packet of `len` bytes on a path that claims `max`.

@@ -98,6 +98,11 @@ impl Sender {
         self.ecn = ecn & 0b11;
     }
 
+    /// Whether packets leave past the kernel now ([`super::Socket::attach_xdp`]). That changes with routes and neighbours.
+    pub fn is_past_kernel(&self) -> bool {
+        self.outlet.as_ref().is_some_and(Outlet::is_open)
+    }
+
     /// Packets of one length that leave as one burst: 1 where the device or the kernel refuses bursts.
     pub fn burst_packets_max(&self) -> usize {
         if self.bursts { self.shared.udp.segments_max() } else { 1 }
@@ -128,8 +133,8 @@ impl Sender {
         if let Some(outlet) = &mut self.outlet
             && let Some(result) = outlet.send(&self.path, packets, self.ecn)
         {
-            let len = self.path.packet_len(packets.first().map_or(0, Packet::len));
-            return result.map_err(|error| SendError::of_system(self.path.name(), error, len, self.path.mtu_claimed()));
+            // The system's socket, which callers wait for, knows nothing of the rings.
+            return result.map_err(|_| SendError::no_buffers(self.path.name()));
         }
         let len_max = self.path.payload_len(self.path.mtu_claimed());
         let fitting = packets.iter().take(CALL_PACKETS_MAX).take_while(|packet| packet.len() <= len_max).count();
@@ -287,13 +292,13 @@ impl fmt::Debug for Sender {
 
 impl AsFd for Sender {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.outlet.as_ref().and_then(Outlet::descriptor).unwrap_or_else(|| self.shared.udp.as_fd())
+        self.shared.udp.as_fd()
     }
 }
 
 impl AsRawFd for Sender {
     fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
+        self.shared.udp.as_raw_fd()
     }
 }
 

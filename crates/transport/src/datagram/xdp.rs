@@ -1,7 +1,8 @@
 //! The way past the kernel, as senders and receivers of a socket use it: AF_XDP's frames instead of system calls.
 //!
 //! Either may always fall back to the system's socket, for a packet, a moment or for good. So nothing here is an error
-//! but that the rings are full.
+//! but that the rings are full. A receiver waits for all of them at once; a sender only for the system's socket, since full
+//! rings are empty a millisecond later.
 
 use std::io;
 use std::net::IpAddr;
@@ -75,10 +76,9 @@ impl Outlet {
         (self.hop, self.asked) = (None, None);
     }
 
-    /// Writable while there is room for frames; `None` while the system's socket is used.
-    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        let (port, _) = self.hop.as_ref()?;
-        Some(self.ports[*port].descriptor(self.queue))
+    /// Whether there is a way at the moment.
+    pub(super) fn is_open(&self) -> bool {
+        self.hop.is_some()
     }
 
     /// Sends as many of `packets` as there is room for, and says how many: at least one, or `WouldBlock`. `None`: the first one

@@ -101,7 +101,7 @@ impl Queue {
         })
     }
 
-    /// Readable while frames wait, writable while there is room for some.
+    /// Readable while frames wait.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the socket lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
