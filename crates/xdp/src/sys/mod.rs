@@ -8,6 +8,9 @@
 pub(crate) mod bpf;
 pub(crate) mod queue;
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::io;
 use std::mem;
