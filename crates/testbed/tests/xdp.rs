@@ -158,6 +158,15 @@ fn transfer(sender: &mut Sender, receiver: &mut Receiver, count: u32, len_max: u
     }
 }
 
+/// Sends until the neighbour is resolved and packets go past the kernel.
+fn go_past(sender: &mut Sender, receiver: &mut Receiver) {
+    let start = Instant::now();
+    while !sender.is_past_kernel() {
+        assert!(start.elapsed() < PATIENCE, "everything goes by the system");
+        transfer(sender, receiver, 10, 1300);
+    }
+}
+
 /// From one host to the other, with AF_XDP at either end or both.
 fn exchange(ips: [&str; 2], with_xdp: [bool; 2], queues: u32) {
     let Some([a, b]) = pair(1500, queues) else { return };
@@ -165,16 +174,15 @@ fn exchange(ips: [&str; 2], with_xdp: [bool; 2], queues: u32) {
     let (here, there) = (socket(&a, ips[0], with_xdp[0]), socket(&b, ips[1], with_xdp[1]));
     let mut receivers = [here.receiver(), there.receiver()];
     let key = must(there.add(&Path::ip(address(ips[0]), None)));
-    // Several paths take several queues.
-    for number in 0..queues {
-        let via = address(ips[1]);
-        let mut sender = must(here.sender(&Path::ip(via, None)));
-        transfer(&mut sender, &mut receivers[1], 300, 1400);
-        assert_eq!(sender.is_past_kernel(), with_xdp[0], "path {number}");
-    }
+    let mut forth = must(here.sender(&Path::ip(address(ips[1]), None)));
     let mut back = must(there.sender(&Path::ip(address(ips[0]), None)));
-    transfer(&mut back, &mut receivers[0], 300, 1400);
-    assert_eq!(back.is_past_kernel(), with_xdp[1]);
+    for (at, sender) in [&mut forth, &mut back].into_iter().enumerate() {
+        if with_xdp[at] {
+            go_past(sender, &mut receivers[1 - at]);
+        }
+        transfer(sender, &mut receivers[1 - at], 300, 1400);
+        assert!(with_xdp[at] || !sender.is_past_kernel());
+    }
     for (receiver, is_xdp) in receivers.iter().zip(with_xdp) {
         let counters = receiver.counters();
         assert!(counters.packets >= 300);
@@ -182,8 +190,6 @@ fn exchange(ips: [&str; 2], with_xdp: [bool; 2], queues: u32) {
     }
     // The path that packets came by is known however they came.
     let (mut head, mut body) = ([0; 4], [0; 100]);
-    must(back.try_send(&[]));
-    let mut forth = must(here.sender(&Path::ip(address(ips[1]), None)));
     let start = Instant::now();
     let found = loop {
         assert!(start.elapsed() < PATIENCE);
@@ -219,9 +225,21 @@ fn frames_go_to_frames_by_two_queues() {
 
 #[test]
 fn every_queue_has_a_socket() {
-    let Some([a, _b]) = pair(1500, 3) else { return };
-    let port = must(attach(&a, &bind(&a, "10.7.0.1")));
+    let Some([a, b]) = pair(1500, 3) else { return };
+    let socket = bind(&a, "10.7.0.1");
+    let port = must(attach(&a, &socket));
     assert_eq!((port.queues, port.packet_len_max, port.interface.as_str()), (3, 1500, "link0"));
+    // Flows are spread over queues by their ports, and none gets lost beside them.
+    let flows: Vec<_> = (0..40).map(|_| enter(&b, || std::net::UdpSocket::bind("10.7.0.2:0").unwrap())).collect();
+    let (mut receiver, mut froms, start) = (socket.receiver(), BTreeSet::new(), Instant::now());
+    while froms.len() < flows.len() {
+        assert!(start.elapsed() < PATIENCE, "{} of {} flows arrive", froms.len(), flows.len());
+        for flow in &flows {
+            flow.send_to(&flow.local_addr().unwrap().port().to_be_bytes(), "10.7.0.1:7000").unwrap();
+        }
+        froms.extend(std::iter::from_fn(|| Some(receive(&mut receiver)).filter(|some| !some.is_empty())).flatten());
+    }
+    assert_eq!(receiver.counters().packets, receiver.counters().packets_xdp);
 }
 
 #[test]
@@ -241,8 +259,9 @@ fn scion_goes_past_the_kernel() {
     let key = must(there.add(&back));
     let (mut sender, mut receiver) = (must(here.sender(&path)), there.receiver());
     sender.set_ecn(2);
+    go_past(&mut sender, &mut receiver);
     transfer(&mut sender, &mut receiver, 200, path.payload_len(1400));
-    assert!(sender.is_past_kernel() && receiver.counters().packets_xdp > 100, "{:?}", receiver.counters());
+    assert!(receiver.counters().packets_xdp > 100, "{:?}", receiver.counters());
     assert_eq!(receiver.counters().dropped, Default::default());
     // Path, headers and ECN are told as by the system's sockets.
     must(sender.try_send(&[Packet { head: b"abc", body: &[] }]));
@@ -383,16 +402,37 @@ fn a_neighbour_with_another_address_is_noticed() {
     must(a.set("net.ipv4.neigh.link0.delay_first_probe_time", "1"));
     let (here, there) = (bind_xdp(&a, "10.7.0.1"), bind(&b, "10.7.0.2"));
     let (mut sender, mut receiver) = (must(here.sender(&Path::ip(address("10.7.0.2"), None))), there.receiver());
-    transfer(&mut sender, &mut receiver, 100, 1400);
-    assert!(sender.is_past_kernel());
+    go_past(&mut sender, &mut receiver);
     // A replaced machine: the kernel finds out, since it is told that the neighbour is in use.
     run(&b, "ip", &["link", "set", "link0", "address", "02:00:00:00:be:ef"]);
     transfer(&mut sender, &mut receiver, 100, 1400);
-    let start = Instant::now();
-    while !sender.is_past_kernel() {
-        assert!(start.elapsed() < PATIENCE);
-        transfer(&mut sender, &mut receiver, 10, 1400);
-    }
+    go_past(&mut sender, &mut receiver);
+}
+
+#[test]
+fn an_interface_that_changes_is_used_as_it_is_now() {
+    let Some([a, b]) = pair(1500, 1) else { return };
+    let (here, there) = (bind_xdp(&a, "10.7.0.1"), bind_xdp(&b, "10.7.0.2"));
+    let path = Path::ip(address("10.7.0.2"), None);
+    let (mut sender, mut receiver) = (must(here.sender(&path)), there.receiver());
+    transfer(&mut sender, &mut receiver, 50, 1472);
+    run(&a, "ip", &["link", "set", "link0", "mtu", "1400"]);
+    run(&a, "ip", &["link", "set", "link0", "address", "02:00:00:00:be:ef"]);
+    let (start, body) = (Instant::now(), vec![0; 1472]);
+    // The kernel's news are heard within a moment.
+    let error = loop {
+        assert!(start.elapsed() < PATIENCE, "the interface takes 1400 bytes");
+        match sender.try_send(&[Packet { head: &[], body: &body }]) {
+            Err(error) if !is_full(&error) => break error,
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    assert!(matches!(error.kind, SendErrorKind::TooLong { .. }), "{error}");
+    while !receive(&mut receiver).is_empty() {}
+    transfer(&mut sender, &mut receiver, 50, 1372);
+    go_past(&mut sender, &mut receiver);
+    // Answers find the new address.
+    transfer(&mut must(there.sender(&Path::ip(address("10.7.0.1"), None))), &mut here.receiver(), 50, 1372);
 }
 
 #[test]
@@ -420,11 +460,7 @@ fn an_interface_may_go_down_come_back_and_vanish() {
     run(&a, "ip", &["route", "replace", "10.7.0.0/24", "dev", "link0"]);
     let mut sender = must(here.sender(&Path::ip(address("10.7.0.2"), None)));
     transfer(&mut sender, &mut receiver, 100, 1400);
-    let start = Instant::now();
-    while !sender.is_past_kernel() {
-        assert!(start.elapsed() < PATIENCE);
-        transfer(&mut sender, &mut receiver, 10, 1400);
-    }
+    go_past(&mut sender, &mut receiver);
     run(&a, "ip", &["link", "del", "link0"]);
     let start = Instant::now();
     loop {
@@ -442,7 +478,7 @@ fn full_rings_lose_what_does_not_fit_and_nothing_later() {
     let Some([a, b]) = pair(1500, 1) else { return };
     let (here, there) = (bind_xdp(&a, "10.7.0.1"), bind_xdp(&b, "10.7.0.2"));
     let (mut sender, mut receiver) = (must(here.sender(&Path::ip(address("10.7.0.2"), None))), there.receiver());
-    transfer(&mut sender, &mut receiver, 50, 1400);
+    go_past(&mut sender, &mut receiver);
     // Nobody reads: many more than the rings take.
     let body = payload(9_999_999, 1000);
     let packets = [Packet { head: &[], body: &body }; 64];

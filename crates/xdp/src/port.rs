@@ -198,9 +198,12 @@ impl Port {
             // If that fails, the next packet of the system's socket does the same.
             let _ = state.kernel.use_neighbour(route.next_hop, self.interface.index);
         }
+        // Its own address and its MTU change, too; and another one may have its name by now.
+        let own = state.kernel.interface(&self.interface.name).ok();
+        let own = own.filter(|own| own.index == self.interface.index)?;
         let source = SocketAddr::new(route.source?, self.local.port());
-        let template = FrameTemplate::new(self.interface.mac, neighbour?.mac, source, SocketAddr::new(ip, to.port()))?;
-        let mtu = route.mtu.unwrap_or(u32::MAX).min(self.interface.mtu) as usize;
+        let template = FrameTemplate::new(own.mac, neighbour?.mac, source, SocketAddr::new(ip, to.port()))?;
+        let mtu = route.mtu.unwrap_or(u32::MAX).min(own.mtu) as usize;
         let frame_len_max = self.frame_len_max.min(mtu + FRAME_OVERHEAD);
         Some(Hop { template, frame_len_max, generation })
     }
