@@ -29,7 +29,7 @@ pub(super) async fn session(
     context: &Rc<Context>,
     mut line: Line,
     destinations: Arc<dyn Destinations>,
-) -> Result<(), End> {
+) -> Result<Event, End> {
     let mouth = line.mouth.clone();
     let done = match hear_offer(&mut line).await {
         Ok((offer, entries)) => {
@@ -130,7 +130,7 @@ async fn receive(
     destinations: Arc<dyn Destinations>,
     mut replaced: watch::Receiver<bool>,
     place: &mut Option<Weak<dyn Destination>>,
-) -> Result<(), End> {
+) -> Result<Event, End> {
     let (mut names, count) = (Vec::new(), entries.len() as u32);
     entries.iter().for_each(|entry| show_name(&mut names, entry));
     let offered = Offered { key: line.key, address: line.address, offer, entries };
@@ -186,8 +186,7 @@ async fn receive(
                         finish(destination, &receipt).await?;
                         line.mouth.say(Message::Receipt(Box::new(receipt.clone()))).await;
                         let receipt = Box::new(receipt);
-                        context.tell(Event::Finished { peer, receipt, repeated_bytes }).await;
-                        return Ok(());
+                        return Ok(Event::Finished { peer, receipt, repeated_bytes });
                     }
                     _ => {}
                 }

@@ -13,7 +13,7 @@ use anabranch_hercules::{ChunkSet, Misbehaviour};
 use tokio::sync::mpsc;
 
 use super::content::{Source, SourceError};
-use super::engine::{Command, Id, News};
+use super::engine::{Command, Id};
 use super::events::{Event, TransferError};
 use super::flow::{Flow, ended, last_words};
 use super::paths::Paths;
@@ -30,7 +30,7 @@ pub(super) async fn session(
     line: Line,
     source: Arc<dyn Source>,
     hashing: Hashing,
-) -> Result<(), End> {
+) -> Result<Event, End> {
     let mouth = line.mouth.clone();
     let transfer = fastrand::u32(..);
     let done = Session::run(context, line, source, &hashing.hashes, transfer).await;
@@ -52,7 +52,7 @@ impl Session {
         source: Arc<dyn Source>,
         hashes: &Arc<Hashes>,
         transfer: u32,
-    ) -> Result<(), End> {
+    ) -> Result<Event, End> {
         let manifest = source.manifest();
         let offer = Offer {
             transfer,
@@ -97,18 +97,19 @@ impl Session {
                         context.engine.tell(Command::AddPath { id, index, route: None, group });
                     }
                     Message::End { code, reason } => return Err(ended(code, reason)),
-                    message => context.engine.tell(Command::Message { id, message }),
-                },
-                told = news.recv() => {
-                    let Some(told) = told else { return Err(gone()) };
-                    if let Some(News::Receipt(receipt)) = flow.on_news(told).await? {
+                    // The last word: the connection may be closed right behind it.
+                    Message::Receipt(receipt) => {
                         let root = hashes.known().borrow().root;
                         check_receipt(context, &line, &offer, entries, root, &receipt)?;
                         let sent = flow.measured.sent_packets * u64::from(offer.chunk_len);
                         let repeated_bytes = sent.saturating_sub(content_len - kept_bytes);
-                        context.tell(Event::Finished { peer: line.peer, receipt, repeated_bytes }).await;
-                        return Ok(());
+                        return Ok(Event::Finished { peer: line.peer, receipt, repeated_bytes });
                     }
+                    message => context.engine.tell(Command::Message { id, message }),
+                },
+                told = news.recv() => {
+                    let Some(told) = told else { return Err(gone()) };
+                    flow.on_news(told).await?;
                 }
                 () = tokio::time::sleep_until(look_at), if is_caller => {
                     flow.paths.look(&context.ways, &line.addresses).await;

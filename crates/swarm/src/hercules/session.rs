@@ -176,12 +176,16 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
                 }
                 let (key, address) = (line.key, line.address);
                 context.tell(Event::PeerConnected { peer, key, address }).await;
-                session(&context, line, speaking).await
+                let end = session(&context, line).await;
+                speaking.finish().await;
+                end
             }
             Err(end) => Err(end),
         };
         match end {
-            Ok(()) => return,
+            Ok(finished) => return context.tell(finished).await,
+            // Who cancelled is told once for all.
+            Err(End::Failed(TransferError::Cancelled)) => return,
             Err(End::Failed(error)) => return context.tell(Event::Failed { peer: Some(peer), error }).await,
             Err(End::Lost(why)) => {
                 if !std::mem::replace(&mut waiting, true) {
@@ -194,13 +198,12 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
     }
 }
 
-async fn session(context: &Rc<Context>, line: Line, speaking: Speaking) -> Result<(), End> {
-    let done = match &context.work {
+/// To its end, which is told by whoever asked for it.
+async fn session(context: &Rc<Context>, line: Line) -> Result<Event, End> {
+    match &context.work {
         Work::Send { source, hashing } => sending::session(context, line, Arc::clone(source), hashing.clone()).await,
         Work::Receive(destinations) => receiving::session(context, line, Arc::clone(destinations)).await,
-    };
-    speaking.finish().await;
-    done
+    }
 }
 
 /// Connects by the best way that leads there, and says what this end wants.
@@ -389,17 +392,23 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Gu
     };
     (line.peer, line.chunk_len_max) = (peer, chunk_len_max);
     context.tell(Event::PeerConnected { peer, key, address }).await;
-    match session(context, line, speaking).await {
-        Ok(()) => {
-            let mut guests = guests.borrow_mut();
-            if guests.invited.contains(&key) {
-                guests.done.insert(key);
+    match session(context, line).await {
+        Ok(finished) => {
+            // First, so that who hears of it finds the ticket used.
+            {
+                let mut guests = guests.borrow_mut();
+                if guests.invited.contains(&key) {
+                    guests.done.insert(key);
+                }
             }
+            context.tell(finished).await;
         }
+        Err(End::Failed(TransferError::Cancelled)) => {}
         Err(End::Failed(error)) => context.tell(Event::Failed { peer: Some(peer), error }).await,
         // It may come again.
         Err(End::Lost(why)) => context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await,
     }
+    speaking.finish().await;
 }
 
 /// What the caller is told.

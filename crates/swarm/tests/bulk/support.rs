@@ -70,10 +70,17 @@ impl Source for Pattern {
 }
 
 /// What is received, and what outlives a receiver: what a disk would have.
-#[derive(Default)]
 pub(crate) struct Memory {
-    contents: Mutex<HashMap<[u8; 32], Arc<Place>>>,
+    pub(crate) contents: Mutex<HashMap<[u8; 32], Arc<Place>>>,
     pub(crate) refuses: bool,
+    /// Of each content, until more is made.
+    pub(crate) room: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { contents: Mutex::default(), refuses: false, room: u64::MAX }
+    }
 }
 
 pub(crate) struct Place {
@@ -90,6 +97,12 @@ struct Opened(Arc<Place>);
 impl Memory {
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
+    }
+
+    /// Spans that are kept of the only one, if there is one yet.
+    pub(crate) fn kept(&self) -> u64 {
+        let contents = self.contents.lock().unwrap();
+        contents.values().next().map_or(0, |place| place.kept.lock().unwrap().len())
     }
 
     pub(crate) fn only(&self) -> Arc<Place> {
@@ -109,7 +122,7 @@ impl Destinations for Memory {
                 bytes: Mutex::new(vec![0; len as usize]),
                 kept: Mutex::new(ChunkSet::new(tree::span_count(len))),
                 finished: Mutex::default(),
-                room: AtomicU64::new(u64::MAX),
+                room: AtomicU64::new(self.room),
             })
         });
         Ok(Arc::new(Opened(place.clone())))

@@ -108,10 +108,6 @@ pub(super) enum News {
         reason: String,
     },
     AllPathsDown,
-    /// The receiver has all of it; sender only.
-    AllCame,
-    /// The receiver's receipt.
-    Receipt(Box<anabranch_hercules::wire::receipt::Receipt>),
     /// Everything is verified, written and recorded.
     Complete {
         root: [u8; 32],

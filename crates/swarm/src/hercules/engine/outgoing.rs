@@ -239,12 +239,12 @@ impl Outgoing {
                 }
                 Event::PathDown { path } => News::PathDown { path, reason: "its marks are not answered".to_owned() },
                 Event::AllPathsDown => News::AllPathsDown,
-                Event::Round(_) => continue,
                 Event::AllCame => {
                     self.all_came = true;
-                    News::AllCame
+                    continue;
                 }
-                Event::Finished(receipt) => News::Receipt(receipt),
+                // Whoever speaks with the receiver reads its receipt.
+                Event::Round(_) | Event::Finished(_) => continue,
                 Event::Ended { code, reason } => News::Failed(TransferError::Ended { code, reason }),
             };
             let _ = self.news.send(news);
