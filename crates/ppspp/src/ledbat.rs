@@ -49,6 +49,9 @@ const GROWTH_LONG: f64 = 0.1;
 /// many, but a queue of a few packets does.
 const LOSS_RATE_MAX: f64 = 0.1;
 
+/// What a driver whose timers are a millisecond coarse, and whose thread does other things, may be late.
+const CATCH_UP_FAST: Duration = Duration::from_millis(4);
+
 /// The window of one channel.
 #[derive(Clone, Debug)]
 pub struct Ledbat {
@@ -131,6 +134,11 @@ impl Ledbat {
             (Mode::Fast, false) => 1.1,
         };
         self.rtt().div_f64(self.window.max(0.01) * pace)
+    }
+
+    /// How far behind its times a sender may catch up at once.
+    pub fn catch_up(&self) -> Duration {
+        if self.mode == Mode::Paper { Duration::ZERO } else { CATCH_UP_FAST }
     }
 
     /// A packet was acknowledged: `rtt` after it left, if it left once; `delay_us` is what the ACK says of its way by two clocks

@@ -99,7 +99,10 @@ impl SendControl {
         self.sent_at = now;
         self.unanswered = self.unanswered.saturating_add(1);
         if data {
-            self.data_at = Some(now);
+            // Who looks late, because its timer is coarse, sends what was due meanwhile.
+            let due = self.data_at.map_or(now, |at| at + self.ledbat.send_interval());
+            let earliest = now.checked_sub(self.ledbat.catch_up()).unwrap_or(now);
+            self.data_at = Some(due.clamp(earliest, now));
         }
     }
 

@@ -11,6 +11,8 @@ pub trait NodeStore {
     fn get(&self, node: Bin) -> Option<Digest>;
     /// Keeps a verified digest.
     fn put(&mut self, node: Bin, digest: &Digest);
+    /// Forgets a node and all below it.
+    fn forget(&mut self, node: Bin);
 }
 
 /// Nodes in memory, in pages: what is not known takes no space, however large the content claims to be.
@@ -47,6 +49,16 @@ impl NodeStore for MemoryNodes {
         if digest.as_bytes().len() == self.hash.len() {
             let len = PAGE_NODES as usize * self.hash.len();
             self.pages.entry(page).or_insert_with(|| vec![0; len].into())[place].copy_from_slice(digest.as_bytes());
+        }
+    }
+
+    fn forget(&mut self, node: Bin) {
+        // The numbers of a subtree follow each other (RFC 7574 §4.2).
+        let (first, last) = (2 * node.start(), 2 * (node.end() - 1));
+        for (page, nodes) in self.pages.range_mut(first / PAGE_NODES..=last / PAGE_NODES) {
+            let (from, to) = (first.max(page * PAGE_NODES), last.min(page * PAGE_NODES + PAGE_NODES - 1));
+            let at = |number: u64| (number % PAGE_NODES) as usize * self.hash.len();
+            nodes[at(from)..at(to) + self.hash.len()].fill(0);
         }
     }
 }

@@ -89,6 +89,11 @@ impl<S: NodeStore> Tree<S> {
         &self.nodes
     }
 
+    /// The nodes, for whoever keeps them.
+    pub fn nodes_mut(&mut self) -> &mut S {
+        &mut self.nodes
+    }
+
     /// A verified node.
     pub fn node(&self, bin: Bin) -> Option<Digest> {
         self.nodes.get(bin)
@@ -182,6 +187,28 @@ impl<S: NodeStore> Tree<S> {
         }
         uncles.reverse();
         Some(uncles)
+    }
+
+    /// Keeps what leads down from the root without a gap, of nodes that lay on a disk and that nobody vouches for: the others
+    /// are forgotten. `false` where not even the peaks lead to the root: nothing is known then.
+    pub fn keep_proven(&mut self) -> bool {
+        let Some(chunks) = self.chunks else { return false };
+        let peaks = self.peaks();
+        if peaks.last().map_or(0, |(bin, _)| bin.end()) != chunks || root_of_peaks(self.hash, &peaks) != self.root() {
+            Bin::peaks(chunks).for_each(|peak| self.nodes.forget(peak));
+            return false;
+        }
+        let mut proven: Vec<(Bin, Digest)> = peaks;
+        while let Some((bin, digest)) = proven.pop() {
+            let Some((left, right)) = bin.children() else { continue };
+            match self.nodes.get(left).zip(self.nodes.get(right)) {
+                Some((one, other)) if self.hash.parent(&one, &other) == digest => {
+                    proven.extend([(left, one), (right, other)]);
+                }
+                _ => [left, right].into_iter().for_each(|child| self.nodes.forget(child)),
+            }
+        }
+        true
     }
 
     /// Whether every node is the parent of its children, down from the root: what a tree from a disk is asked for once.

@@ -45,8 +45,9 @@ pub(super) struct Channel<P> {
     pub offers: Offers,
     /// What it asked for.
     pub wants: VecDeque<Range<u64>>,
-    /// Chunks on their way to it, by the order in which they left.
+    /// Chunks on their way to it; the order in which they left is beside, with entries of some that arrived since.
     pub inflight: BTreeMap<u64, Sent>,
+    pub sent_order: VecDeque<(u64, u64)>,
     pub sent_count: u64,
     /// In ping-pong: the peer said something since the last chunk.
     pub replied: bool,
@@ -56,6 +57,17 @@ pub(super) struct Channel<P> {
     pub chokes_us: bool,
     /// Chunks asked of it, since when.
     pub asked: BTreeMap<u64, Instant>,
+    /// Chunks that came and hold, and were not acknowledged yet, each run with the delay of its last one.
+    pub unacked: Vec<(Range<u64>, u64)>,
+    /// Chunks that came since the last look, good or not.
+    pub arrived: u64,
+    /// Bytes of chunks that may still be sent to it and asked of it, where a limit holds.
+    pub allowance: Allowance,
+    /// Payload that came from it and went to it, and chunks that were lost on the way to it.
+    pub downloaded_bytes: u64,
+    pub uploaded_bytes: u64,
+    pub asked_bytes: u64,
+    pub lost_chunks: u64,
     /// It let requests lie: until then others are asked.
     pub stalled_until: Option<Instant>,
     pub arrivals: InterArrival,
@@ -67,8 +79,23 @@ pub(super) struct Channel<P> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    pub chunk: u64,
+    /// The how manieth chunk it was that left.
+    pub number: u64,
     pub at: Instant,
+}
+
+/// Bytes of chunks that may move over a channel, each way, until the driver says again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// To the peer.
+    pub up_bytes: u64,
+    /// To be asked of the peer.
+    pub down_bytes: u64,
+}
+
+impl Allowance {
+    /// Nothing limits.
+    pub const ALL: Self = Self { up_bytes: u64::MAX, down_bytes: u64::MAX };
 }
 
 impl<P: PeerAddress> Channel<P> {
@@ -89,11 +116,19 @@ impl<P: PeerAddress> Channel<P> {
             offers: Offers::new(),
             wants: VecDeque::new(),
             inflight: BTreeMap::new(),
+            sent_order: VecDeque::new(),
             sent_count: 0,
             replied: false,
             choked: false,
             chokes_us: false,
             asked: BTreeMap::new(),
+            unacked: Vec::new(),
+            arrived: 0,
+            allowance: Allowance::ALL,
+            downloaded_bytes: 0,
+            uploaded_bytes: 0,
+            asked_bytes: 0,
+            lost_chunks: 0,
             stalled_until: None,
             arrivals: InterArrival::default(),
             pex_asked_at: None,
@@ -128,9 +163,8 @@ impl<P: PeerAddress> Channel<P> {
     /// What is on its way is not waited for any more.
     pub(super) fn answered(&mut self) {
         // An ACK among the messages still finds the newest.
-        while self.inflight.len() > 1 {
-            self.inflight.pop_first();
-        }
+        let newest = self.sent_count.saturating_sub(1);
+        self.inflight.retain(|_, sent| sent.number == newest);
         self.replied = true;
     }
 
@@ -140,6 +174,7 @@ impl<P: PeerAddress> Channel<P> {
 
     /// When a chunk may leave for it.
     pub(super) fn send_at(&self) -> Option<Instant> {
-        if self.proven && !self.wants.is_empty() { self.control.send_at(self.waiting_for()) } else { None }
+        let may = self.proven && !self.wants.is_empty() && self.allowance.up_bytes > 0;
+        if may { self.control.send_at(self.waiting_for()) } else { None }
     }
 }

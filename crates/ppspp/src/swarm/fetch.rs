@@ -6,24 +6,73 @@ use super::channel::WANTS_MAX;
 use super::{Event, OPEN_TRIES, PEER_CELLS_MAX, PROOF_MAX, PeerAddress, Swarm};
 use crate::bin::Bin;
 use crate::binmap::Binmap;
-use crate::merkle::Verdict;
+use crate::hash::Digest;
+use crate::merkle::{NodeStore, Verdict};
 use crate::picker::Choice;
 use crate::pull::Pull;
 use crate::state::Due;
-use crate::wire::{ChannelId, Integrity, Message, Messages};
+use crate::wire::{ChannelId, Integrity, Message, Messages, split_channel};
 
 /// A request that was not served for so long is somebody else's: twice what a request is to last.
 const ASKED_MAX: Duration = Duration::from_secs(2);
 /// How long nothing is asked of a peer that let a request lie: long enough for everybody else's turn. It may be gone.
 const STALL: Duration = Duration::from_secs(1);
+/// Part of what may be asked for that is worth asking for, while other requests are under way: one in so many.
+const ASK_DIVISOR: u64 = 8;
 /// Bins in one datagram of requests or announcements: 85 of the longest specifications are 1,400 bytes.
 const BINS_MAX: usize = 80;
 
-impl<P: PeerAddress> Swarm<P> {
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
+    /// Hashes the chunks of a batch side by side, for [`Swarm::data`] to find them; see `ahead`.
+    pub(super) fn hash_ahead(&mut self, datagrams: &[(P, &[u8])]) {
+        self.ahead.clear();
+        if self.params.integrity() == Integrity::None {
+            return;
+        }
+        let mut payloads = Vec::with_capacity(datagrams.len());
+        for (at, (peer, datagram)) in datagrams.iter().enumerate() {
+            let channel = split_channel(datagram).and_then(|(id, messages)| Some((self.channels.get(&id)?, messages)));
+            let Some((channel, messages)) = channel.filter(|(channel, _)| channel.proven && channel.peer == *peer)
+            else {
+                continue;
+            };
+            let Some(codec) = channel.codec else { continue };
+            for message in Messages::new(codec, messages) {
+                let Ok(message) = message else { break };
+                if let Message::Data { chunk, payload, .. } = message
+                    && !self.held.contains(chunk)
+                {
+                    payloads.push(payload);
+                    self.ahead.push_back((at, chunk, None));
+                }
+            }
+        }
+        self.digests.clear();
+        self.params.hash().hash_many(&payloads, &mut self.digests);
+        let hash = self.params.hash();
+        for ((_, _, place), digest) in self.ahead.iter_mut().zip(self.digests.chunks_exact(hash.len())) {
+            *place = hash.digest(digest);
+        }
+    }
+
+    /// The digest that [`Swarm::hash_ahead`] made of this chunk of the datagram that is being read.
+    fn made_ahead(&mut self, chunk: u64) -> Option<Digest> {
+        while self.ahead.front().is_some_and(|(datagram, ..)| *datagram < self.reading) {
+            self.ahead.pop_front();
+        }
+        let is_it = self.ahead.front().is_some_and(|(datagram, of, _)| (*datagram, *of) == (self.reading, chunk));
+        if is_it { self.ahead.pop_front().and_then(|(.., digest)| digest) } else { None }
+    }
+
     /// Reads a proven peer's messages; gives the chunks that hold.
-    pub(super) fn messages<'a>(&mut self, now: Instant, id: ChannelId, messages: &'a [u8]) -> Vec<(u64, &'a [u8])> {
-        let mut chunks = Vec::new();
-        let Some(codec) = self.channels.get(&id).and_then(|channel| channel.codec) else { return chunks };
+    pub(super) fn messages<'a>(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        messages: &'a [u8],
+        chunks: &mut Vec<(u64, &'a [u8])>,
+    ) {
+        let Some(codec) = self.channels.get(&id).and_then(|channel| channel.codec) else { return };
         for message in Messages::new(codec, messages) {
             // The rest of a datagram that makes no sense is nothing; the channel's other datagrams may.
             let Ok(message) = message else { break };
@@ -40,6 +89,18 @@ impl<P: PeerAddress> Swarm<P> {
                     self.has(id, chunks);
                 }
                 Message::Request(range) if !channel.choked && channel.wants.len() < WANTS_MAX && !range.is_empty() => {
+                    // Who asks for what was acknowledged could not keep it.
+                    if !channel.has.is_empty()
+                        && channel.has.next_set(range.start).is_some_and(|chunk| chunk < range.end)
+                    {
+                        let mut lost = Binmap::new();
+                        lost.insert_range(range.clone());
+                        lost.intersect_with(&channel.has);
+                        channel.has.subtract(&lost);
+                        if !self.is_complete {
+                            self.availability.remove(&lost);
+                        }
+                    }
                     channel.wants.push_back(range);
                 }
                 Message::Cancel(range) => channel.cancel(&range),
@@ -47,6 +108,7 @@ impl<P: PeerAddress> Swarm<P> {
                     channel.chokes_us = true;
                     for (chunk, _) in std::mem::take(&mut channel.asked) {
                         self.requested.remove_range(chunk..chunk + 1);
+                        self.asked_count -= 1;
                     }
                 }
                 Message::Unchoke => channel.chokes_us = false,
@@ -60,17 +122,19 @@ impl<P: PeerAddress> Swarm<P> {
                 _ => {}
             }
         }
-        chunks
     }
 
     /// One chunk: `true` where it holds and is new.
     fn data(&mut self, now: Instant, id: ChannelId, chunk: u64, sent_us: u64, payload: &[u8]) -> bool {
         let clock_us = self.clock_us(now);
+        let leaf = self.made_ahead(chunk);
         let Some(channel) = self.channels.get_mut(&id) else { return false };
         if channel.asked.remove(&chunk).is_some() {
             self.requested.remove_range(chunk..chunk + 1);
+            self.asked_count -= 1;
         }
-        channel.arrivals.arrived(now, 1);
+        channel.arrived += 1;
+        channel.downloaded_bytes += payload.len() as u64;
         let known = self.held.contains(chunk);
         let size_before = self.tree.chunk_count();
         let verdict = if known {
@@ -78,7 +142,8 @@ impl<P: PeerAddress> Swarm<P> {
         } else if self.params.integrity() == Integrity::None {
             if size_before.is_some_and(|chunks| chunk < chunks) { Verdict::Good } else { Verdict::Missing }
         } else {
-            self.tree.verify(chunk, self.params.hash().hash(payload), payload.len(), &channel.offers)
+            let leaf = leaf.unwrap_or_else(|| self.params.hash().hash(payload));
+            self.tree.verify(chunk, leaf, payload.len(), &channel.offers)
         };
         // Only the last chunk may be short (RFC 7574 §5.6): another one would move all that follow.
         let is_last = self.tree.chunk_count() == chunk.checked_add(1);
@@ -86,41 +151,74 @@ impl<P: PeerAddress> Swarm<P> {
         match verdict {
             Verdict::Good if whole || known => {}
             Verdict::Missing => {
-                // What claimed a size is followed by the chunk that proves it.
-                if size_before.is_none() && self.tree.chunks_claimed() != chunk.checked_add(1) {
-                    self.ask(now, id);
-                }
+                self.wasted_bytes += payload.len() as u64;
                 return false;
             }
             _ => {
+                self.wasted_bytes += payload.len() as u64;
                 self.lied(id);
                 return false;
             }
         }
-        if !known {
+        if known {
+            self.wasted_bytes += payload.len() as u64;
+        } else {
             self.held.insert_range(chunk..chunk + 1);
         }
         channel.offers.clear();
-        let bin = self.held.largest_full(chunk).or(Bin::chunk(chunk));
-        let chunks = bin.map_or(chunk..chunk + 1, Bin::range);
-        channel.say(&Message::Ack { chunks, delay_us: clock_us.wrapping_sub(sent_us) }, &mut self.out);
+        let delay_us = clock_us.wrapping_sub(sent_us);
+        match channel.unacked.last_mut() {
+            Some((run, delay)) if run.end == chunk => (run.end, *delay) = (chunk + 1, delay_us),
+            _ => channel.unacked.push((chunk..chunk + 1, delay_us)),
+        }
         if size_before != self.tree.chunk_count()
             && let Some(chunks) = self.tree.chunk_count()
         {
-            self.size_known(chunks);
+            self.size_known(chunks, payload.len());
         }
-        self.ask(now, id);
         !known
     }
 
-    fn size_known(&mut self, chunks: u64) {
+    /// A batch was read: what came is acknowledged, and more is asked for.
+    pub(super) fn settle(&mut self, now: Instant, id: ChannelId) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        let arrived = std::mem::take(&mut channel.arrived);
+        if arrived == 0 {
+            return;
+        }
+        channel.arrivals.arrived(now, arrived);
+        let mut unacked = std::mem::take(&mut channel.unacked);
+        for runs in unacked.chunks(BINS_MAX) {
+            let acks: Vec<Message<'_>> = runs
+                .iter()
+                .map(|(run, delay_us)| {
+                    // The biggest intervals around it: they repeat what acknowledgements that were lost have said.
+                    let around = |chunk| self.held.largest_full(chunk).map_or(chunk..chunk + 1, Bin::range);
+                    let chunks = around(run.start).start..around(run.end - 1).end;
+                    Message::Ack { chunks, delay_us: *delay_us }
+                })
+                .collect();
+            if let Some(datagram) = channel.datagram(&acks) {
+                self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+                channel.control.sent(now, false);
+            }
+        }
+        unacked.clear();
+        channel.unacked = unacked;
+        self.ask(now, id);
+    }
+
+    fn size_known(&mut self, chunks: u64, last_len: usize) {
         self.events.push_back(Event::Size(chunks));
+        self.last_len = Some(last_len);
         let content = Binmap::full(chunks);
         for channel in self.channels.values_mut() {
             // Whoever announced more than there is helps nobody by it.
             let mut beyond = channel.has.clone();
             beyond.subtract(&content);
-            self.availability.remove(&beyond);
+            if !self.is_complete {
+                self.availability.remove(&beyond);
+            }
             channel.has.intersect_with(&content);
         }
     }
@@ -134,7 +232,9 @@ impl<P: PeerAddress> Swarm<P> {
         if new.is_empty() {
             return;
         }
-        self.availability.add(&new);
+        if !self.is_complete {
+            self.availability.add(&new);
+        }
         channel.has.union_with(&new);
         channel.unsaid.subtract(&new);
         if self.tree.chunk_count().is_none() && channel.has.cell_count() > PEER_CELLS_MAX {
@@ -179,6 +279,7 @@ impl<P: PeerAddress> Swarm<P> {
         for chunk in given_up {
             channel.asked.remove(&chunk);
             self.requested.remove_range(chunk..chunk + 1);
+            self.asked_count -= 1;
         }
         self.announce(now, id);
         self.ask(now, id);
@@ -204,25 +305,32 @@ impl<P: PeerAddress> Swarm<P> {
     }
 
     /// Asks for as much as Algorithm 1 allows.
-    fn ask(&mut self, now: Instant, id: ChannelId) {
+    pub(super) fn ask(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let stalled = channel.stalled_until.is_some_and(|until| now < until);
-        if stalled || channel.chokes_us || !channel.proven || channel.codec.is_none() {
+        let is_still = self.is_paused || self.is_complete;
+        if stalled || is_still || channel.chokes_us || !channel.proven || channel.codec.is_none() {
             return;
         }
+        let chunk_len = self.params.chunk_len().map_or(1, u64::from);
+        let allowed = match channel.allowance.down_bytes {
+            u64::MAX => u64::MAX,
+            left => left.div_ceil(chunk_len),
+        };
+        let room = self.room_chunks.saturating_sub(self.asked_count);
         let mut size = Pull {
             rtt: channel.rtt,
             period: channel.arrivals.period(),
             outstanding: channel.asked.len() as u64,
-            rate_allowed: u64::MAX,
-            granularity: 0,
+            rate_allowed: allowed.min(room),
+            granularity: if allowed == u64::MAX { channel.asked.len() as u64 / ASK_DIVISOR } else { 0 },
         }
         .request_size();
         let mut bins = Vec::new();
         if self.tree.chunk_count().is_none() {
             // The size first: any chunk brings the peaks, and the last one proves them.
             let chunk = self.tree.chunks_claimed().map_or(0, |chunks| chunks - 1);
-            if channel.asked.is_empty() && channel.has.contains(chunk) {
+            if channel.asked.is_empty() && channel.has.contains(chunk) && allowed > 0 {
                 bins.extend(Bin::chunk(chunk));
             }
             size = 0;
@@ -242,6 +350,12 @@ impl<P: PeerAddress> Swarm<P> {
         }
         if bins.is_empty() {
             return;
+        }
+        let count: u64 = bins.iter().map(|bin| bin.chunk_count()).sum();
+        self.asked_count += count;
+        channel.asked_bytes += count * chunk_len;
+        if channel.allowance.down_bytes != u64::MAX {
+            channel.allowance.down_bytes = channel.allowance.down_bytes.saturating_sub(count * chunk_len);
         }
         channel.asked.extend(bins.iter().flat_map(|bin| bin.range()).map(|chunk| (chunk, now)));
         let messages: Vec<Message<'_>> = bins.iter().map(|bin| Message::Request(bin.range())).collect();

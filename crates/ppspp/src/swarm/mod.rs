@@ -1,6 +1,6 @@
 //! One swarm of content that is complete: its channels, what is asked of whom, what is served to whom.
 //!
-//! A driver feeds datagrams and time in, and carries out what comes back: datagrams to send, chunks to store, liars to ban,
+//! A driver feeds datagrams and time in, a batch at a time, and carries out what comes back: datagrams to send, chunks to store, liars to ban,
 //! peers to dial. It keeps the bytes: a chunk that arrives is handed out only after it was verified, and is announced and
 //! served only after [`Swarm::stored`] said that it was written; a chunk that leaves is put by the driver behind the
 //! datagram's head ([`Transmit::chunk`]).
@@ -16,6 +16,8 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
+pub use channel::Allowance;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -23,8 +25,9 @@ use std::time::{Duration, Instant};
 
 use crate::avail::Availability;
 use crate::binmap::Binmap;
+use crate::hash::Digest;
 use crate::ledbat::Mode;
-use crate::merkle::{MemoryNodes, Tree};
+use crate::merkle::{MemoryNodes, NodeStore, Tree};
 use crate::picker::Picker;
 use crate::state::State;
 use crate::wire::{
@@ -89,12 +92,12 @@ pub enum Event<P> {
 
 /// One content's behaviour towards its peers.
 #[derive(Debug)]
-pub struct Swarm<P> {
+pub struct Swarm<P, S = MemoryNodes> {
     params: SwarmParams,
     mode: Mode,
     /// Dialect in which we open channels.
     dialect: Dialect,
-    tree: Tree<MemoryNodes>,
+    tree: Tree<S>,
     /// Stored, and so announced and served.
     have: Binmap,
     /// Verified: stored, or handed out and not yet stored.
@@ -113,20 +116,58 @@ pub struct Swarm<P> {
     tick_at: Instant,
     out: VecDeque<Transmit<P>>,
     events: VecDeque<Event<P>>,
+    /// Everything is stored: nothing is asked for, and nobody looks how rare anything is.
+    is_complete: bool,
+    is_paused: bool,
+    /// Chunks that may be asked for and not here, of all peers together.
+    room_chunks: u64,
+    asked_count: u64,
+    wasted_bytes: u64,
+    /// Length of the last chunk, once it proved the size.
+    last_len: Option<usize>,
+    /// Digests of the chunks of a batch, each with the datagram that it is in; and the datagram that is being read.
+    ahead: VecDeque<(usize, u64, Option<Digest>)>,
+    reading: usize,
+    digests: Vec<u8>,
+    /// Channels that there are, or are no more, since somebody asked.
+    changes: Vec<(ChannelId, bool)>,
 }
 
-impl<P: PeerAddress> Swarm<P> {
+/// What is known of a peer, for progress.
+#[derive(Clone, Debug)]
+pub struct PeerStats<'a, P> {
+    /// Which.
+    pub peer: &'a P,
+    /// Payload from it.
+    pub downloaded_bytes: u64,
+    /// Payload to it.
+    pub uploaded_bytes: u64,
+    /// Payload that was ever asked of it.
+    pub asked_bytes: u64,
+    /// The round trip, once it is known.
+    pub rtt: Duration,
+    /// Chunks that it has.
+    pub chunks: u64,
+    /// Chunks that were lost on their way to it.
+    pub lost_chunks: u64,
+    /// Chunks asked of it that did not come yet.
+    pub asked: u64,
+    /// It wants something of us.
+    pub wants: bool,
+    /// It has something that is missing here.
+    pub is_wanted: bool,
+    /// We do not serve it.
+    pub is_choked: bool,
+    /// It does not serve us.
+    pub chokes_us: bool,
+}
+
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// A swarm whose content is what `tree` knows and `have` holds. The seed chooses channel numbers: it has to be one that
     /// nobody can guess, outside of tests.
-    pub fn new(
-        params: SwarmParams,
-        tree: Tree<MemoryNodes>,
-        have: Binmap,
-        mode: Mode,
-        seed: u64,
-        now: Instant,
-    ) -> Self {
+    pub fn new(params: SwarmParams, tree: Tree<S>, have: Binmap, mode: Mode, seed: u64, now: Instant) -> Self {
         let availability = Availability::new(CHANNELS_MAX.min(32), tree.chunk_count());
+        let is_complete = tree.chunk_count().is_some_and(|chunks| have.next_clear(0) >= chunks);
         Self {
             params,
             mode,
@@ -146,6 +187,16 @@ impl<P: PeerAddress> Swarm<P> {
             tick_at: now,
             out: VecDeque::new(),
             events: VecDeque::new(),
+            is_complete,
+            is_paused: false,
+            room_chunks: u64::MAX,
+            asked_count: 0,
+            wasted_bytes: 0,
+            last_len: None,
+            ahead: VecDeque::new(),
+            reading: 0,
+            digests: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -211,13 +262,48 @@ impl<P: PeerAddress> Swarm<P> {
     /// A datagram came: gives the chunks in it that were verified, for the driver to store. `None` for a datagram that is not
     /// for this swarm: its channel is not ours, and it opens none.
     pub fn datagram<'a>(&mut self, now: Instant, peer: &P, datagram: &'a [u8]) -> Option<Vec<(u64, &'a [u8])>> {
+        let mut chunks = Vec::new();
+        self.ahead.clear();
+        let id = self.read(now, peer, datagram, &mut chunks)?;
+        self.settle(now, id);
+        self.serve(now, id);
+        Some(chunks)
+    }
+
+    /// The same for many at once: chunks are hashed side by side, and acknowledged together. What is not for this swarm is
+    /// nothing to it.
+    pub fn datagrams<'a>(&mut self, now: Instant, batch: &[(P, &'a [u8])], chunks: &mut Vec<(u64, &'a [u8])>) {
+        self.hash_ahead(batch);
+        let mut met: Vec<ChannelId> = Vec::new();
+        for (at, (peer, datagram)) in batch.iter().enumerate() {
+            self.reading = at;
+            if let Some(id) = self.read(now, peer, datagram, chunks)
+                && !met.contains(&id)
+            {
+                met.push(id);
+            }
+        }
+        for id in met {
+            self.settle(now, id);
+            self.serve(now, id);
+        }
+    }
+
+    /// Reads a datagram; answers over which channel it came. Chunks are acknowledged with [`Swarm::settle`].
+    fn read<'a>(
+        &mut self,
+        now: Instant,
+        peer: &P,
+        datagram: &'a [u8],
+        chunks: &mut Vec<(u64, &'a [u8])>,
+    ) -> Option<ChannelId> {
         let (id, messages) = split_channel(datagram)?;
         if self.banned.contains(peer) || datagram.len() > DATAGRAM_LEN_MAX {
             return None;
         }
         if id == 0 {
             self.opened_by(now, peer, messages, datagram.len())?;
-            return Some(Vec::new());
+            return Some(0);
         }
         // A channel is one peer's at one address.
         let channel = self.channels.get_mut(&id).filter(|channel| channel.peer == *peer)?;
@@ -230,7 +316,7 @@ impl<P: PeerAddress> Swarm<P> {
                     let agreed = self.params.check(opening.dialect, &opening.handshake, false);
                     let Some(codec) = agreed.ok().filter(|_| opening.handshake.channel != 0) else {
                         self.close(id, false);
-                        return Some(Vec::new());
+                        return Some(id);
                     };
                     channel.dialect = opening.dialect;
                     channel.remote = opening.handshake.channel;
@@ -249,25 +335,127 @@ impl<P: PeerAddress> Swarm<P> {
         if !channel.proven {
             self.prove(now, id);
         }
-        let chunks = self.messages(now, id, rest);
-        self.serve(now, id);
-        Some(chunks)
+        self.messages(now, id, rest, chunks);
+        Some(id)
     }
 
     /// A chunk that was handed out is written: it is announced and served from now on.
     pub fn stored(&mut self, chunk: u64) {
-        if !self.held.contains(chunk) || self.have.contains(chunk) {
+        self.stored_range(chunk..chunk.saturating_add(1));
+    }
+
+    /// The same for a run of chunks. Those of it that were not handed out are not there.
+    pub fn stored_range(&mut self, chunks: std::ops::Range<u64>) {
+        let mut new = Binmap::new();
+        new.insert_range(chunks);
+        new.intersect_with(&self.held);
+        new.subtract(&self.have);
+        if new.is_empty() {
             return;
         }
-        self.have.insert_range(chunk..chunk + 1);
+        self.have.union_with(&new);
         for channel in self.channels.values_mut().filter(|channel| channel.proven) {
-            if !channel.has.contains(chunk) {
-                channel.unsaid.insert_range(chunk..chunk + 1);
-            }
+            let mut unsaid = new.clone();
+            unsaid.subtract(&channel.has);
+            channel.unsaid.union_with(&unsaid);
         }
-        if self.is_complete() {
+        if self.is_complete() && !self.is_complete {
+            self.is_complete = true;
             self.events.push_back(Event::Complete);
         }
+    }
+
+    /// Chunks that lay on the disk and were found to be good, or are lost: what is here is this, and nothing else.
+    pub fn set_have(&mut self, have: Binmap) {
+        self.held = have.clone();
+        for channel in self.channels.values_mut().filter(|channel| channel.proven) {
+            channel.unsaid = have.clone();
+            channel.unsaid.subtract(&channel.has);
+        }
+        self.have = have;
+        self.is_complete = self.is_complete();
+        self.availability = Availability::new(CHANNELS_MAX.min(32), self.tree.chunk_count());
+        if !self.is_complete {
+            for channel in self.channels.values() {
+                self.availability.add(&channel.has);
+            }
+        }
+    }
+
+    /// Nothing is asked for, and nobody is served, until this is taken back: channels stay.
+    pub fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Chunks that may be asked for and not here, of all peers together: what the driver has memory for.
+    pub fn set_room(&mut self, chunks: u64) {
+        self.room_chunks = chunks;
+    }
+
+    /// Chunks that were asked for and did not come yet.
+    pub fn asked(&self) -> u64 {
+        self.asked_count
+    }
+
+    /// What a limit lets through to and from a peer, until this is said again.
+    pub fn set_allowance(&mut self, peer: &P, allowance: Allowance, now: Instant) {
+        let Some(id) = self.by_peer.get(peer).copied() else { return };
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.allowance = allowance;
+            self.ask(now, id);
+        }
+    }
+
+    /// Payload that came and was of no use: twice, without a proof, or wrong.
+    pub fn wasted_bytes(&self) -> u64 {
+        self.wasted_bytes
+    }
+
+    /// Length of the last chunk in bytes, where it is what proved the size.
+    pub fn last_chunk_len(&self) -> Option<usize> {
+        self.last_len
+    }
+
+    /// The tree, as far as it is known.
+    pub fn tree(&self) -> &Tree<S> {
+        &self.tree
+    }
+
+    /// The same, for whoever keeps its nodes.
+    pub fn tree_mut(&mut self) -> &mut Tree<S> {
+        &mut self.tree
+    }
+
+    /// Numbers of channels that there are now, or are not any more, since this was asked last: a socket that serves several
+    /// swarms finds by them whose a datagram is.
+    pub fn take_channel_changes(&mut self) -> Vec<(ChannelId, bool)> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The channel of this number ends: another swarm at the same socket has the number.
+    pub fn drop_channel(&mut self, id: ChannelId) {
+        self.close(id, false);
+    }
+
+    /// What is known of each peer.
+    pub fn peer_stats(&self) -> impl Iterator<Item = PeerStats<'_, P>> {
+        self.channels.values().filter(|channel| channel.proven).map(|channel| PeerStats {
+            peer: &channel.peer,
+            downloaded_bytes: channel.downloaded_bytes,
+            uploaded_bytes: channel.uploaded_bytes,
+            asked_bytes: channel.asked_bytes,
+            rtt: if channel.uploaded_bytes > 0 { channel.control.ledbat().rtt() } else { channel.rtt },
+            chunks: channel.has.count(),
+            lost_chunks: channel.lost_chunks,
+            asked: channel.asked.len() as u64,
+            wants: !channel.wants.is_empty(),
+            is_wanted: match self.tree.chunk_count() {
+                Some(_) => Binmap::next_match(0, 1, &[&channel.has], &[&self.held]).is_some(),
+                None => !channel.has.is_empty(),
+            },
+            is_choked: channel.choked,
+            chokes_us: channel.chokes_us,
+        })
     }
 
     /// A chunk that was handed out could not be written: it is fetched again.
@@ -289,14 +477,15 @@ impl<P: PeerAddress> Swarm<P> {
 
     /// When to poll.
     pub fn deadline(&self) -> Instant {
-        let due = self.channels.values().filter_map(|channel| channel.send_at()).min();
+        let due = self.channels.values().filter_map(|channel| channel.send_at()).min().filter(|_| !self.is_paused);
         due.map_or(self.tick_at, |due| due.min(self.tick_at))
     }
 
     /// Time passed.
     pub fn poll(&mut self, now: Instant) {
-        let ids: Vec<ChannelId> = self.channels.keys().copied().collect();
         let tick = now >= self.tick_at;
+        let due = |channel: &Channel<P>| tick || channel.send_at().is_some_and(|at| at <= now);
+        let ids: Vec<ChannelId> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
         for id in ids {
             if tick {
                 self.tick(now, id);
@@ -367,6 +556,7 @@ impl<P: PeerAddress> Swarm<P> {
         self.by_peer.insert(peer.clone(), id);
         self.channels.insert(id, Channel::new(peer, dialect, self.mode, now));
         self.half_open.push_back(id);
+        self.changes.push((id, true));
         id
     }
 
@@ -401,12 +591,16 @@ impl<P: PeerAddress> Swarm<P> {
         if say {
             channel.say(&Message::Handshake(Handshake::closing()), &mut self.out);
         }
+        self.changes.push((id, false));
         self.by_peer.remove(&channel.peer);
         self.half_open.retain(|half| *half != id);
-        self.availability.remove(&channel.has);
+        if !self.is_complete {
+            self.availability.remove(&channel.has);
+        }
         for chunk in channel.asked.keys() {
             self.requested.remove_range(*chunk..chunk + 1);
         }
+        self.asked_count -= channel.asked.len() as u64;
         self.events.push_back(Event::Closed(channel.peer));
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::channel::{Channel, Sent};
 use super::{PeerAddress, Swarm, Transmit};
 use crate::binmap::Binmap;
+use crate::merkle::{NodeStore, Tree};
 use crate::wire::{ChannelId, Integrity, Message};
 
 /// Datagrams are no longer than this where their chunk allows: an Ethernet frame, less IP and UDP (RFC 7574 §8.1).
@@ -19,9 +20,12 @@ const REORDERING: u64 = 3;
 const PEX_GIVEN_MAX: usize = 8;
 const PEX_ANSWER_EVERY: Duration = Duration::from_secs(10);
 
-impl<P: PeerAddress> Swarm<P> {
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Sends what the window and the requests allow.
     pub(super) fn serve(&mut self, now: Instant, id: ChannelId) {
+        if self.is_paused {
+            return;
+        }
         for _ in 0..BURST_MAX {
             let Some(channel) = self.channels.get_mut(&id).filter(|channel| channel.proven) else { return };
             channel.control.wanted(now, !channel.wants.is_empty() || !channel.inflight.is_empty());
@@ -38,8 +42,15 @@ impl<P: PeerAddress> Swarm<P> {
             }
             channel.control.sent(now, true);
             channel.replied = false;
-            channel.inflight.insert(channel.sent_count, Sent { chunk, at: now });
+            channel.inflight.insert(chunk, Sent { number: channel.sent_count, at: now });
+            channel.sent_order.push_back((channel.sent_count, chunk));
             channel.sent_count += 1;
+            let len = self.params.chunk_len().map_or(1, u64::from);
+            channel.uploaded_bytes += len;
+            channel.allowance.up_bytes = match channel.allowance.up_bytes {
+                u64::MAX => u64::MAX,
+                left => left.saturating_sub(len),
+            };
         }
     }
 
@@ -74,9 +85,9 @@ impl<P: PeerAddress> Swarm<P> {
 }
 
 /// The digests that the receiver misses, then the chunk's head; in one datagram where they fit.
-fn proven_chunk<P: PeerAddress>(
+fn proven_chunk<P: PeerAddress, S: NodeStore>(
     channel: &Channel<P>,
-    tree: &crate::merkle::Tree<crate::merkle::MemoryNodes>,
+    tree: &Tree<S>,
     integrity: Integrity,
     chunk: u64,
     clock_us: u64,
@@ -134,17 +145,24 @@ impl<P: PeerAddress> Channel<P> {
     /// Chunks arrived.
     pub(super) fn acked(&mut self, now: Instant, chunks: &Range<u64>, delay_us: u64) {
         let limited = self.inflight.len() as f64 + 1.0 >= self.control.ledbat().window() / 2.0;
-        let arrived: Vec<u64> =
-            self.inflight.iter().filter(|(_, sent)| chunks.contains(&sent.chunk)).map(|(number, _)| *number).collect();
-        let Some(last) = arrived.last().copied() else { return };
-        self.knows_peaks = true;
-        for number in arrived {
-            if let Some(sent) = self.inflight.remove(&number) {
-                self.control.acked(now, Some(now.saturating_duration_since(sent.at)), delay_us, limited);
-            }
+        let mut last = None;
+        while let Some((chunk, sent)) = self.inflight.range(chunks.clone()).next().map(|(chunk, sent)| (*chunk, *sent))
+        {
+            self.inflight.remove(&chunk);
+            last = last.max(Some(sent.number));
+            self.control.acked(now, Some(now.saturating_duration_since(sent.at)), delay_us, limited);
         }
-        let lost: Vec<u64> =
-            self.inflight.range(..last.saturating_sub(REORDERING)).map(|(number, _)| *number).collect();
+        let Some(last) = last else { return };
+        self.knows_peaks = true;
+        let mut lost = Vec::new();
+        while let Some((number, chunk)) = self.sent_order.front().copied() {
+            let is_here = self.inflight.get(&chunk).is_some_and(|sent| sent.number == number);
+            if is_here && number >= last.saturating_sub(REORDERING) {
+                break;
+            }
+            self.sent_order.pop_front();
+            lost.extend(is_here.then_some(chunk));
+        }
         self.lose(now, &lost, false);
     }
 
@@ -152,7 +170,7 @@ impl<P: PeerAddress> Channel<P> {
     pub(super) fn lose_late(&mut self, now: Instant) {
         let timeout = self.control.ledbat().timeout();
         let late = |sent: &Sent| now.saturating_duration_since(sent.at) > timeout;
-        let lost: Vec<u64> = self.inflight.iter().filter(|(_, sent)| late(sent)).map(|(number, _)| *number).collect();
+        let lost: Vec<u64> = self.inflight.iter().filter(|(_, sent)| late(sent)).map(|(chunk, _)| *chunk).collect();
         let all = lost.len() == self.inflight.len();
         self.lose(now, &lost, all);
     }
@@ -161,10 +179,14 @@ impl<P: PeerAddress> Channel<P> {
         if lost.is_empty() {
             return;
         }
-        for number in lost {
+        self.lost_chunks += lost.len() as u64;
+        for chunk in lost {
             // Sent again, unless it arrived after all.
-            if let Some(sent) = self.inflight.remove(number) {
-                self.wants.push_front(sent.chunk..sent.chunk + 1);
+            if self.inflight.remove(chunk).is_some() {
+                match self.wants.front_mut() {
+                    Some(want) if want.end == *chunk => want.end += 1,
+                    _ => self.wants.push_front(*chunk..chunk + 1),
+                }
             }
         }
         if all { self.control.timed_out(now) } else { self.control.lost(now, lost.len() as u64) }
