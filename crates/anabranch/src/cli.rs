@@ -414,7 +414,7 @@ pub(crate) enum CongestionChoice {
 pub(crate) struct GetFlags {
     #[command(flatten)]
     pub given: Given,
-    /// .torrent files and magnet links
+    /// .torrent files, magnet links and links of PPSPP (ppspp:..., tswift://...)
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::FilePath)]
     pub sources: Vec<OsString>,
     /// Folder to put content in
@@ -479,6 +479,16 @@ pub(crate) struct ShareFlags {
     /// Save the torrent made of PATH
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub torrent_out: Option<PathBuf>,
+    /// Share files by PPSPP (RFC 7574), in chunks that are verified one by one, and print a link for each; no torrent is made
+    #[arg(long)]
+    pub ppspp: bool,
+    /// With --ppspp: length of a chunk, such as 1KiB or 8KiB; a datagram takes one, so more than 1200 bytes need a network that
+    /// takes longer ones [default: 1KiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_chunk)]
+    pub chunk_length: Option<Size>,
+    /// With --ppspp: share a torrent of the same files too, from the same copy
+    #[arg(long)]
+    pub with_torrent: bool,
     #[command(flatten)]
     pub stop: StopFlags,
     #[command(flatten)]

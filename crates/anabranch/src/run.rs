@@ -110,10 +110,11 @@ pub(crate) async fn fetching(
     sources: &[Source],
     chatter: Chatter,
 ) -> Result<(Session, Events, Vec<Endpoint>), Failure> {
-    let links = sources.iter().flat_map(|source| match source {
-        Source::Magnet(magnet) => magnet.peers.as_slice(),
-        Source::Torrent(_) => &[],
-    });
+    let links = sources.iter().flat_map(Source::peers);
+    let first = SessionConfig {
+        keeps_ports_for_ppspp: sources.iter().any(|source| matches!(source, Source::Ppspp(_))),
+        ..first
+    };
     let named = links.filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
     let mut scion = scion::config(flags, named, chatter).await?;
     let peers = peers(flags, scion.is_some()).await?;

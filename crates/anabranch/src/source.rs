@@ -1,4 +1,4 @@
-//! SOURCE as users write it: a .torrent file or a magnet link.
+//! SOURCE as users write it: a .torrent file, a magnet link or a link of PPSPP.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,6 +9,7 @@ use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules, is_web_seed, limits::METAINFO_BYTES_MAX};
+use anabranch_ppspp::link::Link;
 
 use crate::exit::Failure;
 
@@ -19,6 +20,8 @@ pub(crate) enum Source {
     Torrent(Box<Metainfo>),
     /// A magnet link.
     Magnet(Box<Magnet>),
+    /// A link of PPSPP.
+    Ppspp(Box<Link>),
 }
 
 impl Source {
@@ -27,14 +30,25 @@ impl Source {
         match self {
             Self::Torrent(metainfo) => metainfo.info.name.clone(),
             Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| hash_name(&magnet.hashes)),
+            Self::Ppspp(link) => link.name.clone().unwrap_or_else(|| self.id()),
         }
     }
 
-    /// The content's identity.
-    pub(crate) fn hashes(&self) -> InfoHashes {
+    /// What names the content in events: its info-hash, or its swarm's identifier.
+    pub(crate) fn id(&self) -> String {
         match self {
-            Self::Torrent(metainfo) => metainfo.info.hashes,
-            Self::Magnet(magnet) => magnet.hashes,
+            Self::Torrent(metainfo) => hash_name(&metainfo.info.hashes),
+            Self::Magnet(magnet) => hash_name(&magnet.hashes),
+            Self::Ppspp(link) => hex::encode(link.params.swarm_id()),
+        }
+    }
+
+    /// The peers that it names.
+    pub(crate) fn peers(&self) -> &[String] {
+        match self {
+            Self::Torrent(_) => &[],
+            Self::Magnet(magnet) => &magnet.peers,
+            Self::Ppspp(link) => &link.peers,
         }
     }
 
@@ -51,6 +65,8 @@ impl Source {
                 web_seeds: magnet.web_seeds.iter().filter(|url| is_web_seed(url)).cloned().collect(),
                 ..found
             },
+            // No torrent is of it.
+            Self::Ppspp(_) => found,
         }
     }
 }
@@ -60,6 +76,7 @@ impl From<Source> for anabranch_swarm::Source {
         match source {
             Source::Torrent(metainfo) => Self::Metainfo(metainfo),
             Source::Magnet(magnet) => Self::Magnet(magnet),
+            Source::Ppspp(link) => Self::Ppspp(link),
         }
     }
 }
@@ -67,13 +84,19 @@ impl From<Source> for anabranch_swarm::Source {
 /// Reads what a user named.
 pub(crate) fn load(source: &OsStr) -> Result<Source, Failure> {
     if source.is_empty() {
-        return Err(Failure::usage("`` is no source: it is empty; give the path of a .torrent file or a magnet link"));
+        return Err(Failure::usage(
+            "`` is no source: it is empty; give the path of a .torrent file, a magnet link or a link of PPSPP",
+        ));
     }
     let text = source.to_str().unwrap_or_default();
     let begins = |prefix: &str| text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
     if begins("magnet:") {
         let magnet = text.parse::<Magnet>().map_err(Failure::input)?;
         return Ok(Source::Magnet(Box::new(magnet)));
+    }
+    if begins("ppspp:") || begins("tswift:") {
+        let link = text.parse::<Link>().map_err(|error| Failure::input(format!("{error}; copy it again, whole")))?;
+        return Ok(Source::Ppspp(Box::new(link)));
     }
     if begins("http://") || begins("https://") {
         return Err(Failure::input(format!(

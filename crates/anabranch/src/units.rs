@@ -35,8 +35,16 @@ pub(crate) enum UnitError {
         /// What was written.
         bytes: u64,
     },
+    /// No datagram takes it, or its proofs are longer than itself.
+    #[error("that is {bytes} bytes, and a chunk has 256 to 63KiB: write a length such as 1KiB or 8KiB")]
+    Chunk {
+        /// What was written.
+        bytes: u64,
+    },
 }
 
+/// Lengths of a chunk: a datagram takes it with its proofs, and those are not longer than itself.
+const CHUNK_LENS: std::ops::RangeInclusive<u64> = 256..=63 * 1024;
 /// Below this a block of 16 KiB takes longer than peers wait.
 const RATE_MIN: u64 = 1000;
 /// Four chunks of pieces under way.
@@ -66,6 +74,12 @@ impl FromStr for Size {
 pub(crate) fn parse_memory(text: &str) -> Result<Size, UnitError> {
     let Size(bytes) = text.parse()?;
     if bytes < MEMORY_MIN { Err(UnitError::TooLittle { bytes }) } else { Ok(Size(bytes)) }
+}
+
+/// Length of a chunk of PPSPP.
+pub(crate) fn parse_chunk(text: &str) -> Result<Size, UnitError> {
+    let Size(bytes) = text.parse()?;
+    if CHUNK_LENS.contains(&bytes) { Ok(Size(bytes)) } else { Err(UnitError::Chunk { bytes }) }
 }
 
 /// `base` is what a bare `K` stands for.

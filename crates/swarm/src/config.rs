@@ -23,6 +23,9 @@ use crate::net::scion::ScionConfig;
 pub struct SessionConfig {
     /// Where to listen; port 0 lets the system choose. Empty: peers cannot reach us.
     pub listen: Vec<SocketAddr>,
+    /// The UDP ports beside the listeners are kept for PPSPP, of which contents will come. Otherwise callers over uTP are answered
+    /// there, and PPSPP takes other ports.
+    pub keeps_ports_for_ppspp: bool,
     /// How peers are reached over SCION; `None`: not at all.
     pub scion: Option<ScionConfig>,
     /// How paths are chosen.
@@ -70,6 +73,7 @@ impl Default for SessionConfig {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
+            keeps_ports_for_ppspp: false,
             scion: None,
             paths: PathsConfig::default(),
             connections_max: 1000,
@@ -171,6 +175,9 @@ pub enum AddError {
     /// It is there already.
     #[error("{0} is in this session already")]
     Duplicate(String),
+    /// PPSPP's sockets cannot be opened.
+    #[error("cannot open a socket for PPSPP: {0}; give an address of this machine with --listen")]
+    Socket(io::Error),
     /// It is there still, and is being removed.
     #[error("{0} is being removed from this session: add it again when it is gone")]
     Leaving(String),

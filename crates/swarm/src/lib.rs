@@ -10,6 +10,7 @@
 //! | `resources` | what contents share: memory, disk threads, limits, the ways out |
 //! | `bittorrent` | a content at work in BitTorrent: `torrent` acts on what its core wants, `conn` moves a connection's bytes, `dial` and `announce` find peers, `paths_driver` carries out what the path manager decides |
 //! | [`hercules`] | bulk transfer, a world of its own: from one to many, as fast as the machine |
+//! | [`ppspp`] | a content at work in PPSPP, over datagrams |
 //! | `net` | who gets in; our interfaces, and the SCION network |
 //! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
 //! | [`tracker`] | asking trackers; being one |
@@ -36,6 +37,7 @@ mod events;
 pub mod hercules;
 mod limits;
 mod net;
+pub mod ppspp;
 mod resources;
 mod session;
 mod store;

@@ -91,6 +91,13 @@ fn check(flags: &GetFlags) -> Result<(), Failure> {
             ));
         }
     }
+    let is_link = |source: &std::ffi::OsString| {
+        let text = source.to_str().unwrap_or_default().to_ascii_lowercase();
+        text.starts_with("ppspp:") || text.starts_with("tswift:")
+    };
+    if flags.find.save_torrent.is_some() && flags.sources.iter().any(is_link) {
+        return Err(Failure::usage("`--save-torrent` saves a torrent, and a link of PPSPP has none: leave it out"));
+    }
     match flags.given.first_of(&["stop-ratio", "stop-after"]).filter(|_| !flags.seed) {
         Some(flag) => Err(Failure::usage(format!(
             "`--{flag}` says when sharing ends, and `get` goes on sharing with --seed only: give that too"
@@ -128,7 +135,7 @@ fn check_choose(flags: &mut GetFlags) -> Result<(), Failure> {
 fn choice(flags: &GetFlags, source: &Source) -> Choice {
     let by_link = match source {
         Source::Magnet(magnet) => magnet.select_only.as_slice(),
-        Source::Torrent(_) => &[],
+        Source::Torrent(_) | Source::Ppspp(_) => &[],
     };
     Choice::new(&flags.files, &flags.select_file, by_link)
 }
@@ -192,7 +199,7 @@ impl Fetching<'_> {
     fn add_all(&mut self, sources: Vec<Source>, peers: &[Endpoint]) -> Result<(), Failure> {
         let flags = self.flags;
         for source in sources {
-            let content = Content::new(source.name(), source::hash_name(&source.hashes()), folder(flags));
+            let content = Content::new(source.name(), source.id(), folder(flags));
             let options = AddOptions {
                 aim: Aim::ChosenFiles,
                 dir: flags.dir.clone(),
@@ -263,6 +270,10 @@ impl Fetching<'_> {
     /// The names and sizes of the files are known: which are to be fetched?
     async fn choose(&mut self, id: TorrentId) -> Result<(), Failure> {
         let (Some(info), Some(source)) = (self.session.info(id), self.sources.get(&id)) else { return Ok(()) };
+        // One file, which is what the link is for.
+        if let Source::Ppspp(_) = source {
+            return Ok(());
+        }
         let wanted = match self.flags.choose {
             true => {
                 self.watch.clear();

@@ -18,7 +18,7 @@ use crate::output::Chatter;
 use crate::patience::Rules;
 use crate::run::{self, Content, Watch};
 use crate::settings;
-use crate::source::{self, Source};
+use crate::source::Source;
 
 /// How long peers are asked for Merkle hashes, once the metadata is known: three times what one may take to answer.
 const HASHES_MAX: Duration = Duration::from_secs(30);
@@ -39,6 +39,12 @@ pub(crate) fn learn(
     question: &Question<'_>,
     chatter: Chatter,
 ) -> Result<Option<Vec<Metainfo>>, Failure> {
+    if let Some(link) = sources.iter().find(|source| matches!(source, Source::Ppspp(_))) {
+        return Err(Failure::usage(format!(
+            "{} is a link of PPSPP: it is of one file, and has no torrent that could be listed, shown or saved",
+            link.name()
+        )));
+    }
     if sources.iter().all(|source| matches!(source, Source::Torrent(_))) {
         return Ok(Some(sources.into_iter().filter_map(torrent).collect()));
     }
@@ -64,7 +70,7 @@ pub(crate) fn learn(
 fn torrent(source: Source) -> Option<Metainfo> {
     match source {
         Source::Torrent(metainfo) => Some(*metainfo),
-        Source::Magnet(_) => None,
+        Source::Magnet(_) | Source::Ppspp(_) => None,
     }
 }
 
@@ -81,7 +87,7 @@ async fn ask(
     let mut learnt: Vec<Option<Metainfo>> = Vec::new();
     for source in sources {
         if let Source::Magnet(_) = source {
-            let content = Content::new(source.name(), source::hash_name(&source.hashes()), Map::new());
+            let content = Content::new(source.name(), source.id(), Map::new());
             let options = AddOptions {
                 aim: Aim::Metadata,
                 peers: peers.to_vec(),

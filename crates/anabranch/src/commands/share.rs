@@ -11,6 +11,7 @@ use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::naming;
 use anabranch_paths::Endpoint;
+use anabranch_swarm::ppspp::{CHUNK_LEN_DEFAULT, HashOptions, Hashed, hash_file};
 use anabranch_swarm::{AddOptions, Event, EventKind, Events, FailureKind, Session, SessionConfig, Source, TorrentId};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
@@ -25,9 +26,10 @@ use crate::output::{self, Chatter};
 use crate::run::{self, Content, Watch};
 use crate::scion;
 use crate::seeding::{self, Seeding};
+use crate::settings;
 use crate::source;
 use crate::status::Meter;
-use crate::units;
+use crate::units::{self, Size};
 
 /// Addresses of ours in a link: more uplinks than machines have, and links are to be copied by hand.
 const ADDRESSES_TOLD_MAX: usize = 8;
@@ -58,7 +60,7 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
         let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
         let peers = run::peers(&flags.session, scion.is_some()).await?;
         scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
-        let config = SessionConfig { scion, ..SessionConfig::default() };
+        let config = SessionConfig { scion, keeps_ports_for_ppspp: flags.ppspp, ..SessionConfig::default() };
         let config = run::session_config(&flags.session, config, chatter)?;
         let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
@@ -67,7 +69,13 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
                 let addresses: Vec<String> = addresses(&session).map(|address| address.to_string()).collect();
                 output::line(format_args!("listening on {}", addresses.join(" ")))?;
             }
-            for path in &flags.paths {
+            for path in flags.paths.iter().filter(|_| flags.ppspp) {
+                let Some(hashed) = hash(path, &flags, chatter, &interrupted).await? else {
+                    return Ok(Code::Success);
+                };
+                add_hashed(&session, &flags, hashed, &peers, &mut watch)?;
+            }
+            for path in flags.paths.iter().filter(|_| !flags.ppspp || flags.with_torrent) {
                 let Some(shared) = prepare(path, &flags, chatter, &interrupted).await? else {
                     return Ok(Code::Success);
                 };
@@ -95,6 +103,26 @@ const FOUND: [&str; 2] = ["data", "no-verify"];
 /// A flag that has nothing to apply to was meant for something.
 fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
     let given = &flags.given;
+    if !flags.ppspp
+        && let Some(flag) = given.first_of(&["chunk-length", "with-torrent"])
+    {
+        return Err(Failure::usage(format!("`--{flag}` is about sharing by PPSPP: give --ppspp too, or leave it out")));
+    }
+    if flags.ppspp {
+        if let Some(torrent) = flags.paths.iter().find(|path| is_torrent(path)) {
+            return Err(Failure::usage(format!(
+                "`--ppspp` shares files, and {} is a torrent: give the file that it is of",
+                torrent.display()
+            )));
+        }
+        let is_about_torrents = || EDITED.iter().chain(&MADE).chain(&["torrent-out"]).copied();
+        let flag = given.first_of(&is_about_torrents().collect::<Vec<_>>());
+        if let Some(flag) = flag.filter(|_| !flags.with_torrent) {
+            return Err(Failure::usage(format!(
+                "`--{flag}` is about a torrent, and --ppspp makes none: give --with-torrent too, or leave it out"
+            )));
+        }
+    }
     if made == 0 {
         let torrent = flags.paths.first().map_or(Path::new("TORRENT"), PathBuf::as_path).display();
         if let Some(flag) = given.first_of(&EDITED) {
@@ -119,16 +147,91 @@ fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Hashes a file for PPSPP, or finds its tree; `None` when interrupted meanwhile.
+async fn hash(
+    path: &Path,
+    flags: &ShareFlags,
+    chatter: Chatter,
+    interrupted: &Notify,
+) -> Result<Option<Hashed>, Failure> {
+    let path = path
+        .canonicalize()
+        .map_err(|error| Failure::input(format!("cannot read {}: {error}; give a file", path.display())))?;
+    let chunk_len = flags.chunk_length.map_or(CHUNK_LEN_DEFAULT, |Size(bytes)| bytes as u32);
+    let options = HashOptions { chunk_len, tree_dir: settings::cache_folder().map(|cache| cache.join("trees")) };
+    let mut meter = Meter::new(chatter, "hashing");
+    let cancel = Arc::new(AtomicBool::new(false));
+    let canceled = Arc::clone(&cancel);
+    let mut work = tokio::task::spawn_blocking(move || {
+        let hashed = hash_file(&path, &options, &canceled, |done, total| meter.show(done, total));
+        meter.clear();
+        hashed
+    });
+    tokio::select! {
+        hashed = &mut work => {
+            let hashed = hashed.map_err(|error| Failure::new(Code::Failed, error))?;
+            hashed.map(Some).map_err(Failure::input)
+        }
+        () = interrupted.notified() => {
+            cancel.store(true, Ordering::Relaxed);
+            Ok(None)
+        }
+    }
+}
+
+/// Shares a file by PPSPP.
+fn add_hashed(
+    session: &Session,
+    flags: &ShareFlags,
+    hashed: Hashed,
+    peers: &[Endpoint],
+    watch: &mut Watch,
+) -> Result<(), Failure> {
+    let trackers: Vec<String> = tiers("tracker", &flags.make.tracker)?.into_iter().flatten().collect();
+    let mut link = hashed.link.clone();
+    let (name, dir) = (link.name.clone().unwrap_or_default(), hashed.dir.clone());
+    let options = AddOptions {
+        dir: dir.clone(),
+        peers: peers.to_vec(),
+        trackers: trackers.clone(),
+        limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
+        limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
+        read_only: true,
+        trusted: true,
+        ..AddOptions::default()
+    };
+    let source = Source::PpsppFile(Box::new(hashed));
+    let id =
+        session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
+    // The port is known only now.
+    link.trackers = trackers;
+    let addresses = ip_addresses(session.ppspp_reachable(), &session.ppspp_listening());
+    link.peers = addresses.iter().map(ToString::to_string).collect();
+    let swarm_id = anabranch_content::hex::encode(link.params.swarm_id());
+    let extra = Map::from_iter([
+        ("link".to_owned(), Value::from(link.to_string())),
+        ("swarm_id".to_owned(), swarm_id.as_str().into()),
+        ("dir".to_owned(), dir.to_string_lossy().into()),
+    ]);
+    watch.contents.insert(id, Content::new(name, swarm_id, extra));
+    Ok(())
+}
+
 /// Where others reach us: over every uplink, the one that leads furthest first.
 fn addresses(session: &Session) -> impl Iterator<Item = Endpoint> {
-    let all = session.reachable();
-    let mut ip: Vec<SocketAddr> = session.listening().iter().flat_map(|address| reachable(*address)).collect();
+    let ip = ip_addresses(session.reachable(), session.listening());
+    ip.into_iter().map(Endpoint::from).chain(session.scion_address().map(Endpoint::Scion))
+}
+
+/// The same over plain IP, of sockets at `listening` that are reached at `all` of these.
+fn ip_addresses(all: Vec<SocketAddr>, listening: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut ip: Vec<SocketAddr> = listening.iter().flat_map(|address| reachable(*address)).collect();
     // Where the user restricts the interfaces, the others are not named.
     ip.retain(|address| all.is_empty() || all.contains(address) || address.ip().is_loopback());
     let others: Vec<SocketAddr> = all.into_iter().filter(|address| !ip.contains(address)).collect();
     ip.extend(others);
     ip.truncate(ADDRESSES_TOLD_MAX);
-    ip.into_iter().map(Endpoint::from).chain(session.scion_address().map(Endpoint::Scion))
+    ip
 }
 
 fn is_torrent(path: &Path) -> bool {
@@ -316,7 +419,8 @@ fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Wa
     if flags.session.json {
         return Ok(());
     }
-    let link = content.extra.get("magnet").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let link = content.extra.get("link").or(content.extra.get("magnet"));
+    let link = link.and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = content.name.clone();
     if pieces_have < pieces_total {
         watch.note(format_args!(

@@ -108,6 +108,8 @@ fn hashes(named: &OsStr) -> Result<InfoHashes, Failure> {
     Ok(match source::load(named)? {
         Source::Torrent(metainfo) => metainfo.info.hashes,
         Source::Magnet(magnet) => magnet.hashes,
+        // What announces of it are made under.
+        source @ Source::Ppspp(_) => anabranch_swarm::Source::from(source).hashes(),
     })
 }
 

@@ -106,7 +106,7 @@ pub struct StorageError {
 
 impl StorageError {
     /// From a system error; the cause is read from its number.
-    pub(crate) fn new(op: Op, path: impl AsRef<Path>, source: io::Error) -> Self {
+    pub fn new(op: Op, path: impl AsRef<Path>, source: io::Error) -> Self {
         let kind = match source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::DiskFull,
             Some(libc::EROFS) => ErrorKind::ReadOnly,

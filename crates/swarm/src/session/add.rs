@@ -13,6 +13,7 @@ use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_ppspp::link::Link;
 use anabranch_transport::NodeId;
 
 use crate::bittorrent::lifecycle;
@@ -21,6 +22,7 @@ use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
 use crate::bittorrent::{announce, dial, open};
 use crate::config::{AddError, AddOptions};
 use crate::events::{EventKind, TorrentId};
+use crate::ppspp::{self, Hashed};
 use crate::resources::Resources;
 use crate::session::Contents;
 
@@ -31,6 +33,10 @@ pub enum Source {
     Metainfo(Box<Metainfo>),
     /// A magnet link; the metadata comes from peers.
     Magnet(Box<Magnet>),
+    /// A link of PPSPP.
+    Ppspp(Box<Link>),
+    /// A file that is shared by PPSPP, with its tree. Its folder is that of the options.
+    PpsppFile(Box<Hashed>),
 }
 
 impl Contents {
@@ -38,9 +44,15 @@ impl Contents {
     pub fn add(&self, source: Source, options: AddOptions) -> Result<TorrentId, AddError> {
         let now = Instant::now();
         let resources = &self.resources;
+        let source = match source {
+            Source::Ppspp(link) => return self.add_ppspp(*link, None, options),
+            Source::PpsppFile(hashed) => return self.add_ppspp(hashed.link.clone(), Some(hashed), options),
+            source => source,
+        };
         let (hashes, mut tiers, (mut peers, unfit)) = match &source {
             Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Default::default()),
             Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet, &resources.listening)),
+            Source::Ppspp(_) | Source::PpsppFile(_) => Default::default(),
         };
         // What the user says of a host goes before what a link says, which holds for the link's content alone.
         let keys = magnet_keys(&source).into_iter().chain(options.keys.clone()).collect();
@@ -96,6 +108,25 @@ impl Contents {
     }
 }
 
+impl Contents {
+    fn add_ppspp(&self, link: Link, hashed: Option<Box<Hashed>>, options: AddOptions) -> Result<TorrentId, AddError> {
+        if let Some(there) = self.hub.of_swarm(link.params.swarm_id()) {
+            let name = link.name.clone().unwrap_or_else(|| "this content".to_owned());
+            let is_leaving = self.of_ppspp(there).is_some_and(|content| content.borrow().is_leaving);
+            return Err(if is_leaving { AddError::Leaving(name) } else { AddError::Duplicate(name) });
+        }
+        let resources = &self.resources;
+        for socket in self.hub.open(&resources.listening).map_err(AddError::Socket)? {
+            let filter = Arc::clone(&resources.config.filter);
+            self.serving.borrow_mut().spawn_local(ppspp::serve(Rc::clone(&self.hub), socket, filter));
+        }
+        let id = self.next_id();
+        let content = ppspp::begin(id, link, hashed, options, (resources, &self.hub));
+        self.insert_ppspp(id, content);
+        Ok(id)
+    }
+}
+
 fn torrent_config(resources: &Resources, options: &AddOptions, id: TorrentId) -> TorrentConfig {
     let config = &resources.config;
     TorrentConfig {
@@ -117,6 +148,8 @@ impl Source {
         match self {
             Self::Metainfo(metainfo) => metainfo.info.name.clone(),
             Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| "this content".to_owned()),
+            Self::Ppspp(link) => link.name.clone().unwrap_or_else(|| "this content".to_owned()),
+            Self::PpsppFile(hashed) => hashed.link.name.clone().unwrap_or_else(|| "this content".to_owned()),
         }
     }
 
@@ -125,6 +158,8 @@ impl Source {
         match self {
             Self::Metainfo(metainfo) => metainfo.info.hashes,
             Self::Magnet(magnet) => magnet.hashes,
+            Self::Ppspp(link) => ppspp::hashes(link),
+            Self::PpsppFile(hashed) => ppspp::hashes(&hashed.link),
         }
     }
 }

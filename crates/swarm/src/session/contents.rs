@@ -24,6 +24,7 @@ use crate::config::{Aim, FileFilter};
 use crate::events::TorrentId;
 use crate::net::admission::{Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
+use crate::ppspp;
 use crate::resources::Resources;
 use crate::session::Progress;
 use crate::store::open::blocking;
@@ -37,6 +38,11 @@ pub struct Contents {
     pub(super) scratch: Rc<RefCell<Scratch>>,
     torrents: RefCell<BTreeMap<TorrentId, TorrentHandle>>,
     by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
+    /// Contents of PPSPP, and their sockets.
+    ppspp: RefCell<BTreeMap<TorrentId, ppspp::Handle>>,
+    pub(super) hub: Rc<ppspp::Hub>,
+    /// What serves those sockets. It ends with the session.
+    pub(super) serving: RefCell<JoinSet<()>>,
     next_id: Cell<u64>,
     /// Contents on their way out. Each is ended with the session, if it is not done by then.
     pub(super) leaving: RefCell<JoinSet<()>>,
@@ -50,6 +56,9 @@ impl Contents {
             scratch: Rc::new(RefCell::new(Scratch::new())),
             torrents: RefCell::default(),
             by_hash: RefCell::default(),
+            ppspp: RefCell::default(),
+            hub: Rc::default(),
+            serving: RefCell::default(),
             next_id: Cell::new(0),
             leaving: RefCell::default(),
         })
@@ -78,11 +87,28 @@ impl Contents {
 
     /// The contents there are, in the order in which they came; those that are being removed are among them.
     pub fn list(&self) -> Vec<TorrentId> {
-        self.torrents.borrow().keys().copied().collect()
+        let (torrents, ppspp) = (self.torrents.borrow(), self.ppspp.borrow());
+        let mut ids: Vec<TorrentId> = torrents.keys().chain(ppspp.keys()).copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Where peers reach us by PPSPP over plain IP, once there is a content of it.
+    pub fn ppspp_reachable(&self) -> Vec<SocketAddr> {
+        let uplinks = self.resources.uplinks.as_ref();
+        uplinks.map_or(Vec::new(), |uplinks| uplinks.reachable_at(&self.hub.listening()))
+    }
+
+    /// Where PPSPP's sockets are, once there is a content of it.
+    pub fn ppspp_listening(&self) -> Vec<SocketAddr> {
+        self.hub.listening()
     }
 
     /// How a content fares; `None` when there is none of this number.
     pub fn progress(&self, id: TorrentId) -> Option<Progress> {
+        if let Some(content) = self.of_ppspp(id) {
+            return Some(content.borrow_mut().progress(Instant::now()));
+        }
         let torrent = self.torrent(id)?;
         let mut torrent = torrent.borrow_mut();
         Some(torrent.progress(Instant::now()))
@@ -90,18 +116,27 @@ impl Contents {
 
     /// Its connections.
     pub fn peers(&self, id: TorrentId) -> Vec<PeerStats> {
+        if let Some(content) = self.of_ppspp(id) {
+            return content.borrow().peer_stats();
+        }
         let torrent = self.torrent(id);
         torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().core.peer_stats(Instant::now()))
     }
 
     /// Its connections, each with its path.
     pub fn paths(&self, id: TorrentId) -> Vec<PathProgress> {
+        if let Some(content) = self.of_ppspp(id) {
+            return content.borrow().path_progress();
+        }
         let torrent = self.torrent(id);
         torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().path_progress(Instant::now()))
     }
 
     /// Who may still bring what is missing of a content.
     pub fn sources(&self, id: TorrentId) -> Option<Sources> {
+        if let Some(content) = self.of_ppspp(id) {
+            return Some(content.borrow().sources());
+        }
         Some(self.torrent(id)?.borrow().sources(Instant::now()))
     }
 
@@ -116,6 +151,9 @@ impl Contents {
 
     /// What a content is, once known.
     pub fn info(&self, id: TorrentId) -> Option<Arc<Info>> {
+        if let Some(content) = self.of_ppspp(id) {
+            return content.borrow().info.clone();
+        }
         self.torrent(id)?.borrow().core.known_info().cloned()
     }
 
@@ -147,6 +185,9 @@ impl Contents {
 
     /// When a piece is needed, for playing a content while it arrives; `None` takes that back.
     pub fn set_deadline(&self, id: TorrentId, piece: u32, deadline: Option<Instant>) {
+        if let Some(content) = self.of_ppspp(id) {
+            return content.borrow_mut().set_deadline(piece, deadline);
+        }
         if let Some(torrent) = self.torrent(id) {
             let (mut torrent, now) = (torrent.borrow_mut(), Instant::now());
             torrent.core.set_deadline(piece, deadline, now);
@@ -170,8 +211,31 @@ impl Contents {
         self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
     }
 
+    /// A content of PPSPP comes.
+    pub(super) fn insert_ppspp(&self, id: TorrentId, content: ppspp::Handle) {
+        self.ppspp.borrow_mut().insert(id, content);
+    }
+
+    /// The content of PPSPP of this number, also while it leaves.
+    pub(crate) fn of_ppspp(&self, id: TorrentId) -> Option<ppspp::Handle> {
+        self.ppspp.borrow().get(&id).cloned()
+    }
+
+    /// All contents of PPSPP.
+    pub(super) fn all_ppspp(&self) -> Vec<ppspp::Handle> {
+        self.ppspp.borrow().values().cloned().collect()
+    }
+
+    /// Whether there is a content of this number, of whichever protocol.
+    pub(super) fn has(&self, id: TorrentId) -> bool {
+        self.torrents.borrow().contains_key(&id) || self.ppspp.borrow().contains_key(&id)
+    }
+
     /// A content is gone.
     pub(super) fn forget(&self, id: TorrentId) {
+        if self.ppspp.borrow_mut().remove(&id).is_some() {
+            self.hub.remove(id);
+        }
         self.by_hash.borrow_mut().retain(|_, of| *of != id);
         self.torrents.borrow_mut().remove(&id);
     }

@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use crate::bittorrent::open;
 use crate::bittorrent::torrent::{TorrentHandle, Work};
 use crate::events::{EventKind, PauseCause, TorrentId};
+use crate::ppspp;
 use crate::session::{Contents, ControlError};
 use crate::store::open::blocking;
 
@@ -39,6 +40,10 @@ type Outcome = Result<(), ControlError>;
 impl Contents {
     /// Has a content wait until [`Contents::resume`]. What is on its way from the disk threads is still written.
     pub fn pause(&self, id: TorrentId) -> Outcome {
+        if let Some(content) = self.ppspp_at_work(id)? {
+            content.borrow_mut().pause();
+            return Ok(());
+        }
         let torrent = self.at_work(id)?;
         let mut state = torrent.borrow_mut();
         if !std::mem::replace(&mut state.is_paused_by_owner, true) {
@@ -51,6 +56,10 @@ impl Contents {
 
     /// Ends [`Contents::pause`]. Where storage is out of order meanwhile, it is that which the content waits for then.
     pub fn resume(&self, id: TorrentId) -> Outcome {
+        if let Some(content) = self.ppspp_at_work(id)? {
+            content.borrow_mut().resume();
+            return Ok(());
+        }
         let torrent = self.at_work(id)?;
         let mut state = torrent.borrow_mut();
         if std::mem::take(&mut state.is_paused_by_owner) && state.let_go() {
@@ -61,7 +70,9 @@ impl Contents {
 
     /// Limits a content's traffic, in bytes per second; `None`: no limit of its own. Holds at once, for open connections too.
     pub fn set_limits(&self, id: TorrentId, down: Option<u64>, up: Option<u64>) -> Outcome {
-        self.at_work(id)?;
+        if self.ppspp_at_work(id)?.is_none() {
+            self.at_work(id)?;
+        }
         let now = Instant::now();
         self.resources.down.set_content_limit(id.0, down, now);
         self.resources.up.set_content_limit(id.0, up, now);
@@ -70,6 +81,12 @@ impl Contents {
 
     /// Asks a content's trackers as soon as they allow: also those that failed lately.
     pub fn reannounce(&self, id: TorrentId) -> Outcome {
+        if let Some(content) = self.ppspp_at_work(id)? {
+            let mut state = content.borrow_mut();
+            state.is_announce_due = true;
+            state.announce.notify_one();
+            return Ok(());
+        }
         let torrent = self.at_work(id)?;
         let mut state = torrent.borrow_mut();
         state.is_announce_due = true;
@@ -79,6 +96,11 @@ impl Contents {
 
     /// Dials peers for a content. One at an address that cannot be dialled is told as [`EventKind::PeerFailed`].
     pub fn add_peers(&self, id: TorrentId, peers: &[Endpoint]) -> Outcome {
+        if let Some(content) = self.ppspp_at_work(id)? {
+            let (mut state, now) = (content.borrow_mut(), Instant::now());
+            peers.iter().for_each(|peer| state.name_peer(*peer, now));
+            return Ok(());
+        }
         let torrent = self.at_work(id)?;
         let mut state = torrent.borrow_mut();
         peers.iter().for_each(|peer| state.name_peer(*peer));
@@ -89,7 +111,11 @@ impl Contents {
     /// Hashes all pieces anew, whatever is recorded: [`EventKind::Checking`] says how far that got, [`EventKind::Checked`] what came
     /// of it. Bad pieces are fetched again; of files that are only shared they are not offered any more.
     pub fn recheck(&self, id: TorrentId) -> impl Future<Output = Outcome> + use<> {
-        let begun = self.begin(id, Work::Recheck, |torrent| Box::pin(check_all(torrent)));
+        let begun = match self.ppspp_at_work(id) {
+            Ok(Some(content)) => begin_check(id, &content),
+            Ok(None) => self.begin(id, Work::Recheck, |torrent| Box::pin(check_all(torrent))),
+            Err(error) => Err(error),
+        };
         end_of(begun)
     }
 
@@ -111,6 +137,17 @@ impl Contents {
         end_of(begun)
     }
 
+    /// The content of PPSPP of this number, if it is one that something can be asked of; `None` where the number is not PPSPP's.
+    fn ppspp_at_work(&self, id: TorrentId) -> Result<Option<ppspp::Handle>, ControlError> {
+        let Some(content) = self.of_ppspp(id) else { return Ok(None) };
+        let (is_leaving, has_failed) = (content.borrow().is_leaving, content.borrow().stopping);
+        match (is_leaving, has_failed) {
+            (true, _) => Err(ControlError::Leaving(id)),
+            (false, true) => Err(ControlError::Failed(id)),
+            (false, false) => Ok(Some(content)),
+        }
+    }
+
     /// The content of this number, if it is one that something can be asked of.
     fn at_work(&self, id: TorrentId) -> Result<TorrentHandle, ControlError> {
         let torrent = self.torrent(id).ok_or(ControlError::Unknown(id))?;
@@ -123,6 +160,9 @@ impl Contents {
     }
 
     fn refuse_shared(&self, id: TorrentId) -> Outcome {
+        if self.ppspp_at_work(id)?.is_some() {
+            return Err(ControlError::NotWithPpspp(id));
+        }
         let is_shared = self.at_work(id)?.borrow().options.read_only;
         if is_shared { Err(ControlError::OnlyShared(id)) } else { Ok(()) }
     }
@@ -159,6 +199,29 @@ impl Contents {
         state.spawn(open::guarded(torrent.clone(), working));
         Ok(outcome)
     }
+}
+
+fn begin_check(id: TorrentId, content: &ppspp::Handle) -> Result<oneshot::Receiver<Outcome>, ControlError> {
+    let mut state = content.borrow_mut();
+    if state.storage.is_none() {
+        return Err(ControlError::NotOpen(id));
+    }
+    if let Some(busy) = state.work {
+        return Err(ControlError::Busy(id, busy));
+    }
+    state.work = Some(Work::Recheck);
+    state.update_hold();
+    let (done, outcome) = oneshot::channel();
+    let working = content.clone();
+    state.spawn(async move {
+        let outcome = ppspp::check_all(working.clone()).await;
+        let mut state = working.borrow_mut();
+        state.work = None;
+        state.update_hold();
+        // Nobody has to wait for it.
+        let _ = done.send(outcome);
+    });
+    Ok(outcome)
 }
 
 async fn end_of(begun: Result<oneshot::Receiver<Outcome>, ControlError>) -> Outcome {

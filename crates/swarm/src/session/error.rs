@@ -27,6 +27,9 @@ pub enum ControlError {
     /// Its files are only shared, and are the user's: they are not changed.
     #[error("the files of content {} are only shared: they are not moved, deleted or chosen among", .0.0)]
     OnlyShared(TorrentId),
+    /// It is a content of PPSPP, with which that is not done.
+    #[error("content {} is one of PPSPP: it is one file, which is not moved or chosen among while it is in a session", .0.0)]
+    NotWithPpspp(TorrentId),
     /// The file system refuses.
     #[error(transparent)]
     Storage(#[from] StorageError),

@@ -161,7 +161,7 @@ impl Handle {
         id: TorrentId,
         ask: impl FnOnce(&Contents) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
-        let answer = self.ask(move |contents| contents.torrent(id).map(|_| ask(contents)));
+        let answer = self.ask(move |contents| contents.has(id).then(|| ask(contents)));
         answer.await?.ok_or(ControlError::Unknown(id))
     }
 

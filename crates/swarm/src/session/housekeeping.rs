@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::bittorrent::{open, recheck};
 use crate::events::TorrentId;
+use crate::ppspp;
 use crate::session::Contents;
 use crate::store::disk::{Replies, Reply};
 use crate::store::open::blocking;
@@ -23,6 +24,17 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 pub(super) async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
     while let Some(reply) = replies.next().await {
         let now = Instant::now();
+        if let Some(content) = contents.of_ppspp(reply.content()) {
+            let mut content = content.borrow_mut();
+            match reply {
+                Reply::Verified(verified) => content.verified(verified, now),
+                Reply::Spilled(spilled) => content.spilled(spilled, now),
+                Reply::Warmed { .. } => content.warmed(),
+                Reply::Panicked { .. } => content.panicked(),
+                Reply::Leaves { .. } | Reply::Looked { .. } | Reply::Kept { .. } => {}
+            }
+            continue;
+        }
         let Some(torrent) = contents.torrent(reply.content()) else { continue };
         let mut torrent = torrent.borrow_mut();
         match reply {
@@ -52,6 +64,9 @@ pub(super) async fn housekeeping(contents: Rc<Contents>) {
         for torrent in &torrents {
             torrent.borrow_mut().retry_storage();
         }
+        for content in contents.all_ppspp() {
+            content.borrow_mut().retry_storage();
+        }
         recheck::look_around(&torrents, &mut looked_at);
         while checkpointing.try_join_next().is_some() {}
         if now < checkpoint_at || !checkpointing.is_empty() {
@@ -64,6 +79,9 @@ pub(super) async fn housekeeping(contents: Rc<Contents>) {
         checkpointing.spawn_local(async move {
             for torrent in ids.into_iter().filter_map(|id| contents.torrent(id)) {
                 open::guarded(torrent.clone(), checkpoint(torrent, now)).await;
+            }
+            for content in contents.all_ppspp() {
+                ppspp::checkpoint(content, now).await;
             }
         });
     }

@@ -38,6 +38,7 @@ pub use error::ControlError;
 pub use handle::Handle;
 pub use progress::Progress;
 pub use remove::{Data, Removed};
+pub(crate) use remove::{is_alone, is_of_any};
 
 use crate::bittorrent::dial;
 use crate::config::{SessionConfig, SessionError};
@@ -68,6 +69,13 @@ impl Deref for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.contents.leaving.borrow_mut().abort_all();
+        self.contents.serving.borrow_mut().abort_all();
+        for content in self.contents.all_ppspp() {
+            let mut content = content.borrow_mut();
+            content.stop();
+            content.give_up_files().1.iter().for_each(|storage| storage.release());
+            content.end();
+        }
         for torrent in self.contents.all() {
             let mut torrent = torrent.borrow_mut();
             torrent.stop("we are leaving");
@@ -91,7 +99,8 @@ impl Session {
             tasks.spawn_local(dial::accept(contents.clone(), listener));
         }
         // Behind the SCION socket, whose port it must not take.
-        for socket in resources.listening.iter().filter_map(|address| utp::open(*address).ok()) {
+        let beside = resources.listening.iter().filter(|_| !resources.config.keeps_ports_for_ppspp);
+        for socket in beside.filter_map(|address| utp::open(*address).ok()) {
             tasks.spawn_local(utp::turn_away(socket));
         }
         if let Some(net) = &resources.scion {

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::bittorrent::open;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::events::{EventKind, TorrentId};
+use crate::ppspp;
 use crate::session::{Contents, ControlError};
 use crate::store::open::blocking;
 
@@ -57,7 +58,7 @@ impl Contents {
 
     /// All contents go; done when they are gone.
     pub(super) async fn remove_all(&self, reason: &str) {
-        let ids: Vec<TorrentId> = self.all().iter().map(|torrent| torrent.borrow().id).collect();
+        let ids: Vec<TorrentId> = self.list();
         // Those that are leaving already do so all the same.
         ids.into_iter().for_each(|id| drop(self.begin_removal(id, Data::Keep, reason)));
         while let Some(()) = self.one_left().await {}
@@ -73,6 +74,9 @@ impl Contents {
         data: Data,
         reason: &str,
     ) -> Result<oneshot::Receiver<Outcome>, ControlError> {
+        if let Some(content) = self.of_ppspp(id) {
+            return self.begin_ppspp_removal(id, content, data);
+        }
         let torrent = self.torrent(id).ok_or(ControlError::Unknown(id))?;
         {
             let mut state = torrent.borrow_mut();
@@ -110,6 +114,45 @@ impl Contents {
         Ok(outcome)
     }
 
+    fn begin_ppspp_removal(
+        &self,
+        id: TorrentId,
+        content: ppspp::Handle,
+        data: Data,
+    ) -> Result<oneshot::Receiver<Outcome>, ControlError> {
+        {
+            let mut state = content.borrow_mut();
+            if state.is_leaving {
+                return Err(ControlError::Leaving(id));
+            }
+            if data == Data::Delete && state.options.read_only {
+                return Err(ControlError::OnlyShared(id));
+            }
+            state.is_leaving = true;
+            state.stop();
+        }
+        let (contents, (done, outcome)) = (self.downgrade(), oneshot::channel());
+        let mut leaving = self.leaving.borrow_mut();
+        while leaving.try_join_next().is_some() {}
+        leaving.spawn_local(async move {
+            let told = within_limit(|| !content.borrow().is_announcing);
+            let files = async {
+                within_limit(|| !content.borrow().is_busy()).await;
+                let others = contents.upgrade().map_or(Vec::new(), |contents| contents.files_of_others(id));
+                ppspp::close(&content, (data == Data::Delete).then_some(others), LEAVE_MAX).await
+            };
+            let ((), outcome) = tokio::join!(told, files);
+            content.borrow_mut().end();
+            let Some(contents) = contents.upgrade() else { return };
+            content.borrow().tell(EventKind::Removed);
+            contents.forget(id);
+            drop(content);
+            // Nobody has to wait for it.
+            let _ = done.send(outcome);
+        });
+        Ok(outcome)
+    }
+
     /// The files of all contents but `id`, as far as it is known what they are.
     fn files_of_others(&self, id: TorrentId) -> Vec<(PathBuf, Arc<Info>)> {
         let others = self.all().into_iter().filter(|torrent| torrent.borrow().id != id);
@@ -118,7 +161,11 @@ impl Contents {
             let info = state.storage.as_ref().map(|storage| storage.info()).or(state.core.known_info())?;
             Some((std::path::absolute(&state.options.dir).ok()?, Arc::clone(info)))
         });
-        files.collect()
+        let ppspp = self.all_ppspp().into_iter().filter(|content| content.borrow().id != id).filter_map(|content| {
+            let state = content.borrow();
+            Some((std::path::absolute(&state.options.dir).ok()?, state.info.clone()?))
+        });
+        files.chain(ppspp).collect()
     }
 }
 
@@ -169,12 +216,7 @@ async fn delete(contents: &Contents, torrent: &TorrentHandle) -> Outcome {
         while !is_alone(&resume, &storage) {
             tokio::time::sleep(LEAVE_POLL).await;
         }
-        let is_others = move |path: &Path| {
-            let has = |(root, info): &(PathBuf, Arc<Info>)| {
-                path.strip_prefix(root).is_ok_and(|below| info.files.iter().any(|entry| entry.path == below))
-            };
-            others.iter().any(has)
-        };
+        let is_others = move |path: &Path| is_of_any(&others, path);
         blocking(move || {
             let deleted = resume.delete_content(is_others);
             storage.release();
@@ -188,8 +230,16 @@ async fn delete(contents: &Contents, torrent: &TorrentHandle) -> Outcome {
     }
 }
 
+/// Whether one of these contents has its bytes there.
+pub(crate) fn is_of_any(contents: &[(PathBuf, Arc<Info>)], path: &Path) -> bool {
+    let has = |(root, info): &(PathBuf, Arc<Info>)| {
+        path.strip_prefix(root).is_ok_and(|below| info.files.iter().any(|entry| entry.path == below))
+    };
+    contents.iter().any(has)
+}
+
 /// Whether nobody but the caller has the files open.
-fn is_alone(resume: &Arc<ResumeStore>, storage: &Arc<Storage>) -> bool {
+pub(crate) fn is_alone(resume: &Arc<ResumeStore>, storage: &Arc<Storage>) -> bool {
     // The record has one to itself.
     Arc::strong_count(resume) == 1 && Arc::strong_count(storage) == 2
 }

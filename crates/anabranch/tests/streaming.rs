@@ -1,0 +1,235 @@
+//! `share --ppspp` and `get` of its link, on loopback.
+
+mod common;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Running, anabranch, noise, run, signal};
+use serde_json::Value;
+
+/// Shares files by PPSPP: the program and the links.
+fn share(dir: &Path, count: usize, arguments: &[&str]) -> (Running, Vec<String>) {
+    let mut running =
+        Running::start(anabranch(dir).args(["share", "--ppspp", "--listen", "127.0.0.1:0", "--json"]).args(arguments));
+    let links = (0..count).map(|_| running.event("started")["link"].as_str().unwrap().to_owned()).collect();
+    (running, links)
+}
+
+fn get<'a>(link: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+    [&["get", link, "--listen", "127.0.0.1:0", "--json"], rest].concat()
+}
+
+fn events(stdout: &str, name: &str) -> Vec<Value> {
+    let all = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.filter(|event| event["event"] == name).collect()
+}
+
+#[test]
+fn files_of_every_odd_length_arrive_in_chunks_of_every_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let lengths = [1, 1023, 1024, 1025, 7 * 1024, 262_144, 300_001, 2_000_003];
+    let names: Vec<String> = lengths.iter().map(|length| format!("{length}.bin")).collect();
+    for (name, length) in names.iter().zip(lengths) {
+        fs::write(dir.path().join(name), noise(length, length as u64)).unwrap();
+    }
+    for chunk in ["1KiB", "8KiB", "1000", "63KiB"] {
+        let arguments: Vec<&str> = names.iter().map(String::as_str).chain(["--chunk-length", chunk]).collect();
+        let (sharer, links) = share(dir.path(), names.len(), &arguments);
+        let out = dir.path().join(format!("out-{chunk}"));
+        let mut command = anabranch(dir.path());
+        command.args(["get", "--listen", "127.0.0.1:0", "-o", out.to_str().unwrap()]).args(&links);
+        let (code, _, stderr) = common::finish(&mut command);
+        assert_eq!(code, 0, "{chunk}: {stderr}");
+        for (name, length) in names.iter().zip(lengths) {
+            assert!(fs::read(out.join(name)).unwrap() == noise(length, length as u64), "{chunk} {name}");
+        }
+        assert_eq!(fs::read_dir(&out).unwrap().count(), names.len(), "nothing but the files is left");
+        assert_eq!(sharer.interrupt().0, 0);
+    }
+}
+
+#[test]
+fn a_second_get_fetches_nothing_and_a_second_share_hashes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("film"), noise(1_500_000, 3)).unwrap();
+    let (sharer, links) = share(dir.path(), 1, &["film"]);
+    for received in [true, false] {
+        let (code, stdout, stderr) = run(dir.path(), &get(&links[0], &["-o", "out"]));
+        assert_eq!(code, 0, "{stderr}");
+        let finished = events(&stdout, "finished");
+        assert_eq!(finished[0]["downloaded"].as_u64().unwrap() >= 1_500_000, received, "{finished:?}");
+    }
+    sharer.interrupt();
+    let trees: Vec<_> = fs::read_dir(dir.path().join("cache/anabranch/trees")).unwrap().collect();
+    assert_eq!(trees.len(), 1);
+    let (_sharer, again) = share(dir.path(), 1, &["film"]);
+    assert_eq!(again[0].split('?').next(), links[0].split('?').next());
+    let (code, _, stderr) = run(dir.path(), &get(&again[0], &["-o", "other"]));
+    assert_eq!(code, 0, "{stderr}");
+    // The same length, and other bytes: it is hashed again.
+    fs::write(dir.path().join("film"), noise(1_500_000, 4)).unwrap();
+    let (_sharer, changed) = share(dir.path(), 1, &["film"]);
+    assert_ne!(changed[0].split('?').next(), links[0].split('?').next());
+}
+
+#[test]
+fn what_was_verified_survives_a_kill_and_is_not_fetched_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(6_000_000, 5);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let (_sharer, links) = share(dir.path(), 1, &["film"]);
+    let arguments = get(&links[0], &["-o", "out", "--limit-down", "1M"]);
+    let mut getter = Running::start(anabranch(dir.path()).args(&arguments));
+    for _ in 0..8 {
+        getter.event("piece");
+    }
+    signal(getter.child.id(), "KILL");
+    getter.child.wait().unwrap();
+    let (code, stdout, stderr) = run(dir.path(), &get(&links[0], &["-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    let started = &events(&stdout, "started")[0];
+    let before = started["bytes_done"].as_u64().unwrap();
+    assert!(before >= 8 * 256 * 1024, "{started}");
+    let finished = &events(&stdout, "finished")[0];
+    assert!(finished["downloaded"].as_u64().unwrap() - finished["wasted"].as_u64().unwrap() <= 6_000_000 - before);
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+}
+
+#[test]
+fn who_fetches_serves_others_once_the_source_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(3_000_000, 6);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let (sharer, links) = share(dir.path(), 1, &["film"]);
+    let mut seeder = Running::start(anabranch(dir.path()).args(get(&links[0], &["-o", "one", "--seed"])));
+    let listening = seeder.event("listening")["address"].as_str().unwrap().to_owned();
+    seeder.event("finished");
+    sharer.interrupt();
+    let (code, _, stderr) = run(dir.path(), &get(&links[0], &["-o", "two", "--peer", &listening]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(fs::read(dir.path().join("two/film")).unwrap() == film);
+}
+
+/// A peer that answers with bytes that are not the content's, of a right handshake: it is named and banned, and the honest one
+/// is fetched from.
+#[test]
+fn a_liar_is_banned_and_the_honest_peer_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(200_000, 7);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let (_sharer, links) = share(dir.path(), 1, &["film"]);
+    let liar = UdpSocket::bind("127.0.0.1:0").unwrap();
+    liar.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let address = liar.local_addr().unwrap().to_string();
+    let lying = std::thread::spawn(move || {
+        let (mut datagram, mut sent) = ([0; 2048], 0);
+        for _ in 0..600 {
+            let Ok((length, from)) = liar.recv_from(&mut datagram) else { continue };
+            let message = &datagram[..length];
+            if message.len() > 9 && message[..5] == [0, 0, 0, 0, 0] {
+                // The caller's own handshake with our channel, and everything to be had.
+                let mut answer = message[5..9].to_vec();
+                answer.extend([0, 0, 0, 0, 77]);
+                answer.extend(&message[9..]);
+                answer.extend([3, 0, 0, 0, 0, 0, 0, 0, 195]);
+                liar.send_to(&answer, from).unwrap();
+                // Chunk 0 as it is not, with what would prove it if that were right.
+                let mut data = message[5..9].to_vec();
+                data.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+                data.extend([9; 1024]);
+                let mut proof = message[5..9].to_vec();
+                for (start, end) in [(0u32, 127u32), (128, 191), (192, 195)] {
+                    proof.push(4);
+                    proof.extend(start.to_be_bytes());
+                    proof.extend(end.to_be_bytes());
+                    proof.extend([8; 32]);
+                }
+                liar.send_to(&proof, from).unwrap();
+                liar.send_to(&data, from).unwrap();
+                sent += 1;
+            }
+        }
+        sent
+    });
+    let (code, stdout, stderr) = run(dir.path(), &get(&links[0], &["-o", "out", "--peer", &address]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+    for banned in events(&stdout, "banned") {
+        assert_eq!(banned["peer"], address, "nobody else is accused");
+    }
+    drop(lying);
+}
+
+#[test]
+fn several_files_torrents_and_both_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(700_000, 8);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let mut sharer = Running::start(anabranch(dir.path()).args([
+        "share",
+        "film",
+        "--ppspp",
+        "--with-torrent",
+        "--version",
+        "2",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+    ]));
+    let (one, two) = (sharer.event("started"), sharer.event("started"));
+    let value = |key: &str| one[key].as_str().or(two[key].as_str()).unwrap().to_owned();
+    let (link, magnet) = (value("link"), value("magnet"));
+    for (source, out) in [(&link, "by-link"), (&magnet, "by-magnet")] {
+        let (code, _, stderr) = run(dir.path(), &get(source, &["-o", out]));
+        assert_eq!(code, 0, "{stderr}");
+        assert!(fs::read(dir.path().join(out).join("film")).unwrap() == film);
+    }
+}
+
+#[test]
+fn limits_are_kept_and_memory_may_be_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(1_200_000, 9);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let (_sharer, links) = share(dir.path(), 1, &["film", "--limit-up", "600K"]);
+    let (code, stdout, stderr) = run(dir.path(), &get(&links[0], &["-o", "out", "--memory", "1MiB"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+    let seconds = events(&stdout, "finished")[0]["seconds"].as_f64().unwrap();
+    // Not faster than allowed, but for what a limit saves up.
+    assert!(seconds > 1.2, "{seconds}");
+}
+
+#[test]
+fn mistakes_are_told_with_their_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("folder")).unwrap();
+    fs::write(dir.path().join("empty"), "").unwrap();
+    fs::write(dir.path().join("film"), "x").unwrap();
+    let id = "ab".repeat(32);
+    let unproven = format!("ppspp:{id}?cp=0&cl=5");
+    let nobody = format!("ppspp:{id}?cl=5");
+    for (arguments, code, needle) in [
+        (&["share", "--ppspp", "folder"][..], 3, "is no file"),
+        (&["share", "--ppspp", "empty"], 3, "is empty"),
+        (&["share", "--ppspp", "nowhere"], 3, "cannot read nowhere"),
+        (&["share", "film", "--chunk-length", "1KiB"], 2, "give --ppspp too"),
+        (&["share", "film", "--with-torrent"], 2, "give --ppspp too"),
+        (&["share", "--ppspp", "film", "--chunk-length", "64KiB"], 2, "a chunk has 256 to 63KiB"),
+        (&["share", "--ppspp", "film", "--version", "2"], 2, "--with-torrent"),
+        (&["get", "ppspp:zz"], 3, "hexadecimal"),
+        (&["get", "ppspp:"], 3, "hexadecimal"),
+        (&["get", "tswift://x"], 3, "hexadecimal"),
+        (&["get", &nobody, "--save-torrent", "x"], 2, "leave it out"),
+        (&["get", &nobody, "--list"], 2, "has no torrent"),
+        (&["get", &unproven, "--listen", "127.0.0.1:0"], 3, "nothing proves"),
+        (&["get", &nobody, "--listen", "127.0.0.1:0", "--give-up", "1s"], 6, "nobody is known"),
+    ] {
+        let (ended, _, stderr) = run(dir.path(), arguments);
+        assert!(stderr.contains(needle), "{arguments:?}: {stderr}");
+        assert_eq!(ended, code, "{arguments:?}: {stderr}");
+    }
+}

@@ -1,0 +1,214 @@
+//! A file's tree, for whoever shares it: made by hashing, or found where an earlier run left it.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anabranch_content::hex;
+use anabranch_ppspp::hash::{Digest, HashFunction};
+use anabranch_ppspp::link::Link;
+use anabranch_ppspp::merkle::{MemoryNodes, NodeStore, Sidecar, Tree};
+use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParams};
+
+use super::nodes::{FileNodes, Growing, Nodes};
+
+/// Length of a chunk where nobody says: RFC 7574's, which fits every network.
+pub const CHUNK_LEN_DEFAULT: u32 = 1024;
+/// Bytes read and hashed at once: enough chunks for every lane, few enough for the cache.
+const BATCH_LEN: usize = 1024 * 1024;
+
+/// How a file is divided and hashed.
+#[derive(Clone, Debug)]
+pub struct HashOptions {
+    /// Length of a chunk in bytes, 1 to [`anabranch_ppspp::wire::CHUNK_LEN_MAX`].
+    pub chunk_len: u32,
+    /// Folder where trees are kept from run to run; `None` keeps none.
+    pub tree_dir: Option<PathBuf>,
+}
+
+/// A file with its tree.
+#[derive(Clone, Debug)]
+pub struct Hashed {
+    /// What peers have to know of it: they and trackers are still to be named.
+    pub link: Link,
+    /// The folder that the file is in.
+    pub dir: PathBuf,
+    tree: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    File(PathBuf),
+    Memory(Arc<Tree<MemoryNodes>>),
+}
+
+/// Why a file cannot be shared.
+#[derive(Debug, thiserror::Error)]
+pub enum HashError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}; make it readable", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no file.
+    #[error("{} is no file: PPSPP streams one file at a time; pack a folder first, or share it as a torrent", .0.display())]
+    NoFile(PathBuf),
+    /// There is nothing in it.
+    #[error("{} is empty: there is nothing to hash, and so nothing to name it by", .0.display())]
+    Empty(PathBuf),
+    /// Its name is not text.
+    #[error("the name of {} is not UTF-8, which a link needs: rename it", .0.display())]
+    Name(PathBuf),
+    /// Somebody writes to it.
+    #[error("{} changed while it was hashed: share it when it is complete", .0.display())]
+    Changed(PathBuf),
+    /// Its tree cannot be kept.
+    #[error("cannot write the tree of hashes to {}: {source}; make room, or name another folder with XDG_CACHE_HOME", path.display())]
+    Keep {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Such chunks cannot be.
+    #[error("{0}")]
+    Params(#[from] Mismatch),
+    /// The caller asked to stop.
+    #[error("canceled")]
+    Canceled,
+}
+
+/// Hashes the file at `path`, or finds its tree. Blocks, as long as hashing takes; `progress` hears of bytes done and of all.
+pub fn hash_file(
+    path: &Path,
+    options: &HashOptions,
+    cancel: &AtomicBool,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Hashed, HashError> {
+    let failed = |source| HashError::Read { path: path.into(), source };
+    let meta = std::fs::metadata(path).map_err(failed)?;
+    if !meta.is_file() {
+        return Err(HashError::NoFile(path.into()));
+    }
+    if meta.len() == 0 {
+        return Err(HashError::Empty(path.into()));
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| HashError::Name(path.into()))?;
+    let kept = options.tree_dir.as_ref().map(|dir| dir.join(tree_name(path, &meta, options.chunk_len)));
+    let found = kept.as_deref().and_then(FileNodes::open_found).map(|nodes| *nodes.sidecar());
+    let found = found.filter(|found| found.content_len == meta.len() && found.chunk_len == options.chunk_len);
+    let (sidecar, tree) = match (found, kept) {
+        (Some(sidecar), Some(kept)) => (sidecar, Place::File(kept)),
+        (_, kept) => {
+            let hash = HashFunction::Sha256;
+            let nameless =
+                Sidecar { hash, chunk_len: options.chunk_len.max(1), content_len: meta.len(), root: hash.zero() };
+            // Whoever cannot keep the tree has it in memory, and hashes again the next time.
+            match kept.and_then(|kept| Some((Growing::begin(&kept, nameless).ok()?, kept))) {
+                Some((mut growing, kept)) => {
+                    let tree = Tree::growing(hash, growing.take());
+                    let tree = read(path, &meta, nameless, tree, cancel, &mut progress)?;
+                    let sidecar = Sidecar { root: root(path, &tree)?, ..nameless };
+                    let source = |source| HashError::Keep { path: kept.clone(), source };
+                    growing.finish(tree.nodes(), &kept, &sidecar).map_err(source)?;
+                    (sidecar, Place::File(kept))
+                }
+                None => {
+                    let tree = Tree::growing(hash, MemoryNodes::new(hash));
+                    let tree = read(path, &meta, nameless, tree, cancel, &mut progress)?;
+                    (Sidecar { root: root(path, &tree)?, ..nameless }, Place::Memory(Arc::new(tree)))
+                }
+            }
+        }
+    };
+    let chunks = sidecar.chunk_count();
+    let addressing =
+        if chunks <= Addressing::Chunks32.chunks_max(None) { Addressing::Chunks32 } else { Addressing::Chunks64 };
+    let root = sidecar.root.as_bytes();
+    let params = SwarmParams::new(root, Integrity::MerkleTree, sidecar.hash, addressing, Some(options.chunk_len))?;
+    let link = Link {
+        params,
+        dialect: Dialect::Rfc7574,
+        content_len: Some(meta.len()),
+        peers: Vec::new(),
+        trackers: Vec::new(),
+        name: Some(name.to_owned()),
+    };
+    let dir = path.parent().unwrap_or(Path::new("."));
+    Ok(Hashed { link, dir: dir.into(), tree })
+}
+
+impl Hashed {
+    /// Its tree, to serve from. Blocks for a moment.
+    pub(crate) fn tree(&self) -> Option<Tree<Nodes>> {
+        let hash = self.link.params.hash();
+        let root = hash.digest(self.link.params.swarm_id())?;
+        let chunks = self.link.content_len?.div_ceil(self.link.params.chunk_len()?.into());
+        let nodes = match &self.tree {
+            Place::File(path) => Nodes::File(FileNodes::open_found(path).filter(|nodes| nodes.sidecar().root == root)?),
+            Place::Memory(tree) => Nodes::Memory(tree.nodes().clone()),
+        };
+        Some(Tree::with_root(hash, root, Some(chunks), nodes))
+    }
+}
+
+/// What a file's tree is called: by all that would have it be another. A name says nothing to who sees it.
+fn tree_name(path: &Path, meta: &Metadata, chunk_len: u32) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let mut key = path.as_os_str().as_encoded_bytes().to_vec();
+    for number in [meta.len(), meta.ino(), meta.dev(), meta.mtime() as u64, meta.mtime_nsec() as u64, chunk_len.into()]
+    {
+        key.extend_from_slice(&number.to_be_bytes());
+    }
+    format!("{}.tree", hex::encode(&HashFunction::Sha256.hash(&key).as_bytes()[..16]))
+}
+
+fn root(path: &Path, tree: &Tree<impl NodeStore>) -> Result<Digest, HashError> {
+    tree.root().ok_or_else(|| HashError::Changed(path.into()))
+}
+
+fn read<S: NodeStore>(
+    path: &Path,
+    meta: &Metadata,
+    sidecar: Sidecar,
+    mut tree: Tree<S>,
+    cancel: &AtomicBool,
+    progress: &mut impl FnMut(u64, u64),
+) -> Result<Tree<S>, HashError> {
+    let failed = |source| HashError::Read { path: path.into(), source };
+    let mut file = File::open(path).map_err(failed)?;
+    let chunk_len = sidecar.chunk_len as usize;
+    let mut batch = vec![0; BATCH_LEN.next_multiple_of(chunk_len)];
+    let (mut done, mut leaves) = (0, Vec::new());
+    loop {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(HashError::Canceled);
+        }
+        let mut len = 0;
+        while len < batch.len() {
+            match file.read(&mut batch[len..]) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        if len == 0 || done + len as u64 > meta.len() {
+            break;
+        }
+        leaves.clear();
+        sidecar.hash.hash_many(&batch[..len].chunks(chunk_len).collect::<Vec<_>>(), &mut leaves);
+        tree.extend(&leaves);
+        done += len as u64;
+        progress(done, meta.len());
+    }
+    let after = file.metadata().map_err(failed)?;
+    let stamp = |meta: &Metadata| (meta.len(), meta.mtime(), meta.mtime_nsec());
+    if done == meta.len() && stamp(&after) == stamp(meta) { Ok(tree) } else { Err(HashError::Changed(path.into())) }
+}

@@ -1,0 +1,154 @@
+//! A content at work in PPSPP (RFC 7574): chunks over datagrams, each verified by itself before it counts.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `hub` | the sockets: many swarms and channels over each |
+//! | `content` | one content: what moves between its core, its files and the sockets |
+//! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
+//! | `open`, `finish` | files are opened and checked against the tree; everything is there |
+//! | [`hashed`](hash_file), `nodes` | a file's tree is made, and kept on the disk |
+//! | `peers`, `announce` | whom a content knows; its trackers |
+//! | `progress` | how it fares |
+//!
+//! The core (`anabranch_ppspp::swarm`) decides what to ask whom for, what to send, and when. A batch of datagrams goes through it at
+//! once: its chunks are hashed side by side, judged one by one, copied to their pieces, and acknowledged in runs. A piece whose chunks
+//! are all there is written by the disk threads without being hashed again, and only then announced and served. What proves it is
+//! brought to the tree's file before it is recorded; so what was recorded once is never fetched again.
+
+mod announce;
+mod content;
+mod disk;
+mod finish;
+mod hashed;
+mod hub;
+mod leave;
+mod nodes;
+mod open;
+mod peers;
+mod progress;
+mod rates;
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use anabranch_bittorrent::tracker::{TrackerUrl, UrlError};
+use anabranch_content::info::Info;
+use anabranch_paths::Endpoint;
+use anabranch_ppspp::binmap::Binmap;
+use anabranch_ppspp::ledbat::Mode;
+use anabranch_ppspp::link::Link;
+use anabranch_ppspp::merkle::Tree;
+use anabranch_ppspp::picker::Picker;
+use anabranch_ppspp::swarm::Swarm;
+use anabranch_ppspp::wire::Integrity;
+
+pub use hashed::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_file};
+
+pub(crate) use content::{Content, Handle};
+pub(crate) use finish::check_all;
+pub(crate) use hub::{Hub, serve};
+pub(crate) use leave::{checkpoint, close};
+pub(crate) use open::hashes;
+
+use crate::config::AddOptions;
+use crate::events::{EventKind, FailureKind, TorrentId};
+use crate::resources::Resources;
+use nodes::Nodes;
+
+/// The chunks of a piece.
+fn chunks_of(info: &Info, piece: u32) -> Range<u64> {
+    let geometry = &info.geometry;
+    let first = geometry.piece_offset(piece) / u64::from(geometry.block_length());
+    first..first + u64::from(geometry.block_count(piece))
+}
+
+/// Where a content's tree is, beside its record.
+fn tree_path(resume_path: &Path) -> PathBuf {
+    let mut path = resume_path.as_os_str().to_owned();
+    path.push(".tree");
+    path.into()
+}
+
+/// Each fetches from another place on, so that those who fetch at once have something for each other.
+fn default_picker(link: &Link, seed: u64) -> Picker {
+    let chunks = link.content_len.zip(link.params.chunk_len()).map_or(0, |(len, chunk)| len.div_ceil(chunk.into()));
+    Picker::RarestFirst(fastrand::Rng::with_seed(seed).u64(..chunks.max(1)) & !0xff)
+}
+
+/// A content that is added begins: its tasks, its peers, its trackers. `hashed`: it is shared, and this is its tree.
+pub(crate) fn begin(
+    id: TorrentId,
+    link: Link,
+    hashed: Option<Box<Hashed>>,
+    options: AddOptions,
+    (resources, hub): (&Rc<Resources>, &Rc<Hub>),
+) -> Handle {
+    let now = Instant::now();
+    let hash = link.params.hash();
+    let chunks = link.content_len.zip(link.params.chunk_len()).map(|(len, chunk)| len.div_ceil(chunk.into()));
+    let root = hash.digest(link.params.swarm_id()).unwrap_or(hash.zero());
+    let tree = Tree::with_root(hash, root, chunks, Nodes::memory(hash));
+    // Channels' numbers are drawn from it, and nobody may guess them: whatever seed the session was told.
+    let mut core = Swarm::new(link.params.clone(), tree, Binmap::new(), Mode::Fast, fastrand::u64(..), now);
+    core.set_dialect(link.dialect);
+    core.set_room(0);
+    let named: HashSet<TrackerUrl> = options.trackers.iter().filter_map(|url| url.parse().ok()).collect();
+    let mut urls = link.trackers.clone();
+    urls.extend(options.trackers.iter().filter(|url| !link.trackers.contains(url)).cloned());
+    let peers: Vec<Endpoint> =
+        link.peers.iter().filter_map(|peer| peer.parse().ok()).chain(options.peers.clone()).collect();
+    let is_known = link.content_len.is_some();
+    let content = Handle::new(Content::new(id, link, core, options, (Rc::clone(resources), Rc::clone(hub))));
+    hub.insert(id, &content);
+    let mut state = content.borrow_mut();
+    for peer in peers {
+        state.name_peer(peer, now);
+    }
+    if state.link.params.integrity() != Integrity::MerkleTree || state.link.params.chunk_len().is_none() {
+        let reason = "the link is of a live stream, or of a content that nothing proves: only complete contents with a Merkle \
+                      tree and chunks of one length are fetched";
+        state.fail(FailureKind::Metadata, reason.to_owned());
+    }
+    if resources.config.proxy.is_some() && !state.stopping {
+        let reason = "PPSPP's datagrams do not go through the proxy, and do not go round it: leave --proxy out";
+        state.fail(FailureKind::Sources, reason.to_owned());
+    }
+    let parse = |url: &String| match url.parse::<TrackerUrl>() {
+        Ok(parsed) => Some(parsed),
+        Err(error) => {
+            let error: UrlError = error;
+            state.tell(EventKind::TrackerFailed { url: url.clone(), reason: error.to_string() });
+            None
+        }
+    };
+    let trackers: Vec<TrackerUrl> = urls.iter().filter_map(parse).collect();
+    state.trackers_left = trackers.len();
+    state.spawn(guarded(content.clone(), content::keep_time(content.clone())));
+    if !trackers.is_empty() && !state.stopping {
+        state.is_announcing = true;
+        state.spawn(announce::announce(content.clone(), trackers, named));
+    }
+    if is_known && !state.stopping {
+        open::begin(&mut state, hashed);
+    }
+    drop(state);
+    content
+}
+
+/// Runs a task of a content to its end. Where it panics the content fails and says so: nobody waits for it in vain.
+async fn guarded(content: Handle, task: impl Future<Output = ()>) {
+    let mut task = std::pin::pin!(task);
+    // What the task held goes with it: nothing half done is seen again.
+    let caught = std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    });
+    if caught.await.is_err() {
+        content.borrow_mut().panicked();
+    }
+}

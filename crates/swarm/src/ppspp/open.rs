@@ -1,0 +1,423 @@
+//! A content's files are opened, what is there is checked against the tree, and its transfer begins.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::geometry::Geometry;
+use anabranch_content::hash::sha1;
+use anabranch_content::hex;
+use anabranch_content::info::{FileEntry, FileKind, Info, InfoHashes, Version};
+use anabranch_content::metainfo::PieceLayers;
+use anabranch_content::storage::naming::{self, Named};
+use anabranch_content::storage::{Op, ResumeStore, Storage, StorageError};
+use anabranch_ppspp::bin::Bin;
+use anabranch_ppspp::hash::HashFunction;
+use anabranch_ppspp::link::Link;
+use anabranch_ppspp::merkle::{NodeStore, Sidecar, Tree};
+
+use super::content::{Content, Handle};
+use super::nodes::{FileNodes, Nodes};
+use super::{Hashed, chunks_of, tree_path};
+use crate::bittorrent::torrent::may_pass;
+use crate::events::{EventKind, FailureKind, PauseCause};
+use crate::store::buffers::{CHUNK_LEN, PieceBuffers};
+use crate::store::open::{OpenRequest, Opened, blocking, settle};
+
+/// How often opening is tried again while storage is out of order.
+const OPEN_RETRY: Duration = Duration::from_secs(2);
+/// How often a check tells how far it got.
+const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
+/// What a swarm is called by trackers and in records: the first 20 bytes of a hash over its identifier would do as well, but
+/// SHA-1 is what both know by its length.
+pub(crate) fn hashes(link: &Link) -> InfoHashes {
+    InfoHashes { v1: Some(sha1(link.params.swarm_id())), v2: None }
+}
+
+/// How the store sees a content: one file, in pieces of many chunks, each of which goes to the disk as one.
+///
+/// # Errors
+/// In words, where no such file can be: what a link says is a stranger's.
+pub(crate) fn describe(link: &Link) -> Result<Arc<Info>, String> {
+    let (Some(len), Some(chunk_len)) = (link.content_len, link.params.chunk_len()) else {
+        return Err("the link describes chunks of different lengths, which no file has".to_owned());
+    };
+    let piece_len = if chunk_len > CHUNK_LEN { chunk_len } else { CHUNK_LEN - CHUNK_LEN % chunk_len };
+    if len == 0 || len.div_ceil(piece_len.into()) > u64::from(u32::MAX) {
+        return Err(format!("the link describes a content of {len} bytes, which cannot be"));
+    }
+    let id = hex::encode(&link.params.swarm_id()[..link.params.swarm_id().len().min(20)]);
+    // As a torrent's name is made safe: one component, and nothing that would hide or lead elsewhere.
+    let name = link.name.as_deref().map(safe_name).filter(|name| !name.is_empty()).unwrap_or(id);
+    let entry = FileEntry {
+        path: name.clone().into(),
+        length: len,
+        offset: 0,
+        kind: FileKind::Regular,
+        executable: false,
+        hidden: false,
+        mtime: None,
+        root: None,
+    };
+    Ok(Arc::new(Info {
+        source: Box::default(),
+        hashes: hashes(link),
+        version: Version::V1,
+        name,
+        multi_file: false,
+        files: vec![entry],
+        geometry: Geometry::new(piece_len, len, Vec::new()).with_block_length(chunk_len),
+        piece_hashes: Box::default(),
+        private: false,
+    }))
+}
+
+/// Longest name of a file, in bytes, as most file systems have it.
+const NAME_LEN_MAX: usize = 255;
+
+/// A stranger's name made one of a file: no separators, no control characters, no dots alone, not hidden, not too long.
+fn safe_name(name: &str) -> String {
+    let name: String =
+        name.chars().map(|char| if char == '/' || char == '\\' || char.is_control() { '_' } else { char }).collect();
+    let name = name.trim().trim_start_matches('.');
+    let mut end = name.len().min(NAME_LEN_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name[..end].to_owned()
+}
+
+/// The content's length is known: its files are opened.
+pub(crate) fn begin(content: &mut Content, hashed: Option<Box<Hashed>>) {
+    let Some(this) = content.this() else { return };
+    let info = match describe(&content.link) {
+        Ok(info) => info,
+        Err(reason) => return content.fail(FailureKind::Metadata, reason),
+    };
+    content.info = Some(Arc::clone(&info));
+    content.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
+    let opening = open(this.clone(), info, hashed);
+    content.spawn(super::guarded(this, opening));
+}
+
+async fn open(content: Handle, info: Arc<Info>, hashed: Option<Box<Hashed>>) {
+    let (resources, dir, read_only) = {
+        let state = content.borrow();
+        (state.resources(), state.options.dir.clone(), state.options.read_only)
+    };
+    let info = if read_only {
+        info
+    } else {
+        let Named { info, changed } = blocking(move || naming::for_writing(&info, &dir)).await;
+        if !changed.is_empty() {
+            content.borrow().tell(EventKind::Renamed { files: changed });
+        }
+        info
+    };
+    content.borrow_mut().info = Some(Arc::clone(&info));
+    let request = {
+        let state = content.borrow();
+        Arc::new(OpenRequest {
+            info: Arc::clone(&info),
+            dir: state.options.dir.clone(),
+            wanted: vec![true],
+            read_only,
+            overwrite: state.options.overwrite,
+            trusted: state.options.trusted,
+            recheck: state.options.recheck,
+            preallocate: resources.config.preallocate,
+            state_dir: resources.config.state_dir.clone(),
+        })
+    };
+    let mut told = false;
+    let (opened, tree, place) = loop {
+        let place = resources.opening.acquire().await;
+        if content.borrow().stopping {
+            return;
+        }
+        let (asked, link, hashed) = (Arc::clone(&request), content.borrow().link.clone(), hashed.clone());
+        let opening = blocking(move || {
+            let opened = crate::store::open::open(&asked)?;
+            let tree = open_tree(&link, hashed.as_deref(), opened.resume.as_deref())?;
+            Ok((opened, tree))
+        });
+        match opening.await {
+            Ok((opened, tree)) => break (opened, tree, place),
+            Err(error) => {
+                drop(place);
+                if !wait_out(&content, &error, &mut told, read_only).await {
+                    return;
+                }
+            }
+        }
+    };
+    let (opened, mut tree) = check(&content, opened, tree).await;
+    drop(place);
+    if content.borrow().stopping {
+        return;
+    }
+    let opened = Arc::new(opened);
+    loop {
+        let opened = Arc::clone(&opened);
+        let Err(error) = blocking(move || settle(&opened, &PieceLayers::new())).await else { break };
+        if !wait_out(&content, &error, &mut told, read_only).await {
+            return;
+        }
+    }
+    if content.borrow().stopping {
+        return;
+    }
+    if told {
+        content.borrow().tell(EventKind::Resumed);
+    }
+    // What peers proved meanwhile is as good.
+    for (bin, digest) in content.borrow().core.tree().peaks() {
+        tree.nodes_mut().put(bin, &digest);
+    }
+    start(&content, &info, &opened, tree);
+}
+
+/// Storage is out of order: told once, and tried again after a while. `false` where the content ends.
+async fn wait_out(content: &Handle, error: &StorageError, told: &mut bool, read_only: bool) -> bool {
+    if error.needs_a_choice() || !read_only && !*told && !may_pass(error) {
+        content.borrow_mut().fail(FailureKind::Storage, error.to_string());
+        return false;
+    }
+    if !std::mem::replace(told, true) {
+        content.borrow().tell(EventKind::Paused { cause: PauseCause::Storage, reason: error.to_string() });
+    }
+    tokio::time::sleep(OPEN_RETRY).await;
+    !content.borrow().stopping
+}
+
+/// The tree that there is of a content, or a place for one.
+fn open_tree(link: &Link, hashed: Option<&Hashed>, resume: Option<&ResumeStore>) -> Result<Tree<Nodes>, StorageError> {
+    if let Some(tree) = hashed.and_then(Hashed::tree) {
+        return Ok(tree);
+    }
+    let hash = link.params.hash();
+    let (Some(root), Some(len), Some(chunk_len)) =
+        (hash.digest(link.params.swarm_id()), link.content_len, link.params.chunk_len())
+    else {
+        return Ok(Tree::with_root(hash, hash.zero(), None, Nodes::memory(hash)));
+    };
+    let sidecar = Sidecar { hash, chunk_len, content_len: len, root };
+    let chunks = Some(sidecar.chunk_count());
+    let Some(path) = resume.map(|resume| tree_path(resume.path())) else {
+        return Ok(Tree::with_root(hash, root, chunks, Nodes::memory(hash)));
+    };
+    let (nodes, is_there) =
+        FileNodes::open(&path, sidecar).map_err(|source| StorageError::new(Op::Write, &path, source))?;
+    let mut tree = Tree::with_root(hash, root, chunks, Nodes::File(nodes));
+    if is_there {
+        tree.keep_proven();
+    }
+    Ok(tree)
+}
+
+/// Verifies the pieces that have to be, and those that are recorded and that the tree does not vouch for.
+async fn check(content: &Handle, opened: Opened, tree: Tree<Nodes>) -> (Opened, Tree<Nodes>) {
+    let (mut opened, mut tree) = (opened, tree);
+    let cancel = Arc::clone(&content.borrow().cancel);
+    let is_shared = opened.resume.is_none();
+    checking(content, move |progress| {
+        let info = Arc::clone(opened.storage.info());
+        let vouched = |tree: &Tree<Nodes>, piece| {
+            let chunks = chunks_of(&info, piece);
+            chunks.clone().all(|chunk| Bin::chunk(chunk).is_some_and(|leaf| tree.node(leaf).is_some()))
+        };
+        // What nothing proves cannot be served, nor can what it would help to prove be taken.
+        let unproven: Vec<u32> = if is_shared {
+            Vec::new()
+        } else {
+            opened.have.iter_ones().filter(|piece| !vouched(&tree, *piece)).collect()
+        };
+        unproven.iter().for_each(|piece| _ = opened.have.clear(*piece));
+        let mut pieces = opened.recheck.clone();
+        pieces.extend(&unproven);
+        pieces.sort_unstable();
+        pieces.dedup();
+        // A file that was put there, or whose tree is gone: if it is all there, it proves itself.
+        if !pieces.is_empty() && !pieces.iter().all(|piece| vouched(&tree, *piece)) {
+            grow(&opened.storage, &mut tree, &cancel, progress);
+        }
+        let good = good_pieces(&opened.storage, &tree, &pieces, &cancel, progress);
+        if cancel.load(Ordering::Relaxed) {
+            return (opened, tree);
+        }
+        let _ = tree.nodes().flush();
+        for piece in pieces {
+            let is_good = good.get(piece);
+            if is_good {
+                opened.have.set(piece);
+            }
+            if let Some(resume) = &opened.resume {
+                // What is not recorded is hashed again at the next start.
+                let _ = if is_good { resume.verified(piece) } else { resume.failed(piece) };
+            }
+        }
+        opened.recheck.clear();
+        (opened, tree)
+    })
+    .await
+}
+
+/// Runs `work`, which hashes where that may block, and tells how it gets on.
+pub(super) async fn checking<T: Send + 'static>(
+    content: &Handle,
+    work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T + Send + 'static,
+) -> T {
+    let (progress, mut told) = tokio::sync::mpsc::channel(1);
+    let work = blocking(move || {
+        let mut last = Instant::now();
+        work(&mut |done, total| {
+            if last.elapsed() >= CHECK_PROGRESS_EVERY {
+                last = Instant::now();
+                // Where what was told before was not heard yet, this need not be.
+                let _ = progress.try_send((done, total));
+            }
+        })
+    });
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            Some((bytes_done, bytes_total)) = told.recv() => {
+                content.borrow().tell(EventKind::Checking { bytes_done, bytes_total });
+            }
+        }
+    }
+}
+
+/// The digests of a piece's chunks, as they lie on the disk.
+fn leaves(storage: &Storage, hash: HashFunction, piece: u32, bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let geometry = &storage.info().geometry;
+    bytes.resize(geometry.data_len(piece) as usize, 0);
+    storage.read_at(geometry.piece_offset(piece), bytes).ok()?;
+    let chunks: Vec<&[u8]> = bytes.chunks(geometry.block_length() as usize).collect();
+    let mut leaves = Vec::with_capacity(chunks.len() * hash.len());
+    hash.hash_many(&chunks, &mut leaves);
+    Some(leaves)
+}
+
+/// Those of `pieces` whose chunks on disk are the tree's.
+pub(super) fn good_pieces(
+    storage: &Storage,
+    tree: &Tree<Nodes>,
+    pieces: &[u32],
+    cancel: &AtomicBool,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Bitfield {
+    let (info, hash) = (storage.info(), tree.hash());
+    let mut good = Bitfield::new(info.geometry.piece_count());
+    let (mut bytes, mut done) = (Vec::new(), 0);
+    let total = pieces.iter().map(|piece| u64::from(info.geometry.data_len(*piece))).sum();
+    for &piece in pieces {
+        if cancel.load(Ordering::Relaxed) {
+            return good;
+        }
+        let is_good = leaves(storage, hash, piece, &mut bytes).is_some_and(|leaves| {
+            chunks_of(info, piece).zip(leaves.chunks_exact(hash.len())).all(|(chunk, leaf)| {
+                let known = Bin::chunk(chunk).and_then(|bin| tree.node(bin));
+                known.is_some_and(|known| known.as_bytes() == leaf)
+            })
+        });
+        if is_good {
+            good.set(piece);
+        }
+        done += u64::from(info.geometry.data_len(piece));
+        progress(done, total);
+    }
+    good
+}
+
+/// Makes the tree of the whole file as it lies there: kept where it leads to the root.
+fn grow(storage: &Storage, tree: &mut Tree<Nodes>, cancel: &AtomicBool, progress: &mut dyn FnMut(u64, u64)) {
+    let (info, hash) = (storage.info(), tree.hash());
+    let mut grown = Tree::growing(hash, anabranch_ppspp::merkle::MemoryNodes::new(hash));
+    let mut bytes = Vec::new();
+    for piece in 0..info.geometry.piece_count() {
+        let Some(leaves) = leaves(storage, hash, piece, &mut bytes) else { return };
+        if cancel.load(Ordering::Relaxed) {
+            return;
+        }
+        grown.extend(&leaves);
+        progress(info.geometry.piece_offset(piece), info.geometry.total());
+    }
+    if grown.root() != tree.root() {
+        return;
+    }
+    let nodes = (grown.chunk_count().unwrap_or(0) * 2).saturating_sub(1);
+    for bin in (0..nodes).filter_map(Bin::from_u64) {
+        if let Some(digest) = grown.node(bin) {
+            tree.nodes_mut().put(bin, &digest);
+        }
+    }
+}
+
+fn start(content: &Handle, info: &Arc<Info>, opened: &Opened, tree: Tree<Nodes>) {
+    let mut state = content.borrow_mut();
+    let resources = state.resources();
+    *state.core.tree_mut() = tree;
+    state.storage = Some(Arc::clone(&opened.storage));
+    state.resume.clone_from(&opened.resume);
+    if opened.resume.is_some() {
+        state.buffers = Some(PieceBuffers::new(Rc::clone(&resources.pools), info.geometry.clone()));
+    }
+    state.have = opened.have.clone();
+    let (pieces_have, pieces_total) = (state.have.count(), state.have.len());
+    let geometry = &info.geometry;
+    let bytes_done = state.have.iter_ones().map(|piece| u64::from(geometry.data_len(piece))).sum();
+    let changed_files = opened.changed.clone();
+    let bytes_total = geometry.total();
+    state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
+    state.tell_core_what_is_here();
+    state.aim();
+    state.announce.notify_one();
+    state.update_hold();
+    if state.core.is_complete() {
+        super::finish::finished(&mut state);
+    }
+}
+
+/// Removes the tree of a content whose record is removed.
+pub(crate) fn remove_tree(resume_path: &Path) {
+    // Where it stays, it takes room and does no harm.
+    let _ = std::fs::remove_file(tree_path(resume_path));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_strangers_are_one_component_and_not_hidden() {
+        for (name, safe) in [
+            ("film.mkv", "film.mkv"),
+            ("../../etc/passwd", "_.._etc_passwd"),
+            ("..", ""),
+            (".bashrc", "bashrc"),
+            ("a\0b\n", "a_b_"),
+            ("c:\\x", "c:_x"),
+            ("  ", ""),
+        ] {
+            assert_eq!(safe_name(name), safe, "{name:?}");
+        }
+        assert_eq!(safe_name(&"\u{e9}".repeat(200)).len(), 254);
+    }
+
+    #[test]
+    fn absurd_lengths_are_no_files() {
+        let id = "ab".repeat(32);
+        let described = |query: &str| describe(&format!("ppspp:{id}?{query}").parse().unwrap());
+        assert!(described("cl=0").is_err() && described(&format!("cl={}", u64::MAX)).is_err());
+        assert!(described("cl=9&cs=4294967295").is_err(), "chunks of no one length");
+        let info = described("cl=1000000&cs=1000&dn=x").unwrap();
+        assert_eq!((info.geometry.piece_length() % 1000, info.geometry.block_length()), (0, 1000));
+        assert_eq!(chunks_of(&info, info.geometry.piece_count() - 1).end, 1000);
+    }
+}

@@ -1,0 +1,201 @@
+//! Whom a content knows: named by the user or the link, by trackers, by other peers. Pure: times come in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::bittorrent::sources::{NamedPeer, Trouble};
+
+/// Addresses that others named: as many as a content of BitTorrent knows.
+const HEARD_MAX: usize = 4096;
+/// Bans that are remembered.
+const BANS_MAX: usize = 4096;
+/// Peers that are being dialled at once: one message names several addresses, and they may all be a victim's.
+const DIALLING_MAX: usize = 16;
+/// Open channels beyond which nobody is dialled: each peer more costs a little, and brings ever less.
+const OPEN_MAX: usize = 64;
+/// Pause after the first attempt in vain; it doubles.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Attempts in vain after which an address that others named is forgotten.
+const TRIES_MAX: u32 = 4;
+
+/// Whom a content knows.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    known: BTreeMap<SocketAddr, Entry>,
+    banned: BTreeSet<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    is_named: bool,
+    state: State,
+    failures: u32,
+    was_reached: bool,
+    trouble: Option<Trouble>,
+    told: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// To be dialled from then on.
+    Due(Instant),
+    Dialling,
+    Open,
+}
+
+impl Peers {
+    /// The user or the link named it.
+    pub(crate) fn name(&mut self, address: SocketAddr, now: Instant) {
+        self.banned.remove(&address);
+        let entry = self.known.entry(address).or_insert_with(|| Entry::new(true, now));
+        entry.is_named = true;
+        if let State::Due(at) = &mut entry.state {
+            *at = now;
+        }
+    }
+
+    /// A tracker or a peer named it.
+    pub(crate) fn heard(&mut self, address: SocketAddr, now: Instant) {
+        if self.known.len() < HEARD_MAX && !self.banned.contains(&address) && address.port() != 0 {
+            self.known.entry(address).or_insert_with(|| Entry::new(false, now));
+        }
+    }
+
+    /// Whom to dial now. Who has everything dials those that were named, and no others: who wants something comes by itself.
+    pub(crate) fn next_to_dial(&mut self, wants_more: bool, now: Instant) -> Option<SocketAddr> {
+        let count = |state: State| self.known.values().filter(|entry| entry.state == state).count();
+        if count(State::Dialling) >= DIALLING_MAX || count(State::Open) >= OPEN_MAX {
+            return None;
+        }
+        let is_due =
+            |entry: &Entry| matches!(entry.state, State::Due(at) if at <= now) && (wants_more || entry.is_named);
+        let due = self.known.iter_mut().filter(|(_, entry)| is_due(entry));
+        let (address, entry) = due.min_by_key(|(_, entry)| (!entry.is_named, entry.failures))?;
+        entry.state = State::Dialling;
+        Some(*address)
+    }
+
+    /// There is a channel to it already, or none can be.
+    pub(crate) fn is_there(&mut self, address: SocketAddr) {
+        if let Some(entry) = self.known.get_mut(&address) {
+            entry.state = State::Open;
+        }
+    }
+
+    /// A channel to it is open; answers whether we dialled.
+    pub(crate) fn reached(&mut self, address: SocketAddr, now: Instant) -> bool {
+        if !self.known.contains_key(&address) {
+            self.heard(address, now);
+        }
+        let Some(entry) = self.known.get_mut(&address) else { return false };
+        let outgoing = entry.state == State::Dialling;
+        (entry.state, entry.failures, entry.was_reached, entry.trouble) = (State::Open, 0, true, None);
+        outgoing
+    }
+
+    /// Its channel ended, or none came about. Answers whether that is to be told of a peer that was named, and whether it is final.
+    pub(crate) fn failed(&mut self, address: SocketAddr, reason: &str, was_open: bool, now: Instant) -> Option<bool> {
+        let entry = self.known.get_mut(&address)?;
+        entry.failures = if was_open { 1 } else { entry.failures + 1 };
+        if !entry.is_named && entry.failures >= TRIES_MAX {
+            self.known.remove(&address);
+            return None;
+        }
+        let pause = PAUSE_MIN * (1 << (entry.failures - 1).min(6));
+        entry.state = State::Due(now + pause.min(PAUSE_MAX));
+        if !entry.is_named {
+            return None;
+        }
+        let since = entry.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        entry.trouble = Some(Trouble { reason: reason.to_owned(), since, is_final: false });
+        entry.told.insert(reason.to_owned()).then_some(false)
+    }
+
+    /// It lied: it is not dealt with any more.
+    pub(crate) fn ban(&mut self, address: SocketAddr) {
+        if self.banned.len() < BANS_MAX {
+            self.banned.insert(address);
+        }
+        if self.known.get(&address).is_some_and(|entry| !entry.is_named) {
+            self.known.remove(&address);
+        } else if let Some(entry) = self.known.get_mut(&address) {
+            // What the user named is shown with its trouble, and not dialled again.
+            entry.state = State::Open;
+        }
+    }
+
+    /// Addresses that others named and that may be reached.
+    pub(crate) fn heard_of(&self) -> usize {
+        self.known.values().filter(|entry| !entry.is_named && entry.state != State::Open).count()
+    }
+
+    /// Those that the user or the link named.
+    pub(crate) fn named(&self) -> Vec<NamedPeer> {
+        let named = self.known.iter().filter(|(_, entry)| entry.is_named);
+        named.map(|(address, entry)| NamedPeer { address: (*address).into(), trouble: entry.trouble.clone() }).collect()
+    }
+
+    /// Whether somebody is being dialled.
+    pub(crate) fn is_trying(&self) -> bool {
+        self.known.values().any(|entry| entry.state == State::Dialling)
+    }
+}
+
+impl Entry {
+    fn new(is_named: bool, now: Instant) -> Self {
+        Self { is_named, state: State::Due(now), failures: 0, was_reached: false, trouble: None, told: BTreeSet::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u16) -> SocketAddr {
+        ([192, 0, 2, 1], number).into()
+    }
+
+    #[test]
+    fn named_peers_are_tried_for_ever_and_others_a_few_times() {
+        let (mut peers, start) = (Peers::default(), Instant::now());
+        peers.name(address(1), start);
+        peers.heard(address(2), start);
+        let (mut now, mut tries) = (start, [0, 0]);
+        for _ in 0..2000 {
+            while let Some(dialled) = peers.next_to_dial(true, now) {
+                tries[usize::from(dialled.port()) - 1] += 1;
+                let told = peers.failed(dialled, "it does not answer", false, now);
+                assert_eq!(told.is_some(), dialled == address(1) && tries[0] == 1, "told once");
+            }
+            now += Duration::from_secs(1);
+        }
+        assert!(tries[0] > 2000 / 61 && tries[1] == TRIES_MAX, "{tries:?}");
+        assert_eq!((peers.heard_of(), peers.named().len()), (0, 1));
+        assert_eq!(peers.named()[0].trouble.as_ref().map(|trouble| trouble.since), Some(start));
+        peers.reached(address(1), now);
+        assert_eq!(peers.named()[0].trouble, None);
+    }
+
+    #[test]
+    fn floods_of_addresses_are_bounded_and_liars_stay_away() {
+        let (mut peers, now) = (Peers::default(), Instant::now());
+        for number in 0..=u16::MAX {
+            peers.heard(address(number), now);
+        }
+        assert_eq!(peers.heard_of(), HEARD_MAX);
+        let dialled = std::iter::from_fn(|| peers.next_to_dial(true, now)).count();
+        assert_eq!(dialled, DIALLING_MAX);
+        peers.ban(address(9));
+        peers.heard(address(9), now);
+        assert!(!peers.known.contains_key(&address(9)));
+        // Whoever has everything dials nobody that was not named.
+        let mut complete = Peers::default();
+        complete.heard(address(1), now);
+        assert_eq!(complete.next_to_dial(false, now), None);
+        complete.name(address(2), now);
+        assert_eq!(complete.next_to_dial(false, now), Some(address(2)));
+    }
+}

@@ -1,0 +1,135 @@
+//! How a content fares, in the words that all protocols share.
+
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::torrent::{PeerStats, TorrentStats};
+use anabranch_bittorrent::{ConnId, PeerKey};
+use anabranch_paths::manager::PathCondition;
+use anabranch_paths::{Endpoint, Path};
+
+use super::content::Content;
+use crate::bittorrent::paths_driver::PathProgress;
+use crate::bittorrent::sources::Sources;
+use crate::events::EventKind;
+use crate::session::Progress;
+
+impl Content {
+    /// Bytes that are verified, and all; `None` until the length is known.
+    fn bytes(&self) -> Option<(u64, u64)> {
+        let info = self.info.as_ref()?;
+        let done = self.have.iter_ones().map(|piece| u64::from(info.geometry.data_len(piece))).sum();
+        Some((done, info.geometry.total()))
+    }
+
+    /// Bytes that are missing; `None` until the length is known.
+    pub(crate) fn left_bytes(&self) -> Option<u64> {
+        self.bytes().map(|(done, total)| total - done)
+    }
+
+    /// How it fares.
+    pub(crate) fn progress(&mut self, now: Instant) -> Progress {
+        let (download_rate_bytes, upload_rate_bytes) = self.rates.bytes_per_sec(now);
+        let chunks = self.core.chunk_count();
+        let seeds = self.core.peer_stats().filter(|peer| Some(peer.chunks) == chunks).count() as u32;
+        let wasted_bytes = self.core.wasted_bytes();
+        let stats = TorrentStats {
+            downloaded_bytes: self.rates.downloaded_bytes + wasted_bytes,
+            uploaded_bytes: self.rates.uploaded_bytes,
+            wasted_bytes,
+            download_rate_bytes,
+            upload_rate_bytes,
+            peers: self.conn_count() as u32,
+            seeds,
+        };
+        let bytes = self.bytes();
+        Progress {
+            name: self.info.as_ref().map(|info| info.name.clone()),
+            bytes_done: bytes.map_or(0, |(done, _)| done),
+            bytes_total: bytes.map(|(_, total)| total),
+            pieces_have: self.have.count(),
+            pieces_total: self.info.as_ref().map_or(0, |info| info.geometry.piece_count()),
+            stats,
+            finished: self.is_finished,
+            paused: self.is_held(),
+        }
+    }
+
+    /// Its channels.
+    pub(crate) fn peer_stats(&self) -> Vec<PeerStats> {
+        let chunk_len = self.link.params.chunk_len().map_or(1, u64::from);
+        let per_piece = self
+            .info
+            .as_ref()
+            .map_or(1, |info| u64::from(info.geometry.piece_length() / info.geometry.block_length()).max(1));
+        let stats = self.core.peer_stats().zip(1..).map(|(peer, number)| PeerStats {
+            conn: ConnId(number.into()),
+            peer: PeerKey(number),
+            path: None,
+            path_state: Default::default(),
+            address: peer.peer.remote.into(),
+            client: None,
+            download_rate_bytes: 0,
+            upload_rate_bytes: 0,
+            downloaded_bytes: peer.downloaded_bytes,
+            uploaded_bytes: peer.uploaded_bytes,
+            pieces: (peer.chunks / per_piece) as u32,
+            choking_us: peer.chokes_us,
+            choking: peer.is_choked,
+            requested_bytes: peer.asked * chunk_len,
+        });
+        stats.collect()
+    }
+
+    /// Its channels, each with its path.
+    pub(crate) fn path_progress(&self) -> Vec<PathProgress> {
+        let local = self.hub().listening().first().copied();
+        let progress = self.core.peer_stats().map(|peer| PathProgress {
+            peer: peer.peer.remote.into(),
+            path: Path::ip(local.map_or(peer.peer.remote.ip(), |local| local.ip()), peer.peer.remote.ip()),
+            condition: PathCondition::Active,
+            download_rate_bytes: 0,
+            upload_rate_bytes: 0,
+            downloaded_bytes: peer.downloaded_bytes,
+            uploaded_bytes: peer.uploaded_bytes,
+            rtt: Some(peer.rtt).filter(|rtt| *rtt > Duration::ZERO),
+            lost_packets: peer.lost_chunks,
+            is_one_of_many: false,
+        });
+        progress.collect()
+    }
+
+    /// Who may still bring what is missing.
+    pub(crate) fn sources(&self) -> Sources {
+        let is_opening = self.info.is_some() && self.storage.is_none();
+        let mut is_any_wanted = false;
+        let mut is_any_serving = false;
+        for peer in self.core.peer_stats() {
+            is_any_wanted |= peer.is_wanted;
+            is_any_serving |= peer.is_wanted && !peer.chokes_us;
+        }
+        Sources {
+            is_waiting: !is_opening && !self.is_finished && !self.is_held() && !self.stopping,
+            connections: self.conn_count(),
+            is_any_wanted,
+            is_any_serving,
+            trackers: self.trackers_left,
+            heard_of: self.peers.heard_of(),
+            named: self.peers.named(),
+        }
+    }
+
+    /// The user or the link named a peer.
+    pub(crate) fn name_peer(&mut self, peer: Endpoint, now: Instant) {
+        match peer.as_ip().filter(|address| address.port() != 0 && !address.ip().is_unspecified()) {
+            Some(address) => {
+                self.peers.name(address, now);
+                self.wake.notify_one();
+            }
+            None => {
+                let reason =
+                    "nobody can be dialled at such an address: give a host of plain IP and its port".to_owned();
+                self.tell(EventKind::PeerFailed { address: peer, reason, is_final: true });
+            }
+        }
+    }
+}
