@@ -35,6 +35,7 @@ mod bittorrent;
 mod config;
 mod events;
 pub mod hercules;
+
 mod limits;
 mod net;
 pub mod ppspp;
@@ -53,5 +54,6 @@ pub use events::{EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause, 
 pub use hercules as bulk;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{
-    Contents, ControlError, Data, FilePriorities, Handle, Progress, Removed, Session, Source, parse_peer,
+    Contents, ControlError, Data, FilePriorities, Handle, Progress, ReadError, Reader, Removed, Session, Source,
+    parse_peer,
 };

@@ -96,7 +96,7 @@ pub enum Order {
     /// that there is soon something to give (BEP 3; thesis, 2.1.2).
     #[default]
     RarestFirst,
-    /// From the front of the content, whatever the priority (as long as it is not 0).
+    /// From the front of the content ([`Picker::set_front`]), whatever the priority (as long as it is not 0).
     Sequential,
 }
 
@@ -215,6 +215,8 @@ pub struct Picker {
     open_bytes: u64,
     requested: u64,
     free: u64,
+    /// Where the sequential order begins; what is before it comes last.
+    front: u32,
 }
 
 impl Picker {
@@ -237,7 +239,13 @@ impl Picker {
             open_bytes: 0,
             requested: 0,
             free: 0,
+            front: 0,
         }
+    }
+
+    /// Where [`Order::Sequential`] begins, instead of the first piece: what is before `piece` comes after the last one.
+    pub fn set_front(&mut self, piece: u32) {
+        self.front = piece;
     }
 
     /// A peer said what it has (bitfield, have all). Constant time for a peer that has all. The answer goes to

@@ -1,5 +1,6 @@
 //! The choice itself: which piece next, and which blocks twice.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
@@ -115,13 +116,13 @@ impl Picker {
     /// Blocks in their order, whoever is at their pieces, so that each path fetches what is needed when it comes: what the
     /// others bring before that is left to them.
     fn pick_in_order(&mut self, conn: ConnId, has: &Bitfield, path: PathPace, end: usize, out: &mut Vec<BlockRef>) {
-        let (mut from, mut skip) = (0, path.lead_bytes / u64::from(BLOCK_LEN));
+        let (mut after, mut skip) = (None, path.lead_bytes / u64::from(BLOCK_LEN));
         for _ in 0..ORDER_SCAN_MAX {
             if out.len() >= end {
                 return;
             }
-            let Some(piece) = self.next_in_order(conn, has, from) else { break };
-            from = piece + 1;
+            let Some(piece) = self.next_in_order(conn, has, after) else { break };
+            after = Some(piece);
             let open = self.pieces.open_at(piece).map(|at| &self.open[at]);
             let free = open.map_or(self.geometry.block_count(piece), |open| open.free);
             if skip >= u64::from(free) {
@@ -142,16 +143,38 @@ impl Picker {
         }
     }
 
-    /// The first piece from `from` on of which `conn` may ask for a free block.
-    fn next_in_order(&self, conn: ConnId, has: &Bitfield, from: u32) -> Option<u32> {
+    /// The first piece behind `after` in the order of which `conn` may ask for a free block.
+    fn next_in_order(&self, conn: ConnId, has: &Bitfield, after: Option<u32>) -> Option<u32> {
+        let from = after.map_or(self.front, |piece| piece + 1);
+        match after {
+            Some(piece) if piece < self.front => self.next_within(conn, has, from..self.front),
+            _ => self.next_within(conn, has, from..u32::MAX).or_else(|| self.next_within(conn, has, 0..self.front)),
+        }
+    }
+
+    fn next_within(&self, conn: ConnId, has: &Bitfield, range: Range<u32>) -> Option<u32> {
+        if range.is_empty() {
+            return None;
+        }
         let joinable = |piece: &u32| {
             let at = self.pieces.open_at(*piece);
             has.get(*piece) && at.is_some_and(|at| self.may_join(&self.open[at], conn, true))
         };
-        let begun = self.partials.range(from..).copied().find(joinable);
-        let new = || common(self.pieces.idle(), has, from).find(|piece| !self.is_suspect(conn, *piece));
+        let begun = self.partials.range(range.clone()).copied().find(joinable);
+        let new = || {
+            let mut within = common(self.pieces.idle(), has, range.start).take_while(|piece| *piece < range.end);
+            within.find(|piece| !self.is_suspect(conn, *piece))
+        };
         let new = if self.may_open() { new() } else { None };
         begun.into_iter().chain(new).min()
+    }
+
+    /// A piece's place in the sequential order.
+    fn place_in_order(&self, piece: u32) -> u64 {
+        match piece.checked_sub(self.front) {
+            Some(steps) => u64::from(steps),
+            None => u64::from(self.pieces.count()) + u64::from(piece),
+        }
     }
 
     /// Bytes that nobody was asked for yet, at most.
@@ -260,8 +283,9 @@ impl Picker {
     ) -> Option<u32> {
         let ranked = self.partials.iter().copied().filter(|piece| has.get(*piece)).filter_map(|piece| {
             let open = &self.open[self.pieces.open_at(piece)?];
-            let plain = if self.config.order == Order::Sequential { piece } else { open.free };
-            let rank = rank(open.owner.filter(|owner| *owner != conn), u64::from(plain))?;
+            let in_order = self.config.order == Order::Sequential;
+            let plain = if in_order { self.place_in_order(piece) } else { u64::from(open.free) };
+            let rank = rank(open.owner.filter(|owner| *owner != conn), plain)?;
             self.may_join(open, conn, true).then_some((rank, piece))
         });
         ranked.min().map(|(_, piece)| piece)
@@ -282,10 +306,10 @@ impl Picker {
     }
 
     /// Begun pieces come before new ones of the same key.
-    fn strict_key(&self, piece: u32) -> u32 {
+    fn strict_key(&self, piece: u32) -> u64 {
         match self.config.order {
-            Order::Sequential => piece,
-            Order::RarestFirst => u32::from(self.pieces.key(piece).0),
+            Order::Sequential => self.place_in_order(piece),
+            Order::RarestFirst => u64::from(self.pieces.key(piece).0),
         }
     }
 
@@ -327,7 +351,9 @@ impl Picker {
         }
         if self.config.order == Order::Sequential {
             let from = self.pieces.idle_from();
-            let window = common(self.pieces.idle(), has, from).filter(|piece| !self.is_suspect(conn, *piece));
+            let ahead = common(self.pieces.idle(), has, from.max(self.front));
+            let behind = common(self.pieces.idle(), has, from).take_while(|piece| *piece < self.front);
+            let window = ahead.chain(behind).filter(|piece| !self.is_suspect(conn, *piece));
             return self.inclined(conn, window, |_, _| true);
         }
         if self.pieces.have_count() == 0 {

@@ -625,3 +625,22 @@ fn a_failed_piece_is_anybodys_once_its_one_source_is_asked_for_nothing_of_it() {
     assert_eq!(pick(&mut picker, A, &has, 4, MB), [], "now it is the other's");
     assert_eq!(pick(&mut picker, B, &has, 4, MB).len(), 1);
 }
+
+#[test]
+fn the_sequential_order_begins_at_the_front_and_comes_round() {
+    let (now, has) = (Instant::now(), Bitfield::full(8));
+    let path = PathPace { lead_bytes: 0, arrives_at: now };
+    for strategy in [RequestStrategy::PrioritizeFastest, RequestStrategy::StrictlyPrioritized] {
+        for pace in [Pace::default(), Pace { path: Some(path), ..Pace::default() }] {
+            let config = PickerConfig { order: Order::Sequential, strategy, ..PickerConfig::default() };
+            let mut picker = Picker::new(Geometry::new(65536, 65536 * 8, Vec::new()), &Bitfield::new(8), config);
+            picker.peer_joined(&has);
+            picker.set_front(5);
+            let mut blocks = Vec::new();
+            picker.pick(ConnId(0), &has, None, 32, pace, now, &mut blocks);
+            let mut pieces: Vec<u32> = blocks.iter().map(|block| block.piece).collect();
+            pieces.dedup();
+            assert_eq!(pieces, [5, 6, 7, 0, 1, 2, 3, 4], "{strategy:?} {pace:?}");
+        }
+    }
+}

@@ -147,12 +147,19 @@ impl Torrent {
         self.check_finished(now);
     }
 
-    /// When a piece is needed (streaming): pieces with a deadline are asked for before all others, the earliest first, and of
-    /// several peers where they are late. `None` takes the deadline back.
-    pub fn set_deadline(&mut self, piece: u32, deadline: Option<Instant>, now: Instant) {
+    /// When pieces are needed (streaming): those with a deadline are asked for before all others, the earliest first, and of
+    /// several peers where they are late. `None` takes a deadline back.
+    pub fn set_deadlines(&mut self, deadlines: &[(u32, Option<Instant>)], now: Instant) {
         if let Some(picker) = self.content.as_mut().and_then(|content| content.picker.as_mut()) {
-            picker.set_deadline(piece, deadline);
+            deadlines.iter().for_each(|(piece, deadline)| picker.set_deadline(*piece, *deadline));
             self.fill_all_requests(now);
+        }
+    }
+
+    /// From which piece on those without a deadline are fetched, where that is done in order; those before it come last.
+    pub fn set_front(&mut self, piece: u32) {
+        if let Some(picker) = self.content.as_mut().and_then(|content| content.picker.as_mut()) {
+            picker.set_front(piece);
         }
     }
 

@@ -229,6 +229,7 @@ fn start(torrent: &TorrentHandle, request: &OpenRequest, opened: &Opened, layers
     let changed_files = opened.changed.clone();
     state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
     state.update_room();
+    state.read_on(now);
     state.pump(now);
     state.dial.notify_one();
     state.announce.notify_one();

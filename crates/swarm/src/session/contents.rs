@@ -28,6 +28,7 @@ use crate::ppspp;
 use crate::resources::Resources;
 use crate::session::Progress;
 use crate::store::open::blocking;
+use crate::store::readers::Readable;
 
 /// The contents of a session, and what is done to them. A [`Session`](crate::Session) is these and the tasks that serve them.
 pub struct Contents {
@@ -190,7 +191,7 @@ impl Contents {
         }
         if let Some(torrent) = self.torrent(id) {
             let (mut torrent, now) = (torrent.borrow_mut(), Instant::now());
-            torrent.core.set_deadline(piece, deadline, now);
+            torrent.core.set_deadlines(&[(piece, deadline)], now);
             torrent.pump(now);
         }
     }
@@ -238,6 +239,11 @@ impl Contents {
         }
         self.by_hash.borrow_mut().retain(|_, of| *of != id);
         self.torrents.borrow_mut().remove(&id);
+    }
+
+    /// The same of whichever protocol, for those who read it.
+    pub(super) fn readable(&self, id: TorrentId) -> Option<Rc<RefCell<dyn Readable>>> {
+        Some(self.torrent(id)?.readable())
     }
 
     /// The content of this number, also while it leaves.

@@ -8,15 +8,18 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anabranch_bittorrent::torrent::PeerStats;
 use anabranch_content::info::Info;
+use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::bittorrent::paths_driver::PathProgress;
-use crate::config::AddOptions;
+use crate::bittorrent::sources::Sources;
+use crate::config::{AddOptions, FileFilter};
 use crate::events::{EventHub, Events, TorrentId};
 use crate::session::{Contents, ControlError, Data, FilePriorities, Progress, Removed, Source};
 
@@ -101,6 +104,26 @@ impl Handle {
         self.ask_of(id, move |contents| contents.info(id)).await
     }
 
+    /// See [`Contents::sources`].
+    pub async fn sources(&self, id: TorrentId) -> Result<Sources, ControlError> {
+        self.ask(move |contents| contents.sources(id)).await?.ok_or(ControlError::Unknown(id))
+    }
+
+    /// See [`Contents::metainfo`].
+    pub async fn metainfo(&self, id: TorrentId) -> Result<Option<Metainfo>, ControlError> {
+        self.ask_of(id, move |contents| contents.metainfo(id)).await
+    }
+
+    /// See [`Contents::choose`].
+    pub async fn choose(&self, id: TorrentId, files: Option<FileFilter>) -> Result<(), ControlError> {
+        self.ask_of(id, move |contents| contents.choose(id, files)).await
+    }
+
+    /// See [`Contents::set_deadline`].
+    pub async fn set_deadline(&self, id: TorrentId, piece: u32, at: Option<Instant>) -> Result<(), ControlError> {
+        self.ask_of(id, move |contents| contents.set_deadline(id, piece, at)).await
+    }
+
     /// See [`Contents::pause`].
     pub async fn pause(&self, id: TorrentId) -> Result<(), ControlError> {
         self.ask(move |contents| contents.pause(id)).await?
@@ -141,7 +164,7 @@ impl Handle {
         self.ask(move |contents| contents.add_peers(id, &peers)).await?
     }
 
-    async fn ask<T: Send + 'static>(
+    pub(super) async fn ask<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Contents) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
@@ -181,7 +204,7 @@ impl Handle {
         answered.await.unwrap_or(Err(ControlError::Gone))
     }
 
-    async fn send(&self, command: Command) -> Result<(), ControlError> {
+    pub(super) async fn send(&self, command: Command) -> Result<(), ControlError> {
         self.commands.send(command).await.map_err(|_| ControlError::Gone)
     }
 }

@@ -13,6 +13,7 @@
 //! | `contents` | which there are, and how they fare (`progress`) |
 //! | `control` | what an owner may ask of one (`error`: why it is not done) |
 //! | `handle` | the same, from other threads |
+//! | `read` | a content is read while it arrives |
 //! | `housekeeping` | what is done for all of them |
 
 mod add;
@@ -22,6 +23,7 @@ mod error;
 mod handle;
 mod housekeeping;
 mod progress;
+mod read;
 mod remove;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,7 @@ pub use control::FilePriorities;
 pub use error::ControlError;
 pub use handle::Handle;
 pub use progress::Progress;
+pub use read::{ReadError, Reader};
 pub use remove::{Data, Removed};
 pub(crate) use remove::{is_alone, is_of_any};
 

@@ -50,6 +50,7 @@
 //! | [`buffers`] | pieces under way |
 //! | [`disk`], [`spill`] | threads that hash and write |
 //! | [`readahead`] | reading ahead of what is sent |
+//! | [`readers`] | who reads a content while it arrives, and what is needed when |
 //! | [`open`], [`recheck`] | files are opened; what is on disk already, or in doubt, is found out |
 
 pub(crate) mod buffers;
@@ -57,6 +58,7 @@ pub(crate) mod disk;
 pub(crate) mod open;
 pub(crate) mod pools;
 pub(crate) mod readahead;
+pub(crate) mod readers;
 pub(crate) mod recheck;
 pub(crate) mod spill;
 

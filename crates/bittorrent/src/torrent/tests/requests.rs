@@ -245,10 +245,10 @@ fn a_piece_with_a_deadline_comes_first_until_that_is_taken_back() {
     for wanted in [true, false] {
         let mut lone = Lone::leecher(&content);
         let soon = lone.now + SECOND;
-        lone.torrent.set_deadline(37, Some(soon), lone.now);
-        lone.torrent.set_deadline(11, Some(soon + SECOND), lone.now);
+        lone.torrent.set_deadlines(&[(37, Some(soon))], lone.now);
+        lone.torrent.set_deadlines(&[(11, Some(soon + SECOND))], lone.now);
         if !wanted {
-            lone.torrent.set_deadline(37, None, lone.now);
+            lone.torrent.set_deadlines(&[(37, None)], lone.now);
         }
         let id = lone.join_seed();
         let first: Vec<u32> = lone.requests(id).iter().map(|range| range.piece).take(2).collect();

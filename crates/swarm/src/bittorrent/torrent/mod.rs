@@ -2,6 +2,7 @@
 
 mod actions;
 mod pieces;
+mod reading;
 mod storage;
 
 use std::cell::{Ref, RefCell, RefMut};
@@ -33,6 +34,7 @@ use crate::net::conn_handle::ConnHandle;
 use crate::resources::Resources;
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{SpillJob, VerifyJob};
+use crate::store::readers::{Readable, Readers};
 
 /// Pieces that could not be read and are tried again: a disk that fails fails for all.
 const UNREADABLE_MAX: usize = 16;
@@ -56,6 +58,11 @@ impl TorrentHandle {
     #[cfg(test)]
     pub(crate) fn downgrade(&self) -> Weak<RefCell<TorrentDriver>> {
         Rc::downgrade(&self.0)
+    }
+
+    /// For those who read it.
+    pub(crate) fn readable(&self) -> Rc<RefCell<dyn Readable>> {
+        Rc::clone(&self.0) as _
     }
 
     /// Looks in.
@@ -130,6 +137,10 @@ pub(crate) struct TorrentDriver {
     pub announce: Rc<Notify>,
     /// Wakes the task that waits for the files to be chosen.
     pub chosen: Rc<Notify>,
+    /// Wakes those who wait for a piece to read it.
+    pub arrived: Rc<Notify>,
+    /// Who reads it.
+    readers: Readers,
     /// Set when the content ends: nothing new begins.
     pub stopping: bool,
     /// It is being removed from the session.
@@ -243,6 +254,8 @@ impl TorrentDriver {
             clock: Rc::default(),
             announce: Rc::default(),
             chosen: Rc::default(),
+            arrived: Rc::default(),
+            readers: Readers::default(),
             stopping: false,
             is_leaving: false,
             is_paused_by_owner: false,
@@ -381,6 +394,7 @@ impl TorrentDriver {
         self.clock.notify_one();
         self.chosen.notify_one();
         self.paths.wake.notify_one();
+        self.arrived.notify_waiters();
     }
 
     /// Ends all connections.

@@ -79,7 +79,7 @@ impl TorrentDriver {
             whole,
             expected,
             digests: self.core.wants_digests(piece),
-            read_soon: self.core.is_anyone_interested(),
+            read_soon: self.core.is_anyone_interested() || self.readers.is_soon(piece),
             resume: Arc::clone(resume),
             geometry: resume.storage().info().geometry.clone(),
         });
@@ -94,6 +94,7 @@ impl TorrentDriver {
                 self.has_written = true;
                 self.tell(EventKind::Piece { index: verified.piece });
                 self.core.piece_verified(verified.piece, PieceOutcome::Good { digests }, now);
+                self.arrived.notify_waiters();
                 self.storage_works(now);
             }
             Outcome::Bad { digests } => {

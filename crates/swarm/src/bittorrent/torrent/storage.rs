@@ -201,6 +201,7 @@ impl TorrentDriver {
         let any = self.core.have().map_or(0, |have| have.count()) < before;
         if any {
             self.dial.notify_one();
+            self.read_on(now);
         }
         self.pump(now);
         any
@@ -214,6 +215,7 @@ impl TorrentDriver {
                 self.core.piece_verified(piece, PieceOutcome::Good { digests: Vec::new() }, now);
             }
         }
+        self.arrived.notify_waiters();
         self.pump(now);
     }
 
