@@ -14,6 +14,7 @@
 //! | `net` | who gets in; our interfaces, and the SCION network |
 //! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
 //! | [`tracker`] | asking trackers; being one |
+//! | [`http`] | a content's files for players, while they arrive |
 //! | `limits` | rate limits |
 //!
 //! ```no_run
@@ -35,6 +36,7 @@ mod bittorrent;
 mod config;
 mod events;
 pub mod hercules;
+pub mod http;
 
 mod limits;
 mod net;
