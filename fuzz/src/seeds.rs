@@ -122,6 +122,7 @@ fn bulk() -> Vec<Vec<u8>> {
         BulkMessage::Receipt(Box::new(receipt)),
         BulkMessage::Open { sends: true, chunk_len_max: 0, proof: Some([1; 32]) },
         BulkMessage::Path(3),
+        BulkMessage::Limit(1_000_000),
         BulkMessage::End { code: 1, reason: "the disk is full".into() },
     ];
     let ticket = Ticket {

@@ -54,6 +54,8 @@ pub enum Message {
     },
     /// Receiver: it knocks by a new path of this index; the sender may use it.
     Path(u8),
+    /// Receiver: no more than so many bytes a second, over all paths; at least 1.
+    Limit(u64),
     /// Either: it is over before that.
     End {
         /// For programs; 0 is "interrupted".
@@ -152,6 +154,10 @@ impl Message {
                 out.push(*index);
                 11
             }
+            Self::Limit(rate) => {
+                out.extend(rate.to_be_bytes());
+                12
+            }
             Self::End { code, reason } => {
                 out.extend(code.to_be_bytes());
                 out.extend(&reason.as_bytes()[..reason.floor_char_boundary(REASON_LEN_MAX)]);
@@ -232,6 +238,10 @@ impl Message {
                 index if usize::from(index) < super::PATHS_MAX => Self::Path(index),
                 _ => return Err(WireError::Invalid("path")),
             },
+            12 => match input.u64()? {
+                0 => return Err(WireError::Invalid("limit")),
+                rate => Self::Limit(rate),
+            },
             other => return Err(WireError::UnknownType(other)),
         };
         input.finish()?;
@@ -309,6 +319,7 @@ mod tests {
                 proof
             }),
             (0..super::super::PATHS_MAX as u8).prop_map(Message::Path),
+            (1..u64::MAX).prop_map(Message::Limit),
             (any::<u16>(), "\\PC{0,60}").prop_map(|(code, reason)| Message::End { code, reason }),
         ]
     }
@@ -329,7 +340,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(kind in 0..13u8, body in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn any_bytes_are_read_or_refused(kind in 0..14u8, body in prop::collection::vec(any::<u8>(), 0..80)) {
             let frame = [&[kind][..], &(body.len() as u32).to_be_bytes(), &body].concat();
             if let Ok(Some((message, len))) = Message::parse(&frame) {
                 prop_assert_eq!(len, frame.len());

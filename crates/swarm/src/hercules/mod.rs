@@ -7,6 +7,11 @@
 //! | --- | --- |
 //! | `options`, `events` | what a transfer is told, and what it tells |
 //! | `content` | what a source and a destination have to do: [`Source`], [`Destinations`], [`Destination`] |
+//! | `session` | calls and callers, tickets and keys; what is said before content moves; trying again |
+//! | `sending`, `receiving`, `flow`, `talk` | one connection's life at either end, and its messages |
+//! | `ways`, `paths` | sockets, and the ways to a peer; which of them its paths go |
+//! | `engine` | the network thread: it owns the sockets and all cores |
+//! | `reader`, `disk` | the threads that read and hash, and hash and write |
 //!
 //! What is sent is a [`Source`]'s, where it goes is up to [`Destinations`]: files, or whatever somebody else makes of it.
 //!
@@ -105,6 +110,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
             work,
             identity: options.identity,
             is_fair: options.is_fair,
+            limit_down: options.limit_down,
             events,
             cancelled,
             receiving: RefCell::new(HashMap::new()),

@@ -34,7 +34,7 @@ pub struct Options {
     pub is_fair: bool,
     /// Bytes a second that are sent at most, to all together.
     pub limit_up: Option<u64>,
-    /// Bytes a second that are received at most, from all together.
+    /// Bytes a second that each sender is asked to keep to.
     pub limit_down: Option<u64>,
     /// Memory for content on its way.
     pub memory_bytes: u64,

@@ -175,6 +175,9 @@ async fn receive(
                     Some(News::Say(message)) => {
                         let is_ready = message == Message::Ready;
                         line.mouth.say(message).await;
+                        if let Some(limit) = context.limit_down.filter(|_| is_ready) {
+                            line.mouth.say(Message::Limit(limit.max(1))).await;
+                        }
                         if let (true, Some((first, _))) = (is_ready, &line.ways) {
                             for index in flow.paths.begin(first) {
                                 line.mouth.say(Message::Path(index)).await;

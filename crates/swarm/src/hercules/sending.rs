@@ -96,6 +96,7 @@ impl Session {
                         let group = context.is_fair.then_some(0);
                         context.engine.tell(Command::AddPath { id, index, route: None, group });
                     }
+                    Message::Limit(rate_bytes) => context.engine.tell(Command::Limit { transfer, rate_bytes }),
                     Message::End { code, reason } => return Err(ended(code, reason)),
                     // The last word: the connection may be closed right behind it.
                     Message::Receipt(receipt) => {

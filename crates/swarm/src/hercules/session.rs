@@ -63,6 +63,7 @@ pub(super) struct Context {
     pub(super) work: Work,
     pub(super) identity: Identity,
     pub(super) is_fair: bool,
+    pub(super) limit_down: Option<u64>,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) cancelled: watch::Receiver<bool>,
     /// Receives under way: a second of the same content from the same key takes the place of the first.

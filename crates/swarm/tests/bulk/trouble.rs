@@ -87,7 +87,8 @@ async fn a_receiver_that_stopped_fetches_what_is_missing() {
     let address = sender.listening().await;
     let (memory, mine) = (Memory::new(), Identity::ephemeral().unwrap());
     for _ in 0..2 {
-        let own = Options { identity: mine.clone(), ..options() };
+        // The slower of both limits holds.
+        let own = Options { identity: mine.clone(), limit_down: Some(SLOW / 2), ..options() };
         let to = Peers::Dial(vec![dial(address, Some(SECRET))]);
         let (receiving, events) = bulk::receive(own, to, memory.clone()).unwrap();
         let mut receiver = Ear::new(events);

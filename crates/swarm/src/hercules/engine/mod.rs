@@ -87,6 +87,11 @@ pub(super) enum Command {
         id: Id,
         message: Message,
     },
+    /// The receiver takes so many bytes a second.
+    Limit {
+        transfer: u32,
+        rate_bytes: u64,
+    },
     Remove {
         id: Id,
     },
@@ -288,6 +293,11 @@ impl Engine {
                     receiver.on_message(message);
                 }
             }
+            Command::Limit { transfer, rate_bytes } => {
+                if let Some(sender) = self.senders.get_mut(&transfer) {
+                    sender.limit(rate_bytes, now);
+                }
+            }
             Command::Remove { id } => {
                 if id.sends {
                     self.senders.remove(&id.transfer);
@@ -366,7 +376,7 @@ impl Engine {
                 }
             }
             asks_rest |= sender.take_all_came();
-            let mut due = sender.deadline().unwrap_or(next);
+            let mut due = sender.due(now).unwrap_or(next);
             if let (Some(pacer), true) = (&mut self.pacer, due <= now) {
                 due = pacer.next_send(store.chunk_len, now).unwrap_or(due).max(due);
             }

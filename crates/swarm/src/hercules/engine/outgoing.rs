@@ -1,7 +1,7 @@
 //! One transfer that this end sends.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_hercules::wire::PATHS_MAX;
 use anabranch_hercules::wire::message::{Message, Offer};
@@ -9,7 +9,7 @@ use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Sealer, Secret};
 use anabranch_hercules::{
     BATCH_PACKETS_MAX, Batch, CONTROL_PACKET_MAX, Event, Misbehaviour, Refused, Sender, congestion,
 };
-use anabranch_transport::datagram::{self, Packet, SendErrorKind};
+use anabranch_transport::datagram::{self, Pacer, Packet, SendErrorKind};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::port::{From, Port};
@@ -17,6 +17,9 @@ use super::{Measured, MeasuredPath, News, Route};
 use crate::hercules::content::SourceError;
 use crate::hercules::events::TransferError;
 use crate::hercules::reader::Store;
+
+/// How long it is not looked whether there is something to send when there was nothing: who reads it wakes this thread anyway.
+const STARVED: Duration = Duration::from_micros(500);
 
 pub(super) struct Outgoing {
     core: Sender,
@@ -32,6 +35,8 @@ pub(super) struct Outgoing {
     /// Of the batch, how many have left; those that have not wait for room in the socket.
     sent: usize,
     news: UnboundedSender<News>,
+    /// What the receiver asked for.
+    limit: Option<Pacer>,
     all_came: bool,
     /// It is told that it failed, and does nothing more.
     over: bool,
@@ -72,6 +77,7 @@ impl Outgoing {
             lens: Vec::new(),
             sent: 0,
             news,
+            limit: None,
             all_came: false,
             over: false,
         })
@@ -154,14 +160,23 @@ impl Outgoing {
         self.send_control(now);
         self.tell_events();
         let mut sent = self.send_rest();
-        if self.sent < self.lens.len() || room < self.chunk_len as u64 {
-            return sent;
-        }
-        if self.core.poll_batch(now, store, &mut self.batch) {
+        let room = self.limit.as_mut().map_or(room, |limit| limit.allowance(now).min(room));
+        if self.sent >= self.lens.len()
+            && room >= self.chunk_len as u64
+            && self.core.poll_batch(now, store, &mut self.batch)
+        {
             self.seal(store);
             sent += self.send_rest();
         }
+        if let Some(limit) = &mut self.limit {
+            limit.spend(sent, now);
+        }
         sent
+    }
+
+    /// The receiver takes so many bytes a second from now on.
+    pub(super) fn limit(&mut self, rate_bytes: u64, now: Instant) {
+        self.limit = Some(Pacer::new(rate_bytes, now));
     }
 
     fn seal(&mut self, store: &mut Store) {
@@ -256,8 +271,18 @@ impl Outgoing {
         std::mem::take(&mut self.all_came)
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        if self.over || self.sent < self.lens.len() { None } else { self.core.deadline() }
+    /// When there is something to do; asked after everything that could be done was.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
+        if self.over || self.sent < self.lens.len() {
+            return None;
+        }
+        let due = self.core.deadline()?;
+        if due > now {
+            return Some(due);
+        }
+        // It waits for what is being read, which wakes it; or it has to keep to a limit.
+        let limited = self.limit.as_mut().and_then(|limit| limit.next_send(self.chunk_len as u64, now));
+        Some(limited.unwrap_or(now).max(now + STARVED))
     }
 
     pub(super) fn tell_progress(&mut self) {
