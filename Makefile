@@ -12,7 +12,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo mistakes hostile interop churn bench fuzz miri lint rqbit
+.PHONY: help build check deps demo test zoo play mistakes hostile interop churn bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,6 +36,9 @@ test: deps build ## Run all tests, the matrix of clients included (but for rqbit
 
 zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
 	$(TEST) -p anabranch-testbed --test zoo -- --ignored --nocapture
+
+play: ## Ask for 10,000 ranges of a file while it arrives, and compare them (minutes)
+	$(TEST) -p anabranch --test play -- --include-ignored
 
 mistakes: ## Give every flag of every command values that cannot be meant, and a transfer a disk that fails (minutes)
 	$(TEST) -p anabranch --test mistakes --test places -- --include-ignored

@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Show(Box<ShowFlags>),
     /// Fetch content
     Get(Box<GetFlags>),
+    /// Watch or listen to content while it arrives
+    Play(Box<PlayFlags>),
     /// Share files, folders and torrents until interrupted
     Share(Box<ShareFlags>),
     /// Check files against a torrent
@@ -458,6 +460,48 @@ pub(crate) struct GetFlags {
     /// How requests are spread over connections
     #[arg(long, value_name = "HOW", default_value = "fastest")]
     pub strategy: Strategy,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}
+
+/// `play`
+#[derive(Debug, Args)]
+pub(crate) struct PlayFlags {
+    #[command(flatten)]
+    pub given: Given,
+    /// A .torrent file or magnet link
+    #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
+    pub source: OsString,
+    /// Player to start, with its arguments, such as mpv --fs; the address to play is put behind them. Ends when the player does
+    #[arg(last = true, value_name = "PLAYER", value_hint = ValueHint::CommandWithArguments)]
+    pub player: Vec<OsString>,
+    /// Open the address with what the desktop has for it (xdg-open)
+    #[arg(long)]
+    pub open: bool,
+    /// Folder to put content in
+    #[arg(long, short = 'o', value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Keep nothing: content goes to a folder of its own, in --dir if that is given, and is deleted at the end
+    #[arg(long)]
+    pub temporary: bool,
+    /// Play the files that match, such as '*.mkv' or 'disc 1/'; may be given several times [default: the largest one that players
+    /// know]
+    #[arg(long, visible_alias = "file", value_name = "GLOB")]
+    pub files: Vec<FilePattern>,
+    /// Play the files of these numbers, as `get --list` shows them, such as 1,3-5; with --files, those too. May be given several times
+    #[arg(long, value_name = "N,N-M")]
+    pub select_file: Vec<FileNumbers>,
+    /// Address to serve players at, port 0 for any. Whoever reaches it can watch too
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", value_parser = ip_only)]
+    pub http: Endpoint,
+    #[command(flatten)]
+    pub find: FindFlags,
+    /// Verify everything that is on disk, whatever was recorded
+    #[arg(long)]
+    pub recheck: bool,
+    /// Overwrite files that stand in the content's place and are others
+    #[arg(long, short)]
+    pub force: bool,
     #[command(flatten)]
     pub session: SessionFlags,
 }

@@ -12,6 +12,7 @@
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `bulk` | what `send` and `receive` have in common: whom to deal with, what to say, receipts |
 //! | `patience` | how long `get` waits for sources, and when it gives up |
+//! | `player` | the user's player, and what is played where nothing is chosen |
 //! | `seeding`, `hook` | when sharing ends by itself; the user's command for what is complete |
 //! | `scion` | our place in the SCION network |
 //! | `clients` | programs of peers that need a word about them |
@@ -39,6 +40,7 @@ mod path_log;
 mod path_lookup;
 mod patience;
 mod patterns;
+mod player;
 mod run;
 mod scion;
 mod seeding;
@@ -83,6 +85,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Edit(flags) => commands::edit::run(&flags, chatter),
         Command::Show(flags) => commands::show::run(flags, chatter),
         Command::Get(flags) => commands::get::run(flags, chatter),
+        Command::Play(flags) => commands::play::run(flags, chatter),
         Command::Share(flags) => commands::share::run(flags, chatter),
         Command::Verify(flags) => commands::verify::run(&flags, chatter),
         Command::Send(flags) => commands::send::run(flags, chatter),

@@ -265,6 +265,8 @@ pub(crate) struct Content {
     pub seeding: Option<Seeding>,
     /// It is not shared any longer, as the user wished.
     pub stopped: bool,
+    /// What the command says of it below its progress line.
+    pub remark: Option<String>,
     checking: Option<(u64, u64)>,
     told: Option<Value>,
     patience: Patience,
@@ -283,6 +285,7 @@ impl Content {
             failed: None,
             seeding: None,
             stopped: false,
+            remark: None,
             checking: None,
             told: None,
             patience,
@@ -532,6 +535,7 @@ impl Watch {
             if shown.len() < LINES_MAX && (!content.finished || self.contents.len() <= LINES_MAX) {
                 let paths = session.paths(*id);
                 shown.push(status(content, &progress, &paths));
+                shown.extend(content.remark.clone());
                 shown.extend(path_lines(&paths));
             } else {
                 others += 1;

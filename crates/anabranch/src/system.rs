@@ -1,5 +1,11 @@
 //! What std does not ask of the system.
 
+use std::fs::DirBuilder;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
 /// Lets this process open as many files and connections as it may: the soft limit of 1024 is for programs that use
 /// `select`, and a session with many contents needs more.
 pub(crate) fn raise_open_files_limit() {
@@ -32,3 +38,20 @@ pub(crate) fn end_group(group: u32) {
         libc::kill(-group, libc::SIGTERM);
     }
 }
+
+/// A new folder in `parent` that nobody else may look into, whose name begins with `prefix`.
+pub(crate) fn make_private_folder(parent: &Path, prefix: &str) -> io::Result<PathBuf> {
+    for _ in 0..FOLDER_TRIES {
+        // std keys each RandomState from the system's randomness.
+        let random = RandomState::new().build_hasher().finish();
+        let path = parent.join(format!("{prefix}-{random:016x}"));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Names that are tried for a new folder: one is enough but by malice.
+const FOLDER_TRIES: usize = 8;

@@ -15,10 +15,11 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 22] = [
+const COMMANDS: [(&[&str], &[&str]); 23] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
+    (&["play"], &["nowhere.torrent"]),
     (&["share"], &["nowhere"]),
     (&["verify"], &["nowhere.torrent", "."]),
     (&["tracker"], &["--listen", "192.0.2.7:0"]),

@@ -13,6 +13,7 @@ pub(crate) mod learn;
 pub(crate) mod net;
 pub(crate) mod paths;
 pub(crate) mod ping;
+pub(crate) mod play;
 pub(crate) mod receipt;
 pub(crate) mod receive;
 pub(crate) mod send;

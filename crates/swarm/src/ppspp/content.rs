@@ -34,6 +34,7 @@ use crate::resources::Resources;
 use crate::store::buffers::{NoPlace, PieceBuffers};
 use crate::store::disk::{Reply, SpillJob, VerifyJob};
 use crate::store::readahead;
+use crate::store::readers::{Readable, Readers};
 
 /// Packets that leave with one call: two full bursts.
 const SEND_MAX: usize = 128;
@@ -60,6 +61,11 @@ impl Handle {
     /// The content, where it is still there.
     pub(crate) fn upgrade(weak: &Weak<RefCell<Content>>) -> Option<Self> {
         weak.upgrade().map(Self)
+    }
+
+    /// For those who read it.
+    pub(crate) fn readable(&self) -> Rc<RefCell<dyn Readable>> {
+        Rc::clone(&self.0) as _
     }
 
     /// For whoever does not keep it.
@@ -110,6 +116,10 @@ pub(crate) struct Content {
     pub is_announcing: bool,
     /// Wakes the task that keeps the core's time.
     pub wake: Rc<Notify>,
+    /// Wakes those who wait for a piece to read it.
+    pub arrived: Rc<Notify>,
+    /// Who reads it.
+    pub(super) readers: Readers,
     /// Wakes the task that talks to trackers.
     pub announce: Rc<Notify>,
     /// Set when the content ends: nothing new begins.
@@ -219,6 +229,8 @@ impl Content {
             is_announce_due: false,
             is_announcing: false,
             wake: Rc::default(),
+            arrived: Rc::default(),
+            readers: Readers::default(),
             announce: Rc::default(),
             stopping: false,
             is_leaving: false,
@@ -327,6 +339,7 @@ impl Content {
         self.cancel.store(true, Ordering::Relaxed);
         self.close_all(Instant::now());
         self.announce.notify_one();
+        self.arrived.notify_waiters();
         self.wake.notify_one();
     }
 

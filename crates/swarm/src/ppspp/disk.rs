@@ -57,7 +57,7 @@ impl Content {
             whole,
             expected: ExpectedHash::default(),
             digests: false,
-            read_soon: self.core.peer_stats().any(|peer| peer.wants),
+            read_soon: self.readers.is_soon(piece) || self.core.peer_stats().any(|peer| peer.wants),
             resume: Arc::clone(resume),
             geometry: resume.storage().info().geometry.clone(),
         };
@@ -82,6 +82,7 @@ impl Content {
             Outcome::Good { .. } => {
                 self.store.has_written = true;
                 self.have.set(piece);
+                self.arrived.notify_waiters();
                 self.tell(EventKind::Piece { index: piece });
                 if let Some(info) = &self.info {
                     self.core.stored_range(super::chunks_of(info, piece));

@@ -9,6 +9,7 @@
 //! | [`hashed`](hash_file), `nodes` | a file's tree is made, and kept on the disk |
 //! | `peers`, `announce` | whom a content knows; its trackers |
 //! | `progress` | how it fares |
+//! | `reading` | it is read while it arrives |
 //!
 //! The core (`anabranch_ppspp::swarm`) decides what to ask whom for, what to send, and when. A batch of datagrams goes through it at
 //! once: its chunks are hashed side by side, judged one by one, copied to their pieces, and acknowledged in runs. A piece whose chunks
@@ -27,6 +28,7 @@ mod open;
 mod peers;
 mod progress;
 mod rates;
+mod reading;
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -377,6 +377,7 @@ fn start(content: &Handle, info: &Arc<Info>, opened: &Opened, tree: Tree<Nodes>)
     state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
     state.tell_core_what_is_here();
     state.aim();
+    state.read_on(Instant::now());
     state.announce.notify_one();
     state.update_hold();
     if state.core.is_complete() {

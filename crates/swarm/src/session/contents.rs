@@ -243,7 +243,10 @@ impl Contents {
 
     /// The same of whichever protocol, for those who read it.
     pub(super) fn readable(&self, id: TorrentId) -> Option<Rc<RefCell<dyn Readable>>> {
-        Some(self.torrent(id)?.readable())
+        match self.of_ppspp(id) {
+            Some(content) => Some(content.readable()),
+            None => Some(self.torrent(id)?.readable()),
+        }
     }
 
     /// The content of this number, also while it leaves.

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
 use anabranch_content::storage::Storage;
 use tokio::sync::Notify;
@@ -61,6 +62,23 @@ pub(crate) trait Readable {
     fn need(&mut self, deadlines: &[Deadline], front: Option<u32>, now: Instant);
     /// What is verified could not be read.
     fn unreadable(&mut self, piece: u32, reason: &str);
+}
+
+/// What is in `range` of the files of `storage`, of which the pieces of `have` are verified and written.
+pub(crate) fn look(storage: &Arc<Storage>, have: &Bitfield, range: Range<u64>) -> Look {
+    let geometry = &storage.info().geometry;
+    let first = geometry.piece_at(range.start);
+    let mut end = range.start;
+    for piece in (first..geometry.piece_count()).take_while(|piece| have.get(*piece)) {
+        end = geometry.piece_offset(piece) + u64::from(geometry.piece_len(piece));
+        if end >= range.end {
+            break;
+        }
+    }
+    match end > range.start {
+        true => Look::There { storage: Arc::clone(storage), end: end.min(range.end) },
+        false => Look::Missing,
+    }
 }
 
 /// Brings the deadlines up to date after a reader came, moved or left.

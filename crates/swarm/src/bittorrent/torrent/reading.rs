@@ -9,7 +9,7 @@ use anabranch_content::info::Info;
 use tokio::sync::Notify;
 
 use super::TorrentDriver;
-use crate::store::readers::{Deadline, Look, Readable, Readers, follow};
+use crate::store::readers::{Deadline, Look, Readable, Readers, follow, look};
 
 impl TorrentDriver {
     /// What is there changed altogether: those who wait look again, and what they need is said again.
@@ -37,19 +37,9 @@ impl Readable for TorrentDriver {
         if self.stopping {
             return Look::Over;
         }
-        let (Some(storage), Some(have)) = (&self.storage, self.core.have()) else { return Look::Missing };
-        let geometry = &storage.info().geometry;
-        let first = geometry.piece_at(range.start);
-        let mut end = range.start;
-        for piece in (first..geometry.piece_count()).take_while(|piece| have.get(*piece)) {
-            end = geometry.piece_offset(piece) + u64::from(geometry.piece_len(piece));
-            if end >= range.end {
-                break;
-            }
-        }
-        match end > range.start {
-            true => Look::There { storage: Arc::clone(storage), end: end.min(range.end) },
-            false => Look::Missing,
+        match (&self.storage, self.core.have()) {
+            (Some(storage), Some(have)) => look(storage, have, range),
+            _ => Look::Missing,
         }
     }
 

@@ -1,0 +1,51 @@
+//! A content of PPSPP is read while it arrives.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_content::info::Info;
+use tokio::sync::Notify;
+
+use super::content::Content;
+use crate::store::readers::{Deadline, Look, Readable, Readers, follow, look};
+
+impl Content {
+    /// What is there changed altogether: those who wait look again, and what they need is said again.
+    pub(crate) fn read_on(&mut self, now: Instant) {
+        self.readers.repeat();
+        follow(self, now);
+        self.arrived.notify_waiters();
+    }
+}
+
+impl Readable for Content {
+    fn readers(&mut self) -> &mut Readers {
+        &mut self.readers
+    }
+
+    fn arrived(&self) -> Rc<Notify> {
+        Rc::clone(&self.arrived)
+    }
+
+    fn known(&self) -> Option<Arc<Info>> {
+        self.info.clone()
+    }
+
+    fn look(&self, range: Range<u64>) -> Look {
+        match &self.storage {
+            _ if self.stopping => Look::Over,
+            Some(storage) => look(storage, &self.have, range),
+            None => Look::Missing,
+        }
+    }
+
+    fn need(&mut self, deadlines: &[Deadline], _front: Option<u32>, _now: Instant) {
+        deadlines.iter().for_each(|(piece, deadline)| self.set_deadline(*piece, *deadline));
+    }
+
+    fn unreadable(&mut self, piece: u32, _reason: &str) {
+        self.lose(&[piece]);
+    }
+}
