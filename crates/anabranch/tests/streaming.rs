@@ -92,7 +92,8 @@ fn what_was_verified_survives_a_kill_and_is_not_fetched_again() {
     assert_eq!(code, 0, "{stderr}");
     let started = &events(&stdout, "started")[0];
     let before = started["bytes_done"].as_u64().unwrap();
-    assert!(before >= 8 * 256 * 1024, "{started}");
+    // Eight pieces, of which one may be the last, which is short.
+    assert!(before >= 7 * 256 * 1024, "{started}");
     let finished = &events(&stdout, "finished")[0];
     assert!(finished["downloaded"].as_u64().unwrap() - finished["wasted"].as_u64().unwrap() <= 6_000_000 - before);
     assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
@@ -161,6 +162,50 @@ fn a_liar_is_banned_and_the_honest_peer_is_not() {
         assert_eq!(banned["peer"], address, "nobody else is accused");
     }
     drop(lying);
+}
+
+/// Strangers' datagrams: noise, handshakes that are cut, repeated, or of other swarms, and channels that nobody opened. Nobody is
+/// answered with more than came, and who means it is served meanwhile.
+#[test]
+fn noise_and_forged_handshakes_are_answered_with_little_and_disturb_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(900_000, 10);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let (_sharer, links) = share(dir.path(), 1, &["film"]);
+    let (id, query) = links[0].strip_prefix("ppspp:").unwrap().split_once('?').unwrap();
+    let peer = query.split('&').find_map(|pair| pair.strip_prefix("pe=")).unwrap().to_owned();
+    let id: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).unwrap()).collect();
+    // RFC 7574, section 7: version, swarm, Merkle tree, SHA-256, 32-bit ranges, chunks of 1 KiB.
+    let mut handshake = vec![0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 1, 1, 2, 0, 32];
+    handshake.extend(&id);
+    handshake.extend([3, 1, 4, 2, 6, 2, 9, 0, 0, 4, 0, 255]);
+    let flood = std::thread::spawn(move || {
+        for round in 0..40u8 {
+            // Another port each time, as forged addresses would be.
+            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            stranger.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            let mut sent = 0;
+            let mut say = |datagram: &[u8]| sent += stranger.send_to(datagram, &peer).unwrap();
+            (0..20).for_each(|cut| say(&handshake[..handshake.len() * cut / 20]));
+            (0..3).for_each(|_| say(&handshake));
+            let mut other = handshake.clone();
+            other[20] ^= 1;
+            say(&other);
+            (1..40).for_each(|length| say(&noise(length * 9, u64::from(round) + length as u64)));
+            let (mut answer, mut received) = ([0; 2048], 0);
+            while let Ok(length) = stranger.recv(&mut answer) {
+                received += length;
+            }
+            assert!(received <= 3 * handshake.len(), "{received} bytes for {sent}");
+        }
+    });
+    let (code, stdout, stderr) = run(dir.path(), &get(&links[0], &["-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(events(&stdout, "banned").is_empty());
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+    flood.join().unwrap();
+    let (code, _, stderr) = run(dir.path(), &get(&links[0], &["-o", "again"]));
+    assert_eq!(code, 0, "{stderr}");
 }
 
 #[test]
