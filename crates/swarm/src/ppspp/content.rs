@@ -20,7 +20,7 @@ use anabranch_transport::datagram::Packet;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::hub::{Hub, Way};
+use super::hub::{Hub, TooLong, Way};
 use super::nodes::Nodes;
 use super::peers::Peers;
 use super::rates::Rates;
@@ -184,6 +184,10 @@ struct Conn {
     asked_bytes: u64,
     sent_bytes: u64,
     handle: Rc<ConnHandle>,
+    /// How fast it moves, and what was counted for that.
+    rates: Rates,
+    /// The owner knows that chunks do not fit its way.
+    is_told: bool,
 }
 
 impl Drop for Conn {
@@ -498,7 +502,8 @@ impl Content {
                 wake.notify_one();
             }
         });
-        self.conns.insert(way, Conn { down, up, key, asked_bytes: 0, sent_bytes: 0, handle });
+        let rates = Rates::new();
+        self.conns.insert(way, Conn { down, up, key, asked_bytes: 0, sent_bytes: 0, handle, rates, is_told: false });
     }
 
     /// What limits let through.
@@ -598,15 +603,24 @@ impl Content {
             .zip(&bodies)
             .map(|(transmit, body)| Packet { head: &transmit.datagram, body: &self.scratch[body.clone()] })
             .collect();
-        let mut sent = 0;
+        let (mut sent, mut is_too_long) = (0, false);
         while sent < packets.len() {
             match self.hub.send(&way, &packets[sent..]) {
-                0 => break,
-                count => sent += count,
+                Ok(0) => break,
+                Ok(count) => sent += count,
+                Err(TooLong) => {
+                    is_too_long |= transmits[sent].chunk.is_some();
+                    sent += 1;
+                }
             }
         }
         let payload: usize = bodies[..sent].iter().map(std::ops::Range::len).sum();
         self.rates.sent(payload as u64, Instant::now());
+        if is_too_long && self.conns.get_mut(&way).is_some_and(|conn| !std::mem::replace(&mut conn.is_told, true)) {
+            let reason = "its way does not take datagrams as long as this content's chunks: share it anew with a shorter \
+                          --chunk-length";
+            self.tell(EventKind::PeerFailed { address: way.remote.into(), reason: reason.to_owned(), is_final: true });
+        }
         if sent < transmits.len() {
             self.is_socket_full = true;
             later.extend(transmits.split_off(sent));
@@ -694,6 +708,14 @@ impl Content {
         }
         self.core.set_have(have);
         self.wake.notify_one();
+    }
+
+    /// How fast a peer's channel moves, down and up; it moved so much so far.
+    pub(super) fn rates_of(&mut self, way: &Way, moved: (u64, u64), now: Instant) -> (u64, u64) {
+        let Some(Conn { rates, .. }) = self.conns.get_mut(way) else { return (0, 0) };
+        rates.received(moved.0.saturating_sub(rates.downloaded_bytes), now);
+        rates.sent(moved.1.saturating_sub(rates.uploaded_bytes), now);
+        rates.bytes_per_sec(now)
     }
 
     // ---- deadlines ----

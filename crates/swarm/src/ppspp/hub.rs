@@ -44,6 +44,10 @@ impl PeerAddress for Way {
     }
 }
 
+/// A datagram does not fit the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TooLong;
+
 /// The sockets, and who is reached through them.
 #[derive(Default)]
 pub(crate) struct Hub {
@@ -122,21 +126,25 @@ impl Hub {
     }
 
     /// Sends as many of the packets as the system takes now; those that cannot leave at all count as lost on the way.
-    pub(crate) fn send(&self, way: &Way, packets: &[Packet<'_>]) -> usize {
+    ///
+    /// # Errors
+    /// The first one is longer than the way takes, and so will others be.
+    pub(crate) fn send(&self, way: &Way, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
         let mut senders = self.senders.borrow_mut();
         if senders.len() >= SENDERS_MAX && !senders.contains_key(way) {
             senders.clear();
         }
         if !senders.contains_key(way) {
-            let Some(sender) = self.sender(way) else { return packets.len() };
+            let Some(sender) = self.sender(way) else { return Ok(packets.len()) };
             senders.insert(*way, sender);
         }
-        let Some(sender) = senders.get_mut(way) else { return packets.len() };
+        let Some(sender) = senders.get_mut(way) else { return Ok(packets.len()) };
         match sender.try_send(packets) {
-            Ok(sent) => sent,
-            Err(error) if matches!(error.kind, SendErrorKind::WouldBlock | SendErrorKind::NoBuffers) => 0,
+            Ok(sent) => Ok(sent),
+            Err(error) if matches!(error.kind, SendErrorKind::WouldBlock | SendErrorKind::NoBuffers) => Ok(0),
+            Err(error) if matches!(error.kind, SendErrorKind::TooLong { .. }) => Err(TooLong),
             // The next may leave.
-            Err(_) => 1,
+            Err(_) => Ok(1),
         }
     }
 

@@ -81,14 +81,17 @@ impl Content {
     }
 
     /// Its channels, each with its path.
-    pub(crate) fn path_progress(&self) -> Vec<PathProgress> {
+    pub(crate) fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
         let local = self.hub().listening().first().copied();
-        let progress = self.core.peer_stats().map(|peer| PathProgress {
+        let ways: Vec<_> =
+            self.core.peer_stats().map(|peer| (*peer.peer, (peer.downloaded_bytes, peer.uploaded_bytes))).collect();
+        let rates: Vec<(u64, u64)> = ways.iter().map(|(way, moved)| self.rates_of(way, *moved, now)).collect();
+        let progress = self.core.peer_stats().zip(rates).map(|(peer, rate)| PathProgress {
             peer: peer.peer.remote.into(),
             path: Path::ip(local.map_or(peer.peer.remote.ip(), |local| local.ip()), peer.peer.remote.ip()),
             condition: PathCondition::Active,
-            download_rate_bytes: 0,
-            upload_rate_bytes: 0,
+            download_rate_bytes: rate.0,
+            upload_rate_bytes: rate.1,
             downloaded_bytes: peer.downloaded_bytes,
             uploaded_bytes: peer.uploaded_bytes,
             rtt: Some(peer.rtt).filter(|rtt| *rtt > Duration::ZERO),

@@ -127,7 +127,7 @@ impl Contents {
     /// Its connections, each with its path.
     pub fn paths(&self, id: TorrentId) -> Vec<PathProgress> {
         if let Some(content) = self.of_ppspp(id) {
-            return content.borrow().path_progress();
+            return content.borrow_mut().path_progress(Instant::now());
         }
         let torrent = self.torrent(id);
         torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().path_progress(Instant::now()))
