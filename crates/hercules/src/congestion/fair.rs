@@ -33,6 +33,12 @@ const INTERVALS_PER_RTT: u32 = 4;
 const WAIT_NOISE: Duration = Duration::from_millis(1);
 /// And long paths vary by this part of their round trip.
 const WAIT_NOISE_PART: u32 = 32;
+/// Of the longest wait of late: a queue that holds so little of what it held does not drop packets.
+const WAIT_PART: u32 = 3;
+/// And one that holds less than this part of what it held when the window shrank is the rest of that.
+const DRAINS: f64 = 0.95;
+/// Of late: since so long at least, and twice as long at most.
+const WAIT_AGE: Duration = Duration::from_secs(20);
 /// Round trips below this are that of the hosts, not of the path.
 const RTT_MIN: Duration = Duration::from_millis(4);
 /// A pace a little above the window's: what a late timer missed is made up for, and the window is the bound.
@@ -65,6 +71,11 @@ pub struct Fair {
     stale: bool,
     /// How long the last packets of the interval before had waited.
     waited: Duration,
+    /// The longest waits of these and of the last twenty seconds, and since when.
+    longest: [Duration; 2],
+    longest_since: Option<Instant>,
+    /// When the window shrank last, and how long packets waited then.
+    shrunk: Option<(Instant, Duration)>,
     /// The part of packets that this path loses by nature.
     nature: f64,
     /// Since the last look at losses.
@@ -89,16 +100,31 @@ struct Round {
     lost: f64,
 }
 
-fn noise(path: &PathView) -> Duration {
-    WAIT_NOISE + path.rtt_min / WAIT_NOISE_PART
-}
-
 fn segment(path: &PathView) -> f64 {
     path.packet_bytes.max(SEGMENT_BYTES_MIN)
 }
 
 impl Fair {
-    fn reduce(&mut self, path: &PathView) {
+    /// Whether packets that waited so long stood in a queue that may have dropped others.
+    fn is_queue(&self, waited: Duration, path: &PathView) -> bool {
+        let noise = WAIT_NOISE + path.rtt_min / WAIT_NOISE_PART;
+        // The queue drains for a round trip; what became of packets in it is known one later, and its interval takes a while.
+        let draining = self.shrunk.filter(|(at, _)| path.now < *at + 3 * path.rtt);
+        let drained = draining.map_or(Duration::ZERO, |(_, waited)| waited.mul_f64(DRAINS));
+        waited > noise.max(self.longest[0].max(self.longest[1]) / WAIT_PART).max(drained)
+    }
+
+    fn on_wait(&mut self, waited: Duration, now: Instant) {
+        let since = self.longest_since.get_or_insert(now);
+        if now >= *since + WAIT_AGE {
+            *since = now;
+            self.longest = [Duration::ZERO, self.longest[0]];
+        }
+        self.longest[0] = self.longest[0].max(waited);
+    }
+
+    fn reduce(&mut self, waited: Duration, path: &PathView) {
+        self.shrunk = Some((path.now, waited));
         // RFC 9438 §4.7: fast convergence.
         self.max = if self.window < self.max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.prior = self.window;
@@ -143,7 +169,7 @@ impl Fair {
         }
         if self.is_unusual(&round) {
             let tested = (self.window, self.max, part);
-            self.reduce(path);
+            self.reduce(Duration::ZERO, path);
             self.tested = Some(tested);
         } else {
             self.nature += (part - self.nature) / NATURE_ROUNDS;
@@ -155,12 +181,13 @@ impl Fair {
             // As after congestion; but what was sent too fast is not what keeps the path full.
             let (full, empty) = (rate * path.rtt_latest.as_secs_f64(), rate * path.rtt_min.as_secs_f64());
             self.window = (BETA * full).max(AFTER_START * empty).max(SEGMENTS_MIN * segment(path));
-            (self.max, self.prior) = (full.max(self.window), full.max(self.window));
+            (self.max, self.prior, self.stale) = (self.window, self.window, true);
+            self.shrunk = Some((path.now, self.longest[0]));
             self.started = true;
             self.unanswered = self.planned + 1;
             self.nature = (self.round.lost / self.round.sent.max(1.0)).min(NATURE_MAX);
             self.round = Round::default();
-        } else if interval.loss() < NATURE_MAX && !interval.idle && self.waited <= noise(path) {
+        } else if interval.loss() < NATURE_MAX && !interval.idle && !self.is_queue(self.waited, path) {
             self.round.sent += interval.sent_bytes as f64 / path.packet_bytes;
             self.round.lost += interval.lost_bytes as f64 / path.packet_bytes;
         }
@@ -170,6 +197,10 @@ impl Fair {
 impl Congestion for Fair {
     fn plan(&mut self, id: u32, path: &PathView) -> Plan {
         (self.planned, self.stale) = (id, false);
+        // What is sent now meets the queue of before: a TCP flow would wait for its window.
+        if self.shrunk.is_some_and(|(at, _)| path.now < at + path.rtt / 2) {
+            self.unanswered = id + 1;
+        }
         if !self.started {
             return self.start.plan(path);
         }
@@ -184,13 +215,15 @@ impl Congestion for Fair {
         let waited = interval.waited.unwrap_or(self.waited);
         // The packets that were lost in an interval came to the queue between its last packet and that of the one before.
         let before = std::mem::replace(&mut self.waited, waited);
+        self.on_wait(waited, path.now);
         if !self.started {
             return self.on_start(interval, path);
         }
         let answered = interval.id < self.unanswered;
-        if !answered && interval.lost_bytes > 0 && waited.max(before) > noise(path) {
+        let longer = waited.max(before);
+        if !answered && interval.lost_bytes > 0 && self.is_queue(longer, path) {
             self.tested = None;
-            return self.reduce(path);
+            return self.reduce(longer, path);
         }
         if !answered {
             self.round.sent += interval.sent_bytes as f64 / path.packet_bytes;
@@ -213,9 +246,9 @@ impl Congestion for Fair {
 
     fn on_lost(&mut self, id: u32, path: &PathView) {
         let waited = self.waited.max(path.rtt_latest.saturating_sub(path.rtt_min));
-        if self.started && id >= self.unanswered && waited > noise(path) {
+        if self.started && id >= self.unanswered && self.is_queue(waited, path) {
             self.tested = None;
-            self.reduce(path);
+            self.reduce(waited, path);
         }
     }
 
