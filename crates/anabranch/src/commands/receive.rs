@@ -29,7 +29,7 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
         let output = Arc::new(Output::default());
         let destinations: Arc<dyn Destinations> = match is_output {
             true => Arc::new(ToOutput(Arc::clone(&output))),
-            false => super::bulk_files::destinations(&flags.dir, flags.force)?,
+            false => super::bulk_files::destinations(&flags.dir, flags.force, chatter),
         };
         let identity = identity(&flags.bulk, chatter)?;
         let key = identity.node_id();

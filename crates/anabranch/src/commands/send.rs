@@ -1,13 +1,18 @@
 //! `send`: sends files and folders to one host or several.
 
+use std::fs::File;
+use std::io::{self, Seek};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_hercules::congestion::Kind;
+use anabranch_swarm::bulk::files::FileSource;
 use anabranch_swarm::bulk::{self, Dial, Options, PeerKey, Peers, Source};
 use tokio::sync::Notify;
 
+use super::bulk_files::scan_failure;
 use crate::bulk::invitation::{self, Invitation};
 use crate::bulk::known::Known;
 use crate::bulk::options::{identity, options, start_failure};
@@ -114,6 +119,15 @@ async fn source(flags: &SendFlags, chatter: Chatter, interrupted: &Notify) -> Re
     let cancel = Arc::clone(&canceled);
     let mut work = tokio::task::spawn_blocking(move || -> Result<Arc<dyn Source>, Failure> {
         if paths.iter().any(|path| path == Path::new("-")) {
+            // A file of which nothing was read yet has a length, and can be read twice.
+            let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+            if let Ok(mut input) = input
+                && input.metadata().is_ok_and(|meta| meta.is_file())
+                && input.stream_position().is_ok_and(|position| position == 0)
+            {
+                let source = FileSource::of_file(input, &name).map_err(|error| scan_failure(&error))?;
+                return Ok(Arc::new(source));
+            }
             return Ok(Arc::new(Input::read(&name, &canceled)?));
         }
         super::bulk_files::scan(&paths, &selection, &canceled, chatter)

@@ -69,7 +69,8 @@ impl Filter {
         Self(Arc::new(leaves_out))
     }
 
-    pub(super) fn leaves_out(&self, path: &Path, is_folder: bool) -> bool {
+    /// Whether it is left out.
+    pub fn leaves_out(&self, path: &Path, is_folder: bool) -> bool {
         (self.0)(path, is_folder)
     }
 }

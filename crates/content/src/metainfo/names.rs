@@ -97,6 +97,47 @@ impl NameRules {
         }
     }
 
+    /// A path component out of any bytes, for names that were never text: where names are as on Unix, bytes that are no UTF-8 stay
+    /// what they are. `_` where nothing usable is left.
+    pub fn component(&self, raw: &[u8]) -> Vec<u8> {
+        if self.characters != Characters::Unix || std::str::from_utf8(raw).is_ok() || raw.len() > self.name_bytes_max {
+            return self.sanitize_or_underscore(raw).into_bytes();
+        }
+        let mut name = raw.to_vec();
+        // What is dropped may bring together what is to be dropped.
+        while let Some(cleaned) = self.cleaned(&name) {
+            name = cleaned;
+        }
+        if matches!(&name[..], b"" | b"." | b"..") { b"_".to_vec() } else { name }
+    }
+
+    /// Without characters that may not be; `None` where there are none.
+    fn cleaned(&self, raw: &[u8]) -> Option<Vec<u8>> {
+        let mut name = Vec::with_capacity(raw.len());
+        for chunk in raw.utf8_chunks() {
+            name.extend(chunk.valid().chars().filter_map(|c| self.character(c)).collect::<String>().bytes());
+            name.extend(chunk.invalid());
+        }
+        (name != raw).then_some(name)
+    }
+
+    /// A component with a number before its extension, no longer than a name may be.
+    pub fn numbered_component(&self, name: &[u8], number: usize) -> Vec<u8> {
+        if let Ok(name) = std::str::from_utf8(name) {
+            return self.numbered(name, number).into_bytes();
+        }
+        let tail = format!(".{number}");
+        [&name[..name.len().min(self.name_bytes_max - tail.len())], tail.as_bytes()].concat()
+    }
+
+    /// What two components share when the file system takes them for one.
+    pub fn component_identity<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
+        match std::str::from_utf8(name) {
+            Ok(text) if !self.tells_twins => fold(text).into_bytes().into(),
+            _ => name.into(),
+        }
+    }
+
     fn shorten(&self, name: String) -> String {
         if name.len() <= self.name_bytes_max {
             return name;
@@ -233,6 +274,15 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_no_text_stay_where_they_can() {
+        assert_eq!(NameRules::EXACT.component(b"caf\xe9"), b"caf\xe9");
+        assert_eq!(NameRules::PORTABLE.component(b"caf\xe9"), b"caf_");
+        // An override that appears when another is dropped goes, too.
+        assert_eq!(NameRules::EXACT.component(b"a\xff\xe2\x80\xe2\x80\xae\xaeb"), b"a\xffb");
+        assert_eq!(NameRules::EXACT.numbered_component(b"caf\xe9", 1), b"caf\xe9.1");
+    }
+
+    #[test]
     fn invalid_utf8_becomes_underscores() {
         assert_eq!(safe(b"a\xffb\xc0\xafc\xe2\x82"), "a_b__c_");
     }
@@ -275,6 +325,18 @@ mod tests {
                     prop_assert!(!name.contains(['/', '\0']) && name != "." && name != "..");
                     prop_assert!(rules == NameRules::EXACT || !name.contains('\\'));
                     prop_assert_eq!(&rules.sanitize_or_underscore(name.as_bytes()), &name);
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_become_a_safe_component(raw in prop::collection::vec(any::<u8>(), 0..300), number in 1usize..1000) {
+            for rules in ALL {
+                let safe = rules.component(&raw);
+                for name in [rules.numbered_component(&safe, number), safe] {
+                    prop_assert!((1..=NAME_BYTES_MAX).contains(&name.len()));
+                    prop_assert!(!name.iter().any(|byte| [b'/', 0].contains(byte)) && name != b"." && name != b"..");
+                    prop_assert_eq!(&rules.component(&name), &name);
                 }
             }
         }

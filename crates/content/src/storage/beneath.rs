@@ -104,12 +104,16 @@ pub(super) fn sync_folder(root: &Path, path: &Path) -> io::Result<()> {
 
 /// One call, the kernel checks every component.
 fn open_resolved(root: &Path, path: &Path, flags: libc::c_int) -> io::Result<File> {
-    let folder = open_root(root)?;
+    resolve_at(&open_root(root)?, path, flags, FILE_MODE)
+}
+
+/// The same below an open folder; `mode` is that of a new file before the umask.
+pub(super) fn resolve_at(folder: &OwnedFd, path: &Path, flags: libc::c_int, mode: libc::mode_t) -> io::Result<File> {
     let path = c_string(path.as_os_str())?;
     // SAFETY: all-zero is a valid open_how; it has no padding that matters.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = flags as u64;
-    how.mode = if flags & libc::O_CREAT != 0 { u64::from(FILE_MODE) } else { 0 };
+    how.mode = if flags & libc::O_CREAT != 0 { u64::from(mode) } else { 0 };
     how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS;
     let mut last = io::Error::from_raw_os_error(libc::EAGAIN);
     for _ in 0..OPEN_TRIES {
@@ -135,19 +139,27 @@ fn open_resolved(root: &Path, path: &Path, flags: libc::c_int) -> io::Result<Fil
 
 /// `ENOSYS` before Linux 5.6; seccomp filters that do not know the call answer `EPERM` (and then so would a real refusal: the
 /// walk tells them apart).
-fn lacks_openat2(error: &io::Error) -> bool {
+pub(super) fn lacks_openat2(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
 }
 
 /// One call per component.
 fn open_walking(root: &Path, path: &Path, flags: libc::c_int) -> io::Result<File> {
     let (folder, name) = parent(root, path, flags & libc::O_CREAT != 0)?;
-    open_at(&folder, &name, flags).map(File::from)
+    open_at(&folder, &name, flags, FILE_MODE).map(File::from)
 }
 
 /// The folder that holds `path`, and the last component. `make` makes what is missing.
 fn parent(root: &Path, path: &Path, make: bool) -> io::Result<(OwnedFd, CString)> {
-    let mut folder = open_root(root)?;
+    parent_at(open_root(root)?, path, make.then_some(FOLDER_MODE))
+}
+
+/// The same below an open folder; what is missing is made with this mode, before the umask.
+pub(super) fn parent_at(
+    mut folder: OwnedFd,
+    path: &Path,
+    make: Option<libc::mode_t>,
+) -> io::Result<(OwnedFd, CString)> {
     let mut components = path.components().peekable();
     while let Some(component) = components.next() {
         // The parser made the paths safe; this holds even if it had not.
@@ -158,9 +170,9 @@ fn parent(root: &Path, path: &Path, make: bool) -> io::Result<(OwnedFd, CString)
         if components.peek().is_none() {
             return Ok((folder, name));
         }
-        if make {
+        if let Some(mode) = make {
             // SAFETY: the string is NUL-terminated, the descriptor is open.
-            let made = check(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), FOLDER_MODE) });
+            let made = check(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), mode) });
             if let Err(error) = made {
                 // A read-only file system says EROFS even where the folder is there; if it is not, opening it says so.
                 if !matches!(error.raw_os_error(), Some(libc::EEXIST | libc::EROFS)) {
@@ -168,12 +180,12 @@ fn parent(root: &Path, path: &Path, make: bool) -> io::Result<(OwnedFd, CString)
                 }
             }
         }
-        folder = open_at(&folder, &name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC)?;
+        folder = open_at(&folder, &name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0)?;
     }
     Err(io::Error::from_raw_os_error(libc::EISDIR))
 }
 
-fn read_link_at(folder: &OwnedFd, name: &CString) -> io::Result<PathBuf> {
+pub(super) fn read_link_at(folder: &OwnedFd, name: &CString) -> io::Result<PathBuf> {
     let mut text = vec![0u8; libc::PATH_MAX as usize];
     // SAFETY: the buffer is as long as said, the string NUL-terminated, the descriptor open.
     let len = check(unsafe {
@@ -200,7 +212,7 @@ fn rename_at(from_folder: &OwnedFd, from: &CString, to_folder: &OwnedFd, to: &CS
     }
 }
 
-fn open_root(root: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_root(root: &Path) -> io::Result<OwnedFd> {
     let root = c_string(root.as_os_str())?;
     // SAFETY: the string is NUL-terminated.
     let fd = check(unsafe { libc::open(root.as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) })?;
@@ -208,18 +220,18 @@ fn open_root(root: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn open_at(folder: &OwnedFd, name: &CString, flags: libc::c_int) -> io::Result<OwnedFd> {
+pub(super) fn open_at(folder: &OwnedFd, name: &CString, flags: libc::c_int, mode: libc::mode_t) -> io::Result<OwnedFd> {
     // SAFETY: the string is NUL-terminated, the descriptor is open, the mode is there for O_CREAT.
-    let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, FILE_MODE) })?;
+    let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags, mode) })?;
     // SAFETY: a descriptor fresh from the kernel has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn c_string(text: &OsStr) -> io::Result<CString> {
+pub(super) fn c_string(text: &OsStr) -> io::Result<CString> {
     CString::new(text.as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 

@@ -41,6 +41,24 @@ pub(super) struct Claim {
 impl Claim {
     /// Claims the places of all entries of `info` below `root`; `None` where the file system knows no locks.
     pub(super) fn take(root: &Path, info: &Info) -> Result<Option<Self>, StorageError> {
+        let entries = info.files.iter().filter(|entry| entry.kind != FileKind::Pad);
+        let paths: Vec<&Path> = entries.map(|entry| entry.path.as_path()).collect();
+        Self::take_by(root, Path::new(&info.name), &paths, |claim| claim.lock_all(info))
+    }
+
+    /// Claims all that is or will be below these names in `root`, at most [`PLACES_MAX`] of them one by one.
+    pub(super) fn take_names(root: &Path, names: &[&Path]) -> Result<Option<Self>, StorageError> {
+        let first = names.first().copied().unwrap_or(Path::new(""));
+        Self::take_by(root, first, names, |claim| claim.lock_names(names))
+    }
+
+    /// `lock` takes the locks that it needs and answers the path of one that somebody else has.
+    fn take_by(
+        root: &Path,
+        name: &Path,
+        paths: &[&Path],
+        lock: impl Fn(&Self) -> io::Result<Option<PathBuf>>,
+    ) -> Result<Option<Self>, StorageError> {
         let path = root.join(LOCK_NAME);
         let failed = |source| StorageError::new(Op::Create, &path, source);
         let mut taken = None;
@@ -54,9 +72,9 @@ impl Claim {
                 opened => opened.map_err(failed)?,
             };
             let claim = Self { file, path: path.clone() };
-            match claim.lock_all(info) {
+            match lock(&claim) {
                 // Ours is taken before we look at others', so of two who come at once one sees the other.
-                Ok(None) if claim.is_in_place() => match claimed_elsewhere(root, info) {
+                Ok(None) if claim.is_in_place() => match claimed_elsewhere(root, paths) {
                     Some(place) => taken = Some(place),
                     None => return Ok(Some(claim)),
                 },
@@ -67,7 +85,7 @@ impl Claim {
                 Err(error) => return Err(failed(error)),
             }
         }
-        let place = taken.unwrap_or_else(|| root.join(&info.name));
+        let place = taken.unwrap_or_else(|| root.join(name));
         Err(StorageError::found(Op::Write, place, ErrorKind::Claimed, "locked"))
     }
 
@@ -85,6 +103,19 @@ impl Claim {
             let (start, within) = place(path);
             if !self.try_lock(start + within, 1)? {
                 return Ok(Some(path.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Answers the name that somebody else has claimed, or something below it.
+    fn lock_names(&self, names: &[&Path]) -> io::Result<Option<PathBuf>> {
+        if names.len() > PLACES_MAX {
+            return Ok((!self.try_lock(0, 0)?).then(|| names[0].into()));
+        }
+        for name in names {
+            if !self.try_lock(place(name).0, NAME_SPAN)? {
+                return Ok(Some(name.into()));
             }
         }
         Ok(None)
@@ -121,14 +152,13 @@ impl Drop for Claim {
     }
 }
 
-/// A place of `info` that somebody has claimed through a download folder above `root`, or through one below it.
-fn claimed_elsewhere(root: &Path, info: &Info) -> Option<PathBuf> {
+/// One of `paths` that somebody has claimed through a download folder above `root`, or through one below it.
+fn claimed_elsewhere(root: &Path, paths: &[&Path]) -> Option<PathBuf> {
     let whole = root.canonicalize().ok()?;
-    let paths = || info.files.iter().filter(|entry| entry.kind != FileKind::Pad).map(|entry| entry.path.as_path());
     let above = whole.ancestors().skip(1).map(|folder| (folder.to_path_buf(), open_locks(folder)));
     let mut others: Vec<(PathBuf, File)> = above.filter_map(|(folder, locks)| Some((folder, locks?))).collect();
     let mut below = BTreeSet::new();
-    for path in paths() {
+    for path in paths {
         // Once a folder is known, all above it are.
         let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
         for folder in folders.take_while(|folder| below.insert(folder.to_path_buf())) {
@@ -140,7 +170,7 @@ fn claimed_elsewhere(root: &Path, info: &Info) -> Option<PathBuf> {
         let path = whole.join(path);
         others.iter().any(|(folder, locks)| path.strip_prefix(folder).is_ok_and(|path| is_locked(locks, path)))
     };
-    paths().find(|path| is_taken(path)).map(|path| root.join(path))
+    paths.iter().find(|path| is_taken(path)).map(|path| root.join(path))
 }
 
 /// The file of locks in `folder`, if somebody downloads to that; nothing is made there.

@@ -17,7 +17,7 @@ const TABLE: [u32; 256] = {
 };
 
 /// The checksum of `bytes` going on from `seed`, the checksum of what came before (0 at first).
-pub(super) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
+pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!seed, |crc, byte| (crc >> 8) ^ TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize])
 }
 

@@ -103,7 +103,7 @@ pub(super) struct Mode {
 
 impl Mode {
     /// Whether a direct write may be tried.
-    fn may_be_direct(&self) -> bool {
+    pub(super) fn may_be_direct(&self) -> bool {
         matches!(self.state.load(Ordering::Acquire), UNTRIED | DIRECT)
     }
 
@@ -114,7 +114,7 @@ impl Mode {
     }
 
     /// No further direct writes: to a file that knows none, or after one was refused.
-    fn refuse(&self) {
+    pub(super) fn refuse(&self) {
         let unused = self.state.compare_exchange(UNTRIED, CACHED, Ordering::AcqRel, Ordering::Acquire);
         if unused == Err(DIRECT) {
             self.state.store(REFUSED, Ordering::Release);
@@ -249,7 +249,7 @@ impl Storage {
     }
 }
 
-fn is_same(one: &File, other: &File) -> bool {
+pub(super) fn is_same(one: &File, other: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
     let id = |file: &File| file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
     id(one).is_some() && id(one) == id(other)

@@ -121,7 +121,7 @@ impl StorageError {
     }
 
     /// From a finding of our own.
-    pub(crate) fn found(op: Op, path: impl AsRef<Path>, kind: ErrorKind, what: &'static str) -> Self {
+    pub fn found(op: Op, path: impl AsRef<Path>, kind: ErrorKind, what: &'static str) -> Self {
         Self { op, path: path.as_ref().to_owned(), kind, source: io::Error::other(what) }
     }
 

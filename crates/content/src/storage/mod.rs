@@ -21,6 +21,7 @@
 //!
 //! What is *not* here: hashing (the caller verifies), and choosing what to do about an error (the driver pauses and retries).
 
+mod below;
 mod beneath;
 mod claim;
 mod crc;
@@ -28,17 +29,20 @@ mod delete;
 pub(crate) mod direct;
 mod error;
 mod files;
+mod holes;
 mod layout;
 pub mod naming;
 mod occupied;
 mod parts;
 mod placement;
 mod pool;
+mod reading;
 mod relocate;
 mod resume;
 mod resume_store;
 mod seal;
 mod send;
+pub mod span_journal;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -55,10 +59,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use below::{Below, Places, Runs, boot_id};
+pub use crc::crc32c;
 pub use error::{ErrorKind, Op, StorageError};
 pub use files::{Handles, OPEN_FILES_LIMIT};
+pub use holes::data_runs;
 pub use layout::{Layout, Segment, SegmentKind, Segments};
+pub use placement::reserve;
 pub use pool::{BUFFER_ALIGN, Buffer, BufferPool, IDLE_RESERVE_BYTES, PoolStats};
+pub use reading::Reading;
 pub use resume::{Change, FileRecord, Lease, Reconciled, Resume, ResumeError, Stamp};
 pub use resume_store::{CHECKPOINT_INTERVAL, JOURNAL_LIMIT_BYTES, Loaded, ResumeStore};
 pub use send::{SendSegment, SendSegments};
@@ -548,6 +557,11 @@ pub(crate) fn hidden_name(info: &Info, what: &str) -> String {
     let hash = info.hashes.wire_hashes().next().unwrap_or_default();
     let [a, b, c, d, ..] = hash;
     format!(".{}-{a:02x}{b:02x}{c:02x}{d:02x}.{HIDDEN_SUFFIX}{what}", &info.name[..cut])
+}
+
+/// Whether something of this name is a record of this program's own, which means nothing elsewhere.
+pub fn is_own_record(path: &Path) -> bool {
+    is_hidden_name(path)
 }
 
 /// Whether a torrent's path could be one of our own files, of this content or of another: nobody may forge our records.

@@ -5,7 +5,7 @@
 //! safe ([`NameRules`]), and whoever asked is told.
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -66,6 +66,27 @@ pub fn for_reading(info: &Arc<Info>, root: &Path) -> Arc<Info> {
     Arc::new(most_present(root, candidates))
 }
 
+/// What components such as `names` are to be called in `folder`: as they are, if its file system holds that. `twins`: some of them
+/// may be one to a file system. Where nothing can be tried, such that every file system holds them.
+pub fn rules_for<'a>(folder: &Path, names: impl Iterator<Item = &'a [u8]>, twins: bool) -> NameRules {
+    let mut unusual = Unusual { characters: BTreeSet::new(), twins, longest: 0, is_text: true };
+    for name in names {
+        unusual.longest = unusual.longest.max(name.len());
+        for chunk in name.utf8_chunks() {
+            if !chunk.valid().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._ ".contains(&byte)) {
+                unusual.characters.extend(chunk.valid().chars().filter(|c| !is_plain(*c)));
+            }
+            unusual.is_text &= chunk.invalid().is_empty();
+        }
+    }
+    let too_long = name_bytes_max(folder).is_some_and(|max| unusual.longest > max);
+    let common = unusual.characters.iter().all(|c| !c.is_ascii());
+    if common && !too_long && !twins && unusual.is_text {
+        return NameRules::EXACT;
+    }
+    probe(folder, &unusual).unwrap_or(NameRules::PORTABLE)
+}
+
 fn named(info: Arc<Info>, written: &[String]) -> Named {
     let files = info.files.iter().filter(|file| file.kind != FileKind::Pad);
     let changed = files.zip(written).filter(|(file, written)| file.path != Path::new(written));
@@ -90,19 +111,23 @@ struct Unusual {
     characters: BTreeSet<char>,
     twins: bool,
     longest: usize,
+    is_text: bool,
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || " !#$%&'()+,-.;=@[]^_`{}~".contains(c)
 }
 
 /// `None` where every file system has names such as those of `info`.
 fn unusual(info: &Info, portable: &Info, root: &Path) -> Option<Unusual> {
     let exact = Info::parse_for(&info.source, &NameRules::EXACT).ok()?;
     let names = || exact.files.iter().flat_map(|file| file.path.iter()).filter_map(|name| name.to_str());
-    let plain = |c: &char| c.is_alphanumeric() || " !#$%&'()+,-.;=@[]^_`{}~".contains(*c);
-    let characters: BTreeSet<char> = names().flat_map(str::chars).filter(|c| !plain(c)).collect();
+    let characters: BTreeSet<char> = names().flat_map(str::chars).filter(|c| !is_plain(*c)).collect();
     let longest = names().map(str::len).max().unwrap_or(0);
     let differ = portable.files.iter().zip(&exact.files).any(|(one, other)| one.path != other.path);
     let too_long = name_bytes_max(root).is_some_and(|max| longest > max);
     let common = characters.iter().all(|c| !c.is_ascii());
-    (differ || !common || too_long).then_some(Unusual { characters, twins: differ, longest })
+    (differ || !common || too_long).then_some(Unusual { characters, twins: differ, longest, is_text: true })
 }
 
 /// Tries in `folder` what is unusual.
@@ -121,6 +146,9 @@ fn probe(folder: &Path, unusual: &Unusual) -> io::Result<NameRules> {
             Err(error) if is_about_the_name(&error) => rules.characters = Characters::Windows,
             Err(error) => return Err(error),
         }
+    }
+    if !unusual.is_text && File::create_new(scratch.0.join(OsStr::from_bytes(b"a\xffa"))).is_err() {
+        rules.characters = Characters::Windows;
     }
     for [one, other] in TWINS.into_iter().filter(|_| unusual.twins) {
         File::create_new(scratch.0.join(one))?;

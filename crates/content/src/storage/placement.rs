@@ -254,7 +254,7 @@ impl Storage {
 }
 
 /// Reserves blocks for the first `length` bytes; file systems that cannot are fine.
-fn reserve(file: &File, length: u64) -> io::Result<()> {
+pub fn reserve(file: &File, length: u64) -> io::Result<()> {
     loop {
         // SAFETY: the descriptor is open; no memory is involved.
         if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length as libc::off_t) } == 0 {

@@ -683,7 +683,7 @@ fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Identifies this run of the machine; zeros where it does not say.
-fn boot_id() -> [u8; 16] {
+pub(super) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).map_or([0; 16], u128::to_be_bytes)

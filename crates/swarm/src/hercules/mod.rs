@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `options`, `events` | what a transfer is told, and what it tells |
 //! | `content` | what a source and a destination have to do: [`Source`], [`Destinations`], [`Destination`] |
+//! | [`files`] | files and folders as a source, a folder as a destination |
 //! | `session` | calls and callers, tickets and keys; what is said before content moves; trying again |
 //! | `sending`, `receiving`, `flow`, `talk` | one connection's life at either end, and its messages |
 //! | `ways`, `paths` | sockets, and the ways to a peer; which of them its paths go |
@@ -33,6 +34,7 @@ mod content;
 mod disk;
 mod engine;
 mod events;
+pub mod files;
 mod flow;
 mod options;
 mod paths;

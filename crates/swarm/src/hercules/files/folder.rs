@@ -1,0 +1,590 @@
+//! A folder that content is received into.
+//!
+//! A file that one write brings whole is made, written, given its time and closed: four calls, and it is never looked at again.
+//! Longer ones, and such with holes, are brought to their length first, and get mode and time at the end; so do folders, the
+//! deepest first. Links come last: while bytes are written none of them is there.
+//!
+//! Until then files can be written to by their owner alone beyond what their mode says. Set-user-ID, set-group-ID and sticky bits are
+//! never taken from a stranger.
+
+use std::fs::{File, FileTimes, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anabranch_content::storage::span_journal::{Identity, JOURNAL_LEN_MAX, Journal, Record, Writer};
+use anabranch_content::storage::{Below, CHECKPOINT_INTERVAL, Places, Preallocate, Runs, boot_id, reserve};
+use anabranch_hercules::wire::manifest::Piece;
+use anabranch_hercules::wire::receipt::Receipt;
+use anabranch_hercules::{ChunkSet, tree};
+
+use super::super::content::{Destination, DestinationError, Destinations, Offered, Refusal};
+use super::place::{self, ABSENT, Before, DONE, MADE, STALE};
+use super::plan::{Kind, Plan};
+use super::system_time;
+
+/// Files that are synced one by one; with more of them the whole file system is, in one call.
+const SYNCED_ALONE_MAX: usize = 64;
+/// How far ahead a lease reaches. It is renewed when half of it is gone.
+const LEASE_NS: i64 = 10_000_000_000;
+/// File systems stamp files by a clock that lags behind ours.
+const CLOCK_LAG_NS: i64 = 1_000_000_000;
+/// Bytes of the first name in the journal's: the rest must fit into 255, too.
+const JOURNAL_NAME_LEN: usize = 180;
+/// A file's mode while it is being made.
+const OWNER_WRITES: u32 = 0o200;
+
+/// How a folder takes content.
+#[derive(Clone, Debug, Default)]
+pub struct FolderOptions {
+    /// Files that are there are overwritten.
+    pub overwrite: bool,
+    /// How files get their space.
+    pub preallocate: Preallocate,
+}
+
+/// Told of names that are others here: as written, and as they are, and of how many these are the first.
+type Told = Box<dyn Fn(&[(PathBuf, PathBuf)], usize) + Send + Sync>;
+
+/// Receives everything that is offered into one folder.
+pub struct Folder {
+    path: PathBuf,
+    options: FolderOptions,
+    told: Told,
+}
+
+impl Folder {
+    /// Into `path`, which is made where it is missing. `renamed` is told of names that are others here.
+    pub fn new(
+        path: impl Into<PathBuf>,
+        options: FolderOptions,
+        renamed: impl Fn(&[(PathBuf, PathBuf)], usize) + Send + Sync + 'static,
+    ) -> Self {
+        Self { path: path.into(), options, told: Box::new(renamed) }
+    }
+}
+
+impl Destinations for Folder {
+    fn open(&self, offered: Offered) -> Result<Arc<dyn Destination>, Refusal> {
+        let received = Received::open(&self.path, &self.options, offered).map_err(Refusal)?;
+        let (renamed, count) = &received.plan.renamed;
+        if *count > 0 {
+            (self.told)(renamed, *count);
+        }
+        Ok(Arc::new(received))
+    }
+}
+
+/// What is being received.
+#[derive(Debug)]
+pub(super) struct Received {
+    below: Below,
+    plan: Plan,
+    options: FolderOptions,
+    kept: ChunkSet,
+    /// One a node.
+    states: Vec<AtomicU8>,
+    runs: Runs,
+    /// Held while a file that several writes fill is being made.
+    making: Mutex<()>,
+    /// What was written to since the last sync.
+    dirty: Mutex<Dirty>,
+    journal: Mutex<Log>,
+    journal_name: PathBuf,
+    /// Held while syncing.
+    syncing: Mutex<Instant>,
+    _places: Places,
+}
+
+#[derive(Debug, Default)]
+struct Dirty {
+    nodes: Vec<u32>,
+    /// More than are counted.
+    many: bool,
+}
+
+impl Dirty {
+    fn note(&mut self, node: u32) {
+        if self.many || self.nodes.last() == Some(&node) || self.nodes.contains(&node) {
+            return;
+        }
+        self.nodes.push(node);
+        if self.nodes.len() > SYNCED_ALONE_MAX {
+            *self = Self { nodes: Vec::new(), many: true };
+        }
+    }
+}
+
+/// The journal as it is on disk.
+#[derive(Debug)]
+struct Log {
+    file: File,
+    writer: Writer,
+    len: u64,
+    /// Records of kept spans in it.
+    kept: u64,
+    lease_until: i64,
+}
+
+impl Log {
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let mut writer = self.writer;
+        let bytes = writer.record(record);
+        // One that was written by half is written over by the next.
+        self.file.write_all_at(&bytes, self.len)?;
+        (self.writer, self.len) = (writer, self.len + bytes.len() as u64);
+        self.kept += u64::from(matches!(record, Record::Kept(_)));
+        Ok(())
+    }
+}
+
+impl Received {
+    pub(super) fn open(folder: &Path, options: &FolderOptions, offered: Offered) -> Result<Self, String> {
+        let at_folder = |error: io::Error| {
+            let what = match error.raw_os_error() {
+                Some(libc::EROFS) => "the file system is read-only; make it writable or choose another folder (-o)",
+                Some(libc::EACCES | libc::EPERM) => "allow writing there or choose another folder (-o)",
+                Some(libc::ENOSPC | libc::EDQUOT) => "the disk is full; free some space",
+                _ => "choose another folder (-o)",
+            };
+            format!("nothing can be received into the folder: {error}; {what}")
+        };
+        std::fs::create_dir_all(folder).map_err(at_folder)?;
+        let below = Below::open(folder).map_err(at_folder)?;
+        let plan = Plan::new(offered.entries, below.path()).map_err(|error| error.to_string())?;
+        let content_len = plan.layout.content_len();
+        if content_len != offered.offer.content_len {
+            return Err("what is offered has another length than its files".to_owned());
+        }
+        let tops = plan.tops();
+        let names: Vec<&Path> = tops.iter().map(PathBuf::as_path).collect();
+        let places = Places::claim(below.path(), &names).map_err(|error| match error.needs_a_choice() {
+            true => {
+                "something else is being received to the same place; wait for its end, or choose another folder (-o)"
+                    .to_owned()
+            }
+            false => at_folder(error.source),
+        })?;
+        let identity =
+            Identity { manifest: offered.offer.manifest_hash, key: *offered.key.as_bytes(), boot: boot_id() };
+        let journal_name = journal_name(&tops, &identity);
+        let before = read_journal(&below, &journal_name, &identity);
+        let spans = tree::span_count(content_len);
+        let mut kept = ChunkSet::new(spans);
+        for run in before.iter().flat_map(|before| before.kept(identity.boot)) {
+            kept.insert_range(run.start.min(spans)..run.end.min(spans));
+        }
+        let pieces = |span| plan.layout.pieces(tree::span_bytes(content_len, span));
+        let mut has_kept = vec![false; plan.nodes.len()];
+        for run in kept.runs(0..spans).collect::<Vec<_>>() {
+            for piece in run.flat_map(pieces) {
+                has_kept[plan.node_of(piece.entry) as usize] = true;
+            }
+        }
+        let leases = before.as_ref().map(Journal::leases);
+        let known = Before {
+            leases: leases.as_deref(),
+            has_kept: &|node| has_kept[node as usize],
+            overwrite: options.overwrite,
+        };
+        let others = other_journals(&below, &journal_name, &tops);
+        let found = place::look(&plan, &below, &known).map_err(|error| match others.is_empty() {
+            true => error,
+            false => {
+                format!("{error}; an unfinished transfer of something else, or of an earlier state of it, is there")
+            }
+        })?;
+        place::check_room(&plan, &below, &found)?;
+        // What was changed since, or is gone, comes again.
+        let is_there = |piece: Piece| found.states[plan.node_of(piece.entry) as usize] == MADE;
+        let runs: Vec<_> = kept.runs(0..spans).collect();
+        let mut believed = ChunkSet::new(spans);
+        for span in runs.into_iter().flatten().filter(|span| pieces(*span).all(is_there)) {
+            believed.insert(span);
+        }
+        let synced = before.is_some_and(|before| before.identity.boot != identity.boot);
+        let leases = leases.unwrap_or_default();
+        let log = begin_journal(&below, &journal_name, &identity, &believed, synced, &leases).map_err(at_folder)?;
+        for other in others.iter().filter(|_| options.overwrite) {
+            // What it was about is overwritten now. Left behind, it is in nobody's way.
+            let _ = below.unlink(other);
+        }
+        let dirty = Dirty { nodes: Vec::new(), many: believed.len() > 0 };
+        Ok(Self {
+            below,
+            options: options.clone(),
+            kept: believed,
+            states: found.states.into_iter().map(AtomicU8::new).collect(),
+            runs: Runs::default(),
+            making: Mutex::new(()),
+            dirty: Mutex::new(dirty),
+            journal: Mutex::new(log),
+            journal_name,
+            syncing: Mutex::new(Instant::now()),
+            plan,
+            _places: places,
+        })
+    }
+
+    fn write_piece(&self, piece: &Piece, bytes: &[u8]) -> io::Result<()> {
+        let number = self.plan.node_of(piece.entry);
+        let node = &self.plan.nodes[number as usize];
+        let path = self.plan.path(number);
+        let is_whole = matches!(node.kind, Kind::File { len, .. } if piece.file_offset == 0 && piece.len == len);
+        if is_whole {
+            let file = self.make_whole(number, &path)?;
+            // From here on it is ours, even where the disk is too full for it.
+            self.states[number as usize].store(STALE, Ordering::Release);
+            self.runs.write(&self.below, (&path, number as usize), &file, 0, bytes)?;
+            self.attribute(&file, number, true)?;
+            self.states[number as usize].store(DONE, Ordering::Release);
+        } else {
+            let file = self.open_to_fill(number, &path)?;
+            self.runs.write(&self.below, (&path, number as usize), &file, piece.file_offset, bytes)?;
+            if self.states[number as usize].load(Ordering::Acquire) == DONE {
+                // It has its mode and time already, and comes again.
+                self.states[number as usize].store(MADE, Ordering::Release);
+            }
+        }
+        lock(&self.dirty).note(number);
+        Ok(())
+    }
+
+    /// Makes a file, in place of what was ours there.
+    fn make_whole(&self, number: u32, path: &Path) -> io::Result<File> {
+        let mode = u32::from(self.plan.nodes[number as usize].mode) | OWNER_WRITES;
+        match self.below.create(path, mode) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.may_replace(number) => {
+                self.below.unlink(path)?;
+                self.below.create(path, mode)
+            }
+            made => made,
+        }
+    }
+
+    fn may_replace(&self, number: u32) -> bool {
+        self.states[number as usize].load(Ordering::Acquire) != ABSENT
+    }
+
+    /// A file that several writes fill, as long as it is to be.
+    fn open_to_fill(&self, number: u32, path: &Path) -> io::Result<File> {
+        let state = &self.states[number as usize];
+        if matches!(state.load(Ordering::Acquire), MADE | DONE) {
+            return self.open_made(path);
+        }
+        let _alone = lock(&self.making);
+        if matches!(state.load(Ordering::Acquire), MADE | DONE) {
+            return self.open_made(path);
+        }
+        let Kind::File { len, dense } = self.plan.nodes[number as usize].kind else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let file = self.make_whole(number, path)?;
+        // From here on it is ours, even where the disk is too full for its length.
+        state.store(STALE, Ordering::Release);
+        if self.options.preallocate == Preallocate::Full && dense && len > 0 {
+            reserve(&file, len)?;
+        }
+        file.set_len(len)?;
+        state.store(MADE, Ordering::Release);
+        Ok(file)
+    }
+
+    fn open_made(&self, path: &Path) -> io::Result<File> {
+        match self.below.write(path) {
+            // It got its mode before the process was killed.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let file = self.below.read(path)?;
+                let mode = file.metadata()?.permissions().mode();
+                file.set_permissions(Permissions::from_mode(mode & 0o777 | OWNER_WRITES))?;
+                self.below.write(path)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Mode and time. A mode that the file got when it was made is not set again.
+    fn attribute(&self, file: &File, number: u32, is_new: bool) -> io::Result<()> {
+        let node = &self.plan.nodes[number as usize];
+        let wanted = u32::from(node.mode);
+        let modified = FileTimes::new().set_modified(system_time(node.modified));
+        tolerate(file.set_times(modified))?;
+        if is_new && wanted & OWNER_WRITES != 0 && wanted & umask() == 0 {
+            return Ok(());
+        }
+        tolerate(file.set_permissions(Permissions::from_mode(wanted)))
+    }
+
+    /// What takes no bytes, and what several writes filled.
+    fn finish_node(&self, number: u32) -> io::Result<()> {
+        let node = &self.plan.nodes[number as usize];
+        let state = &self.states[number as usize];
+        let path = self.plan.path(number);
+        match node.kind {
+            // Made first, finished last.
+            Kind::Implied | Kind::Folder => {
+                return self.below.create_folder(&path, u32::from(node.mode) | 0o700);
+            }
+            Kind::Link => {
+                let target = self.plan.targets.get(&number).map_or(&[][..], Vec::as_slice);
+                self.below.symlink(&path, target, node.modified)?;
+            }
+            Kind::File { len: 0, .. } if state.load(Ordering::Acquire) != MADE => {
+                let file = self.make_whole(number, &path)?;
+                self.attribute(&file, number, true)?;
+            }
+            Kind::File { .. } => {
+                // One that is all hole was never written to.
+                let file = self.open_to_fill(number, &path)?;
+                if let Kind::File { len, .. } = node.kind
+                    && file.metadata()?.len() != len
+                {
+                    return Err(io::Error::other("it was changed while it was received; receive it again"));
+                }
+                self.attribute(&file, number, false)?;
+                lock(&self.dirty).note(number);
+            }
+        }
+        state.store(DONE, Ordering::Release);
+        Ok(())
+    }
+
+    fn finish_all(&self) -> Result<(), DestinationError> {
+        let failed = |number, error| self.failed(number, error);
+        let numbers = 0..self.plan.nodes.len() as u32;
+        let is_link = |number: &u32| self.plan.nodes[*number as usize].kind == Kind::Link;
+        let is_done = |number: &u32| self.states[*number as usize].load(Ordering::Acquire) == DONE;
+        for links in [false, true] {
+            for number in numbers.clone().filter(|number| is_link(number) == links && !is_done(number)) {
+                self.finish_node(number).map_err(|error| failed(number, error))?;
+            }
+        }
+        for number in numbers.rev().filter(|number| self.plan.nodes[*number as usize].kind == Kind::Folder) {
+            let opened = self.below.read(&self.plan.path(number));
+            let attributed = opened.and_then(|folder| self.attribute(&folder, number, false));
+            attributed.map_err(|error| failed(number, error))?;
+        }
+        self.sync().map_err(|error| failed_at("what was received", error))?;
+        match self.below.unlink(&self.journal_name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed_at("the record of what was received", error));
+            }
+            _ => {}
+        }
+        let folder = self.below.read(Path::new("."));
+        folder.and_then(|folder| sync_folder(&folder)).map_err(|error| failed_at("the folder", error))
+    }
+
+    /// Forces to the disk what was written, then notes that it is there.
+    fn sync(&self) -> io::Result<()> {
+        let dirty = std::mem::take(&mut *lock(&self.dirty));
+        let kept = lock(&self.journal).kept;
+        let synced = self.sync_written(&dirty);
+        if synced.is_err() {
+            // What failed once is not made good by a sync that does not.
+            *lock(&self.dirty) = Dirty { nodes: Vec::new(), many: true };
+        }
+        synced?;
+        let mut log = lock(&self.journal);
+        log.append(&Record::Synced(kept))?;
+        log.file.sync_data()
+    }
+
+    fn sync_written(&self, dirty: &Dirty) -> io::Result<()> {
+        if dirty.many {
+            return self.below.sync_file_system();
+        }
+        let mut folders = Vec::new();
+        for &number in &dirty.nodes {
+            self.below.read(&self.plan.path(number))?.sync_all()?;
+            let mut above = self.plan.parent(number);
+            while let Some(folder) = above.filter(|folder| !folders.contains(folder)) {
+                folders.push(folder);
+                above = self.plan.parent(folder);
+            }
+        }
+        for folder in folders {
+            sync_folder(&self.below.read(&self.plan.path(folder))?)?;
+        }
+        sync_folder(&self.below.read(Path::new("."))?)
+    }
+
+    /// Before a write: it will fall into the lease.
+    fn renew_lease(&self) -> io::Result<()> {
+        let now = now_ns();
+        let mut log = lock(&self.journal);
+        let (from, until) = (now - CLOCK_LAG_NS, now + LEASE_NS);
+        if log.lease_until - now < LEASE_NS / 2 {
+            log.append(&Record::Lease(from, until))?;
+            log.lease_until = until;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, number: u32, error: io::Error) -> DestinationError {
+        failed_at(&self.plan.path(number).display().to_string(), error)
+    }
+}
+
+impl Destination for Received {
+    fn kept(&self) -> ChunkSet {
+        self.kept.clone()
+    }
+
+    fn write(&self, offset: u64, mut bytes: &[u8]) -> Result<(), DestinationError> {
+        self.renew_lease().map_err(|error| failed_at("the record of what was received", error))?;
+        for piece in self.plan.layout.pieces(offset..offset + bytes.len() as u64) {
+            let (now, rest) = bytes.split_at(piece.len as usize);
+            let written = self.write_piece(&piece, now);
+            written.map_err(|error| self.failed(self.plan.node_of(piece.entry), error))?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, mut into: &mut [u8]) -> Result<(), DestinationError> {
+        use std::os::unix::fs::FileExt;
+        for piece in self.plan.layout.pieces(offset..offset + into.len() as u64) {
+            let (now, rest) = into.split_at_mut(piece.len as usize);
+            let number = self.plan.node_of(piece.entry);
+            let file = self.below.read(&self.plan.path(number));
+            let read = file.and_then(|file| file.read_exact_at(now, piece.file_offset));
+            read.map_err(|error| self.failed(number, error))?;
+            into = rest;
+        }
+        Ok(())
+    }
+
+    fn span_kept(&self, span: u64) -> Result<(), DestinationError> {
+        let failed = |error| failed_at("the record of what was received", error);
+        lock(&self.journal).append(&Record::Kept(span..span + 1)).map_err(failed)?;
+        // Whoever comes while another syncs has nothing to wait for.
+        if let Ok(mut last) = self.syncing.try_lock()
+            && last.elapsed() >= CHECKPOINT_INTERVAL
+        {
+            self.sync().map_err(|error| failed_at("what was received", error))?;
+            *last = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn finish(&self, _receipt: &Receipt) -> Result<(), DestinationError> {
+        self.finish_all()
+    }
+}
+
+pub(super) fn failed_at(name: &str, error: io::Error) -> DestinationError {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => DestinationError::Full(format!("no room for {name}: the disk is full")),
+        _ => DestinationError::Io { name: name.to_owned(), source: error },
+    }
+}
+
+/// `.<first name>-<first 8 hex digits of the manifest's hash>.anabranch-receive`: hidden, and never sent itself.
+fn journal_name(tops: &[PathBuf], identity: &Identity) -> PathBuf {
+    let first = tops.first().map(|top| top.to_string_lossy().into_owned()).unwrap_or_default();
+    let [a, b, c, d, ..] = identity.manifest;
+    let first = &first[..first.floor_char_boundary(JOURNAL_NAME_LEN)];
+    format!(".{first}-{a:02x}{b:02x}{c:02x}{d:02x}.anabranch-receive").into()
+}
+
+/// The journal of this transfer, if there is one.
+fn read_journal(below: &Below, name: &Path, identity: &Identity) -> Option<Journal> {
+    use std::io::Read;
+    let file = below.read(name).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.take(JOURNAL_LEN_MAX).read_to_end(&mut bytes).ok()?;
+    let journal = Journal::parse(&bytes)?;
+    let is_ours = (journal.identity.manifest, journal.identity.key) == (identity.manifest, identity.key);
+    is_ours.then_some(journal)
+}
+
+/// Begins a journal anew, with what is believed of the one before. `synced`: all of that is on the disk.
+fn begin_journal(
+    below: &Below,
+    name: &Path,
+    identity: &Identity,
+    believed: &ChunkSet,
+    synced: bool,
+    leases: &[(i64, i64)],
+) -> io::Result<Log> {
+    use std::io::Write;
+    let fresh = name.with_extension("anabranch-receive-new");
+    let (mut writer, mut bytes) = Writer::begin(identity);
+    let mut kept = 0;
+    for run in believed.runs(0..believed.limit()) {
+        bytes.extend(writer.record(&Record::Kept(run)));
+        kept += 1;
+    }
+    if synced {
+        bytes.extend(writer.record(&Record::Synced(kept)));
+    }
+    match below.unlink(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = below.create(&fresh, 0o600)?;
+    let until = now_ns() + LEASE_NS;
+    let leases = leases.iter().copied().chain([(now_ns() - CLOCK_LAG_NS, until)]);
+    leases.for_each(|(from, until)| bytes.extend(writer.record(&Record::Lease(from, until))));
+    file.write_all(&bytes)?;
+    file.sync_data()?;
+    below.replace(&fresh, name)?;
+    Ok(Log { file, writer, len: bytes.len() as u64, kept, lease_until: until })
+}
+
+/// Journals of other transfers to the first of these places, or of this one's earlier states.
+fn other_journals(below: &Below, ours: &Path, tops: &[PathBuf]) -> Vec<PathBuf> {
+    let Some(top) = tops.first() else { return Vec::new() };
+    let (before, after) = (format!(".{}-", top.display()), ".anabranch-receive");
+    // `-`, eight digits.
+    let is_one = |name: &str| name.len() == before.len() + 8 + after.len();
+    let found = std::fs::read_dir(below.path()).into_iter().flatten().flatten();
+    let names = found.filter_map(|item| item.file_name().into_string().ok());
+    let others = names.filter(|name| name.starts_with(&before) && name.ends_with(after) && is_one(name));
+    others.map(PathBuf::from).filter(|name| name != ours).collect()
+}
+
+/// Bits that the process's umask takes from the modes of new files.
+fn umask() -> u32 {
+    static UMASK: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        // Unknown: every mode is set by a call of its own.
+        line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o777)
+    })
+}
+
+/// File systems without such attributes, and files of another owner, keep what they have: the bytes are what counts.
+fn tolerate(set: io::Result<()>) -> io::Result<()> {
+    match set {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP)) => Ok(()),
+        set => set,
+    }
+}
+
+/// Some file systems cannot sync a folder; those keep its names with the files' data.
+fn sync_folder(folder: &File) -> io::Result<()> {
+    match folder.sync_all() {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        synced => synced,
+    }
+}
+
+fn now_ns() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is under these locks is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
