@@ -20,6 +20,9 @@ use crate::net::scion::ScionConfig;
 pub(super) const PROTOCOL: &[u8] = b"anabranch-bulk/1";
 /// What paths are taken to carry whose links nobody knows.
 const PACKET_LEN_USUAL: u16 = 1500;
+/// Longest packet, whatever a link takes: an interval of congestion control has 16 packets at least, and at the rate that a path
+/// starts with, those of 64 KiB take a second.
+const PACKET_LEN_MAX: u16 = 9000;
 
 /// The sockets, and who calls and is called over each.
 pub(super) struct Ways {
@@ -167,7 +170,7 @@ impl Ways {
                 let ip = remote.ip();
                 let Ok(interfaces) = Interfaces::new(&[]) else { return PACKET_LEN_USUAL };
                 if ip.is_loopback() || interfaces.has(ip) {
-                    return u16::MAX;
+                    return PACKET_LEN_MAX;
                 }
                 let own = interfaces.list().iter().find(|own| own.addresses.iter().any(|net| net.has_in_network(ip)));
                 // Beyond this network, links are as they usually are.
@@ -175,6 +178,7 @@ impl Ways {
             }
         }
         .min(path.mtu_claimed())
+        .min(PACKET_LEN_MAX)
     }
 
     fn over_ip(&self, addresses: &[Endpoint]) -> Vec<Way> {
