@@ -161,11 +161,12 @@ impl Fair {
 
     fn on_round(&mut self, round: Round, path: &PathView) {
         let part = round.lost / round.sent.max(1.0);
-        if let Some((window, max, before)) = self.tested.take() {
-            if part > before / 2.0 && part < NATURE_MAX {
-                (self.nature, self.window, self.max, self.epoch) = (part, window.max(self.window), max, None);
-                return;
-            }
+        if let Some((window, max, before)) = self.tested.take()
+            && part > before / 2.0
+            && part < NATURE_MAX
+        {
+            (self.nature, self.window, self.max, self.epoch) = (part, window.max(self.window), max, None);
+            return;
         }
         if self.is_unusual(&round) {
             let tested = (self.window, self.max, part);
