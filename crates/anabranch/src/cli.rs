@@ -469,7 +469,7 @@ pub(crate) struct GetFlags {
 pub(crate) struct PlayFlags {
     #[command(flatten)]
     pub given: Given,
-    /// A .torrent file or magnet link
+    /// A .torrent file, a magnet link or a link of PPSPP
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     pub source: OsString,
     /// Player to start, with its arguments, such as mpv --fs; the address to play is put behind them. Ends when the player does

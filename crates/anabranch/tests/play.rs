@@ -411,6 +411,7 @@ fn a_player_is_started_and_ends_it() {
     playing.event("serving");
     let pid = std::iter::repeat_with(|| fs::read_to_string(dir.path().join("pid")).unwrap_or_default())
         .inspect(|_| std::thread::sleep(Duration::from_millis(20)))
+        .take(3000)
         .find(|pid| pid.ends_with('\n'))
         .unwrap();
     assert_eq!(playing.interrupt().0, 130);

@@ -53,7 +53,7 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
     let known = shown.wait_for(Option::is_some).await;
     let Some(show) = known.ok().and_then(|show| show.clone()) else { return over() };
     let path = request.uri().path();
-    let reply = match path {
+    match path {
         "/" => typed("text/html; charset=utf-8", pages::index(&show)),
         "/playlist.m3u" => {
             let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
@@ -69,10 +69,9 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
             let Some(file) = file else {
                 return text(StatusCode::NOT_FOUND, "there is no such file: / lists those there are\n");
             };
-            return of_file(shared, &show, file, request.headers(), is_head).await;
+            of_file(shared, &show, file, request.headers(), is_head).await
         }
-    };
-    reply
+    }
 }
 
 async fn of_file(shared: &Arc<Shared>, show: &Show, file: &ShownFile, headers: &HeaderMap, is_head: bool) -> Reply {
