@@ -8,17 +8,21 @@ use std::process::Stdio;
 use common::{Running, anabranch, finish, noise, run, tree};
 use serde_json::Value;
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 22] = [
     "create",
     "edit",
     "show",
     "get",
     "share",
     "verify",
+    "send",
+    "receive",
+    "receipt",
     "tracker",
     "paths",
     "ping",
     "keys",
+    "keys own",
     "keys list",
     "keys forget",
     "net",

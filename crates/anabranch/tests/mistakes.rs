@@ -204,13 +204,16 @@ fn what_cannot_be_printed_is_no_panic_and_no_success() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(100_000, 1)).unwrap();
     assert_eq!(run(dir.path(), &["create", "one.bin"]).0, 0);
-    let cases: [&[&str]; 9] = [
+    let cases: [&[&str]; 12] = [
         &["show", "one.bin.torrent"],
         &["show", "one.bin.torrent", "--json"],
         &["verify", "one.bin.torrent", "."],
         &["create", "one.bin", "--force"],
         &["share", "one.bin", "--listen", "127.0.0.1:0"],
         &["share", "one.bin", "--listen", "127.0.0.1:0", "--json"],
+        &["send", "one.bin", "--listen", "127.0.0.1:0"],
+        &["receive", "--listen", "127.0.0.1:0"],
+        &["keys", "own"],
         &["tracker", "--listen", "127.0.0.1:0"],
         &["man", "get"],
         &["get", "--help"],
