@@ -278,7 +278,7 @@ fn standard_input_goes_to_standard_output() {
     let (sender, ticket) = with_ticket(&mut elsewhere(dir.path(), "a"), &["send", "tree"]);
     let (code, out, stderr) = finish(elsewhere(dir.path(), "b").args(["receive", &ticket, "-o", "-"]));
     assert!(
-        code == 5 && out.is_empty() && stderr.contains("only one file can go to standard output"),
+        code == 5 && out.is_empty() && stderr.contains("goes to standard output"),
         "{code} {stderr}"
     );
     assert_eq!(sender.interrupt().0, 130);

@@ -1,6 +1,7 @@
 //! One other end: what is known of it, what was said of it, and how it ended.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use anabranch_paths::Endpoint;
@@ -177,6 +178,10 @@ pub(crate) fn code(error: &TransferError) -> Code {
     match error {
         TransferError::Source(SourceError::Changed(_)) | TransferError::Receipt => Code::Incomplete,
         TransferError::Source(SourceError::Io { .. }) => Code::Input,
+        // Standard output: whoever closed it needs no word about it.
+        TransferError::Destination(DestinationError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {
+            Code::StdoutClosed
+        }
         TransferError::Destination(DestinationError::Full(_) | DestinationError::Io { .. })
         | TransferError::Refused(_) => Code::Storage,
         TransferError::Cancelled => Code::Interrupted,

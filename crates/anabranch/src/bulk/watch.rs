@@ -323,6 +323,10 @@ impl Watch {
 
     fn on_connected(&mut self, id: PeerId, key: NodeId, address: Endpoint, now: Instant) -> Result<(), Failure> {
         self.forget_old();
+        // Who comes again, with something else or after a failure, begins anew.
+        if self.expected.dialled.is_empty() && self.peers.get(&id).is_some_and(|peer| peer.end.is_some()) {
+            self.peers.remove(&id);
+        }
         let peer = self.peers.entry(id).or_insert_with(|| Peer::new(address.to_string(), now));
         let is_new = peer.key.replace(key) != Some(key);
         peer.address = Some(address);
