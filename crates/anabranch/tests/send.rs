@@ -60,11 +60,6 @@ fn a_folder_goes_by_ticket_whoever_waits() {
     let (code, events) = ended(receiver);
     assert!(code == 0 && named(&events, "finished").len() == 1, "{events:?}");
     assert_same_tree(&dir.path().join("tree"), &dir.path().join("in-2/tree"));
-    // What is there goes no second time.
-    let (receiver, ticket) = with_ticket(&mut elsewhere(dir.path(), "b"), &["receive", "-o", "in-2"]);
-    let (code, out, _) = finish(elsewhere(dir.path(), "a").args(["send", "tree", "--to", &ticket, "--json"]));
-    assert_eq!((code, ended(receiver).0), (0, 0));
-    assert!(out.contains("\"bytes_kept\":365554"), "{out}");
 }
 
 #[test]
@@ -81,9 +76,9 @@ fn a_ticket_is_good_as_often_as_it_says_and_for_no_other_purpose() {
     assert_eq!(sender.event("finished")["exit_code"], 0);
     assert_eq!(ended(sender).0, 0);
     // Nobody is there any more: said at once, and given up.
-    let late = ["receive", &ticket, "-o", "in-d", "--give-up", "1s"];
+    let late = ["receive", &ticket, "-o", "in-d", "--give-up", "3s"];
     let (code, _, stderr) = finish(elsewhere(dir.path(), "d").args(late));
-    assert!(code == 6 && stderr.contains("given up after 1s"), "{code} {stderr}");
+    assert!(code == 6 && stderr.contains("given up after 3s"), "{code} {stderr}");
     assert!(stderr.lines().count() >= 2, "it was told before it was given up: {stderr}");
     // The wrong way round, mistyped, cut, of another kind.
     let (receiver, inviting) = with_ticket(&mut elsewhere(dir.path(), "b"), &["receive", "-o", "in-e"]);
@@ -164,6 +159,27 @@ fn a_standing_receiver_takes_from_several_senders_at_once() {
     for sender in sending {
         let (code, events) = ended(sender);
         assert_eq!(code, 0, "{events:?}");
+    }
+    for _ in senders {
+        assert_eq!(receiver.event("finished")["exit_code"], 0);
+    }
+    // One sender may send several things at once, too.
+    fs::write(dir.path().join("x1.bin"), noise(300_000, 7)).unwrap();
+    fs::write(dir.path().join("x2.bin"), noise(300_000, 8)).unwrap();
+    let sending = ["x1.bin", "x2.bin"].map(|name| {
+        Running::start(elsewhere(dir.path(), "a").args([
+            "send",
+            name,
+            "--to",
+            &address,
+            "--json",
+            "--limit-up",
+            "300K",
+        ]))
+    });
+    for sender in sending {
+        assert_eq!(ended(sender).0, 0);
+        assert_eq!(receiver.event("finished")["exit_code"], 0);
     }
     for (number, who) in senders.iter().enumerate() {
         let there = fs::read(dir.path().join(format!("in/{who}.bin"))).unwrap();
@@ -277,10 +293,7 @@ fn standard_input_goes_to_standard_output() {
     folder(dir.path());
     let (sender, ticket) = with_ticket(&mut elsewhere(dir.path(), "a"), &["send", "tree"]);
     let (code, out, stderr) = finish(elsewhere(dir.path(), "b").args(["receive", &ticket, "-o", "-"]));
-    assert!(
-        code == 5 && out.is_empty() && stderr.contains("goes to standard output"),
-        "{code} {stderr}"
-    );
+    assert!(code == 5 && out.is_empty() && stderr.contains("goes to standard output"), "{code} {stderr}");
     assert_eq!(sender.interrupt().0, 130);
 }
 
@@ -291,7 +304,7 @@ fn what_is_left_out_and_what_would_go_is_told() {
     let dry = ["send", "tree", "--dry-run", "--exclude", "*.txt", "--to", "127.0.0.1:9"];
     let (code, out, stderr) = finish(elsewhere(dir.path(), "a").args(dry));
     assert!(code == 0 && out.contains("tree/sub/deep/c.bin") && !out.contains("b.txt"), "{code} {out}{stderr}");
-    assert!(out.contains("to 127.0.0.1:9:") && out.contains("127.0.0.1-127.0.0.1"), "{out}");
+    assert!(out.contains("to 127.0.0.1:9:") && out.contains("   127.0.0.1"), "{out}");
     let (_, out, _) = finish(elsewhere(dir.path(), "a").args(dry).arg("--json"));
     let object: Value = serde_json::from_str(&out).unwrap();
     assert!(object["bytes_total"] == 365_537 && object["destinations"][0]["to"] == "127.0.0.1:9", "{out}");
@@ -299,13 +312,8 @@ fn what_is_left_out_and_what_would_go_is_told() {
     let (code, _, stderr) = finish(elsewhere(dir.path(), "b").args(["receive", &ticket, "-o", "in"]));
     assert_eq!((code, ended(sender).0), (0, 0), "{stderr}");
     assert!(dir.path().join("in/tree/a.bin").exists() && !dir.path().join("in/tree/sub/b.txt").exists());
-    for (arguments, code, needle) in [
-        (&["send", "nowhere"][..], 3, "nowhere"),
-        (&["send", "tree", "--exclude", "*", "--listen", "127.0.0.1:0"], 3, "nothing"),
-    ] {
-        let (found, _, stderr) = finish(elsewhere(dir.path(), "a").args(arguments));
-        assert!(found == code && stderr.contains(needle), "{arguments:?}: {found} {stderr}");
-    }
+    let (code, _, stderr) = finish(elsewhere(dir.path(), "a").args(["send", "nowhere"]));
+    assert!(code == 3 && stderr.contains("nowhere cannot be read"), "{code} {stderr}");
 }
 
 #[test]
@@ -378,13 +386,14 @@ fn an_interrupt_at_either_end_is_told_to_the_other() {
 #[test]
 fn a_source_that_changes_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("big.bin"), noise(6_000_000, 1)).unwrap();
-    let arguments = ["send", "big.bin", "--limit-up", "1M"];
+    fs::write(dir.path().join("big.bin"), noise(20_000_000, 1)).unwrap();
+    // It is read as it goes, as there is little memory to read ahead.
+    let arguments = ["send", "big.bin", "--limit-up", "2M", "--memory", "1MiB"];
     let (sender, ticket) = with_ticket(&mut elsewhere(dir.path(), "a"), &arguments);
     let mut receiver = elsewhere(dir.path(), "b");
     let mut receiver = Running::start(receiver.args(["receive", &ticket, "-o", "in", "--json"]));
     receiver.event("started");
-    fs::write(dir.path().join("big.bin"), noise(5_000_000, 2)).unwrap();
+    fs::write(dir.path().join("big.bin"), noise(19_000_000, 2)).unwrap();
     let (code, events) = ended(sender);
     assert!(code == 4 && named(&events, "error")[0]["kind"] == "changed", "{code} {events:?}");
     let (code, _) = ended(receiver);

@@ -37,6 +37,13 @@ impl Known {
         list.into_iter().find(|known| addresses.contains(&known.address)).map(|known| known.key)
     }
 
+    /// What the file says of a key that is not the one that one of these addresses was met with.
+    pub(crate) fn changed(&self, addresses: &[Endpoint], found: NodeId) -> Option<String> {
+        let list = self.0.as_ref()?.list().ok()?;
+        let known = list.into_iter().find(|known| addresses.contains(&known.address))?;
+        self.meet(known.address, found).err()
+    }
+
     /// `address` proved `key`: what is to be said about that, if it is new; or why it is not to be dealt with.
     pub(crate) fn meet(&self, address: Endpoint, key: NodeId) -> Result<Option<String>, String> {
         let Some(keys) = &self.0 else { return Ok(None) };

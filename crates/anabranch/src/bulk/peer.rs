@@ -16,6 +16,8 @@ use crate::units;
 const NEVER_MET_MAX: Duration = Duration::from_secs(30);
 /// ... and one that was lost: a machine that starts again is back by then.
 const LOST_MAX: Duration = Duration::from_secs(600);
+/// How long an end may take to answer before somebody is told that it does not.
+const SILENCE_MAX: Duration = Duration::from_millis(900);
 /// Causes of waiting that are told of one end; more are the same again.
 const CAUSES_MAX: usize = 64;
 
@@ -80,6 +82,17 @@ impl Peer {
     pub(crate) fn moves(&mut self) -> bool {
         self.waiting = None;
         !std::mem::take(&mut self.told).is_empty()
+    }
+
+    /// Whether nothing moves.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.is_some() && self.end.is_none()
+    }
+
+    /// Whether it was called a while ago, and nobody was told that it does not answer.
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        let since = self.waiting.as_ref().filter(|_| self.end.is_none() && self.key.is_none() && self.told.is_empty());
+        since.is_some_and(|(since, _)| now.saturating_duration_since(*since) >= SILENCE_MAX)
     }
 
     /// Why it is given up, if it has been waited for as long as the user has patience.

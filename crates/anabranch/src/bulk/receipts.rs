@@ -123,8 +123,11 @@ impl Receipts {
 
     /// What was sent.
     pub(crate) fn entries(&self) -> Result<Vec<Entry>, Failure> {
-        parse_entries(&self.manifest)
-            .map_err(|error| Failure::input(format!("what the receipt says of the files makes no sense: {error}")))
+        parse_entries(&self.manifest).map_err(|error| {
+            Failure::input(format!(
+                "the receipt is forged or damaged: what it says of the files makes no sense ({error})"
+            ))
+        })
     }
 }
 

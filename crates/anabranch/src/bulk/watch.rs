@@ -61,6 +61,8 @@ pub(crate) struct Dialled {
     pub label: String,
     /// The user named it by its address alone: it is remembered, or was.
     pub is_remembered: bool,
+    /// Where it is.
+    pub addresses: Vec<Endpoint>,
 }
 
 /// Turns events into lines.
@@ -323,9 +325,11 @@ impl Watch {
 
     fn on_connected(&mut self, id: PeerId, key: NodeId, address: Endpoint, now: Instant) -> Result<(), Failure> {
         self.forget_old();
-        // Who comes again, with something else or after a failure, begins anew.
-        if self.expected.dialled.is_empty() && self.peers.get(&id).is_some_and(|peer| peer.end.is_some()) {
-            self.peers.remove(&id);
+        // Who comes again begins anew: with something else, after a failure, or because the connection was lost.
+        if self.expected.dialled.is_empty() {
+            let is_old = |other: &PeerId, peer: &Peer| *other == id && peer.end.is_some();
+            let is_lost = |other: &PeerId, peer: &Peer| *other != id && peer.key == Some(key) && peer.is_waiting();
+            self.peers.retain(|other, peer| !is_old(other, peer) && !is_lost(other, peer));
         }
         let peer = self.peers.entry(id).or_insert_with(|| Peer::new(address.to_string(), now));
         let is_new = peer.key.replace(key) != Some(key);
@@ -473,15 +477,13 @@ impl Watch {
 
     fn on_failed(&mut self, id: PeerId, error: &TransferError) -> Result<(), Failure> {
         let Some(peer) = self.peers.get_mut(&id).filter(|peer| peer.end.is_none()) else { return Ok(()) };
-        let reason = match (error, peer.address) {
+        let dialled = self.expected.dialled.get(id.0 as usize).filter(|dialled| dialled.is_remembered);
+        let reason = match (error, dialled) {
             // The file of known keys has the line, and what to do.
-            (TransferError::WrongKey { found, .. }, Some(address))
-                if self.expected.dialled.get(id.0 as usize).is_some_and(|dialled| dialled.is_remembered) =>
-            {
-                self.known.meet(address, *found).err().unwrap_or_else(|| error.to_string())
-            }
-            _ => error.to_string(),
+            (TransferError::WrongKey { found, .. }, Some(dialled)) => self.known.changed(&dialled.addresses, *found),
+            _ => None,
         };
+        let reason = reason.unwrap_or_else(|| error.to_string());
         let code = peer::code(error);
         peer.end = Some(End::Failed(code, reason.clone()));
         self.on_end(id, code, peer::kind(error), &reason, is_own(error))
@@ -515,6 +517,11 @@ impl Watch {
             return Ok(());
         }
         self.told = Some(now);
+        // Nothing waits in silence: some networks never say that nobody is there.
+        let silent = |(id, peer): (&PeerId, &Peer)| peer.is_silent(now).then_some(*id);
+        for id in self.peers.iter().filter_map(silent).collect::<Vec<_>>() {
+            self.on_waiting(id, &Waiting::Peer("it does not answer".to_owned()), now)?;
+        }
         let patience = self.expected.give_up;
         let given_up = |(id, peer): (&PeerId, &Peer)| Some((*id, peer.gives_up(patience, now)?));
         for (id, reason) in self.peers.iter().filter_map(given_up).collect::<Vec<_>>() {

@@ -44,6 +44,7 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
         let dialled = ticket.iter().map(|ticket| Dialled {
             label: Target::Ticket(Box::new(ticket.clone())).to_string(),
             is_remembered: false,
+            addresses: ticket.addresses.clone(),
         });
         let dialled = dialled.collect();
         let peers = match (&ticket, &invitation) {

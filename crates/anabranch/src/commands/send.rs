@@ -153,8 +153,8 @@ async fn dials(flags: &SendFlags, scion: bool, known: &Known) -> Result<(Vec<Dia
                 (Dial { addresses, key: found.map(PeerKey::Whole), secret: None }, key.is_none())
             }
         };
+        dialled.push(Dialled { label: target.to_string(), is_remembered, addresses: dial.addresses.clone() });
         dials.push(dial);
-        dialled.push(Dialled { label: target.to_string(), is_remembered });
     }
     Ok((dials, dialled))
 }

@@ -276,7 +276,9 @@ struct Guests {
     admission: Admission,
     invited: HashSet<NodeId>,
     done: HashSet<NodeId>,
+    /// A guest who comes again is the same. Who is always allowed may do several things at once.
     numbers: HashMap<NodeId, PeerId>,
+    callers: u32,
     active: usize,
 }
 
@@ -319,6 +321,7 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
         invited: HashSet::new(),
         done: HashSet::new(),
         numbers: HashMap::new(),
+        callers: 0,
         active: 0,
     }));
     let (calls, mut called) = mpsc::channel(1);
@@ -388,8 +391,10 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Gu
     }
     let peer = {
         let mut guests = guests.borrow_mut();
-        let next = PeerId(guests.numbers.len() as u32);
-        *guests.numbers.entry(key).or_insert(next)
+        let next = PeerId(guests.callers);
+        let known = if guests.invited.contains(&key) { *guests.numbers.entry(key).or_insert(next) } else { next };
+        guests.callers += u32::from(known == next);
+        known
     };
     (line.peer, line.chunk_len_max) = (peer, chunk_len_max);
     context.tell(Event::PeerConnected { peer, key, address }).await;
