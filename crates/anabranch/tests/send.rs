@@ -293,7 +293,7 @@ fn standard_input_goes_to_standard_output() {
     folder(dir.path());
     let (sender, ticket) = with_ticket(&mut elsewhere(dir.path(), "a"), &["send", "tree"]);
     let (code, out, stderr) = finish(elsewhere(dir.path(), "b").args(["receive", &ticket, "-o", "-"]));
-    assert!(code == 5 && out.is_empty() && stderr.contains("goes to standard output"), "{code} {stderr}");
+    assert!(code == 5 && out.is_empty() && stderr.contains("go to standard output"), "{code} {stderr}");
     assert_eq!(sender.interrupt().0, 130);
 }
 

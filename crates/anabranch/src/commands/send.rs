@@ -25,6 +25,9 @@ use crate::exit::{Code, Failure};
 use crate::output::Chatter;
 use crate::{run, scion, system};
 
+/// Bytes of a file's name: Linux's `NAME_MAX`.
+const NAME_LEN_MAX: usize = 255;
+
 /// Runs the command.
 pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failure> {
     check(&flags)?;
@@ -91,6 +94,13 @@ fn check(flags: &SendFlags) -> Result<(), Failure> {
     let is_input = flags.paths.iter().any(|path| path == Path::new("-"));
     if is_input && flags.paths.len() > 1 {
         return Err(Failure::usage("standard input (`-`) is sent alone: leave the other paths out"));
+    }
+    let name = flags.name.as_encoded_bytes();
+    if is_input && (name.contains(&b'/') || [&b""[..], b".", b".."].contains(&name) || name.len() > NAME_LEN_MAX) {
+        return Err(Failure::usage(format!(
+            "`--name {}` is no name of a file: give one without `/`, of at most {NAME_LEN_MAX} bytes",
+            flags.name.display()
+        )));
     }
     if !is_input && let Some(flag) = flags.given.first_of(&["name"]) {
         return Err(Failure::usage(format!(
