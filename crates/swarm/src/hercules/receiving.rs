@@ -20,7 +20,7 @@ use super::events::{Event, TransferError};
 use super::flow::{Flow, ended, last_words};
 use super::paths::Paths;
 use super::sending::{preliminaries_max, show_name};
-use super::session::{Context, End, Line, PRELIMINARIES_MAX, is_cancelled};
+use super::session::{Context, End, Line, PRELIMINARIES_MAX, Slot, is_cancelled};
 
 /// How long a session whose sender came again may take to let go of its destination.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(super) async fn session(
 }
 
 /// Stops a session that receives the same, and waits until it has let go.
-async fn take_over(context: &Context, slot: (anabranch_transport::NodeId, [u8; 32])) -> watch::Receiver<bool> {
+async fn take_over(context: &Context, slot: Slot) -> watch::Receiver<bool> {
     let (stop, stopped) = watch::channel(false);
     let before = context.receiving.borrow_mut().insert(slot, stop);
     if let Some(before) = before {

@@ -56,6 +56,9 @@ impl Work {
     }
 }
 
+/// Who sends, and the hash of the manifest of what.
+pub(super) type Slot = (NodeId, [u8; 32]);
+
 /// What all tasks of the thread have.
 pub(super) struct Context {
     pub(super) ways: Ways,
@@ -67,7 +70,7 @@ pub(super) struct Context {
     pub(super) events: mpsc::Sender<Event>,
     pub(super) cancelled: watch::Receiver<bool>,
     /// Receives under way: a second of the same content from the same key takes the place of the first.
-    pub(super) receiving: RefCell<HashMap<(NodeId, [u8; 32]), watch::Sender<bool>>>,
+    pub(super) receiving: RefCell<HashMap<Slot, watch::Sender<bool>>>,
 }
 
 /// How a session ended that did not reach its end.

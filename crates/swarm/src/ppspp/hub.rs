@@ -219,7 +219,7 @@ fn receive(hub: &Hub, receiver: &mut Receiver, memory: &mut Vec<u8>, filter: &Ip
     drop(places);
     let now = Instant::now();
     let datagram = |place: usize, len: usize| &memory[place * place_len..place * place_len + len];
-    let mut of_content: Option<(TorrentId, Vec<(Way, &[u8])>)> = None;
+    let mut of_content: Option<OfContent<'_>> = None;
     for (place, len, way) in arrived {
         let Some(id) = hub.whose(datagram(place, len)) else { continue };
         match &mut of_content {
@@ -234,7 +234,10 @@ fn receive(hub: &Hub, receiver: &mut Receiver, memory: &mut Vec<u8>, filter: &Ip
     Ok(())
 }
 
-fn deliver(hub: &Hub, datagrams: Option<(TorrentId, Vec<(Way, &[u8])>)>, now: Instant) {
+/// Datagrams of one content, each with where it came from.
+type OfContent<'a> = (TorrentId, Vec<(Way, &'a [u8])>);
+
+fn deliver(hub: &Hub, datagrams: Option<OfContent<'_>>, now: Instant) {
     let Some((id, datagrams)) = datagrams else { return };
     if let Some(content) = hub.content(id) {
         content.borrow_mut().received(&datagrams, now);

@@ -62,7 +62,7 @@ impl Content {
             .as_ref()
             .map_or(1, |info| u64::from(info.geometry.piece_length() / info.geometry.block_length()).max(1));
         let stats = self.core.peer_stats().zip(1..).map(|(peer, number)| PeerStats {
-            conn: ConnId(number.into()),
+            conn: ConnId(number),
             peer: PeerKey(number),
             path: None,
             path_state: Default::default(),

@@ -213,7 +213,7 @@ impl Received {
             // What it was about is overwritten now. Left behind, it is in nobody's way.
             let _ = below.unlink(other);
         }
-        let dirty = Dirty { nodes: Vec::new(), many: believed.len() > 0 };
+        let dirty = Dirty { nodes: Vec::new(), many: !believed.is_empty() };
         Ok(Self {
             below,
             options: options.clone(),
