@@ -135,7 +135,7 @@ struct Line {
 }
 
 const KINDS: [(&str, Kind); 4] =
-    [("allegro", Kind::Allegro), ("vivace", Kind::Vivace), ("bbr", Kind::Bbr), ("fair", Kind::Fair)];
+    [("fair", Kind::Fair), ("allegro", Kind::Allegro), ("vivace", Kind::Vivace), ("bbr", Kind::Bbr)];
 
 /// One transfer alone over one link, with a queue of `queue` bandwidth-delay products.
 fn alone(seed: u64, kind: Kind, rate: f64, rtt: Duration, loss: f64, queue: f64, seconds: u64) -> Line {
