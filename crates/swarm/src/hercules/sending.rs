@@ -87,6 +87,8 @@ impl Session {
         let pump = tokio::task::spawn_local(pump(line.mouth.clone(), Arc::clone(hashes)));
         let _pumps_while_here = AbortOnDrop(pump);
         let mut known = hashes.known();
+        // It may have failed for another receiver before.
+        known.mark_changed();
         let mut cancelled = context.cancelled.clone();
         let mut look_at = tokio::time::Instant::now() + flow.look_after();
         loop {

@@ -209,6 +209,11 @@ impl Ear {
         let event = tokio::time::timeout(PATIENCE, self.events.recv()).await;
         let event = event.unwrap_or_else(|_| panic!("nothing more after {:#?}", self.heard));
         if let Some(event) = &event {
+            // The last progress is enough.
+            if matches!(event, Event::Progress(_)) && self.heard.last().is_some_and(|last| last.starts_with("Progress"))
+            {
+                self.heard.pop();
+            }
             self.heard.push(format!("{event:?}").chars().take(300).collect());
         }
         event

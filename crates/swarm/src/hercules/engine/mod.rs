@@ -344,18 +344,21 @@ impl Engine {
         more
     }
 
+    /// Takes in what was read, and asks for more.
+    fn read(&mut self) {
+        for store in &mut self.stores {
+            if let Err(error) = store.turn() {
+                let error = Arc::new(error);
+                self.senders.values_mut().for_each(|sender| sender.fail_source(&error));
+            }
+        }
+    }
+
     /// Everything that is due. When the next is.
     fn drive(&mut self) -> Instant {
         let now = Instant::now();
         let mut next = now + SLEEP_MAX;
-        for store in &mut self.stores {
-            if let Err(error) = store.turn() {
-                let error = Arc::new(error);
-                for sender in self.senders.values_mut() {
-                    sender.fail_source(&error);
-                }
-            }
-        }
+        self.read();
         for receiver in self.receivers.values_mut() {
             receiver.drive(now);
             next = next.min(receiver.deadline().unwrap_or(next));
@@ -383,9 +386,7 @@ impl Engine {
             next = next.min(due);
         }
         // What is read now is asked for now.
-        for store in &mut self.stores {
-            let _ = store.turn();
-        }
+        self.read();
         self.rest_asked = asks_rest && self.common.source.as_ref().is_some_and(|(_, hashing)| !hashing.rest());
         if now >= self.progress_at {
             self.progress_at = now + PROGRESS_EVERY;
