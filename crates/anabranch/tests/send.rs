@@ -199,7 +199,7 @@ fn one_destination_that_fails_does_not_fail_the_others() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(700_000, 1)).unwrap();
     let key = key_of(dir.path(), "a");
-    let (_one, first, first_key) = standing(dir.path(), "one", "in-1", &[key.clone()]);
+    let (_one, first, first_key) = standing(dir.path(), "one", "in-1", std::slice::from_ref(&key));
     let (_two, second, _) = standing(dir.path(), "two", "in-2", &[key]);
     let keyed = format!("{first_key}@{first}");
     let to = ["--to", &keyed, "--to", "127.0.0.1:9", "--to", &second, "--give-up", "2s"];
@@ -321,7 +321,7 @@ fn a_receiver_is_known_by_its_key() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(50_000, 1)).unwrap();
     let sender = key_of(dir.path(), "a");
-    let (first, address, key) = standing(dir.path(), "r", "in", &[sender.clone()]);
+    let (first, address, key) = standing(dir.path(), "r", "in", std::slice::from_ref(&sender));
     let send = |to: &str| finish(elsewhere(dir.path(), "a").args(["send", "one.bin", "--to", to, "--give-up", "5s"]));
     // The wrong key, where the user knows it.
     let (code, _, stderr) = send(&format!("{sender}@{address}"));
@@ -471,7 +471,7 @@ fn killed_and_resumed(kills: usize, len: usize) {
         (state >> 33) % below
     };
     let sender_key = key_of(dir.path(), "a");
-    let (probe, address, _) = standing(dir.path(), "r", "in", &[sender_key.clone()]);
+    let (probe, address, _) = standing(dir.path(), "r", "in", std::slice::from_ref(&sender_key));
     drop(probe);
     let receive = || {
         let mut command = elsewhere(dir.path(), "r");
@@ -489,9 +489,9 @@ fn killed_and_resumed(kills: usize, len: usize) {
         std::thread::sleep(Duration::from_millis(random(1200)));
         match random(3) {
             0 => sender = restart(sender, || send(&rate)),
-            1 => receiver = restart(receiver, &receive),
+            1 => receiver = restart(receiver, receive),
             _ => {
-                receiver = restart(receiver, &receive);
+                receiver = restart(receiver, receive);
                 sender = restart(sender, || send(&rate));
             }
         }

@@ -85,11 +85,11 @@ pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failu
 
 /// Flags that cannot be meant together.
 fn check(flags: &SendFlags) -> Result<(), Failure> {
-    if let Some(ticket) = flags.paths.iter().find_map(|path| path.to_str().filter(|path| is_ticket(path))) {
-        if !Path::new(ticket).exists() {
-            let message = format!("`{ticket}` is a ticket: give it with --to, and in its place what to send");
-            return Err(Failure::usage(message));
-        }
+    if let Some(ticket) = flags.paths.iter().find_map(|path| path.to_str().filter(|path| is_ticket(path)))
+        && !Path::new(ticket).exists()
+    {
+        let message = format!("`{ticket}` is a ticket: give it with --to, and in its place what to send");
+        return Err(Failure::usage(message));
     }
     let is_input = flags.paths.iter().any(|path| path == Path::new("-"));
     if is_input && flags.paths.len() > 1 {

@@ -35,7 +35,7 @@ impl Pattern {
 
     pub(crate) fn fill(&self, offset: u64, into: &mut [u8]) {
         for (at, byte) in (offset..).zip(into.iter_mut()) {
-            let word = (at / 8 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let word = ((at / 8) ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             *byte = (word >> (at % 8 * 8)) as u8;
         }
     }
