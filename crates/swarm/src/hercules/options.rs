@@ -50,7 +50,7 @@ impl Options {
             listen: Vec::new(),
             scion: None,
             paths: PathsConfig::default(),
-            congestion: congestion::Kind::Bbr,
+            congestion: congestion::Kind::Fair,
             is_fair: true,
             limit_up: None,
             limit_down: None,

@@ -13,11 +13,12 @@ use anabranch_transport::control::{ControlRouter, ControlStream, Kept};
 use anabranch_transport::datagram;
 use anabranch_transport::{ConnectError, Identity, NodeId};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::content::{Destinations, Source};
 use super::engine::{Command, Teller};
 use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
-use super::options::{Admission, Dial, Peers};
+use super::options::{Admission, Dial, PeerKey, Peers};
 use super::reader::Hashing;
 use super::talk::{Ear, Mouth, Silence, Speaking};
 use super::ways::{Way, Ways};
@@ -29,6 +30,8 @@ pub(super) const PRELIMINARIES_MAX: Duration = Duration::from_secs(20);
 const TRANSFERS_MAX: usize = 64;
 /// One try to connect by one way.
 const CONNECT_MAX: Duration = Duration::from_secs(4);
+/// Pause before the next way is tried beside those that have not answered yet: RFC 8305, section 5, recommends it.
+const NEXT_CALL: Duration = Duration::from_millis(250);
 /// Pause before the next try to connect: doubled up to the longest.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -212,45 +215,70 @@ async fn session(context: &Rc<Context>, line: Line) -> Result<Event, End> {
 
 /// Connects by the best way that leads there, and says what this end wants.
 async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(Line, Speaking), End> {
-    let (first, rest) = context.ways.to(&to.addresses).await.map_err(End::Lost)?;
-    let mut why = "it does not answer".to_owned();
-    for way in first.iter().chain(&rest) {
-        let Some(endpoint) = context.ways.endpoints.get(way.route.port) else { continue };
-        let connecting = tokio::time::timeout(CONNECT_MAX, endpoint.connect(&way.route.path, None)).await;
-        let stream = match connecting {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error @ ConnectError::WrongProtocol { .. })) => {
-                return Err(TransferError::Unreachable(error.to_string()).into());
-            }
-            Ok(Err(error)) => {
-                why = error.to_string();
-                continue;
-            }
-            Err(_) => {
-                why = ConnectError::TimedOut(way.route.path.remote()).to_string();
-                continue;
-            }
-        };
-        if let Some(expected) = to.key.filter(|expected| !expected.is(&stream.key())) {
-            return Err(TransferError::WrongKey { expected, found: stream.key() }.into());
+    let (mut first, mut rest) = context.ways.to(&to.addresses).await.map_err(End::Lost)?;
+    let (answered, stream) = call(context, first.iter().chain(&rest), to.key).await?;
+    // Content begins where somebody is.
+    match answered.checked_sub(first.len()) {
+        None => first.swap(0, answered),
+        Some(answered) => {
+            first.insert(0, rest.remove(answered));
+            rest.splice(0..0, first.drain(context.ways.wished().min(first.len())..));
         }
-        let (mut line, speaking) = line(context, peer, stream).map_err(End::Lost)?;
-        let proof = match &to.secret {
-            Some(secret) => Some(ticket::proof(secret, &line.1)),
-            None => None,
-        };
-        let sends = context.work.sends();
-        let chunk_len_max = first.iter().map(Way::chunk_len).min().unwrap_or(0);
-        line.0.mouth.say(Message::Open { sends, chunk_len_max, proof }).await;
-        (line.0.ways, line.0.addresses) = (Some((first.clone(), rest.clone())), to.addresses.clone());
-        return Ok((line.0, speaking));
     }
-    Err(End::Lost(why))
+    let ((mut line, exported), speaking) = line(peer, stream).map_err(End::Lost)?;
+    let proof = to.secret.as_ref().map(|secret| ticket::proof(secret, &exported));
+    let sends = context.work.sends();
+    let chunk_len_max = first.iter().map(Way::chunk_len).min().unwrap_or(0);
+    line.mouth.say(Message::Open { sends, chunk_len_max, proof }).await;
+    (line.ways, line.addresses) = (Some((first, rest)), to.addresses.clone());
+    Ok((line, speaking))
+}
+
+/// Calls by one way after the other, the next a little later or as soon as one failed, so that an address that leads nowhere holds up
+/// nobody (RFC 8305). Whoever answers first with the right key is taken; another key may be a stranger's with the same private
+/// address, and is told only where nobody else answers. With the place of the way.
+async fn call(
+    context: &Context,
+    ways: impl Iterator<Item = &Way>,
+    key: Option<PeerKey>,
+) -> Result<(usize, ControlStream), End> {
+    let mut ways = ways.enumerate().filter_map(|(place, way)| {
+        let endpoint = context.ways.endpoints.get(way.route.port)?;
+        Some((place, Arc::clone(endpoint), way.route.path.clone()))
+    });
+    let mut calls = JoinSet::new();
+    let mut error = End::Lost("it does not answer".to_owned());
+    loop {
+        let next = ways.next();
+        let is_last = next.is_none();
+        if let Some((place, endpoint, path)) = next {
+            calls.spawn_local(async move {
+                let called = tokio::time::timeout(CONNECT_MAX, endpoint.connect(&path, None)).await;
+                (place, called.unwrap_or_else(|_| Err(ConnectError::TimedOut(path.remote()))))
+            });
+        }
+        let patience = if is_last { CONNECT_MAX } else { NEXT_CALL };
+        let (place, ended) = match tokio::time::timeout(patience, calls.join_next()).await {
+            Ok(Some(Ok(ended))) => ended,
+            Ok(Some(Err(_))) | Err(_) => continue,
+            Ok(None) => return Err(error),
+        };
+        match ended {
+            Ok(stream) => match key.filter(|expected| !expected.is(&stream.key())) {
+                None => return Ok((place, stream)),
+                Some(expected) => error = TransferError::WrongKey { expected, found: stream.key() }.into(),
+            },
+            Err(wrong @ ConnectError::WrongProtocol { .. }) => {
+                error = TransferError::Unreachable(wrong.to_string()).into();
+            }
+            Err(other) if matches!(error, End::Lost(_)) => error = End::Lost(other.to_string()),
+            Err(_) => {}
+        }
+    }
 }
 
 /// A connection, and the secret for proofs.
-fn line(context: &Context, peer: PeerId, stream: ControlStream) -> Result<((Line, [u8; 32]), Speaking), String> {
-    let _ = context;
+fn line(peer: PeerId, stream: ControlStream) -> Result<((Line, [u8; 32]), Speaking), String> {
     let exported = |label| stream.export(label).map_err(|error| error.to_string());
     let secret = exported(anabranch_hercules::wire::seal::SECRET_LABEL)?;
     let proof = exported(PROOF_LABEL)?;
@@ -373,7 +401,7 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
 /// Hears what a caller wants, and does it if it may.
 async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Guests>) {
     let (key, address) = (stream.key(), stream.remote());
-    let Ok(((mut line, exported), speaking)) = line(context, PeerId(0), stream) else { return };
+    let Ok(((mut line, exported), speaking)) = line(PeerId(0), stream) else { return };
     let Ok(opened) = line.ear.hear_soon(PRELIMINARIES_MAX).await else { return };
     let Message::Open { sends, chunk_len_max, proof } = opened else { return };
     let admitted = {

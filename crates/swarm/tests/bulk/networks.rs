@@ -1,6 +1,6 @@
 //! Several paths: over a SCION network of this process, and over several of the loopback's addresses.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anabranch_asnet::network::{Network, Options as NetworkOptions};
@@ -8,7 +8,7 @@ use anabranch_asnet::topology::Topology;
 use anabranch_paths::{Endpoint, IsdAs, PathFilter, ScionAddr};
 use anabranch_scion::lookup::{Daemon, PathLookup, Source};
 use anabranch_swarm::ScionConfig;
-use anabranch_swarm::bulk::{self, Dial, Event, Options, Peers};
+use anabranch_swarm::bulk::{self, Dial, Event, Options, PeerKey, Peers};
 use anabranch_transport::{Congestion, Identity, QuicBudget};
 
 use crate::support::*;
@@ -145,4 +145,27 @@ async fn several_addresses_are_several_paths() {
     Ear::new(events).finished().await;
     receiver.finished().await;
     memory.only().assert_is(&pattern);
+}
+
+#[tokio::test]
+async fn an_address_that_leads_nowhere_or_to_a_stranger_is_passed_by() {
+    let net = Net::new();
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stranger = options();
+    let admission = Peers::Listen(by_ticket(SECRET, 1));
+    let (_s, events) = bulk::receive(stranger, admission.clone(), Memory::new()).unwrap();
+    let stranger = Ear::new(events).listening().await;
+    for first in [nobody.local_addr().unwrap(), stranger] {
+        let (memory, pattern) = (Memory::new(), Pattern::new(1 << 20, 13));
+        let receiving = net.end(1).await;
+        let key = Some(PeerKey::Whole(receiving.identity.node_id()));
+        let (_r, events) = bulk::receive(receiving, admission.clone(), memory.clone()).unwrap();
+        let mut receiver = Ear::new(events);
+        let addresses = vec![first.into(), scion_address(&mut receiver).await];
+        let to = Peers::Dial(vec![Dial { addresses, key, secret: Some(SECRET) }]);
+        let (_s, events) = bulk::send(net.end(0).await, to, pattern.clone()).unwrap();
+        Ear::new(events).finished().await;
+        receiver.finished().await;
+        memory.only().assert_is(&pattern);
+    }
 }
