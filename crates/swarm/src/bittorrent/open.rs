@@ -248,4 +248,6 @@ pub(crate) async fn guarded(torrent: TorrentHandle, task: impl Future<Output = (
     if caught.await.is_err() {
         torrent.borrow_mut().panicked(Instant::now());
     }
+    // Whoever keeps the time clears it away.
+    torrent.borrow().clock.notify_one();
 }

@@ -305,12 +305,8 @@ impl TorrentDriver {
 
     /// Runs a task of this content: it ends with the content.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        let clock = Rc::clone(&self.clock);
-        self.tasks.borrow_mut().spawn_local(async move {
-            task.await;
-            // Whoever keeps the time clears it away.
-            clock.notify_one();
-        });
+        self.reap();
+        self.tasks.borrow_mut().spawn_local(task);
     }
 
     /// Gives back the memory of tasks that have ended.
