@@ -10,6 +10,8 @@ use anabranch_content::geometry::BLOCK_LEN;
 use anabranch_content::info::Sha256Digest;
 use anabranch_content::merkle;
 
+use crate::ChunkSet;
+
 /// Length of a span of a small content.
 pub const SPAN_LEN_MIN: u64 = 1 << 20;
 /// Most spans of a content: 32 MiB of hashes.
@@ -29,6 +31,12 @@ pub fn span_count(content_len: u64) -> u64 {
 pub fn span_bytes(content_len: u64, span: u64) -> Range<u64> {
     let len = span_len(content_len);
     (span * len).min(content_len)..((span + 1) * len).min(content_len)
+}
+
+/// How many bytes the spans of a set have.
+pub fn bytes_of(content_len: u64, spans: &ChunkSet) -> u64 {
+    let bytes = |run: Range<u64>| span_bytes(content_len, run.end - 1).end - span_bytes(content_len, run.start).start;
+    spans.runs(0..span_count(content_len)).map(bytes).sum()
 }
 
 /// The hash of one span from its bytes, all of them: blocks are hashed side by side.

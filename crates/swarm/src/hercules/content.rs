@@ -46,6 +46,18 @@ pub enum SourceError {
     },
 }
 
+impl SourceError {
+    /// The same once more, for another receiver.
+    pub(super) fn for_another(&self) -> Self {
+        match self {
+            Self::Changed(name) => Self::Changed(name.clone()),
+            Self::Io { name, source } => {
+                Self::Io { name: name.clone(), source: io::Error::new(source.kind(), source.to_string()) }
+            }
+        }
+    }
+}
+
 /// Whose offer it is, and what is offered.
 #[derive(Clone, Debug)]
 pub struct Offered {

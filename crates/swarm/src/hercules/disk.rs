@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anabranch_content::merkle;
 use anabranch_hercules::tree::{self, SPAN_LEN_MIN};
 
 use super::content::{Destination, DestinationError};
@@ -117,9 +118,10 @@ impl Disk {
         if (self.buffers_max + self.spare.len()).saturating_sub(self.buffers) >= 2 {
             return true;
         }
-        let oldest = self.pages.iter().min_by_key(|(_, page)| page.touched).map(|(at, _)| *at);
-        // Most of the memory is with the threads: what they have comes back soon.
-        if let Some(oldest) = oldest.filter(|_| self.pages.len() * 2 >= self.buffers_max) {
+        // Where most of the memory is with the threads, what they have comes back soon.
+        if self.pages.len() * 2 >= self.buffers_max
+            && let Some(oldest) = self.pages.iter().min_by_key(|(_, page)| page.touched).map(|(at, _)| *at)
+        {
             self.flush(oldest, false);
         }
         false
@@ -292,17 +294,17 @@ impl Worker<'_> {
 
     fn read_back(&self, span: u64) -> Result<[u8; 32], DestinationError> {
         let bytes = tree::span_bytes(self.content_len, span);
-        // Hashed as if it were a content of its own, of the same span length.
-        let mut hasher = SpanHasher::new(self.content_len);
+        let mut leaves = Vec::new();
         let mut scratch = vec![0; SPAN_LEN_MIN as usize];
         let mut at = bytes.start;
         while at < bytes.end {
             let len = (bytes.end - at).min(SPAN_LEN_MIN) as usize;
             self.destination.read(at, &mut scratch[..len])?;
-            hasher.update(&scratch[..len]);
+            // Parts of whole blocks, but for the content's end.
+            leaves.extend(merkle::leaves(&scratch[..len]));
             at += len as u64;
         }
-        Ok(hasher.finish())
+        Ok(tree::hash_of_leaves(self.content_len, &leaves))
     }
 
     /// Does it until there is room. False where it failed, and was told.
@@ -337,25 +339,5 @@ impl Worker<'_> {
         if self.answers.send(done).is_ok() {
             self.waker.wake();
         }
-    }
-}
-
-/// The hash of one span, from its bytes in order, in parts of whole blocks.
-struct SpanHasher {
-    content_len: u64,
-    bytes: Vec<[u8; 32]>,
-}
-
-impl SpanHasher {
-    fn new(content_len: u64) -> Self {
-        Self { content_len, bytes: Vec::new() }
-    }
-
-    fn update(&mut self, bytes: &[u8]) {
-        self.bytes.extend(anabranch_content::merkle::leaves(bytes));
-    }
-
-    fn finish(self) -> [u8; 32] {
-        tree::hash_of_leaves(self.content_len, &self.bytes)
     }
 }

@@ -142,13 +142,7 @@ async fn receive(
     let opened: Result<_, super::content::Refusal> = opening.await.map_err(|error| End::Lost(error.to_string()))?;
     let (destination, kept) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
     *place = Some(Arc::downgrade(&destination));
-    let spans = tree::span_count(offer.content_len);
-    let kept_bytes: u64 = kept
-        .runs(0..spans)
-        .map(|run| {
-            tree::span_bytes(offer.content_len, run.end - 1).end - tree::span_bytes(offer.content_len, run.start).start
-        })
-        .sum();
+    let kept_bytes = tree::bytes_of(offer.content_len, &kept);
     let (peer, content_len) = (line.peer, offer.content_len);
     context.tell(Event::Offered { peer, names, entries: count, content_len, kept_bytes }).await;
     let (news_in, mut news) = mpsc::unbounded_channel();

@@ -12,7 +12,7 @@ use anabranch_hercules::wire::seal::Secret;
 use anabranch_hercules::{ChunkSet, Misbehaviour};
 use tokio::sync::mpsc;
 
-use super::content::{Source, SourceError};
+use super::content::Source;
 use super::engine::{Command, Id};
 use super::events::{Event, TransferError};
 use super::flow::{Flow, ended, last_words};
@@ -121,7 +121,7 @@ impl Session {
                 Ok(()) = known.changed() => {
                     let failed = known.borrow_and_update().failed.clone();
                     if let Some(error) = failed {
-                        return Err(TransferError::Source(again(&error)).into());
+                        return Err(TransferError::Source(error.for_another()).into());
                     }
                 }
                 () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
@@ -192,11 +192,7 @@ async fn hear_kept(context: &Context, line: &mut Line, id: Id, offer: &Offer) ->
             Message::Kept(ranges) => ranges.iter().for_each(|range| _ = kept.insert_range(range.clone())),
             Message::Ready => {
                 context.engine.tell(Command::Message { id, message });
-                let bytes = kept.runs(0..spans).map(|run| {
-                    tree::span_bytes(offer.content_len, run.end - 1).end
-                        - tree::span_bytes(offer.content_len, run.start).start
-                });
-                return Ok(bytes.sum());
+                return Ok(tree::bytes_of(offer.content_len, &kept));
             }
             Message::End { code, reason } => return Err(ended(*code, reason.clone())),
             _ => {
@@ -249,16 +245,6 @@ fn check_receipt(
         && receipt.sender == *context.identity.node_id().as_bytes()
         && receipt.receiver == *line.key.as_bytes();
     if is_of_this && receipt.verify() { Ok(()) } else { Err(TransferError::Receipt) }
-}
-
-/// The same error once more.
-fn again(error: &SourceError) -> SourceError {
-    match error {
-        SourceError::Changed(name) => SourceError::Changed(name.clone()),
-        SourceError::Io { name, source } => {
-            SourceError::Io { name: name.clone(), source: std::io::Error::new(source.kind(), source.to_string()) }
-        }
-    }
 }
 
 /// How long what is said before content moves may take, of so many bytes: 10 kB/s is as slow as a path may be.

@@ -143,13 +143,7 @@ impl Outgoing {
     }
 
     pub(super) fn fail_source(&mut self, error: &Arc<SourceError>) {
-        let error = match &**error {
-            SourceError::Changed(name) => SourceError::Changed(name.clone()),
-            SourceError::Io { name, source } => {
-                SourceError::Io { name: name.clone(), source: std::io::Error::new(source.kind(), source.to_string()) }
-            }
-        };
-        self.fail(error.into());
+        self.fail(error.for_another().into());
     }
 
     /// Says and sends what is due, of chunks at most `room` bytes and one batch. How many bytes of data left.
@@ -180,7 +174,7 @@ impl Outgoing {
     }
 
     fn seal(&mut self, store: &mut Store) {
-        (self.sent, self.lens) = (0, std::mem::take(&mut self.lens));
+        self.sent = 0;
         self.lens.clear();
         let Some(slot) = self.paths.get_mut(usize::from(self.batch.path)) else { return };
         let Some(sealer) = &mut slot.sealer else { return };
