@@ -21,8 +21,6 @@ use crate::store;
 use crate::store::buffers::PieceBuffers;
 use crate::store::open::{OpenRequest, Opened, blocking, settle, unwanted_pieces};
 
-/// How often a check tells how far it got.
-const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// How often opening is tried again while storage is out of order.
 const OPEN_RETRY: Duration = Duration::from_secs(2);
 
@@ -188,26 +186,8 @@ pub(crate) async fn checking<T: Send + 'static>(
     torrent: &TorrentHandle,
     work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T + Send + 'static,
 ) -> T {
-    let (progress, mut told) = tokio::sync::mpsc::channel(1);
-    let work = blocking(move || {
-        let mut last = Instant::now();
-        work(&mut |done, total| {
-            if last.elapsed() >= CHECK_PROGRESS_EVERY {
-                last = Instant::now();
-                // Where what was told before was not heard yet, this need not be.
-                let _ = progress.try_send((done, total));
-            }
-        })
-    });
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            Some((bytes_done, bytes_total)) = told.recv() => {
-                torrent.borrow().tell(EventKind::Checking { bytes_done, bytes_total });
-            }
-        }
-    }
+    let tell = |bytes_done, bytes_total| torrent.borrow().tell(EventKind::Checking { bytes_done, bytes_total });
+    store::open::checking(work, tell).await
 }
 
 /// Storage is open and what is there is known: the transfer begins.

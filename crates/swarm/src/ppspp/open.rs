@@ -24,13 +24,12 @@ use super::nodes::{FileNodes, Nodes};
 use super::{Hashed, chunks_of, tree_path};
 use crate::bittorrent::torrent::may_pass;
 use crate::events::{EventKind, FailureKind, PauseCause};
+use crate::store;
 use crate::store::buffers::{CHUNK_LEN, PieceBuffers};
 use crate::store::open::{OpenRequest, Opened, blocking, settle};
 
 /// How often opening is tried again while storage is out of order.
 const OPEN_RETRY: Duration = Duration::from_secs(2);
-/// How often a check tells how far it got.
-const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// What a swarm is called by trackers and in records: the first 20 bytes of a hash over its identifier would do as well, but
 /// SHA-1 is what both know by its length.
@@ -271,26 +270,8 @@ pub(super) async fn checking<T: Send + 'static>(
     content: &Handle,
     work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T + Send + 'static,
 ) -> T {
-    let (progress, mut told) = tokio::sync::mpsc::channel(1);
-    let work = blocking(move || {
-        let mut last = Instant::now();
-        work(&mut |done, total| {
-            if last.elapsed() >= CHECK_PROGRESS_EVERY {
-                last = Instant::now();
-                // Where what was told before was not heard yet, this need not be.
-                let _ = progress.try_send((done, total));
-            }
-        })
-    });
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            Some((bytes_done, bytes_total)) = told.recv() => {
-                content.borrow().tell(EventKind::Checking { bytes_done, bytes_total });
-            }
-        }
-    }
+    let tell = |bytes_done, bytes_total| content.borrow().tell(EventKind::Checking { bytes_done, bytes_total });
+    store::open::checking(work, tell).await
 }
 
 /// The digests of a piece's chunks, as they lie on the disk.

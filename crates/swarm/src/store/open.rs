@@ -7,12 +7,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, StorageError, StorageOptions};
 use anabranch_content::verify;
+
+/// How often a check tells how far it got.
+const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// What opening needs, in a form that may go to another thread.
 pub(crate) struct OpenRequest {
@@ -153,6 +157,31 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
+}
+
+/// Runs `work` where it may block, and tells how far it got, now and then.
+pub(crate) async fn checking<T: Send + 'static>(
+    work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T + Send + 'static,
+    tell: impl Fn(u64, u64),
+) -> T {
+    let (progress, mut told) = tokio::sync::mpsc::channel(1);
+    let work = blocking(move || {
+        let mut last = Instant::now();
+        work(&mut |done, total| {
+            if last.elapsed() >= CHECK_PROGRESS_EVERY {
+                last = Instant::now();
+                // Where what was told before was not heard yet, this need not be.
+                let _ = progress.try_send((done, total));
+            }
+        })
+    });
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            Some((bytes_done, bytes_total)) = told.recv() => tell(bytes_done, bytes_total),
+        }
     }
 }
 
