@@ -12,7 +12,8 @@ use anabranch_scion::socket::{BindError, RouteError, RouteId, RouteInfo, Socket}
 use noq::{AsyncUdpSocket, ConnectionError, EndpointConfig, Incoming, ServerConfig, VarInt};
 use tokio::sync::{Mutex, mpsc};
 
-use super::callers::{Callers, HANDSHAKES_MAX};
+use super::callers::HANDSHAKES_MAX;
+use super::calls;
 use super::config::{self, MTU_MAX, MTU_MIN, QuicOptions};
 use super::driver::Driver;
 use super::lanes::{LANES, PREAMBLE, RecvLanes, SendLanes};
@@ -20,7 +21,6 @@ use super::scion::{self, ScionPort};
 use super::stream::QuicStream;
 use super::tls;
 use super::udp::UdpPort;
-use crate::error::CONNECT_TIMEOUT;
 use crate::{ConnectError, Identity, NodeId};
 
 /// How long a caller has to prove its key and open its stream.
@@ -36,8 +36,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Headers of UDP and of IPv4 or IPv6, in bytes.
 const HEADERS_V4: u16 = 28;
 const HEADERS_V6: u16 = 48;
-/// TLS's alert for a protocol that the other side does not speak, as a QUIC error (RFC 7301 §3.2, RFC 9001 §4.8).
-pub(super) const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
 
 /// Why a connection is closed, as the other side is told (application error codes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,26 +252,12 @@ impl QuicEndpoint {
         pin: Option<NodeId>,
     ) -> Result<QuicStream, ConnectError> {
         let endpoint = peer.endpoint;
-        let failed = |source| ConnectError::Io { endpoint, source };
         let mut client = self.client.clone();
         client.transport_config(config::transport(&self.options, mtu_bytes));
-        let connecting = self
-            .inner
-            .connect_with(client, address, tls::SERVER_NAME)
-            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        let connection = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Err(self.explain(endpoint, error)),
-            Err(_) => return Err(ConnectError::TimedOut(endpoint)),
-        };
-        let Some(found) = tls::node_id(&connection) else {
-            return Err(failed(io::Error::other("it showed no key")));
-        };
-        if let Some(expected) = pin.filter(|expected| *expected != found) {
-            CloseCode::KeyNotExpected.close(&connection, "this node has another key than the caller expects");
-            return Err(ConnectError::WrongKey { endpoint, expected, found });
-        }
-        let lanes = open_lanes(&connection).await.map_err(|error| self.explain(endpoint, error))?;
+        let protocol = &self.options.protocol;
+        let (connection, found) = calls::call(&self.inner, client, (endpoint, address), pin, protocol).await?;
+        let opened = open_lanes(&connection).await;
+        let lanes = opened.map_err(|error| calls::explain(endpoint, protocol, error))?;
         let (driver, budget) = (Arc::clone(&self.driver), &self.options.budget);
         Ok(QuicStream::new(driver, budget, connection, lanes, peer, found, taken.map(Arc::new)))
     }
@@ -290,20 +274,6 @@ impl QuicEndpoint {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
         self.inner.close(CloseCode::GoingAway.into(), b"the node stops");
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
-    }
-
-    fn explain(&self, endpoint: Endpoint, error: ConnectionError) -> ConnectError {
-        match error {
-            ConnectionError::TimedOut => ConnectError::TimedOut(endpoint),
-            ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_APPLICATION_PROTOCOL => {
-                let protocol = String::from_utf8_lossy(&self.options.protocol).into_owned();
-                ConnectError::WrongProtocol { endpoint, protocol }
-            }
-            ConnectionError::ApplicationClosed(close) => {
-                ConnectError::Refused { endpoint, reason: String::from_utf8_lossy(&close.reason).into_owned() }
-            }
-            error => ConnectError::Io { endpoint, source: error.into() },
-        }
     }
 }
 
@@ -350,31 +320,12 @@ impl Host {
 
 /// Answers callers until the endpoint closes.
 async fn accept_all(endpoint: noq::Endpoint, host: Arc<Host>) {
-    let callers = Callers::default();
-    while let Some(incoming) = endpoint.accept().await {
-        let Some(from) = host.address_of(&incoming) else {
-            incoming.ignore();
-            continue;
-        };
-        let from = anabranch_paths::Host::of(&from);
-        if callers.must_prove(from) && !incoming.remote_address_validated() {
-            // Its second attempt comes back here.
-            let _ = incoming.retry();
-            continue;
-        }
-        let host = Arc::clone(&host);
-        callers.enter(from, |place| {
-            let serving = tokio::spawn(async move {
-                accept_one(&host, incoming).await;
-                drop(place);
-            });
-            serving.abort_handle()
-        });
-    }
+    let who = |incoming: &Incoming| host.address_of(incoming);
+    calls::answer(endpoint, who, |incoming, _| accept_one(Arc::clone(&host), incoming)).await;
 }
 
 /// Takes one caller through its handshake, and tells it what is wrong.
-async fn accept_one(host: &Host, incoming: Incoming) {
+async fn accept_one(host: Arc<Host>, incoming: Incoming) {
     let address = incoming.remote_address();
     let Some((peer, mtu_bytes)) = host.caller(&incoming) else { return incoming.ignore() };
     let mut server = host.server.clone();

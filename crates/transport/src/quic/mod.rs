@@ -9,6 +9,7 @@
 
 mod budget;
 mod callers;
+mod calls;
 mod config;
 mod driver;
 mod endpoint;

@@ -11,19 +11,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_paths::{Endpoint, Host};
-use noq::{ConnectionError, EndpointConfig, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt};
+use anabranch_paths::Endpoint;
+use noq::{EndpointConfig, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt};
 pub use noq::{RecvStream, SendStream};
 use tokio::sync::{Mutex, mpsc};
 
 use self::port::{Port, Shared};
-use super::callers::{Callers, HANDSHAKES_MAX};
+use super::callers::HANDSHAKES_MAX;
+use super::calls;
 use super::config::{MTU_MIN, QuicOptions};
 use super::driver::Driver;
-use super::endpoint::{CloseCode, NO_APPLICATION_PROTOCOL};
+use super::endpoint::CloseCode;
 use super::tls;
 use crate::datagram::{Path, Socket};
-use crate::error::CONNECT_TIMEOUT;
 use crate::{ConnectError, Identity, NodeId};
 
 /// How long a caller has to prove its key and open its stream.
@@ -108,23 +108,10 @@ impl ControlEndpoint {
         let failed = |source| ConnectError::Io { endpoint, source };
         let busy = || failed(io::Error::other("too many remotes at once"));
         let address = self.shared.address_of(path).ok_or_else(busy)?;
-        let connecting = self
-            .inner
-            .connect_with(self.client.clone(), address, tls::SERVER_NAME)
-            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-        let connection = match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Err(self.explain(endpoint, error)),
-            Err(_) => return Err(ConnectError::TimedOut(endpoint)),
-        };
-        let Some(found) = tls::node_id(&connection) else {
-            return Err(failed(io::Error::other("it showed no key")));
-        };
-        if let Some(expected) = pin.filter(|expected| *expected != found) {
-            CloseCode::KeyNotExpected.close(&connection, "this node has another key than the caller expects");
-            return Err(ConnectError::WrongKey { endpoint, expected, found });
-        }
-        let (send, receive) = connection.open_bi().await.map_err(|error| self.explain(endpoint, error))?;
+        let to = (endpoint, address);
+        let (connection, found) = calls::call(&self.inner, self.client.clone(), to, pin, &self.protocol).await?;
+        let opened = connection.open_bi().await;
+        let (send, receive) = opened.map_err(|error| calls::explain(endpoint, &self.protocol, error))?;
         let way = Way::new(Arc::clone(&self.shared), address);
         Ok(ControlStream {
             connection,
@@ -148,20 +135,6 @@ impl ControlEndpoint {
         self.inner.set_server_config(None);
         self.inner.close(CloseCode::GoingAway.into(), b"the node stops");
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
-    }
-
-    fn explain(&self, endpoint: Endpoint, error: ConnectionError) -> ConnectError {
-        match error {
-            ConnectionError::TimedOut => ConnectError::TimedOut(endpoint),
-            ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == NO_APPLICATION_PROTOCOL => {
-                let protocol = String::from_utf8_lossy(&self.protocol).into_owned();
-                ConnectError::WrongProtocol { endpoint, protocol }
-            }
-            ConnectionError::ApplicationClosed(close) => {
-                ConnectError::Refused { endpoint, reason: String::from_utf8_lossy(&close.reason).into_owned() }
-            }
-            error => ConnectError::Io { endpoint, source: error.into() },
-        }
     }
 }
 
@@ -265,35 +238,17 @@ async fn accept_all(
     driver: std::sync::Weak<Driver>,
     accepting: mpsc::Sender<ControlStream>,
 ) {
-    let callers = Callers::default();
-    while let Some(incoming) = endpoint.accept().await {
-        let Some((from, _)) = shared.remote_of(incoming.remote_address()) else {
-            incoming.ignore();
-            continue;
-        };
-        let host = Host::of(&from);
-        if callers.must_prove(host) && !incoming.remote_address_validated() {
-            // Its second attempt comes back here.
-            let _ = incoming.retry();
-            continue;
-        }
-        let (shared, driver, accepting) = (Arc::clone(&shared), driver.clone(), accepting.clone());
-        callers.enter(host, |place| {
-            let serving = tokio::spawn(async move {
-                accept_one(incoming, from, shared, &driver, &accepting).await;
-                drop(place);
-            });
-            serving.abort_handle()
-        });
-    }
+    let who = |incoming: &Incoming| shared.remote_of(incoming.remote_address()).map(|(from, _)| from);
+    let serve = |incoming, from| accept_one(incoming, from, Arc::clone(&shared), driver.clone(), accepting.clone());
+    calls::answer(endpoint, who, serve).await;
 }
 
 async fn accept_one(
     incoming: Incoming,
     endpoint: Endpoint,
     shared: Arc<Shared>,
-    driver: &std::sync::Weak<Driver>,
-    accepting: &mpsc::Sender<ControlStream>,
+    driver: std::sync::Weak<Driver>,
+    accepting: mpsc::Sender<ControlStream>,
 ) {
     let way = Way::new(shared, incoming.remote_address());
     let Ok(connecting) = incoming.accept() else { return };
