@@ -20,6 +20,11 @@ use crate::sys::queue::Queue;
 pub const QUEUES_MAX: u32 = 8;
 /// How often the kernel is asked for news at most. Until then frames may go to a neighbour that has moved.
 pub const NEWS_EVERY: Duration = Duration::from_millis(20);
+/// What a process that was killed had held is let go by the kernel's workers some time after it is gone
+/// (`xp_put_pool`, `bpf_link_put`). Who starts again at once waits for them so long, in all, at each step.
+const RELEASE_WAIT: Duration = Duration::from_secs(2);
+/// Between two attempts in that time: a grace period of RCU and a turn of the worker are rarely shorter.
+const RELEASE_POLL: Duration = Duration::from_millis(10);
 
 /// How frames get from and to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +76,8 @@ pub struct Hop {
 impl Port {
     /// Starts to take UDP datagrams to `local` from the interface of this name; of an unspecified address, to those of the interface.
     /// A socket of the system at `local` should be there too: for what comes by other interfaces, in fragments or in jumbo
-    /// frames, and because the kernel refuses datagrams to ports without one.
+    /// frames, and because the kernel refuses datagrams to ports without one. Waits, two seconds at most a step, where
+    /// another program holds the interface: it may just have ended.
     ///
     /// # Errors
     /// A capability is missing, or this interface does not do.
@@ -88,10 +94,12 @@ impl Port {
         let sockets = Map::sockets(QUEUES_MAX).map_err(io("a BPF map"))?;
         let code = assemble(addresses.raw(), sockets.raw(), frame_len_max as u32);
         let program = Program::load(&code).map_err(io("a BPF program"))?;
-        let (link, native) = attach(&program, interface_found.index).map_err(io("another XDP program"))?;
+        let (link, native) = once_released(|| attach(&program, interface_found.index), |error| error)
+            .map_err(io("another XDP program"))?;
         let mut queues = Vec::new();
         for queue in 0..QUEUES_MAX {
-            match Queue::bind(interface_found.index, queue, frame_len_max) {
+            let bind = || Queue::bind(interface_found.index, queue, frame_len_max);
+            match once_released(bind, |(_, error)| error) {
                 Ok(socket) => {
                     let raw = std::os::fd::AsRawFd::as_raw_fd(&socket.fd()).cast_unsigned();
                     sockets.insert(&queue.to_ne_bytes(), raw).map_err(io("an AF_XDP socket"))?;
@@ -281,6 +289,20 @@ impl fmt::Display for Mode {
             Self::Copy => "copy",
             Self::Generic => "generic",
         })
+    }
+}
+
+/// What `attempt` comes to when nobody who has ended holds its subject or the locked memory of this user any more.
+fn once_released<T, E>(mut attempt: impl FnMut() -> Result<T, E>, said: impl Fn(&E) -> &io::Error) -> Result<T, E> {
+    let start = Instant::now();
+    loop {
+        let result = attempt();
+        let is_held =
+            |error: &E| matches!(said(error).raw_os_error(), Some(libc::EBUSY | libc::EEXIST | libc::ENOBUFS));
+        match result {
+            Err(error) if is_held(&error) && start.elapsed() < RELEASE_WAIT => std::thread::sleep(RELEASE_POLL),
+            result => return result,
+        }
     }
 }
 
