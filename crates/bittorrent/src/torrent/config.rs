@@ -41,6 +41,9 @@ pub const CONNECTIONS_MAX: usize = 4096;
 pub(super) const PATH_EVENTS_MAX: usize = 1024;
 /// Pieces that a peer may name as allowed while it chokes us; BEP 6 suggests 10.
 pub(super) const ALLOWED_FAST_MAX: usize = 32;
+/// What each such word beyond these, or said again, counts as more in messages ([`CHATTER_MAX`]): no client says it of thousands
+/// of pieces, and its nine bytes are taken from a limited download.
+pub(super) const ALLOWED_FAST_CHATTER: u32 = 7;
 /// Pieces that a peer may reject in a row while it does not choke us, before it is left alone for [`REJECTED_PAUSE`].
 pub(super) const REJECTED_MAX: u32 = 64;
 /// See [`REJECTED_MAX`].

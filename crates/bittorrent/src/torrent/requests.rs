@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::{BLOCK_LEN, Geometry};
 
-use super::config::{ALLOWED_FAST_MAX, REJECTED_MAX, REJECTED_PAUSE, TIMEOUT_REST, TIMEOUT_REST_MAX, UNSOLICITED_MAX};
+use super::config::{
+    ALLOWED_FAST_CHATTER, ALLOWED_FAST_MAX, REJECTED_MAX, REJECTED_PAUSE, TIMEOUT_REST, TIMEOUT_REST_MAX,
+    UNSOLICITED_MAX,
+};
 use super::conn::Conn;
 use super::ledger::{Ledger, TakenBack};
 use super::{Arriving, PathState, PeerMisbehaved, REQUEST_BOUNDARY, TICK, Torrent};
@@ -215,8 +218,9 @@ impl Torrent {
         if conn.allowed_fast.len() < ALLOWED_FAST_MAX && !conn.allowed_fast.contains(&piece) {
             conn.allowed_fast.push(piece);
             self.fill_requests(id, now);
+            return Ok(());
         }
-        Ok(())
+        conn.chat(ALLOWED_FAST_CHATTER)
     }
 
     /// Takes back the requests of a peer that does not answer in time, so that others are asked.

@@ -112,6 +112,22 @@ fn who_asks_without_reading_costs_little_is_refused_and_then_left() {
 }
 
 #[test]
+fn who_allows_everything_is_a_flood_long_before_a_megabyte() {
+    let content = Content::v1(16 * 1024, 10_000 * 16 * 1024);
+    let mut lone = Lone::leecher(&content);
+    let id = lone.join();
+    lone.say(id, Message::HaveNone);
+    let mut said = 0;
+    let misbehaved = (0..10_000).find_map(|piece| {
+        said += 1;
+        lone.torrent.on_message(id, Message::AllowedFast(piece), lone.now).err()
+    });
+    assert!(matches!(misbehaved, Some(PeerMisbehaved::Chatter)), "{misbehaved:?}");
+    // A whole set and many more are nothing to be ended for.
+    assert!((1000..3000).contains(&said), "{said}");
+}
+
+#[test]
 fn a_peer_that_does_not_read_is_told_of_pieces_when_it_does() {
     let content = Content::v1(16 * 1024, 100 * 16 * 1024);
     let mut lone = Lone::leecher(&content);
