@@ -57,6 +57,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The command line of a program here says nothing that can be done.
+    #[error("{0}")]
+    Usage(String),
     /// A peer answered something that makes no sense.
     #[error("{name} answered nonsense: {what}")]
     Nonsense {

@@ -93,7 +93,7 @@ fn run(words: &[&str]) -> Result<()> {
             );
             Ok(())
         }
-        _ => Err(Error::Nonsense { name: "the command line".into(), what: USAGE.into() }),
+        _ => Err(Error::Usage(USAGE.into())),
     }
 }
 
@@ -101,7 +101,7 @@ fn access(how: &str) -> Result<raw::Access> {
     match how {
         "cached" => Ok(raw::Access::Cached),
         "direct" => Ok(raw::Access::Direct),
-        other => Err(Error::Nonsense { name: "the command line".into(), what: format!("{other}; {USAGE}") }),
+        other => Err(Error::Usage(format!("{other}; {USAGE}"))),
     }
 }
 
@@ -109,11 +109,11 @@ fn quic_options(congestion: &str, mtu: &str) -> Result<QuicOptions> {
     let congestion = match congestion {
         "cubic" => Congestion::Cubic,
         "bbr" => Congestion::Bbr,
-        other => return Err(Error::Nonsense { name: "the command line".into(), what: format!("{other}; {USAGE}") }),
+        other => return Err(Error::Usage(format!("{other}; {USAGE}"))),
     };
     Ok(QuicOptions { congestion, mtu_bytes_max: parse(mtu)?, ..QuicOptions::default() })
 }
 
 fn parse<T: std::str::FromStr>(text: &str) -> Result<T> {
-    text.parse().map_err(|_| Error::Nonsense { name: "the command line".into(), what: format!("{text}; {USAGE}") })
+    text.parse().map_err(|_| Error::Usage(format!("{text}; {USAGE}")))
 }

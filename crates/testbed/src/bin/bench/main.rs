@@ -8,6 +8,7 @@ mod report;
 mod rows;
 mod workspace;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anabranch_testbed::{Error, Result};
@@ -70,7 +71,7 @@ fn options_line(options: &Options) -> String {
 fn options(known: &[rows::Spec]) -> Result<Option<Options>> {
     let mut options = Options { size_mib: 2048, repeat: 3, only: None, rows: Vec::new() };
     let mut words = std::env::args().skip(1);
-    let usage = || Error::Nonsense { name: "the command line".into(), what: USAGE.into() };
+    let usage = || Error::Usage(USAGE.into());
     while let Some(word) = words.next() {
         match word.as_str() {
             "--list" => {
@@ -89,6 +90,17 @@ fn options(known: &[rows::Spec]) -> Result<Option<Options>> {
     }
     if options.size_mib == 0 || options.repeat == 0 {
         return Err(usage());
+    }
+    if let Some(only) = &options.only {
+        let chosen =
+            known.iter().filter(|spec| options.rows.is_empty() || options.rows.iter().any(|row| row == spec.name));
+        let names: BTreeSet<&str> = chosen.flat_map(|spec| &spec.contenders).map(|contender| contender.name).collect();
+        if !names.contains(only.as_str()) {
+            let known = names.into_iter().collect::<Vec<_>>().join("`, `");
+            return Err(Error::Usage(format!(
+                "--only `{only}`: no row that is to run has this contender: there are `{known}`"
+            )));
+        }
     }
     Ok(Some(options))
 }
