@@ -7,10 +7,12 @@ use std::time::Duration;
 use anabranch_hercules::congestion::Kind;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, PathIdPrefix};
+use anabranch_swarm::bulk::Io;
 use anabranch_transport::NodeId;
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::{Given, PathFlags, selector_by_name};
+use super::session::selector_by_name;
+use super::{Given, PathFlags};
 use crate::bulk::target::{Allowed, Target};
 use crate::patterns::Selection;
 use crate::units::{self, Rate, Size};
@@ -140,11 +142,36 @@ pub(crate) struct BulkPathFlags {
     /// Write rate, round trip, losses and share of each path to this file, as CSV, twenty times a second
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub path_log: Option<PathBuf>,
+    /// How packets get to the wire: past the kernel where it can be done, or where it is measured to be faster
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = IoChoice::Udp)]
+    pub io: IoChoice,
     #[command(flatten)]
     pub scion: PathFlags,
     /// Only this path, by four or more first digits of its id or fingerprint; may be given several times
     #[arg(long, value_name = "ID")]
     pub path: Vec<PathIdPrefix>,
+}
+
+/// How packets get to the wire, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoChoice {
+    /// By the system's sockets
+    Udp,
+    /// By AF_XDP, past the kernel and its firewall: each --interface, or all that do it; needs root, or the capabilities that
+    /// docs/xdp.md names
+    Xdp,
+    /// By AF_XDP on interfaces whose driver copies nothing and where it takes less time, by a measurement; else by the system's sockets
+    Auto,
+}
+
+impl From<IoChoice> for Io {
+    fn from(choice: IoChoice) -> Self {
+        match choice {
+            IoChoice::Udp => Self::Udp,
+            IoChoice::Xdp => Self::Xdp,
+            IoChoice::Auto => Self::Auto,
+        }
+    }
 }
 
 /// Congestion control of bulk transfer, by name.

@@ -3,7 +3,6 @@
 //!
 //! The cells of JPAN are ignored by default, because it comes from Maven: `make interop` builds it and runs them.
 
-#[path = "scion/ours.rs"]
 mod ours;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,8 @@
 //! Datagrams past the kernel's network layers, between namespaces: everything that a transfer does, everything that
 //! happens to an interface meanwhile, and that nobody else notices.
 
+mod program;
+
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};

@@ -5,6 +5,7 @@ mod disk;
 mod many;
 mod multihome;
 mod paths;
+mod ppspp;
 mod quic;
 mod router;
 mod scion;
@@ -94,7 +95,7 @@ fn quic_ways<const MTU: u16>() -> Vec<Contender> {
 
 /// All rows, in the order in which they run.
 pub(crate) fn all() -> Vec<Spec> {
-    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Nanoseconds, RoundTrips, Seconds};
+    use Unit::{KilopacketsPerSecond, Mebibytes, MegabitsPerSecond, Milliseconds, Nanoseconds, RoundTrips, Seconds};
     use disk::Content::{Cold, Memory, Warm};
     use multihome::From;
     use router::Passed;
@@ -351,6 +352,23 @@ pub(crate) fn all() -> Vec<Spec> {
                 contender("UDP to AF_XDP", |_| datagram::over_link([false, true])),
                 contender("ours", |_| datagram::over_link([false, false])),
             ],
+        ),
+        spec(
+            "ppspp",
+            "a file by PPSPP, one seeder to one leecher, loopback, in memory, every chunk verified: payload rate",
+            MegabitsPerSecond,
+            Some("CPU s a GiB"),
+            vec![
+                contender("8 KiB", |workspace| ppspp::loopback(workspace, "8KiB")),
+                contender("ours", |workspace| ppspp::loopback(workspace, "1KiB")),
+            ],
+        ),
+        spec(
+            "play-seek",
+            "a film played while it arrives over 50 Mbit/s and 40 ms: the slowest of ten seeks into what is not there, to its first byte",
+            Milliseconds,
+            Some("median ms"),
+            vec![contender("ours", ppspp::seek)],
         ),
         spec(
             "quic",

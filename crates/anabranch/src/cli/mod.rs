@@ -1,0 +1,135 @@
+//! Every command and flag. Help, man pages and completions come from here, and so do the names of environment variables
+//! and keys of the configuration file.
+
+mod bulk;
+mod given;
+mod guard;
+mod keys;
+mod scion;
+mod session;
+mod tools;
+mod torrent;
+mod transfer;
+
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand, ValueHint};
+
+pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, ReceiptFlags, ReceiveFlags, SendFlags};
+pub(crate) use given::Given;
+pub(crate) use guard::GuardFlags;
+pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
+pub(crate) use scion::{
+    AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
+    OnePathFlags, PathFlags, PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
+};
+pub(crate) use session::{CongestionChoice, FindFlags, SessionFlags, StopFlags};
+pub(crate) use tools::{CompletionsFlags, DemoFlags, ManFlags, TrackerFlags};
+pub(crate) use torrent::{CreateFlags, EditFlags, MakeFlags, ShowFlags, VerifyFlags};
+pub(crate) use transfer::{DialectChoice, GetFlags, PlayFlags, ShareFlags};
+
+const AFTER_HELP: &str = "\
+Every flag can also be set by an environment variable (--limit-up: ANABRANCH_LIMIT_UP) or in the configuration file \
+(limit-up = \"1M\", for one command in a table of its name); the command line goes before the environment, and that before the file.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 bad input, 4 incomplete or damaged, 5 storage, 6 network, 130 interrupted.";
+
+/// Shares and fetches content over BitTorrent v1, v2 and hybrid, and sends it from host to host, over every path at once.
+#[derive(Debug, Parser)]
+#[command(name = "anabranch", version, after_help = AFTER_HELP, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// Configuration file (TOML) instead of $XDG_CONFIG_HOME/anabranch/config.toml
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Say nothing but errors, and print nothing but what was asked for
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// Tell of peers and trackers too; list padding
+    #[arg(long, short, global = true)]
+    pub verbose: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a torrent of a file or folder
+    Create(CreateFlags),
+    /// Change the trackers, web seeds, comment, source tag or private flag of a torrent
+    Edit(EditFlags),
+    /// Show what a torrent or magnet link holds
+    Show(Box<ShowFlags>),
+    /// Fetch content
+    Get(Box<GetFlags>),
+    /// Watch or listen to content while it arrives
+    Play(Box<PlayFlags>),
+    /// Share files, folders and torrents until interrupted
+    Share(Box<ShareFlags>),
+    /// Check files against a torrent
+    Verify(VerifyFlags),
+    /// Send files and folders, to one host or several, as fast as their paths carry
+    Send(Box<SendFlags>),
+    /// Receive what somebody sends
+    Receive(Box<ReceiveFlags>),
+    /// Check what a receiver signed
+    Receipt(ReceiptFlags),
+    /// Run a tracker (HTTP and UDP) until interrupted
+    Tracker(TrackerFlags),
+    /// List the paths to a SCION destination
+    Paths(Box<PathsFlags>),
+    /// Ask a SCION host for an answer, over one path
+    Ping(Box<PingFlags>),
+    /// Ask every router on a SCION path
+    #[command(visible_alias = "tr")]
+    Traceroute(Box<TracerouteFlags>),
+    /// Print the SCION address of this host
+    Address(AddressFlags),
+    /// Print this node's own key; list or forget those that others were met with
+    Keys(KeysFlags),
+    /// Run SCION networks on this machine
+    Net(NetFlags),
+    /// Fetch one file over one network in three ways, and draw a page of what happened
+    Demo(DemoFlags),
+    /// Print completions for a shell
+    Completions(CompletionsFlags),
+    /// Print the manual or a command's page of it, or write all as man pages
+    Man(ManFlags),
+}
+
+/// All commands and flags.
+pub(crate) fn command() -> clap::Command {
+    let answerable = |command: clap::Command| command.mut_args(answerable);
+    let show = |show: clap::Command| show.mut_arg("json", |json| json.help("Print one JSON object"));
+    answerable(Cli::command())
+        .mut_subcommand("show", show)
+        .mut_subcommands(|command| answerable(command).mut_subcommands(answerable))
+}
+
+/// A switch takes `=no` too: what the environment or the configuration file turned on can be turned off.
+fn answerable(arg: Arg) -> Arg {
+    if !matches!(arg.get_action(), ArgAction::SetTrue) {
+        return arg;
+    }
+    arg.action(ArgAction::Set)
+        .value_parser(BoolishValueParser::new())
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("yes")
+        .default_value("no")
+        .value_name("yes|no")
+        .hide_default_value(true)
+        .hide_possible_values(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_sound() {
+        command().debug_assert();
+    }
+}
