@@ -8,8 +8,9 @@
 //! - [`Mode::Fast`] is the default. It starts with ten packets and doubles until the queue is a good part of the target. Then
 //!   it grows by a part of the window for each round trip, as LEDBAT++ shrinks, so that a long way fills as fast as a
 //!   short one; the part is smaller where the way is longer than the target, so that it does not swing. A loss halves only
-//!   where there is a queue, or losses are many: where the queue is empty the loss is the link's, not ours. Whoever else
-//!   fills the queue is noticed by its delay, so it still yields.
+//!   where the queue is about as long as it ever gets, or losses are many: else the loss is the link's, not ours. Whoever else
+//!   fills the queue is noticed by its delay, so it still yields; where a queue is full below the target, the target is a part
+//!   of what it holds, for the same reason.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -27,12 +28,22 @@ pub enum Mode {
 pub const TARGET_PAPER: Duration = Duration::from_millis(100);
 /// The queue's target by default: LEDBAT++ has 60 ms for the same reasons, among them that voice does not mind it.
 pub const TARGET_FAST: Duration = Duration::from_millis(60);
+/// The lowest target: clocks and schedulers are a few milliseconds coarse.
+const TARGET_MIN: Duration = Duration::from_millis(5);
+/// Where packets are lost the queue may be full: the target is this part of it, so that whoever else fills it is noticed.
+const FULL_PART: f64 = 0.4;
+/// A queue is not full at less than this part of the longest that was seen.
+const FULL_LEAST: f64 = 0.7;
+/// For how long a full queue is remembered.
+const FULL_FOR: Duration = Duration::from_secs(60);
 /// The paper's slow start ends where packets leave closer together than this.
 const PAPER_INTERVAL: Duration = Duration::from_millis(100);
 /// Minutes of the base delay's history (RFC 6817 §4.2, "BASE_HISTORY").
 const BASE_HISTORY: usize = 10;
-/// Samples of which the lowest is the current delay (RFC 6817 §4.2, "CURRENT_FILTER"): four.
-const CURRENT_FILTER: usize = 4;
+/// Samples of which the lowest is the current delay (RFC 6817 §4.2, "CURRENT_FILTER"): four, ...
+const CURRENT_FILTER: u64 = 4;
+/// ... and those of this part of a round trip, so that a way whose packets come in bunches is not taken for full.
+const CURRENT_FILTER_RTTS: f64 = 0.5;
 /// The first window by default, in packets: RFC 6928's for TCP.
 const WINDOW_INITIAL_FAST: f64 = 10.0;
 /// The lowest window after the start, in packets (RFC 6817 §2.4.2, "MIN_CWND").
@@ -60,12 +71,13 @@ pub struct Ledbat {
     window: f64,
     slow_start: bool,
     base: BaseDelay,
-    current: VecDeque<i64>,
+    current: CurrentDelay,
     rtt: RttEstimate,
-    /// Losses until then are the same event.
-    loss_until: Option<Instant>,
+    /// When the window was cut last: what is lost of what left before is the same event.
+    cut_at: Option<Instant>,
     /// Delays until then are of packets that left before the window changed for the last time.
     hold_until: Option<Instant>,
+    full: FullQueue,
     round_end: Option<Instant>,
     round_acked: f64,
     round_lost: f64,
@@ -79,10 +91,11 @@ impl Ledbat {
             window: if mode == Mode::Paper { 1.0 } else { WINDOW_INITIAL_FAST },
             slow_start: true,
             base: BaseDelay::default(),
-            current: VecDeque::new(),
+            current: CurrentDelay::default(),
             rtt: RttEstimate::default(),
-            loss_until: None,
+            cut_at: None,
             hold_until: None,
+            full: FullQueue::default(),
             round_end: None,
             round_acked: 0.0,
             round_lost: 0.0,
@@ -93,8 +106,8 @@ impl Ledbat {
     pub fn restart(&mut self) {
         let start = Self::new(self.mode);
         (self.window, self.slow_start) = (start.window, start.slow_start);
-        (self.loss_until, self.hold_until) = (None, None);
-        self.current.clear();
+        (self.cut_at, self.hold_until) = (None, None);
+        self.current = CurrentDelay::default();
     }
 
     /// Packets that may be on their way.
@@ -119,8 +132,7 @@ impl Ledbat {
 
     /// The queue now, as far as the delays tell.
     pub fn queue(&self) -> Duration {
-        let queue =
-            self.current.iter().min().zip(self.base.min()).map_or(0, |(current, base)| current.saturating_sub(base));
+        let queue = self.current.min().zip(self.base.min()).map_or(0, |(current, base)| current.saturating_sub(base));
         Duration::from_micros(u64::try_from(queue).unwrap_or(0))
     }
 
@@ -150,10 +162,8 @@ impl Ledbat {
         // Clocks that differ make delays that are negative: numbers wrap, and only differences count.
         let delay = delay_us as i64;
         self.base.sample(now, delay);
-        if self.current.len() == CURRENT_FILTER {
-            self.current.pop_front();
-        }
-        self.current.push_back(delay);
+        let span = if self.mode == Mode::Paper { Duration::ZERO } else { self.rtt().mul_f64(CURRENT_FILTER_RTTS) };
+        self.current.sample(now, delay, span);
         self.round_acked += 1.0;
         self.round(now);
         match self.mode {
@@ -177,7 +187,9 @@ impl Ledbat {
     }
 
     fn acked_fast(&mut self, now: Instant, limited: bool) {
-        let off_target = self.off_target(TARGET_FAST);
+        self.full.seen(now, self.queue());
+        let target = self.full.target();
+        let off_target = self.off_target(target);
         if self.slow_start {
             // What is acknowledged now left when the window was half as wide, and made half of the target's queue: that half is
             // what the way holds. LEDBAT++ leaves its start in the same manner, a little later.
@@ -185,6 +197,7 @@ impl Ledbat {
                 self.slow_start = false;
                 self.window = (self.window / 2.0).max(WINDOW_MIN);
                 self.hold_until = Some(now + self.rtt());
+                self.cut_at = Some(now);
             } else if limited {
                 self.window += 1.0;
             }
@@ -194,7 +207,7 @@ impl Ledbat {
             return;
         }
         // A window that answers a queue one round trip later must not answer it whole.
-        let target = TARGET_FAST.as_secs_f64();
+        let target = target.as_secs_f64();
         let part = 0.4 * target / (self.rtt().as_secs_f64() + target);
         let change = if off_target < 0.0 {
             // LEDBAT++: shrinks with the window, by half at most in a round trip.
@@ -214,11 +227,11 @@ impl Ledbat {
         1.0 - self.queue().as_secs_f64() / target.as_secs_f64()
     }
 
-    /// Packets were lost.
-    pub fn lost(&mut self, now: Instant, packets: u64) {
+    /// Packets were lost, the last of which left at `sent_at`.
+    pub fn lost(&mut self, now: Instant, packets: u64, sent_at: Instant) {
         self.round_lost += packets as f64;
         self.round(now);
-        if self.loss_until.is_some_and(|until| now < until) {
+        if self.cut_at.is_some_and(|at| sent_at <= at) {
             return;
         }
         let congested = match self.mode {
@@ -227,26 +240,27 @@ impl Ledbat {
             Mode::Fast => {
                 let all = self.round_acked + self.round_lost;
                 let many = all >= 20.0 && self.round_lost > LOSS_RATE_MAX * all;
-                many || self.queue() > TARGET_FAST / 4
+                let is_full = self.full.lost(now, self.queue());
+                many || is_full
             }
         };
         if congested {
             self.window = (self.window / 2.0).max(WINDOW_MIN);
             self.slow_start = false;
-            self.loss_until = Some(now + self.rtt());
+            self.cut_at = Some(now);
         }
     }
 
     /// Nothing came back for the whole timeout: what is on its way is gone.
     pub fn timed_out(&mut self, now: Instant) {
         self.rtt.back_off();
-        if self.loss_until.is_some_and(|until| now < until) {
+        if self.cut_at.is_some_and(|at| now < at + self.rtt()) {
             return;
         }
         // The paper halves; RFC 6817 §2.4.2 goes to one packet, from where the default mode starts anew.
         self.window = if self.mode == Mode::Paper { (self.window / 2.0).max(WINDOW_MIN_PAPER) } else { WINDOW_MIN };
         self.slow_start = self.mode == Mode::Fast;
-        self.loss_until = Some(now + self.rtt());
+        self.cut_at = Some(now);
     }
 
     fn round(&mut self, now: Instant) {
@@ -255,6 +269,34 @@ impl Ledbat {
             self.round_acked /= 2.0;
             self.round_lost /= 2.0;
         }
+    }
+}
+
+/// The lowest of the last delays.
+#[derive(Clone, Debug, Default)]
+struct CurrentDelay {
+    /// Those that no later one is below, the lowest first: the how manieth each was, and when it came.
+    lowest: VecDeque<(u64, Instant, i64)>,
+    count: u64,
+}
+
+impl CurrentDelay {
+    fn sample(&mut self, now: Instant, delay: i64, span: Duration) {
+        while self.lowest.back().is_some_and(|(.., last)| *last >= delay) {
+            self.lowest.pop_back();
+        }
+        self.lowest.push_back((self.count, now, delay));
+        self.count += 1;
+        let is_old = |(number, at, _): &(u64, Instant, i64)| {
+            *number + CURRENT_FILTER < self.count && now.saturating_duration_since(*at) > span
+        };
+        while self.lowest.front().is_some_and(is_old) {
+            self.lowest.pop_front();
+        }
+    }
+
+    fn min(&self) -> Option<i64> {
+        self.lowest.front().map(|(.., delay)| *delay)
     }
 }
 
@@ -281,6 +323,40 @@ impl BaseDelay {
 
     fn min(&self) -> Option<i64> {
         self.minutes.iter().min().copied()
+    }
+}
+
+/// How long the queue is when it is full: it loses packets then, again and again at the same length, and is never seen longer.
+#[derive(Clone, Copy, Debug, Default)]
+struct FullQueue {
+    length: Option<Duration>,
+    until: Option<Instant>,
+    longest: Duration,
+    lost_at: Option<Duration>,
+}
+
+impl FullQueue {
+    /// Where a target is as long as the queue can get, nobody else would be noticed in it.
+    fn target(&self) -> Duration {
+        self.length.map_or(TARGET_FAST, |full| full.mul_f64(FULL_PART).clamp(TARGET_MIN, TARGET_FAST))
+    }
+
+    fn seen(&mut self, now: Instant, queue: Duration) {
+        if self.until.is_some_and(|until| now >= until) || self.length.is_some_and(|full| queue > full * 2) {
+            *self = Self::default();
+        }
+        self.longest = self.longest.max(queue);
+    }
+
+    /// Packets were lost at this length of the queue: whether it was full, as far as one can tell.
+    fn lost(&mut self, now: Instant, queue: Duration) -> bool {
+        let is_long = queue >= self.longest.mul_f64(FULL_LEAST).max(TARGET_MIN);
+        let is_same = |before: Duration| before.abs_diff(queue) <= before.max(queue) / 4;
+        if is_long && self.length.is_none() && self.lost_at.is_some_and(is_same) {
+            (self.length, self.until) = (Some(queue), Some(now + FULL_FOR));
+        }
+        self.lost_at = Some(queue);
+        is_long && (self.length.is_some() || queue > TARGET_FAST / 4)
     }
 }
 

@@ -13,10 +13,12 @@ struct Link {
     rtt_ms: f64,
     queue_ms: f64,
     loss: f64,
+    /// Packets arrive in bunches, one after each slot; 0 for none.
+    slot_ms: f64,
 }
 
 enum Control {
-    Ledbat(Ledbat),
+    Ledbat(Box<Ledbat>),
     Cubic(Cubic),
 }
 
@@ -29,6 +31,8 @@ struct Flow {
     next: u64,
     send_at_s: f64,
     delivered: Vec<f64>,
+    /// The window at the end of each slot.
+    windows: Vec<f64>,
     queue_ms_max_steady: f64,
 }
 
@@ -77,12 +81,13 @@ fn flow(control: Control, start_s: f64, end_s: f64) -> Flow {
         next: 0,
         send_at_s: start_s,
         delivered: Vec::new(),
+        windows: Vec::new(),
         queue_ms_max_steady: 0.0,
     }
 }
 
 fn ledbat(mode: Mode) -> Control {
-    Control::Ledbat(Ledbat::new(mode))
+    Control::Ledbat(Box::new(Ledbat::new(mode)))
 }
 
 fn cubic() -> Control {
@@ -119,6 +124,7 @@ fn run(link: &Link, flows: &mut [Flow], end_s: f64, seed: u64) {
     let mut free_s = 0.0f64;
     for (number, flow) in flows.iter_mut().enumerate() {
         flow.delivered = vec![0.0; (end_s / SLOT_S) as usize + 1];
+        flow.windows = vec![0.0; (end_s / SLOT_S) as usize];
         events.push(Reverse((ns(flow.start_s), Event::Send(number))));
     }
     while let Some(Reverse((time, event))) = events.pop() {
@@ -152,7 +158,8 @@ fn run(link: &Link, flows: &mut [Flow], end_s: f64, seed: u64) {
                 if queue_s * 1e3 <= link.queue_ms {
                     free_s = now_s.max(free_s) + packet_s;
                     if rng.f64() >= link.loss {
-                        let arrives_s = free_s + link.rtt_ms / 2e3;
+                        let (there_s, slot_s) = (free_s + link.rtt_ms / 2e3, link.slot_ms / 1e3);
+                        let arrives_s = if slot_s > 0.0 { (there_s / slot_s).ceil() * slot_s } else { there_s };
                         let delay_us = ((arrives_s - now_s) * 1e6) as i64 + flow.clock_offset_us;
                         events.push(Reverse((
                             ns(arrives_s + link.rtt_ms / 2e3),
@@ -166,16 +173,15 @@ fn run(link: &Link, flows: &mut [Flow], end_s: f64, seed: u64) {
                 flow.delivered[(now_s / SLOT_S) as usize] += 1.0;
                 let Some(sent_s) = flow.inflight.remove(&id) else { continue };
                 // Three later packets are here: what left before is lost.
-                let lost: Vec<u64> = flow.inflight.range(..id.saturating_sub(3)).map(|(id, _)| *id).collect();
-                for id in &lost {
-                    flow.inflight.remove(id);
-                }
+                let late: Vec<u64> = flow.inflight.range(..id.saturating_sub(3)).map(|(id, _)| *id).collect();
+                let lost: Vec<f64> = late.iter().filter_map(|id| flow.inflight.remove(id)).collect();
                 match &mut flow.control {
                     Control::Ledbat(ledbat) => {
+                        flow.windows[(now_s / SLOT_S) as usize] = ledbat.window();
                         let limited = flow.inflight.len() as f64 + 2.0 >= ledbat.window() / 2.0;
                         ledbat.acked(at(now_s), Some(Duration::from_secs_f64(now_s - sent_s)), delay_us, limited);
-                        if !lost.is_empty() {
-                            ledbat.lost(at(now_s), lost.len() as u64);
+                        if let Some(sent_s) = lost.last() {
+                            ledbat.lost(at(now_s), lost.len() as u64, at(*sent_s));
                         }
                     }
                     Control::Cubic(cubic) => {
@@ -189,10 +195,14 @@ fn run(link: &Link, flows: &mut [Flow], end_s: f64, seed: u64) {
             }
             Event::Timeout(number, id) => {
                 let flow = &mut flows[number];
-                if flow.inflight.remove(&id).is_some() {
+                if let Some(sent_s) = flow.inflight.remove(&id) {
                     let rest = std::mem::take(&mut flow.inflight);
                     if let Control::Ledbat(ledbat) = &mut flow.control {
-                        if rest.is_empty() { ledbat.timed_out(at(now_s)) } else { ledbat.lost(at(now_s), 1) }
+                        if rest.is_empty() {
+                            ledbat.timed_out(at(now_s))
+                        } else {
+                            ledbat.lost(at(now_s), 1, at(sent_s))
+                        }
                     }
                     flow.inflight = rest;
                     events.push(Reverse((time + 1, Event::Send(number))));
@@ -214,7 +224,7 @@ fn alone(mode: Mode, link: &Link, end_s: f64) -> Flow {
 fn fills_links_of_every_rate() {
     println!("{:>6} {:>8} {:>10} {:>14}", "Mbit/s", "of link", "queue ms", "0.9 after s");
     for mbit in [1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0] {
-        let link = Link { mbit, rtt_ms: 60.0, queue_ms: 400.0, loss: 0.0 };
+        let link = Link { mbit, rtt_ms: 60.0, queue_ms: 400.0, loss: 0.0, slot_ms: 0.0 };
         let end_s = if mbit > 100.0 { 14.0 } else { 30.0 };
         let flow = alone(Mode::Fast, &link, end_s);
         let part = flow.mbit(10.0, end_s) / mbit;
@@ -238,7 +248,7 @@ fn filled_after_s(flow: &Flow, mbit: f64) -> f64 {
 fn long_ways_fill_fast_by_default_and_slowly_as_in_the_paper() {
     println!("{:>6} {:>14} {:>8} {:>16} {:>16}", "ms", "0.9 after s", "of link", "paper 100 MB s", "paper final");
     for (delay_ms, expected_s) in [(25.0, 82.0), (100.0, 92.0), (150.0, 102.0), (300.0, 150.0), (500.0, 237.0)] {
-        let link = Link { mbit: 10.0, rtt_ms: delay_ms + 40.0, queue_ms: 400.0, loss: 0.0 };
+        let link = Link { mbit: 10.0, rtt_ms: delay_ms + 40.0, queue_ms: 400.0, loss: 0.0, slot_ms: 0.0 };
         let fast = alone(Mode::Fast, &link, 30.0);
         let (after_s, part) = (filled_after_s(&fast, 10.0), fast.mbit(10.0, 30.0) / 10.0);
         let paper = alone(Mode::Paper, &link, 300.0);
@@ -261,7 +271,7 @@ fn loss_of_the_wire_costs_what_is_lost() {
     println!("{:>6} {:>10} {:>10}", "loss %", "default", "paper");
     let mut paper_before = f64::MAX;
     for loss in [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0] {
-        let link = Link { mbit: 10.0, rtt_ms: 60.0, queue_ms: 400.0, loss: loss / 100.0 };
+        let link = Link { mbit: 10.0, rtt_ms: 60.0, queue_ms: 400.0, loss: loss / 100.0, slot_ms: 0.0 };
         let [fast, paper] = [Mode::Fast, Mode::Paper].map(|mode| alone(mode, &link, 60.0).mbit(10.0, 60.0));
         println!("{loss:>6} {fast:>10.2} {paper:>10.2}");
         assert!(fast >= if loss <= 1.5 { 8.5 } else { 7.5 }, "{loss} %: {fast}");
@@ -271,19 +281,66 @@ fn loss_of_the_wire_costs_what_is_lost() {
     }
 }
 
-/// Beside one CUBIC flow: at most 15 % of the link, and 0.9 of it within 3 s of the flow's end.
+/// Beside one CUBIC flow: at most 15 % of the link, and 0.9 of it within 3 s of the flow's end; also where the queue is shorter than the
+/// target. One of 10 ms is too short to be noticed in: there the flow is left three quarters.
 #[test]
 fn yields_to_cubic_and_comes_back() {
-    println!("{:>6} {:>9} {:>10} {:>10} {:>12}", "mbit", "queue ms", "beside", "cubic", "3 s after");
-    for (mbit, queue_ms) in [(10.0, 400.0), (10.0, 150.0), (50.0, 150.0)] {
-        let link = Link { mbit, rtt_ms: 60.0, queue_ms, loss: 0.0 };
-        let mut flows = [flow(ledbat(Mode::Fast), 0.0, f64::MAX), flow(cubic(), 10.0, 50.0)];
-        run(&link, &mut flows, 60.0, 1);
-        let (beside, other) = (flows[0].mbit(20.0, 50.0) / mbit, flows[1].mbit(20.0, 50.0) / mbit);
-        let after = flows[0].mbit(53.0, 55.0) / mbit;
-        println!("{mbit:>6} {queue_ms:>9} {beside:>10.3} {other:>10.3} {after:>12.3}");
-        assert!(beside <= 0.15, "{beside} of the link beside CUBIC");
-        assert!(after >= 0.9, "{after} of the link 3 s after CUBIC's end");
+    println!("{:>6} {:>9} {:>10} {:>10} {:>12}", "Mbit/s", "queue ms", "beside", "CUBIC", "3 s after");
+    for (queue_ms, beside_max) in [(400.0, 0.15), (150.0, 0.15), (80.0, 0.15), (40.0, 0.15), (20.0, 0.15), (10.0, 0.3)]
+    {
+        for mbit in [10.0, 50.0] {
+            // Less than two packets fit: no flow fills such a link.
+            if queue_ms * mbit < 200.0 {
+                continue;
+            }
+            let link = Link { mbit, rtt_ms: 60.0, queue_ms, loss: 0.0, slot_ms: 0.0 };
+            let mut flows = [flow(ledbat(Mode::Fast), 0.0, f64::MAX), flow(cubic(), 10.0, 50.0)];
+            run(&link, &mut flows, 60.0, 1);
+            let (beside, other) = (flows[0].mbit(20.0, 50.0) / mbit, flows[1].mbit(20.0, 50.0) / mbit);
+            let after = flows[0].mbit(53.0, 55.0) / mbit;
+            println!("{mbit:>6} {queue_ms:>9} {beside:>10.3} {other:>10.3} {after:>12.3}");
+            assert!(beside <= beside_max, "{beside} of the link beside CUBIC");
+            assert!(after >= 0.9, "{after} of the link 3 s after CUBIC's end");
+        }
+    }
+}
+
+/// Delays that vary by themselves, where packets cross in bunches, are nobody's queue, whatever is lost.
+#[test]
+fn bunches_are_not_taken_for_a_queue() {
+    println!("{:>6} {:>9} {:>8} {:>8}", "Mbit/s", "bunch ms", "loss %", "of link");
+    for mbit in [2.0, 10.0, 50.0] {
+        for (slot_ms, loss) in [(10.0, 0.0), (20.0, 0.0), (40.0, 0.0), (0.0, 1.0), (10.0, 1.0), (20.0, 1.0)] {
+            let link = Link { mbit, rtt_ms: 60.0, queue_ms: 150.0, loss: loss / 100.0, slot_ms };
+            let part = alone(Mode::Fast, &link, 30.0).mbit(10.0, 30.0) / mbit;
+            println!("{mbit:>6} {slot_ms:>9} {loss:>8} {part:>8.3}");
+            assert!(part >= 0.9, "{mbit} Mbit/s, {slot_ms} ms, {loss} %: {part}");
+        }
+    }
+}
+
+/// The paper's mode as the catalogue has it: 003-fig7 (5 Mbit/s, buffers of 40 and 400 KB) and 003-fig8 (2 to 20 Mbit/s).
+#[test]
+fn the_papers_mode_fills_the_papers_links() {
+    println!(
+        "{:>6} {:>10} {:>8} {:>6} {:>10} {:>11} {:>10}",
+        "Mbit/s", "buffer KB", "of link", "asked", "highest", "at the end", "settled s"
+    );
+    for (mbit, buffer_kb, least) in
+        [(5.0, 40.0, 0.9), (5.0, 400.0, 0.95), (2.0, 400.0, 0.9), (10.0, 400.0, 0.9), (20.0, 400.0, 0.9)]
+    {
+        let link = Link { mbit, rtt_ms: 60.0, queue_ms: buffer_kb * 8.192 / mbit, loss: 0.0, slot_ms: 0.0 };
+        let flow = alone(Mode::Paper, &link, 160.0);
+        let part = flow.mbit(60.0, 160.0) / mbit;
+        let late = &flow.windows[(60.0 / SLOT_S) as usize..];
+        let highest = flow.windows.iter().copied().fold(0.0, f64::max);
+        let end = late.iter().sum::<f64>() / late.len() as f64;
+        let stays = |window: &f64| (window / end - 1.0).abs() <= 0.15;
+        let settled_s = flow.windows.iter().rposition(|window| !stays(window)).map_or(0.0, |slot| slot as f64 * SLOT_S);
+        println!("{mbit:>6} {buffer_kb:>10} {part:>8.3} {least:>6} {highest:>10.1} {end:>11.1} {settled_s:>10.1}");
+        assert!(part >= least, "{part} of {mbit} Mbit/s");
+        // A buffer shorter than the target loses packets, and the window saws: why the paper's curve does not is not said there.
+        assert!(buffer_kb < 400.0 || settled_s < 60.0, "the window stands still after {settled_s} s");
     }
 }
 
@@ -300,7 +357,7 @@ fn absurd_delays_move_the_window_within_its_bounds() {
             for _ in 0..2000 {
                 at += Duration::from_millis(rng.u64(..5000));
                 match rng.u8(..8) {
-                    0 => ledbat.lost(at, rng.u64(..100)),
+                    0 => ledbat.lost(at, rng.u64(..100), at - Duration::from_millis(rng.u64(..500))),
                     1 => ledbat.timed_out(at),
                     _ => ledbat.acked(
                         at,
@@ -315,8 +372,8 @@ fn absurd_delays_move_the_window_within_its_bounds() {
         }
     }
     let mut ledbat = Ledbat::new(Mode::Fast);
-    for (delay, queue_ms) in [(u64::MAX - 4999, 0), (5000, 0), (5000, 0), (5000, 0), (5000, 10)] {
-        ledbat.acked(now, None, delay, true);
+    for (at_s, (delay, queue_ms)) in (0..).zip([(u64::MAX - 4999, 0), (5000, 0), (5000, 0), (5000, 0), (5000, 10)]) {
+        ledbat.acked(now + Duration::from_secs(at_s), None, delay, true);
         assert_eq!(ledbat.queue(), Duration::from_millis(queue_ms), "across zero");
     }
     // Ten minutes on, a longer way is the way.

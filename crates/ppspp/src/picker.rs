@@ -42,9 +42,22 @@ pub struct Choice<'a> {
     pub availability: &'a Availability,
     /// Where what is wanted ends: the content's chunks, if they are known.
     pub end: Option<u64>,
+    /// Of what is wanted in order: how many chunks others bring sooner than this peer would.
+    pub left_to_others: u64,
 }
 
+/// Runs of chunks that are left to others, at most: then what comes next is taken.
+const LEFT_RUNS_MAX: usize = 64;
+
 impl Picker {
+    /// The chunk from which on some are wanted in order; `None` where any order will do.
+    pub fn in_order_from(&self) -> Option<u64> {
+        match *self {
+            Self::Sequential(start) | Self::OnDemand { position: start, .. } | Self::Live(start) => Some(start),
+            Self::RarestFirst(_) => None,
+        }
+    }
+
     /// Chooses up to `chunks_max` chunks; `None` where the peer has nothing that is wanted.
     pub fn pick(&self, choice: &Choice<'_>, chunks_max: u64) -> Option<Bin> {
         let end = choice.end.unwrap_or(CHUNKS_MAX);
@@ -68,10 +81,18 @@ impl Picker {
     }
 }
 
-/// The largest bin from the first chunk that is wanted on.
+/// The largest bin from the first chunk that is wanted on, and that is not left to others.
 fn in_order(choice: &Choice<'_>, range: Range<u64>, chunks_max: u64) -> Option<Bin> {
-    let run = Binmap::next_match(range.start, chunks_max, &[choice.offered], &[choice.have, choice.requested])?;
-    first_bin(run, &range)
+    let (mut from, mut left) = (range.start, choice.left_to_others);
+    let next = |from, len_max| Binmap::next_match(from, len_max, &[choice.offered], &[choice.have, choice.requested]);
+    for _ in 0..LEFT_RUNS_MAX {
+        if left == 0 {
+            break;
+        }
+        let run = next(from, left)?;
+        (from, left) = (run.end, left - (run.end - run.start));
+    }
+    first_bin(next(from, chunks_max)?, &range)
 }
 
 /// The rarest chunks of the parts, which are looked through in this order for each rarity: the lowest `i` with anything in
@@ -110,8 +131,14 @@ mod tests {
         availability.add(&map(&[1, 4]));
         availability.add(&map(&[1]));
         let (offered, have, requested) = (map(&[1, 4]), map(&[0, 4]), map(&[]));
-        let choice =
-            Choice { offered: &offered, have: &have, requested: &requested, availability: &availability, end: Some(4) };
+        let choice = Choice {
+            offered: &offered,
+            have: &have,
+            requested: &requested,
+            availability: &availability,
+            end: Some(4),
+            left_to_others: 0,
+        };
         assert_eq!(Picker::RarestFirst(0).pick(&choice, 8), bin(2));
         let nothing = map(&[]);
         // Without chunk 2 here, it is the rarest that is offered.
@@ -142,6 +169,7 @@ mod tests {
                     requested: &requested,
                     availability: &availability,
                     end: Some(CHUNKS),
+                    left_to_others: 0,
                 };
                 let Some(bin) = picker().pick(&choice, chunks_max) else { break };
                 assert!(bin.chunk_count() <= chunks_max && have.is_empty_in(bin));
@@ -192,6 +220,7 @@ mod tests {
                     requested: requested_now,
                     availability: &availability,
                     end: Some(chunks),
+                    left_to_others: 0,
                 };
                 let Some(bin) = picker.pick(&choice, rng.u64(1..20)) else { break };
                 assert!(wanted.is_full(bin));

@@ -115,6 +115,11 @@ impl SendControl {
         }
     }
 
+    /// How long nothing was heard of the peer.
+    pub fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.received_at)
+    }
+
     /// A chunk was acknowledged: see [`Ledbat::acked`].
     pub fn acked(&mut self, now: Instant, rtt: Option<Duration>, delay_us: u64, limited: bool) {
         self.ledbat.acked(now, rtt, delay_us, limited);
@@ -124,9 +129,9 @@ impl SendControl {
         self.follow_window();
     }
 
-    /// Chunks were lost.
-    pub fn lost(&mut self, now: Instant, chunks: u64) {
-        self.ledbat.lost(now, chunks);
+    /// Chunks were lost: see [`Ledbat::lost`].
+    pub fn lost(&mut self, now: Instant, chunks: u64, sent_at: Instant) {
+        self.ledbat.lost(now, chunks, sent_at);
         self.follow_window();
     }
 

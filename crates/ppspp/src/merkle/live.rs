@@ -115,7 +115,7 @@ impl LiveSource {
     /// be announced, not before (RFC 7574 §6.1.2.3). `ntp` is the time.
     pub fn push(&mut self, leaf: &Digest, ntp: u64) -> Result<Option<&Munro>, LiveError> {
         self.leaves.extend_from_slice(leaf.as_bytes());
-        if ((self.leaves.len() / self.codec.hash.len()) as u64) < self.chunks_per_signature {
+        if self.unsigned_chunks() < self.chunks_per_signature {
             return Ok(None);
         }
         let layer = self.chunks_per_signature.trailing_zeros();
@@ -148,6 +148,11 @@ impl LiveSource {
         self.key.public()
     }
 
+    /// Chunks that were taken in since the last munro.
+    pub fn unsigned_chunks(&self) -> u64 {
+        (self.leaves.len() / self.codec.hash.len()) as u64
+    }
+
     /// Where to go on after a restart.
     pub fn checkpoint(&self) -> Checkpoint {
         self.next
@@ -171,7 +176,7 @@ pub enum MunroVerdict {
     New,
     /// Known already, or behind the window.
     Known,
-    /// Too old to tune in to; nobody's fault.
+    /// Too old to tune in to, or of a stream that the source has ended; nobody's fault.
     Stale,
     /// The source began anew: everything from before is forgotten.
     Restarted,
@@ -243,6 +248,13 @@ impl LiveTree {
         } else if known.is_some() || behind {
             return MunroVerdict::Known;
         }
+        // What is signed later lies further on; what does not is of a stream before this one, and its chunks are not this one's.
+        let (start, ntp) = (munro.node.start(), munro.ntp);
+        let before = self.subtrees.range(..start).next_back().map(|(_, before)| before.munro.ntp);
+        let after = self.subtrees.range(start..).next().map(|(_, after)| after.munro.ntp);
+        if before.is_some_and(|before| before >= ntp) || after.is_some_and(|after| after <= ntp) {
+            return MunroVerdict::Stale;
+        }
         self.layer = Some(layer);
         self.keep(Subtree::new(self.hash, munro));
         if restarted { MunroVerdict::Restarted } else { MunroVerdict::New }
@@ -276,6 +288,18 @@ impl LiveTree {
     /// The newest munro: what a latecomer is sent, to tune in (RFC 7574 §6.1.2.4).
     pub fn newest(&self) -> Option<&Munro> {
         self.subtrees.last_key_value().map(|(_, subtree)| &subtree.munro)
+    }
+
+    /// The oldest munro.
+    pub fn oldest(&self) -> Option<&Munro> {
+        self.subtrees.first_key_value().map(|(_, subtree)| &subtree.munro)
+    }
+
+    /// The first munro that was signed at `ntp` or later.
+    pub fn since(&self, ntp: u64) -> Option<&Munro> {
+        // Recent ones are asked for, and there are few of those.
+        let newer = self.subtrees.values().rev().take_while(|subtree| subtree.munro.ntp >= ntp);
+        newer.last().map(|subtree| &subtree.munro)
     }
 
     /// The digests between a chunk and its munro, the highest first, up to where the receiver has a chunk below.

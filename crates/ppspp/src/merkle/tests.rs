@@ -299,6 +299,8 @@ fn a_source_goes_on_or_begins_anew() {
     assert_eq!(viewer.len(), 1);
     // Replays of the old stream do not bring it back.
     assert_eq!(viewer.offer(&public, &LIVE, first, ntp(9)), MunroVerdict::Known);
+    assert_eq!(viewer.offer(&public, &LIVE, second, ntp(9)), MunroVerdict::Stale, "further on, and signed before");
+    assert_eq!((viewer.len(), viewer.newest().map(|munro| munro.node.end())), (1, Some(2)));
     let error = |chunks, checkpoint| LiveSource::new(again(), LIVE, chunks, checkpoint).map(|_| ());
     let at = |chunk_next| Some(Checkpoint { chunk_next, ntp: 0 });
     for bad in [0, 1, 3, 8192] {

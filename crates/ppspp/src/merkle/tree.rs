@@ -105,6 +105,19 @@ impl<S: NodeStore> Tree<S> {
         peaks.map_while(|bin| Some((bin, self.nodes.get(bin)?))).collect()
     }
 
+    /// What is known of the way from a chunk up to its peak, siblings and all, without the peak.
+    pub fn way(&self, chunk: u64) -> Vec<(Bin, Digest)> {
+        let (mut known, mut at) = (Vec::new(), Bin::chunk(chunk));
+        while let Some((bin, parent)) =
+            at.and_then(|bin| Some((bin, bin.parent().filter(|parent| parent.end() <= self.chunks.unwrap_or(0))?)))
+        {
+            let both = [Some(bin), bin.sibling()];
+            known.extend(both.into_iter().flatten().filter_map(|bin| Some((bin, self.nodes.get(bin)?))));
+            at = Some(parent);
+        }
+        known
+    }
+
     /// The root: the one asked for, or that of what the tree has grown to. `None` for no chunks.
     pub fn root(&self) -> Option<Digest> {
         self.root.or_else(|| root_of_peaks(self.hash, &self.peaks()))

@@ -1,9 +1,10 @@
 //! What is known of one peer over one channel.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::live::LiveChannel;
 use super::{PeerAddress, Transmit};
 use crate::binmap::Binmap;
 use crate::ledbat::Mode;
@@ -17,6 +18,27 @@ use crate::wire::{ChannelId, Codec, Dialect, Message};
 pub(super) const WANTS_MAX: usize = 1024;
 /// How often a peer is asked for others.
 const PEX_EVERY: Duration = Duration::from_secs(30);
+/// The same in a live stream with few neighbours, where the next seconds depend on them.
+const PEX_EVERY_LIVE: Duration = Duration::from_secs(2);
+/// A request that was not served for so long is somebody else's: twice what a request is to last.
+const ASKED_MAX: Duration = Duration::from_secs(2);
+/// The same in a live stream, where somebody else's turn is soon or never.
+const ASKED_MAX_LIVE: Duration = Duration::from_millis(400);
+/// How long nothing is asked of a peer that let a request lie: long enough for everybody else's turn. It may be gone, so each time is
+/// twice as long as the one before, up to `1 << STALLS_MAX` times, until something comes.
+const STALL: Duration = Duration::from_secs(1);
+const STALLS_MAX: u32 = 6;
+/// Nothing comes for so long, or so many round trips, or as long as so many chunks took before: the request was lost, as it seems,
+/// and is said again; after as many silences, each of them twice as long, the peer has let it lie.
+const SILENCE_MIN: Duration = Duration::from_millis(500);
+const SILENCE_RTTS: u32 = 4;
+const SILENCE_PERIODS: u32 = 8;
+const SILENCES_MAX: u32 = 1;
+/// How long a peer may take to send again what was lost: its timeout is a round trip and a little, and may be needed twice.
+const REPAIR_MIN: Duration = Duration::from_millis(400);
+const REPAIR_RTTS: u32 = 3;
+/// The longest round trip that counts for it: it bounds how many looks are remembered.
+const REPAIR_RTT_MAX: Duration = Duration::from_secs(2);
 /// Addresses that are believed of one answer.
 pub(super) const PEX_TAKEN_MAX: u32 = 16;
 
@@ -49,20 +71,33 @@ pub(super) struct Channel<P> {
     pub inflight: BTreeMap<u64, Sent>,
     pub sent_order: VecDeque<(u64, u64)>,
     pub sent_count: u64,
+    /// Chunks that were lost and did not arrive since.
+    pub lost: BTreeSet<u64>,
     /// In ping-pong: the peer said something since the last chunk.
     pub replied: bool,
     /// We do not answer its requests.
     pub choked: bool,
     /// It does not answer ours.
     pub chokes_us: bool,
-    /// Chunks asked of it, since when.
+    /// Chunks asked of it, since when; and when the latest of those that came was asked for, now and at looks before.
     pub asked: BTreeMap<u64, Instant>,
+    pub came_asked_at: Option<Instant>,
+    pub came_before: VecDeque<(Instant, Instant)>,
+    /// When a chunk that it was asked for came last, or it was asked while it owed nothing; and silences since.
+    pub heard_at: Instant,
+    pub silences: u32,
     /// Chunks that came and hold, and were not acknowledged yet, each run with the delay of its last one.
     pub unacked: Vec<(Range<u64>, u64)>,
+    /// What was acknowledged last: it is said again with the next, for a datagram that is lost.
+    pub acked_before: Vec<(Range<u64>, u64)>,
     /// Chunks that came since the last look, good or not.
     pub arrived: u64,
     /// Bytes of chunks that may still be sent to it and asked of it, where a limit holds.
     pub allowance: Allowance,
+    /// Something may be asked for over it: of several channels to a peer, some stand by.
+    pub is_used: bool,
+    /// Bytes of its datagrams.
+    pub received_bytes: u64,
     /// Payload that came from it and went to it, and chunks that were lost on the way to it.
     pub downloaded_bytes: u64,
     pub uploaded_bytes: u64,
@@ -70,7 +105,10 @@ pub(super) struct Channel<P> {
     pub lost_chunks: u64,
     /// It let requests lie: until then others are asked.
     pub stalled_until: Option<Instant>,
+    pub stalls: u32,
     pub arrivals: InterArrival,
+    /// Of a live stream.
+    pub live: LiveChannel,
     pex_asked_at: Option<Instant>,
     /// Addresses that may still be taken from it.
     pub pex_left: u32,
@@ -82,6 +120,8 @@ pub(super) struct Sent {
     /// The how manieth chunk it was that left.
     pub number: u64,
     pub at: Instant,
+    /// It left before.
+    pub is_again: bool,
 }
 
 /// Bytes of chunks that may move over a channel, each way, until the driver says again.
@@ -118,19 +158,29 @@ impl<P: PeerAddress> Channel<P> {
             inflight: BTreeMap::new(),
             sent_order: VecDeque::new(),
             sent_count: 0,
+            lost: BTreeSet::new(),
             replied: false,
             choked: false,
             chokes_us: false,
             asked: BTreeMap::new(),
+            came_asked_at: None,
+            heard_at: now,
+            silences: 0,
+            came_before: VecDeque::new(),
             unacked: Vec::new(),
+            acked_before: Vec::new(),
             arrived: 0,
             allowance: Allowance::ALL,
+            is_used: true,
+            received_bytes: 0,
             downloaded_bytes: 0,
             uploaded_bytes: 0,
             asked_bytes: 0,
             lost_chunks: 0,
             stalled_until: None,
+            stalls: 0,
             arrivals: InterArrival::default(),
+            live: LiveChannel::default(),
             pex_asked_at: None,
             pex_left: 0,
             pex_answered_at: None,
@@ -151,8 +201,9 @@ impl<P: PeerAddress> Channel<P> {
         }
     }
 
-    pub(super) fn ask_pex(&mut self, now: Instant, out: &mut VecDeque<Transmit<P>>) {
-        if self.pex_asked_at.is_none_or(|at| now.saturating_duration_since(at) >= PEX_EVERY) {
+    pub(super) fn ask_pex(&mut self, now: Instant, needs_more: bool, out: &mut VecDeque<Transmit<P>>) {
+        let every = if needs_more { PEX_EVERY_LIVE } else { PEX_EVERY };
+        if self.pex_asked_at.is_none_or(|at| now.saturating_duration_since(at) >= every) {
             self.pex_asked_at = Some(now);
             self.pex_left = PEX_TAKEN_MAX;
             self.say(&Message::PexRequest, out);
@@ -166,6 +217,75 @@ impl<P: PeerAddress> Channel<P> {
         let newest = self.sent_count.saturating_sub(1);
         self.inflight.retain(|_, sent| sent.number == newest);
         self.replied = true;
+    }
+
+    /// It let a request lie: nothing is asked of it for a while.
+    pub(super) fn stall(&mut self, now: Instant) {
+        self.silences = 0;
+        self.stalled_until = Some(now + STALL * (1 << self.stalls));
+        self.stalls = STALLS_MAX.min(self.stalls + 1);
+    }
+
+    pub(super) fn is_stalled(&self, now: Instant) -> bool {
+        self.stalled_until.is_some_and(|until| now < until)
+    }
+
+    /// A chunk came.
+    pub(super) fn heard(&mut self, now: Instant) {
+        (self.heard_at, self.silences, self.stalls) = (now, 0, 0);
+    }
+
+    /// How long any one request is waited for.
+    fn patience(&self) -> Duration {
+        ASKED_MAX.max(self.rtt * 8)
+    }
+
+    /// Nothing of what it was asked for comes for longer than this: the request was lost, or the path was.
+    pub(super) fn silence(&self) -> Duration {
+        let period = self.arrivals.period().unwrap_or_default();
+        let silence = SILENCE_MIN.max(self.rtt * SILENCE_RTTS).max(period.saturating_mul(SILENCE_PERIODS));
+        silence.min(self.patience())
+    }
+
+    /// Chunks that it was asked for and that are not waited for any more, each run of them.
+    ///
+    /// Peers serve in the order in which they were asked, and send again what is lost. What is not here some round trips after
+    /// what was asked for later, they were never asked for: the request was lost.
+    pub(super) fn overdue(&mut self, now: Instant, is_live: bool) -> Binmap {
+        let since = |at: Instant| now.saturating_duration_since(at);
+        if let Some(asked_at) = self.came_asked_at {
+            self.came_before.push_back((now, asked_at));
+        }
+        let repair = REPAIR_MIN + self.rtt.min(REPAIR_RTT_MAX) * REPAIR_RTTS;
+        let mut passed = None;
+        while let Some((at, asked_at)) = self.came_before.front().copied()
+            && since(at) >= repair
+        {
+            passed = Some(asked_at);
+            self.came_before.pop_front();
+        }
+        // Longer than the silence that is counted next: whoever answers nothing is found out by that.
+        let patience = if is_live { ASKED_MAX_LIVE.max(self.rtt * 4) } else { self.patience() * (1 << self.silences) };
+        let is_silent = !self.asked.is_empty() && since(self.heard_at) > self.silence() * (1 << self.silences);
+        if is_silent {
+            self.silences += 1;
+        }
+        let is_overdue = |at: Instant| is_silent || since(at) > patience || passed.is_some_and(|passed| at < passed);
+        let mut overdue = Binmap::new();
+        for (chunk, _) in self.asked.iter().filter(|(_, at)| is_overdue(**at)) {
+            overdue.insert_range(*chunk..*chunk + 1);
+        }
+        // In a live stream somebody else's turn is at once.
+        if self.silences > SILENCES_MAX || (is_live && !overdue.is_empty()) {
+            self.stall(now);
+        }
+        overdue
+    }
+
+    /// How soon what is asked for now comes: after all that was asked for before.
+    pub(super) fn delay(&self) -> Duration {
+        let before = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
+        self.rtt.saturating_add(self.arrivals.period().unwrap_or_default().saturating_mul(before))
     }
 
     fn waiting_for(&self) -> usize {

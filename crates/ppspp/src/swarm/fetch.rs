@@ -1,135 +1,32 @@
 //! What comes in over a channel, and what is asked for over it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::channel::WANTS_MAX;
-use super::{Event, OPEN_TRIES, PEER_CELLS_MAX, PROOF_MAX, PeerAddress, Swarm};
+use super::live::{ASK_MIN, QUIET_MAX};
+use super::serve::CHUNK_LEN_UNTOLD;
+use super::{Event, PEER_CELLS_MAX, PeerAddress, Swarm};
 use crate::bin::Bin;
 use crate::binmap::Binmap;
-use crate::hash::Digest;
 use crate::merkle::{NodeStore, Verdict};
 use crate::picker::Choice;
 use crate::pull::Pull;
-use crate::state::Due;
-use crate::wire::{ChannelId, Integrity, Message, Messages, split_channel};
+use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
-/// A request that was not served for so long is somebody else's: twice what a request is to last.
-const ASKED_MAX: Duration = Duration::from_secs(2);
-/// How long nothing is asked of a peer that let a request lie: long enough for everybody else's turn. It may be gone.
-const STALL: Duration = Duration::from_secs(1);
 /// Part of what may be asked for that is worth asking for, while other requests are under way: one in so many.
 const ASK_DIVISOR: u64 = 8;
-/// Bins in one datagram of requests or announcements: 85 of the longest specifications are 1,400 bytes.
-const BINS_MAX: usize = 80;
+/// Bins in one datagram of requests or announcements: as many of the longest ones, acknowledgements of 64-bit ranges, are 1,200 bytes.
+pub(super) const BINS_MAX: usize = 48;
+/// Runs of chunks whose acknowledgement is said once more: a few, which fit beside the next ones.
+const ACKED_AGAIN_MAX: usize = 16;
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
-    /// Hashes the chunks of a batch side by side, for [`Swarm::data`] to find them; see `ahead`.
-    pub(super) fn hash_ahead(&mut self, datagrams: &[(P, &[u8])]) {
-        self.ahead.clear();
-        if self.params.integrity() == Integrity::None {
-            return;
-        }
-        let mut payloads = Vec::with_capacity(datagrams.len());
-        for (at, (peer, datagram)) in datagrams.iter().enumerate() {
-            let channel = split_channel(datagram).and_then(|(id, messages)| Some((self.channels.get(&id)?, messages)));
-            let Some((channel, messages)) = channel.filter(|(channel, _)| channel.proven && channel.peer == *peer)
-            else {
-                continue;
-            };
-            let Some(codec) = channel.codec else { continue };
-            for message in Messages::new(codec, messages) {
-                let Ok(message) = message else { break };
-                if let Message::Data { chunk, payload, .. } = message
-                    && !self.held.contains(chunk)
-                {
-                    payloads.push(payload);
-                    self.ahead.push_back((at, chunk, None));
-                }
-            }
-        }
-        self.digests.clear();
-        self.params.hash().hash_many(&payloads, &mut self.digests);
-        let hash = self.params.hash();
-        for ((_, _, place), digest) in self.ahead.iter_mut().zip(self.digests.chunks_exact(hash.len())) {
-            *place = hash.digest(digest);
-        }
-    }
-
-    /// The digest that [`Swarm::hash_ahead`] made of this chunk of the datagram that is being read.
-    fn made_ahead(&mut self, chunk: u64) -> Option<Digest> {
-        while self.ahead.front().is_some_and(|(datagram, ..)| *datagram < self.reading) {
-            self.ahead.pop_front();
-        }
-        let is_it = self.ahead.front().is_some_and(|(datagram, of, _)| (*datagram, *of) == (self.reading, chunk));
-        if is_it { self.ahead.pop_front().and_then(|(.., digest)| digest) } else { None }
-    }
-
-    /// Reads a proven peer's messages; gives the chunks that hold.
-    pub(super) fn messages<'a>(
-        &mut self,
-        now: Instant,
-        id: ChannelId,
-        messages: &'a [u8],
-        chunks: &mut Vec<(u64, &'a [u8])>,
-    ) {
-        let Some(codec) = self.channels.get(&id).and_then(|channel| channel.codec) else { return };
-        for message in Messages::new(codec, messages) {
-            // The rest of a datagram that makes no sense is nothing; the channel's other datagrams may.
-            let Ok(message) = message else { break };
-            let Some(channel) = self.channels.get_mut(&id) else { break };
-            match message {
-                Message::Data { chunk, sent_us, payload } => {
-                    let is_new = self.data(now, id, chunk, sent_us, payload);
-                    chunks.extend(is_new.then_some((chunk, payload)));
-                }
-                Message::Integrity { node, digest } => channel.offers.add(node, digest),
-                Message::Have(range) => self.has(id, range),
-                Message::Ack { chunks, delay_us } => {
-                    channel.acked(now, &chunks, delay_us);
-                    self.has(id, chunks);
-                }
-                Message::Request(range) if !channel.choked && channel.wants.len() < WANTS_MAX && !range.is_empty() => {
-                    // Who asks for what was acknowledged could not keep it.
-                    if !channel.has.is_empty()
-                        && channel.has.next_set(range.start).is_some_and(|chunk| chunk < range.end)
-                    {
-                        let mut lost = Binmap::new();
-                        lost.insert_range(range.clone());
-                        lost.intersect_with(&channel.has);
-                        channel.has.subtract(&lost);
-                        if !self.is_complete {
-                            self.availability.remove(&lost);
-                        }
-                    }
-                    channel.wants.push_back(range);
-                }
-                Message::Cancel(range) => channel.cancel(&range),
-                Message::Choke => {
-                    channel.chokes_us = true;
-                    for (chunk, _) in std::mem::take(&mut channel.asked) {
-                        self.requested.remove_range(chunk..chunk + 1);
-                        self.asked_count -= 1;
-                    }
-                }
-                Message::Unchoke => channel.chokes_us = false,
-                Message::PexRequest => self.pex_answer(now, id),
-                Message::PexV4(address) => self.pex(id, address.into()),
-                Message::PexV6(address) => self.pex(id, address.into()),
-                // RFC 7574 §8.4: a handshake on an open channel closes it, where it names none.
-                Message::Handshake(handshake) if handshake.channel == 0 => self.close(id, false),
-                // A repetition of the peer's handshake; certificates are nothing to an open swarm, signatures nothing to a
-                // content that is complete.
-                _ => {}
-            }
-        }
-    }
-
     /// One chunk: `true` where it holds and is new.
-    fn data(&mut self, now: Instant, id: ChannelId, chunk: u64, sent_us: u64, payload: &[u8]) -> bool {
+    pub(super) fn data(&mut self, now: Instant, id: ChannelId, chunk: u64, sent_us: u64, payload: &[u8]) -> bool {
         let clock_us = self.clock_us(now);
         let leaf = self.made_ahead(chunk);
         let Some(channel) = self.channels.get_mut(&id) else { return false };
-        if channel.asked.remove(&chunk).is_some() {
+        if let Some(asked_at) = channel.asked.remove(&chunk) {
+            channel.came_asked_at = channel.came_asked_at.max(Some(asked_at));
             self.requested.remove_range(chunk..chunk + 1);
             self.asked_count -= 1;
         }
@@ -143,7 +40,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             if size_before.is_some_and(|chunks| chunk < chunks) { Verdict::Good } else { Verdict::Missing }
         } else {
             let leaf = leaf.unwrap_or_else(|| self.params.hash().hash(payload));
-            self.tree.verify(chunk, leaf, payload.len(), &channel.offers)
+            match &mut self.live {
+                Some(live) if channel.live.is_tuned => live.verify(chunk, leaf, &channel.offers, now),
+                Some(_) => Verdict::Missing,
+                None => self.tree.verify(chunk, leaf, payload.len(), &channel.offers),
+            }
         };
         // Only the last chunk may be short (RFC 7574 §5.6): another one would move all that follow.
         let is_last = self.tree.chunk_count() == chunk.checked_add(1);
@@ -187,24 +88,32 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             return;
         }
         channel.arrivals.arrived(now, arrived);
-        let mut unacked = std::mem::take(&mut channel.unacked);
-        for runs in unacked.chunks(BINS_MAX) {
-            let acks: Vec<Message<'_>> = runs
-                .iter()
-                .map(|(run, delay_us)| {
-                    // The biggest intervals around it: they repeat what acknowledgements that were lost have said.
-                    let around = |chunk| self.held.largest_full(chunk).map_or(chunk..chunk + 1, Bin::range);
-                    let chunks = around(run.start).start..around(run.end - 1).end;
-                    Message::Ack { chunks, delay_us: *delay_us }
-                })
-                .collect();
-            if let Some(datagram) = channel.datagram(&acks) {
+        channel.heard(now);
+        let mut runs = std::mem::take(&mut channel.acked_before);
+        // Said again is what is still here.
+        runs.retain(|(run, _)| self.held.contains(run.start));
+        let said_again = runs.len();
+        runs.append(&mut channel.unacked);
+        let mut acks: Vec<Message<'_>> = Vec::with_capacity(runs.len());
+        for (run, delay_us) in &runs {
+            if channel.dialect == Dialect::Rfc7574 {
+                // The biggest intervals around it: they repeat what acknowledgements that were lost have said.
+                let around = |chunk| self.held.largest_full(chunk).map_or(chunk..chunk + 1, Bin::range);
+                let chunks = around(run.start).start..around(run.end - 1).end;
+                acks.push(Message::Ack { chunks, delay_us: *delay_us });
+            } else {
+                // libswift takes each for one chunk's, and what else is in it for lost.
+                acks.extend(run.clone().map(|chunk| Message::Ack { chunks: chunk..chunk + 1, delay_us: *delay_us }));
+            }
+        }
+        for acks in acks.chunks(BINS_MAX) {
+            if let Some(datagram) = channel.datagram(acks) {
                 self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });
                 channel.control.sent(now, false);
             }
         }
-        unacked.clear();
-        channel.unacked = unacked;
+        runs.drain(..said_again.max(runs.len().saturating_sub(ACKED_AGAIN_MAX)));
+        channel.acked_before = runs;
         self.ask(now, id);
     }
 
@@ -223,16 +132,17 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
     }
 
-    fn has(&mut self, id: ChannelId, range: std::ops::Range<u64>) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
+    pub(super) fn has(&mut self, id: ChannelId, range: std::ops::Range<u64>) {
+        let range = self.live_range(id, &range);
         let end = range.end.min(self.tree.chunk_count().unwrap_or(u64::MAX));
+        let Some(channel) = self.channels.get_mut(&id) else { return };
         let mut new = Binmap::new();
         new.insert_range(range.start..end);
         new.subtract(&channel.has);
         if new.is_empty() {
             return;
         }
-        if !self.is_complete {
+        if self.live.is_none() && !self.is_complete {
             self.availability.add(&new);
         }
         channel.has.union_with(&new);
@@ -242,51 +152,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
     }
 
-    /// What has no exact time.
-    pub(super) fn tick(&mut self, now: Instant, id: ChannelId) {
-        let Some(channel) = self.channels.get_mut(&id) else { return };
-        if !channel.proven {
-            // A handshake of ours is repeated; whoever opened to us repeats its own.
-            let waited = now.saturating_duration_since(channel.opened_at);
-            if channel.tries == 0 || channel.tries >= OPEN_TRIES {
-                if waited >= PROOF_MAX {
-                    self.close(id, false);
-                }
-            } else if waited >= Duration::from_secs(1 << channel.tries.min(4)) / 2 {
-                self.send_opening(now, id);
-            }
-            return;
-        }
-        channel.lose_late(now);
-        channel.control.wanted(now, !channel.wants.is_empty() || !channel.inflight.is_empty());
-        match channel.control.poll(now) {
-            Some(Due::Close) => return self.close(id, true),
-            Some(Due::KeepAlive) => {
-                if let Some(datagram) = channel.datagram(&[]) {
-                    self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });
-                }
-                channel.control.sent(now, false);
-            }
-            None => {}
-        }
-        channel.ask_pex(now, &mut self.out);
-        let patience = ASKED_MAX.max(channel.rtt * 8);
-        let late = |at: &Instant| now.saturating_duration_since(*at) > patience;
-        let given_up: Vec<u64> = channel.asked.iter().filter(|(_, at)| late(at)).map(|(chunk, _)| *chunk).collect();
-        if !given_up.is_empty() {
-            channel.stalled_until = Some(now + STALL);
-        }
-        for chunk in given_up {
-            channel.asked.remove(&chunk);
-            self.requested.remove_range(chunk..chunk + 1);
-            self.asked_count -= 1;
-        }
-        self.announce(now, id);
-        self.ask(now, id);
-    }
-
     /// Announces what was stored since: each run by the biggest bins around it.
-    fn announce(&mut self, now: Instant, id: ChannelId) {
+    pub(super) fn announce(&mut self, now: Instant, id: ChannelId) {
+        if self.live.is_some() {
+            return self.announce_live(now, id);
+        }
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let mut said = Vec::new();
         while said.len() < BINS_MAX
@@ -306,13 +176,20 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// Asks for as much as Algorithm 1 allows.
     pub(super) fn ask(&mut self, now: Instant, id: ChannelId) {
+        self.tune(now);
+        let is_tuned = self.live.as_ref().is_none_or(|live| live.has_begun());
+        let end = self.live.as_ref().map(|live| live.edge()).or(self.tree.chunk_count());
+        let is_source = self.live.as_ref().is_some_and(|live| live.is_source());
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        let stalled = channel.stalled_until.is_some_and(|until| now < until);
-        let is_still = self.is_paused || self.is_complete;
-        if stalled || is_still || channel.chokes_us || !channel.proven || channel.codec.is_none() {
+        let is_quiet = self.live.is_some() && channel.control.silence(now) >= QUIET_MAX;
+        let is_still = self.is_paused || self.is_complete || is_source || !is_tuned || !channel.is_used;
+        if is_quiet || channel.is_stalled(now) || is_still {
             return;
         }
-        let chunk_len = self.params.chunk_len().map_or(1, u64::from);
+        if channel.chokes_us || !channel.proven || channel.codec.is_none() {
+            return;
+        }
+        let chunk_len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
         let allowed = match channel.allowance.down_bytes {
             u64::MAX => u64::MAX,
             left => left.div_ceil(chunk_len),
@@ -327,7 +204,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         .request_size();
         let mut bins = Vec::new();
-        if self.tree.chunk_count().is_none() {
+        if self.live.is_some() {
+            size = size.max(ASK_MIN.saturating_sub(channel.asked.len() as u64)).min(allowed.min(room));
+        } else if self.tree.chunk_count().is_none() {
             // The size first: any chunk brings the peaks, and the last one proves them.
             let chunk = self.tree.chunks_claimed().map_or(0, |chunks| chunks - 1);
             if channel.asked.is_empty() && channel.has.contains(chunk) && allowed > 0 {
@@ -335,13 +214,16 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
             size = 0;
         }
+        let left_to_others = if size > 0 && self.live.is_none() { self.left_to_others(now, id) } else { 0 };
+        let Some(channel) = self.channels.get_mut(&id) else { return };
         while size > 0 && bins.len() < BINS_MAX {
             let choice = Choice {
                 offered: &channel.has,
                 have: &self.held,
                 requested: &self.requested,
                 availability: &self.availability,
-                end: self.tree.chunk_count(),
+                end,
+                left_to_others,
             };
             let Some(bin) = self.picker.pick(&choice, size) else { break };
             self.requested.insert(bin);
@@ -350,6 +232,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         if bins.is_empty() {
             return;
+        }
+        if channel.asked.is_empty() {
+            channel.heard_at = now;
         }
         let count: u64 = bins.iter().map(|bin| bin.chunk_count()).sum();
         self.asked_count += count;
@@ -363,12 +248,5 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });
             channel.control.sent(now, false);
         }
-    }
-
-    /// An address from a peer that was asked for some.
-    fn pex(&mut self, id: ChannelId, address: std::net::SocketAddr) {
-        let Some(channel) = self.channels.get_mut(&id).filter(|channel| channel.pex_left > 0) else { return };
-        channel.pex_left -= 1;
-        self.events.push_back(Event::Found(address));
     }
 }

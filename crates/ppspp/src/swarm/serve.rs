@@ -5,20 +5,28 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::channel::{Channel, Sent};
+use super::live::put_munro;
 use super::{PeerAddress, Swarm, Transmit};
 use crate::binmap::Binmap;
-use crate::merkle::{NodeStore, Tree};
+use crate::merkle::{LiveTree, NodeStore, Tree};
 use crate::wire::{ChannelId, Integrity, Message};
 
-/// Datagrams are no longer than this where their chunk allows: an Ethernet frame, less IP and UDP (RFC 7574 §8.1).
-const DATAGRAM_LEN: usize = 1452;
+/// Bytes of the channel's number in front of the messages.
+const CHANNEL_LEN: usize = 4;
+/// Bytes of digests that go in a datagram with a chunk that is too long for a frame by itself.
+const BESIDE_LONG_CHUNK: usize = 400;
+/// What a chunk counts for where chunks differ: those of our live sources are no longer.
+pub(super) const CHUNK_LEN_UNTOLD: u64 = 1024;
 /// Chunks sent at once on one look: the driver sends them in one call.
 const BURST_MAX: usize = 64;
 /// A chunk is lost when so many that left later have arrived, as TCP has it.
 const REORDERING: u64 = 3;
+/// Lost chunks of a channel that are remembered as such until they arrive: a peer that acknowledges nothing costs no more memory.
+const LOST_MAX: usize = 4096;
 /// Addresses in one answer, and how often one is given (RFC 7574 §12.2.1 asks for a limit).
 const PEX_GIVEN_MAX: usize = 8;
 const PEX_ANSWER_EVERY: Duration = Duration::from_secs(10);
+const PEX_ANSWER_EVERY_LIVE: Duration = Duration::from_secs(1);
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Sends what the window and the requests allow.
@@ -34,7 +42,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
             let Some(chunk) = channel.next_wanted(&self.have) else { return };
             let clock_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
-            let Some(datagrams) = proven_chunk(channel, &self.tree, self.params.integrity(), chunk, clock_us) else {
+            let proof = match &self.live {
+                Some(live) => Proof::Live(live.tree()),
+                None => Proof::Complete(&self.tree, self.params.integrity()),
+            };
+            let Some(datagrams) = proven_chunk(channel, &proof, chunk, clock_us) else {
                 continue;
             };
             for (datagram, chunk) in datagrams {
@@ -42,10 +54,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
             channel.control.sent(now, true);
             channel.replied = false;
-            channel.inflight.insert(chunk, Sent { number: channel.sent_count, at: now });
+            let is_again = channel.lost.contains(&chunk);
+            channel.inflight.insert(chunk, Sent { number: channel.sent_count, at: now, is_again });
             channel.sent_order.push_back((channel.sent_count, chunk));
             channel.sent_count += 1;
-            let len = self.params.chunk_len().map_or(1, u64::from);
+            let len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
             channel.uploaded_bytes += len;
             channel.allowance.up_bytes = match channel.allowance.up_bytes {
                 u64::MAX => u64::MAX,
@@ -56,17 +69,19 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// Tells a peer of others.
     pub(super) fn pex_answer(&mut self, now: Instant, id: ChannelId) {
-        let others: Vec<SocketAddr> = self
+        let Some(peer) = self.channels.get(&id).map(|channel| channel.peer.clone()) else { return };
+        let mut others: Vec<SocketAddr> = self
             .channels
             .iter()
-            .filter(|(other, channel)| **other != id && channel.proven)
+            .filter(|(_, channel)| channel.proven && !channel.peer.is_same_peer(&peer))
             .filter_map(|(_, c)| c.peer.socket_addr())
             .collect();
+        others.sort_unstable();
+        others.dedup();
         let start = if others.is_empty() { 0 } else { self.rng.usize(..others.len()) };
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        if others.is_empty()
-            || channel.pex_answered_at.is_some_and(|at| now.saturating_duration_since(at) < PEX_ANSWER_EVERY)
-        {
+        let every = if self.live.is_some() { PEX_ANSWER_EVERY_LIVE } else { PEX_ANSWER_EVERY };
+        if others.is_empty() || channel.pex_answered_at.is_some_and(|at| now.saturating_duration_since(at) < every) {
             return;
         }
         channel.pex_answered_at = Some(now);
@@ -84,29 +99,49 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     }
 }
 
+/// What chunks are proven by.
+enum Proof<'a, S> {
+    Complete(&'a Tree<S>, Integrity),
+    Live(&'a LiveTree),
+}
+
 /// The digests that the receiver misses, then the chunk's head; in one datagram where they fit.
 fn proven_chunk<P: PeerAddress, S: NodeStore>(
     channel: &Channel<P>,
-    tree: &Tree<S>,
-    integrity: Integrity,
+    proof: &Proof<'_, S>,
     chunk: u64,
     clock_us: u64,
 ) -> Option<Vec<(Vec<u8>, Option<u64>)>> {
     let codec = channel.codec?;
-    let mut digests = Vec::new();
-    if !channel.knows_peaks && tree.chunk_count() != Some(1) {
-        digests = tree.peaks();
+    let has_below = |below| !channel.has.is_empty_in(below);
+    let (mut digests, mut messages) = (Vec::new(), Vec::new());
+    match proof {
+        Proof::Complete(tree, integrity) => {
+            if !channel.knows_peaks && tree.chunk_count() != Some(1) {
+                digests = tree.peaks();
+            }
+            if *integrity == Integrity::MerkleTree {
+                digests.extend(tree.uncles(chunk, has_below)?);
+            }
+        }
+        Proof::Live(tree) => {
+            // RFC 7574 §6.1.2.3: the munro goes ahead of the first chunk below it.
+            let munro = tree.munro(chunk)?;
+            if !has_below(munro.node) {
+                put_munro(munro, &mut messages);
+            }
+            digests = tree.uncles(chunk, has_below)?;
+        }
     }
-    if integrity == Integrity::MerkleTree {
-        digests.extend(tree.uncles(chunk, |below| !channel.has.is_empty_in(below))?);
-    }
-    let messages: Vec<Message<'_>> =
-        digests.iter().map(|(node, digest)| Message::Integrity { node: *node, digest: *digest }).collect();
+    messages.extend(digests.iter().map(|(node, digest)| Message::Integrity { node: *node, digest: *digest }));
     let mut datagram = channel.datagram(&messages)?;
-    let chunk_len = codec.chunk_len.unwrap_or(0) as usize;
+    let chunk_len = codec.chunk_len.map_or(CHUNK_LEN_UNTOLD as usize, |len| len as usize);
     let mut datagrams = Vec::new();
-    // RFC 7574 §5.4: where they do not fit, the digests go first.
-    if !messages.is_empty() && datagram.len() + codec.data_head_len() + chunk_len > DATAGRAM_LEN.max(chunk_len + 400) {
+    // RFC 7574 §5.4: where they do not fit, the digests go first. A chunk that is longer than a frame is cut in pieces anyway.
+    let data_len = codec.data_head_len() + chunk_len;
+    let len_max = channel.peer.datagram_len();
+    let len_max = if CHANNEL_LEN + data_len > len_max { CHANNEL_LEN + data_len + BESIDE_LONG_CHUNK } else { len_max };
+    if !messages.is_empty() && datagram.len() + data_len > len_max {
         datagrams.push((std::mem::replace(&mut datagram, channel.datagram(&[])?), None));
     }
     codec.put_data_head(chunk, clock_us, &mut datagram).ok()?;
@@ -124,7 +159,10 @@ impl<P: PeerAddress> Channel<P> {
                     if range.is_empty() {
                         self.wants.pop_front();
                     }
-                    return Some(found.start);
+                    // Asked for again while it is on its way: if it is lost, it leaves again anyway.
+                    if !self.inflight.contains_key(&found.start) {
+                        return Some(found.start);
+                    }
                 }
                 _ => drop(self.wants.pop_front()),
             }
@@ -145,12 +183,21 @@ impl<P: PeerAddress> Channel<P> {
     /// Chunks arrived.
     pub(super) fn acked(&mut self, now: Instant, chunks: &Range<u64>, delay_us: u64) {
         let limited = self.inflight.len() as f64 + 1.0 >= self.control.ledbat().window() / 2.0;
+        let soonest = self.control.ledbat().rtt() / 2;
         let mut last = None;
         while let Some((chunk, sent)) = self.inflight.range(chunks.clone()).next().map(|(chunk, sent)| (*chunk, *sent))
         {
             self.inflight.remove(&chunk);
-            last = last.max(Some(sent.number));
-            self.control.acked(now, Some(now.saturating_duration_since(sent.at)), delay_us, limited);
+            let since = now.saturating_duration_since(sent.at);
+            // RFC 8985 §6.2: what is acknowledged so soon after it left again is what left before, and tells nothing of what left
+            // between the two.
+            if !sent.is_again || since >= soonest {
+                last = last.max(Some(sent.number));
+            }
+            self.control.acked(now, (!sent.is_again).then_some(since), delay_us, limited);
+        }
+        while let Some(chunk) = self.lost.range(chunks.clone()).next().copied() {
+            self.lost.remove(&chunk);
         }
         let Some(last) = last else { return };
         self.knows_peaks = true;
@@ -176,19 +223,20 @@ impl<P: PeerAddress> Channel<P> {
     }
 
     fn lose(&mut self, now: Instant, lost: &[u64], all: bool) {
-        if lost.is_empty() {
-            return;
-        }
+        let Some(sent_at) = lost.iter().filter_map(|chunk| Some(self.inflight.get(chunk)?.at)).max() else { return };
         self.lost_chunks += lost.len() as u64;
         for chunk in lost {
             // Sent again, unless it arrived after all.
             if self.inflight.remove(chunk).is_some() {
+                if self.lost.len() < LOST_MAX {
+                    self.lost.insert(*chunk);
+                }
                 match self.wants.front_mut() {
                     Some(want) if want.end == *chunk => want.end += 1,
                     _ => self.wants.push_front(*chunk..chunk + 1),
                 }
             }
         }
-        if all { self.control.timed_out(now) } else { self.control.lost(now, lost.len() as u64) }
+        if all { self.control.timed_out(now) } else { self.control.lost(now, lost.len() as u64, sent_at) }
     }
 }

@@ -173,7 +173,8 @@ impl Handshake {
                 }
                 self.swarm_id = Some(reader.bytes(len)?.into());
             }
-            code::INTEGRITY => self.integrity = Some(known(option, reader, Integrity::from_u8)?),
+            // libswift sends a byte that it never set: one that means nothing is not there.
+            code::INTEGRITY => self.integrity = Integrity::from_u8(reader.u8()?),
             code::HASH => self.hash = Some(known(option, reader, HashFunction::from_u8)?),
             code::SIGNATURE => self.signature = Some(known(option, reader, SignatureAlgorithm::from_u8)?),
             code::ADDRESSING => self.addressing = Some(known(option, reader, Addressing::from_u8)?),

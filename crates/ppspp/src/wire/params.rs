@@ -157,7 +157,10 @@ impl SwarmParams {
         if !spoken.contains(&VERSION) {
             return Err(Mismatch::Version);
         }
-        if handshake.integrity != Some(self.integrity) {
+        // What libswift says of a file's protection is whatever was in that byte of its memory, and it names the hash function only
+        // where that is a Merkle tree by chance. It means one: what it sends has to lead to the root all the same.
+        let is_vague = dialect == Dialect::Draft10 && self.integrity == Integrity::MerkleTree;
+        if handshake.integrity != Some(self.integrity) && !is_vague {
             return Err(Mismatch::Option(3));
         }
         // §7.6: "MUST be included" for Merkle trees; for live ones libswift leaves it out and means SHA-1.
@@ -168,7 +171,7 @@ impl SwarmParams {
             {
                 return Err(Mismatch::Option(4));
             }
-            None if self.integrity == Integrity::MerkleTree => return Err(Mismatch::Option(4)),
+            None if self.integrity == Integrity::MerkleTree && !is_vague => return Err(Mismatch::Option(4)),
             _ => {}
         }
         if let Some(key) = &self.key

@@ -146,7 +146,7 @@ fn every_option() {
     assert_eq!(error("00 00000005 0001 0001 ff"), Err(WireError::RepeatedOption(0)));
     assert_eq!(error("00 00000005 0bff"), Err(WireError::UnknownOption(11)));
     assert_eq!(error("00 00000005 fe"), Err(WireError::UnknownOption(254)));
-    assert_eq!(error("00 00000005 0304 ff"), Err(WireError::UnknownValue(3, 4)));
+    assert_eq!(error("00 00000005 0404 05ff ff"), Err(WireError::UnknownValue(5, 255)));
     assert_eq!(error("00 00000005 0821"), Err(WireError::Truncated));
     assert_eq!(error(&format!("00 00000005 0821{} ff", "00".repeat(33))), Err(WireError::TooLong(33)));
     assert_eq!(error(&format!("00 00000005 020805{} ff", "00".repeat(2053))), Err(WireError::TooLong(2053)));

@@ -1,0 +1,497 @@
+//! A live stream's part of a swarm (RFC 7574 §6.1.2, §6.2): munros that are believed, where a viewer starts, what is forgotten.
+//!
+//! Nothing counts before a munro of the source says that it is there: a peer's announcements are cut at the newest munro that is
+//! known, and those of a peer that showed no munro of this stream are not heard at all. Every announcement has the newest munro in
+//! front, and every chunk its own until the peer acknowledged one below it; so both tell all that it takes to believe them.
+//!
+//! A source that begins anew counts from chunk 0 again. Then everything from before is forgotten, and each peer has to show a munro
+//! of the new stream first: those who have not heard of it yet are late, and no liars.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::channel::Channel;
+use super::fetch::BINS_MAX;
+use super::live_source::Spread;
+use super::{CHANNELS_MAX, PeerAddress, Swarm, Transmit};
+use crate::binmap::Binmap;
+use crate::hash::Digest;
+use crate::ledbat::Mode;
+use crate::merkle::{
+    LiveError, LiveSource, LiveTree, MemoryNodes, Munro, MunroVerdict, NodeStore, Offers, Tree, Verdict,
+};
+use crate::picker::Picker;
+use crate::sign::{PublicKey, SigningKey};
+use crate::wire::{ChannelId, Dialect, DiscardWindow, Message, SwarmParams};
+
+/// How far behind the newest munro a latecomer starts: what is so old has reached its neighbours already, so it comes at once, and
+/// is what the newest needs to spread meanwhile.
+pub const START_BACK: Duration = Duration::from_millis(1250);
+/// How often a peer is told what is here, where nothing is new: a sign of life, which repeats what may have been lost.
+const SAY_EVERY: Duration = Duration::from_millis(500);
+/// Nothing is asked of a peer that said nothing for so long: while a stream flows it speaks twenty times a second.
+pub(super) const QUIET_MAX: Duration = Duration::from_millis(700);
+/// A peer that says nothing for so long is gone: it would have spoken twelve times.
+const SILENCE_MAX: Duration = Duration::from_secs(6);
+/// How long after a new beginning wrong chunks are late ones of the old stream, and nobody's lie.
+const RESTART_GRACE: Duration = Duration::from_secs(10);
+/// Runs of chunks in one announcement, the newest: with both munros, a datagram of the Internet's size.
+const RUNS_MAX: usize = BINS_MAX - 20;
+/// How long a viewer listens to what its neighbours have before it begins: a round trip of most ways.
+const LISTEN: Duration = Duration::from_millis(250);
+/// Neighbours that have what is older, of those there are, for a viewer to begin with that: one would be asked by everybody.
+const START_HOLDERS: usize = 2;
+/// Channels of a viewer: each has the newest chunks from few and gives them to few, in a tree that is different for each chunk. With
+/// more, whoever has a chunk first would be asked for it by everybody.
+pub const VIEWER_CHANNELS_MAX: usize = 12;
+/// Neighbours that a viewer looks for.
+pub const NEIGHBOURS: usize = 6;
+/// How long a channel is left to show what it is good for before it makes room for one that comes.
+const ROOM_AFTER: Duration = Duration::from_secs(3);
+/// Chunks that a peer is asked for at once, at least: arrivals say nothing of its rate where it has nothing more to send.
+pub(super) const ASK_MIN: u64 = 16;
+
+/// What happened in a live stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LiveEvent<P> {
+    /// A viewer begins at this chunk.
+    Tuned(u64),
+    /// The source began anew: whatever is here of the old stream is worth nothing any more. [`LiveEvent::Tuned`] follows.
+    Restarted,
+    /// Chunks before this one are forgotten.
+    Discarded(u64),
+    /// The newest that this peer has of the stream was signed long ago: the source has gone, or a clock is wrong.
+    Stale(P),
+    /// Told to a source: somebody else signs with its key, which this peer heard of.
+    Twin(P),
+}
+
+#[derive(Debug)]
+pub(super) struct Live {
+    pub role: Role,
+    key: PublicKey,
+    /// Chunks that are kept behind the newest.
+    window: u64,
+    /// Chunks before it are forgotten.
+    pub floor: u64,
+    /// When a viewer heard of the stream, and where it begins.
+    heard_at: Option<Instant>,
+    start: Option<u64>,
+    /// The time at the swarm's epoch.
+    ntp: u64,
+    restarted_at: Option<Instant>,
+    is_stale_told: bool,
+    pub is_twin_told: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Role {
+    Source(Box<LiveSource>, Spread),
+    Viewer(LiveTree),
+}
+
+impl Live {
+    pub(super) fn tree(&self) -> &LiveTree {
+        match &self.role {
+            Role::Source(source, _) => source.tree(),
+            Role::Viewer(tree) => tree,
+        }
+    }
+
+    fn tree_mut(&mut self) -> &mut LiveTree {
+        match &mut self.role {
+            Role::Source(source, _) => source.tree_mut(),
+            Role::Viewer(tree) => tree,
+        }
+    }
+
+    pub(super) fn is_source(&self) -> bool {
+        matches!(self.role, Role::Source(..))
+    }
+
+    /// Whether a viewer knows where it begins.
+    pub(super) fn has_begun(&self) -> bool {
+        self.start.is_some()
+    }
+
+    /// The chunk after the last one that is signed.
+    pub(super) fn edge(&self) -> u64 {
+        self.tree().newest().map_or(0, |munro| munro.node.end())
+    }
+
+    /// The time: NTP's 64 bits.
+    pub(super) fn ntp(&self, since_epoch: Duration) -> u64 {
+        self.ntp.saturating_add(ntp_of(since_epoch))
+    }
+
+    pub(super) fn discard_window(&self) -> DiscardWindow {
+        DiscardWindow::Last(self.window)
+    }
+
+    pub(super) fn verify(&mut self, chunk: u64, leaf: Digest, offers: &Offers, now: Instant) -> Verdict {
+        let is_late = self.restarted_at.is_some_and(|at| now.saturating_duration_since(at) < RESTART_GRACE);
+        match &mut self.role {
+            Role::Viewer(_) if chunk < self.floor => Verdict::Missing,
+            Role::Viewer(tree) => match tree.verify(chunk, leaf, offers) {
+                Verdict::Wrong if is_late => Verdict::Missing,
+                verdict => verdict,
+            },
+            // A source needs nobody's chunks.
+            Role::Source(..) => Verdict::Missing,
+        }
+    }
+}
+
+/// A length of time as NTP has it: seconds in the upper half, their parts in the lower one.
+pub(super) fn ntp_of(time: Duration) -> u64 {
+    (time.as_secs() << 32) | ((u64::from(time.subsec_nanos()) << 32) / 1_000_000_000)
+}
+
+/// What a channel of a live stream knows besides.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LiveChannel {
+    /// It showed a munro of this stream.
+    pub is_tuned: bool,
+    /// When it was told all there is to tell, and the newest munro's time that it was told.
+    said_at: Option<Instant>,
+    munro_said: u64,
+    /// What it keeps behind the newest chunk.
+    pub window: Option<DiscardWindow>,
+    /// What a source gave it to spread, and how much there was of that.
+    pub allotted: Binmap,
+    pub allotted_count: u64,
+    /// Where it begins, once it told: it wants nothing from before.
+    pub began: Option<u64>,
+    /// It was told where we begin.
+    is_begin_said: bool,
+}
+
+impl<P: PeerAddress> Swarm<P, MemoryNodes> {
+    /// A viewer of a live stream that keeps `window` chunks. `ntp` is the time, in NTP's 64 bits.
+    pub fn viewer(params: SwarmParams, window: u64, ntp: u64, mode: Mode, seed: u64, now: Instant) -> Option<Self> {
+        let key = params.key()?.clone();
+        let role = Role::Viewer(LiveTree::new(params.hash()));
+        Some(Self::live(params, Live::new(role, key, window, ntp), (mode, seed), now))
+    }
+
+    /// The source of a live stream, from its beginning: `params` have to name `key`.
+    ///
+    /// # Errors
+    /// Chunks cannot be signed in groups of so many.
+    pub fn source(
+        params: SwarmParams,
+        key: SigningKey,
+        chunks_per_signature: u64,
+        (window, ntp): (u64, u64),
+        (mode, seed): (Mode, u64),
+        now: Instant,
+    ) -> Result<Self, LiveError> {
+        let public = key.public().clone();
+        let source = LiveSource::new(key, params.codec(Dialect::Rfc7574), chunks_per_signature, None)?;
+        let role = Role::Source(Box::new(source), Spread::default());
+        Ok(Self::live(params, Live::new(role, public, window.max(chunks_per_signature), ntp), (mode, seed), now))
+    }
+
+    fn live(params: SwarmParams, live: Live, (mode, seed): (Mode, u64), now: Instant) -> Self {
+        // No chunk leads up to a root of zeros.
+        let tree = Tree::with_root(params.hash(), params.hash().zero(), None, MemoryNodes::new(params.hash()));
+        let mut swarm = Self::new(params, tree, Binmap::new(), mode, seed, now);
+        swarm.live = Some(Box::new(live));
+        swarm
+    }
+}
+
+impl Live {
+    fn new(role: Role, key: PublicKey, window: u64, ntp: u64) -> Self {
+        Self {
+            role,
+            key,
+            window,
+            floor: 0,
+            heard_at: None,
+            start: None,
+            ntp,
+            restarted_at: None,
+            is_stale_told: false,
+            is_twin_told: false,
+        }
+    }
+
+    /// Where somebody who comes now begins.
+    pub(super) fn start_chunk(&self) -> Option<u64> {
+        let newest = self.tree().newest()?;
+        let since = newest.ntp.saturating_sub(ntp_of(START_BACK));
+        Some(self.tree().since(since).unwrap_or(newest).node.start().max(self.floor))
+    }
+}
+
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
+    /// What happened in the live stream since.
+    pub fn live_event(&mut self) -> Option<LiveEvent<P>> {
+        self.live_events.pop_front()
+    }
+
+    /// The chunk after the last one that the source signed, as far as it is known; 0 before.
+    pub fn live_edge(&self) -> u64 {
+        self.live.as_ref().map_or(0, |live| live.edge())
+    }
+
+    /// The signed root above a chunk of a live stream.
+    pub fn live_munro(&self, chunk: u64) -> Option<&Munro> {
+        self.live.as_ref()?.tree().munro(chunk)
+    }
+
+    /// A viewer gives up what it lacks before this chunk.
+    pub fn skip_to(&mut self, chunk: u64) {
+        if let Some(live) = self.live.as_mut()
+            && live.start.is_some_and(|start| start < chunk)
+        {
+            live.start = Some(chunk);
+            self.picker = Picker::Live(chunk);
+        }
+    }
+
+    /// A SIGNED_INTEGRITY message came; the digest came before it.
+    pub(super) fn munro(&mut self, now: Instant, id: ChannelId, munro: Munro) {
+        let codec = self.params.codec(Dialect::Rfc7574);
+        let (Some(live), Some(channel)) = (&mut self.live, self.channels.get_mut(&id)) else { return };
+        let ntp_now = live.ntp(now.saturating_duration_since(self.epoch));
+        let is_known = |tree: &LiveTree| tree.munro(munro.node.start()).is_some_and(|known| *known == munro);
+        match &mut live.role {
+            Role::Source(source, _) => {
+                channel.live.is_tuned |= is_known(source.tree());
+                // The old stream of a source that was started again is older than all of the new one.
+                let is_newer = source.tree().oldest().is_some_and(|oldest| munro.ntp > oldest.ntp);
+                if !channel.live.is_tuned && !live.is_twin_told && is_newer {
+                    // The first of many that are none costs one signature a peer; it is a liar then.
+                    let mut others = LiveTree::new(self.params.hash());
+                    match others.offer(&live.key, &codec, munro, ntp_now) {
+                        MunroVerdict::New => {
+                            live.is_twin_told = true;
+                            self.live_events.push_back(LiveEvent::Twin(channel.peer.clone()));
+                        }
+                        MunroVerdict::Wrong => self.lied(id),
+                        _ => {}
+                    }
+                }
+            }
+            Role::Viewer(tree) => match tree.offer(&live.key, &codec, munro.clone(), ntp_now) {
+                MunroVerdict::Known => channel.live.is_tuned |= is_known(tree),
+                MunroVerdict::Stale => {
+                    if tree.is_empty() && !std::mem::replace(&mut live.is_stale_told, true) {
+                        self.live_events.push_back(LiveEvent::Stale(channel.peer.clone()));
+                    }
+                }
+                MunroVerdict::Wrong => self.lied(id),
+                MunroVerdict::New => {
+                    channel.live.is_tuned = true;
+                    self.advance();
+                }
+                MunroVerdict::Restarted => {
+                    self.forget_stream(now);
+                    if let Some(channel) = self.channels.get_mut(&id) {
+                        channel.live.is_tuned = true;
+                    }
+                }
+            },
+        }
+    }
+
+    /// Everything of the old stream is forgotten.
+    fn forget_stream(&mut self, now: Instant) {
+        let Some(live) = &mut self.live else { return };
+        (live.floor, live.start, live.heard_at, live.restarted_at) = (0, None, None, Some(now));
+        self.have = Binmap::new();
+        self.held = Binmap::new();
+        self.requested = Binmap::new();
+        self.asked_count = 0;
+        for channel in self.channels.values_mut() {
+            let window = channel.live.window;
+            channel.has = Binmap::new();
+            channel.unsaid = Binmap::new();
+            channel.asked.clear();
+            channel.unacked.clear();
+            channel.acked_before.clear();
+            channel.wants.clear();
+            channel.lost.clear();
+            channel.offers.clear();
+            channel.live = LiveChannel { window, ..Default::default() };
+        }
+        self.live_events.push_back(LiveEvent::Restarted);
+    }
+
+    /// The newest munro moved: what is behind the window is forgotten, here and of the peers.
+    pub(super) fn advance(&mut self) {
+        let Some(live) = &mut self.live else { return };
+        let edge = live.edge();
+        let floor = edge.saturating_sub(live.window);
+        if floor <= live.floor {
+            return;
+        }
+        live.floor = floor;
+        live.tree_mut().discard_before(floor);
+        self.have.remove_range(0..floor);
+        self.held.remove_range(0..floor);
+        self.requested.remove_range(0..floor);
+        for channel in self.channels.values_mut() {
+            let kept = match channel.live.window {
+                Some(DiscardWindow::Last(chunks)) => edge.saturating_sub(chunks).max(floor),
+                _ => floor,
+            };
+            channel.has.remove_range(0..kept);
+            channel.unsaid.remove_range(0..floor);
+            channel.live.allotted.remove_range(0..floor);
+            let asked = channel.asked.split_off(&floor);
+            self.asked_count -= std::mem::replace(&mut channel.asked, asked).len() as u64;
+            channel.lost = channel.lost.split_off(&floor);
+            // What left and is forgotten is not sent again: it neither arrived nor is waited for.
+            channel.inflight = channel.inflight.split_off(&floor);
+        }
+        self.live_events.push_back(LiveEvent::Discarded(floor));
+    }
+
+    /// What a peer announces, cut to what there can be.
+    pub(super) fn live_range(&self, id: ChannelId, range: &Range<u64>) -> Range<u64> {
+        let (Some(live), Some(channel)) = (&self.live, self.channels.get(&id)) else { return range.clone() };
+        if !channel.live.is_tuned {
+            return 0..0;
+        }
+        let edge = live.edge();
+        let floor = match channel.live.window {
+            Some(DiscardWindow::Last(chunks)) => edge.saturating_sub(chunks).max(live.floor),
+            _ => live.floor,
+        };
+        range.start.max(floor)..range.end.min(edge)
+    }
+
+    /// A viewer that knows what its neighbours have begins: a little behind the newest chunk where they can give it that, or else with
+    /// the newest.
+    pub(super) fn tune(&mut self, now: Instant) {
+        let Some(live) = self.live.as_mut().filter(|live| live.start.is_none() && !live.is_source()) else { return };
+        let (Some(back), Some(newest)) = (live.start_chunk(), live.tree().newest()) else { return };
+        let newest = newest.node.start();
+        let heard_at = *live.heard_at.get_or_insert(now);
+        let tuned = self.channels.values().filter(|channel| channel.live.is_tuned);
+        let (channels, holders) = tuned.fold((0, 0), |(channels, holders), channel| {
+            (channels + 1, holders + usize::from(channel.has.contains(back)))
+        });
+        let is_held = holders >= START_HOLDERS;
+        if !is_held && now.saturating_duration_since(heard_at) < LISTEN {
+            return;
+        }
+        let start = if is_held || holders == channels { back } else { newest };
+        live.start = Some(start);
+        self.picker = Picker::Live(start);
+        self.live_events.push_back(LiveEvent::Tuned(start));
+    }
+
+    /// Tells a peer what is new, or after a while what is here: the newest munro first, without which it believes nothing.
+    pub(super) fn announce_live(&mut self, now: Instant, id: ChannelId) {
+        self.allot_first(id);
+        let (Some(live), Some(channel)) = (&self.live, self.channels.get_mut(&id)) else { return };
+        let is_due = channel.live.said_at.is_none_or(|at| now.saturating_duration_since(at) >= SAY_EVERY);
+        let mut messages = Vec::new();
+        if let Some(newest) = live.tree().newest() {
+            let mut told = match &live.role {
+                Role::Viewer(_) => self.have.clone(),
+                Role::Source(..) => channel.live.allotted.clone(),
+            };
+            if live.is_source() {
+                told.subtract(&channel.has);
+            }
+            // Whole runs, which repeat what announcements that were lost have said.
+            let is_new =
+                |run: &Range<u64>| is_due || channel.unsaid.next_set(run.start).is_some_and(|chunk| chunk < run.end);
+            let runs: Vec<_> = told.runs().filter(is_new).collect();
+            channel.unsaid = Binmap::new();
+            if runs.is_empty() && !is_due && channel.live.is_begin_said == live.start.is_some() {
+                return;
+            }
+            if newest.ntp > channel.live.munro_said || is_due {
+                // The older one tells a latecomer how far back it may begin.
+                let start = live.start_chunk().filter(|_| channel.live.munro_said == 0);
+                let start = start.and_then(|start| live.tree().munro(start));
+                start
+                    .iter()
+                    .filter(|start| start.node != newest.node)
+                    .for_each(|start| put_munro(start, &mut messages));
+                put_munro(newest, &mut messages);
+                channel.live.munro_said = newest.ntp;
+            }
+            // RFC 7574 §8.11: what is not wanted any more. A source has to know what a viewer lacks.
+            if let Some(start) = live.start.filter(|_| is_due || !channel.live.is_begin_said) {
+                messages.extend((start > 0).then_some(Message::Cancel(0..start)));
+                channel.live.is_begin_said = true;
+            }
+            messages.extend(runs.into_iter().rev().take(RUNS_MAX).map(Message::Have));
+        }
+        if messages.is_empty() && !is_due {
+            return;
+        }
+        if let Some(datagram) = channel.datagram(&messages) {
+            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+            channel.control.sent(now, false);
+            if is_due {
+                channel.live.said_at = Some(now);
+            }
+        }
+    }
+
+    /// A channel of a live stream on which nothing was heard for long. `true` where it is closed.
+    pub(super) fn close_silent(&mut self, now: Instant, id: ChannelId) -> bool {
+        let is_silent = self.live.is_some()
+            && self.channels.get(&id).is_some_and(|channel| channel.control.silence(now) >= SILENCE_MAX);
+        if is_silent {
+            self.close(id, true);
+        }
+        is_silent
+    }
+
+    /// How many channels there may be.
+    pub(super) fn channels_max(&self) -> usize {
+        match &self.live {
+            Some(live) if !live.is_source() => VIEWER_CHANNELS_MAX,
+            _ => CHANNELS_MAX,
+        }
+    }
+
+    /// Whether a viewer looks for others.
+    pub fn needs_neighbours(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| !live.is_source()) && self.channels.len() < NEIGHBOURS
+    }
+
+    /// A peer that a user named: its channel makes room for nobody. The source is among them as a rule.
+    pub fn pin(&mut self, peer: &P) {
+        self.pinned.insert(peer.clone());
+    }
+
+    /// A viewer that has all the neighbours that it takes lets one go for one that comes: who was first would be among themselves
+    /// otherwise, and have nothing from those who came later.
+    pub(super) fn make_room(&mut self, now: Instant) {
+        let is_full = self.live.as_ref().is_some_and(|live| !live.is_source())
+            && self.channels.values().filter(|channel| channel.proven).count() >= VIEWER_CHANNELS_MAX;
+        if !is_full {
+            return;
+        }
+        let is_free = |channel: &Channel<P>| {
+            let age = now.saturating_duration_since(channel.opened_at);
+            channel.proven && age >= ROOM_AFTER && !self.pinned.contains(&channel.peer)
+        };
+        let free: Vec<ChannelId> = self.channels.iter().filter(|(_, c)| is_free(c)).map(|(id, _)| *id).collect();
+        if !free.is_empty() {
+            let gone = free[self.rng.usize(..free.len())];
+            self.close(gone, true);
+        }
+    }
+
+    /// Whether how rare each chunk is counts: not where everything is here, nor where the newest is what is wanted.
+    pub(super) fn counts_rarity(&self) -> bool {
+        !self.is_complete && self.live.is_none()
+    }
+}
+
+/// A munro as it is sent: its digest, then the signature (RFC 7574 §6.1.2.3).
+pub(super) fn put_munro<'a>(munro: &'a Munro, messages: &mut Vec<Message<'a>>) {
+    messages.push(Message::Integrity { node: munro.node, digest: munro.digest });
+    messages.push(Message::SignedIntegrity { node: munro.node, ntp: munro.ntp, signature: &munro.signature });
+}

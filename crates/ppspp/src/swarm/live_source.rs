@@ -1,0 +1,157 @@
+//! What a live source gives to whom: each chunk to few, who have it for the others.
+//!
+//! A source whose uplink carries three copies of its stream cannot serve fifty viewers, and does not have to. It announces each
+//! small group of chunks to [`COPIES`] viewers alone, in turn; nobody asks it for what was not announced. Those announce it to
+//! their neighbours, and so on. What a viewer still lacks after [`REPAIR_AFTER`] it is given by the source itself: it may have no
+//! neighbours, or they left. Of that there is as much as [`Swarm::set_copies`] leaves, so that viewers who all lag do not drown the source.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::live::{Live, QUIET_MAX, Role, START_BACK, ntp_of};
+use super::{PeerAddress, Swarm};
+use crate::binmap::Binmap;
+use crate::merkle::{LiveError, NodeStore};
+use crate::wire::ChannelId;
+
+/// Viewers that the source gives each chunk to.
+pub const COPIES: usize = 2;
+/// Copies that a source sends at most, on average, where nobody says otherwise; those beyond [`COPIES`] are for who lacks something.
+pub const COPIES_MAX_DEFAULT: u64 = 3;
+/// Chunks that one viewer is given together: few, so that each of them has something to give soon.
+const GROUP_CHUNKS: u64 = 8;
+/// What a viewer lacks that long after it was signed, its neighbours do not have.
+pub const REPAIR_AFTER: Duration = Duration::from_millis(600);
+/// Chunks of repair that are saved up at most: two seconds of 4 Mbit/s in chunks of 1 KiB.
+const CREDIT_MAX: u64 = 1024;
+
+/// How a source spreads its chunks.
+#[derive(Debug)]
+pub(super) struct Spread {
+    /// Copies for those who lack something.
+    repair_copies: u64,
+    /// Chunks that may be given to those who lack them.
+    credit: u64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self { repair_copies: COPIES_MAX_DEFAULT - COPIES as u64, credit: 0 }
+    }
+}
+
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
+    /// How many copies of its stream a source sends at most, on average; [`COPIES`] at least.
+    pub fn set_copies(&mut self, copies: u64) {
+        if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
+            spread.repair_copies = copies.saturating_sub(COPIES as u64);
+        }
+    }
+
+    /// The source takes in the next chunk, whose bytes the driver keeps under the number that this gives. Where it fills a group
+    /// that is signed as one, all of them are announced.
+    ///
+    /// # Errors
+    /// It cannot be signed; or this is no source.
+    pub fn push(&mut self, now: Instant, payload: &[u8]) -> Result<u64, LiveError> {
+        let leaf = self.params.hash().hash(payload);
+        let since_epoch = now.saturating_duration_since(self.epoch);
+        let Some(live) = &mut self.live else { return Err(LiveError::Sign) };
+        let ntp = live.ntp(since_epoch);
+        let Role::Source(source, _) = &mut live.role else { return Err(LiveError::Sign) };
+        let chunk = source.checkpoint().chunk_next + source.unsigned_chunks();
+        if let Some(signed) = source.push(&leaf, ntp)?.map(|munro| munro.node.range()) {
+            self.held.insert_range(signed.clone());
+            self.have.insert_range(signed.clone());
+            self.advance();
+            self.allot(now, signed);
+        }
+        Ok(chunk)
+    }
+
+    /// Chunks that the source took in and that are not signed yet; nobody is told of them.
+    pub fn unsigned_chunks(&self) -> u64 {
+        match self.live.as_deref() {
+            Some(Live { role: Role::Source(source, _), .. }) => source.unsigned_chunks(),
+            _ => 0,
+        }
+    }
+
+    /// Gives chunks to those who were given the least.
+    fn allot(&mut self, now: Instant, signed: Range<u64>) {
+        let mut start = signed.start;
+        while start < signed.end {
+            let group = start..signed.end.min(start + GROUP_CHUNKS);
+            start = group.end;
+            // Who has not said where it begins may not want these.
+            let mut viewers: Vec<(bool, u64, u32, ChannelId)> = self
+                .channels
+                .iter()
+                .filter(|(_, channel)| channel.proven && !channel.choked && channel.control.silence(now) < QUIET_MAX)
+                .map(|(id, channel)| (channel.live.began.is_none(), channel.live.allotted_count, self.rng.u32(..), *id))
+                .collect();
+            viewers.sort_unstable();
+            for (.., id) in viewers.into_iter().take(COPIES) {
+                self.give(id, &group);
+            }
+            if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
+                let credit = spread.repair_copies.saturating_mul(group.end - group.start);
+                spread.credit = spread.credit.saturating_add(credit).min(CREDIT_MAX.max(credit));
+            }
+        }
+    }
+
+    fn give(&mut self, id: ChannelId, chunks: &Range<u64>) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        channel.live.allotted.insert_range(chunks.clone());
+        channel.live.allotted_count += chunks.end - chunks.start;
+        channel.unsaid.insert_range(chunks.clone());
+    }
+
+    /// A viewer comes: it counts as given as much as the others. The first ones have nobody else to get what is there from.
+    pub(super) fn allot_first(&mut self, id: ChannelId) {
+        let Some(live) = self.live.as_deref().filter(|live| live.is_source()) else { return };
+        let is_new = self.channels.get(&id).is_some_and(|channel| channel.live.allotted_count == 0);
+        let edge = live.edge();
+        if !is_new || edge == 0 {
+            return;
+        }
+        let start = live.start_chunk().unwrap_or(edge);
+        let others = self.channels.iter().filter(|(other, channel)| **other != id && channel.proven);
+        let counts: Vec<u64> = others.map(|(_, channel)| channel.live.allotted_count).collect();
+        if counts.len() < COPIES {
+            self.give(id, &(start..edge));
+        }
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.live.allotted_count = counts.into_iter().min().unwrap_or(0).max(1);
+            // Who comes at the very beginning has nothing to take back.
+            if start == 0 {
+                channel.live.began = Some(0);
+            }
+        }
+    }
+
+    /// Gives a viewer something that it lacks since long.
+    pub(super) fn repair(&mut self, now: Instant, id: ChannelId) {
+        let since_epoch = now.saturating_duration_since(self.epoch);
+        let (Some(live), Some(channel)) = (self.live.as_deref_mut(), self.channels.get(&id)) else { return };
+        let ntp = live.ntp(since_epoch);
+        let tree = live.tree();
+        // Viewers start no further back than this; what is older they gave up, or it is about to be forgotten.
+        let oldest = tree.since(ntp.saturating_sub(ntp_of(START_BACK + REPAIR_AFTER * 4)));
+        let newest = tree.since(ntp.saturating_sub(ntp_of(REPAIR_AFTER)));
+        let (Some(oldest), end) = (oldest, newest.map_or(live.edge(), |munro| munro.node.start())) else { return };
+        // Others than ours do not say where they begin: what is before the first that they have they did not ask for.
+        let Some(began) = channel.live.began.or(channel.has.next_set(0)) else { return };
+        let start = oldest.node.start().max(began);
+        let Role::Source(_, spread) = &mut live.role else { return };
+        if !channel.live.is_tuned || channel.choked || spread.credit < GROUP_CHUNKS {
+            return;
+        }
+        let lacks = Binmap::next_match(start, GROUP_CHUNKS, &[&self.have], &[&channel.has, &channel.live.allotted]);
+        if let Some(lacks) = lacks.map(|lacks| lacks.start..lacks.end.min(end)).filter(|lacks| !lacks.is_empty()) {
+            spread.credit -= lacks.end - lacks.start;
+            self.give(id, &lacks);
+        }
+    }
+}

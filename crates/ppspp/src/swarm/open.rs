@@ -1,0 +1,189 @@
+//! How channels begin, are proven, and end (RFC 7574 §3.1, §8.4).
+
+use std::time::Instant;
+
+use super::channel::Channel;
+use super::{BANNED_MAX, Event, HALF_OPEN_MAX, PeerAddress, Swarm, Transmit};
+use crate::binmap::Binmap;
+use crate::merkle::NodeStore;
+use crate::wire::{ChannelId, Dialect, Handshake, Message, Messages, Opening, SwarmParams};
+
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
+    /// Opens a channel to a peer; `false` where there is one, it is banned, or there are too many.
+    pub fn connect(&mut self, now: Instant, peer: &P) -> bool {
+        if self.by_peer.contains_key(peer) || self.banned.contains(peer) || self.channels.len() >= self.channels_max() {
+            return false;
+        }
+        let id = self.new_channel(now, peer.clone(), self.dialect);
+        self.send_opening(now, id);
+        true
+    }
+
+    /// Closes the channel to a peer, and tells it so.
+    pub fn disconnect(&mut self, peer: &P) {
+        if let Some(id) = self.by_peer.get(peer).copied() {
+            self.close(id, true);
+        }
+    }
+
+    /// The channel of this number ends: another swarm at the same socket has the number.
+    pub fn drop_channel(&mut self, id: ChannelId) {
+        self.close(id, false);
+    }
+
+    /// Numbers of channels that there are now, or are not any more, each with its peer, since this was asked last: a socket that serves several
+    /// swarms finds by them whose a datagram is.
+    pub fn take_channel_changes(&mut self) -> Vec<(ChannelId, P, bool)> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Answers the peer's requests no more, or again.
+    pub fn choke(&mut self, peer: &P, choked: bool) {
+        if let Some(channel) = self.by_peer.get(peer).and_then(|id| self.channels.get_mut(id))
+            && channel.choked != choked
+        {
+            channel.choked = choked;
+            channel.wants.clear();
+            let message = if choked { Message::Choke } else { Message::Unchoke };
+            channel.say(&message, &mut self.out);
+        }
+    }
+
+    /// Somebody sends to channel 0: a handshake, new or again.
+    pub(super) fn opened_by(&mut self, now: Instant, peer: &P, messages: &[u8], received: usize) -> Option<()> {
+        let opening = Opening::parse(messages).ok()?;
+        let codec = self.params.check(opening.dialect, &opening.handshake, true).ok()?;
+        if opening.handshake.channel == 0 {
+            return None;
+        }
+        let id = match self.by_peer.get(peer) {
+            // Both opened at once, or the answer was lost: the channel that there is serves both.
+            Some(id) => *id,
+            None if self.channels.len() >= self.channels_max() + HALF_OPEN_MAX => return None,
+            None => {
+                self.make_room(now);
+                let id = self.new_channel(now, peer.clone(), opening.dialect);
+                while self.half_open.len() > HALF_OPEN_MAX {
+                    if let Some(oldest) = self.half_open.pop_front() {
+                        self.close(oldest, false);
+                    }
+                }
+                id
+            }
+        };
+        let window = self.live.as_ref().map(|live| live.discard_window());
+        let channel = self.channels.get_mut(&id)?;
+        // A channel that is proven does not move because somebody says so.
+        if channel.proven && channel.remote != opening.handshake.channel {
+            return None;
+        }
+        channel.dialect = opening.dialect;
+        channel.remote = opening.handshake.channel;
+        channel.codec = Some(codec);
+        channel.live.window = opening.handshake.window;
+        channel.opened_at = now;
+        // RFC 7574 §3.1: the answer, and as many HAVEs as keep it no longer than what came.
+        let mut answer = channel.remote.to_be_bytes().to_vec();
+        let handshake = self.params.handshake(opening.dialect, id, false, window);
+        Message::Handshake(handshake).encode(&codec, &mut answer).ok()?;
+        if answer.len() > received {
+            return None;
+        }
+        // Of a live stream, munros have to go ahead.
+        for bin in self.have.bins().take_while(|_| self.live.is_none()) {
+            let len = answer.len();
+            if Message::Have(bin.range()).encode(&codec, &mut answer).is_err() || answer.len() > received {
+                answer.truncate(len);
+                break;
+            }
+        }
+        channel.control.sent(now, false);
+        self.out.push_back(Transmit { peer: peer.clone(), datagram: answer, chunk: None });
+        Some(())
+    }
+
+    fn new_channel(&mut self, now: Instant, peer: P, dialect: Dialect) -> ChannelId {
+        let id = loop {
+            let id = self.rng.u32(1..);
+            if !self.channels.contains_key(&id) {
+                break id;
+            }
+        };
+        self.by_peer.insert(peer.clone(), id);
+        self.channels.insert(id, Channel::new(peer.clone(), dialect, self.mode, now));
+        self.half_open.push_back(id);
+        self.changes.push((id, peer, true));
+        id
+    }
+
+    pub(super) fn send_opening(&mut self, now: Instant, id: ChannelId) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        let mut datagram = vec![0; 4];
+        let window = self.live.as_ref().map(|live| live.discard_window());
+        let handshake: Handshake = self.params.handshake(channel.dialect, id, true, window);
+        Opening::encode(channel.dialect, &handshake, &mut datagram);
+        channel.tries += 1;
+        channel.opened_at = now;
+        channel.control.sent(now, false);
+        self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+    }
+
+    /// The peer named our channel: it is where it says.
+    pub(super) fn prove(&mut self, now: Instant, id: ChannelId) {
+        self.half_open.retain(|half| *half != id);
+        let proven = self.channels.values().filter(|channel| channel.proven).count();
+        if proven >= self.channels_max() {
+            return self.close(id, true);
+        }
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        channel.proven = true;
+        channel.rtt = now.saturating_duration_since(channel.opened_at);
+        channel.unsaid = self.have.clone();
+        if self.live.as_ref().is_some_and(|live| live.is_source()) {
+            channel.unsaid = Binmap::new();
+        }
+        channel.ask_pex(now, false, &mut self.out);
+        self.events.push_back(Event::Opened(channel.peer.clone()));
+    }
+
+    pub(super) fn close(&mut self, id: ChannelId, say: bool) {
+        let Some(mut channel) = self.channels.remove(&id) else { return };
+        if say {
+            channel.say(&Message::Handshake(Handshake::closing()), &mut self.out);
+        }
+        self.changes.push((id, channel.peer.clone(), false));
+        self.by_peer.remove(&channel.peer);
+        self.half_open.retain(|half| *half != id);
+        if self.counts_rarity() {
+            self.availability.remove(&channel.has);
+        }
+        for chunk in channel.asked.keys() {
+            self.requested.remove_range(*chunk..chunk + 1);
+        }
+        self.asked_count -= channel.asked.len() as u64;
+        self.events.push_back(Event::Closed(channel.peer));
+    }
+
+    /// The peer lied: it is closed, banned and named.
+    pub(super) fn lied(&mut self, id: ChannelId) {
+        let Some(peer) = self.channels.get(&id).map(|channel| channel.peer.clone()) else { return };
+        self.close(id, true);
+        if self.banned.len() < BANNED_MAX {
+            self.banned.insert(peer.clone());
+        }
+        self.events.push_back(Event::Liar(peer));
+    }
+}
+
+/// A handshake at the start of a datagram to a channel of ours.
+pub(super) fn answer<'a>(params: &SwarmParams, dialect: Dialect, messages: &'a [u8]) -> Option<Opening<'a>> {
+    if dialect != Dialect::Legacy {
+        return Opening::parse(messages).ok();
+    }
+    // libswift's first dialect answers without options.
+    let mut read = Messages::new(params.codec(dialect), messages);
+    match read.next() {
+        Some(Ok(Message::Handshake(handshake))) => Some(Opening { dialect, handshake, rest: read.rest() }),
+        _ => None,
+    }
+}

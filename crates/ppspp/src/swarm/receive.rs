@@ -1,0 +1,214 @@
+//! What comes in: whose datagram it is, and what becomes of each message in it.
+
+use std::time::Instant;
+
+use super::channel::WANTS_MAX;
+use super::open::answer;
+use super::{Event, PeerAddress, Swarm};
+use crate::binmap::Binmap;
+use crate::hash::Digest;
+use crate::merkle::{Munro, NodeStore};
+use crate::state::State;
+use crate::wire::{ChannelId, DATAGRAM_LEN_MAX, Integrity, Message, Messages, split_channel};
+
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
+    /// A datagram came: gives the chunks in it that were verified, for the driver to store. `None` for a datagram that is not
+    /// for this swarm: its channel is not ours, and it opens none.
+    pub fn datagram<'a>(&mut self, now: Instant, peer: &P, datagram: &'a [u8]) -> Option<Vec<(u64, &'a [u8])>> {
+        let mut chunks = Vec::new();
+        self.ahead.clear();
+        let id = self.read(now, peer, datagram, &mut chunks)?;
+        self.settle(now, id);
+        self.serve(now, id);
+        Some(chunks)
+    }
+
+    /// The same for many at once: chunks are hashed side by side, and acknowledged together. What is not for this swarm is
+    /// nothing to it.
+    pub fn datagrams<'a>(&mut self, now: Instant, batch: &[(P, &'a [u8])], chunks: &mut Vec<(u64, &'a [u8])>) {
+        self.hash_ahead(batch);
+        let mut met: Vec<ChannelId> = Vec::new();
+        for (at, (peer, datagram)) in batch.iter().enumerate() {
+            self.reading = at;
+            if let Some(id) = self.read(now, peer, datagram, chunks)
+                && !met.contains(&id)
+            {
+                met.push(id);
+            }
+        }
+        for id in met {
+            self.settle(now, id);
+            self.serve(now, id);
+        }
+    }
+
+    /// Reads a datagram; answers over which channel it came. Chunks are acknowledged with [`Swarm::settle`].
+    fn read<'a>(
+        &mut self,
+        now: Instant,
+        peer: &P,
+        datagram: &'a [u8],
+        chunks: &mut Vec<(u64, &'a [u8])>,
+    ) -> Option<ChannelId> {
+        let (id, messages) = split_channel(datagram)?;
+        if self.banned.contains(peer) || datagram.len() > DATAGRAM_LEN_MAX {
+            return None;
+        }
+        if id == 0 {
+            self.opened_by(now, peer, messages, datagram.len())?;
+            return Some(0);
+        }
+        // A channel is one peer's at one address.
+        let channel = self.channels.get_mut(&id).filter(|channel| channel.peer == *peer)?;
+        channel.received_bytes += datagram.len() as u64;
+        let mut rest = messages;
+        if !channel.proven {
+            // The answer to our handshake, or the first word after one of theirs. What names our channel is believed over what
+            // somebody said to channel 0.
+            match (answer(&self.params, channel.dialect, messages), channel.codec) {
+                (Some(opening), _) => {
+                    let agreed = self.params.check(opening.dialect, &opening.handshake, false);
+                    let Some(codec) = agreed.ok().filter(|_| opening.handshake.channel != 0) else {
+                        self.close(id, false);
+                        return Some(id);
+                    };
+                    channel.dialect = opening.dialect;
+                    channel.remote = opening.handshake.channel;
+                    channel.codec = Some(codec);
+                    channel.live.window = opening.handshake.window;
+                    rest = opening.rest;
+                }
+                (None, None) => return None,
+                (None, Some(_)) => {}
+            }
+        }
+        channel.control.received(now, !messages.is_empty());
+        // The libswift paper, §3.1: "waits for a reply", and any is one: the peer may have no use for what it got.
+        if channel.control.state() == State::PingPong && !messages.is_empty() {
+            channel.answered();
+        }
+        if !channel.proven {
+            self.prove(now, id);
+        }
+        self.messages(now, id, rest, chunks);
+        Some(id)
+    }
+
+    /// Hashes the chunks of a batch side by side, for [`Swarm::data`] to find them; see `ahead`.
+    pub(super) fn hash_ahead(&mut self, datagrams: &[(P, &[u8])]) {
+        self.ahead.clear();
+        if self.params.integrity() == Integrity::None {
+            return;
+        }
+        let mut payloads = Vec::with_capacity(datagrams.len());
+        for (at, (peer, datagram)) in datagrams.iter().enumerate() {
+            let channel = split_channel(datagram).and_then(|(id, messages)| Some((self.channels.get(&id)?, messages)));
+            let Some((channel, messages)) = channel.filter(|(channel, _)| channel.proven && channel.peer == *peer)
+            else {
+                continue;
+            };
+            let Some(codec) = channel.codec else { continue };
+            for message in Messages::new(codec, messages) {
+                let Ok(message) = message else { break };
+                if let Message::Data { chunk, payload, .. } = message
+                    && !self.held.contains(chunk)
+                {
+                    payloads.push(payload);
+                    self.ahead.push_back((at, chunk, None));
+                }
+            }
+        }
+        self.digests.clear();
+        self.params.hash().hash_many(&payloads, &mut self.digests);
+        let hash = self.params.hash();
+        for ((_, _, place), digest) in self.ahead.iter_mut().zip(self.digests.chunks_exact(hash.len())) {
+            *place = hash.digest(digest);
+        }
+    }
+
+    /// The digest that [`Swarm::hash_ahead`] made of this chunk of the datagram that is being read.
+    pub(super) fn made_ahead(&mut self, chunk: u64) -> Option<Digest> {
+        while self.ahead.front().is_some_and(|(datagram, ..)| *datagram < self.reading) {
+            self.ahead.pop_front();
+        }
+        let is_it = self.ahead.front().is_some_and(|(datagram, of, _)| (*datagram, *of) == (self.reading, chunk));
+        if is_it { self.ahead.pop_front().and_then(|(.., digest)| digest) } else { None }
+    }
+
+    /// Reads a proven peer's messages; gives the chunks that hold.
+    pub(super) fn messages<'a>(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        messages: &'a [u8],
+        chunks: &mut Vec<(u64, &'a [u8])>,
+    ) {
+        let Some(codec) = self.channels.get(&id).and_then(|channel| channel.codec) else { return };
+        let is_rarity_counted = self.counts_rarity();
+        for message in Messages::new(codec, messages) {
+            // The rest of a datagram that makes no sense is nothing; the channel's other datagrams may.
+            let Ok(message) = message else { break };
+            let Some(channel) = self.channels.get_mut(&id) else { break };
+            match message {
+                Message::Data { chunk, sent_us, payload } => {
+                    let is_new = self.data(now, id, chunk, sent_us, payload);
+                    chunks.extend(is_new.then_some((chunk, payload)));
+                }
+                Message::Integrity { node, digest } => channel.offers.add(node, digest),
+                Message::SignedIntegrity { node, ntp, signature } => {
+                    if let Some(digest) = channel.offers.get(node) {
+                        self.munro(now, id, Munro { node, digest, ntp, signature: signature.to_vec() });
+                    }
+                }
+                Message::Have(range) => self.has(id, range),
+                Message::Ack { chunks, delay_us } => {
+                    channel.acked(now, &chunks, delay_us);
+                    self.has(id, chunks);
+                }
+                Message::Request(range) if !channel.choked && channel.wants.len() < WANTS_MAX && !range.is_empty() => {
+                    // Who asks for what was acknowledged could not keep it.
+                    if !channel.has.is_empty()
+                        && channel.has.next_set(range.start).is_some_and(|chunk| chunk < range.end)
+                    {
+                        let mut lost = Binmap::new();
+                        lost.insert_range(range.clone());
+                        lost.intersect_with(&channel.has);
+                        channel.has.subtract(&lost);
+                        if is_rarity_counted {
+                            self.availability.remove(&lost);
+                        }
+                    }
+                    channel.wants.push_back(range);
+                }
+                Message::Cancel(range) => {
+                    if range.start == 0 && self.live.is_some() {
+                        channel.live.began = channel.live.began.max(Some(range.end));
+                    }
+                    channel.cancel(&range);
+                }
+                Message::Choke => {
+                    channel.chokes_us = true;
+                    for (chunk, _) in std::mem::take(&mut channel.asked) {
+                        self.requested.remove_range(chunk..chunk + 1);
+                        self.asked_count -= 1;
+                    }
+                }
+                Message::Unchoke => channel.chokes_us = false,
+                Message::PexRequest => self.pex_answer(now, id),
+                Message::PexV4(address) => self.pex(id, address.into()),
+                Message::PexV6(address) => self.pex(id, address.into()),
+                // RFC 7574 §8.4: a handshake on an open channel closes it, where it names none.
+                Message::Handshake(handshake) if handshake.channel == 0 => self.close(id, false),
+                // A repetition of the peer's handshake; certificates are nothing to an open swarm.
+                _ => {}
+            }
+        }
+    }
+
+    /// An address from a peer that was asked for some.
+    fn pex(&mut self, id: ChannelId, address: std::net::SocketAddr) {
+        let Some(channel) = self.channels.get_mut(&id).filter(|channel| channel.pex_left > 0) else { return };
+        channel.pex_left -= 1;
+        self.events.push_back(Event::Found(address));
+    }
+}

@@ -1,0 +1,168 @@
+//! Several channels at once, over the paths to one peer or to several: which brings a chunk soonest, and what becomes of that which was
+//! asked for over one that fell silent.
+//!
+//! Requests last for about a second on every channel (Algorithm 1 of the libswift paper), so what is asked for next comes about as soon
+//! over each, as long as round trips are short beside that. Where they are not, or a channel is new, the difference is made up here:
+//! what is wanted in order is left to the faster channels as far as they bring it before this one would.
+
+use std::time::{Duration, Instant};
+
+use super::channel::Channel;
+use super::fetch::BINS_MAX;
+use super::{PeerAddress, Swarm, Transmit};
+use crate::binmap::Binmap;
+use crate::merkle::NodeStore;
+use crate::picker::Picker;
+use crate::wire::{ChannelId, Message};
+
+/// What is played next: two of the pieces in which it is read.
+const FRONT_BYTES: u64 = 512 * 1024;
+
+/// How soon and how fast a channel brings what is asked for over it now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Speed {
+    delay: Duration,
+    period: Duration,
+}
+
+/// Chunks that the `others` bring before a channel of this `delay` brings its first. The one of the least delay leaves nothing to
+/// others, so nothing is left to nobody.
+fn brought_before(delay: Duration, others: impl Iterator<Item = Speed>) -> u64 {
+    let brought = |speed: Speed| {
+        let ahead = delay.saturating_sub(speed.delay).as_nanos();
+        u64::try_from(ahead / speed.period.as_nanos().max(1)).unwrap_or(u64::MAX)
+    };
+    others.map(brought).fold(0, u64::saturating_add)
+}
+
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
+    /// Says whether anything may be asked for over the channel to `peer`: of several paths, some stand by, and some are down. What was
+    /// asked for over one that may not be used is asked for over others at once.
+    pub fn set_use(&mut self, peer: &P, is_used: bool, now: Instant) {
+        let Some(id) = self.by_peer.get(peer).copied() else { return };
+        let Some(channel) = self.channels.get_mut(&id).filter(|channel| channel.is_used != is_used) else { return };
+        channel.is_used = is_used;
+        if is_used {
+            self.ask(now, id);
+        } else {
+            self.hand_over(now, id);
+        }
+    }
+
+    /// What is played next and was asked of nobody goes before all that was asked for already, about a second's worth: that is taken
+    /// back from those who have it, and asked for again behind it.
+    pub fn hurry(&mut self, now: Instant) {
+        let Picker::OnDemand { position, high, .. } = self.picker else { return };
+        let front_len = (FRONT_BYTES / self.params.chunk_len().map_or(1, u64::from)).max(1);
+        let front_end = position.saturating_add(high.min(front_len));
+        let ids: Vec<ChannelId> = self.channels.keys().copied().collect();
+        for id in ids {
+            let Some(channel) = self.channels.get(&id).filter(|channel| channel.is_used && !channel.chokes_us) else {
+                continue;
+            };
+            let wanted = Binmap::next_match(position, 1, &[&channel.has], &[&self.held, &self.requested]);
+            if wanted.is_none_or(|wanted| wanted.start >= front_end) {
+                continue;
+            }
+            let is_later = |chunk: &u64| !(position..position.saturating_add(high)).contains(chunk);
+            let mut later = Binmap::new();
+            channel.asked.keys().copied().filter(is_later).for_each(|chunk| later.insert_range(chunk..chunk + 1));
+            if !later.is_empty() {
+                self.take_back(now, id, &later);
+                self.ask(now, id);
+            }
+        }
+    }
+
+    /// How soon a chunk comes that is asked for over a channel now; `None` where nothing is, or nothing came yet.
+    fn speed(&self, now: Instant, id: ChannelId, chunk: u64) -> Option<Speed> {
+        let channel = self.channels.get(&id)?;
+        let brings = channel.proven && channel.is_used && !channel.chokes_us && channel.allowance.down_bytes > 0;
+        let period =
+            channel.arrivals.period().filter(|_| brings && !channel.is_stalled(now) && channel.has.contains(chunk))?;
+        Some(Speed { delay: channel.delay(), period })
+    }
+
+    /// Chunks from the first one that is wanted on that are left to faster channels.
+    pub(super) fn left_to_others(&self, now: Instant, id: ChannelId) -> u64 {
+        let Some((channel, from)) = self.channels.get(&id).zip(self.picker.in_order_from()) else { return 0 };
+        if self.channels.len() < 2 {
+            return 0;
+        }
+        let first = Binmap::next_match(from, 1, &[&channel.has], &[&self.held, &self.requested]);
+        let Some(first) = first else { return 0 };
+        let others = self.channels.keys().filter(|other| **other != id);
+        brought_before(channel.delay(), others.filter_map(|other| self.speed(now, *other, first.start)))
+    }
+
+    /// All that was asked for over a channel is wanted no more there, and asked for over others.
+    fn hand_over(&mut self, now: Instant, id: ChannelId) {
+        let Some(channel) = self.channels.get(&id).filter(|channel| !channel.asked.is_empty()) else { return };
+        let mut asked = Binmap::new();
+        channel.asked.keys().for_each(|chunk| asked.insert_range(*chunk..chunk + 1));
+        self.take_back(now, id, &asked);
+        let others: Vec<ChannelId> = self.channels.keys().copied().filter(|other| *other != id).collect();
+        others.into_iter().for_each(|other| self.ask(now, other));
+    }
+
+    /// Chunks that were asked for over a channel are wanted no more there: others are asked for them, or it is once more.
+    pub(super) fn take_back(&mut self, now: Instant, id: ChannelId, chunks: &Binmap) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        for chunk in chunks.runs().flatten() {
+            channel.asked.remove(&chunk);
+        }
+        self.requested.subtract(chunks);
+        self.asked_count -= chunks.count();
+        // The request may have arrived.
+        let cancelled: Vec<Message<'_>> = chunks.bins().map(|bin| Message::Cancel(bin.range())).collect();
+        for messages in cancelled.chunks(BINS_MAX) {
+            if let Some(datagram) = channel.datagram(messages) {
+                self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+                channel.control.sent(now, false);
+            }
+        }
+    }
+
+    /// Nothing comes over the channel, and others have what it owes: it is asked for there.
+    pub(super) fn leave_silent(&mut self, now: Instant, id: ChannelId) {
+        let Some(channel) = self.channels.get(&id).filter(|channel| !channel.asked.is_empty()) else { return };
+        if now.saturating_duration_since(channel.heard_at) <= channel.silence() {
+            return;
+        }
+        let brings = |other: &Channel<P>| {
+            let can = other.proven && other.is_used && !other.chokes_us && !other.is_stalled(now);
+            can && channel.asked.keys().any(|chunk| other.has.contains(*chunk))
+        };
+        if self.channels.iter().any(|(other, channel)| *other != id && brings(channel)) {
+            if let Some(channel) = self.channels.get_mut(&id) {
+                channel.stall(now);
+            }
+            self.hand_over(now, id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speed(delay_ms: u64, period_ms: u64) -> Speed {
+        Speed { delay: Duration::from_millis(delay_ms), period: Duration::from_millis(period_ms) }
+    }
+
+    #[test]
+    fn what_others_bring_sooner_is_left_to_them() {
+        let ms = Duration::from_millis;
+        assert_eq!(brought_before(ms(100), [].into_iter()), 0);
+        assert_eq!(brought_before(ms(100), [speed(50, 10)].into_iter()), 5);
+        assert_eq!(brought_before(ms(100), [speed(50, 10), speed(80, 20), speed(100, 1)].into_iter()), 6);
+        // No division by a period of nothing.
+        assert_eq!(brought_before(ms(100), [speed(0, 0), speed(0, 0)].into_iter()), 200_000_000);
+        // Of two, one leaves nothing to the other.
+        for (one, other) in [(speed(30, 7), speed(30, 7)), (speed(31, 7), speed(30, 900)), (speed(500, 1), speed(3, 2))]
+        {
+            let left = [brought_before(one.delay, [other].into_iter()), brought_before(other.delay, [one].into_iter())];
+            assert!(left.contains(&0), "{one:?} {other:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What time brings: what is due, and what is late.
+
+use std::time::{Duration, Instant};
+
+use super::channel::Channel;
+use super::fetch::BINS_MAX;
+use super::{PeerAddress, Swarm, Transmit};
+use crate::binmap::Binmap;
+use crate::merkle::NodeStore;
+use crate::state::Due;
+use crate::wire::{ChannelId, Message};
+
+/// Time between two looks at everything that has no exact time.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a peer that opens a channel may take to name ours.
+const PROOF_MAX: Duration = Duration::from_secs(5);
+/// How often a handshake that is not answered is sent.
+const OPEN_TRIES: u32 = 4;
+
+impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
+    /// When to poll.
+    pub fn deadline(&self) -> Instant {
+        let due = self.channels.values().filter_map(|channel| channel.send_at()).min().filter(|_| !self.is_paused);
+        due.map_or(self.tick_at, |due| due.min(self.tick_at))
+    }
+
+    /// Time passed.
+    pub fn poll(&mut self, now: Instant) {
+        let tick = now >= self.tick_at;
+        let due = |channel: &Channel<P>| tick || channel.send_at().is_some_and(|at| at <= now);
+        let ids: Vec<ChannelId> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
+        for id in ids {
+            if tick {
+                self.tick(now, id);
+            }
+            self.serve(now, id);
+        }
+        if tick {
+            self.tick_at = now + TICK;
+        }
+    }
+
+    /// What has no exact time.
+    pub(super) fn tick(&mut self, now: Instant, id: ChannelId) {
+        if self.close_silent(now, id) {
+            return;
+        }
+        self.repair(now, id);
+        let needs_more = self.needs_neighbours();
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        if !channel.proven {
+            // A handshake of ours is repeated; whoever opened to us repeats its own.
+            let waited = now.saturating_duration_since(channel.opened_at);
+            if channel.tries == 0 || channel.tries >= OPEN_TRIES {
+                if waited >= PROOF_MAX {
+                    self.close(id, false);
+                }
+            } else if waited >= Duration::from_secs(1 << channel.tries.min(4)) / 2 {
+                self.send_opening(now, id);
+            }
+            return;
+        }
+        channel.lose_late(now);
+        channel.control.wanted(now, !channel.wants.is_empty() || !channel.inflight.is_empty());
+        match channel.control.poll(now) {
+            Some(Due::Close) => return self.close(id, true),
+            Some(Due::KeepAlive) => {
+                // Nobody acknowledges an announcement, and one that was lost would never be made good.
+                let mut unknown = if self.live.is_none() { self.have.clone() } else { Binmap::new() };
+                unknown.subtract(&channel.has);
+                let said: Vec<Message<'_>> =
+                    unknown.bins().take(BINS_MAX).map(|bin| Message::Have(bin.range())).collect();
+                if let Some(datagram) = channel.datagram(&said) {
+                    self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
+                }
+                channel.control.sent(now, false);
+            }
+            None => {}
+        }
+        channel.ask_pex(now, needs_more, &mut self.out);
+        self.leave_silent(now, id);
+        let Some(channel) = self.channels.get_mut(&id) else { return };
+        let overdue = channel.overdue(now, self.live.is_some());
+        self.take_back(now, id, &overdue);
+        self.announce(now, id);
+        self.ask(now, id);
+    }
+}
