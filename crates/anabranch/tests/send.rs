@@ -361,6 +361,47 @@ fn what_is_in_the_way_is_left_alone_unless_forced() {
     assert_eq!(fs::read(dir.path().join("in/one.bin")).unwrap(), noise(200_000, 1));
 }
 
+/// As after a sender that was killed when everything was there and the receipt on its way.
+#[test]
+fn the_same_once_more_is_there_already_and_signed_for() {
+    let dir = tempfile::tempdir().unwrap();
+    folder(dir.path());
+    fs::write(dir.path().join("tree/big.bin"), noise(5_000_000, 3)).unwrap();
+    let key = key_of(dir.path(), "a");
+    let (mut receiver, address, _) = standing(dir.path(), "r", "in", &[key]);
+    let send = || {
+        let mut command = elsewhere(dir.path(), "a");
+        let (code, out, stderr) = finish(command.args(["send", "tree", "--to", &address, "--json", "--receipt", "r"]));
+        assert_eq!(code, 0, "{stderr}");
+        let events: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |name: &str, field: &str| named(&events, name)[0][field].as_u64().unwrap();
+        (of("started", "bytes_kept"), of("finished", "bytes_moved"))
+    };
+    assert_eq!(send().0, 0);
+    assert_eq!(send(), (5_365_554, 0), "all of it is there");
+    // One was lost: it comes, and what shares its span.
+    fs::remove_file(dir.path().join("in/tree/big.bin")).unwrap();
+    let (kept, moved) = send();
+    assert!(kept == 0 && moved >= 5_000_000, "{kept} {moved}");
+    assert_same_tree(&dir.path().join("tree"), &dir.path().join("in/tree"));
+    // Another file of the same length and time is nobody's to touch.
+    let small = dir.path().join("in/tree/sub/b.txt");
+    let modified = fs::metadata(&small).unwrap().modified().unwrap();
+    fs::write(&small, noise(17, 8)).unwrap();
+    fs::File::options().write(true).open(&small).unwrap().set_modified(modified).unwrap();
+    let (code, _, stderr) = finish(elsewhere(dir.path(), "a").args(["send", "tree", "--to", &address]));
+    assert!(code == 6 && stderr.contains("cannot write what it receives"), "{code} {stderr}");
+    loop {
+        let error = receiver.event("error");
+        if error["kind"] == "storage" {
+            let message = error["message"].as_str().unwrap();
+            assert!(message.contains("b.txt") && message.contains("--force"), "{message}");
+            break;
+        }
+    }
+    assert_eq!(fs::read(&small).unwrap(), noise(17, 8));
+}
+
 #[test]
 fn an_interrupt_at_either_end_is_told_to_the_other() {
     let dir = tempfile::tempdir().unwrap();

@@ -56,7 +56,7 @@ pub enum Event {
         /// Its round trip.
         rtt: Duration,
     },
-    /// All chunks of a span came: hash it.
+    /// All chunks of a span came, or were there and their hash is known now: hash it.
     SpanCame(u64),
     /// A span has its hash: what is there of it may be called had after a crash.
     SpanKept(u64),
@@ -81,6 +81,8 @@ pub struct Receiver {
     start: Instant,
     received: ChunkSet,
     kept: ChunkSet,
+    /// Spans that are there and were not verified: they are once the sender's hashes come.
+    claimed: ChunkSet,
     /// Hashes of spans from the first on, from the sender.
     expected: Vec<[u8; 32]>,
     /// Hashes of spans that came before the sender's.
@@ -118,11 +120,24 @@ struct Slot {
 impl Receiver {
     /// For one transfer. `kept`: spans that are there, verified, from before.
     pub fn new(offer: Offer, kept: ChunkSet, now: Instant) -> Result<Self, WireError> {
+        let none = ChunkSet::new(kept.limit());
+        Self::with_claims(offer, kept, none, now)
+    }
+
+    /// With spans besides that seem to be there: the sender leaves them out too, and once it said their hashes each comes as
+    /// [`Event::SpanCame`]. One that is something else is asked for again.
+    pub fn with_claims(offer: Offer, kept: ChunkSet, claimed: ChunkSet, now: Instant) -> Result<Self, WireError> {
         offer.check()?;
         let spans = tree::span_count(offer.content_len);
+        let fitting = |set: ChunkSet| if set.limit() == spans { set } else { ChunkSet::new(spans) };
+        let (kept, mut claimed) = (fitting(kept), fitting(claimed));
+        let mut had = kept.clone();
+        claimed.runs(0..spans).for_each(|run| _ = had.insert_range(run));
+        kept.runs(0..spans).for_each(|run| _ = claimed.remove_range(run));
         let mut receiver = Self {
             received: ChunkSet::new(offer.chunks()),
-            kept: if kept.limit() == spans { kept } else { ChunkSet::new(spans) },
+            kept,
+            claimed,
             offer,
             start: now,
             expected: Vec::new(),
@@ -133,7 +148,7 @@ impl Receiver {
             messages: VecDeque::new(),
             events: VecDeque::new(),
         };
-        let runs: Vec<_> = receiver.kept.runs(0..spans).collect();
+        let runs: Vec<_> = had.runs(0..spans).collect();
         for run in &runs {
             // Chunks on the edge come again: half of each is missing.
             let bytes = tree::span_bytes(offer.content_len, run.start).start;
@@ -245,6 +260,8 @@ impl Receiver {
                 for span in first..self.expected.len() as u64 {
                     if let Some(hash) = self.found.remove(&span) {
                         self.judge(span, &hash);
+                    } else if self.claimed.contains(span) {
+                        self.events.push_back(Event::SpanCame(span));
                     }
                 }
             }
@@ -341,12 +358,13 @@ impl Receiver {
         }
     }
 
-    /// Of `bytes`, those outside of spans that are kept. A chunk is shorter than a span, so it touches two at most.
+    /// Of `bytes`, those outside of spans that are kept, or may be. A chunk is shorter than a span, so it touches two at most.
     fn writable(&self, bytes: Range<u64>) -> Range<u64> {
         let len = tree::span_len(self.offer.content_len);
         let (first, last) = (bytes.start / len, bytes.end.saturating_sub(1) / len);
-        let start = if self.kept.contains(first) { bytes.end.min((first + 1) * len) } else { bytes.start };
-        let end = if self.kept.contains(last) { bytes.start.max(last * len) } else { bytes.end };
+        let is_had = |span| self.kept.contains(span) || self.claimed.contains(span);
+        let start = if is_had(first) { bytes.end.min((first + 1) * len) } else { bytes.start };
+        let end = if is_had(last) { bytes.start.max(last * len) } else { bytes.end };
         start..end.max(start)
     }
 
@@ -355,7 +373,8 @@ impl Receiver {
         let len = tree::span_len(self.offer.content_len);
         for span in bytes.start / len..=(bytes.end - 1) / len {
             let chunks = chunks_of_spans(&self.offer, span..span + 1).unwrap_or(0..0);
-            if !self.kept.contains(span) && self.received.contains_range(chunks) {
+            let is_had = self.kept.contains(span) || self.claimed.contains(span);
+            if !is_had && self.received.contains_range(chunks) {
                 self.events.push_back(Event::SpanCame(span));
             }
         }
@@ -363,6 +382,7 @@ impl Receiver {
 
     fn judge(&mut self, span: u64, hash: &[u8; 32]) {
         let Some(expected) = usize::try_from(span).ok().and_then(|at| self.expected.get(at)) else { return };
+        self.claimed.remove(span);
         if expected == hash {
             if self.kept.insert(span) {
                 self.events.push_back(Event::SpanKept(span));

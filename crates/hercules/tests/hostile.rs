@@ -9,7 +9,7 @@ use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::seal::{CONTROL_HEAD_LEN, DATA_HEAD_LEN, Dropped, Kind, Sealer, Secret};
 use anabranch_hercules::{
     Arrived, Batch, CONTROL_PACKET_MAX, ChunkSet, Event, Everything, Misbehaviour, PacketWindow, REPORTS_PER_MARK_MAX,
-    Receiver, Refused, Sender, tree,
+    Receiver, ReceiverEvent, Refused, Sender, tree,
 };
 
 const CHUNK_LEN: u16 = 1400;
@@ -237,6 +237,47 @@ fn a_span_that_is_not_what_its_hash_says_comes_again() {
     let mut packet = ends.data(9000, first, CHUNK_LEN.into());
     let Ok(Arrived::Chunk { write, .. }) = ends.receiver.on_datagram(&mut packet, ends.now) else { panic!() };
     assert_eq!(write, 1 << 20..(first + 1) * u64::from(CHUNK_LEN));
+}
+
+#[test]
+fn what_seems_to_be_there_is_looked_at_once_its_hash_is_known_and_sent_where_it_is_another() {
+    let (now, secret) = (Instant::now(), Secret::new(7, &[3; 32]));
+    let offer =
+        Offer { transfer: 7, chunk_len: CHUNK_LEN, content_len: 3 << 20, manifest_len: 0, manifest_hash: [0; 32] };
+    let mut sender = Sender::new(offer, secret.clone(), Congestion::Vivace, 1, now).unwrap();
+    let mut receiver = Receiver::with_claims(offer, ChunkSet::new(3), ChunkSet::full(3), now).unwrap();
+    assert!(receiver.add_path(0, &secret, now));
+    let data = sender.add_path(0, None, now).unwrap();
+    while let Some(message) = receiver.poll_message() {
+        sender.on_message(message).unwrap();
+    }
+    assert!(receiver.kept().is_empty(), "nothing is verified");
+    receiver.on_message(Message::Hashes { first: 0, hashes: vec![[1; 32]; 3] }).unwrap();
+    let asked: Vec<ReceiverEvent> = std::iter::from_fn(|| receiver.poll_event()).collect();
+    assert_eq!(asked, [0, 1, 2].map(ReceiverEvent::SpanCame));
+    let mut ends = Ends { now, secret, sender, receiver, data, number: 1000 };
+    ends.talk();
+    // A chunk on the edge is written nowhere as long as both sides may be had, and is asked for again with the span.
+    let edge = (1u64 << 20) / u64::from(CHUNK_LEN);
+    let mut packet = ends.data(2000, edge, CHUNK_LEN.into());
+    let Ok(Arrived::Chunk { write, .. }) = ends.receiver.on_datagram(&mut packet, ends.now) else { panic!() };
+    assert!(write.is_empty(), "{write:?}");
+    for (span, hash) in [(0, [1; 32]), (1, [2; 32]), (2, [1; 32])] {
+        ends.receiver.on_span_hash(span, hash);
+    }
+    let again = ends.receiver.poll_message().unwrap();
+    assert_eq!(again, Message::Again(vec![1..2]));
+    ends.sender.on_message(again).unwrap();
+    let chunks = edge..(2u64 << 20).div_ceil(CHUNK_LEN.into());
+    for (number, chunk) in (3000..).zip(chunks) {
+        let mut packet = ends.data(number, chunk, CHUNK_LEN.into());
+        let Ok(Arrived::Chunk { write, .. }) = ends.receiver.on_datagram(&mut packet, ends.now) else { panic!() };
+        assert!(write.start >= 1 << 20 && write.end <= 2 << 20 && !write.is_empty(), "{write:?}");
+    }
+    ends.receiver.on_span_hash(1, [1; 32]);
+    let events: Vec<ReceiverEvent> = std::iter::from_fn(|| ends.receiver.poll_event()).collect();
+    assert!(events.contains(&ReceiverEvent::SpanCame(1)) && events.contains(&ReceiverEvent::SpanKept(1)), "{events:?}");
+    assert!(ends.receiver.kept().is_full());
 }
 
 #[test]

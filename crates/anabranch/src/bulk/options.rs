@@ -64,6 +64,7 @@ pub(crate) fn options(
             interfaces: flags.paths.interface.clone(),
             ..first.paths
         },
+        io: flags.paths.io.into(),
         memory_bytes: flags.memory.map_or(first.memory_bytes, |size| size.0),
         ..first
     }
@@ -73,7 +74,7 @@ pub(crate) fn options(
 pub(crate) fn start_failure(error: &StartError) -> Failure {
     let code = match error {
         StartError::Interface(_) | StartError::Nobody | StartError::SeveralSenders(_) => Code::Usage,
-        StartError::Socket(_) | StartError::Quic { .. } => Code::Network,
+        StartError::Socket(_) | StartError::Quic { .. } | StartError::Bypass(_) => Code::Network,
         StartError::Thread(_) => Code::Failed,
     };
     Failure::new(code, error)

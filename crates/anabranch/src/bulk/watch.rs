@@ -10,7 +10,9 @@ use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, Path};
 use anabranch_swarm::PathProgress;
-use anabranch_swarm::bulk::{Event, Events, Handle, PathWay, PeerId, Progress, Rejection, TransferError, Waiting};
+use anabranch_swarm::bulk::{
+    Bypass, Event, Events, Handle, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
+};
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
@@ -196,14 +198,17 @@ impl Watch {
         Err(failure)
     }
 
-    /// What being interrupted means: a standing receiver that receives nothing ends so.
+    /// What being interrupted means: a standing receiver that receives nothing ends so. Who called and offered nothing, as a
+    /// sender that was killed just then, is nothing to receive.
     fn interruption(&mut self) -> Result<Code, Failure> {
-        let is_busy =
-            self.peers.values().any(|peer| matches!(peer.end, None | Some(End::Failed(Code::Interrupted, _))));
+        let is_busy = self
+            .peers
+            .values()
+            .any(|peer| peer.offered.is_some() && matches!(peer.end, None | Some(End::Failed(Code::Interrupted, _))));
         if self.expected.dialled.is_empty() && self.expected.invitation.is_none() && !is_busy {
             return Ok(Code::Success);
         }
-        if self.broken.is_none() && is_busy && self.peers.values().any(|peer| peer.offered.is_some()) {
+        if self.broken.is_none() && is_busy {
             let next = if self.expected.invitation.is_some() { "the next one" } else { "the same command" };
             self.note(format_args!("interrupted; {next} goes on where this one ended"));
         }
@@ -249,6 +254,7 @@ impl Watch {
         let now = Instant::now();
         match event {
             Event::Listening { addresses } => self.on_listening(&addresses),
+            Event::Bypass(bypass) => self.on_bypass(&bypass),
             Event::PeerConnected { peer, key, address } => self.on_connected(peer, key, address, now),
             Event::Offered { peer, names, entries, content_len, kept_bytes } => {
                 self.on_offered(peer, names, entries, content_len, kept_bytes, now)
@@ -277,6 +283,27 @@ impl Watch {
                 Ok(())
             }
         }
+    }
+
+    /// How an interface's packets go.
+    fn on_bypass(&mut self, bypass: &Bypass) -> Result<(), Failure> {
+        let interface = &bypass.interface;
+        if self.expected.json {
+            let fields = match &bypass.outcome {
+                Ok(port) => {
+                    json!({ "interface": interface, "io": "xdp", "mode": port.mode.to_string(), "queues": port.queues })
+                }
+                Err(reason) => json!({ "interface": interface, "io": "udp", "reason": reason }),
+            };
+            return output::json_event("io", fields);
+        }
+        if self.expected.explain {
+            match &bypass.outcome {
+                Ok(port) => self.note(format_args!("{interface}: AF_XDP, {}, {} queues", port.mode, port.queues)),
+                Err(reason) => self.note(format_args!("{interface}: the system's sockets: {reason}")),
+            }
+        }
+        Ok(())
     }
 
     fn on_listening(&mut self, addresses: &[Endpoint]) -> Result<(), Failure> {

@@ -93,6 +93,12 @@ pub trait Destination: Send + Sync {
     /// [`span_count`](anabranch_hercules::tree::span_count) at most. Asked for once, first.
     fn kept(&self) -> ChunkSet;
 
+    /// Spans besides that seem to be there, such as files with the right length and time: they are not sent either, but read and
+    /// verified, and sent after all where they are something else. Asked for once, before anything is written.
+    fn claimed(&self) -> ChunkSet {
+        ChunkSet::new(0)
+    }
+
     /// Writes content. Any order, any alignment; what is written again is the same or better.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use anabranch_transport::NodeId;
 use tokio::sync::{mpsc, watch};
 
 use super::content::{DestinationError, SourceError};
+use super::io::Bypass;
 use super::options::PeerKey;
 
 /// Events that wait to be read. Beyond, progress is left out, and everything else holds up the transfer's control, never its data.
@@ -28,6 +29,8 @@ pub enum Event {
         /// Where; those that others can use.
         addresses: Vec<Endpoint>,
     },
+    /// How an interface's packets go, where they were to go past the kernel. Before any peer.
+    Bypass(Bypass),
     /// A peer proved its key, and may be here. Again after a connection was lost.
     PeerConnected {
         /// Which.

@@ -11,6 +11,7 @@
 //! | `session` | calls and callers, tickets and keys; what is said before content moves; trying again |
 //! | `sending`, `receiving`, `flow`, `talk` | one connection's life at either end, and its messages |
 //! | `ways`, `paths` | sockets, and the ways to a peer; which of them its paths go |
+//! | `io` | which sockets go past the kernel |
 //! | `engine` | the network thread: it owns the sockets and all cores |
 //! | `reader`, `disk` | the threads that read and hash, and hash and write |
 //!
@@ -36,6 +37,7 @@ mod engine;
 mod events;
 pub mod files;
 mod flow;
+mod io;
 mod options;
 mod paths;
 mod reader;
@@ -56,6 +58,7 @@ pub use content::{Destination, DestinationError, Destinations, Offered, Refusal,
 pub use events::{
     EVENTS_MAX, Event, Events, Handle, PathProgress, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
 };
+pub use io::{Bypass, Io};
 pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
 
 /// Sends `source` to everybody in `peers`, each at its own rate; or, listening, to whoever is admitted. Ends when all who are
@@ -91,6 +94,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
         return Err(StartError::Nobody);
     }
     let (ways, sockets) = ways::Ways::open(&options)?;
+    let bypasses = io::attach(options.io, &options.paths.interfaces, sockets.iter().map(|(socket, _)| socket))?;
     let source = match &work {
         session::Work::Send { source, hashing } => Some((Arc::clone(source), hashing.clone())),
         session::Work::Receive(_) => None,
@@ -117,7 +121,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
             cancelled,
             receiving: RefCell::new(HashMap::new()),
         });
-        tokio::task::LocalSet::new().block_on(&runtime, session::run(context, peers));
+        tokio::task::LocalSet::new().block_on(&runtime, session::run(context, peers, bypasses));
     };
     std::thread::Builder::new().name("bulk-talk".to_owned()).spawn(run).map_err(StartError::Thread)?;
     Ok((Handle(Arc::new(cancel)), Events(told)))

@@ -11,6 +11,7 @@ use anabranch_hercules::wire::ticket::{KeyPrint, TICKET_SECRET_LEN, Ticket};
 use anabranch_paths::Endpoint;
 use anabranch_transport::{Identity, InterfaceError, NodeId};
 
+use super::io::Io;
 use crate::config::PathsConfig;
 use crate::net::scion::ScionConfig;
 
@@ -38,6 +39,8 @@ pub struct Options {
     pub limit_down: Option<u64>,
     /// Memory for content on its way.
     pub memory_bytes: u64,
+    /// How packets get to the wire, on the interfaces of `paths`.
+    pub io: Io,
     /// Longest packet, IP or SCION headers and all; `None`: as the interfaces and paths say.
     pub packet_len: Option<u16>,
 }
@@ -55,6 +58,7 @@ impl Options {
             limit_up: None,
             limit_down: None,
             memory_bytes: MEMORY_BYTES_DEFAULT,
+            io: Io::Udp,
             packet_len: None,
         }
     }
@@ -144,6 +148,9 @@ pub enum StartError {
     /// No interface of a name.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// No way past the kernel.
+    #[error("packets cannot go by AF_XDP: {0}")]
+    Bypass(String),
     /// No thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),

@@ -136,19 +136,19 @@ async fn receive(
     let offered = Offered { key: line.key, address: line.address, offer, entries };
     let opening = tokio::task::spawn_blocking(move || {
         let destination = destinations.open(offered)?;
-        let kept = destination.kept();
-        Ok((destination, kept))
+        let (kept, claimed) = (destination.kept(), destination.claimed());
+        Ok((destination, kept, claimed))
     });
     let opened: Result<_, super::content::Refusal> = opening.await.map_err(|error| End::Lost(error.to_string()))?;
-    let (destination, kept) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
+    let (destination, kept, claimed) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
     *place = Some(Arc::downgrade(&destination));
-    let kept_bytes = tree::bytes_of(offer.content_len, &kept);
+    let kept_bytes = tree::bytes_of(offer.content_len, &kept) + tree::bytes_of(offer.content_len, &claimed);
     let (peer, content_len) = (line.peer, offer.content_len);
     context.tell(Event::Offered { peer, names, entries: count, content_len, kept_bytes }).await;
     let (news_in, mut news) = mpsc::unbounded_channel();
     let id = Id { sends: false, transfer: offer.transfer };
     let secret = Secret::new(offer.transfer, &line.secret);
-    let begin = Command::Receive { offer, secret, kept, destination: Arc::clone(&destination), news: news_in };
+    let begin = Command::Receive { offer, secret, kept, claimed, destination: Arc::clone(&destination), news: news_in };
     context.engine.tell(begin);
     let wished = context.ways.wished();
     let paths = Paths::new(id, &context.engine, offer.chunk_len, context.is_fair, wished, line.router.clone());

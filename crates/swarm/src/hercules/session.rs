@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::content::{Destinations, Source};
 use super::engine::{Command, Teller};
 use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
+use super::io::Bypass;
 use super::options::{Admission, Dial, PeerKey, Peers};
 use super::reader::Hashing;
 use super::talk::{Ear, Mouth, Silence, Speaking};
@@ -132,8 +133,11 @@ impl Context {
 }
 
 /// The thread's life.
-pub(super) async fn run(context: Rc<Context>, peers: Peers) {
+pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass>) {
     context.tell(Event::Listening { addresses: context.ways.addresses() }).await;
+    for bypass in bypasses {
+        context.tell(Event::Bypass(bypass)).await;
+    }
     let mut cancelled = context.cancelled.clone();
     let work = async {
         match peers {

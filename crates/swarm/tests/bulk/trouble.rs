@@ -115,18 +115,34 @@ async fn a_receiver_that_stopped_fetches_what_is_missing() {
     memory.only().assert_is(&pattern);
 }
 
-#[tokio::test]
-async fn a_path_that_falls_silent_is_waited_for() {
+/// A transfer whose only path has fallen silent.
+struct Cut {
+    sender: Ear,
+    receiver: Ear,
+    relay: Relay,
+    pattern: Arc<Pattern>,
+    memory: Arc<Memory>,
+    _handles: [bulk::Handle; 2],
+}
+
+/// A transfer that was well on its way when its path fell silent.
+async fn cut_on_its_way() -> Cut {
     let memory = Memory::new();
-    let (_receiving, events) = bulk::receive(options(), Peers::Listen(by_ticket(SECRET, 1)), memory.clone()).unwrap();
+    let (receiving, events) = bulk::receive(options(), Peers::Listen(by_ticket(SECRET, 1)), memory.clone()).unwrap();
     let mut receiver = Ear::new(events);
     let relay = Relay::to(receiver.listening().await);
     let pattern = Pattern::new(8 << 20, 6);
     let to = Peers::Dial(vec![dial(relay.address, Some(SECRET))]);
-    let (_sending, events) = bulk::send(slow(), to, pattern.clone()).unwrap();
-    let mut sender = Ear::new(events);
+    let (sending, events) = bulk::send(slow(), to, pattern.clone()).unwrap();
+    let sender = Ear::new(events);
     verified(&mut receiver, 1 << 20).await;
     relay.is_silent.store(true, Ordering::Relaxed);
+    Cut { sender, receiver, relay, pattern, memory, _handles: [receiving, sending] }
+}
+
+#[tokio::test]
+async fn a_path_that_falls_silent_is_waited_for() {
+    let Cut { mut sender, mut receiver, relay, pattern, memory, .. } = cut_on_its_way().await;
     sender.until(|event| matches!(event, Event::Waiting { what: Waiting::Paths, .. }).then_some(())).await;
     receiver.until(|event| matches!(event, Event::PathDown { .. }).then_some(())).await;
     relay.is_silent.store(false, Ordering::Relaxed);
@@ -139,16 +155,7 @@ async fn a_path_that_falls_silent_is_waited_for() {
 #[tokio::test]
 #[ignore = "waits half a minute for QUIC to give up"]
 async fn a_connection_that_was_lost_is_made_anew() {
-    let memory = Memory::new();
-    let (_receiving, events) = bulk::receive(options(), Peers::Listen(by_ticket(SECRET, 1)), memory.clone()).unwrap();
-    let mut receiver = Ear::new(events);
-    let relay = Relay::to(receiver.listening().await);
-    let pattern = Pattern::new(8 << 20, 6);
-    let to = Peers::Dial(vec![dial(relay.address, Some(SECRET))]);
-    let (_sending, events) = bulk::send(slow(), to, pattern.clone()).unwrap();
-    let mut sender = Ear::new(events);
-    verified(&mut receiver, 1 << 20).await;
-    relay.is_silent.store(true, Ordering::Relaxed);
+    let Cut { mut sender, mut receiver, relay, pattern, memory, .. } = cut_on_its_way().await;
     sender.until(|event| matches!(event, Event::Waiting { what: Waiting::Peer(_), .. }).then_some(())).await;
     relay.is_silent.store(false, Ordering::Relaxed);
     sender.finished().await;

@@ -67,6 +67,8 @@ pub(super) enum Command {
         offer: Offer,
         secret: Secret,
         kept: ChunkSet,
+        /// Spans that seem to be there.
+        claimed: ChunkSet,
         destination: Arc<dyn Destination>,
         news: UnboundedSender<News>,
     },
@@ -225,12 +227,10 @@ impl Engine {
             let now = Instant::now();
             let timeout = next.saturating_duration_since(now).min(SLEEP_MAX);
             if timeout >= SLEEP_MIN {
-                let fds: Vec<_> = self
-                    .ports
-                    .iter()
-                    .enumerate()
-                    .map(|(at, port)| (port.socket.as_raw_fd(), self.is_blocked(at)))
-                    .collect();
+                // Where packets go past the kernel, there is more to receive from than the socket; only it is ever full for long.
+                let readable = self.ports.iter().map(|port| (port.receiver.as_raw_fd(), false));
+                let full = self.ports.iter().enumerate().filter(|(at, _)| self.is_blocked(*at));
+                let fds: Vec<_> = readable.chain(full.map(|(_, port)| (port.socket.as_raw_fd(), true))).collect();
                 poll::wait(&self.woken, &fds, timeout);
             }
         }
@@ -248,15 +248,23 @@ impl Engine {
                     let _ = news.send(News::Failed(error));
                 }
             }
-            Command::Receive { offer, secret, kept, destination, news } => {
+            Command::Receive { offer, secret, kept, claimed, destination, news } => {
                 let memory_bytes = self.common.memory_bytes;
                 if self.receivers.contains_key(&offer.transfer) {
                     let reason = "this number of a transfer is taken here: begin again".to_owned();
                     let _ = news.send(News::Failed(TransferError::Refused(reason)));
                     return;
                 }
-                let begun =
-                    Incoming::new(offer, &secret, kept, &destination, memory_bytes, &self.waker, news.clone(), now);
+                let begun = Incoming::new(
+                    offer,
+                    &secret,
+                    (kept, claimed),
+                    &destination,
+                    memory_bytes,
+                    &self.waker,
+                    news.clone(),
+                    now,
+                );
                 match begun {
                     Ok(incoming) => {
                         for port in &mut self.ports {

@@ -25,7 +25,7 @@ const CALLS_PER_TURN: usize = 8;
 
 pub(super) struct Port {
     pub(super) socket: Socket,
-    receiver: Receiver,
+    pub(super) receiver: Receiver,
     inlet: Inlet,
     heads: Vec<[u8; DATA_HEAD_LEN]>,
     bodies: Vec<u8>,

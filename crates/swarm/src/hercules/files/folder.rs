@@ -22,7 +22,7 @@ use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::{ChunkSet, tree};
 
 use super::super::content::{Destination, DestinationError, Destinations, Offered, Refusal};
-use super::place::{self, ABSENT, Before, DONE, MADE, STALE};
+use super::place::{self, ABSENT, ALIKE, Before, DONE, MADE, STALE};
 use super::plan::{Kind, Plan};
 use super::system_time;
 
@@ -85,6 +85,7 @@ pub(super) struct Received {
     plan: Plan,
     options: FolderOptions,
     kept: ChunkSet,
+    claimed: ChunkSet,
     /// One a node.
     states: Vec<AtomicU8>,
     runs: Runs,
@@ -200,11 +201,18 @@ impl Received {
         })?;
         place::check_room(&plan, &below, &found)?;
         // What was changed since, or is gone, comes again.
-        let is_there = |piece: Piece| found.states[plan.node_of(piece.entry) as usize] == MADE;
+        let is_in = |piece: Piece, states: &[u8]| states.contains(&found.states[plan.node_of(piece.entry) as usize]);
         let runs: Vec<_> = kept.runs(0..spans).collect();
-        let mut believed = ChunkSet::new(spans);
-        for span in runs.into_iter().flatten().filter(|span| pieces(*span).all(is_there)) {
+        let (mut believed, mut claimed) = (ChunkSet::new(spans), ChunkSet::new(spans));
+        for span in runs.into_iter().flatten().filter(|span| pieces(*span).all(|piece| is_in(piece, &[MADE]))) {
             believed.insert(span);
+        }
+        if found.states.contains(&ALIKE) {
+            for span in (0..spans).filter(|span| !believed.contains(*span)) {
+                if pieces(span).all(|piece| is_in(piece, &[ALIKE])) {
+                    claimed.insert(span);
+                }
+            }
         }
         let synced = before.is_some_and(|before| before.identity.boot != identity.boot);
         let leases = leases.unwrap_or_default();
@@ -218,6 +226,7 @@ impl Received {
             below,
             options: options.clone(),
             kept: believed,
+            claimed,
             states: found.states.into_iter().map(AtomicU8::new).collect(),
             runs: Runs::default(),
             making: Mutex::new(()),
@@ -234,6 +243,9 @@ impl Received {
         let number = self.plan.node_of(piece.entry);
         let node = &self.plan.nodes[number as usize];
         let path = self.plan.path(number);
+        if self.states[number as usize].load(Ordering::Acquire) == ALIKE && !self.replaces(number, piece, bytes)? {
+            return Ok(());
+        }
         let is_whole = matches!(node.kind, Kind::File { len, .. } if piece.file_offset == 0 && piece.len == len);
         if is_whole {
             let file = self.make_whole(number, &path)?;
@@ -252,6 +264,25 @@ impl Received {
         }
         lock(&self.dirty).note(number);
         Ok(())
+    }
+
+    /// Whether bytes are to be written to a file that is there and looks right: not those that it has.
+    fn replaces(&self, number: u32, piece: &Piece, bytes: &[u8]) -> io::Result<bool> {
+        use std::os::unix::fs::FileExt;
+        let mut there = vec![0; bytes.len()];
+        let file = self.below.read(&self.plan.path(number))?;
+        let is_same = file.read_exact_at(&mut there, piece.file_offset).is_ok() && there == bytes;
+        if !is_same && !self.options.overwrite {
+            return Err(io::Error::other(
+                "another file is in its place, of the same length and time; move it away, choose another folder (-o), or overwrite \
+                 it (--force)",
+            ));
+        }
+        if !is_same {
+            // From here on it is gone on with.
+            self.states[number as usize].store(MADE, Ordering::Release);
+        }
+        Ok(!is_same)
     }
 
     /// Makes a file, in place of what was ours there.
@@ -336,6 +367,14 @@ impl Received {
             Kind::File { len: 0, .. } if state.load(Ordering::Acquire) != MADE => {
                 let file = self.make_whole(number, &path)?;
                 self.attribute(&file, number, true)?;
+            }
+            Kind::File { len, .. } if state.load(Ordering::Acquire) == ALIKE => {
+                let file = self.below.read(&path)?;
+                if file.metadata()?.len() != len {
+                    return Err(io::Error::other("it was changed while it was received; receive it again"));
+                }
+                self.attribute(&file, number, false)?;
+                lock(&self.dirty).note(number);
             }
             Kind::File { .. } => {
                 // One that is all hole was never written to.
@@ -433,6 +472,10 @@ impl Received {
 impl Destination for Received {
     fn kept(&self) -> ChunkSet {
         self.kept.clone()
+    }
+
+    fn claimed(&self) -> ChunkSet {
+        self.claimed.clone()
     }
 
     fn write(&self, offset: u64, mut bytes: &[u8]) -> Result<(), DestinationError> {

@@ -1,15 +1,21 @@
 //! What is in a manifest's places before anything is written there.
 //!
-//! Without a journal of this very transfer, any file there is somebody's: refused, unless the user says that it may be overwritten. With one, a
-//! file is ours if it looks as we left it: finished, with the time that the manifest has, or with one at which we wrote. One that
-//! was changed since is made anew if anything of it had been verified, and otherwise is somebody's again.
+//! A file of the length and time that the manifest has may be what comes, from a transfer that ended without the sender hearing of
+//! it, or a copy: whatever journal there is, its bytes are compared. Any other is somebody's without a journal of this very
+//! transfer: refused, unless the user says that it may be overwritten. With one, a file is ours if it looks as we left it: finished,
+//! or with a time at which we wrote. One that was changed since is made anew if anything of it had been verified, and otherwise is
+//! somebody's again.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use anabranch_content::storage::Below;
+use anabranch_content::storage::{Below, data_runs};
+use anabranch_hercules::wire::manifest::EXTENTS_MAX;
 
 use super::plan::{Kind, Plan};
 
@@ -21,12 +27,16 @@ pub(super) const MADE: u8 = 1;
 pub(super) const STALE: u8 = 2;
 /// It is there with all that it is to be.
 pub(super) const DONE: u8 = 3;
+/// It is there, with the length and time that it is to have: whether with the bytes too is to be seen.
+pub(super) const ALIKE: u8 = 4;
 
 /// Names that a refusal tells.
 const TOLD_MAX: usize = 3;
 /// What file systems give out at once.
 const BLOCK_LEN: u64 = 4096;
 const STAT_BLOCK_LEN: u64 = 512;
+/// Bytes of a hole's place that are read at once.
+const READ_LEN: u64 = 1 << 20;
 
 /// What is known from before.
 pub(super) struct Before<'a> {
@@ -36,6 +46,14 @@ pub(super) struct Before<'a> {
     pub has_kept: &'a dyn Fn(u32) -> bool,
     /// The user wants files to be overwritten.
     pub overwrite: bool,
+}
+
+impl Before<'_> {
+    /// Whether we wrote at this time.
+    fn is_leased(&self, seconds: i64, ns: i64) -> bool {
+        let ns = seconds.saturating_mul(1_000_000_000).saturating_add(ns);
+        self.leases.is_some_and(|leases| leases.iter().any(|(from, until)| (*from..=*until).contains(&ns)))
+    }
 }
 
 /// What was found.
@@ -52,6 +70,7 @@ pub(super) struct Found {
 pub(super) fn look(plan: &Plan, below: &Below, before: &Before<'_>) -> Result<Found, String> {
     let mut found = Found { states: vec![ABSENT; plan.nodes.len()], taken_bytes: 0, absent: 0 };
     let (mut different, mut in_the_way) = (Vec::new(), Vec::new());
+    let data = OnceCell::new();
     for number in 0..plan.nodes.len() as u32 {
         let node = &plan.nodes[number as usize];
         let above = plan.parent(number).is_none_or(|parent| found.states[parent as usize] != ABSENT);
@@ -73,15 +92,19 @@ pub(super) fn look(plan: &Plan, below: &Below, before: &Before<'_>) -> Result<Fo
             Kind::Link if meta.is_symlink() && leads_there(plan, below, number) => DONE,
             Kind::File { len, .. } if meta.is_file() => {
                 let modified = (meta.mtime(), u32::try_from(meta.mtime_nsec()).unwrap_or(0));
-                let ns = meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec());
-                let in_lease = before
-                    .leases
-                    .is_some_and(|leases| leases.iter().any(|(from, until)| (*from..=*until).contains(&ns)));
-                let is_ours = before.leases.is_some() && (modified == node.modified || in_lease) && meta.len() == len;
+                let in_lease = before.is_leased(meta.mtime(), meta.mtime_nsec());
+                let is_finished = modified == node.modified && meta.len() == len;
+                // Whoever else put it there did so at another time, whatever time it claims for itself.
+                let was_finished =
+                    is_finished && ((before.has_kept)(number) || before.is_leased(meta.ctime(), meta.ctime_nsec()));
+                let is_ours = before.leases.is_some() && meta.len() == len && (in_lease || was_finished);
                 let is_empty = len == 0 && meta.len() == 0;
                 if is_ours || is_empty {
                     found.taken_bytes += meta.blocks() * STAT_BLOCK_LEN;
                     MADE
+                } else if is_finished && has_holes(plan, below, number, &data) {
+                    found.taken_bytes += meta.blocks() * STAT_BLOCK_LEN;
+                    ALIKE
                 } else if before.overwrite || before.leases.is_some() && ((before.has_kept)(number) || in_lease) {
                     found.taken_bytes += meta.blocks() * STAT_BLOCK_LEN;
                     STALE
@@ -101,6 +124,45 @@ pub(super) fn look(plan: &Plan, below: &Below, before: &Before<'_>) -> Result<Fo
     let remedy = "move it away, choose another folder (-o), or overwrite it (--force)";
     refuse(plan, &different, "another file is in the place of", remedy)?;
     Ok(found)
+}
+
+/// Whether a file has zeros wherever it is to have a hole: nobody sends hashes of those. `data`: where files with holes have data.
+fn has_holes(plan: &Plan, below: &Below, number: u32, data: &OnceCell<HashMap<u32, Vec<Range<u64>>>>) -> bool {
+    let Kind::File { len, dense: false } = plan.nodes[number as usize].kind else { return true };
+    let data = data.get_or_init(|| {
+        let mut data = HashMap::<u32, Vec<Range<u64>>>::new();
+        for piece in plan.layout.pieces(0..plan.layout.content_len()) {
+            let node = plan.node_of(piece.entry);
+            if matches!(plan.nodes[node as usize].kind, Kind::File { dense: false, .. }) {
+                data.entry(node).or_default().push(piece.file_offset..piece.file_offset + piece.len);
+            }
+        }
+        data
+    });
+    let wanted = data.get(&number).map_or(&[][..], Vec::as_slice);
+    let look = || -> io::Result<bool> {
+        let file = below.read(&plan.path(number))?;
+        let mut scratch = Vec::new();
+        for run in data_runs(&file, len, EXTENTS_MAX)? {
+            let mut at = run.start;
+            while at < run.end {
+                let next = wanted.get(wanted.partition_point(|data| data.end <= at));
+                if let Some(data) = next.filter(|data| data.start <= at) {
+                    at = data.end;
+                    continue;
+                }
+                let end = next.map_or(run.end, |data| data.start.min(run.end)).min(at + READ_LEN);
+                scratch.resize((end - at) as usize, 0);
+                file.read_exact_at(&mut scratch, at)?;
+                if scratch.iter().any(|byte| *byte != 0) {
+                    return Ok(false);
+                }
+                at = end;
+            }
+        }
+        Ok(true)
+    };
+    look().unwrap_or(false)
 }
 
 /// An error where the file system has not enough room for what is still to come.

@@ -189,7 +189,17 @@ fn receipt() -> Receipt {
 fn transfer(source: &dyn Source, to: &dyn Destination, random: &mut Rng, spans: usize) -> usize {
     let len = source.content_len();
     let kept = to.kept();
-    let mut missing: Vec<u64> = (0..tree::span_count(len)).filter(|span| !kept.contains(*span)).collect();
+    let claimed = to.claimed();
+    let is_there = |span| {
+        let bytes = tree::span_bytes(len, span);
+        let mut both = [(); 2].map(|()| vec![0; (bytes.end - bytes.start) as usize]);
+        source.read(bytes.start, &mut both[0]).unwrap();
+        to.read(bytes.start, &mut both[1]).unwrap();
+        both[0] == both[1]
+    };
+    let mut missing: Vec<u64> = (0..tree::span_count(len))
+        .filter(|span| !(kept.contains(*span) || claimed.contains(*span) && is_there(*span)))
+        .collect();
     random.shuffle(&mut missing);
     let sent = missing.len().min(spans);
     for span in missing.into_iter().take(spans) {
@@ -325,7 +335,9 @@ fn what_is_there_already_is_refused_unless_told_otherwise() {
     assert_eq!(fs::read(to.path().join("top/small")).unwrap(), b"precious");
     receive_all(&source, &forced(to.path()));
     assert_eq!(list(&top), list(&to.path().join("top")));
-    // A second time it is there, and is not ours any more.
+    // Touched by somebody, it is not ours any more.
+    let touched = File::options().write(true).open(to.path().join("top/small")).unwrap();
+    touched.set_times(FileTimes::new().set_modified(system_time((1_000_000_000, 0)))).unwrap();
     assert!(refusal(&folder(to.path()), offered(&source)).contains("another file"));
     // What is no file is never replaced.
     for name in ["file", "link"] {
@@ -338,6 +350,71 @@ fn what_is_there_already_is_refused_unless_told_otherwise() {
     symlink(outside.path(), to.path().join("top")).unwrap();
     assert!(refusal(&forced(to.path()), offered(&source)).contains("something else"));
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_there_already_with_the_right_length_and_time_is_taken_for_what_its_bytes_are() {
+    let (from, to) = (scratch(), scratch());
+    let top = from.path().join("top");
+    fs::create_dir(&top).unwrap();
+    fs::write(top.join("big"), vec![1; (3 << 20) + 5]).unwrap();
+    for number in 0..50 {
+        fs::write(top.join(format!("small {number}")), vec![number; 1000]).unwrap();
+    }
+    fs::write(top.join("empty"), "").unwrap();
+    symlink("big", top.join("link")).unwrap();
+    let hole = File::create(top.join("hole")).unwrap();
+    hole.set_len(40 << 20).unwrap();
+    hole.write_all_at(&[7; 5000], 20 << 20).unwrap();
+    fs::set_permissions(top.join("big"), Permissions::from_mode(0o440)).unwrap();
+    let source = source(&top);
+    receive_all(&source, &folder(to.path()));
+    // The sender was killed before it had the receipt: nothing goes again.
+    let again = |destinations: &Folder, key| {
+        let destination = destinations.open(offered_by(&source, key)).unwrap();
+        let sent = transfer(&source, &*destination, &mut Rng::with_seed(4), usize::MAX);
+        destination.finish(&receipt()).unwrap();
+        drop(destination);
+        assert_eq!(list(&top), list(&to.path().join("top")));
+        assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1, "no record is left");
+        sent
+    };
+    assert_eq!(again(&folder(to.path()), 1), 0);
+    // Nor of another sender who has the same; other modes are mended.
+    let big = to.path().join("top/big");
+    fs::set_permissions(&big, Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(again(&folder(to.path()), 2), 0);
+    // What is missing comes, and leaves what is there alone.
+    fs::remove_file(to.path().join("top/small 7")).unwrap();
+    assert_eq!(again(&folder(to.path()), 1), 1);
+    // Other bytes, and the time put back: somebody's.
+    let spoil = |path: &Path, at: u64| {
+        let modified = fs::metadata(path).unwrap().modified().unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.write_all_at(&[9; 10], at).unwrap();
+        file.set_times(FileTimes::new().set_modified(modified)).unwrap();
+    };
+    for (name, at) in [("big", 1 << 20), ("small 3", 500), ("hole", 20 << 20)] {
+        let path = to.path().join("top").join(name);
+        spoil(&path, at);
+        let had = fs::read(&path).unwrap();
+        // Longer ago than the first lease begins; the second time there is a record, and it is still not ours.
+        std::thread::sleep(Duration::from_millis(1200));
+        for _ in 0..2 {
+            let destination = folder(to.path()).open(offered(&source)).unwrap();
+            let mut content = vec![0; source.content_len() as usize];
+            source.read(0, &mut content).unwrap();
+            let error = destination.write(0, &content).expect_err("it is somebody's").to_string();
+            assert!(error.contains(name) && error.contains("--force"), "{error}");
+            assert!(fs::read(&path).unwrap() == had, "{name} was left alone");
+        }
+        assert!(again(&forced(to.path()), 1) >= 1, "{name}");
+    }
+    // Something where a hole is to be is not seen by any hash.
+    spoil(&to.path().join("top/hole"), 1 << 20);
+    assert!(refusal(&folder(to.path()), offered(&source)).contains("another file"));
+    assert!(again(&forced(to.path()), 1) >= 1);
 }
 
 #[test]
