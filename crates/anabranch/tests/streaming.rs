@@ -51,6 +51,27 @@ fn files_of_every_odd_length_arrive_in_chunks_of_every_length() {
     }
 }
 
+/// In libswift's dialect, by its own links, which say nothing of the length, and nothing is fetched twice for it: not what proved it
+/// either.
+#[test]
+fn libswifts_dialect_and_links_without_a_length() {
+    let dir = tempfile::tempdir().unwrap();
+    for length in [1, 1024, 1025, 300_001, 1_000_000] {
+        fs::write(dir.path().join("film"), noise(length, length as u64)).unwrap();
+        let (sharer, links) = share(dir.path(), 1, &["film", "--dialect", "libswift"]);
+        let link = links[0].split('?').next().unwrap();
+        assert!(link.starts_with("tswift://127.0.0.1:") && link.len() < 80, "{link}");
+        let out = format!("out-{length}");
+        let (code, stdout, stderr) = run(dir.path(), &get(link, &["-o", &out]));
+        assert_eq!(code, 0, "{length}: {stderr}");
+        let name = link.rsplit('/').next().unwrap();
+        assert!(fs::read(dir.path().join(&out).join(name)).unwrap() == noise(length, length as u64), "{length}");
+        let wasted = events(&stdout, "finished")[0]["wasted"].as_u64().unwrap();
+        assert!(wasted <= 1024, "{length}: {wasted} bytes came in vain");
+        sharer.interrupt();
+    }
+}
+
 #[test]
 fn a_second_get_fetches_nothing_and_a_second_share_hashes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -263,6 +284,8 @@ fn mistakes_are_told_with_their_remedy() {
         (&["share", "--ppspp", "nowhere"], 3, "cannot read nowhere"),
         (&["share", "film", "--chunk-length", "1KiB"], 2, "give --ppspp too"),
         (&["share", "film", "--with-torrent"], 2, "give --ppspp too"),
+        (&["share", "film", "--dialect", "libswift"], 2, "give --ppspp too"),
+        (&["share", "--ppspp", "film", "--dialect", "draft-10"], 2, "libswift"),
         (&["share", "--ppspp", "film", "--chunk-length", "64KiB"], 2, "a chunk has 256 to 63KiB"),
         (&["share", "--ppspp", "film", "--version", "2"], 2, "--with-torrent"),
         (&["get", "ppspp:zz"], 3, "hexadecimal"),

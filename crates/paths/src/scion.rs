@@ -141,6 +141,33 @@ impl ScionPath {
         }
     }
 
+    /// What is known of the way back to `destination` that a packet from there tells: the `numbers` of the interfaces, seen from
+    /// `source`, but only the ASes at its ends. An MTU of zero is one that nobody told.
+    pub fn told(source: IsdAs, destination: IsdAs, numbers: &[u16], mtu: u16) -> Self {
+        let last = numbers.len().saturating_sub(1);
+        let interface = |(at, id): (usize, &u16)| {
+            let isd_as = match at {
+                0 => source,
+                at if at == last => destination,
+                _ => IsdAs::default(),
+            };
+            Interface { isd_as, id: *id }
+        };
+        Self {
+            source,
+            destination,
+            interfaces: numbers.iter().enumerate().map(interface).collect(),
+            mtu,
+            expiry: SystemTime::UNIX_EPOCH,
+            latency: vec![None; last],
+            bandwidth_kbps: vec![None; last],
+            link_kinds: vec![LinkKind::default(); numbers.len() / 2],
+            remarks: Remarks::default(),
+            next_hop: None,
+            dataplane: Vec::new(),
+        }
+    }
+
     /// The identity that survives refresh.
     pub fn id(&self) -> PathId {
         PathId::of_scion(self.source, self.destination, &self.interfaces)

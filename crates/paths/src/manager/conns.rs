@@ -273,7 +273,8 @@ impl PathManager {
         }
     }
 
-    /// Gives up connections over IP that bring nothing while others of the same host work. The protocol asks for their blocks
+    /// Gives up connections over IP (or all, as [`super::ManagerConfig::leaves_silent`] says) that bring nothing while others of the
+    /// same host work. The protocol asks for their blocks
     /// elsewhere by itself; but TCP, once a way is cut, waits ever longer before it tries again, and a new connection tries at once.
     pub(super) fn leave_silent(
         &mut self,
@@ -283,12 +284,13 @@ impl PathManager {
     ) {
         let quiet_for = |conn: &Connection| Some(now.saturating_duration_since(conn.moved?));
         let mut silent = Vec::new();
-        for host in clients.iter().filter(|client| client.over_ip).filter_map(|client| self.hosts.get(&client.host)) {
+        let is_looked_at = |client: &&super::choose::Client| client.over_ip || self.config.leaves_silent;
+        for host in clients.iter().filter(is_looked_at).filter_map(|client| self.hosts.get(&client.host)) {
             if !self.conns_of(host).any(|(_, conn)| quiet_for(conn).is_some_and(|quiet| quiet < ALIVE_WITHIN)) {
                 continue;
             }
             let is_silent = |(id, conn): &(ConnId, &Connection)| {
-                conn.leaves_by_ip()
+                (conn.leaves_by_ip() || self.config.leaves_silent)
                     && conn.down.is_none()
                     && quiet_for(conn).is_some_and(|quiet| quiet > SILENCE_MAX)
                     && measure(*id).owes

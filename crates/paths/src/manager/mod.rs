@@ -94,6 +94,9 @@ pub struct ManagerConfig {
     pub chooses_alone: bool,
     /// Our own host in our AS, where there is SCION.
     pub scion_host: Option<IpAddr>,
+    /// Nothing below the protocol notices that nothing comes: connections through SCION are given up for silence as those over IP
+    /// are.
+    pub leaves_silent: bool,
 }
 
 impl Default for ManagerConfig {
@@ -106,6 +109,7 @@ impl Default for ManagerConfig {
             selector: None,
             chooses_alone: false,
             scion_host: None,
+            leaves_silent: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every connection keeps its path for life; what changes is the path's bytes, which are refreshed under it. Where the
 //! network says that a link on the way is down, and nothing more comes, the connection is given up at once: what was asked
-//! for over it comes over other paths ([`crate::bittorrent::paths_driver`]).
+//! for over it comes over other paths (see [`anabranch_paths::manager`]).
 //!
 //! Anybody can write such a message, and nobody signs it. So a complaint is a reason to ask: an echo goes the same way
 //! ([`ScionNet::listen`]), and only if it meets the same trouble, as shown by the part of it that nobody can guess, anybody
@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anabranch_paths::manager::{Found, LinkHealth};
+use anabranch_paths::manager::{DownCause, Found, LinkHealth};
 use anabranch_paths::{Endpoint, IsdAs, Path, PathFilter, PathId, PathIdPrefix, PolicyFile, ScionAddr, ScionPath};
 use anabranch_scion::lookup::{LookupError, PathLookup};
 use anabranch_scion::socket::{ECHO_TOKEN_LEN, ProbeError, RouteId, ScmpEvent, ScmpKind};
@@ -43,6 +43,8 @@ const CONFIRMING_MAX: usize = 64;
 const RENEWED_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// How long an accepted connection waits for a lookup that tells which ASes its path passes.
 const NAMING_MAX: Duration = Duration::from_secs(2);
+/// How long one lookup may take where nothing waits for it.
+const LOOKUP_MAX: Duration = Duration::from_secs(2);
 
 /// How peers are reached over SCION.
 #[derive(Clone)]
@@ -209,6 +211,12 @@ impl ScionNet {
         })
     }
 
+    /// Where QUIC is, the ports that the AS's routers deliver to, and these routers: for another socket beside it.
+    pub(crate) fn place(&self) -> Option<(ScionAddr, RangeInclusive<u16>, Vec<IpAddr>)> {
+        let (local, here) = (self.endpoint.local().as_scion()?, self.config.lookup.local_as());
+        Some((local, here.ports.clone(), here.interfaces.values().map(SocketAddr::ip).collect()))
+    }
+
     /// Whether peers have to prove keys that the user admits.
     pub(crate) fn is_closed(&self) -> bool {
         self.config.allowed.is_some()
@@ -223,6 +231,12 @@ impl ScionNet {
     /// The paths to `remote` that may be used, at least one.
     pub(crate) async fn paths(&self, remote: ScionAddr) -> Result<Found, ReachError> {
         self.config.paths(self.endpoint.local().ip(), remote).await
+    }
+
+    /// The same, where an answer comes in time.
+    pub(crate) async fn found(&self, remote: ScionAddr) -> Option<Found> {
+        let found = tokio::time::timeout(LOOKUP_MAX, self.paths(remote)).await;
+        found.ok().and_then(Result::ok)
     }
 
     /// Connects to `remote` over `path`; it has to prove the `expected` key, if there is one.
@@ -386,4 +400,15 @@ async fn refresh(net: &ScionNet, route: &QuicRoute, path: &ScionPath) {
         }
     }
     std::future::pending().await
+}
+
+/// Why a path is down, where that is what the network says.
+pub(crate) fn down_cause(kind: &ScmpKind) -> Option<DownCause> {
+    match *kind {
+        ScmpKind::ExternalInterfaceDown(interface) => Some(DownCause::LinkDown(interface)),
+        ScmpKind::InternalConnectivityDown { isd_as, ingress, egress } => {
+            Some(DownCause::AsPartitioned { isd_as, ingress, egress })
+        }
+        _ => None,
+    }
 }

@@ -38,14 +38,15 @@ async fn until_stopped(
     named: &HashSet<TrackerUrl>,
     wake: &tokio::sync::Notify,
 ) {
-    let (resources, hashes, seed, port) = {
+    let (resources, hashes, seed, port, scion) = {
         let state = content.borrow();
         let seed = state.resources().config.seed ^ state.id.0;
         // The datagrams' port: peers of this protocol dial no other.
         let port = state.hub().listening().first().map_or(1, std::net::SocketAddr::port);
-        (state.resources(), state.hashes(), seed, port)
+        let scion = state.hub().listening_scion().map(|address| vec![address]);
+        (state.resources(), state.hashes(), seed, port, scion)
     };
-    let config = AnnouncerConfig { hashes, peer_id: resources.peer_id, port, scion: None, key: seed as u32, seed };
+    let config = AnnouncerConfig { hashes, peer_id: resources.peer_id, port, scion, key: seed as u32, seed };
     let mut announcer = Announcer::new(config, &[trackers.to_vec()], Instant::now());
     let mut under_way = JoinSet::new();
     let mut complete_at_start = None;
@@ -99,7 +100,7 @@ async fn until_stopped(
                         let mut state = content.borrow_mut();
                         let filter = std::sync::Arc::clone(&resources.config.filter);
                         for peer in reply.peers.iter().filter(|peer| !filter.blocks(peer)) {
-                            peer.as_ip().into_iter().for_each(|address| state.peers.heard(address, now));
+                            state.peers.heard(*peer, now);
                         }
                         state.tell(EventKind::Tracker { url, peers: reply.peers.len() });
                         state.wake.notify_one();

@@ -7,9 +7,9 @@ use anabranch_content::hash::ExpectedHash;
 use anabranch_content::storage::{Op, StorageError};
 
 use super::content::{Content, Stalled};
-use crate::bittorrent::torrent::may_pass;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::{Outcome, SpillJob, Spilled, Verified, VerifyJob};
+use crate::store::may_pass;
 
 /// Memory counts as short below this part of it.
 const MEMORY_SHORT_DIVISOR: u64 = 8;

@@ -8,13 +8,12 @@ use anabranch_content::storage::{ResumeStore, Storage};
 use super::content::{Content, Handle};
 use super::{guarded, open};
 use crate::events::{EventKind, PauseCause};
-use crate::session::ControlError;
 use crate::store::open::blocking;
+use crate::transfer::ControlError;
+use crate::transfer::files::FILES_POLL;
 
 /// How often storage is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// How often it is looked whether the disk threads are done with a content's files.
-const ALONE_POLL: Duration = Duration::from_millis(5);
 
 /// The core has every chunk.
 pub(super) fn finished(content: &mut Content) {
@@ -95,13 +94,13 @@ fn tree_again(content: &Handle) -> Option<anabranch_ppspp::merkle::Tree<super::n
 }
 
 /// All pieces are hashed anew, whatever is recorded.
-pub(crate) async fn check_all(content: Handle) -> Result<(), ControlError> {
+pub(super) async fn check_all(content: Handle) -> Result<(), ControlError> {
     let id = content.borrow().id;
     while content.borrow().is_busy() {
         if content.borrow().stopping {
             return Err(ControlError::Leaving(id));
         }
-        tokio::time::sleep(ALONE_POLL).await;
+        tokio::time::sleep(FILES_POLL).await;
     }
     let Some((resume, storage)) = files(&content) else { return Err(ControlError::NotOpen(id)) };
     let known = Arc::clone(&storage);

@@ -25,6 +25,8 @@ const BATCH_LEN: usize = 1024 * 1024;
 pub struct HashOptions {
     /// Length of a chunk in bytes, 1 to [`anabranch_ppspp::wire::CHUNK_LEN_MAX`].
     pub chunk_len: u32,
+    /// What its peers speak: libswift knows SHA-1 alone.
+    pub dialect: Dialect,
     /// Folder where trees are kept from run to run; `None` keeps none.
     pub tree_dir: Option<PathBuf>,
 }
@@ -100,13 +102,14 @@ pub fn hash_file(
         return Err(HashError::Empty(path.into()));
     }
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| HashError::Name(path.into()))?;
-    let kept = options.tree_dir.as_ref().map(|dir| dir.join(tree_name(path, &meta, options.chunk_len)));
+    let hash = if options.dialect == Dialect::Rfc7574 { HashFunction::Sha256 } else { HashFunction::Sha1 };
+    let kept = options.tree_dir.as_ref().map(|dir| dir.join(tree_name(path, &meta, (options.chunk_len, hash))));
     let found = kept.as_deref().and_then(FileNodes::open_found).map(|nodes| *nodes.sidecar());
-    let found = found.filter(|found| found.content_len == meta.len() && found.chunk_len == options.chunk_len);
+    let wanted = (meta.len(), options.chunk_len, hash);
+    let found = found.filter(|found| (found.content_len, found.chunk_len, found.hash) == wanted);
     let (sidecar, tree) = match (found, kept) {
         (Some(sidecar), Some(kept)) => (sidecar, Place::File(kept)),
         (_, kept) => {
-            let hash = HashFunction::Sha256;
             let nameless =
                 Sidecar { hash, chunk_len: options.chunk_len.max(1), content_len: meta.len(), root: hash.zero() };
             // Whoever cannot keep the tree has it in memory, and hashes again the next time.
@@ -134,7 +137,7 @@ pub fn hash_file(
     let params = SwarmParams::new(root, Integrity::MerkleTree, sidecar.hash, addressing, Some(options.chunk_len))?;
     let link = Link {
         params,
-        dialect: Dialect::Rfc7574,
+        dialect: options.dialect,
         content_len: Some(meta.len()),
         peers: Vec::new(),
         trackers: Vec::new(),
@@ -159,13 +162,14 @@ impl Hashed {
 }
 
 /// What a file's tree is called: by all that would have it be another. A name says nothing to who sees it.
-fn tree_name(path: &Path, meta: &Metadata, chunk_len: u32) -> String {
+fn tree_name(path: &Path, meta: &Metadata, (chunk_len, hash): (u32, HashFunction)) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let mut key = path.as_os_str().as_encoded_bytes().to_vec();
     for number in [meta.len(), meta.ino(), meta.dev(), meta.mtime() as u64, meta.mtime_nsec() as u64, chunk_len.into()]
     {
         key.extend_from_slice(&number.to_be_bytes());
     }
+    key.push(hash.to_u8());
     format!("{}.tree", hex::encode(&HashFunction::Sha256.hash(&key).as_bytes()[..16]))
 }
 

@@ -3,22 +3,25 @@
 //! Whose a datagram is, its channel's number says, which we chose; one that opens a channel names its swarm. What is neither is
 //! nothing, and nothing is remembered of it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ip_filter::IpFilter;
-use anabranch_ppspp::swarm::PeerAddress;
+use anabranch_paths::ScionAddr;
 use anabranch_ppspp::wire::{ChannelId, Opening, split_channel};
-use anabranch_transport::datagram::{Packet, Path, Place, Receiver, SendErrorKind, Sender, Socket};
+use anabranch_transport::datagram::{Packet, Place, Receiver, Socket};
 use tokio::io::unix::AsyncFd;
 
 use super::content::{Content, Handle};
+use super::ways::{TooLong, Way, Ways};
 use crate::events::TorrentId;
+use crate::net::scion::ScionNet;
 
 /// Datagrams received with one call: what the kernel coalesces at most.
 const BATCH_MAX: usize = 64;
@@ -26,50 +29,35 @@ const BATCH_MAX: usize = 64;
 const BATCHES_A_TURN: usize = 8;
 /// What a datagram has beside its chunk: a handshake with the longest identifier, or digests of every layer.
 const BESIDE_CHUNK_LEN: usize = 2600;
-/// Ways that are remembered with what is needed to send over them; all are made again when there are more.
-const SENDERS_MAX: usize = 1024;
 /// Pause after an error of the socket, so that one that persists does not spin.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
-
-/// A way to a peer, in the words of the core: it is what a channel belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Way {
-    /// The socket at the other end.
-    pub remote: SocketAddr,
-}
-
-impl PeerAddress for Way {
-    fn socket_addr(&self) -> Option<SocketAddr> {
-        Some(self.remote)
-    }
-}
-
-/// A datagram does not fit the way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TooLong;
 
 /// The sockets, and who is reached through them.
 #[derive(Default)]
 pub(crate) struct Hub {
-    sockets: RefCell<Vec<Socket>>,
+    ways: RefCell<Ways>,
     by_channel: RefCell<HashMap<ChannelId, TorrentId>>,
     by_swarm: RefCell<HashMap<Box<[u8]>, TorrentId>>,
     contents: RefCell<HashMap<TorrentId, Weak<RefCell<Content>>>>,
-    senders: RefCell<HashMap<Way, Sender>>,
     /// Longest chunk of all contents that there were.
     chunk_len: Cell<usize>,
 }
 
 impl Hub {
-    /// Where it listens.
+    /// Where it listens over plain IP.
     pub(crate) fn listening(&self) -> Vec<SocketAddr> {
-        self.sockets.borrow().iter().filter_map(|socket| socket.local().as_ip()).collect()
+        self.ways.borrow().sockets().iter().filter_map(|socket| socket.local().as_ip()).collect()
     }
 
-    /// Opens the sockets, where it has none: beside the TCP listeners, where those ports are free, else anywhere. Answers those
-    /// that somebody has to [`serve`].
-    pub(crate) fn open(&self, beside: &[SocketAddr]) -> io::Result<Vec<Socket>> {
-        if !self.sockets.borrow().is_empty() {
+    /// Where it listens in the SCION network.
+    pub(crate) fn listening_scion(&self) -> Option<ScionAddr> {
+        self.ways.borrow().sockets().iter().find_map(Socket::local_scion)
+    }
+
+    /// Opens the sockets, where it has none: beside the TCP listeners, where those ports are free, else anywhere; and in the SCION
+    /// network, where there is one, on the port after that of QUIC. Answers those that somebody has to [`serve`].
+    pub(crate) fn open(&self, beside: &[SocketAddr], scion: Option<&ScionNet>) -> io::Result<Vec<Socket>> {
+        if !self.ways.borrow().sockets().is_empty() {
             return Ok(Vec::new());
         }
         let bind = |address: &SocketAddr| {
@@ -82,8 +70,23 @@ impl Hub {
             let v4: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
             sockets.push(bind(&both).or_else(|_| bind(&v4))?);
         }
-        self.sockets.borrow_mut().clone_from(&sockets);
+        if let Some((local, ports, routers)) = scion.and_then(ScionNet::place) {
+            let socket = bind_scion(local, ports)?;
+            socket.set_routers(routers);
+            sockets.push(socket);
+        }
+        self.ways.borrow_mut().open(&sockets);
         Ok(sockets)
+    }
+
+    /// The ways from here.
+    pub(super) fn ways(&self) -> Ref<'_, Ways> {
+        self.ways.borrow()
+    }
+
+    /// The same, to change them.
+    pub(super) fn ways_mut(&self) -> RefMut<'_, Ways> {
+        self.ways.borrow_mut()
     }
 
     /// A content comes. `false` where its swarm is there already.
@@ -125,42 +128,9 @@ impl Hub {
         }
     }
 
-    /// Sends as many of the packets as the system takes now; those that cannot leave at all count as lost on the way.
-    ///
-    /// # Errors
-    /// The first one is longer than the way takes, and so will others be.
+    /// See [`Ways::send`].
     pub(crate) fn send(&self, way: &Way, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
-        let mut senders = self.senders.borrow_mut();
-        if senders.len() >= SENDERS_MAX && !senders.contains_key(way) {
-            senders.clear();
-        }
-        if !senders.contains_key(way) {
-            let Some(sender) = self.sender(way) else { return Ok(packets.len()) };
-            senders.insert(*way, sender);
-        }
-        let Some(sender) = senders.get_mut(way) else { return Ok(packets.len()) };
-        match sender.try_send(packets) {
-            Ok(sent) => Ok(sent),
-            Err(error) if matches!(error.kind, SendErrorKind::WouldBlock | SendErrorKind::NoBuffers) => Ok(0),
-            Err(error) if matches!(error.kind, SendErrorKind::TooLong { .. }) => Err(TooLong),
-            // The next may leave.
-            Err(_) => Ok(1),
-        }
-    }
-
-    fn sender(&self, way: &Way) -> Option<Sender> {
-        let sockets = self.sockets.borrow();
-        let reaches = |socket: &&Socket| {
-            let Some(local) = socket.local().as_ip() else { return false };
-            // An IPv6 socket at all addresses reaches IPv4 too.
-            local.is_ipv4() == way.remote.is_ipv4() || local.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
-        };
-        let is_home = |socket: &&Socket| {
-            let ip = socket.local().as_ip().map(|local| local.ip());
-            ip.is_some_and(|ip| ip.is_loopback() == way.remote.ip().is_loopback() || ip.is_unspecified())
-        };
-        let socket = sockets.iter().filter(reaches).find(is_home).or_else(|| sockets.iter().find(reaches))?;
-        socket.sender(&Path::ip(way.remote, None)).ok()
+        self.ways.borrow_mut().send(way, packets)
     }
 
     fn content(&self, id: TorrentId) -> Option<Handle> {
@@ -178,8 +148,16 @@ impl Hub {
     }
 }
 
-/// Receives from a socket until the session ends.
-pub(crate) async fn serve(hub: Rc<Hub>, socket: Socket, filter: Arc<IpFilter>) {
+/// The socket in the SCION network, at the port after that of `local`, or at any.
+fn bind_scion(local: ScionAddr, ports: RangeInclusive<u16>) -> io::Result<Socket> {
+    let at = |port| ScionAddr::new(local.isd_as, SocketAddr::new(local.host.ip(), port));
+    let next = local.host.port().checked_add(1).filter(|port| ports.contains(port));
+    let beside = next.and_then(|port| Socket::bind_scion(at(port), ports.clone()).ok());
+    beside.map_or_else(|| Socket::bind_scion(at(0), ports).map_err(io::Error::other), Ok)
+}
+
+/// Receives from the socket `at` its place until the session ends.
+pub(crate) async fn serve(hub: Rc<Hub>, at: usize, socket: Socket, filter: Arc<IpFilter>) {
     // SAFETY: the socket owns its descriptor, gives the same one each time, and keeps it open as long as it is.
     let Ok(io) = (unsafe { AsyncFd::register(socket.clone()) }) else { return };
     let mut receiver = socket.receiver();
@@ -187,7 +165,7 @@ pub(crate) async fn serve(hub: Rc<Hub>, socket: Socket, filter: Arc<IpFilter>) {
     loop {
         let Ok(mut ready) = io.readable().await else { return };
         for _ in 0..BATCHES_A_TURN {
-            match receive(&hub, &mut receiver, &mut memory, &filter) {
+            match receive(&hub, at, &mut receiver, &mut memory, &filter) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
@@ -205,32 +183,42 @@ pub(crate) async fn serve(hub: Rc<Hub>, socket: Socket, filter: Arc<IpFilter>) {
 }
 
 /// One batch: to each content what is its own, in the order of arrival.
-fn receive(hub: &Hub, receiver: &mut Receiver, memory: &mut Vec<u8>, filter: &IpFilter) -> io::Result<()> {
+fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, filter: &IpFilter) -> io::Result<()> {
     let place_len = hub.chunk_len.get() + BESIDE_CHUNK_LEN;
     memory.resize(BATCH_MAX * place_len, 0);
     let mut places: Vec<Place<'_>> =
         memory.chunks_exact_mut(place_len).map(|body| Place { head: &mut [], body }).collect();
     let batch = receiver.recv(&mut places)?;
-    let arrived: Vec<(usize, usize, Way)> = batch
-        .iter()
-        .filter(|received| !received.is_truncated && !filter.blocks_ip(received.from.ip()))
-        .map(|received| (received.place, received.len, Way { remote: received.from }))
-        .collect();
     drop(places);
     let now = Instant::now();
-    let datagram = |place: usize, len: usize| &memory[place * place_len..place * place_len + len];
+    let mut met: Vec<Way> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
-    for (place, len, way) in arrived {
-        let Some(id) = hub.whose(datagram(place, len)) else { continue };
+    for received in batch.iter().filter(|received| !received.is_truncated) {
+        let datagram = &memory[received.place * place_len..][..received.len];
+        let Some(id) = hub.whose(datagram) else { continue };
+        let way = hub.ways_mut().of_received(at, received, batch.headers(received), now);
+        let Some(way) = way else { continue };
+        if met.last() != Some(&way) {
+            met.push(way);
+        }
+        if filter.blocks(&way.remote) {
+            continue;
+        }
         match &mut of_content {
-            Some((of, datagrams)) if *of == id => datagrams.push((way, datagram(place, len))),
+            Some((of, datagrams)) if *of == id => datagrams.push((way, datagram)),
             other => {
-                let before = other.replace((id, vec![(way, datagram(place, len))]));
+                let before = other.replace((id, vec![(way, datagram)]));
                 deliver(hub, before, now);
             }
         }
     }
     deliver(hub, of_content, now);
+    let mut ways = hub.ways_mut();
+    // Who came of nothing is forgotten.
+    met.iter().for_each(|way| ways.sweep(way));
+    while let Some(event) = receiver.event() {
+        ways.complained(at, &event);
+    }
     Ok(())
 }
 

@@ -3,13 +3,14 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `hub` | the sockets: many swarms and channels over each |
+//! | `ways`, `paths` | over which addresses and paths peers are reached; which of these are used |
 //! | `content` | one content: what moves between its core, its files and the sockets |
 //! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
-//! | `open`, `finish` | files are opened and checked against the tree; everything is there |
+//! | `open`, `finish`, `checkpoint` | files are opened and checked against the tree; everything is there; it is recorded |
 //! | [`hashed`](hash_file), `nodes` | a file's tree is made, and kept on the disk |
 //! | `peers`, `announce` | whom a content knows; its trackers |
 //! | `progress` | how it fares |
-//! | `reading` | it is read while it arrives |
+//! | `reading`, `transfer` | it is read while it arrives; the session asks something of it |
 //!
 //! The core (`anabranch_ppspp::swarm`) decides what to ask whom for, what to send, and when. A batch of datagrams goes through it at
 //! once: its chunks are hashed side by side, judged one by one, copied to their pieces, and acknowledged in runs. A piece whose chunks
@@ -17,18 +18,21 @@
 //! brought to the tree's file before it is recorded; so what was recorded once is never fetched again.
 
 mod announce;
+mod checkpoint;
 mod content;
 mod disk;
 mod finish;
 mod hashed;
 mod hub;
-mod leave;
 mod nodes;
 mod open;
+mod paths;
 mod peers;
 mod progress;
 mod rates;
 mod reading;
+mod transfer;
+mod ways;
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -52,14 +56,13 @@ use anabranch_ppspp::wire::Integrity;
 pub use hashed::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_file};
 
 pub(crate) use content::{Content, Handle};
-pub(crate) use finish::check_all;
 pub(crate) use hub::{Hub, serve};
-pub(crate) use leave::{checkpoint, close};
 pub(crate) use open::hashes;
 
 use crate::config::AddOptions;
 use crate::events::{EventKind, FailureKind, TorrentId};
 use crate::resources::Resources;
+use checkpoint::checkpoint;
 use nodes::Nodes;
 
 /// The chunks of a piece.
@@ -131,6 +134,7 @@ pub(crate) fn begin(
     let trackers: Vec<TrackerUrl> = urls.iter().filter_map(parse).collect();
     state.trackers_left = trackers.len();
     state.spawn(guarded(content.clone(), content::keep_time(content.clone())));
+    state.spawn(guarded(content.clone(), paths::drive(content.clone())));
     if !trackers.is_empty() && !state.stopping {
         state.is_announcing = true;
         state.spawn(announce::announce(content.clone(), trackers, named));

@@ -1,6 +1,5 @@
 //! A content's files are opened, what is there is checked against the tree, and its transfer begins.
 
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +21,10 @@ use anabranch_ppspp::merkle::{NodeStore, Sidecar, Tree};
 use super::content::{Content, Handle};
 use super::nodes::{FileNodes, Nodes};
 use super::{Hashed, chunks_of, tree_path};
-use crate::bittorrent::torrent::may_pass;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;
 use crate::store::buffers::{CHUNK_LEN, PieceBuffers};
+use crate::store::may_pass;
 use crate::store::open::{OpenRequest, Opened, blocking, settle};
 
 /// How often opening is tried again while storage is out of order.
@@ -173,9 +172,14 @@ async fn open(content: Handle, info: Arc<Info>, hashed: Option<Box<Hashed>>) {
     if told {
         content.borrow().tell(EventKind::Resumed);
     }
-    // What peers proved meanwhile is as good.
-    for (bin, digest) in content.borrow().core.tree().peaks() {
-        tree.nodes_mut().put(bin, &digest);
+    // What peers proved meanwhile is as good, and is not told again by those who know that it was here.
+    {
+        let state = content.borrow();
+        let proven = state.core.tree();
+        let last = proven.chunk_count().map_or(0, |chunks| chunks.saturating_sub(1));
+        for (bin, digest) in proven.peaks().into_iter().chain(proven.way(last)) {
+            tree.nodes_mut().put(bin, &digest);
+        }
     }
     start(&content, &info, &opened, tree);
 }
@@ -357,6 +361,7 @@ fn start(content: &Handle, info: &Arc<Info>, opened: &Opened, tree: Tree<Nodes>)
     let bytes_total = geometry.total();
     state.tell(EventKind::Started { pieces_have, pieces_total, bytes_done, bytes_total, changed_files });
     state.tell_core_what_is_here();
+    state.keep_early(Instant::now());
     state.aim();
     state.read_on(Instant::now());
     state.announce.notify_one();
@@ -364,12 +369,6 @@ fn start(content: &Handle, info: &Arc<Info>, opened: &Opened, tree: Tree<Nodes>)
     if state.core.is_complete() {
         super::finish::finished(&mut state);
     }
-}
-
-/// Removes the tree of a content whose record is removed.
-pub(crate) fn remove_tree(resume_path: &Path) {
-    // Where it stays, it takes room and does no harm.
-    let _ = std::fs::remove_file(tree_path(resume_path));
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Whom a content knows: named by the user or the link, by trackers, by other peers. Pure: times come in.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::bittorrent::sources::{NamedPeer, Trouble};
+use anabranch_paths::Endpoint;
+
+use crate::transfer::{NamedPeer, Trouble};
 
 /// Addresses that others named: as many as a content of BitTorrent knows.
 const HEARD_MAX: usize = 4096;
@@ -24,8 +25,8 @@ const TRIES_MAX: u32 = 4;
 /// Whom a content knows.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    known: BTreeMap<SocketAddr, Entry>,
-    banned: BTreeSet<SocketAddr>,
+    known: BTreeMap<Endpoint, Entry>,
+    banned: BTreeSet<Endpoint>,
 }
 
 #[derive(Debug)]
@@ -48,7 +49,7 @@ enum State {
 
 impl Peers {
     /// The user or the link named it.
-    pub(crate) fn name(&mut self, address: SocketAddr, now: Instant) {
+    pub(crate) fn name(&mut self, address: Endpoint, now: Instant) {
         self.banned.remove(&address);
         let entry = self.known.entry(address).or_insert_with(|| Entry::new(true, now));
         entry.is_named = true;
@@ -58,14 +59,14 @@ impl Peers {
     }
 
     /// A tracker or a peer named it.
-    pub(crate) fn heard(&mut self, address: SocketAddr, now: Instant) {
-        if self.known.len() < HEARD_MAX && !self.banned.contains(&address) && address.port() != 0 {
+    pub(crate) fn heard(&mut self, address: Endpoint, now: Instant) {
+        if self.known.len() < HEARD_MAX && !self.banned.contains(&address) && address.socket_addr().port() != 0 {
             self.known.entry(address).or_insert_with(|| Entry::new(false, now));
         }
     }
 
     /// Whom to dial now. Who has everything dials those that were named, and no others: who wants something comes by itself.
-    pub(crate) fn next_to_dial(&mut self, wants_more: bool, now: Instant) -> Option<SocketAddr> {
+    pub(crate) fn next_to_dial(&mut self, wants_more: bool, now: Instant) -> Option<Endpoint> {
         let count = |state: State| self.known.values().filter(|entry| entry.state == state).count();
         if count(State::Dialling) >= DIALLING_MAX || count(State::Open) >= OPEN_MAX {
             return None;
@@ -79,14 +80,14 @@ impl Peers {
     }
 
     /// There is a channel to it already, or none can be.
-    pub(crate) fn is_there(&mut self, address: SocketAddr) {
+    pub(crate) fn is_there(&mut self, address: Endpoint) {
         if let Some(entry) = self.known.get_mut(&address) {
             entry.state = State::Open;
         }
     }
 
     /// A channel to it is open; answers whether we dialled.
-    pub(crate) fn reached(&mut self, address: SocketAddr, now: Instant) -> bool {
+    pub(crate) fn reached(&mut self, address: Endpoint, now: Instant) -> bool {
         if !self.known.contains_key(&address) {
             self.heard(address, now);
         }
@@ -96,8 +97,15 @@ impl Peers {
         outgoing
     }
 
-    /// Its channel ended, or none came about. Answers whether that is to be told of a peer that was named, and whether it is final.
-    pub(crate) fn failed(&mut self, address: SocketAddr, reason: &str, was_open: bool, now: Instant) -> Option<bool> {
+    /// Its channel ended, or none came about; `is_final`: it never will, as the user wants it. Answers whether that is to be told of a
+    /// peer that was named, and whether it is final: a network that led there before does so again, perhaps.
+    pub(crate) fn failed(
+        &mut self,
+        address: Endpoint,
+        reason: &str,
+        (was_open, is_final): (bool, bool),
+        now: Instant,
+    ) -> Option<bool> {
         let entry = self.known.get_mut(&address)?;
         entry.failures = if was_open { 1 } else { entry.failures + 1 };
         if !entry.is_named && entry.failures >= TRIES_MAX {
@@ -110,12 +118,13 @@ impl Peers {
             return None;
         }
         let since = entry.trouble.as_ref().map_or(now, |trouble| trouble.since);
-        entry.trouble = Some(Trouble { reason: reason.to_owned(), since, is_final: false });
-        entry.told.insert(reason.to_owned()).then_some(false)
+        let is_final = is_final && !entry.was_reached;
+        entry.trouble = Some(Trouble { reason: reason.to_owned(), since, is_final });
+        entry.told.insert(reason.to_owned()).then_some(is_final)
     }
 
     /// It lied: it is not dealt with any more.
-    pub(crate) fn ban(&mut self, address: SocketAddr) {
+    pub(crate) fn ban(&mut self, address: Endpoint) {
         if self.banned.len() < BANS_MAX {
             self.banned.insert(address);
         }
@@ -127,6 +136,11 @@ impl Peers {
         }
     }
 
+    /// Whether it lied.
+    pub(crate) fn is_banned(&self, address: Endpoint) -> bool {
+        self.banned.contains(&address)
+    }
+
     /// Addresses that others named and that may be reached.
     pub(crate) fn heard_of(&self) -> usize {
         self.known.values().filter(|entry| !entry.is_named && entry.state != State::Open).count()
@@ -135,7 +149,7 @@ impl Peers {
     /// Those that the user or the link named.
     pub(crate) fn named(&self) -> Vec<NamedPeer> {
         let named = self.known.iter().filter(|(_, entry)| entry.is_named);
-        named.map(|(address, entry)| NamedPeer { address: (*address).into(), trouble: entry.trouble.clone() }).collect()
+        named.map(|(address, entry)| NamedPeer { address: *address, trouble: entry.trouble.clone() }).collect()
     }
 
     /// Whether somebody is being dialled.
@@ -154,8 +168,8 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn address(number: u16) -> SocketAddr {
-        ([192, 0, 2, 1], number).into()
+    fn address(number: u16) -> Endpoint {
+        Endpoint::Ip(([192, 0, 2, 1], number).into())
     }
 
     #[test]
@@ -166,8 +180,8 @@ mod tests {
         let (mut now, mut tries) = (start, [0, 0]);
         for _ in 0..2000 {
             while let Some(dialled) = peers.next_to_dial(true, now) {
-                tries[usize::from(dialled.port()) - 1] += 1;
-                let told = peers.failed(dialled, "it does not answer", false, now);
+                tries[usize::from(dialled.socket_addr().port()) - 1] += 1;
+                let told = peers.failed(dialled, "it does not answer", (false, false), now);
                 assert_eq!(told.is_some(), dialled == address(1) && tries[0] == 1, "told once");
             }
             now += Duration::from_secs(1);

@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::torrent::{PeerStats, TorrentStats};
 use anabranch_bittorrent::{ConnId, PeerKey};
-use anabranch_paths::manager::PathCondition;
-use anabranch_paths::{Endpoint, Path};
+use anabranch_paths::Endpoint;
+use anabranch_ppspp::swarm::PeerStats as PeerChannel;
 
 use super::content::Content;
-use crate::bittorrent::paths_driver::PathProgress;
-use crate::bittorrent::sources::Sources;
+use super::ways::Way;
 use crate::events::EventKind;
-use crate::session::Progress;
+use crate::transfer::PathProgress;
+use crate::transfer::Progress;
+use crate::transfer::Sources;
 
 impl Content {
     /// Bytes that are verified, and all; `None` until the length is known.
@@ -64,9 +65,9 @@ impl Content {
         let stats = self.core.peer_stats().zip(1..).map(|(peer, number)| PeerStats {
             conn: ConnId(number),
             peer: PeerKey(number),
-            path: None,
+            path: self.paths.of(peer.peer).map(|(path, ..)| path.id()),
             path_state: Default::default(),
-            address: peer.peer.remote.into(),
+            address: peer.peer.remote,
             client: None,
             download_rate_bytes: 0,
             upload_rate_bytes: 0,
@@ -82,23 +83,25 @@ impl Content {
 
     /// Its channels, each with its path.
     pub(crate) fn path_progress(&mut self, now: Instant) -> Vec<PathProgress> {
-        let local = self.hub().listening().first().copied();
         let ways: Vec<_> =
             self.core.peer_stats().map(|peer| (*peer.peer, (peer.downloaded_bytes, peer.uploaded_bytes))).collect();
         let rates: Vec<(u64, u64)> = ways.iter().map(|(way, moved)| self.rates_of(way, *moved, now)).collect();
-        let progress = self.core.peer_stats().zip(rates).map(|(peer, rate)| PathProgress {
-            peer: peer.peer.remote.into(),
-            path: Path::ip(local.map_or(peer.peer.remote.ip(), |local| local.ip()), peer.peer.remote.ip()),
-            condition: PathCondition::Active,
-            download_rate_bytes: rate.0,
-            upload_rate_bytes: rate.1,
-            downloaded_bytes: peer.downloaded_bytes,
-            uploaded_bytes: peer.uploaded_bytes,
-            rtt: Some(peer.rtt).filter(|rtt| *rtt > Duration::ZERO),
-            lost_packets: peer.lost_chunks,
-            is_one_of_many: false,
-        });
-        progress.collect()
+        let line = |(peer, rate): (PeerChannel<'_, Way>, (u64, u64))| {
+            let (path, condition, is_one_of_many) = self.paths.of(peer.peer)?;
+            Some(PathProgress {
+                peer: peer.peer.remote,
+                path: path.clone(),
+                condition,
+                download_rate_bytes: rate.0,
+                upload_rate_bytes: rate.1,
+                downloaded_bytes: peer.downloaded_bytes,
+                uploaded_bytes: peer.uploaded_bytes,
+                rtt: Some(peer.rtt).filter(|rtt| *rtt > Duration::ZERO),
+                lost_packets: peer.lost_chunks,
+                is_one_of_many,
+            })
+        };
+        self.core.peer_stats().zip(rates).filter_map(line).collect()
     }
 
     /// Who may still bring what is missing.
@@ -123,16 +126,11 @@ impl Content {
 
     /// The user or the link named a peer.
     pub(crate) fn name_peer(&mut self, peer: Endpoint, now: Instant) {
-        match peer.as_ip().filter(|address| address.port() != 0 && !address.ip().is_unspecified()) {
-            Some(address) => {
-                self.peers.name(address, now);
-                self.wake.notify_one();
-            }
-            None => {
-                let reason =
-                    "nobody can be dialled at such an address: give a host of plain IP and its port".to_owned();
-                self.tell(EventKind::PeerFailed { address: peer, reason, is_final: true });
-            }
+        if peer.socket_addr().port() == 0 || peer.ip().is_unspecified() {
+            let reason = "nobody can be dialled at such an address: give a host and its port".to_owned();
+            return self.tell(EventKind::PeerFailed { address: peer, reason, is_final: true });
         }
+        self.peers.name(peer, now);
+        self.wake.notify_one();
     }
 }

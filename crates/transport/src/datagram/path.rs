@@ -177,6 +177,14 @@ impl Path {
         payload_len + self.headers_len()
     }
 
+    /// The numbers of the interfaces that it passes through SCION, in order; none over IP, nor inside one AS.
+    pub fn interfaces(&self) -> &[u16] {
+        match &self.0.way {
+            Way::Ip { .. } => &[],
+            Way::Scion { interfaces, .. } => interfaces,
+        }
+    }
+
     /// Bytes of headers inside the system's datagrams.
     pub(super) fn wrapped_len(&self) -> usize {
         match &self.0.way {

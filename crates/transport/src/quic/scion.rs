@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use anabranch_paths::{Interface, IsdAs, Path, ScionPath};
+use anabranch_paths::{IsdAs, Path, ScionPath};
 use anabranch_scion::socket::{RecvMeta as RouteMeta, RouteId, RouteInfo, Sender, Socket, Transmit as RouteTransmit};
 use noq::udp::{EcnCodepoint, RecvMeta, Transmit};
 use noq::{AsyncUdpSocket, UdpSender};
@@ -41,28 +41,11 @@ pub(super) fn route_of(address: SocketAddr) -> RouteId {
 
 /// What is known of the way that somebody came. A packet tells the interfaces' numbers, but only the ASes at its ends.
 pub(super) fn path_of(local: IsdAs, info: &RouteInfo) -> Path {
-    let last = info.interfaces.len().saturating_sub(1);
-    let interface = |(at, id): (usize, &u16)| {
-        let isd_as = match at {
-            0 => local,
-            at if at == last => info.remote.isd_as,
-            _ => IsdAs::default(),
-        };
-        Interface { isd_as, id: *id }
-    };
-    let links = info.interfaces.len() / 2;
+    let mtu = u16::try_from(info.header_len + info.payload_len_max).unwrap_or(u16::MAX);
     let path = ScionPath {
-        source: local,
-        destination: info.remote.isd_as,
-        interfaces: info.interfaces.iter().enumerate().map(interface).collect(),
-        mtu: u16::try_from(info.header_len + info.payload_len_max).unwrap_or(u16::MAX),
         expiry: info.expiry.unwrap_or(std::time::SystemTime::UNIX_EPOCH),
-        latency: vec![None; last],
-        bandwidth_kbps: vec![None; last],
-        link_kinds: vec![Default::default(); links],
-        remarks: Default::default(),
         next_hop: Some(info.next_hop),
-        dataplane: Vec::new(),
+        ..ScionPath::told(local, info.remote.isd_as, &info.interfaces, mtu)
     };
     Path::scion(info.next_hop.ip(), info.remote.host.ip(), Arc::new(path))
 }

@@ -1,0 +1,218 @@
+//! `share --ppspp` and `get` of its link across SCION networks that run in this process.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anabranch_asnet::network::{Network, Options};
+use anabranch_asnet::topology::Topology;
+use anabranch_paths::IsdAs;
+use common::{Running, anabranch, finish, noise};
+use serde_json::Value;
+
+/// How long a test may take on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(120);
+const FROM: &str = "1-ff00:0:111";
+const TO: &str = "1-ff00:0:112";
+
+/// Two leaves, and two core ASes that both are below: among the paths, two without a link in common.
+const DIAMOND: &str = "
+    [as.'1-ff00:0:110']
+    core = true
+    [as.'1-ff00:0:120']
+    core = true
+    [as.'1-ff00:0:111']
+    [as.'1-ff00:0:112']
+    [[link]]
+    parent = '1-ff00:0:110#1'
+    child = '1-ff00:0:111#1'
+    [[link]]
+    parent = '1-ff00:0:110#2'
+    child = '1-ff00:0:112#1'
+    [[link]]
+    parent = '1-ff00:0:120#1'
+    child = '1-ff00:0:111#2'
+    [[link]]
+    parent = '1-ff00:0:120#2'
+    child = '1-ff00:0:112#2'
+    [[link]]
+    core = ['1-ff00:0:110#3', '1-ff00:0:120#3']
+";
+
+fn diamond(net: u8, settings: &str) -> Network {
+    let text = format!("network = '127.{net}.0.0'\n{settings}\n{DIAMOND}");
+    Network::start(Topology::from_toml("diamond", &text).unwrap(), Options::default()).unwrap()
+}
+
+/// The first host of an AS: its address for `--listen`, with any port, and its daemon's.
+fn host(network: &Network, isd_as: &str) -> (String, String) {
+    let isd_as: IsdAs = isd_as.parse().unwrap();
+    let home = network.topology().get(isd_as).unwrap();
+    (format!("[{isd_as},{}]:0", home.hosts[0].address), home.daemon.to_string())
+}
+
+/// Shares a file by PPSPP from the first host of an AS: the program and its link.
+fn share(dir: &Path, network: &Network, isd_as: &str, arguments: &[&str]) -> (Running, String) {
+    let (listen, daemon) = host(network, isd_as);
+    let mut command = anabranch(dir);
+    command.args(["share", "--ppspp", "--json", "--listen", &listen, "--sciond", &daemon]).args(arguments);
+    let mut running = Running::start_for(&mut command, PATIENCE);
+    let link = running.event("started")["link"].as_str().unwrap().to_owned();
+    (running, over_scion(&link))
+}
+
+/// The link without its peers over plain IP, which would do on one machine.
+fn over_scion(link: &str) -> String {
+    let (id, query) = link.split_once('?').unwrap();
+    let is_kept = |pair: &&str| !pair.starts_with("pe=") || pair.starts_with("pe=[1-ff00:0:");
+    format!("{id}?{}", query.split('&').filter(is_kept).collect::<Vec<_>>().join("&"))
+}
+
+/// `get` at the first host of an AS.
+fn get(dir: &Path, network: &Network, isd_as: &str, arguments: &[&str]) -> Command {
+    let (listen, daemon) = host(network, isd_as);
+    let mut command = anabranch(dir);
+    command.args(["get", "--listen", &listen, "--sciond", &daemon, "--json"]).args(arguments);
+    command
+}
+
+fn events(stdout: &str, name: &str) -> Vec<Value> {
+    let all = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    all.filter(|event| event["event"] == name).collect()
+}
+
+/// What each path brought, by its name, as the log has it last.
+fn brought(log: &Path) -> Vec<(String, u64)> {
+    let text = fs::read_to_string(log).unwrap();
+    let mut found: Vec<(String, u64)> = Vec::new();
+    for row in text.lines().skip(1) {
+        // A SCION address, in quotes, has a comma.
+        let (_, rest) = row.split_once("\",").unwrap();
+        let fields: Vec<&str> = rest.split(',').collect();
+        let (name, bytes) = (fields[0].to_owned(), fields[2].parse().unwrap());
+        match found.iter_mut().find(|known| known.0 == name) {
+            Some(known) => known.1 = known.1.max(bytes),
+            None => found.push((name, bytes)),
+        }
+    }
+    found
+}
+
+#[test]
+fn a_link_leads_across_the_network_and_both_paths_are_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(12_000_003, 1);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let network = diamond(130, "");
+    let (sharer, link) = share(dir.path(), &network, FROM, &["film", "--limit-up", "6M"]);
+    assert!(link.contains("pe=[1-ff00:0:111,127.130."), "{link}");
+    let log = dir.path().join("paths.csv");
+    let arguments = [&link, "-o", "out", "--paths", "2", "--explain", "--path-log", log.to_str().unwrap()];
+    let (code, stdout, stderr) = finish(&mut get(dir.path(), &network, TO, &arguments));
+    assert_eq!(code, 0, "{stdout} {stderr}");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+    let chosen = events(&stdout, "paths");
+    let choices = chosen.last().unwrap()["candidates"].as_array().unwrap();
+    assert_eq!(choices.iter().filter(|path| path["choice"] == "chosen").count(), 2, "{stdout}");
+    let brought = brought(&log);
+    assert!(brought.iter().filter(|(_, bytes)| *bytes > 1_000_000).count() == 2, "{brought:?}");
+    assert_eq!(sharer.interrupt().0, 0);
+}
+
+#[test]
+fn one_of_two_paths_is_cut_and_the_other_carries_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(14_000_000, 2);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let network = diamond(131, "");
+    let (_sharer, link) = share(dir.path(), &network, FROM, &["film"]);
+    let log = dir.path().join("paths.csv");
+    let arguments =
+        [&link, "-o", "out", "--paths", "2", "--limit-down", "2M", "--path-log", log.to_str().unwrap(), "--sequential"];
+    let mut getter = Running::start_for(&mut get(dir.path(), &network, TO, &arguments), PATIENCE);
+    // Both carry.
+    loop {
+        let progress = getter.event("progress");
+        let paths = progress["paths"].as_array().unwrap();
+        if paths.iter().filter(|path| path["downloaded"].as_u64().unwrap() > 200_000).count() == 2 {
+            break;
+        }
+    }
+    let cut = network.find_link("1-ff00:0:120", Some(FROM)).unwrap();
+    network.set_link_up(cut, false).unwrap();
+    loop {
+        let event: Value = serde_json::from_str(&getter.line()).unwrap();
+        if event["event"] == "path" && event["state"] == "down" {
+            break;
+        }
+        assert_ne!(event["event"], "finished", "it ended before it was told that a path was cut");
+    }
+    getter.event("finished");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+    assert!(brought(&log).iter().filter(|(_, bytes)| *bytes > 200_000).count() >= 2);
+}
+
+/// Fresh hop fields take the place of those that end, at both ends, and whoever looks paths up may be away for a while.
+#[test]
+fn a_transfer_outlives_its_paths() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(12_000_000, 3);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let network = diamond(132, "segment_lifetime = '20 s'");
+    let (_sharer, link) = share(dir.path(), &network, FROM, &["film"]);
+    // Longer than any path lives.
+    let arguments = [&link, "-o", "out", "--paths", "2", "--limit-down", "450K"];
+    let (code, stdout, stderr) = finish(&mut get(dir.path(), &network, TO, &arguments));
+    assert_eq!(code, 0, "{stdout} {stderr}");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+}
+
+#[test]
+fn flags_that_leave_no_path_or_one_are_obeyed() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(1_500_000, 4);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let network = diamond(133, "");
+    let (_sharer, link) = share(dir.path(), &network, FROM, &["film"]);
+    for (flags, needle) in [
+        (&["--acl", "-"][..], "forbids every path"),
+        (&["--sequence", "0* 2-0 0*"], "forbids every path"),
+        (&["--path", "0123456789"], "no path has an id that starts with `0123456789`"),
+    ] {
+        let arguments = [&[link.as_str(), "-o", "none"], flags].concat();
+        let (code, stdout, stderr) = finish(&mut get(dir.path(), &network, TO, &arguments));
+        assert_eq!(code, 6, "{flags:?}: {stdout} {stderr}");
+        let error = &events(&stdout, "peer_error")[0];
+        assert!(error["reason"].as_str().unwrap().contains(needle), "{flags:?}: {error}");
+        assert_eq!(error["final"], true, "{flags:?}: {error}");
+    }
+    // Over the first core AS alone.
+    let log = dir.path().join("paths.csv");
+    let only = ["--sequence", "0 1-ff00:0:110 0", "--paths", "2", "--path-log", log.to_str().unwrap()];
+    let arguments = [&[link.as_str(), "-o", "out"], &only[..]].concat();
+    let (code, stdout, stderr) = finish(&mut get(dir.path(), &network, TO, &arguments));
+    assert_eq!(code, 0, "{stdout} {stderr}");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+    assert_eq!(brought(&log).len(), 1);
+}
+
+/// Who is met by a tracker alone: trackers name SCION addresses too.
+#[test]
+fn peers_in_the_network_find_each_other_by_a_tracker() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(1_000_000, 5);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let network = diamond(134, "");
+    let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
+    let url = tracker.event("listening")["http"].as_str().unwrap().to_owned();
+    let (_sharer, link) = share(dir.path(), &network, FROM, &["film", "--tracker", &url]);
+    let (id, query) = link.split_once('?').unwrap();
+    let nobody: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("pe=")).collect();
+    let link = format!("{id}?{}", nobody.join("&"));
+    let (code, stdout, stderr) = finish(&mut get(dir.path(), &network, TO, &[&link, "-o", "out"]));
+    assert_eq!(code, 0, "{stdout} {stderr}");
+    assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
+}

@@ -1,0 +1,205 @@
+//! Channels come and go, and what the core tells is carried out.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use anabranch_bittorrent::PeerKey;
+use anabranch_paths::{Endpoint, Host};
+use anabranch_ppspp::swarm::{Allowance, Event as CoreEvent};
+
+use super::Content;
+use crate::events::EventKind;
+use crate::limits::Share;
+use crate::net::conn_handle::ConnHandle;
+use crate::ppspp::rates::Rates;
+use crate::ppspp::ways::Way;
+use crate::ppspp::{finish, open};
+
+/// What peers are told to be called by: they say nothing of themselves in this protocol.
+const CLIENT: &[u8; 20] = b"PPSPP               ";
+
+/// A peer's channel, as limits see it.
+pub(super) struct Conn {
+    down: Share,
+    up: Share,
+    /// Whose it is: more channels are no larger share.
+    key: PeerKey,
+    /// Bytes that were counted already.
+    asked_bytes: u64,
+    sent_bytes: u64,
+    handle: Rc<ConnHandle>,
+    /// How fast it moves, and what was counted for that.
+    rates: Rates,
+    /// The owner knows that chunks do not fit its way.
+    pub is_told: bool,
+}
+
+impl Drop for Conn {
+    /// The task that waits for its turn ends.
+    fn drop(&mut self) {
+        self.handle.close(String::new());
+    }
+}
+
+impl Content {
+    /// Carries out what the core wants, as far as anything does.
+    pub(crate) fn pump(&mut self, now: Instant) {
+        self.update_room();
+        loop {
+            let gone = self.channels();
+            while let Some(event) = self.core.event() {
+                self.on_event(event, now);
+            }
+            self.transmit();
+            if gone.is_empty() {
+                return;
+            }
+            // What was to be said to them is said.
+            gone.iter().for_each(|way| self.hub.ways_mut().let_go(way));
+        }
+    }
+
+    /// Tells the sockets which channels there are; answers the ways of those that are no more.
+    fn channels(&mut self) -> Vec<Way> {
+        let mut gone = Vec::new();
+        for (channel, way, is_open) in self.core.take_channel_changes() {
+            if !is_open {
+                self.hub.leave_channel(channel, self.id);
+                gone.push(way);
+                continue;
+            }
+            self.hub.ways_mut().hold(&way);
+            if !self.hub.take_channel(channel, self.id) {
+                // One in four thousand million: the peer tries again, or we do.
+                self.core.drop_channel(channel);
+            }
+        }
+        gone
+    }
+
+    /// Something happened to a peer, or to the content.
+    pub(super) fn on_event(&mut self, event: CoreEvent<Way>, now: Instant) {
+        match event {
+            CoreEvent::Opened(way) => self.opened(way, now),
+            CoreEvent::Closed(way) => self.closed(&way, now),
+            CoreEvent::Liar(way) => {
+                if !self.peers.is_banned(way.remote) {
+                    let reason = "it sent a chunk that is not the content's".to_owned();
+                    self.peers.ban(way.remote);
+                    self.tell(EventKind::PeerBanned { address: way.remote, reason });
+                }
+                // Over whichever path it comes.
+                let others: Vec<Way> = self.paths.ways_to(way.remote).collect();
+                others.iter().for_each(|other| self.core.disconnect(other));
+            }
+            CoreEvent::Found(address) => {
+                let (address, resources) = (address.into(), self.resources());
+                if resources.config.pex && !resources.config.filter.blocks(&address) {
+                    self.peers.heard(address, now);
+                    self.wake.notify_one();
+                }
+            }
+            CoreEvent::Size(chunks) => {
+                let (len, last) = (self.link.params.chunk_len(), self.core.last_chunk_len());
+                if let (Some(len), Some(last), None) = (len, last, self.link.content_len) {
+                    self.link.content_len = Some((chunks - 1) * u64::from(len) + last as u64);
+                    open::begin(self, None);
+                }
+            }
+            CoreEvent::Complete => finish::finished(self),
+        }
+    }
+
+    fn opened(&mut self, way: Way, now: Instant) {
+        let address = way.remote;
+        let is_first = self.peers.reached(address, now);
+        let outgoing = is_first || self.paths.is_dialled(&way);
+        let Some(key) = self.path_joined(way, outgoing, now) else { return self.core.disconnect(&way) };
+        let handle = Rc::new(ConnHandle::new(Host::of(&address), now));
+        let resources = self.resources();
+        let config = &resources.config;
+        let down = resources.down.share(self.id.0, config.peer_limit_down, &handle, now);
+        let up = resources.up.share(self.id.0, config.peer_limit_up, &handle, now);
+        let (woken, wake) = (Rc::clone(&handle), Rc::clone(&self.wake));
+        self.spawn(async move {
+            while !woken.is_closing() {
+                woken.notified().await;
+                wake.notify_one();
+            }
+        });
+        let rates = Rates::new();
+        self.conns.insert(way, Conn { down, up, key, asked_bytes: 0, sent_bytes: 0, handle, rates, is_told: false });
+        self.tell(EventKind::PeerConnected { address, outgoing, peer_id: *CLIENT });
+    }
+
+    fn closed(&mut self, way: &Way, now: Instant) {
+        let address = way.remote;
+        let was_open = self.conns.remove(way).is_some();
+        let reason = if was_open { "the channel was closed" } else { "it does not answer" };
+        let is_path = self.paths.is_dialled(way);
+        self.path_left(way, false, reason, now);
+        self.held_back.retain(|transmit| transmit.peer != *way);
+        if was_open || !is_path {
+            self.tell(EventKind::PeerDisconnected { address, reason: reason.to_owned() });
+        }
+        // As long as there is a channel over another path, it is there.
+        if !self.paths.reaches(address) {
+            self.tell_failure(address, reason, (was_open, false), now);
+            self.announce.notify_one();
+        }
+    }
+
+    /// A peer is not reached, or not any more (it was open), and maybe nothing but the user can change that: told once for each reason,
+    /// where the user or the link named the peer.
+    pub(crate) fn tell_failure(
+        &mut self,
+        address: Endpoint,
+        reason: &str,
+        (was_open, is_final): (bool, bool),
+        now: Instant,
+    ) {
+        if let Some(is_final) = self.peers.failed(address, reason, (was_open, is_final), now) {
+            self.tell(EventKind::PeerFailed { address, reason: reason.to_owned(), is_final });
+        }
+    }
+
+    /// What limits let through.
+    pub(super) fn allow(&mut self, now: Instant) {
+        if self.conns.values().all(|conn| !conn.down.is_limited() && !conn.up.is_limited()) {
+            return;
+        }
+        let mut allowed = Vec::new();
+        for stats in self.core.peer_stats() {
+            let Some(conn) = self.conns.get_mut(stats.peer) else { continue };
+            conn.down.spend(stats.asked_bytes - std::mem::replace(&mut conn.asked_bytes, stats.asked_bytes));
+            conn.up.spend(stats.uploaded_bytes - std::mem::replace(&mut conn.sent_bytes, stats.uploaded_bytes));
+            let key = conn.key;
+            let down_bytes = match stats.is_wanted && !stats.chokes_us {
+                true => conn.down.available(|| (key, true), now),
+                false => {
+                    conn.down.rest();
+                    0
+                }
+            };
+            let up_bytes = match stats.wants {
+                true => conn.up.available(|| (key, true), now),
+                false => {
+                    conn.up.rest();
+                    0
+                }
+            };
+            allowed.push((*stats.peer, Allowance { up_bytes, down_bytes }));
+        }
+        for (way, allowance) in allowed {
+            self.core.set_allowance(&way, allowance, now);
+        }
+    }
+
+    /// How fast a peer's channel moves, down and up; it moved so much so far.
+    pub(in super::super) fn rates_of(&mut self, way: &Way, moved: (u64, u64), now: Instant) -> (u64, u64) {
+        let Some(Conn { rates, .. }) = self.conns.get_mut(way) else { return (0, 0) };
+        rates.received(moved.0.saturating_sub(rates.downloaded_bytes), now);
+        rates.sent(moved.1.saturating_sub(rates.uploaded_bytes), now);
+        rates.bytes_per_sec(now)
+    }
+}

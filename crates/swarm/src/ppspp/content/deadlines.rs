@@ -1,0 +1,45 @@
+//! What is needed when, and what is asked for first.
+
+use std::time::Instant;
+
+use anabranch_ppspp::picker::Picker;
+
+use super::Content;
+use crate::ppspp::{chunks_of, default_picker};
+
+impl Content {
+    /// When a piece is needed; `None` takes that back. What is needed first is asked for in order.
+    pub(crate) fn set_deadline(&mut self, piece: u32, deadline: Option<Instant>) {
+        match deadline {
+            Some(deadline) => _ = self.deadlines.insert(piece, deadline),
+            None => _ = self.deadlines.remove(&piece),
+        }
+        self.aim();
+    }
+
+    /// Whether anything has a deadline.
+    pub(in super::super) fn has_deadlines(&self) -> bool {
+        !self.deadlines.is_empty()
+    }
+
+    /// Asks for what is needed first.
+    pub(crate) fn aim(&mut self) {
+        let Some(info) = &self.info else { return };
+        let have = &self.have;
+        self.deadlines.retain(|piece, _| *piece < have.len() && !have.get(*piece));
+        let first =
+            self.deadlines.iter().min_by_key(|(piece, deadline)| (**deadline, **piece)).map(|(piece, _)| *piece);
+        let picker = match first {
+            Some(first) => {
+                // As far as pieces with deadlines follow each other.
+                let last = (first..have.len()).take_while(|at| have.get(*at) || self.deadlines.contains_key(at)).last();
+                let (position, end) = (chunks_of(info, first).start, chunks_of(info, last.unwrap_or(first)).end);
+                Picker::OnDemand { position, high: end - position, middle: end - position }
+            }
+            None if self.options.sequential => Picker::Sequential(0),
+            None => default_picker(&self.link, self.resources.config.seed),
+        };
+        self.core.set_picker(picker);
+        self.core.hurry(Instant::now());
+    }
+}

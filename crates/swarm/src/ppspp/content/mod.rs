@@ -1,0 +1,247 @@
+//! One content at work in PPSPP: its core, its files, and what moves between them and the sockets.
+
+mod channels;
+mod deadlines;
+mod handle;
+mod lifecycle;
+mod lose;
+mod receive;
+mod send;
+mod time;
+
+pub(crate) use handle::Handle;
+pub(crate) use time::keep_time;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use anabranch_content::bitfield::Bitfield;
+use anabranch_content::info::{Info, InfoHashes};
+use anabranch_content::storage::{ResumeStore, Storage};
+use anabranch_ppspp::link::Link;
+use anabranch_ppspp::swarm::{Swarm, Transmit};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::hub::Hub;
+use super::nodes::Nodes;
+use super::open;
+use super::paths::ContentPaths;
+use super::peers::Peers;
+use super::rates::Rates;
+use super::ways::Way;
+use crate::config::AddOptions;
+use crate::events::{Event, EventKind, TorrentId};
+use crate::resources::Resources;
+use crate::store::buffers::PieceBuffers;
+use crate::store::disk::{SpillJob, VerifyJob};
+use crate::store::readers::Readers;
+use crate::transfer::Work;
+use channels::Conn;
+
+/// Everything about one content.
+pub(crate) struct Content {
+    /// Its number.
+    pub id: TorrentId,
+    /// What it is, as its link tells; the length is filled in when it is proven.
+    pub link: Link,
+    /// The protocol.
+    pub core: Swarm<Way, Nodes>,
+    /// The owner's choices.
+    pub options: AddOptions,
+    /// Whom it knows.
+    pub peers: Peers,
+    /// Its description to the store, once the length is known.
+    pub info: Option<Arc<Info>>,
+    /// Its files, once open.
+    pub storage: Option<Arc<Storage>>,
+    /// The record of verified pieces, once open; none where files are only read.
+    pub resume: Option<Arc<ResumeStore>>,
+    /// Pieces under way.
+    pub buffers: Option<PieceBuffers>,
+    /// The chunk that proved the content's size, until there is a file for it.
+    pub early: Option<(u64, Box<[u8]>)>,
+    /// Pieces that are written.
+    pub have: Bitfield,
+    /// What goes on with its files.
+    pub work: Option<Work>,
+    /// Trackers that are asked, or will be again.
+    pub trackers_left: usize,
+    /// Trackers are to be asked as soon as they allow.
+    pub is_announce_due: bool,
+    /// The task that talks to trackers has not said farewell yet.
+    pub is_announcing: bool,
+    /// Wakes the task that keeps the core's time.
+    pub wake: Rc<Notify>,
+    /// Wakes those who wait for a piece to read it.
+    pub arrived: Rc<Notify>,
+    /// Who reads it.
+    pub(super) readers: Readers,
+    /// Wakes the task that talks to trackers.
+    pub announce: Rc<Notify>,
+    /// Set when the content ends: nothing new begins.
+    pub stopping: bool,
+    /// It is being removed from the session.
+    pub is_leaving: bool,
+    /// The owner has it wait.
+    pub is_paused_by_owner: bool,
+    /// Everything is there, and told.
+    pub is_finished: bool,
+    /// Set when checks are not waited for any more.
+    pub cancel: Arc<AtomicBool>,
+    /// Traffic.
+    pub rates: Rates,
+    pub(super) store: Stored,
+    pub(super) hub: Rc<Hub>,
+    /// Over which paths its channels go.
+    pub(super) paths: ContentPaths,
+    resources: Rc<Resources>,
+    conns: HashMap<Way, Conn>,
+    /// Chunks that leave when the disk has them, or the socket has room.
+    held_back: VecDeque<Transmit<Way>>,
+    is_warming: bool,
+    is_socket_full: bool,
+    scratch: Vec<u8>,
+    deadlines: BTreeMap<u32, Instant>,
+    me: Weak<RefCell<Self>>,
+    tasks: RefCell<JoinSet<()>>,
+}
+
+/// What is on its way to the disk.
+#[derive(Default)]
+pub(super) struct Stored {
+    /// Chunks that a piece under way still lacks.
+    pub left: HashMap<u32, u32>,
+    /// Complete pieces that wait for a spill to end.
+    pub waiting: Vec<u32>,
+    /// What storage refused, to be handed in again when it works.
+    pub stalled: Vec<Stalled>,
+    /// Pieces and spills at the disk threads.
+    pub verifying: u32,
+    pub spilling: u32,
+    /// One of them is a probe: whether storage works again.
+    pub is_probing: bool,
+    /// Storage took something of ours.
+    pub has_written: bool,
+    /// Storage is out of order.
+    pub is_paused: bool,
+}
+
+/// A job that storage refused.
+pub(super) enum Stalled {
+    Piece(Box<VerifyJob>),
+    Spill(Box<SpillJob>),
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.hub.remove(self.id);
+        self.resources.down.remove_content(self.id.0);
+        self.resources.up.remove_content(self.id.0);
+    }
+}
+
+impl Content {
+    /// A content whose files are not open yet.
+    pub(crate) fn new(
+        id: TorrentId,
+        link: Link,
+        core: Swarm<Way, Nodes>,
+        options: AddOptions,
+        (resources, hub): (Rc<Resources>, Rc<Hub>),
+    ) -> Self {
+        let now = Instant::now();
+        resources.down.add_content(id.0, options.limit_down, now);
+        resources.up.add_content(id.0, options.limit_up, now);
+        Self {
+            id,
+            link,
+            core,
+            options,
+            peers: Peers::default(),
+            info: None,
+            storage: None,
+            resume: None,
+            buffers: None,
+            early: None,
+            have: Bitfield::new(0),
+            work: None,
+            trackers_left: 0,
+            is_announce_due: false,
+            is_announcing: false,
+            wake: Rc::default(),
+            arrived: Rc::default(),
+            readers: Readers::default(),
+            announce: Rc::default(),
+            stopping: false,
+            is_leaving: false,
+            is_paused_by_owner: false,
+            is_finished: false,
+            cancel: Arc::default(),
+            rates: Rates::new(),
+            store: Stored::default(),
+            hub,
+            paths: ContentPaths::new(&resources, now),
+            resources,
+            conns: HashMap::new(),
+            held_back: VecDeque::new(),
+            is_warming: false,
+            is_socket_full: false,
+            scratch: Vec::new(),
+            deadlines: BTreeMap::new(),
+            me: Weak::new(),
+            tasks: RefCell::default(),
+        }
+    }
+
+    /// What it shares with the session's other contents.
+    pub(crate) fn resources(&self) -> Rc<Resources> {
+        Rc::clone(&self.resources)
+    }
+
+    /// The sockets.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// This content, for a task of it.
+    pub(crate) fn this(&self) -> Option<Handle> {
+        Handle::upgrade(&self.me)
+    }
+
+    /// Runs a task of this content: it ends with the content.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let mut tasks = self.tasks.borrow_mut();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_local(task);
+    }
+
+    /// Ends whatever is still at work for this content.
+    pub(crate) fn end(&mut self) {
+        self.tasks.get_mut().abort_all();
+    }
+
+    /// Tells the owner.
+    pub(crate) fn tell(&self, kind: EventKind) {
+        self.resources.tell(Event { torrent: self.id, kind });
+    }
+
+    /// As trackers and records name it.
+    pub(crate) fn hashes(&self) -> InfoHashes {
+        open::hashes(&self.link)
+    }
+
+    /// Open channels.
+    pub(crate) fn conn_count(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Whether disk threads have something of it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.store.verifying > 0 || self.store.spilling > 0
+    }
+}

@@ -1,0 +1,70 @@
+//! What comes in: verified chunks go to their pieces.
+
+use std::time::Instant;
+
+use anabranch_content::geometry::BlockRange;
+
+use super::Content;
+use crate::ppspp::ways::Way;
+use crate::store::buffers::NoPlace;
+
+impl Content {
+    /// Datagrams came.
+    pub(crate) fn received(&mut self, datagrams: &[(Way, &[u8])], now: Instant) {
+        if self.stopping {
+            return;
+        }
+        let mut chunks = Vec::new();
+        if datagrams.iter().any(|(way, _)| self.peers.is_banned(way.remote)) {
+            let good: Vec<_> = datagrams.iter().filter(|(way, _)| !self.peers.is_banned(way.remote)).copied().collect();
+            self.core.datagrams(now, &good, &mut chunks);
+        } else {
+            self.core.datagrams(now, datagrams, &mut chunks);
+        }
+        for (chunk, payload) in chunks {
+            self.rates.received(payload.len() as u64, now);
+            self.keep(chunk, payload, now);
+        }
+        self.pump(now);
+    }
+
+    /// The files are open: the chunk that came before they were goes to its piece.
+    pub(in crate::ppspp) fn keep_early(&mut self, now: Instant) {
+        let Some((chunk, payload)) = self.early.take() else { return };
+        if self.buffers.is_some() && !self.core.have().contains(chunk) {
+            self.core.hold(chunk);
+            self.keep(chunk, &payload, now);
+        }
+    }
+
+    /// A verified chunk goes to its piece.
+    fn keep(&mut self, chunk: u64, payload: &[u8], now: Instant) {
+        let (Some(buffers), Some(info)) = (&mut self.buffers, &self.info) else {
+            // What proved the size was acknowledged: it is not asked for again.
+            if self.early.is_none() {
+                self.early = Some((chunk, payload.into()));
+                return;
+            }
+            return self.core.store_failed(chunk);
+        };
+        let geometry = &info.geometry;
+        let offset = chunk * u64::from(geometry.block_length());
+        let piece = geometry.piece_at(offset);
+        let begin = (offset - geometry.piece_offset(piece)) as u32;
+        match buffers.insert(BlockRange { piece, begin, len: payload.len() as u32 }, payload, now) {
+            Ok(()) => {}
+            // It is there, or on its way to the disk: what it counts for is settled there.
+            Err(NoPlace::Here | NoPlace::Arriving) => return,
+            Err(NoPlace::NoMemory | NoPlace::Outside) => {
+                self.core.store_failed(chunk);
+                return self.relieve_memory();
+            }
+        }
+        let left = self.store.left.entry(piece).or_insert_with(|| geometry.block_count(piece));
+        *left -= 1;
+        if *left == 0 {
+            self.store.left.remove(&piece);
+            self.verify(piece);
+        }
+    }
+}

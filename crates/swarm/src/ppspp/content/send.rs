@@ -1,0 +1,158 @@
+//! What leaves: datagrams in long calls, chunks read behind their heads.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_content::storage::Storage;
+use anabranch_ppspp::swarm::Transmit;
+use anabranch_transport::datagram::Packet;
+
+use super::Content;
+use crate::events::EventKind;
+use crate::ppspp::ways::{TooLong, Way};
+use crate::store::disk::Reply;
+use crate::store::readahead;
+
+/// Packets that leave with one call: two full bursts.
+const SEND_MAX: usize = 128;
+/// Bytes of chunks read for one call.
+const SEND_BYTES_MAX: usize = 128 * 1024;
+
+impl Content {
+    pub(super) fn transmit(&mut self) {
+        loop {
+            let mut left: VecDeque<Transmit<Way>> = VecDeque::new();
+            while left.len() < SEND_MAX
+                && let Some(transmit) = self.core.transmit()
+            {
+                left.push_back(transmit);
+            }
+            let is_last = left.is_empty();
+            if !self.is_warming {
+                // What was held back goes first.
+                let late = std::mem::take(&mut self.held_back);
+                left = late.into_iter().chain(left).collect();
+            }
+            while let Some(first) = left.front() {
+                let way = first.peer;
+                let count = left.iter().take(SEND_MAX).take_while(|transmit| transmit.peer == way).count();
+                let rest = left.split_off(count);
+                let unsent = self.send(way, left);
+                self.held_back.extend(unsent);
+                left = rest;
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Sends datagrams to one peer; gives back what has to wait.
+    fn send(&mut self, way: Way, mut transmits: VecDeque<Transmit<Way>>) -> VecDeque<Transmit<Way>> {
+        if self.is_socket_full {
+            return transmits;
+        }
+        let mut later = VecDeque::new();
+        let mut bodies: Vec<std::ops::Range<usize>> = Vec::with_capacity(transmits.len());
+        self.scratch.clear();
+        let mut at = 0;
+        while at < transmits.len() {
+            let Some(chunk) = transmits[at].chunk else {
+                bodies.push(0..0);
+                at += 1;
+                continue;
+            };
+            // Chunks that follow each other are read together.
+            let next = |(ahead, transmit): (usize, &Transmit<Way>)| transmit.chunk == Some(chunk + ahead as u64);
+            let run = transmits.iter().skip(at).enumerate().take_while(|found| next(*found)).count();
+            match self.read(chunk, run) {
+                Some(start) => {
+                    let len = self.link.params.chunk_len().unwrap_or(0) as usize;
+                    let end = self.scratch.len();
+                    bodies.extend((0..run).map(|ahead| start + ahead * len..(start + (ahead + 1) * len).min(end)));
+                    at += run;
+                }
+                None if self.is_warming => {
+                    later.extend(transmits.drain(at..at + run));
+                }
+                // What cannot be read is not there.
+                None => drop(transmits.drain(at..at + run)),
+            }
+        }
+        let packets: Vec<Packet<'_>> = transmits
+            .iter()
+            .zip(&bodies)
+            .map(|(transmit, body)| Packet { head: &transmit.datagram, body: &self.scratch[body.clone()] })
+            .collect();
+        let (mut sent, mut is_too_long) = (0, false);
+        while sent < packets.len() {
+            match self.hub.send(&way, &packets[sent..]) {
+                Ok(0) => break,
+                Ok(count) => sent += count,
+                Err(TooLong) => {
+                    is_too_long |= transmits[sent].chunk.is_some();
+                    sent += 1;
+                }
+            }
+        }
+        let payload: usize = bodies[..sent].iter().map(std::ops::Range::len).sum();
+        self.rates.sent(payload as u64, Instant::now());
+        if is_too_long && self.conns.get_mut(&way).is_some_and(|conn| !std::mem::replace(&mut conn.is_told, true)) {
+            let reason = "its way does not take datagrams as long as this content's chunks: share it anew with a shorter \
+                          --chunk-length";
+            self.tell(EventKind::PeerFailed { address: way.remote, reason: reason.to_owned(), is_final: true });
+        }
+        if sent < transmits.len() {
+            self.is_socket_full = true;
+            later.extend(transmits.split_off(sent));
+        }
+        later
+    }
+
+    /// Reads a run of chunks behind what is in the scratch already; answers where they begin there. `None` where they are not
+    /// to be had now, or not at all.
+    fn read(&mut self, chunk: u64, run: usize) -> Option<usize> {
+        let (storage, info) = (self.storage.clone()?, self.info.as_ref()?);
+        let block = u64::from(info.geometry.block_length());
+        let (offset, total) = (chunk * block, info.geometry.total());
+        let len = (run as u64 * block).min(total.checked_sub(offset)?);
+        let start = self.scratch.len();
+        if start + len as usize > SEND_BYTES_MAX.max(block as usize) * 2 {
+            // Never more than two bursts' worth of the longest chunks.
+            self.scratch.reserve_exact(len as usize);
+        }
+        if !readahead::is_cached(&storage, offset, len) {
+            self.warm(storage, offset, len, total);
+            return None;
+        }
+        self.scratch.resize(start + len as usize, 0);
+        match storage.read_at(offset, &mut self.scratch[start..]) {
+            Ok(()) => Some(start),
+            Err(error) => {
+                self.scratch.truncate(start);
+                self.lost(chunk, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Has a disk thread read what is to be sent.
+    fn warm(&mut self, storage: Arc<Storage>, offset: u64, len: u64, end: u64) {
+        if std::mem::replace(&mut self.is_warming, true) {
+            return;
+        }
+        let content = self.id;
+        let conn = anabranch_paths::ConnId(0);
+        self.resources.disk.run(content, move || {
+            readahead::read(&storage, offset, len, end);
+            Reply::Warmed { content, conn }
+        });
+    }
+
+    /// What was to be sent was read.
+    pub(crate) fn warmed(&mut self) {
+        self.is_warming = false;
+        self.pump(Instant::now());
+    }
+}

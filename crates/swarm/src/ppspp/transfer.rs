@@ -1,0 +1,192 @@
+//! A content of PPSPP as its session sees it.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anabranch_bittorrent::torrent::PeerStats;
+use anabranch_content::info::Info;
+use anabranch_content::storage::StorageError;
+use anabranch_paths::Endpoint;
+
+use super::content::Handle;
+use super::{checkpoint, finish, guarded, tree_path};
+use crate::events::EventKind;
+use crate::store::disk::Reply;
+use crate::store::readers::Readable;
+use crate::transfer::PathProgress;
+use crate::transfer::Sources;
+use crate::transfer::files::{Files, Others};
+use crate::transfer::{ControlError, FilePriorities, Progress, Stage, Task, Transfer, Work};
+
+impl Transfer for Handle {
+    fn stage(&self) -> Stage {
+        let state = self.borrow();
+        match (state.is_leaving, state.stopping) {
+            (true, _) => Stage::Leaving,
+            (false, true) => Stage::Failed,
+            (false, false) => Stage::AtWork,
+        }
+    }
+
+    fn tell(&self, kind: EventKind) {
+        self.borrow().tell(kind);
+    }
+
+    fn progress(&self, now: Instant) -> Progress {
+        self.borrow_mut().progress(now)
+    }
+
+    fn peers(&self, _: Instant) -> Vec<PeerStats> {
+        self.borrow().peer_stats()
+    }
+
+    fn paths(&self, now: Instant) -> Vec<PathProgress> {
+        self.borrow_mut().path_progress(now)
+    }
+
+    fn sources(&self, _: Instant) -> Sources {
+        self.borrow().sources()
+    }
+
+    fn info(&self) -> Option<Arc<Info>> {
+        self.borrow().info.clone()
+    }
+
+    fn place(&self) -> Option<(PathBuf, Arc<Info>)> {
+        let state = self.borrow();
+        Some((std::path::absolute(&state.options.dir).ok()?, state.info.clone()?))
+    }
+
+    fn readable(&self) -> Rc<RefCell<dyn Readable>> {
+        Self::readable(self)
+    }
+
+    fn set_deadline(&self, piece: u32, deadline: Option<Instant>, _: Instant) {
+        self.borrow_mut().set_deadline(piece, deadline);
+    }
+
+    fn pause(&self) {
+        self.borrow_mut().pause();
+    }
+
+    fn resume(&self) {
+        self.borrow_mut().resume();
+    }
+
+    fn reannounce(&self) {
+        let mut state = self.borrow_mut();
+        state.is_announce_due = true;
+        state.announce.notify_one();
+    }
+
+    fn add_peers(&self, peers: &[Endpoint], now: Instant) {
+        let mut state = self.borrow_mut();
+        peers.iter().for_each(|peer| state.name_peer(*peer, now));
+    }
+
+    fn begin_work(&self, work: Work) -> Result<(), ControlError> {
+        let mut state = self.borrow_mut();
+        if work != Work::Recheck {
+            return Err(ControlError::NotWithPpspp(state.id));
+        }
+        if state.storage.is_none() {
+            return Err(ControlError::NotOpen(state.id));
+        }
+        if let Some(busy) = state.work {
+            return Err(ControlError::Busy(state.id, busy));
+        }
+        state.work = Some(work);
+        state.update_hold();
+        Ok(())
+    }
+
+    fn end_work(&self) {
+        let mut state = self.borrow_mut();
+        state.work = None;
+        state.update_hold();
+    }
+
+    fn spawn(&self, task: Task<()>) {
+        self.borrow().spawn(guarded(self.clone(), task));
+    }
+
+    fn recheck(&self) -> Task<Result<(), ControlError>> {
+        Box::pin(finish::check_all(self.clone()))
+    }
+
+    fn move_to(&self, _: PathBuf) -> Task<Result<(), ControlError>> {
+        Box::pin(std::future::ready(Err(ControlError::NotWithPpspp(self.borrow().id))))
+    }
+
+    fn set_files(&self, _: FilePriorities) -> Task<Result<(), ControlError>> {
+        Box::pin(std::future::ready(Err(ControlError::NotWithPpspp(self.borrow().id))))
+    }
+
+    fn on_disk(&self, reply: Reply, now: Instant) {
+        let mut state = self.borrow_mut();
+        match reply {
+            Reply::Verified(verified) => state.verified(verified, now),
+            Reply::Spilled(spilled) => state.spilled(spilled, now),
+            Reply::Warmed { .. } => state.warmed(),
+            Reply::Panicked { .. } => state.panicked(),
+            Reply::Leaves { .. } | Reply::Looked { .. } | Reply::Kept { .. } => {}
+        }
+    }
+
+    fn retry_storage(&self) {
+        self.borrow_mut().retry_storage();
+    }
+
+    fn checkpoint(&self, now: Instant) -> Task<()> {
+        Box::pin(guarded(self.clone(), checkpoint(self.clone(), now)))
+    }
+
+    fn is_only_shared(&self) -> bool {
+        self.borrow().options.read_only
+    }
+
+    fn leave(&self, _: &str) {
+        let mut state = self.borrow_mut();
+        state.is_leaving = true;
+        state.stop();
+    }
+
+    fn is_announcing(&self) -> bool {
+        self.borrow().is_announcing
+    }
+
+    fn is_busy(&self) -> bool {
+        self.borrow().is_busy()
+    }
+
+    fn close(&self) -> Task<()> {
+        let (downloaded, uploaded, is_done_with) = {
+            let state = self.borrow();
+            let is_done_with = state.options.remove_resume_when_complete && state.is_finished;
+            (state.rates.downloaded_bytes, state.rates.uploaded_bytes, is_done_with)
+        };
+        Box::pin(guarded(self.clone(), given_up(self).close(downloaded, uploaded, is_done_with)))
+    }
+
+    fn delete(&self, others: Others) -> Task<Result<Vec<PathBuf>, StorageError>> {
+        Box::pin(given_up(self).delete(others))
+    }
+
+    fn end(&self) {
+        self.borrow_mut().end();
+    }
+
+    fn abandon(&self) {
+        self.borrow_mut().stop();
+        given_up(self).release();
+        self.end();
+    }
+}
+
+fn given_up(content: &Handle) -> Files {
+    let (resume, storage) = content.borrow_mut().give_up_files();
+    Files { resume, storage, beside: |resume| Some(tree_path(resume)) }
+}
