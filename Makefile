@@ -12,7 +12,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo play mistakes hostile interop churn bench fuzz miri lint rqbit
+.PHONY: help build check deps demo test zoo play ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -39,6 +39,9 @@ zoo: deps build ## Share and fetch 200 strange folders in every way (half an hou
 
 play: ## Ask for 10,000 ranges of a file while it arrives, and compare them (minutes)
 	$(TEST) -p anabranch --test play -- --include-ignored
+
+ledbat: ## Print how the congestion control of PPSPP fares on links in virtual time, beside the paper's values
+	$(TEST) -p anabranch-ppspp --lib ledbat -- --nocapture --test-threads 1
 
 mistakes: ## Give every flag of every command values that cannot be meant, and a transfer a disk that fails (minutes)
 	$(TEST) -p anabranch --test mistakes --test places -- --include-ignored

@@ -115,15 +115,36 @@ fn shared(dir: &Path, name: &str, length: usize, arguments: &[&str]) -> (Running
     (sharer, address, bytes)
 }
 
-/// Reads `count` random ranges of a file while it arrives, over several connections, and compares them.
+/// The same by PPSPP: its link.
+fn streamed(dir: &Path, name: &str, length: usize, rate: &str) -> (Running, String, Vec<u8>) {
+    let bytes = noise(length, length as u64);
+    fs::write(dir.join(name), &bytes).unwrap();
+    let share = ["share", "--ppspp", name, "--listen", "127.0.0.1:0", "--json", "--limit-up", rate];
+    let mut sharer = Running::start(anabranch(dir).args(share));
+    let link = sharer.event("started")["link"].as_str().expect("a link").to_owned();
+    (sharer, link, bytes)
+}
+
+/// Reads `count` random ranges of a torrent's file while it arrives, over several connections, and compares them.
 fn compare_ranges(length: usize, count: u64, rate: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (_sharer, address, bytes) = shared(dir.path(), "film.mkv", length, &["--limit-up", rate]);
     let (playing, serving) = play(dir.path(), &["film.mkv.torrent", "-o", "out", "--peer", &address]);
-    let (url, bytes) = (url(&serving), &bytes);
+    compare(playing, &url(&serving), &bytes, count);
+}
+
+/// The same of a file that is streamed.
+fn compare_streamed_ranges(length: usize, count: u64, rate: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sharer, link, bytes) = streamed(dir.path(), "film.mkv", length, rate);
+    let (playing, serving) = play(dir.path(), &[&link, "-o", "out"]);
+    compare(playing, &url(&serving), &bytes, count);
+}
+
+fn compare(playing: Running, url: &str, bytes: &[u8], count: u64) {
+    let length = bytes.len();
     std::thread::scope(|scope| {
         for reader in 0..4 {
-            let url = &url;
             scope.spawn(move || {
                 let mut client = Client::new(url);
                 let seeds = noise(count as usize * 16, reader + 1);
@@ -141,19 +162,44 @@ fn compare_ranges(length: usize, count: u64, rate: &str) {
             });
         }
     });
-    assert!(get(&url, "").body == *bytes, "all of it");
+    assert!(get(url, "").body == bytes, "all of it");
     assert_eq!(playing.interrupt().0, 0);
 }
 
 #[test]
 fn ranges_that_are_asked_for_while_it_arrives_are_right() {
     compare_ranges(12_000_007, 200, "8M");
+    compare_streamed_ranges(12_000_007, 200, "8M");
 }
 
 #[test]
 #[ignore = "10,000 ranges: make play"]
 fn ten_thousand_ranges_are_right() {
     compare_ranges(200_000_003, 10_000, "20M");
+    compare_streamed_ranges(200_000_003, 10_000, "20M");
+}
+
+/// A seek into the cold end of what is streamed comes before nearly all that is missing.
+#[test]
+fn a_seek_in_what_is_streamed_goes_before_everything_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let length = 32 << 20;
+    let (_sharer, link, bytes) = streamed(dir.path(), "film.mkv", length, "4M");
+    let (mut playing, serving) = play(dir.path(), &[&link, "-o", "out"]);
+    let (url, last) = (url(&serving), length / (256 << 10) - 1);
+    let mut front = Client::new(&url);
+    front.send("GET", &url, "");
+    assert_eq!(front.head().status, 200);
+    front.stream.read_exact(&mut [0; 100_000]).unwrap();
+    drop(front);
+    let end = length - 1000..length;
+    assert!(get(&url, &range(&end)).body == bytes[end]);
+    let mut before = 0;
+    while playing.event("piece")["piece"] != last {
+        before += 1;
+    }
+    assert!(before < last / 2, "{before} pieces of {last} came before the last one, which was waited for");
+    playing.interrupt();
 }
 
 /// The last bytes are the first to be fetched, and the place where the reader left off is left.
@@ -483,12 +529,7 @@ fn the_sharer_may_go_and_come_in_the_middle_of_an_answer() {
 #[test]
 fn links_of_ppspp_play_too() {
     let dir = tempfile::tempdir().unwrap();
-    let bytes = noise(8 << 20, 9);
-    fs::write(dir.path().join("film.mkv"), &bytes).unwrap();
-    let share = ["share", "--ppspp", "film.mkv", "--listen", "127.0.0.1:0", "--json", "--limit-up", "8M"];
-    let mut sharer = Running::start(anabranch(dir.path()).args(share));
-    let started = sharer.event("started");
-    let link = started["link"].as_str().expect("a link").to_owned();
+    let (_sharer, link, bytes) = streamed(dir.path(), "film.mkv", 8 << 20, "8M");
     let (playing, serving) = play(dir.path(), &[&link, "-o", "out"]);
     let (url, length) = (url(&serving), bytes.len());
     for part in [length - 1000..length, 0..100_000, length / 2..length / 2 + 70_001, 5..6] {

@@ -129,7 +129,7 @@ pub enum Aim {
     /// Its files.
     #[default]
     Files,
-    /// The files that [`Contents::choose`](crate::session::Contents::choose) names once the metadata is known. Until then none is looked at or made.
+    /// The files that [`Contents::choose`](crate::Contents::choose) names once the metadata is known. Until then none is looked at or made.
     ChosenFiles,
     /// What it is: its metadata, and its Merkle layers (BEP 52). No file is looked at or made.
     Metadata,

@@ -11,6 +11,7 @@
 //! | `bittorrent` | a content at work in BitTorrent: `torrent` acts on what its core wants, `conn` moves a connection's bytes, `dial` and `announce` find peers, `paths_driver` carries out what the path manager decides |
 //! | [`hercules`] | bulk transfer, a world of its own: from one to many, as fast as the machine |
 //! | [`ppspp`] | a content at work in PPSPP, over datagrams |
+//! | `transfer` | what a session asks of a content at work, whichever protocol it speaks |
 //! | `net` | who gets in; our interfaces, and the SCION network |
 //! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
 //! | [`tracker`] | asking trackers; being one |
@@ -37,7 +38,6 @@ mod config;
 mod events;
 pub mod hercules;
 pub mod http;
-
 mod limits;
 mod net;
 pub mod ppspp;
@@ -45,17 +45,13 @@ mod resources;
 mod session;
 mod store;
 pub mod tracker;
+mod transfer;
 
-pub use bittorrent::paths_driver::PathProgress;
-pub use bittorrent::sources::{NamedPeer, Sources, Trouble};
-pub use bittorrent::torrent::Work;
 pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, PathsConfig, SessionConfig, SessionError,
 };
 pub use events::{EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause, TorrentId};
 pub use hercules as bulk;
 pub use net::scion::{KnownHosts, ScionConfig};
-pub use session::{
-    Contents, ControlError, Data, FilePriorities, Handle, Progress, ReadError, Reader, Removed, Session, Source,
-    parse_peer,
-};
+pub use session::{Contents, Data, Handle, ReadError, Reader, Session, Source, parse_peer};
+pub use transfer::{ControlError, FilePriorities, NamedPeer, PathProgress, Progress, Removed, Sources, Trouble, Work};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anabranch_bittorrent::handshake::peer_id;
-use anabranch_paths::manager::LinkHealth;
+use anabranch_paths::manager::{LinkHealth, ManagerConfig};
 use anabranch_paths::{Endpoint, Scoreboard};
 use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::Semaphore;
@@ -154,6 +154,22 @@ impl Resources {
     /// Tells the owner, and whoever else listens.
     pub(crate) fn tell(&self, event: Event) {
         self.events.tell(event);
+    }
+}
+
+impl Resources {
+    /// How a content's paths are chosen, as the user says.
+    pub(crate) fn manager_config(&self) -> ManagerConfig {
+        let (paths, net) = (&self.config.paths, &self.scion);
+        ManagerConfig {
+            wished: paths.wished,
+            granted: paths.granted,
+            connections: paths.connections,
+            selector: paths.selector,
+            chooses_alone: net.as_ref().is_some_and(|net| net.is_restricted()),
+            scion_host: net.as_ref().map(|net| net.endpoint.local().ip()),
+            leaves_silent: false,
+        }
     }
 }
 

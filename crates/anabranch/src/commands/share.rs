@@ -11,6 +11,7 @@ use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::naming;
 use anabranch_paths::Endpoint;
+use anabranch_ppspp::wire::Dialect;
 use anabranch_swarm::ppspp::{CHUNK_LEN_DEFAULT, HashOptions, Hashed, hash_file};
 use anabranch_swarm::{AddOptions, Event, EventKind, Events, FailureKind, Session, SessionConfig, Source, TorrentId};
 use serde_json::{Map, Value, json};
@@ -19,7 +20,7 @@ use tokio::sync::Notify;
 use super::create::{save, tell_left_out, tell_v1_link};
 use super::{create_failure, create_options, first_misfit, tiers};
 use crate::address::reachable;
-use crate::cli::ShareFlags;
+use crate::cli::{DialectChoice, ShareFlags};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
@@ -104,7 +105,7 @@ const FOUND: [&str; 2] = ["data", "no-verify"];
 fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
     let given = &flags.given;
     if !flags.ppspp
-        && let Some(flag) = given.first_of(&["chunk-length", "with-torrent"])
+        && let Some(flag) = given.first_of(&["chunk-length", "dialect", "with-torrent"])
     {
         return Err(Failure::usage(format!("`--{flag}` is about sharing by PPSPP: give --ppspp too, or leave it out")));
     }
@@ -158,7 +159,12 @@ async fn hash(
         .canonicalize()
         .map_err(|error| Failure::input(format!("cannot read {}: {error}; give a file", path.display())))?;
     let chunk_len = flags.chunk_length.map_or(CHUNK_LEN_DEFAULT, |Size(bytes)| bytes as u32);
-    let options = HashOptions { chunk_len, tree_dir: settings::cache_folder().map(|cache| cache.join("trees")) };
+    let dialect = match flags.dialect {
+        DialectChoice::Rfc7574 => Dialect::Rfc7574,
+        DialectChoice::Libswift => Dialect::Draft10,
+    };
+    let tree_dir = settings::cache_folder().map(|cache| cache.join("trees"));
+    let options = HashOptions { chunk_len, dialect, tree_dir };
     let mut meter = Meter::new(chatter, "hashing");
     let cancel = Arc::new(AtomicBool::new(false));
     let canceled = Arc::clone(&cancel);
@@ -205,8 +211,9 @@ fn add_hashed(
         session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
     // The port is known only now.
     link.trackers = trackers;
-    let addresses = ip_addresses(session.ppspp_reachable(), &session.ppspp_listening());
-    link.peers = addresses.iter().map(ToString::to_string).collect();
+    let ip = ip_addresses(session.ppspp_reachable(), &session.ppspp_listening());
+    let addresses = ip.into_iter().map(Endpoint::from).chain(session.ppspp_scion_address().map(Endpoint::Scion));
+    link.peers = addresses.map(|address| address.to_string()).collect();
     let swarm_id = anabranch_content::hex::encode(link.params.swarm_id());
     let extra = Map::from_iter([
         ("link".to_owned(), Value::from(link.to_string())),

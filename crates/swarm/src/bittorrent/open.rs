@@ -14,11 +14,12 @@ use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
 use anabranch_content::storage::naming::{self, Named};
 
-use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle, may_pass};
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::config::{AddOptions, Aim, SessionConfig};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;
 use crate::store::buffers::PieceBuffers;
+use crate::store::may_pass;
 use crate::store::open::{OpenRequest, Opened, blocking, settle, unwanted_pieces};
 
 /// How often opening is tried again while storage is out of order.

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_bittorrent::extension::{InterfaceSequence, Wish};
 use anabranch_bittorrent::torrent::{self as bittorrent, PathEvent, PeerStats, Torrent};
 use anabranch_paths::manager::{
-    self, Action, Dial, DialEnd, DownCause, FirstIp, Inputs, ManagerConfig, Measured, Opened, PathCondition,
-    PathManager, PathNews, PathWish, PeerView, TransportMeasured, path_id,
+    self, Action, Dial, DialEnd, FirstIp, Inputs, Measured, Opened, PathManager, PathWish, PeerView, TransportMeasured,
+    path_id,
 };
 use anabranch_paths::{ConnId, Endpoint, Path, ScionAddr, ScionPath};
-use anabranch_scion::socket::{ScmpEvent, ScmpKind};
+use anabranch_scion::socket::ScmpEvent;
 use anabranch_transport::{QuicRoute, Via};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
@@ -25,38 +25,10 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::bittorrent::conn::ConnError;
 use crate::bittorrent::dial;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
-use crate::events::EventKind;
 use crate::net::conn_handle::ConnHandle;
-use crate::net::scion::ScionNet;
+use crate::net::scion::{self, ScionNet};
 use crate::resources::Resources;
-
-/// How long one lookup may take.
-const LOOKUP_MAX: Duration = Duration::from_secs(2);
-
-/// One path's connection, for progress.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PathProgress {
-    /// Who is at its end.
-    pub peer: Endpoint,
-    /// The path.
-    pub path: Path,
-    /// What becomes of it.
-    pub condition: PathCondition,
-    /// Bytes per second from the peer.
-    pub download_rate_bytes: u64,
-    /// Bytes per second to the peer.
-    pub upload_rate_bytes: u64,
-    /// Payload from the peer.
-    pub downloaded_bytes: u64,
-    /// Payload to the peer.
-    pub uploaded_bytes: u64,
-    /// Round-trip time, once measured.
-    pub rtt: Option<Duration>,
-    /// Packets lost so far.
-    pub lost_packets: u64,
-    /// Whether there may be other paths to the same peer.
-    pub is_one_of_many: bool,
-}
+use crate::transfer::PathProgress;
 
 /// A connection, as far as its path is concerned.
 pub(crate) struct PathConn {
@@ -84,15 +56,7 @@ pub(crate) struct ContentPaths {
 impl ContentPaths {
     /// Of a content that knows nobody yet.
     pub(crate) fn new(resources: &Resources) -> Self {
-        let (paths, net) = (&resources.config.paths, &resources.scion);
-        let manager = PathManager::new(ManagerConfig {
-            wished: paths.wished,
-            granted: paths.granted,
-            connections: paths.connections,
-            selector: paths.selector,
-            chooses_alone: net.as_ref().is_some_and(|net| net.is_restricted()),
-            scion_host: net.as_ref().map(|net| net.endpoint.local().ip()),
-        });
+        let manager = PathManager::new(resources.manager_config());
         Self { wake: Rc::default(), manager, conns: HashMap::new(), told_version: None }
     }
 }
@@ -164,8 +128,7 @@ async fn open(torrent: TorrentHandle, dial: Dial) {
 }
 
 async fn look_up(torrent: TorrentHandle, net: Rc<ScionNet>, address: ScionAddr) {
-    let found = tokio::time::timeout(LOOKUP_MAX, net.paths(address)).await;
-    let found = found.ok().and_then(Result::ok);
+    let found = net.found(address).await;
     let mut state = torrent.borrow_mut();
     state.paths.manager.looked_up(address, found, SystemTime::now());
     state.paths.wake.notify_one();
@@ -237,7 +200,7 @@ impl TorrentDriver {
 
     /// The network complains, and that was confirmed.
     fn on_scmp(&mut self, event: &ScmpEvent, now: Instant) {
-        let Some(cause) = down_cause(&event.kind) else { return };
+        let Some(cause) = scion::down_cause(&event.kind) else { return };
         let conns = &self.paths.conns;
         let is_its = |conn: &PathConn| conn.route.as_ref().is_some_and(|route| route.id() == event.route);
         let of_route: Vec<ConnId> = conns.iter().filter(|(_, conn)| is_its(conn)).map(|(id, _)| *id).collect();
@@ -314,12 +277,7 @@ impl TorrentDriver {
                     known.path = path;
                 }
             }
-            Action::Tell(PathNews::Chosen { peer, selector, trigger, verdicts }) => {
-                self.tell(EventKind::PathsChosen { peer, selector, trigger, verdicts });
-            }
-            Action::Tell(PathNews::Changed { peer, path, condition, reason }) => {
-                self.tell(EventKind::PathChanged { peer, path, condition, reason });
-            }
+            Action::Tell(news) => self.tell(news.into()),
         }
     }
 
@@ -388,14 +346,4 @@ fn measured(core: &Torrent, conns: &HashMap<ConnId, PathConn>, id: ConnId) -> Me
 
 fn received_bytes(conn: &PathConn) -> u64 {
     conn.route.as_ref().map_or(0, QuicRoute::received_bytes)
-}
-
-fn down_cause(kind: &ScmpKind) -> Option<DownCause> {
-    match *kind {
-        ScmpKind::ExternalInterfaceDown(interface) => Some(DownCause::LinkDown(interface)),
-        ScmpKind::InternalConnectivityDown { isd_as, ingress, egress } => {
-            Some(DownCause::AsPartitioned { isd_as, ingress, egress })
-        }
-        _ => None,
-    }
 }

@@ -9,7 +9,7 @@ use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, Path};
 
-use anabranch_paths::manager::{ChangeReason, PathCondition, PathVerdict, Trigger};
+use anabranch_paths::manager::{ChangeReason, PathCondition, PathNews, PathVerdict, Trigger};
 
 pub(crate) use stream::EventHub;
 pub use stream::{EVENTS_MAX, Events};
@@ -214,6 +214,17 @@ pub enum PauseCause {
     Storage,
     /// The owner. The transfer goes on when the owner says so.
     Owner,
+}
+
+impl From<PathNews> for EventKind {
+    fn from(news: PathNews) -> Self {
+        match news {
+            PathNews::Chosen { peer, selector, trigger, verdicts } => {
+                Self::PathsChosen { peer, selector, trigger, verdicts }
+            }
+            PathNews::Changed { peer, path, condition, reason } => Self::PathChanged { peer, path, condition, reason },
+        }
+    }
 }
 
 impl EventKind {

@@ -13,7 +13,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::body::{Answer, Part};
 use super::range::{self, Wanted};
 use super::{Shared, Show, ShownFile, is_meant_for_an_address, names, pages};
-use crate::session::{ControlError, ReadError};
+use crate::session::ReadError;
+use crate::transfer::ControlError;
 
 /// How often it is looked whether files that are not open yet can be chosen.
 const OPEN_POLL: Duration = Duration::from_millis(100);

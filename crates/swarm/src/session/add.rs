@@ -25,6 +25,7 @@ use crate::events::{EventKind, TorrentId};
 use crate::ppspp::{self, Hashed};
 use crate::resources::Resources;
 use crate::session::Contents;
+use crate::transfer::Stage;
 
 /// What to add.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ impl Contents {
         let scratch = Rc::clone(&self.scratch);
         let new = NewTorrent { id, hashes, core, keys, options, layers_at_hand, scratch };
         let torrent = TorrentHandle::new(TorrentDriver::new(Rc::clone(resources), self.downgrade(), new));
-        self.insert(id, &hashes, torrent.clone());
+        self.insert_torrent(id, &hashes, torrent.clone());
         let mut state = torrent.borrow_mut();
         unfit.into_iter().for_each(|address| state.tell(EventKind::PeerUnfit { address }));
         peers.into_iter().for_each(|peer| state.name_peer(peer));
@@ -112,17 +113,18 @@ impl Contents {
     fn add_ppspp(&self, link: Link, hashed: Option<Box<Hashed>>, options: AddOptions) -> Result<TorrentId, AddError> {
         if let Some(there) = self.hub.of_swarm(link.params.swarm_id()) {
             let name = link.name.clone().unwrap_or_else(|| "this content".to_owned());
-            let is_leaving = self.of_ppspp(there).is_some_and(|content| content.borrow().is_leaving);
+            let is_leaving = self.get(there).is_some_and(|content| content.stage() == Stage::Leaving);
             return Err(if is_leaving { AddError::Leaving(name) } else { AddError::Duplicate(name) });
         }
         let resources = &self.resources;
-        for socket in self.hub.open(&resources.listening).map_err(AddError::Socket)? {
+        let opened = self.hub.open(&resources.listening, resources.scion.as_deref()).map_err(AddError::Socket)?;
+        for (at, socket) in opened.into_iter().enumerate() {
             let filter = Arc::clone(&resources.config.filter);
-            self.serving.borrow_mut().spawn_local(ppspp::serve(Rc::clone(&self.hub), socket, filter));
+            self.serving.borrow_mut().spawn_local(ppspp::serve(Rc::clone(&self.hub), at, socket, filter));
         }
         let id = self.next_id();
         let content = ppspp::begin(id, link, hashed, options, (resources, &self.hub));
-        self.insert_ppspp(id, content);
+        self.insert(id, Rc::new(content));
         Ok(id)
     }
 }

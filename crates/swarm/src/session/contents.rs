@@ -16,9 +16,7 @@ use anabranch_transport::NodeId;
 use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::Scratch;
-use crate::bittorrent::paths_driver::PathProgress;
 use crate::bittorrent::registry::Registry;
-use crate::bittorrent::sources::Sources;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::config::{Aim, FileFilter};
 use crate::events::TorrentId;
@@ -26,9 +24,11 @@ use crate::net::admission::{Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
 use crate::ppspp;
 use crate::resources::Resources;
-use crate::session::Progress;
 use crate::store::open::blocking;
 use crate::store::readers::Readable;
+use crate::transfer::PathProgress;
+use crate::transfer::Sources;
+use crate::transfer::{Progress, Transfer};
 
 /// The contents of a session, and what is done to them. A [`Session`](crate::Session) is these and the tasks that serve them.
 pub struct Contents {
@@ -37,10 +37,11 @@ pub struct Contents {
     pub(crate) resources: Rc<Resources>,
     /// Receive memory of BitTorrent connections.
     pub(super) scratch: Rc<RefCell<Scratch>>,
+    all: RefCell<BTreeMap<TorrentId, Rc<dyn Transfer>>>,
+    /// Those of BitTorrent, for the peers that ask for them.
     torrents: RefCell<BTreeMap<TorrentId, TorrentHandle>>,
     by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
-    /// Contents of PPSPP, and their sockets.
-    ppspp: RefCell<BTreeMap<TorrentId, ppspp::Handle>>,
+    /// The sockets of PPSPP, and which content is meant by what comes.
     pub(super) hub: Rc<ppspp::Hub>,
     /// What serves those sockets. It ends with the session.
     pub(super) serving: RefCell<JoinSet<()>>,
@@ -55,9 +56,9 @@ impl Contents {
             me: me.clone(),
             resources: Rc::new(resources),
             scratch: Rc::new(RefCell::new(Scratch::new())),
+            all: RefCell::default(),
             torrents: RefCell::default(),
             by_hash: RefCell::default(),
-            ppspp: RefCell::default(),
             hub: Rc::default(),
             serving: RefCell::default(),
             next_id: Cell::new(0),
@@ -88,10 +89,7 @@ impl Contents {
 
     /// The contents there are, in the order in which they came; those that are being removed are among them.
     pub fn list(&self) -> Vec<TorrentId> {
-        let (torrents, ppspp) = (self.torrents.borrow(), self.ppspp.borrow());
-        let mut ids: Vec<TorrentId> = torrents.keys().chain(ppspp.keys()).copied().collect();
-        ids.sort_unstable();
-        ids
+        self.all.borrow().keys().copied().collect()
     }
 
     /// Where peers reach us by PPSPP over plain IP, once there is a content of it.
@@ -105,40 +103,29 @@ impl Contents {
         self.hub.listening()
     }
 
+    /// Where PPSPP's socket is in the SCION network, likewise.
+    pub fn ppspp_scion_address(&self) -> Option<ScionAddr> {
+        self.hub.listening_scion()
+    }
+
     /// How a content fares; `None` when there is none of this number.
     pub fn progress(&self, id: TorrentId) -> Option<Progress> {
-        if let Some(content) = self.of_ppspp(id) {
-            return Some(content.borrow_mut().progress(Instant::now()));
-        }
-        let torrent = self.torrent(id)?;
-        let mut torrent = torrent.borrow_mut();
-        Some(torrent.progress(Instant::now()))
+        Some(self.get(id)?.progress(Instant::now()))
     }
 
     /// Its connections.
     pub fn peers(&self, id: TorrentId) -> Vec<PeerStats> {
-        if let Some(content) = self.of_ppspp(id) {
-            return content.borrow().peer_stats();
-        }
-        let torrent = self.torrent(id);
-        torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().core.peer_stats(Instant::now()))
+        self.get(id).map_or(Vec::new(), |content| content.peers(Instant::now()))
     }
 
     /// Its connections, each with its path.
     pub fn paths(&self, id: TorrentId) -> Vec<PathProgress> {
-        if let Some(content) = self.of_ppspp(id) {
-            return content.borrow_mut().path_progress(Instant::now());
-        }
-        let torrent = self.torrent(id);
-        torrent.map_or(Vec::new(), |torrent| torrent.borrow_mut().path_progress(Instant::now()))
+        self.get(id).map_or(Vec::new(), |content| content.paths(Instant::now()))
     }
 
     /// Who may still bring what is missing of a content.
     pub fn sources(&self, id: TorrentId) -> Option<Sources> {
-        if let Some(content) = self.of_ppspp(id) {
-            return Some(content.borrow().sources());
-        }
-        Some(self.torrent(id)?.borrow().sources(Instant::now()))
+        Some(self.get(id)?.sources(Instant::now()))
     }
 
     /// Says which files are wanted of a content with [`Aim::ChosenFiles`], all where `None`, and lets it go on.
@@ -152,10 +139,7 @@ impl Contents {
 
     /// What a content is, once known.
     pub fn info(&self, id: TorrentId) -> Option<Arc<Info>> {
-        if let Some(content) = self.of_ppspp(id) {
-            return content.borrow().info.clone();
-        }
-        self.torrent(id)?.borrow().core.known_info().cloned()
+        self.get(id)?.info()
     }
 
     /// A content's torrent, once all of it is known: of v2 and hybrids that came by a magnet link, the Merkle layers come last.
@@ -186,13 +170,8 @@ impl Contents {
 
     /// When a piece is needed, for playing a content while it arrives; `None` takes that back.
     pub fn set_deadline(&self, id: TorrentId, piece: u32, deadline: Option<Instant>) {
-        if let Some(content) = self.of_ppspp(id) {
-            return content.borrow_mut().set_deadline(piece, deadline);
-        }
-        if let Some(torrent) = self.torrent(id) {
-            let (mut torrent, now) = (torrent.borrow_mut(), Instant::now());
-            torrent.core.set_deadlines(&[(piece, deadline)], now);
-            torrent.pump(now);
+        if let Some(content) = self.get(id) {
+            content.set_deadline(piece, deadline, Instant::now());
         }
     }
 
@@ -207,55 +186,48 @@ impl Contents {
     }
 
     /// A content comes.
-    pub(super) fn insert(&self, id: TorrentId, hashes: &InfoHashes, torrent: TorrentHandle) {
+    pub(super) fn insert(&self, id: TorrentId, content: Rc<dyn Transfer>) {
+        self.all.borrow_mut().insert(id, content);
+    }
+
+    /// A content of BitTorrent comes.
+    pub(super) fn insert_torrent(&self, id: TorrentId, hashes: &InfoHashes, torrent: TorrentHandle) {
+        self.insert(id, Rc::new(torrent.clone()));
         self.torrents.borrow_mut().insert(id, torrent);
         self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
     }
 
-    /// A content of PPSPP comes.
-    pub(super) fn insert_ppspp(&self, id: TorrentId, content: ppspp::Handle) {
-        self.ppspp.borrow_mut().insert(id, content);
-    }
-
-    /// The content of PPSPP of this number, also while it leaves.
-    pub(crate) fn of_ppspp(&self, id: TorrentId) -> Option<ppspp::Handle> {
-        self.ppspp.borrow().get(&id).cloned()
-    }
-
-    /// All contents of PPSPP.
-    pub(super) fn all_ppspp(&self) -> Vec<ppspp::Handle> {
-        self.ppspp.borrow().values().cloned().collect()
-    }
-
-    /// Whether there is a content of this number, of whichever protocol.
+    /// Whether there is a content of this number.
     pub(super) fn has(&self, id: TorrentId) -> bool {
-        self.torrents.borrow().contains_key(&id) || self.ppspp.borrow().contains_key(&id)
+        self.all.borrow().contains_key(&id)
     }
 
     /// A content is gone.
     pub(super) fn forget(&self, id: TorrentId) {
-        if self.ppspp.borrow_mut().remove(&id).is_some() {
-            self.hub.remove(id);
-        }
-        self.by_hash.borrow_mut().retain(|_, of| *of != id);
-        self.torrents.borrow_mut().remove(&id);
-    }
-
-    /// The same of whichever protocol, for those who read it.
-    pub(super) fn readable(&self, id: TorrentId) -> Option<Rc<RefCell<dyn Readable>>> {
-        match self.of_ppspp(id) {
-            Some(content) => Some(content.readable()),
-            None => Some(self.torrent(id)?.readable()),
+        self.all.borrow_mut().remove(&id);
+        self.hub.remove(id);
+        if self.torrents.borrow_mut().remove(&id).is_some() {
+            self.by_hash.borrow_mut().retain(|_, of| *of != id);
         }
     }
 
     /// The content of this number, also while it leaves.
-    pub(crate) fn torrent(&self, id: TorrentId) -> Option<TorrentHandle> {
+    pub(super) fn get(&self, id: TorrentId) -> Option<Rc<dyn Transfer>> {
+        self.all.borrow().get(&id).cloned()
+    }
+
+    /// The same, for those who read it.
+    pub(super) fn readable(&self, id: TorrentId) -> Option<Rc<RefCell<dyn Readable>>> {
+        Some(self.get(id)?.readable())
+    }
+
+    /// The torrent of this number, also while it leaves.
+    pub(super) fn torrent(&self, id: TorrentId) -> Option<TorrentHandle> {
         self.torrents.borrow().get(&id).cloned()
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> Vec<TorrentHandle> {
+    /// All torrents.
+    pub(super) fn torrents(&self) -> Vec<TorrentHandle> {
         self.torrents.borrow().values().cloned().collect()
     }
 
@@ -288,7 +260,7 @@ impl Registry for Contents {
         if self.resources.has_room() {
             return true;
         }
-        let torrents = self.all();
+        let torrents = self.torrents();
         let states: Vec<_> = torrents.iter().map(TorrentHandle::borrow).collect();
         let (places, handles): (Vec<Place>, Vec<&Rc<ConnHandle>>) =
             states.iter().flat_map(|state| state.places()).unzip();

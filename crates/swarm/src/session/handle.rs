@@ -17,11 +17,12 @@ use anabranch_paths::Endpoint;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::bittorrent::paths_driver::PathProgress;
-use crate::bittorrent::sources::Sources;
 use crate::config::{AddOptions, FileFilter};
 use crate::events::{EventHub, Events, TorrentId};
-use crate::session::{Contents, ControlError, Data, FilePriorities, Progress, Removed, Source};
+use crate::session::{Contents, Data, Source};
+use crate::transfer::PathProgress;
+use crate::transfer::Sources;
+use crate::transfer::{ControlError, FilePriorities, Progress, Removed};
 
 /// Commands that wait for the session's thread; whoever sends more waits.
 const COMMANDS_MAX: usize = 64;

@@ -2,18 +2,14 @@
 //! made durable.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::bittorrent::torrent::TorrentHandle;
-use crate::bittorrent::{open, recheck};
+use crate::bittorrent::recheck;
 use crate::events::TorrentId;
-use crate::ppspp;
 use crate::session::Contents;
-use crate::store::disk::{Replies, Reply};
-use crate::store::open::blocking;
+use crate::store::disk::Replies;
 
 /// How often storage that is out of order is tried again.
 const STORAGE_RETRY: Duration = Duration::from_secs(2);
@@ -24,30 +20,8 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 pub(super) async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
     while let Some(reply) = replies.next().await {
         let now = Instant::now();
-        if let Some(content) = contents.of_ppspp(reply.content()) {
-            let mut content = content.borrow_mut();
-            match reply {
-                Reply::Verified(verified) => content.verified(verified, now),
-                Reply::Spilled(spilled) => content.spilled(spilled, now),
-                Reply::Warmed { .. } => content.warmed(),
-                Reply::Panicked { .. } => content.panicked(),
-                Reply::Leaves { .. } | Reply::Looked { .. } | Reply::Kept { .. } => {}
-            }
-            continue;
-        }
-        let Some(torrent) = contents.torrent(reply.content()) else { continue };
-        let mut torrent = torrent.borrow_mut();
-        match reply {
-            Reply::Verified(verified) => torrent.verified(verified, now),
-            Reply::Spilled(spilled) => torrent.spilled(spilled, now),
-            Reply::Warmed { conn, .. } => torrent.warmed(conn),
-            Reply::Leaves { piece, hashes, .. } => {
-                torrent.core.leaves_ready(piece, &hashes);
-                torrent.pump(now);
-            }
-            Reply::Looked { piece, readable, .. } => torrent.looked(piece, readable, now),
-            Reply::Kept { .. } => {}
-            Reply::Panicked { .. } => torrent.panicked(now),
+        if let Some(content) = contents.get(reply.content()) {
+            content.on_disk(reply, now);
         }
     }
 }
@@ -59,45 +33,21 @@ pub(super) async fn housekeeping(contents: Rc<Contents>) {
     let mut looked_at = (TorrentId(0), 0);
     loop {
         tokio::time::sleep(STORAGE_RETRY).await;
-        let torrents = contents.all();
         let now = Instant::now();
-        for torrent in &torrents {
-            torrent.borrow_mut().retry_storage();
-        }
-        for content in contents.all_ppspp() {
-            content.borrow_mut().retry_storage();
-        }
-        recheck::look_around(&torrents, &mut looked_at);
+        let ids = contents.list();
+        ids.iter().filter_map(|id| contents.get(*id)).for_each(|content| content.retry_storage());
+        recheck::look_around(&contents.torrents(), &mut looked_at);
         while checkpointing.try_join_next().is_some() {}
         if now < checkpoint_at || !checkpointing.is_empty() {
             continue;
         }
         checkpoint_at = now + CHECKPOINT_EVERY;
         // Syncing may take minutes on a slow disk: nothing else waits for it, and what is removed meanwhile goes.
-        let ids: Vec<TorrentId> = torrents.iter().map(|torrent| torrent.borrow().id).collect();
         let contents = Rc::clone(&contents);
         checkpointing.spawn_local(async move {
-            for torrent in ids.into_iter().filter_map(|id| contents.torrent(id)) {
-                open::guarded(torrent.clone(), checkpoint(torrent, now)).await;
-            }
-            for content in contents.all_ppspp() {
-                ppspp::checkpoint(content, now).await;
+            for content in ids.into_iter().filter_map(|id| contents.get(id)) {
+                content.checkpoint(now).await;
             }
         });
-    }
-}
-
-async fn checkpoint(torrent: TorrentHandle, now: Instant) {
-    let (resume, stats) = {
-        let mut torrent = torrent.borrow_mut();
-        let Some(resume) = torrent.resume.clone().filter(|_| !torrent.stopping) else { return };
-        (resume, torrent.core.stats(now))
-    };
-    resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
-    if resume.checkpoint_due(now) {
-        let syncing = Arc::clone(&resume);
-        // A disk that does not work shows again at the next write, which reports it.
-        let _ = blocking(move || syncing.checkpoint()).await;
-        recheck::recheck(&torrent, resume.distrusted(), true).await;
     }
 }

@@ -10,8 +10,8 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `add`, `remove` | contents come and go |
-//! | `contents` | which there are, and how they fare (`progress`) |
-//! | `control` | what an owner may ask of one (`error`: why it is not done) |
+//! | `contents` | which there are, and how they fare |
+//! | `control` | what an owner may ask of one |
 //! | `handle` | the same, from other threads |
 //! | `read` | a content is read while it arrives |
 //! | `housekeeping` | what is done for all of them |
@@ -19,10 +19,8 @@
 mod add;
 mod contents;
 mod control;
-mod error;
 mod handle;
 mod housekeeping;
-mod progress;
 mod read;
 mod remove;
 #[cfg(test)]
@@ -35,13 +33,9 @@ use tokio::task::JoinSet;
 
 pub use add::{Source, parse_peer};
 pub use contents::Contents;
-pub use control::FilePriorities;
-pub use error::ControlError;
 pub use handle::Handle;
-pub use progress::Progress;
 pub use read::{ReadError, Reader};
-pub use remove::{Data, Removed};
-pub(crate) use remove::{is_alone, is_of_any};
+pub use remove::Data;
 
 use crate::bittorrent::dial;
 use crate::config::{SessionConfig, SessionError};
@@ -73,19 +67,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.contents.leaving.borrow_mut().abort_all();
         self.contents.serving.borrow_mut().abort_all();
-        for content in self.contents.all_ppspp() {
-            let mut content = content.borrow_mut();
-            content.stop();
-            content.give_up_files().1.iter().for_each(|storage| storage.release());
-            content.end();
-        }
-        for torrent in self.contents.all() {
-            let mut torrent = torrent.borrow_mut();
-            torrent.stop("we are leaving");
-            // Others may have the places at once, whatever still holds on to the contents.
-            torrent.give_up_files().1.iter().for_each(|storage| storage.release());
-            torrent.end();
-        }
+        self.contents.list().into_iter().filter_map(|id| self.contents.get(id)).for_each(|content| content.abandon());
     }
 }
 

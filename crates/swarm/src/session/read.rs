@@ -19,9 +19,10 @@ use tokio::sync::oneshot;
 
 use super::handle::Command;
 use crate::events::TorrentId;
-use crate::session::{Contents, ControlError, Handle};
+use crate::session::{Contents, Handle};
 use crate::store::open::blocking;
 use crate::store::readers::{Look, READERS_MAX, Readable, follow};
+use crate::transfer::ControlError;
 
 /// Why something cannot be read.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,7 @@ use crate::config::AddOptions;
 use crate::events::{EventKind, FailureKind};
 use crate::store::disk::Reply;
 use crate::store::open::blocking;
+use crate::transfer::ControlError;
 
 /// A test that takes longer hangs.
 const TEST_MAX: Duration = Duration::from_secs(60);

@@ -62,5 +62,17 @@ pub(crate) mod readers;
 pub(crate) mod recheck;
 pub(crate) mod spill;
 
+use anabranch_content::storage::{ErrorKind, Op, StorageError};
+
+/// Whether the cause of a failure goes away while one waits for it.
+pub(crate) fn may_pass(error: &StorageError) -> bool {
+    match error.kind {
+        ErrorKind::DiskFull | ErrorKind::TooManyOpenFiles => true,
+        // Where something cannot be made, nothing vanished: there is no such place (/proc).
+        ErrorKind::Vanished => error.op != Op::Create,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests;

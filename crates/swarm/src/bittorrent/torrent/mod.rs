@@ -16,7 +16,7 @@ use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::peerbook::PeerBook;
 use anabranch_bittorrent::torrent::Torrent;
 use anabranch_content::info::InfoHashes;
-use anabranch_content::storage::{ErrorKind, Op, ResumeStore, Storage, StorageError};
+use anabranch_content::storage::{ResumeStore, Storage};
 use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::NodeId;
 use tokio::sync::Notify;
@@ -35,6 +35,7 @@ use crate::resources::Resources;
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{SpillJob, VerifyJob};
 use crate::store::readers::{Readable, Readers};
+use crate::transfer::Work;
 
 /// Pieces that could not be read and are tried again: a disk that fails fails for all.
 const UNREADABLE_MAX: usize = 16;
@@ -73,27 +74,6 @@ impl TorrentHandle {
     /// Changes it.
     pub(crate) fn borrow_mut(&self) -> RefMut<'_, TorrentDriver> {
         self.0.borrow_mut()
-    }
-}
-
-/// What goes on with a content's files and lets nothing else be done to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// All pieces are hashed.
-    Recheck,
-    /// They go to another folder.
-    Move,
-    /// Other files are chosen.
-    Select,
-}
-
-impl std::fmt::Display for Work {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Recheck => "checked",
-            Self::Move => "moved",
-            Self::Select => "changed in its choice of files",
-        })
     }
 }
 
@@ -191,16 +171,6 @@ impl Drop for TorrentDriver {
         requested_bytes.set(requested_bytes.get() - self.requested_counted);
         down.remove_content(self.id.0);
         up.remove_content(self.id.0);
-    }
-}
-
-/// Whether the cause of a failure goes away while one waits for it.
-pub(crate) fn may_pass(error: &StorageError) -> bool {
-    match error.kind {
-        ErrorKind::DiskFull | ErrorKind::TooManyOpenFiles => true,
-        // Where something cannot be made, nothing vanished: there is no such place (/proc).
-        ErrorKind::Vanished => error.op != Op::Create,
-        _ => false,
     }
 }
 

@@ -7,10 +7,11 @@ use anabranch_bittorrent::torrent::PieceOutcome;
 use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
 
-use super::{Stalled, TorrentDriver, UNREADABLE_MAX, may_pass};
+use super::{Stalled, TorrentDriver, UNREADABLE_MAX};
 use crate::bittorrent::recheck;
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::Reply;
+use crate::store::may_pass;
 use crate::store::recheck::is_restored;
 use crate::store::spill;
 

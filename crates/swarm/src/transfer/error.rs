@@ -2,7 +2,7 @@
 
 use anabranch_content::storage::StorageError;
 
-use crate::bittorrent::torrent::Work;
+use super::Work;
 use crate::config::AddError;
 use crate::events::TorrentId;
 
