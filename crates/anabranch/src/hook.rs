@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anabranch_content::hex;
 use anabranch_content::info::Info;
-use anabranch_swarm::TorrentId;
+use anabranch_swarm::ContentId;
 
 use crate::source;
 use crate::system;
@@ -27,7 +27,7 @@ const SHELL: &str = "sh";
 /// The commands of contents that are complete.
 pub(crate) struct Hook {
     command: OsString,
-    waiting: VecDeque<(TorrentId, Vec<(&'static str, OsString)>)>,
+    waiting: VecDeque<(ContentId, Vec<(&'static str, OsString)>)>,
     running: Option<Running>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Hook {
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Whose it was.
-    pub torrent: TorrentId,
+    pub torrent: ContentId,
     /// Its exit code, where it had one.
     pub exit_code: Option<i32>,
     /// Why it counts as failed.
@@ -43,7 +43,7 @@ pub(crate) struct Ended {
 }
 
 struct Running {
-    torrent: TorrentId,
+    torrent: ContentId,
     group: Option<u32>,
     ended: tokio::task::JoinHandle<io::Result<ExitStatus>>,
 }
@@ -68,7 +68,7 @@ impl Hook {
     }
 
     /// A content is complete, in `dir`.
-    pub(crate) fn complete(&mut self, torrent: TorrentId, info: &Info, dir: &Path) {
+    pub(crate) fn complete(&mut self, torrent: ContentId, info: &Info, dir: &Path) {
         self.waiting.push_back((torrent, facts(info, dir)));
     }
 
@@ -93,7 +93,7 @@ impl Hook {
     }
 }
 
-fn start(command: &OsString, torrent: TorrentId, facts: Vec<(&'static str, OsString)>) -> Running {
+fn start(command: &OsString, torrent: ContentId, facts: Vec<(&'static str, OsString)>) -> Running {
     let spawned = spawn(command, facts);
     let group = spawned.as_ref().ok().map(Child::id);
     let ended = tokio::task::spawn_blocking(move || spawned?.wait());

@@ -11,8 +11,8 @@ use anabranch_content::info::Version;
 use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    BUFFER_BYTES_DEFAULT, Data, Event, EventKind, Events, FailureKind, PathProgress, PathsConfig, Progress, Session,
-    SessionConfig, SessionError, TorrentId, parse_peer,
+    BUFFER_BYTES_DEFAULT, ContentId, Data, Event, EventKind, Events, FailureKind, PathProgress, PathsConfig, Progress,
+    Session, SessionConfig, SessionError, parse_peer,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
@@ -301,14 +301,14 @@ impl Content {
 /// Turns events and progress into lines.
 pub(crate) struct Watch {
     /// What is watched.
-    pub contents: BTreeMap<TorrentId, Content>,
+    pub contents: BTreeMap<ContentId, Content>,
     chatter: Chatter,
     json: bool,
     lines: Option<StatusLines>,
     /// Trackers that failed: told once, until they answer.
-    failing: BTreeSet<(TorrentId, String)>,
+    failing: BTreeSet<(ContentId, String)>,
     /// Programs that were told of as reading no hybrid torrents.
-    hinted: BTreeSet<(TorrentId, String)>,
+    hinted: BTreeSet<(ContentId, String)>,
     explain: bool,
     path_log: Option<PathLog>,
     bans: Option<Bans>,
@@ -357,7 +357,7 @@ impl Watch {
     }
 
     /// Tells programs of a content by an event, or people in words.
-    pub(crate) fn report(&mut self, id: TorrentId, event: &str, fields: Value, text: &str) -> Result<(), Failure> {
+    pub(crate) fn report(&mut self, id: ContentId, event: &str, fields: Value, text: &str) -> Result<(), Failure> {
         self.tell(id, event, fields)?;
         if !self.json {
             let name = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
@@ -367,7 +367,7 @@ impl Watch {
     }
 
     /// Prints an event of a content.
-    pub(crate) fn tell(&self, id: TorrentId, event: &str, fields: Value) -> Result<(), Failure> {
+    pub(crate) fn tell(&self, id: ContentId, event: &str, fields: Value) -> Result<(), Failure> {
         if !self.json {
             return Ok(());
         }
@@ -384,7 +384,7 @@ impl Watch {
 
     /// Something happened.
     pub(crate) fn on_event(&mut self, session: &Session, event: &Event) -> Result<(), Failure> {
-        let id = event.torrent;
+        let id = event.content;
         let now = Instant::now();
         // What had it removed says why.
         if matches!(event.kind, EventKind::Removed) {
@@ -444,7 +444,7 @@ impl Watch {
     }
 
     /// Says once why a peer that cannot read hybrid torrents gets nothing of one.
-    fn hint(&mut self, session: &Session, id: TorrentId, peer: &str, peer_id: &[u8; 20]) -> Result<(), Failure> {
+    fn hint(&mut self, session: &Session, id: ContentId, peer: &str, peer_id: &[u8; 20]) -> Result<(), Failure> {
         let is_hybrid = || session.info(id).is_some_and(|info| info.version == Version::Hybrid);
         let Some(client) = clients::without_hybrid(peer_id).filter(|_| is_hybrid()) else { return Ok(()) };
         if !self.hinted.insert((id, client.clone())) {
@@ -455,7 +455,7 @@ impl Watch {
         self.report(id, "hint", json!({ "message": message, "peer": peer }), &message)
     }
 
-    fn on_finished(&mut self, session: &Session, id: TorrentId, now: Instant) -> Result<(), Failure> {
+    fn on_finished(&mut self, session: &Session, id: ContentId, now: Instant) -> Result<(), Failure> {
         let Some(content) = self.contents.get_mut(&id) else { return Ok(()) };
         if std::mem::replace(&mut content.finished, true) {
             return Ok(());
@@ -496,7 +496,7 @@ impl Watch {
     /// nothing more will come.
     pub(crate) fn look_for_sources(&mut self, session: &Session, rules: &Rules) -> Result<(), Failure> {
         let now = Instant::now();
-        let ids: Vec<TorrentId> = self.contents.keys().copied().collect();
+        let ids: Vec<ContentId> = self.contents.keys().copied().collect();
         for id in ids {
             let Some(content) = self.contents.get_mut(&id).filter(|content| !content.is_over()) else { continue };
             let (Some(sources), Some(progress)) = (session.sources(id), session.progress(id)) else { continue };
@@ -553,7 +553,7 @@ impl Watch {
 
     /// A `progress` event for each content; contents at rest are told of once.
     fn tell_progress(&mut self, session: &Session) -> Result<(), Failure> {
-        let ids: Vec<TorrentId> = self.contents.keys().copied().collect();
+        let ids: Vec<ContentId> = self.contents.keys().copied().collect();
         for id in ids {
             let Some(progress) = session.progress(id) else { continue };
             let fields = events::progress(&progress, &session.paths(id));

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use anabranch_swarm::{Data, Progress, Session, TorrentId};
+use anabranch_swarm::{ContentId, Data, Progress, Session};
 use serde_json::json;
 
 use crate::cli::StopFlags;
@@ -103,7 +103,7 @@ pub(crate) fn stop(watch: &mut Watch, session: &Session, flags: &StopFlags) -> R
         return Ok(());
     }
     let now = Instant::now();
-    let ids: Vec<TorrentId> = watch.contents.keys().copied().collect();
+    let ids: Vec<ContentId> = watch.contents.keys().copied().collect();
     for id in ids {
         let Some(content) = watch.contents.get_mut(&id).filter(|content| !content.stopped) else { continue };
         let (Some(seeding), Some(progress)) = (&mut content.seeding, session.progress(id)) else { continue };

@@ -50,7 +50,7 @@ mod transfer;
 pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, PathsConfig, SessionConfig, SessionError,
 };
-pub use events::{EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause, TorrentId};
+pub use events::{ContentId, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
 pub use hercules as bulk;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{Contents, Data, Handle, ReadError, Reader, Session, Source, parse_peer};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_content::create::{CreateOptions, create};
 use anabranch_content::metainfo::Metainfo;
-use anabranch_swarm::{AddOptions, Data, EventKind, Events, Session, SessionConfig, Source, TorrentId};
+use anabranch_swarm::{AddOptions, ContentId, Data, EventKind, Events, Session, SessionConfig, Source};
 
 /// Bytes of a content: two pieces.
 const CONTENT_LEN: usize = 20_000;
@@ -92,10 +92,10 @@ impl Churn {
         while opening > 0 || fetched > 0 {
             let event = events.recv().await.unwrap();
             let is_fetched =
-                |id: TorrentId| ids[..FETCHED].iter().any(|(other, data)| *other == id && *data == Data::Delete);
+                |id: ContentId| ids[..FETCHED].iter().any(|(other, data)| *other == id && *data == Data::Delete);
             match event.kind {
                 EventKind::Started { .. } => opening -= 1,
-                EventKind::Finished if is_fetched(event.torrent) => fetched -= 1,
+                EventKind::Finished if is_fetched(event.content) => fetched -= 1,
                 EventKind::Failed { reason, .. } => panic!("{reason}"),
                 _ => {}
             }

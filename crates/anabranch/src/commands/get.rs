@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::{AddOptions, Aim, Event, EventKind, Events, Session, SessionConfig, TorrentId};
+use anabranch_swarm::{AddOptions, Aim, ContentId, Event, EventKind, Events, Session, SessionConfig};
 use serde_json::{Map, Value, json};
 
 use super::check_trackers;
@@ -188,7 +188,7 @@ struct Fetching<'a> {
     rules: Rules,
     watch: Watch,
     /// What the user named, by content.
-    sources: BTreeMap<TorrentId, Source>,
+    sources: BTreeMap<ContentId, Source>,
     hook: Option<Hook>,
     /// The first command that failed, and how.
     failed_hook: Option<String>,
@@ -245,7 +245,7 @@ impl Fetching<'_> {
     }
 
     async fn on_event(&mut self, event: &Event) -> Result<(), Failure> {
-        let id = event.torrent;
+        let id = event.content;
         let was_finished = self.watch.contents.get(&id).is_none_or(|content| content.finished);
         self.watch.on_event(self.session, event)?;
         match event.kind {
@@ -268,7 +268,7 @@ impl Fetching<'_> {
     }
 
     /// The names and sizes of the files are known: which are to be fetched?
-    async fn choose(&mut self, id: TorrentId) -> Result<(), Failure> {
+    async fn choose(&mut self, id: ContentId) -> Result<(), Failure> {
         let (Some(info), Some(source)) = (self.session.info(id), self.sources.get(&id)) else { return Ok(()) };
         // One file, which is what the link is for.
         if let Source::Ppspp(_) = source {
@@ -304,7 +304,7 @@ impl Fetching<'_> {
     }
 
     /// Saves a content's torrent where the user wants it, if all of it is known.
-    fn save_torrent(&mut self, found: Option<Metainfo>, id: TorrentId) {
+    fn save_torrent(&mut self, found: Option<Metainfo>, id: ContentId) {
         let Some(path) = self.flags.find.save_torrent.as_deref().filter(|_| self.is_to_be_saved()) else { return };
         let (Some(found), Some(source)) = (found, self.sources.get(&id)) else { return };
         self.saving = Saving::Done(save(path, &source.complete(found).encode()));

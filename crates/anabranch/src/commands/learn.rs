@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
 use anabranch_swarm::{
-    AddOptions, Aim, Data, EventKind, Events, Session, SessionConfig, Source as SwarmSource, TorrentId,
+    AddOptions, Aim, ContentId, Data, EventKind, Events, Session, SessionConfig, Source as SwarmSource,
 };
 use serde_json::Map;
 
@@ -101,7 +101,7 @@ async fn ask(
         }
         learnt.push(torrent(source));
     }
-    let mut known_since: BTreeMap<TorrentId, Instant> = BTreeMap::new();
+    let mut known_since: BTreeMap<ContentId, Instant> = BTreeMap::new();
     let mut ticks = watch.ticks();
     loop {
         tokio::select! {
@@ -109,7 +109,7 @@ async fn ask(
             Some(event) = events.recv() => {
                 watch.on_event(session, &event)?;
                 if let EventKind::Metadata { .. } = event.kind {
-                    known_since.insert(event.torrent, Instant::now());
+                    known_since.insert(event.content, Instant::now());
                 }
             }
             _ = ticks.tick() => {
@@ -144,7 +144,7 @@ async fn ask(
 }
 
 /// Adds a content to a session.
-pub(crate) fn add(session: &Session, source: SwarmSource, options: AddOptions) -> Result<TorrentId, Failure> {
+pub(crate) fn add(session: &Session, source: SwarmSource, options: AddOptions) -> Result<ContentId, Failure> {
     session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))
 }
 

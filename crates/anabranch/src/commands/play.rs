@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anabranch_content::info::Info;
 use anabranch_paths::Endpoint;
 use anabranch_swarm::http::{Server, Show, ShownFile, View, Views, names};
-use anabranch_swarm::{AddOptions, Aim, Data, Event, EventKind, Events, Session, SessionConfig, TorrentId};
+use anabranch_swarm::{AddOptions, Aim, ContentId, Data, Event, EventKind, Events, Session, SessionConfig};
 use serde_json::{Map, Value, json};
 
 use super::check_trackers;
@@ -140,7 +140,7 @@ struct Playing<'a> {
     rules: Rules,
     watch: Watch,
     source: Source,
-    id: TorrentId,
+    id: ContentId,
     server: Server,
     player: Option<Player>,
     told: Option<Instant>,
@@ -366,7 +366,7 @@ async fn end(player: &mut Option<Player>) -> Result<Option<i32>, Failure> {
 }
 
 /// What is served of a content.
-fn show(id: TorrentId, info: &Info, wanted: &[bool]) -> Show {
+fn show(id: ContentId, info: &Info, wanted: &[bool]) -> Show {
     let regular = choice::numbered(info).filter(|(_, _, file)| file.is_regular());
     let files = regular.map(|(number, index, file)| ShownFile {
         index,

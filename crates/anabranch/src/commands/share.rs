@@ -13,7 +13,7 @@ use anabranch_content::storage::naming;
 use anabranch_paths::Endpoint;
 use anabranch_ppspp::wire::Dialect;
 use anabranch_swarm::ppspp::{CHUNK_LEN_DEFAULT, HashOptions, Hashed, hash_file};
-use anabranch_swarm::{AddOptions, Event, EventKind, Events, FailureKind, Session, SessionConfig, Source, TorrentId};
+use anabranch_swarm::{AddOptions, ContentId, Event, EventKind, Events, FailureKind, Session, SessionConfig, Source};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
@@ -402,10 +402,10 @@ fn ended(watch: &Watch) -> Option<Result<Code, Failure>> {
 
 fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Watch) -> Result<(), Failure> {
     match event.kind {
-        EventKind::Started { pieces_have: 0, .. } => return on_nothing_there(session, event.torrent, watch),
+        EventKind::Started { pieces_have: 0, .. } => return on_nothing_there(session, event.content, watch),
         // What is shared is complete from the start, mostly: nothing to tell.
         EventKind::Finished => {
-            if let Some(content) = watch.contents.get_mut(&event.torrent) {
+            if let Some(content) = watch.contents.get_mut(&event.content) {
                 content.finished = true;
             }
             return Ok(());
@@ -421,7 +421,7 @@ fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Wa
         };
     }
     let EventKind::Started { pieces_have, pieces_total, bytes_total, .. } = event.kind else { return Ok(()) };
-    let Some(content) = watch.contents.get_mut(&event.torrent) else { return Ok(()) };
+    let Some(content) = watch.contents.get_mut(&event.content) else { return Ok(()) };
     content.seeding = Some(Seeding::new(Instant::now()));
     if flags.session.json {
         return Ok(());
@@ -441,12 +441,12 @@ fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Wa
 }
 
 /// None of a content's pieces is good. The others go on; without others there is nothing to do.
-fn on_nothing_there(session: &Session, id: TorrentId, watch: &mut Watch) -> Result<(), Failure> {
+fn on_nothing_there(session: &Session, id: ContentId, watch: &mut Watch) -> Result<(), Failure> {
     let Some(content) = watch.contents.get(&id) else { return Ok(()) };
     let dir = content.extra.get("dir").and_then(Value::as_str).unwrap_or_default();
     let reason = format!("no piece of {} in {dir} is good; give the right folder with --data", content.name);
     if watch.contents.values().all(|other| other.failed.is_some() || other.hash == content.hash) {
         return Err(Failure::new(Code::Incomplete, reason));
     }
-    watch.on_event(session, &Event { torrent: id, kind: EventKind::Failed { kind: FailureKind::Content, reason } })
+    watch.on_event(session, &Event { content: id, kind: EventKind::Failed { kind: FailureKind::Content, reason } })
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::bittorrent::open::{guarded, wait_out};
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
-use crate::events::{EventKind, TorrentId};
+use crate::events::{ContentId, EventKind};
 use crate::store;
 use crate::store::open::blocking;
 
@@ -122,7 +122,7 @@ async fn look(torrent: TorrentHandle, pieces: Range<u32>) {
 }
 
 /// Looks at some of the files that were verified, in turn, whether they are what they were: nobody may ask for them for long.
-pub(crate) fn look_around(torrents: &[TorrentHandle], from: &mut (TorrentId, usize)) {
+pub(crate) fn look_around(torrents: &[TorrentHandle], from: &mut (ContentId, usize)) {
     let mut looks = LOOKS_PER_ROUND;
     let begins = torrents.iter().position(|torrent| torrent.borrow().id >= from.0).unwrap_or(0);
     for torrent in torrents.iter().cycle().skip(begins).take(torrents.len()) {
@@ -146,5 +146,5 @@ pub(crate) fn look_around(torrents: &[TorrentHandle], from: &mut (TorrentId, usi
             }
         }
     }
-    *from = (TorrentId(0), 0);
+    *from = (ContentId(0), 0);
 }

@@ -6,7 +6,7 @@ use anabranch_content::info::InfoHashes;
 use anabranch_paths::Host;
 
 use super::torrent::TorrentHandle;
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::resources::Resources;
 
 /// The contents of a session, as each of them and those who accept peers see it.
@@ -18,7 +18,7 @@ pub(crate) trait Registry {
     fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle>;
 
     /// A content turned out to have these hashes; `false` where one of them is another's.
-    fn take_hashes(&self, id: TorrentId, hashes: &InfoHashes) -> bool;
+    fn take_hashes(&self, id: ContentId, hashes: &InfoHashes) -> bool;
 
     /// Whether there is a place for one more connection, from `host`; somebody of another content may have to give way.
     fn make_room(&self, host: Host) -> bool;

@@ -16,13 +16,13 @@ pub use stream::{EVENTS_MAX, Events};
 
 /// A content's number within its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TorrentId(pub u64);
+pub struct ContentId(pub u64);
 
 /// Something that happened to one content.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Which content.
-    pub torrent: TorrentId,
+    pub content: ContentId,
     /// What happened.
     pub kind: EventKind,
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use super::{Event, EventKind, TorrentId};
+use super::{ContentId, Event, EventKind};
 
 /// Events that wait for one reader: some seconds of a fast download of small pieces, in a few megabytes.
 pub const EVENTS_MAX: usize = 8192;
@@ -37,7 +37,7 @@ struct Reader {
 #[derive(Default)]
 struct Queue {
     events: VecDeque<Event>,
-    missed: BTreeMap<TorrentId, u64>,
+    missed: BTreeMap<ContentId, u64>,
     has_ended: bool,
 }
 
@@ -102,7 +102,7 @@ impl Queue {
     fn push(&mut self, event: Event) {
         if self.events.len() >= EVENTS_MAX {
             if event.kind.is_passing() {
-                return self.miss(event.torrent);
+                return self.miss(event.content);
             }
             self.make_room(&event);
         }
@@ -116,23 +116,23 @@ impl Queue {
         let before = self.events.len();
         self.events.retain(|old| {
             let is_older = is_last || discriminant(&old.kind) == discriminant(&event.kind);
-            old.torrent != event.torrent || !is_older
+            old.content != event.content || !is_older
         });
         for _ in self.events.len()..before {
-            self.miss(event.torrent);
+            self.miss(event.content);
         }
     }
 
-    fn miss(&mut self, torrent: TorrentId) {
+    fn miss(&mut self, torrent: ContentId) {
         *self.missed.entry(torrent).or_default() += 1;
     }
 
     fn pop(&mut self) -> Option<Event> {
         // A reader that is far behind goes on missing some: it is told when it has caught up with the half.
         if self.events.len() <= EVENTS_MAX / 2
-            && let Some((torrent, events)) = self.missed.pop_first()
+            && let Some((content, events)) = self.missed.pop_first()
         {
-            return Some(Event { torrent, kind: EventKind::Missed { events } });
+            return Some(Event { content, kind: EventKind::Missed { events } });
         }
         self.events.pop_front()
     }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn piece(torrent: u64, index: u32) -> Event {
-        Event { torrent: TorrentId(torrent), kind: EventKind::Piece { index } }
+        Event { content: ContentId(torrent), kind: EventKind::Piece { index } }
     }
 
     fn all(events: &mut Events) -> Vec<Event> {
@@ -165,7 +165,7 @@ mod tests {
             hub.tell(piece(u64::from(index % 2), index));
             read += all(&mut quick).len();
         }
-        hub.tell(Event { torrent: TorrentId(1), kind: EventKind::Finished });
+        hub.tell(Event { content: ContentId(1), kind: EventKind::Finished });
         assert_eq!(read, count as usize, "the quick one missed nothing");
         let told = all(&mut slow);
         let missed: u64 = told.iter().filter_map(|event| missed(&event.kind)).sum();
@@ -188,7 +188,7 @@ mod tests {
         let hub = EventHub::default();
         let mut slow = hub.subscribe();
         (0..EVENTS_MAX as u32).for_each(|index| hub.tell(piece(0, index)));
-        let tell = |torrent, kind| hub.tell(Event { torrent: TorrentId(torrent), kind });
+        let tell = |torrent, kind| hub.tell(Event { content: ContentId(torrent), kind });
         for _ in 0..3 {
             tell(1, EventKind::Finished);
             tell(1, EventKind::Resumed);
@@ -197,7 +197,7 @@ mod tests {
         tell(2, EventKind::Removed);
         let told = all(&mut slow);
         let of = |torrent| {
-            let lasting = told.iter().filter(move |event| event.torrent == TorrentId(torrent));
+            let lasting = told.iter().filter(move |event| event.content == ContentId(torrent));
             lasting.map(|event| event.kind.clone()).filter(|kind| missed(kind).is_none()).collect::<Vec<_>>()
         };
         assert!(matches!(of(1)[..], [EventKind::Finished, EventKind::Resumed]), "{:?}", of(1));
@@ -210,7 +210,7 @@ mod tests {
         let hub = EventHub::default();
         let mut slow = hub.subscribe();
         for torrent in 0..2 * LASTING_MAX as u64 {
-            hub.tell(Event { torrent: TorrentId(torrent), kind: EventKind::Finished });
+            hub.tell(Event { content: ContentId(torrent), kind: EventKind::Finished });
         }
         assert_eq!(all(&mut slow).len(), LASTING_MAX);
         assert!(lock(&hub.0).queues.is_empty());

@@ -41,7 +41,7 @@ use tokio::task::JoinSet;
 
 pub use views::{STALL_MIN, View, Views};
 
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::session::Handle;
 use views::Book;
 
@@ -60,7 +60,7 @@ const READ_THREADS_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub struct Show {
     /// Which it is in the session.
-    pub id: TorrentId,
+    pub id: ContentId,
     /// Its name, for people.
     pub name: String,
     /// What it is, in hex: files are told apart from those of other contents by that.

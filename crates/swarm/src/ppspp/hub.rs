@@ -20,7 +20,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::content::{Content, Handle};
 use super::ways::{TooLong, Way, Ways};
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 
 /// Datagrams received with one call: what the kernel coalesces at most.
@@ -36,9 +36,9 @@ const ERROR_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub(crate) struct Hub {
     ways: RefCell<Ways>,
-    by_channel: RefCell<HashMap<ChannelId, TorrentId>>,
-    by_swarm: RefCell<HashMap<Box<[u8]>, TorrentId>>,
-    contents: RefCell<HashMap<TorrentId, Weak<RefCell<Content>>>>,
+    by_channel: RefCell<HashMap<ChannelId, ContentId>>,
+    by_swarm: RefCell<HashMap<Box<[u8]>, ContentId>>,
+    contents: RefCell<HashMap<ContentId, Weak<RefCell<Content>>>>,
     /// Longest chunk of all contents that there were.
     chunk_len: Cell<usize>,
 }
@@ -90,7 +90,7 @@ impl Hub {
     }
 
     /// A content comes. `false` where its swarm is there already.
-    pub(crate) fn insert(&self, id: TorrentId, content: &Handle) -> bool {
+    pub(crate) fn insert(&self, id: ContentId, content: &Handle) -> bool {
         let state = content.borrow();
         let swarm_id: Box<[u8]> = state.link.params.swarm_id().into();
         if self.by_swarm.borrow().contains_key(&swarm_id) {
@@ -104,24 +104,24 @@ impl Hub {
     }
 
     /// The content of a swarm.
-    pub(crate) fn of_swarm(&self, swarm_id: &[u8]) -> Option<TorrentId> {
+    pub(crate) fn of_swarm(&self, swarm_id: &[u8]) -> Option<ContentId> {
         self.by_swarm.borrow().get(swarm_id).copied()
     }
 
     /// A content is gone, and its channels with it.
-    pub(crate) fn remove(&self, id: TorrentId) {
+    pub(crate) fn remove(&self, id: ContentId) {
         self.by_swarm.borrow_mut().retain(|_, of| *of != id);
         self.by_channel.borrow_mut().retain(|_, of| *of != id);
         self.contents.borrow_mut().remove(&id);
     }
 
     /// A content has a channel of this number. `false` where another has one.
-    pub(crate) fn take_channel(&self, channel: ChannelId, id: TorrentId) -> bool {
+    pub(crate) fn take_channel(&self, channel: ChannelId, id: ContentId) -> bool {
         *self.by_channel.borrow_mut().entry(channel).or_insert(id) == id
     }
 
     /// A content has this channel no more.
-    pub(crate) fn leave_channel(&self, channel: ChannelId, id: TorrentId) {
+    pub(crate) fn leave_channel(&self, channel: ChannelId, id: ContentId) {
         let mut channels = self.by_channel.borrow_mut();
         if channels.get(&channel) == Some(&id) {
             channels.remove(&channel);
@@ -133,12 +133,12 @@ impl Hub {
         self.ways.borrow_mut().send(way, packets)
     }
 
-    fn content(&self, id: TorrentId) -> Option<Handle> {
+    fn content(&self, id: ContentId) -> Option<Handle> {
         Handle::upgrade(self.contents.borrow().get(&id)?)
     }
 
     /// Whose datagram this is.
-    fn whose(&self, datagram: &[u8]) -> Option<TorrentId> {
+    fn whose(&self, datagram: &[u8]) -> Option<ContentId> {
         let (channel, messages) = split_channel(datagram)?;
         if channel != 0 {
             return self.by_channel.borrow().get(&channel).copied();
@@ -223,7 +223,7 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
 }
 
 /// Datagrams of one content, each with where it came from.
-type OfContent<'a> = (TorrentId, Vec<(Way, &'a [u8])>);
+type OfContent<'a> = (ContentId, Vec<(Way, &'a [u8])>);
 
 fn deliver(hub: &Hub, datagrams: Option<OfContent<'_>>, now: Instant) {
     let Some((id, datagrams)) = datagrams else { return };

@@ -60,7 +60,7 @@ pub(crate) use hub::{Hub, serve};
 pub(crate) use open::hashes;
 
 use crate::config::AddOptions;
-use crate::events::{EventKind, FailureKind, TorrentId};
+use crate::events::{ContentId, EventKind, FailureKind};
 use crate::resources::Resources;
 use checkpoint::checkpoint;
 use nodes::Nodes;
@@ -87,7 +87,7 @@ fn default_picker(link: &Link, seed: u64) -> Picker {
 
 /// A content that is added begins: its tasks, its peers, its trackers. `hashed`: it is shared, and this is its tree.
 pub(crate) fn begin(
-    id: TorrentId,
+    id: ContentId,
     link: Link,
     hashed: Option<Box<Hashed>>,
     options: AddOptions,

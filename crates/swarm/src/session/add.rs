@@ -21,7 +21,7 @@ use crate::bittorrent::paths_driver;
 use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
 use crate::bittorrent::{announce, dial, open};
 use crate::config::{AddError, AddOptions};
-use crate::events::{EventKind, TorrentId};
+use crate::events::{ContentId, EventKind};
 use crate::ppspp::{self, Hashed};
 use crate::resources::Resources;
 use crate::session::Contents;
@@ -42,7 +42,7 @@ pub enum Source {
 
 impl Contents {
     /// Adds a content and begins with it.
-    pub fn add(&self, source: Source, options: AddOptions) -> Result<TorrentId, AddError> {
+    pub fn add(&self, source: Source, options: AddOptions) -> Result<ContentId, AddError> {
         let now = Instant::now();
         let resources = &self.resources;
         let source = match source {
@@ -110,7 +110,7 @@ impl Contents {
 }
 
 impl Contents {
-    fn add_ppspp(&self, link: Link, hashed: Option<Box<Hashed>>, options: AddOptions) -> Result<TorrentId, AddError> {
+    fn add_ppspp(&self, link: Link, hashed: Option<Box<Hashed>>, options: AddOptions) -> Result<ContentId, AddError> {
         if let Some(there) = self.hub.of_swarm(link.params.swarm_id()) {
             let name = link.name.clone().unwrap_or_else(|| "this content".to_owned());
             let is_leaving = self.get(there).is_some_and(|content| content.stage() == Stage::Leaving);
@@ -129,7 +129,7 @@ impl Contents {
     }
 }
 
-fn torrent_config(resources: &Resources, options: &AddOptions, id: TorrentId) -> TorrentConfig {
+fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) -> TorrentConfig {
     let config = &resources.config;
     TorrentConfig {
         peer_id: resources.peer_id,

@@ -19,7 +19,7 @@ use crate::bittorrent::conn::Scratch;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::config::{Aim, FileFilter};
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::net::admission::{Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
 use crate::ppspp;
@@ -37,10 +37,10 @@ pub struct Contents {
     pub(crate) resources: Rc<Resources>,
     /// Receive memory of BitTorrent connections.
     pub(super) scratch: Rc<RefCell<Scratch>>,
-    all: RefCell<BTreeMap<TorrentId, Rc<dyn Transfer>>>,
+    all: RefCell<BTreeMap<ContentId, Rc<dyn Transfer>>>,
     /// Those of BitTorrent, for the peers that ask for them.
-    torrents: RefCell<BTreeMap<TorrentId, TorrentHandle>>,
-    by_hash: RefCell<HashMap<[u8; 20], TorrentId>>,
+    torrents: RefCell<BTreeMap<ContentId, TorrentHandle>>,
+    by_hash: RefCell<HashMap<[u8; 20], ContentId>>,
     /// The sockets of PPSPP, and which content is meant by what comes.
     pub(super) hub: Rc<ppspp::Hub>,
     /// What serves those sockets. It ends with the session.
@@ -88,7 +88,7 @@ impl Contents {
     }
 
     /// The contents there are, in the order in which they came; those that are being removed are among them.
-    pub fn list(&self) -> Vec<TorrentId> {
+    pub fn list(&self) -> Vec<ContentId> {
         self.all.borrow().keys().copied().collect()
     }
 
@@ -109,27 +109,27 @@ impl Contents {
     }
 
     /// How a content fares; `None` when there is none of this number.
-    pub fn progress(&self, id: TorrentId) -> Option<Progress> {
+    pub fn progress(&self, id: ContentId) -> Option<Progress> {
         Some(self.get(id)?.progress(Instant::now()))
     }
 
     /// Its connections.
-    pub fn peers(&self, id: TorrentId) -> Vec<PeerStats> {
+    pub fn peers(&self, id: ContentId) -> Vec<PeerStats> {
         self.get(id).map_or(Vec::new(), |content| content.peers(Instant::now()))
     }
 
     /// Its connections, each with its path.
-    pub fn paths(&self, id: TorrentId) -> Vec<PathProgress> {
+    pub fn paths(&self, id: ContentId) -> Vec<PathProgress> {
         self.get(id).map_or(Vec::new(), |content| content.paths(Instant::now()))
     }
 
     /// Who may still bring what is missing of a content.
-    pub fn sources(&self, id: TorrentId) -> Option<Sources> {
+    pub fn sources(&self, id: ContentId) -> Option<Sources> {
         Some(self.get(id)?.sources(Instant::now()))
     }
 
     /// Says which files are wanted of a content with [`Aim::ChosenFiles`], all where `None`, and lets it go on.
-    pub fn choose(&self, id: TorrentId, files: Option<FileFilter>) {
+    pub fn choose(&self, id: ContentId, files: Option<FileFilter>) {
         let Some(torrent) = self.torrent(id) else { return };
         let mut state = torrent.borrow_mut();
         state.options.files = files;
@@ -138,12 +138,12 @@ impl Contents {
     }
 
     /// What a content is, once known.
-    pub fn info(&self, id: TorrentId) -> Option<Arc<Info>> {
+    pub fn info(&self, id: ContentId) -> Option<Arc<Info>> {
         self.get(id)?.info()
     }
 
     /// A content's torrent, once all of it is known: of v2 and hybrids that came by a magnet link, the Merkle layers come last.
-    pub fn metainfo(&self, id: TorrentId) -> Option<Metainfo> {
+    pub fn metainfo(&self, id: ContentId) -> Option<Metainfo> {
         let torrent = self.torrent(id)?;
         let torrent = torrent.borrow();
         let info = Arc::clone(torrent.core.info()?);
@@ -153,7 +153,7 @@ impl Contents {
 
     /// The same of a content whose files are complete: Merkle layers that no peer sent are made of them. `None` where files are
     /// missing, too.
-    pub async fn metainfo_from_files(&self, id: TorrentId) -> Option<Metainfo> {
+    pub async fn metainfo_from_files(&self, id: ContentId) -> Option<Metainfo> {
         if let Some(known) = self.metainfo(id) {
             return Some(known);
         }
@@ -169,7 +169,7 @@ impl Contents {
     }
 
     /// When a piece is needed, for playing a content while it arrives; `None` takes that back.
-    pub fn set_deadline(&self, id: TorrentId, piece: u32, deadline: Option<Instant>) {
+    pub fn set_deadline(&self, id: ContentId, piece: u32, deadline: Option<Instant>) {
         if let Some(content) = self.get(id) {
             content.set_deadline(piece, deadline, Instant::now());
         }
@@ -181,29 +181,29 @@ impl Contents {
         self.me.clone()
     }
 
-    pub(super) fn next_id(&self) -> TorrentId {
-        TorrentId(self.next_id.replace(self.next_id.get() + 1))
+    pub(super) fn next_id(&self) -> ContentId {
+        ContentId(self.next_id.replace(self.next_id.get() + 1))
     }
 
     /// A content comes.
-    pub(super) fn insert(&self, id: TorrentId, content: Rc<dyn Transfer>) {
+    pub(super) fn insert(&self, id: ContentId, content: Rc<dyn Transfer>) {
         self.all.borrow_mut().insert(id, content);
     }
 
     /// A content of BitTorrent comes.
-    pub(super) fn insert_torrent(&self, id: TorrentId, hashes: &InfoHashes, torrent: TorrentHandle) {
+    pub(super) fn insert_torrent(&self, id: ContentId, hashes: &InfoHashes, torrent: TorrentHandle) {
         self.insert(id, Rc::new(torrent.clone()));
         self.torrents.borrow_mut().insert(id, torrent);
         self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
     }
 
     /// Whether there is a content of this number.
-    pub(super) fn has(&self, id: TorrentId) -> bool {
+    pub(super) fn has(&self, id: ContentId) -> bool {
         self.all.borrow().contains_key(&id)
     }
 
     /// A content is gone.
-    pub(super) fn forget(&self, id: TorrentId) {
+    pub(super) fn forget(&self, id: ContentId) {
         self.all.borrow_mut().remove(&id);
         self.hub.remove(id);
         if self.torrents.borrow_mut().remove(&id).is_some() {
@@ -212,17 +212,17 @@ impl Contents {
     }
 
     /// The content of this number, also while it leaves.
-    pub(super) fn get(&self, id: TorrentId) -> Option<Rc<dyn Transfer>> {
+    pub(super) fn get(&self, id: ContentId) -> Option<Rc<dyn Transfer>> {
         self.all.borrow().get(&id).cloned()
     }
 
     /// The same, for those who read it.
-    pub(super) fn readable(&self, id: TorrentId) -> Option<Rc<RefCell<dyn Readable>>> {
+    pub(super) fn readable(&self, id: ContentId) -> Option<Rc<RefCell<dyn Readable>>> {
         Some(self.get(id)?.readable())
     }
 
     /// The torrent of this number, also while it leaves.
-    pub(super) fn torrent(&self, id: TorrentId) -> Option<TorrentHandle> {
+    pub(super) fn torrent(&self, id: ContentId) -> Option<TorrentHandle> {
         self.torrents.borrow().get(&id).cloned()
     }
 
@@ -243,7 +243,7 @@ impl Registry for Contents {
         &self.resources
     }
 
-    fn take_hashes(&self, id: TorrentId, hashes: &InfoHashes) -> bool {
+    fn take_hashes(&self, id: ContentId, hashes: &InfoHashes) -> bool {
         let mut by_hash = self.by_hash.borrow_mut();
         if hashes.wire_hashes().any(|hash| by_hash.get(&hash).is_some_and(|other| *other != id)) {
             return false;

@@ -18,7 +18,7 @@ use std::time::Instant;
 use anabranch_paths::Endpoint;
 use tokio::sync::oneshot;
 
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::session::Contents;
 use crate::transfer::{ControlError, FilePriorities, Stage, Task, Transfer, Work};
 
@@ -26,17 +26,17 @@ type Outcome = Result<(), ControlError>;
 
 impl Contents {
     /// Has a content wait until [`Contents::resume`]. What is on its way from the disk threads is still written.
-    pub fn pause(&self, id: TorrentId) -> Outcome {
+    pub fn pause(&self, id: ContentId) -> Outcome {
         self.at_work(id).map(|content| content.pause())
     }
 
     /// Ends [`Contents::pause`]. Where storage is out of order meanwhile, it is that which the content waits for then.
-    pub fn resume(&self, id: TorrentId) -> Outcome {
+    pub fn resume(&self, id: ContentId) -> Outcome {
         self.at_work(id).map(|content| content.resume())
     }
 
     /// Limits a content's traffic, in bytes per second; `None`: no limit of its own. Holds at once, for open connections too.
-    pub fn set_limits(&self, id: TorrentId, down: Option<u64>, up: Option<u64>) -> Outcome {
+    pub fn set_limits(&self, id: ContentId, down: Option<u64>, up: Option<u64>) -> Outcome {
         self.at_work(id)?;
         let now = Instant::now();
         self.resources.down.set_content_limit(id.0, down, now);
@@ -45,36 +45,36 @@ impl Contents {
     }
 
     /// Asks a content's trackers as soon as they allow: also those that failed lately.
-    pub fn reannounce(&self, id: TorrentId) -> Outcome {
+    pub fn reannounce(&self, id: ContentId) -> Outcome {
         self.at_work(id).map(|content| content.reannounce())
     }
 
     /// Dials peers for a content. One at an address that cannot be dialled is told as [`PeerFailed`](crate::EventKind::PeerFailed).
-    pub fn add_peers(&self, id: TorrentId, peers: &[Endpoint]) -> Outcome {
+    pub fn add_peers(&self, id: ContentId, peers: &[Endpoint]) -> Outcome {
         self.at_work(id).map(|content| content.add_peers(peers, Instant::now()))
     }
 
     /// Hashes all pieces anew, whatever is recorded: [`Checking`](crate::EventKind::Checking) says how far that got,
     /// [`Checked`](crate::EventKind::Checked) what came of it. Bad pieces are fetched again; of files that are only shared they are not
     /// offered any more.
-    pub fn recheck(&self, id: TorrentId) -> impl Future<Output = Outcome> + use<> {
+    pub fn recheck(&self, id: ContentId) -> impl Future<Output = Outcome> + use<> {
         end_of(self.begin(id, Work::Recheck, |content| content.recheck()))
     }
 
     /// Moves a content's files below another folder, which is made where it is missing: by name on the same file system, else they
     /// are copied, forced to the disk, and deleted. All of them move or none: where something is in the way or fails, all stays
     /// where it was, and the content goes on there.
-    pub fn move_to(&self, id: TorrentId, dir: PathBuf) -> impl Future<Output = Outcome> + use<> {
+    pub fn move_to(&self, id: ContentId, dir: PathBuf) -> impl Future<Output = Outcome> + use<> {
         end_of(self.begin(id, Work::Move, |content| content.move_to(dir)))
     }
 
     /// Says anew which files are wanted, and how much. What a file has that is not wanted any more stays.
-    pub fn set_files(&self, id: TorrentId, files: FilePriorities) -> impl Future<Output = Outcome> + use<> {
+    pub fn set_files(&self, id: ContentId, files: FilePriorities) -> impl Future<Output = Outcome> + use<> {
         end_of(self.begin(id, Work::Select, |content| content.set_files(files)))
     }
 
     /// The content of this number, if it is one that something can be asked of.
-    fn at_work(&self, id: TorrentId) -> Result<Rc<dyn Transfer>, ControlError> {
+    fn at_work(&self, id: ContentId) -> Result<Rc<dyn Transfer>, ControlError> {
         let content = self.get(id).ok_or(ControlError::Unknown(id))?;
         match content.stage() {
             Stage::Leaving => Err(ControlError::Leaving(id)),
@@ -86,7 +86,7 @@ impl Contents {
     /// Begins to work on a content's files, as a task of the content.
     fn begin(
         &self,
-        id: TorrentId,
+        id: ContentId,
         work: Work,
         task: impl FnOnce(&dyn Transfer) -> Task<Outcome>,
     ) -> Result<oneshot::Receiver<Outcome>, ControlError> {

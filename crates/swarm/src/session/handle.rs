@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::{AddOptions, FileFilter};
-use crate::events::{EventHub, Events, TorrentId};
+use crate::events::{ContentId, EventHub, Events};
 use crate::session::{Contents, Data, Source};
 use crate::transfer::PathProgress;
 use crate::transfer::Sources;
@@ -71,97 +71,97 @@ impl Handle {
     }
 
     /// See [`Contents::add`].
-    pub async fn add(&self, source: Source, options: AddOptions) -> Result<TorrentId, ControlError> {
+    pub async fn add(&self, source: Source, options: AddOptions) -> Result<ContentId, ControlError> {
         Ok(self.ask(move |contents| contents.add(source, options)).await??)
     }
 
     /// See [`Contents::remove`].
-    pub async fn remove(&self, id: TorrentId, data: Data) -> Result<Removed, ControlError> {
+    pub async fn remove(&self, id: ContentId, data: Data) -> Result<Removed, ControlError> {
         self.ask_long(move |contents| contents.remove(id, data)).await
     }
 
     /// The contents there are, in the order in which they came; those that are being removed are among them.
-    pub async fn list(&self) -> Result<Vec<TorrentId>, ControlError> {
+    pub async fn list(&self) -> Result<Vec<ContentId>, ControlError> {
         self.ask(Contents::list).await
     }
 
     /// See [`Contents::progress`].
-    pub async fn progress(&self, id: TorrentId) -> Result<Progress, ControlError> {
+    pub async fn progress(&self, id: ContentId) -> Result<Progress, ControlError> {
         self.ask(move |contents| contents.progress(id)).await?.ok_or(ControlError::Unknown(id))
     }
 
     /// See [`Contents::peers`].
-    pub async fn peers(&self, id: TorrentId) -> Result<Vec<PeerStats>, ControlError> {
+    pub async fn peers(&self, id: ContentId) -> Result<Vec<PeerStats>, ControlError> {
         self.ask_of(id, move |contents| contents.peers(id)).await
     }
 
     /// See [`Contents::paths`].
-    pub async fn paths(&self, id: TorrentId) -> Result<Vec<PathProgress>, ControlError> {
+    pub async fn paths(&self, id: ContentId) -> Result<Vec<PathProgress>, ControlError> {
         self.ask_of(id, move |contents| contents.paths(id)).await
     }
 
     /// See [`Contents::info`].
-    pub async fn info(&self, id: TorrentId) -> Result<Option<Arc<Info>>, ControlError> {
+    pub async fn info(&self, id: ContentId) -> Result<Option<Arc<Info>>, ControlError> {
         self.ask_of(id, move |contents| contents.info(id)).await
     }
 
     /// See [`Contents::sources`].
-    pub async fn sources(&self, id: TorrentId) -> Result<Sources, ControlError> {
+    pub async fn sources(&self, id: ContentId) -> Result<Sources, ControlError> {
         self.ask(move |contents| contents.sources(id)).await?.ok_or(ControlError::Unknown(id))
     }
 
     /// See [`Contents::metainfo`].
-    pub async fn metainfo(&self, id: TorrentId) -> Result<Option<Metainfo>, ControlError> {
+    pub async fn metainfo(&self, id: ContentId) -> Result<Option<Metainfo>, ControlError> {
         self.ask_of(id, move |contents| contents.metainfo(id)).await
     }
 
     /// See [`Contents::choose`].
-    pub async fn choose(&self, id: TorrentId, files: Option<FileFilter>) -> Result<(), ControlError> {
+    pub async fn choose(&self, id: ContentId, files: Option<FileFilter>) -> Result<(), ControlError> {
         self.ask_of(id, move |contents| contents.choose(id, files)).await
     }
 
     /// See [`Contents::set_deadline`].
-    pub async fn set_deadline(&self, id: TorrentId, piece: u32, at: Option<Instant>) -> Result<(), ControlError> {
+    pub async fn set_deadline(&self, id: ContentId, piece: u32, at: Option<Instant>) -> Result<(), ControlError> {
         self.ask_of(id, move |contents| contents.set_deadline(id, piece, at)).await
     }
 
     /// See [`Contents::pause`].
-    pub async fn pause(&self, id: TorrentId) -> Result<(), ControlError> {
+    pub async fn pause(&self, id: ContentId) -> Result<(), ControlError> {
         self.ask(move |contents| contents.pause(id)).await?
     }
 
     /// See [`Contents::resume`].
-    pub async fn resume(&self, id: TorrentId) -> Result<(), ControlError> {
+    pub async fn resume(&self, id: ContentId) -> Result<(), ControlError> {
         self.ask(move |contents| contents.resume(id)).await?
     }
 
     /// See [`Contents::recheck`].
-    pub async fn recheck(&self, id: TorrentId) -> Result<(), ControlError> {
+    pub async fn recheck(&self, id: ContentId) -> Result<(), ControlError> {
         self.ask_long(move |contents| contents.recheck(id)).await
     }
 
     /// See [`Contents::move_to`].
-    pub async fn move_to(&self, id: TorrentId, dir: PathBuf) -> Result<(), ControlError> {
+    pub async fn move_to(&self, id: ContentId, dir: PathBuf) -> Result<(), ControlError> {
         self.ask_long(move |contents| contents.move_to(id, dir)).await
     }
 
     /// See [`Contents::set_files`].
-    pub async fn set_files(&self, id: TorrentId, files: FilePriorities) -> Result<(), ControlError> {
+    pub async fn set_files(&self, id: ContentId, files: FilePriorities) -> Result<(), ControlError> {
         self.ask_long(move |contents| contents.set_files(id, files)).await
     }
 
     /// See [`Contents::set_limits`].
-    pub async fn set_limits(&self, id: TorrentId, down: Option<u64>, up: Option<u64>) -> Result<(), ControlError> {
+    pub async fn set_limits(&self, id: ContentId, down: Option<u64>, up: Option<u64>) -> Result<(), ControlError> {
         self.ask(move |contents| contents.set_limits(id, down, up)).await?
     }
 
     /// See [`Contents::reannounce`].
-    pub async fn reannounce(&self, id: TorrentId) -> Result<(), ControlError> {
+    pub async fn reannounce(&self, id: ContentId) -> Result<(), ControlError> {
         self.ask(move |contents| contents.reannounce(id)).await?
     }
 
     /// See [`Contents::add_peers`].
-    pub async fn add_peers(&self, id: TorrentId, peers: Vec<Endpoint>) -> Result<(), ControlError> {
+    pub async fn add_peers(&self, id: ContentId, peers: Vec<Endpoint>) -> Result<(), ControlError> {
         self.ask(move |contents| contents.add_peers(id, &peers)).await?
     }
 
@@ -182,7 +182,7 @@ impl Handle {
     /// The same of a content that has to be there.
     async fn ask_of<T: Send + 'static>(
         &self,
-        id: TorrentId,
+        id: ContentId,
         ask: impl FnOnce(&Contents) -> T + Send + 'static,
     ) -> Result<T, ControlError> {
         let answer = self.ask(move |contents| contents.has(id).then(|| ask(contents)));

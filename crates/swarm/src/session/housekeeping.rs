@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::bittorrent::recheck;
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::session::Contents;
 use crate::store::disk::Replies;
 
@@ -30,7 +30,7 @@ pub(super) async fn serve_disk(contents: Rc<Contents>, mut replies: Replies) {
 pub(super) async fn housekeeping(contents: Rc<Contents>) {
     let mut checkpoint_at = Instant::now() + CHECKPOINT_EVERY;
     let mut checkpointing = JoinSet::new();
-    let mut looked_at = (TorrentId(0), 0);
+    let mut looked_at = (ContentId(0), 0);
     loop {
         tokio::time::sleep(STORAGE_RETRY).await;
         let now = Instant::now();

@@ -18,7 +18,7 @@ use anabranch_content::storage::{Storage, StorageError};
 use tokio::sync::oneshot;
 
 use super::handle::Command;
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::session::{Contents, Handle};
 use crate::store::open::blocking;
 use crate::store::readers::{Look, READERS_MAX, Readable, follow};
@@ -50,7 +50,7 @@ pub enum ReadError {
 /// Reads one file of a content. Whatever it waits for is given up when it is dropped.
 pub struct Reader {
     handle: Handle,
-    id: TorrentId,
+    id: ContentId,
     number: u64,
     /// Where the file is, in piece space.
     range: Range<u64>,
@@ -66,7 +66,7 @@ struct There {
 
 impl Handle {
     /// A reader of a content's file, by its index in the file list. The file has to be wanted: nothing else is fetched.
-    pub async fn reader(&self, id: TorrentId, file: usize) -> Result<Reader, ReadError> {
+    pub async fn reader(&self, id: ContentId, file: usize) -> Result<Reader, ReadError> {
         let (present, gone) = oneshot::channel::<()>();
         let (answer, joined) = oneshot::channel();
         let join: Command = Box::new(move |contents| {
@@ -92,7 +92,7 @@ impl Handle {
     }
 
     /// See [`Contents::ahead`].
-    pub async fn ahead(&self, id: TorrentId, file: usize, offset: u64) -> Result<u64, ReadError> {
+    pub async fn ahead(&self, id: ContentId, file: usize, offset: u64) -> Result<u64, ReadError> {
         self.ask(move |contents| contents.ahead(id, file, offset)).await.map_err(|_| ReadError::Gone)?
     }
 
@@ -120,7 +120,7 @@ impl Handle {
 
 impl Contents {
     /// Verified bytes of a content's file that lie together from `offset` on.
-    pub fn ahead(&self, id: TorrentId, file: usize, offset: u64) -> Result<u64, ReadError> {
+    pub fn ahead(&self, id: ContentId, file: usize, offset: u64) -> Result<u64, ReadError> {
         let content = self.readable(id).ok_or(ReadError::Gone)?;
         let content = content.borrow();
         let range = content.known().ok_or(ReadError::Unknown)?.files.get(file).map(FileEntry::range);
@@ -174,7 +174,7 @@ impl Reader {
     }
 }
 
-fn join(contents: &Contents, id: TorrentId, file: usize) -> Result<(u64, Range<u64>), ReadError> {
+fn join(contents: &Contents, id: ContentId, file: usize) -> Result<(u64, Range<u64>), ReadError> {
     let content = contents.readable(id).ok_or(ReadError::Gone)?;
     let mut content = content.borrow_mut();
     let info = content.known().ok_or(ReadError::Unknown)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::events::{EventKind, TorrentId};
+use crate::events::{ContentId, EventKind};
 use crate::session::Contents;
 use crate::transfer::files::{FILES_POLL, Others};
 use crate::transfer::{ControlError, Removed, Stage};
@@ -36,14 +36,14 @@ impl Contents {
     /// # Errors
     /// Where there is no such content, and where files that are only shared were to be deleted: then nothing happened. Where files
     /// could not be deleted the content is gone all the same.
-    pub fn remove(&self, id: TorrentId, data: Data) -> impl Future<Output = Outcome> + use<> {
+    pub fn remove(&self, id: ContentId, data: Data) -> impl Future<Output = Outcome> + use<> {
         let begun = self.begin_removal(id, data, "this content is not shared any more");
         async move { begun?.await.unwrap_or(Err(ControlError::Gone)) }
     }
 
     /// All contents go; done when they are gone.
     pub(super) async fn remove_all(&self, reason: &str) {
-        let ids: Vec<TorrentId> = self.list();
+        let ids: Vec<ContentId> = self.list();
         // Those that are leaving already do so all the same.
         ids.into_iter().for_each(|id| drop(self.begin_removal(id, Data::Keep, reason)));
         while let Some(()) = self.one_left().await {}
@@ -55,7 +55,7 @@ impl Contents {
 
     fn begin_removal(
         &self,
-        id: TorrentId,
+        id: ContentId,
         data: Data,
         reason: &str,
     ) -> Result<oneshot::Receiver<Outcome>, ControlError> {
@@ -106,7 +106,7 @@ impl Contents {
     }
 
     /// Where all contents but `id` lie, as far as it is known what they are.
-    fn places_of_others(&self, id: TorrentId) -> Others {
+    fn places_of_others(&self, id: ContentId) -> Others {
         let others = self.list().into_iter().filter(|other| *other != id);
         others.filter_map(|other| self.get(other)?.place()).collect()
     }

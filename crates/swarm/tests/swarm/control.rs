@@ -45,7 +45,7 @@ fn whoever_asks_too_early_too_late_or_of_nobody_is_told() {
         let (_out, out) = temp();
         let mut node = Node::start(config(1));
         let session = &node.session;
-        let id = TorrentId(77);
+        let id = ContentId(77);
         let unknown = |asked: Result<(), ControlError>| assert!(matches!(asked, Err(ControlError::Unknown(_))));
         unknown(session.pause(id));
         unknown(session.resume(id));
@@ -153,7 +153,7 @@ fn a_recheck_finds_what_is_bad_and_what_is_good_again() {
         node.finished().await;
         content.assert_in(&out, |_| true);
         // What is only shared is offered again when it is good again.
-        let shared = TorrentId(0);
+        let shared = ContentId(0);
         let path = content.dir.path().join("content/a");
         let good = fs::read(&path).unwrap();
         fs::write(&path, &bytes).unwrap();
@@ -281,7 +281,7 @@ fn data_is_deleted_and_nothing_of_others() {
         assert_eq!((names(&out), names(&out.join("content/sub"))), (vec!["content".into()], vec!["mine".to_owned()]));
         assert_eq!(names(&out.join("content")), ["sub"]);
         // At once again, and to the end.
-        seed.session.set_limits(TorrentId(0), None, None).unwrap();
+        seed.session.set_limits(ContentId(0), None, None).unwrap();
         let id = node.get(&content, &out, &[seed.address()]);
         node.finished().await;
         content.assert_in(&out, |_| true);
@@ -365,7 +365,7 @@ fn limits_hold_for_open_connections() {
 
 /// Asks all there is to ask, of a content that may come and go meanwhile; answers how the session's end was told.
 async fn ask_about(handle: Handle) -> ControlError {
-    let mut id = TorrentId(0);
+    let mut id = ContentId(0);
     loop {
         let asked = async {
             id = handle.list().await?.first().copied().unwrap_or(id);
@@ -402,7 +402,7 @@ fn other_threads_ask_until_the_session_is_gone() {
                 loop {
                     let event = events.recv().await.unwrap();
                     if matches!(event.kind, EventKind::Started { .. }) {
-                        break event.torrent;
+                        break event.content;
                     }
                 }
             };
@@ -411,7 +411,7 @@ fn other_threads_ask_until_the_session_is_gone() {
             handle.set_files(id, all_files()).await.unwrap();
             handle.add_peers(id, Vec::new()).await.unwrap();
             assert!(matches!(handle.add(source, AddOptions::default()).await, Err(ControlError::Add(_))));
-            assert!(matches!(handle.progress(TorrentId(99)).await, Err(ControlError::Unknown(_))));
+            assert!(matches!(handle.progress(ContentId(99)).await, Err(ControlError::Unknown(_))));
             // Somebody asks on and on, and the session goes.
             let ends = tokio::join!(ask_about(handle.clone()), ask_about(handle.clone()), async {
                 while events.recv().await.is_some() {}

@@ -41,7 +41,7 @@ fn who_has_everything_dials_who_cannot_reach_it() {
         let content = content(Version::V1);
         let seed = finished_seed(&content).await;
         let (listener, address) = listener().await;
-        seed.session.add_peers(TorrentId(0), &[address.into()]).unwrap();
+        seed.session.add_peers(ContentId(0), &[address.into()]).unwrap();
         let mut raw = Raw::accept(&listener, content.info_hash(), 200).await;
         raw.send(&[Message::Interested]).await;
         while raw.next().await != Got::Unchoke {}
@@ -67,7 +67,7 @@ fn who_needs_nothing_is_not_dialled_again_by_who_has_everything() {
         let content = content(Version::V1);
         let seed = finished_seed(&content).await;
         let (listener, address) = listener().await;
-        seed.session.add_peers(TorrentId(0), &[address.into()]).unwrap();
+        seed.session.add_peers(ContentId(0), &[address.into()]).unwrap();
         let mut raw = Raw::accept(&listener, content.info_hash(), 200).await;
         raw.send(&[Message::HaveAll]).await;
         raw.until_closed().await;
@@ -86,7 +86,7 @@ fn who_dialled_us_is_dialled_once_it_is_gone() {
         raw.send(&[Message::Interested]).await;
         while raw.next().await != Got::Unchoke {}
         // As a tracker would.
-        seed.session.add_peers(TorrentId(0), &[address.into()]).unwrap();
+        seed.session.add_peers(ContentId(0), &[address.into()]).unwrap();
         assert!(!is_dialled(&listener).await);
         drop(raw);
         assert!(is_dialled(&listener).await);
@@ -99,7 +99,7 @@ fn both_connections_closed_at_once_are_no_end() {
         let content = content(Version::V1);
         let seed = finished_seed(&content).await;
         let (listener, address) = listener().await;
-        seed.session.add_peers(TorrentId(0), &[address.into()]).unwrap();
+        seed.session.add_peers(ContentId(0), &[address.into()]).unwrap();
         // Both dial each other, and the other side follows rules of its own: it closes the one that we keep.
         let there = Raw::connect(seed.address(), content.info_hash(), 255).await;
         let back = Raw::accept(&listener, content.info_hash(), 255).await;

@@ -61,7 +61,7 @@ async fn unchoked_by(content: &Content) -> (Node, Raw) {
     (seed, raw)
 }
 
-async fn wait_finished(session: &Session, id: TorrentId) {
+async fn wait_finished(session: &Session, id: ContentId) {
     while !session.progress(id).unwrap().finished {
         sleep(Duration::from_millis(5)).await;
     }

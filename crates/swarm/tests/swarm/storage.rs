@@ -97,7 +97,7 @@ fn a_shared_file_that_is_cut_short() {
         let other = Content::new(&[("data", 2 * MIB)], Version::V1, Some(32 * KIB as u32));
         let mut seed = Node::seed(1, &content);
         seed.share(&other);
-        seed.all_finished(&[TorrentId(0), TorrentId(1)]).await;
+        seed.all_finished(&[ContentId(0), ContentId(1)]).await;
         let file = std::fs::File::options().write(true).open(content.dir.path().join("content/data")).unwrap();
         file.set_len(MIB as u64 / 2).unwrap();
         let (_out, out) = temp();
@@ -112,7 +112,7 @@ fn a_shared_file_that_is_cut_short() {
         other.assert_in(&out.join("two"), |_| true);
         assert!(!node.progress(lost).finished);
         // What is gone is not offered any more, and not fetched: the files are only shared.
-        assert_eq!(seed.progress(TorrentId(0)).pieces_have, 0);
+        assert_eq!(seed.progress(ContentId(0)).pieces_have, 0);
     });
 }
 

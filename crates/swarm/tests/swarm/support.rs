@@ -14,8 +14,8 @@ use anabranch_content::hash;
 pub(crate) use anabranch_content::info::Version;
 use anabranch_content::metainfo::Metainfo;
 pub(crate) use anabranch_swarm::{
-    AddOptions, Aim, ControlError, Data, Event, EventKind, Events, FailureKind, Progress, Session, SessionConfig,
-    Source, TorrentId,
+    AddOptions, Aim, ContentId, ControlError, Data, Event, EventKind, Events, FailureKind, Progress, Session,
+    SessionConfig, Source,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -147,13 +147,13 @@ impl Node {
         node
     }
 
-    pub(crate) fn share(&self, content: &Content) -> TorrentId {
+    pub(crate) fn share(&self, content: &Content) -> ContentId {
         let options =
             AddOptions { dir: content.dir.path().to_owned(), read_only: true, trusted: true, ..AddOptions::default() };
         self.session.add(content.source(), options).unwrap()
     }
 
-    pub(crate) fn get(&self, content: &Content, dir: &Path, peers: &[SocketAddr]) -> TorrentId {
+    pub(crate) fn get(&self, content: &Content, dir: &Path, peers: &[SocketAddr]) -> ContentId {
         let options = AddOptions {
             dir: dir.to_owned(),
             peers: peers.iter().map(|peer| (*peer).into()).collect(),
@@ -182,18 +182,18 @@ impl Node {
     }
 
     /// Waits until all of these are finished.
-    pub(crate) async fn all_finished(&mut self, ids: &[TorrentId]) {
-        let mut open: HashSet<TorrentId> = ids.iter().copied().collect();
+    pub(crate) async fn all_finished(&mut self, ids: &[ContentId]) {
+        let mut open: HashSet<ContentId> = ids.iter().copied().collect();
         while !open.is_empty() {
             let event = self.events.recv().await.expect("the session ended");
             if matches!(event.kind, EventKind::Finished) {
-                open.remove(&event.torrent);
+                open.remove(&event.content);
             }
             self.seen.push(event);
         }
     }
 
-    pub(crate) fn progress(&self, id: TorrentId) -> Progress {
+    pub(crate) fn progress(&self, id: ContentId) -> Progress {
         self.session.progress(id).unwrap()
     }
 

@@ -137,7 +137,7 @@ fn many_seeds_share_the_work() {
         node.session.choose(id, None);
         node.finished().await;
         content.assert_in(&out, |_| true);
-        let served = seeds.iter().filter(|seed| seed.progress(TorrentId(0)).stats.uploaded_bytes > 0).count();
+        let served = seeds.iter().filter(|seed| seed.progress(ContentId(0)).stats.uploaded_bytes > 0).count();
         assert!(served >= 3, "{served} of {} seeds served", seeds.len());
         let stats = node.progress(id).stats;
         assert!(stats.downloaded_bytes < content.len() * 11 / 10, "{stats:?}");

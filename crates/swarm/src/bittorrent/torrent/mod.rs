@@ -27,7 +27,7 @@ use crate::bittorrent::paths_driver::ContentPaths;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::Named;
 use crate::config::{AddOptions, Aim};
-use crate::events::{Event, EventKind, TorrentId};
+use crate::events::{ContentId, Event, EventKind};
 use crate::limits::{Line, Share};
 use crate::net::admission::{PLACES_OF_HOST_MAX, Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
@@ -80,7 +80,7 @@ impl TorrentHandle {
 /// Everything about one content.
 pub(crate) struct TorrentDriver {
     /// Its number.
-    pub id: TorrentId,
+    pub id: ContentId,
     /// Its identity.
     pub hashes: InfoHashes,
     /// The protocol.
@@ -183,7 +183,7 @@ enum Stalled {
 /// What [`TorrentDriver::new`] needs.
 pub(crate) struct NewTorrent {
     /// Its number.
-    pub id: TorrentId,
+    pub id: ContentId,
     /// Its identity.
     pub hashes: InfoHashes,
     /// The protocol.
@@ -300,7 +300,7 @@ impl TorrentDriver {
 
     /// Tells the owner.
     pub(crate) fn tell(&self, kind: EventKind) {
-        self.resources.tell(Event { torrent: self.id, kind });
+        self.resources.tell(Event { content: self.id, kind });
     }
 
     /// Whether the resume file has nothing left to say.

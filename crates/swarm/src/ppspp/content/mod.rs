@@ -35,7 +35,7 @@ use super::peers::Peers;
 use super::rates::Rates;
 use super::ways::Way;
 use crate::config::AddOptions;
-use crate::events::{Event, EventKind, TorrentId};
+use crate::events::{ContentId, Event, EventKind};
 use crate::resources::Resources;
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{SpillJob, VerifyJob};
@@ -46,7 +46,7 @@ use channels::Conn;
 /// Everything about one content.
 pub(crate) struct Content {
     /// Its number.
-    pub id: TorrentId,
+    pub id: ContentId,
     /// What it is, as its link tells; the length is filled in when it is proven.
     pub link: Link,
     /// The protocol.
@@ -148,7 +148,7 @@ impl Drop for Content {
 impl Content {
     /// A content whose files are not open yet.
     pub(crate) fn new(
-        id: TorrentId,
+        id: ContentId,
         link: Link,
         core: Swarm<Way, Nodes>,
         options: AddOptions,
@@ -227,7 +227,7 @@ impl Content {
 
     /// Tells the owner.
     pub(crate) fn tell(&self, kind: EventKind) {
-        self.resources.tell(Event { torrent: self.id, kind });
+        self.resources.tell(Event { content: self.id, kind });
     }
 
     /// As trackers and records name it.

@@ -9,7 +9,7 @@ use anabranch_content::info::Sha256Digest;
 use anabranch_content::storage::{ResumeStore, StorageError};
 use anabranch_paths::ConnId;
 
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::store::buffers::{Spill, WholePiece, chunk_length};
 
 /// Bytes that a round of SHA-1 or SHA-256 takes in.
@@ -18,7 +18,7 @@ const HASH_ROUND_LEN: u32 = 64;
 /// A piece to be verified and written.
 pub(crate) struct VerifyJob {
     /// Whose it is, for the answer.
-    pub content: TorrentId,
+    pub content: ContentId,
     /// Index of the piece.
     pub piece: u32,
     /// Its bytes.
@@ -44,14 +44,14 @@ pub(crate) enum Reply {
     /// What a connection is to send next was read from disk.
     Warmed {
         /// Whose content it is.
-        content: TorrentId,
+        content: ContentId,
         /// The connection that waits for it.
         conn: ConnId,
     },
     /// The leaves of a piece's Merkle tree; none where it could not be read.
     Leaves {
         /// Whose they are.
-        content: TorrentId,
+        content: ContentId,
         /// Their piece.
         piece: u32,
         /// One a block.
@@ -60,12 +60,12 @@ pub(crate) enum Reply {
     /// What helps the next start was written, or could not be.
     Kept {
         /// Whose it is.
-        content: TorrentId,
+        content: ContentId,
     },
     /// A piece that could not be sent was looked at again.
     Looked {
         /// Whose it is.
-        content: TorrentId,
+        content: ContentId,
         /// The piece.
         piece: u32,
         /// It can be read.
@@ -74,13 +74,13 @@ pub(crate) enum Reply {
     /// A job panicked and is lost, or one that was verified side by side with it: a fault of this program.
     Panicked {
         /// Whose it was.
-        content: TorrentId,
+        content: ContentId,
     },
 }
 
 impl Reply {
     /// Whose job it answers.
-    pub(crate) fn content(&self) -> TorrentId {
+    pub(crate) fn content(&self) -> ContentId {
         match self {
             Self::Verified(verified) => verified.content,
             Self::Spilled(spilled) => spilled.content,
@@ -96,7 +96,7 @@ impl Reply {
 /// A [`Spill`] on its way to disk, and back.
 pub(crate) struct SpillJob {
     /// Whose it is.
-    pub content: TorrentId,
+    pub content: ContentId,
     /// The chunk.
     pub spill: Spill,
     /// Where it is written.
@@ -106,7 +106,7 @@ pub(crate) struct SpillJob {
 /// What became of a [`SpillJob`].
 pub(crate) struct Spilled {
     /// Whose it is.
-    pub content: TorrentId,
+    pub content: ContentId,
     /// The piece that the chunk is of.
     pub piece: u32,
     /// Where storage is out of order: why, and the job, whole, to be handed in again when the cause is gone.
@@ -116,7 +116,7 @@ pub(crate) struct Spilled {
 /// What became of a [`VerifyJob`].
 pub(crate) struct Verified {
     /// Whose it is.
-    pub content: TorrentId,
+    pub content: ContentId,
     /// Index of the piece.
     pub piece: u32,
     /// The outcome.

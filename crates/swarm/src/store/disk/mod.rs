@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) use job::{Outcome, Reply, SpillJob, Spilled, Verified, VerifyJob};
 pub(crate) use replies::Replies;
 
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::store::spill;
 use replies::Mailbox;
 use threads::{Shared, Task};
@@ -66,7 +66,7 @@ impl Disk {
     }
 
     /// Does `work` for a content on a disk thread, and answers with what comes of it.
-    pub(crate) fn run(&self, content: TorrentId, work: impl FnOnce() -> Reply + Send + 'static) {
+    pub(crate) fn run(&self, content: ContentId, work: impl FnOnce() -> Reply + Send + 'static) {
         self.shared.queue_task(Task { content, work: Box::new(work) });
     }
 }

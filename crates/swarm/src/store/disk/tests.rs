@@ -24,7 +24,7 @@ use crate::store::buffers::CHUNK_LEN;
 use crate::store::buffers::PieceBuffers;
 use crate::store::pools::Pools;
 
-const ID: TorrentId = TorrentId(7);
+const ID: ContentId = ContentId(7);
 const CONN: ConnId = ConnId(1);
 /// An answer that takes longer never comes.
 const ANSWER_MAX: Duration = Duration::from_secs(30);

@@ -11,7 +11,7 @@ use anabranch_content::storage::StorageError;
 use super::hashing::{check_alone, check_merkle, check_sha1};
 use super::replies::Mailbox;
 use super::{Outcome, Reply, Verified, VerifyJob};
-use crate::events::TorrentId;
+use crate::events::ContentId;
 
 /// Pieces verified side by side: the lanes of the widest hash function.
 pub(super) const BATCH_MAX: usize = 16;
@@ -22,7 +22,7 @@ const LINGER_GAP_MAX: Duration = Duration::from_millis(2);
 
 /// Anything but a piece.
 pub(super) struct Task {
-    pub(super) content: TorrentId,
+    pub(super) content: ContentId,
     pub(super) work: Box<dyn FnOnce() -> Reply + Send>,
 }
 
@@ -138,7 +138,7 @@ impl Shared {
 
     /// Pieces are verified side by side: where one panics, it cannot be told whose it was, nor what became of the others.
     fn verify_or_tell(&self, batch: Vec<VerifyJob>) {
-        let owners: Vec<TorrentId> = batch.iter().map(|job| job.content).collect();
+        let owners: Vec<ContentId> = batch.iter().map(|job| job.content).collect();
         if catch_unwind(AssertUnwindSafe(|| self.verify(batch))).is_err() {
             owners.into_iter().for_each(|content| self.replies.put(Reply::Panicked { content }));
         }

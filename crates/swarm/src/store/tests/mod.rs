@@ -22,12 +22,12 @@ use anabranch_paths::ConnId;
 use fastrand::Rng;
 use tokio::runtime::Runtime;
 
-use crate::events::TorrentId;
+use crate::events::ContentId;
 use crate::store::buffers::{CHUNK_LEN, NoPlace, PieceBuffers};
 use crate::store::disk::{Disk, Outcome, Replies, Reply, SpillJob, VerifyJob};
 use crate::store::pools::Pools;
 
-const ID: TorrentId = TorrentId(3);
+const ID: ContentId = ContentId(3);
 const ONE: ConnId = ConnId(1);
 const TWO: ConnId = ConnId(2);
 /// An answer that takes longer never comes.
