@@ -332,8 +332,9 @@ fn a_peer_that_answers_in_pulses_reaches_its_full_rate() {
             let late: u64 = sent[20..].iter().sum();
             let full = quota / BLOCK * BLOCK * 40;
             assert!(late >= full * 9 / 10, "{case}: {late} of {full}: {sent:?}");
-            // Two pulses' worth, and four for a while after one that brought a quarter more than those before.
-            assert!(outstanding_max <= quota * 6 + START_BYTES + MARGIN_BYTES_MAX, "{case}: {outstanding_max}");
+            // Two pulses' worth, and four for a while after one that brought a quarter more than those before; twice that, for
+            // as long as a rate is kept, where an epoch happens to begin with one pulse and to end with the next.
+            assert!(outstanding_max <= quota * 8 + START_BYTES + MARGIN_BYTES_MAX, "{case}: {outstanding_max}");
         }
     }
 }
