@@ -54,8 +54,9 @@ impl Hub {
         self.ways.borrow().sockets().iter().find_map(Socket::local_scion)
     }
 
-    /// Opens the sockets, where it has none: beside the TCP listeners, where those ports are free, else anywhere; and in the SCION
-    /// network, where there is one, on the port after that of QUIC. Answers those that somebody has to [`serve`].
+    /// Opens the sockets, where it has none: beside the TCP listeners, where those ports are free, else at other ports; and in the
+    /// SCION network, where there is one, on the port after that of QUIC. Who listens in that network alone has no other
+    /// address here either. Answers those that somebody has to [`serve`].
     pub(crate) fn open(&self, beside: &[SocketAddr], scion: Option<&ScionNet>) -> io::Result<Vec<Socket>> {
         if !self.ways.borrow().sockets().is_empty() {
             return Ok(Vec::new());
@@ -65,12 +66,13 @@ impl Hub {
             Socket::bind(*address).or_else(|_| Socket::bind(anywhere)).map_err(io::Error::other)
         };
         let mut sockets = beside.iter().map(bind).collect::<io::Result<Vec<_>>>()?;
-        if sockets.is_empty() {
+        let place = scion.and_then(ScionNet::place);
+        if sockets.is_empty() && place.is_none() {
             let both: SocketAddr = (Ipv6Addr::UNSPECIFIED, 0).into();
             let v4: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
             sockets.push(bind(&both).or_else(|_| bind(&v4))?);
         }
-        if let Some((local, ports, routers)) = scion.and_then(ScionNet::place) {
+        if let Some((local, ports, routers)) = place {
             let socket = bind_scion(local, ports)?;
             socket.set_routers(routers);
             sockets.push(socket);
