@@ -99,7 +99,7 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     let (_handle, mut events) = match arguments {
         [what, address] if what == "receive" => {
-            options.listen = vec![address.parse()?];
+            options.listen = Some(vec![address.parse()?]);
             // There is nowhere to spill to.
             options.memory_bytes = 512 << 20;
             let admission = Admission { secret: Some(SECRET), times: 1, ..Admission::default() };

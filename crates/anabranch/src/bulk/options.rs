@@ -55,7 +55,8 @@ pub(crate) fn options(
 ) -> Options {
     let first = Options::new(identity);
     Options {
-        listen: listen.iter().filter_map(Endpoint::as_ip).collect(),
+        // Who names a SCION address alone is reached by no other.
+        listen: (!listen.is_empty()).then(|| listen.iter().filter_map(Endpoint::as_ip).collect()),
         scion,
         paths: PathsConfig {
             wished: flags.paths.paths_per_peer as usize,

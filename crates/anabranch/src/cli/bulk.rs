@@ -95,7 +95,8 @@ pub(crate) struct InvitationFlags {
     /// How long the ticket that is printed may be used, such as 30m, 12h or 7d
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = units::parse_long_time)]
     pub expires: Duration,
-    /// Address to listen on, port 0 for any; may be given several times, once with a SCION address [default: all, any port]
+    /// Address to listen on, port 0 for any; may be given several times, once with a SCION address, which given alone is the only one
+    /// [default: all, any port]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Endpoint>,
 }

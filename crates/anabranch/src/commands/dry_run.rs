@@ -22,6 +22,8 @@ pub(crate) async fn run(
     scion: Option<&ScionConfig>,
 ) -> Result<Code, Failure> {
     let entries = parse_entries(&source.manifest()).map_err(|error| Failure::new(Code::Failed, error))?;
+    let listen = &flags.invitation.listen;
+    let is_scion_alone = !listen.is_empty() && listen.iter().all(|own| own.as_scion().is_some());
     let mut destinations = Vec::new();
     for (target, dial) in flags.to.iter().zip(dials) {
         let mut ways = Vec::new();
@@ -29,6 +31,7 @@ pub(crate) async fn run(
             match (address, scion) {
                 (Endpoint::Scion(address), Some(scion)) => ways.push(of_scion(address, scion).await?),
                 (Endpoint::Scion(_), None) => {}
+                (Endpoint::Ip(_), _) if is_scion_alone => {}
                 (Endpoint::Ip(_), _) => ways.push(of_ip(flags, address)?),
             }
         }

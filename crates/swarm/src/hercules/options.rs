@@ -23,8 +23,9 @@ pub const MEMORY_BYTES_DEFAULT: u64 = 48 << 20;
 pub struct Options {
     /// The key that this end proves to have.
     pub identity: Identity,
-    /// Addresses of this machine to listen at, or to dial from; port 0 takes any. Empty: all interfaces, any port.
-    pub listen: Vec<SocketAddr>,
+    /// Addresses of this machine to listen at, or to dial from; port 0 takes any. `None`: all interfaces, any port. Empty: nobody
+    /// is reached over plain IP, as where somebody listens in the SCION network alone.
+    pub listen: Option<Vec<SocketAddr>>,
     /// How others are reached over SCION; `None`: not at all. Its key and those that it allows are not looked at.
     pub scion: Option<ScionConfig>,
     /// How many paths to one peer (`wished`), which (`selector`), and which interfaces over IP.
@@ -50,7 +51,7 @@ impl Options {
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
-            listen: Vec::new(),
+            listen: None,
             scion: None,
             paths: PathsConfig::default(),
             congestion: congestion::Kind::Fair,

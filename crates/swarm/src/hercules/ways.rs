@@ -78,12 +78,12 @@ impl Ways {
     /// Opens the sockets.
     pub(super) fn open(options: &Options) -> Result<(Self, Vec<(Socket, Inlet)>), StartError> {
         let mut sockets = Vec::new();
-        if options.listen.is_empty() {
+        if options.listen.is_none() {
             sockets.push(Socket::bind((Ipv4Addr::UNSPECIFIED, 0).into())?);
             // A machine without IPv6 does without.
             sockets.extend(Socket::bind((Ipv6Addr::UNSPECIFIED, 0).into()).ok());
         }
-        for address in &options.listen {
+        for address in options.listen.iter().flatten() {
             sockets.push(Socket::bind(*address)?);
         }
         if let Some(scion) = &options.scion {

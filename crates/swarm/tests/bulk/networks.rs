@@ -128,7 +128,7 @@ async fn every_path_of_scion_carries_and_links_may_go_down() {
 async fn several_addresses_are_several_paths() {
     let memory = Memory::new();
     let mut two = options();
-    two.listen = vec!["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
+    two.listen = Some(vec!["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()]);
     let (_r, events) = bulk::receive(two.clone(), Peers::Listen(by_ticket(SECRET, 1)), memory.clone()).unwrap();
     let mut receiver = Ear::new(events);
     let addresses = receiver

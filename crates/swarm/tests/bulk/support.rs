@@ -174,7 +174,7 @@ impl Place {
 
 pub(crate) fn options() -> Options {
     let mut options = Options::new(Identity::ephemeral().unwrap());
-    options.listen = vec!["127.0.0.1:0".parse().unwrap()];
+    options.listen = Some(vec!["127.0.0.1:0".parse().unwrap()]);
     // As a network has them, not the loopback's.
     options.packet_len = Some(1500);
     options
