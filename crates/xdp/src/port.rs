@@ -171,8 +171,8 @@ impl Port {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Hears what has changed in the kernel, no more often than every [`NEWS_EVERY`].
-    pub fn hear(&self, now: Instant) {
+    /// Reads what has changed in the kernel, no more often than every [`NEWS_EVERY`].
+    pub fn refresh(&self, now: Instant) {
         let mut state = self.lock();
         if now.saturating_duration_since(state.asked) < NEWS_EVERY {
             return;

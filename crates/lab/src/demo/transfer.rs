@@ -201,7 +201,7 @@ impl<'a> Follower<'a> {
                 Next::Event(Event::Finished { wasted, .. }) => {
                     finished = Some((self.started.elapsed().as_secs_f64(), wasted));
                 }
-                Next::Event(event) => self.hear([event]),
+                Next::Event(event) => self.record([event]),
             }
             if cancel.load(Ordering::Relaxed) {
                 getting.interrupt();
@@ -211,7 +211,7 @@ impl<'a> Follower<'a> {
                 continue;
             }
             told = Instant::now();
-            self.hear_uploader(sharing)?;
+            self.record_uploader(sharing)?;
             self.log.poll()?;
             let live = self.live();
             if live.bytes > bytes {
@@ -223,13 +223,13 @@ impl<'a> Follower<'a> {
                 watch(Notice::Goes(&live));
             }
         }
-        self.hear_uploader(sharing)?;
+        self.record_uploader(sharing)?;
         let ended_well = getting.wait().is_some_and(|status| status.success());
         finished.filter(|_| ended_well).ok_or_else(|| getting.ended())
     }
 
     /// Keeps what is about paths.
-    fn hear(&mut self, events: impl IntoIterator<Item = Event>) {
+    fn record(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             match event {
                 Event::Paths(decision) if self.decisions.len() < DECISIONS_MAX => self.decisions.push(decision),
@@ -240,8 +240,8 @@ impl<'a> Follower<'a> {
     }
 
     /// Keeps what the uploader chose; what becomes of paths, the downloader tells.
-    fn hear_uploader(&mut self, sharing: &mut Running) -> Result<(), DemoError> {
-        self.hear(sharing.told()?.into_iter().filter(|event| matches!(event, Event::Paths(_))));
+    fn record_uploader(&mut self, sharing: &mut Running) -> Result<(), DemoError> {
+        self.record(sharing.told()?.into_iter().filter(|event| matches!(event, Event::Paths(_))));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anabranch_hercules::wire::message::Message;
 use anabranch_hercules::wire::ticket::{self, PROOF_LABEL};
 use anabranch_paths::Endpoint;
-use anabranch_transport::control::{ControlRouter, ControlStream, Kept};
+use anabranch_transport::control::{ConnectionLease, ControlRouter, ControlStream};
 use anabranch_transport::datagram;
 use anabranch_transport::{ConnectError, Identity, NodeId};
 use tokio::sync::{mpsc, watch};
@@ -118,7 +118,7 @@ pub(super) struct Line {
     pub(super) addresses: Vec<Endpoint>,
     /// Longest chunk that the other end's paths take; 0 where it did not say.
     pub(super) chunk_len_max: u16,
-    _kept: Kept,
+    _lease: ConnectionLease,
 }
 
 impl Context {
@@ -287,7 +287,7 @@ fn line(peer: PeerId, stream: ControlStream) -> Result<((Line, [u8; 32]), Speaki
     let secret = exported(anabranch_hercules::wire::seal::SECRET_LABEL)?;
     let proof = exported(PROOF_LABEL)?;
     let (key, address, router, path) = (stream.key(), stream.remote(), stream.router(), stream.path());
-    let (send, receive, kept) = stream.split();
+    let (send, receive, lease) = stream.split();
     let (mouth, speaking) = Mouth::open(send);
     let line = Line {
         peer,
@@ -301,7 +301,7 @@ fn line(peer: PeerId, stream: ControlStream) -> Result<((Line, [u8; 32]), Speaki
         ways: None,
         addresses: Vec::new(),
         chunk_len_max: 0,
-        _kept: kept,
+        _lease: lease,
     };
     Ok(((line, proof), speaking))
 }

@@ -26,11 +26,11 @@ struct Inner {
     name: Arc<str>,
     remote: Endpoint,
     mtu_claimed: u16,
-    way: Way,
+    network: Network,
 }
 
 /// What differs between the networks.
-pub(super) enum Way {
+pub(super) enum Network {
     Ip {
         to: SocketAddr,
         /// The source address; `None` leaves it to the system.
@@ -60,16 +60,16 @@ impl Path {
         };
         // What stays on this machine goes over the loopback, whichever interface the address is of.
         let interface = via.filter(|via| !via.is_local).map_or(0, |via| via.index);
-        let way = Way::Ip { to: remote, from: via.map(|via| via.source), interface };
-        Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed, way }))
+        let network = Network::Ip { to: remote, from: via.map(|via| via.source), interface };
+        Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed, network }))
     }
 
     /// The way back to `remote`, a packet of which came to the address `local` of this machine. Nothing proves that it is there.
     pub fn back_ip(remote: SocketAddr, local: Option<IpAddr>) -> Self {
         let local = local.filter(|local| !local.is_unspecified());
         let name = local.map_or_else(|| remote.to_string(), |local| format!("{local} > {remote}"));
-        let way = Way::Ip { to: remote, from: local, interface: 0 };
-        Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed: u16::MAX, way }))
+        let network = Network::Ip { to: remote, from: local, interface: 0 };
+        Self(Arc::new(Inner { name: name.into(), remote: remote.into(), mtu_claimed: u16::MAX, network }))
     }
 
     /// Over SCION from the socket at `local` to the one at `remote`. It claims the path's MTU; zero is one that nobody told.
@@ -143,8 +143,8 @@ impl Path {
             return Err(PathError::TooNarrow { path: name, mtu, header_len });
         }
         let name = format!("{name} to {remote}").into();
-        let way = Way::Scion { local, next_hop, template, interfaces };
-        Ok(Self(Arc::new(Inner { name, remote: remote.into(), mtu_claimed, way })))
+        let network = Network::Scion { local, next_hop, template, interfaces };
+        Ok(Self(Arc::new(Inner { name, remote: remote.into(), mtu_claimed, network })))
     }
 
     /// The socket at the other end.
@@ -160,10 +160,10 @@ impl Path {
 
     /// Bytes of a packet that are headers.
     pub fn headers_len(&self) -> usize {
-        match &self.0.way {
-            Way::Ip { to, .. } if to.ip().to_canonical().is_ipv4() => IPV4_HEADERS_LEN,
-            Way::Ip { .. } => IPV6_HEADERS_LEN,
-            Way::Scion { template, .. } => template.header_len(),
+        match &self.0.network {
+            Network::Ip { to, .. } if to.ip().to_canonical().is_ipv4() => IPV4_HEADERS_LEN,
+            Network::Ip { .. } => IPV6_HEADERS_LEN,
+            Network::Scion { template, .. } => template.header_len(),
         }
     }
 
@@ -179,22 +179,22 @@ impl Path {
 
     /// The numbers of the interfaces that it passes through SCION, in order; none over IP, nor inside one AS.
     pub fn interfaces(&self) -> &[u16] {
-        match &self.0.way {
-            Way::Ip { .. } => &[],
-            Way::Scion { interfaces, .. } => interfaces,
+        match &self.0.network {
+            Network::Ip { .. } => &[],
+            Network::Scion { interfaces, .. } => interfaces,
         }
     }
 
     /// Bytes of headers inside the system's datagrams.
     pub(super) fn wrapped_len(&self) -> usize {
-        match &self.0.way {
-            Way::Ip { .. } => 0,
-            Way::Scion { template, .. } => template.header_len(),
+        match &self.0.network {
+            Network::Ip { .. } => 0,
+            Network::Scion { template, .. } => template.header_len(),
         }
     }
 
-    pub(super) fn way(&self) -> &Way {
-        &self.0.way
+    pub(super) fn network(&self) -> &Network {
+        &self.0.network
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -203,23 +203,23 @@ impl Path {
 
     /// Whether packets over it may leave from a socket at `local`.
     pub(super) fn starts_at(&self, local: Endpoint) -> bool {
-        match (&self.0.way, local) {
-            (Way::Ip { .. }, Endpoint::Ip(_)) => true,
-            (Way::Scion { local, .. }, Endpoint::Scion(socket)) => *local == socket,
+        match (&self.0.network, local) {
+            (Network::Ip { .. }, Endpoint::Ip(_)) => true,
+            (Network::Scion { local, .. }, Endpoint::Scion(socket)) => *local == socket,
             _ => false,
         }
     }
 
     /// Whether both go the same way to the same socket.
     pub(super) fn is_same_way(&self, other: &Self) -> bool {
-        let ways = match (&self.0.way, &other.0.way) {
-            (Way::Ip { from, interface, .. }, Way::Ip { from: other_from, interface: other_interface, .. }) => {
+        let is_same_network = match (&self.0.network, &other.0.network) {
+            (Network::Ip { from, interface, .. }, Network::Ip { from: other_from, interface: other_interface, .. }) => {
                 (from, interface) == (other_from, other_interface)
             }
-            (Way::Scion { interfaces, .. }, Way::Scion { interfaces: other, .. }) => interfaces == other,
+            (Network::Scion { interfaces, .. }, Network::Scion { interfaces: other, .. }) => interfaces == other,
             _ => false,
         };
-        ways && self.0.remote == other.0.remote
+        is_same_network && self.0.remote == other.0.remote
     }
 }
 

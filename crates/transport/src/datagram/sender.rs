@@ -9,7 +9,7 @@ use anabranch_scion_wire::checksum;
 use anabranch_udp::{DATAGRAM_LEN_MAX, Message, SEGMENTS_MAX};
 
 use super::error::{PathError, SendError, SendErrorKind};
-use super::path::{Path, Way};
+use super::path::{Network, Path};
 use super::socket::Shared;
 use super::xdp::Outlet;
 
@@ -64,7 +64,7 @@ struct Burst {
 
 impl Sender {
     pub(super) fn new(shared: Arc<Shared>, path: Path) -> Self {
-        let outbox_len = if matches!(path.way(), Way::Scion { .. }) { OUTBOX_LEN } else { 0 };
+        let outbox_len = if matches!(path.network(), Network::Scion { .. }) { OUTBOX_LEN } else { 0 };
         let outlet = Outlet::new(shared.ports(), &path);
         Self { shared, path, ecn: 0, bursts: true, outbox: vec![0; outbox_len].into(), outlet }
     }
@@ -162,7 +162,7 @@ impl Sender {
     fn failed(&self, error: io::Error, len: usize) -> SendError {
         let mut error = SendError::of_system(self.path.name(), error, len, self.path.mtu_claimed());
         // No route leads over an interface that is gone, and that is all the system says.
-        if let Way::Ip { interface: index @ 1.., .. } = self.path.way()
+        if let Network::Ip { interface: index @ 1.., .. } = self.path.network()
             && error.kind == SendErrorKind::Unreachable
             && !self.shared.udp.has_interface(*index)
         {
@@ -177,8 +177,8 @@ impl Sender {
         let count = self.group(packets, packets_max, &mut bursts);
         let bursts = &bursts[..count];
         let mut parts = [IoSlice::new(&[]); 2 * CALL_PACKETS_MAX];
-        let result = match self.path.way() {
-            Way::Ip { to, from, interface, .. } => {
+        let result = match self.path.network() {
+            Network::Ip { to, from, interface, .. } => {
                 let mut ranges = [(0, 0); CALL_MESSAGES_MAX];
                 let mut end = 0;
                 for (range, burst) in ranges.iter_mut().zip(bursts) {
@@ -198,7 +198,7 @@ impl Sender {
                 };
                 send(&self.shared.udp, bursts, message)
             }
-            Way::Scion { next_hop, .. } => {
+            Network::Scion { next_hop, .. } => {
                 for (part, burst) in parts.iter_mut().zip(bursts) {
                     *part = IoSlice::new(&self.outbox[burst.start..burst.start + burst.len]);
                 }
@@ -224,9 +224,9 @@ impl Sender {
         let (mut next, mut outbox_len) = (0, 0);
         while next < packets.len() && count < bursts.len() {
             let segment_len = packets[next].len() + wrapped_len;
-            let room = match self.path.way() {
-                Way::Ip { .. } => DATAGRAM_LEN_MAX,
-                Way::Scion { .. } => DATAGRAM_LEN_MAX.min(self.outbox.len() - outbox_len),
+            let room = match self.path.network() {
+                Network::Ip { .. } => DATAGRAM_LEN_MAX,
+                Network::Scion { .. } => DATAGRAM_LEN_MAX.min(self.outbox.len() - outbox_len),
             };
             let mut burst =
                 Burst { first: next, segment_len: segment_len.max(1), start: outbox_len, ..Burst::default() };
@@ -258,7 +258,7 @@ impl Sender {
 
     /// Over SCION: headers and payload of one packet, at `at` of the outbox, where there is room for them.
     fn write(&mut self, packet: &Packet<'_>, at: usize) {
-        let Way::Scion { template, .. } = self.path.way() else { return };
+        let Network::Scion { template, .. } = self.path.network() else { return };
         let (header, payload) = self.outbox[at..].split_at_mut(template.header_len());
         let payload = &mut payload[..packet.len()];
         let (head, body) = payload.split_at_mut(packet.head.len());

@@ -7,7 +7,7 @@ use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_scion_wire::scmp::END_HOST_PORT;
 
 use super::error::PathError;
-use super::path::{Path, Way};
+use super::path::{Network, Path};
 
 /// Paths of one socket: what a bulk transfer to dozens of hosts over every path takes, and a list that is searched in no time.
 pub const PATHS_MAX: usize = 1024;
@@ -84,9 +84,9 @@ impl Table {
     }
 
     fn is_next_hop(&self, ip: IpAddr) -> bool {
-        self.paths.values().any(|path| match path.way() {
-            Way::Scion { next_hop, interfaces, .. } => !interfaces.is_empty() && next_hop.ip() == ip,
-            Way::Ip { .. } => false,
+        self.paths.values().any(|path| match path.network() {
+            Network::Scion { next_hop, interfaces, .. } => !interfaces.is_empty() && next_hop.ip() == ip,
+            Network::Ip { .. } => false,
         })
     }
 
@@ -96,25 +96,25 @@ impl Table {
         remote: ScionAddr,
         interfaces: impl Iterator<Item = u16> + Clone,
     ) -> Option<PathKey> {
-        self.find(remote.into(), |way| match way {
-            Way::Scion { interfaces: known, .. } => known.iter().copied().eq(interfaces.clone()),
-            Way::Ip { .. } => false,
+        self.find(remote.into(), |network| match network {
+            Network::Scion { interfaces: known, .. } => known.iter().copied().eq(interfaces.clone()),
+            Network::Ip { .. } => false,
         })
     }
 
     /// The path to `remote` from the address `local` of interface number `interface`, as far as these are known.
     pub(super) fn find_ip(&self, remote: SocketAddr, local: Option<IpAddr>, interface: u32) -> Option<PathKey> {
-        self.find(remote.into(), |way| match *way {
-            Way::Ip { from, interface: leaves_by, .. } => {
+        self.find(remote.into(), |network| match *network {
+            Network::Ip { from, interface: leaves_by, .. } => {
                 let same_address = from.is_none() || local.is_none() || from == local;
                 same_address && (leaves_by == 0 || interface == 0 || leaves_by == interface)
             }
-            Way::Scion { .. } => false,
+            Network::Scion { .. } => false,
         })
     }
 
-    fn find(&self, remote: Endpoint, mut is_it: impl FnMut(&Way) -> bool) -> Option<PathKey> {
+    fn find(&self, remote: Endpoint, mut is_it: impl FnMut(&Network) -> bool) -> Option<PathKey> {
         let mut keys = self.by_remote.get(&remote)?.iter().copied();
-        keys.find(|key| self.paths.get(key).is_some_and(|path| is_it(path.way())))
+        keys.find(|key| self.paths.get(key).is_some_and(|path| is_it(path.network())))
     }
 }

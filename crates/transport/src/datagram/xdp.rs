@@ -14,7 +14,7 @@ use anabranch_scion::socket::Dropped;
 use anabranch_scion_wire::checksum::{self, Sum};
 use anabranch_xdp::{Datagram, FrameError, Hop, Measurement, Mode, NEWS_EVERY, Poll, Port};
 
-use super::path::{Path, Way};
+use super::path::{Network, Path};
 use super::sender::Packet;
 
 /// A way that was asked for so long ago is asked for again, so that the kernel knows that the neighbour is in use.
@@ -110,21 +110,21 @@ impl Outlet {
             return;
         }
         if let Some((port, hop)) = &self.hop {
-            self.ports[*port].hear(now);
+            self.ports[*port].refresh(now);
             if asked < HOP_LASTS && hop.generation == self.ports[*port].generation() {
                 return;
             }
         }
         self.asked = Some(now);
-        let (to, from, interface) = match path.way() {
-            Way::Ip { to, from, interface } => (*to, *from, *interface),
-            Way::Scion { local, next_hop, .. } => (*next_hop, Some(local.host.ip()), 0),
+        let (to, from, interface) = match path.network() {
+            Network::Ip { to, from, interface } => (*to, *from, *interface),
+            Network::Scion { local, next_hop, .. } => (*next_hop, Some(local.host.ip()), 0),
         };
         let from = from.filter(|from: &IpAddr| !from.is_unspecified());
         let ports = self.ports.iter().enumerate();
         let mut fitting = ports.filter(|(_, port)| interface == 0 || interface == port.interface().index);
         self.hop = fitting.find_map(|(at, port)| {
-            port.hear(now);
+            port.refresh(now);
             Some((at, port.hop(from, to)?))
         });
     }
@@ -137,7 +137,7 @@ fn write(hop: &Hop, path: &Path, packet: &Packet<'_>, ecn: u8, frame: &mut [u8])
     let (head, rest) = rest.split_at_mut(packet.head.len());
     let sum = checksum::copy_sum(head, packet.head) + odd(packet.head.len(), checksum::copy_sum(rest, packet.body));
     let mut payload_sum = sum;
-    if let Way::Scion { template, .. } = path.way() {
+    if let Network::Scion { template, .. } = path.network() {
         // The lengths were compared with what the path takes, which fits.
         let _ = template.write(packet.len(), sum, inner);
         // The low two bits of the traffic class; the template leaves it zero.
@@ -210,7 +210,7 @@ impl Inlet {
         let (now, arrived) = (Instant::now(), SystemTime::now());
         if now.saturating_duration_since(self.heard) >= NEWS_EVERY {
             self.heard = now;
-            self.ports.iter().for_each(|port| port.hear(now));
+            self.ports.iter().for_each(|port| port.refresh(now));
         }
         self.headers.clear();
         let rings = self.ports.iter().flat_map(|port| (0..port.queues()).map(move |queue| (port, queue)));

@@ -112,14 +112,14 @@ impl ControlEndpoint {
         let (connection, found) = calls::call(&self.inner, self.client.clone(), to, pin, &self.protocol).await?;
         let opened = connection.open_bi().await;
         let (send, receive) = opened.map_err(|error| calls::explain(endpoint, &self.protocol, error))?;
-        let way = Way::new(Arc::clone(&self.shared), address);
+        let lease = RemoteLease::new(Arc::clone(&self.shared), address);
         Ok(ControlStream {
             connection,
             send,
             receive,
             key: found,
             endpoint,
-            way,
+            lease,
             is_caller: true,
             driver: Arc::clone(&self.driver),
         })
@@ -140,19 +140,19 @@ impl ControlEndpoint {
 
 /// Keeps a remote known, for as long as somebody has this.
 #[derive(Debug)]
-struct Way {
+struct RemoteLease {
     shared: Arc<Shared>,
     address: SocketAddr,
 }
 
-impl Way {
+impl RemoteLease {
     fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
         shared.hold(address);
         Self { shared, address }
     }
 }
 
-impl Drop for Way {
+impl Drop for RemoteLease {
     fn drop(&mut self) {
         self.shared.release(self.address);
     }
@@ -166,7 +166,7 @@ pub struct ControlStream {
     receive: RecvStream,
     key: NodeId,
     endpoint: Endpoint,
-    way: Way,
+    lease: RemoteLease,
     is_caller: bool,
     driver: Arc<Driver>,
 }
@@ -189,12 +189,12 @@ impl ControlStream {
 
     /// The way that packets to it go now.
     pub fn path(&self) -> Option<Path> {
-        self.way.shared.remote_of(self.way.address).map(|(_, path)| path)
+        self.lease.shared.remote_of(self.lease.address).map(|(_, path)| path)
     }
 
     /// What packets to the other end go by from now on.
     pub fn router(&self) -> ControlRouter {
-        ControlRouter(Arc::clone(&self.way.shared), self.way.address)
+        ControlRouter(Arc::clone(&self.lease.shared), self.lease.address)
     }
 
     /// A secret that both ends know and nobody else (RFC 5705, RFC 8446 §7.5); no context.
@@ -206,17 +206,17 @@ impl ControlStream {
     }
 
     /// The stream's two halves, and what the connection needs for as long as they are used.
-    pub fn split(self) -> (SendStream, RecvStream, Kept) {
-        let kept = Kept { _connection: self.connection, _way: self.way, _driver: self.driver };
-        (self.send, self.receive, kept)
+    pub fn split(self) -> (SendStream, RecvStream, ConnectionLease) {
+        let lease = ConnectionLease { _connection: self.connection, _lease: self.lease, _driver: self.driver };
+        (self.send, self.receive, lease)
     }
 }
 
 /// What a connection needs. It ends when this and both halves of its stream are dropped.
 #[derive(Debug)]
-pub struct Kept {
+pub struct ConnectionLease {
     _connection: noq::Connection,
-    _way: Way,
+    _lease: RemoteLease,
     _driver: Arc<Driver>,
 }
 
@@ -250,7 +250,7 @@ async fn accept_one(
     driver: std::sync::Weak<Driver>,
     accepting: mpsc::Sender<ControlStream>,
 ) {
-    let way = Way::new(shared, incoming.remote_address());
+    let lease = RemoteLease::new(shared, incoming.remote_address());
     let Ok(connecting) = incoming.accept() else { return };
     let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connecting).await else { return };
     let Some(key) = tls::node_id(&connection) else { return };
@@ -259,7 +259,7 @@ async fn accept_one(
     };
     let Some(driver) = driver.upgrade() else { return };
     let stream =
-        ControlStream { connection: connection.clone(), send, receive, key, endpoint, way, is_caller: false, driver };
+        ControlStream { connection: connection.clone(), send, receive, key, endpoint, lease, is_caller: false, driver };
     if accepting.try_send(stream).is_err() {
         CloseCode::Busy.close(&connection, "too many connections at once: try again later");
     }
