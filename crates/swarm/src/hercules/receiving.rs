@@ -1,29 +1,31 @@
 //! One session of a receiver: what is offered, a place for it, and the receipt.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use anabranch_content::hash::sha256;
-use anabranch_hercules::Misbehaviour;
 use anabranch_hercules::tree;
 use anabranch_hercules::wire::WireError;
 use anabranch_hercules::wire::manifest::{Entry, Layout, parse_entries};
 use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::receipt::{Receipt, SIGNATURE_LEN};
 use anabranch_hercules::wire::seal::Secret;
+use anabranch_hercules::{ChunkSet, Misbehaviour};
 use tokio::sync::{mpsc, watch};
 
-use super::content::{Destination, Destinations, Offered};
+use super::content::{Destination, Destinations, Offered, Refusal};
 use super::engine::{Command, Id, News};
 use super::events::{Event, TransferError};
 use super::flow::{Flow, ended, last_words};
 use super::paths::Paths;
 use super::sending::{preliminaries_max, show_name};
-use super::session::{Context, End, Line, PRELIMINARIES_MAX, Slot, is_cancelled};
+use super::session::{Context, End, HAND_OVER_MAX, Line, PRELIMINARIES_MAX, Receiving, Slot, is_cancelled};
+use super::talk::Ear;
 
-/// How long a session whose sender came again may take to let go of its destination.
-const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+/// How long it is waited for a sender's session of before to fall silent: longer than the network thread takes to say so.
+const SILENT_MAX: Duration = Duration::from_secs(6);
 
 pub(super) async fn session(
     context: &Rc<Context>,
@@ -31,18 +33,21 @@ pub(super) async fn session(
     destinations: Arc<dyn Destinations>,
 ) -> Result<Event, End> {
     let mouth = line.mouth.clone();
-    let done = match hear_offer(&mut line).await {
+    let heard = tokio::select! {
+        heard = hear_offer(&mut line.ear) => heard,
+        () = line.replaced.wait() => Err(End::Replaced),
+    };
+    let done = match heard {
         Ok((offer, entries)) => {
             let slot = (line.key, offer.manifest_hash);
-            let replaced = take_over(context, slot).await;
-            let mut place = None;
-            let done = receive(context, &mut line, offer, entries, destinations, replaced.clone(), &mut place).await;
+            let mut place = Place { slot, turn: take_over(context, slot).await, destination: None };
+            let done = receive(context, &mut line, offer, entries, destinations, &mut place).await;
             context.engine.tell(Command::Remove { id: Id { sends: false, transfer: offer.transfer } });
-            let_go(place).await;
-            drop(replaced);
+            let_go(place.destination).await;
+            drop(place.turn);
             let mut receiving = context.receiving.borrow_mut();
             // Unless another has taken its place, which has a sender of its own.
-            if receiving.get(&slot).is_some_and(|stop| stop.receiver_count() == 0) {
+            if receiving.get(&slot).is_some_and(|own| own.stop.receiver_count() == 0) {
                 receiving.remove(&slot);
             }
             done
@@ -57,15 +62,60 @@ pub(super) async fn session(
     done
 }
 
+/// What a session has of its own.
+struct Place {
+    slot: Slot,
+    turn: Turn,
+    destination: Option<Weak<dyn Destination>>,
+}
+
+/// For as long as a session receives something: whether another has taken its place.
+struct Turn {
+    stopped: watch::Receiver<bool>,
+    is_silent: Rc<Cell<bool>>,
+}
+
 /// Stops a session that receives the same, and waits until it has let go.
-async fn take_over(context: &Context, slot: Slot) -> watch::Receiver<bool> {
+async fn take_over(context: &Context, slot: Slot) -> Turn {
     let (stop, stopped) = watch::channel(false);
-    let before = context.receiving.borrow_mut().insert(slot, stop);
+    let turn = Turn { stopped, is_silent: Rc::default() };
+    let own = Receiving { stop, is_silent: Rc::clone(&turn.is_silent) };
+    let before = context.receiving.borrow_mut().insert(slot, own);
     if let Some(before) = before {
-        before.send_replace(true);
-        let _ = tokio::time::timeout(HAND_OVER_MAX, before.closed()).await;
+        end(&before.stop).await;
     }
-    stopped
+    turn
+}
+
+async fn end(stop: &watch::Sender<bool>) {
+    stop.send_replace(true);
+    let _ = tokio::time::timeout(HAND_OVER_MAX, stop.closed()).await;
+}
+
+/// Whether the same sender is sending something else.
+fn has_others(context: &Context, (key, manifest): Slot) -> bool {
+    context.receiving.borrow().keys().any(|(other, what)| *other == key && *what != manifest)
+}
+
+/// Ends what the same sender sent and is silent about, as one does that was ended and begins again with a source that changed: it
+/// would hold the place until its connection is missed. Whether there was any.
+async fn outlive_silent(context: &Context, (key, manifest): Slot) -> bool {
+    let until = tokio::time::Instant::now() + SILENT_MAX;
+    loop {
+        let silent = {
+            let receiving = context.receiving.borrow();
+            let others = receiving.iter().filter(|((other, what), _)| *other == key && *what != manifest);
+            let silent = others.filter(|(_, own)| own.is_silent.get());
+            silent.map(|(_, own)| own.stop.clone()).collect::<Vec<_>>()
+        };
+        for stop in &silent {
+            end(stop).await;
+        }
+        if !silent.is_empty() || tokio::time::Instant::now() >= until {
+            return !silent.is_empty();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Waits until the disk threads have let go of a destination.
@@ -84,8 +134,8 @@ fn misbehaved(error: Misbehaviour) -> End {
 }
 
 /// The offer and its manifest, whole and checked.
-async fn hear_offer(line: &mut Line) -> Result<(Offer, Vec<Entry>), End> {
-    let offer = match line.ear.hear_soon(PRELIMINARIES_MAX).await? {
+async fn hear_offer(ear: &mut Ear) -> Result<(Offer, Vec<Entry>), End> {
+    let offer = match ear.hear_soon(PRELIMINARIES_MAX).await? {
         Message::Offer(offer) => offer,
         Message::End { code, reason } => return Err(ended(code, reason)),
         _ => return Err(misbehaved(Misbehaviour::OutOfTurn("something before its offer"))),
@@ -94,7 +144,7 @@ async fn hear_offer(line: &mut Line) -> Result<(Offer, Vec<Entry>), End> {
     let rest = async {
         let (mut manifest, mut entries, mut layout) = (Vec::new(), Vec::new(), Layout::default());
         while (manifest.len() as u64) < offer.manifest_len {
-            match line.ear.hear().await? {
+            match ear.hear().await? {
                 Message::Entries(bytes) => {
                     if bytes.is_empty() || (manifest.len() + bytes.len()) as u64 > offer.manifest_len {
                         return Err(wire(WireError::Invalid("manifest length")));
@@ -128,20 +178,21 @@ async fn receive(
     offer: Offer,
     entries: Vec<Entry>,
     destinations: Arc<dyn Destinations>,
-    mut replaced: watch::Receiver<bool>,
-    place: &mut Option<Weak<dyn Destination>>,
+    place: &mut Place,
 ) -> Result<Event, End> {
     let (mut names, count) = (Vec::new(), entries.len() as u32);
     entries.iter().for_each(|entry| show_name(&mut names, entry));
     let offered = Offered { key: line.key, address: line.address, offer, entries };
-    let opening = tokio::task::spawn_blocking(move || {
-        let destination = destinations.open(offered)?;
-        let (kept, claimed) = (destination.kept(), destination.claimed());
-        Ok((destination, kept, claimed))
-    });
-    let opened: Result<_, super::content::Refusal> = opening.await.map_err(|error| End::Lost(error.to_string()))?;
+    let again = has_others(context, place.slot).then(|| offered.clone());
+    let mut opened = open(&destinations, offered).await?;
+    if let (Err(_), Some(offered)) = (&opened, again)
+        && outlive_silent(context, place.slot).await
+    {
+        opened = open(&destinations, offered).await?;
+    }
     let (destination, kept, claimed) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
-    *place = Some(Arc::downgrade(&destination));
+    place.destination = Some(Arc::downgrade(&destination));
+    let Turn { stopped, is_silent } = &mut place.turn;
     let kept_bytes = tree::bytes_of(offer.content_len, &kept) + tree::bytes_of(offer.content_len, &claimed);
     let (peer, content_len) = (line.peer, offer.content_len);
     context.tell(Event::Offered { peer, names, entries: count, content_len, kept_bytes }).await;
@@ -165,6 +216,11 @@ async fn receive(
             },
             told = news.recv() => {
                 let Some(told) = told else { return Err(End::Lost("the transfer stopped".to_owned())) };
+                match &told {
+                    News::AllPathsDown => is_silent.set(true),
+                    News::PathUp { .. } => is_silent.set(false),
+                    _ => {}
+                }
                 match flow.on_news(told).await? {
                     Some(News::Say(message)) => {
                         let is_ready = message == Message::Ready;
@@ -194,10 +250,24 @@ async fn receive(
                 }
                 look_at = tokio::time::Instant::now() + flow.look_after();
             }
-            _ = replaced.wait_for(|replaced| *replaced) => return Err(End::Lost("the sender came again".to_owned())),
+            _ = stopped.wait_for(|stopped| *stopped) => return Err(End::Replaced),
+            () = line.replaced.wait() => return Err(End::Replaced),
             () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
         }
     }
+}
+
+type Opened = Result<(Arc<dyn Destination>, ChunkSet, ChunkSet), Refusal>;
+
+/// A place for what is offered, what is there of it for certain, and what seems to be.
+async fn open(destinations: &Arc<dyn Destinations>, offered: Offered) -> Result<Opened, End> {
+    let destinations = Arc::clone(destinations);
+    let opening = tokio::task::spawn_blocking(move || {
+        let destination = destinations.open(offered)?;
+        let (kept, claimed) = (destination.kept(), destination.claimed());
+        Ok((destination, kept, claimed))
+    });
+    opening.await.map_err(|error| End::Lost(error.to_string()))
 }
 
 async fn finish(destination: Arc<dyn Destination>, receipt: &Receipt) -> Result<(), End> {

@@ -124,6 +124,7 @@ impl Session {
                         return Err(TransferError::Source(error.for_another()).into());
                     }
                 }
+                () = line.replaced.wait() => return Err(End::Replaced),
                 () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
             }
         }
@@ -186,6 +187,7 @@ async fn hear_kept(context: &Context, line: &mut Line, id: Id, offer: &Offer) ->
     loop {
         let message = tokio::select! {
             message = line.ear.hear() => message?,
+            () = line.replaced.wait() => return Err(End::Replaced),
             () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
         };
         match &message {

@@ -1,6 +1,6 @@
 //! Calling, being called, and what is said before content moves. One thread with a runtime of its own, a task for each peer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,6 +37,9 @@ const NEXT_CALL: Duration = Duration::from_millis(250);
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
+/// How long a session whose other end came again may take to let go of what it has.
+pub(super) const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+
 /// What an end of message says to programs: docs/bulk.md.
 pub(super) mod code {
     pub(in super::super) const INTERRUPTED: u16 = 0;
@@ -63,6 +66,14 @@ impl Work {
 /// Who sends, and the hash of the manifest of what.
 pub(super) type Slot = (NodeId, [u8; 32]);
 
+/// A receive under way.
+pub(super) struct Receiving {
+    /// Ends it.
+    pub(super) stop: watch::Sender<bool>,
+    /// Whether nothing comes any more by any path.
+    pub(super) is_silent: Rc<Cell<bool>>,
+}
+
 /// What all tasks of the thread have.
 pub(super) struct Context {
     pub(super) ways: Ways,
@@ -74,7 +85,7 @@ pub(super) struct Context {
     pub(super) events: mpsc::Sender<Event>,
     pub(super) cancelled: watch::Receiver<bool>,
     /// Receives under way: a second of the same content from the same key takes the place of the first.
-    pub(super) receiving: RefCell<HashMap<Slot, watch::Sender<bool>>>,
+    pub(super) receiving: RefCell<HashMap<Slot, Receiving>>,
 }
 
 /// How a session ended that did not reach its end.
@@ -82,6 +93,8 @@ pub(super) struct Context {
 pub(super) enum End {
     /// The connection was lost: it is tried again.
     Lost(String),
+    /// The other end came again, by another connection.
+    Replaced,
     /// For good.
     Failed(TransferError),
 }
@@ -118,7 +131,24 @@ pub(super) struct Line {
     pub(super) addresses: Vec<Endpoint>,
     /// Longest chunk that the other end's paths take; 0 where it did not say.
     pub(super) chunk_len_max: u16,
+    /// Whether the other end came again.
+    pub(super) replaced: Replaced,
     _lease: ConnectionLease,
+}
+
+/// Hears when the other end comes again, by another connection: a session that goes on over this one has nobody to go on with.
+pub(super) struct Replaced(watch::Receiver<bool>);
+
+impl Replaced {
+    /// Nobody comes again to who calls.
+    fn never() -> Self {
+        Self(watch::channel(false).1)
+    }
+
+    /// Waits until it is so.
+    pub(super) async fn wait(&mut self) {
+        is_cancelled(&mut self.0).await;
+    }
 }
 
 impl Context {
@@ -198,6 +228,7 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
             // Who cancelled is told once for all.
             Err(End::Failed(TransferError::Cancelled)) => return,
             Err(End::Failed(error)) => return context.tell(Event::Failed { peer: Some(peer), error }).await,
+            Err(End::Replaced) => {}
             Err(End::Lost(why)) => {
                 if !std::mem::replace(&mut waiting, true) {
                     context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await;
@@ -301,6 +332,7 @@ fn line(peer: PeerId, stream: ControlStream) -> Result<((Line, [u8; 32]), Speaki
         ways: None,
         addresses: Vec::new(),
         chunk_len_max: 0,
+        replaced: Replaced::never(),
         _lease: lease,
     };
     Ok(((line, proof), speaking))
@@ -313,6 +345,8 @@ struct Guests {
     done: HashSet<NodeId>,
     /// A guest who comes again is the same. Who is always allowed may do several things at once.
     numbers: HashMap<NodeId, PeerId>,
+    /// The session of each guest, to be ended when the guest comes again.
+    sessions: HashMap<NodeId, watch::Sender<bool>>,
     callers: u32,
     active: usize,
 }
@@ -356,6 +390,7 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
         invited: HashSet::new(),
         done: HashSet::new(),
         numbers: HashMap::new(),
+        sessions: HashMap::new(),
         callers: 0,
         active: 0,
     }));
@@ -432,6 +467,7 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Gu
         known
     };
     (line.peer, line.chunk_len_max) = (peer, chunk_len_max);
+    line.replaced = take_over(guests, key).await;
     context.tell(Event::PeerConnected { peer, key, address }).await;
     match session(context, line).await {
         Ok(finished) => {
@@ -444,12 +480,27 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Gu
             }
             context.tell(finished).await;
         }
-        Err(End::Failed(TransferError::Cancelled)) => {}
+        Err(End::Failed(TransferError::Cancelled) | End::Replaced) => {}
         Err(End::Failed(error)) => context.tell(Event::Failed { peer: Some(peer), error }).await,
         // It may come again.
         Err(End::Lost(why)) => context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await,
     }
     speaking.finish().await;
+}
+
+/// A guest does one thing, over one connection: the one before is of a process that is gone, and might be missed only when it has
+/// been silent for long.
+async fn take_over(guests: &RefCell<Guests>, key: NodeId) -> Replaced {
+    let (stop, stopped) = watch::channel(false);
+    let before = {
+        let mut guests = guests.borrow_mut();
+        if guests.invited.contains(&key) { guests.sessions.insert(key, stop) } else { None }
+    };
+    if let Some(before) = before {
+        before.send_replace(true);
+        let _ = tokio::time::timeout(HAND_OVER_MAX, before.closed()).await;
+    }
+    Replaced(stopped)
 }
 
 /// What the caller is told.

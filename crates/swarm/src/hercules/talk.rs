@@ -1,5 +1,6 @@
 //! Messages over the connection's stream, with time and size bounds: whoever is slow or says too much is cut off.
 
+use std::error::Error;
 use std::time::Duration;
 
 use anabranch_hercules::wire::WireError;
@@ -47,7 +48,11 @@ impl Ear {
             match chunk {
                 Ok(Some(bytes)) => self.bytes.extend_from_slice(&bytes),
                 Ok(None) => return Err(Silence::Lost("the other end closed the connection".to_owned())),
-                Err(error) => return Err(Silence::Lost(error.to_string())),
+                // What lies behind says why: reset by one that began again, timed out.
+                Err(error) => {
+                    let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+                    return Err(Silence::Lost(format!("the connection was lost: {why}")));
+                }
             }
         }
     }

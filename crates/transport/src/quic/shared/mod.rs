@@ -14,6 +14,8 @@ use std::time::Duration;
 use anabranch_paths::Endpoint;
 use noq::{EndpointConfig, IdleTimeout, Incoming, ServerConfig, TransportConfig, VarInt};
 pub use noq::{RecvStream, SendStream};
+use noq_proto::HashedConnectionIdGenerator;
+use ring::hmac;
 use tokio::sync::{Mutex, mpsc};
 
 use self::port::{Port, Shared};
@@ -37,8 +39,9 @@ const INCOMING_BYTES_ALL: u64 = 1024 * 1024;
 const WINDOW: u32 = 256 * 1024;
 /// Who is silent for so long is gone.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Three of these fit into the other side's patience.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Well below the other side's patience; and whoever was ended and began again at the same address answers the next of these with a
+/// reset, so that the connection counts as lost as soon.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// How long closing waits for what was written to arrive.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -80,7 +83,7 @@ impl ControlEndpoint {
         server.transport_config(transport()).migration(true).max_incoming(HANDSHAKES_MAX);
         server.incoming_buffer_size(INCOMING_BYTES).incoming_buffer_size_total(INCOMING_BYTES_ALL);
         let port = Box::new(Port(Arc::clone(&shared)));
-        let config = EndpointConfig::default();
+        let config = recognisable(identity, socket.local());
         let inner = noq::Endpoint::new_with_abstract_socket(config, Some(server), port, driver.runtime())?;
         let (accepting, accepted) = mpsc::channel(ACCEPTED_MAX);
         driver.handle().spawn(accept_all(inner.clone(), Arc::clone(&shared), Arc::downgrade(&driver), accepting));
@@ -263,6 +266,18 @@ async fn accept_one(
     if accepting.try_send(stream).is_err() {
         CloseCode::Busy.close(&connection, "too many connections at once: try again later");
     }
+}
+
+/// What lets whoever begins again with the same key at the same address tell the others at once that their connections are gone
+/// (RFC 9000 §10.3): the tokens of resets, and what shows that a connection ID was once ours, follow from both. Two programs of one key
+/// have two addresses, so that neither can be made to give away the other's tokens (RFC 9000 §21.11).
+fn recognisable(identity: &Identity, local: Endpoint) -> EndpointConfig {
+    let reset = identity.secret(&format!("QUIC stateless reset {local}"));
+    let ids = identity.secret(&format!("QUIC connection IDs {local}"));
+    let ids = ids.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+    let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &reset)));
+    config.cid_generator(Arc::new(move || Box::new(HashedConnectionIdGenerator::from_key(ids))));
+    config
 }
 
 fn transport() -> Arc<TransportConfig> {
