@@ -43,6 +43,9 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
             ("renamed", json!({ "files": files.iter().map(one).collect::<Vec<_>>() }))
         }
         EventKind::Finished => ("finished", json!({})),
+        EventKind::LiveJoined { chunk } => ("joined", json!({ "chunk": chunk })),
+        EventKind::LiveRestarted => ("restarted", json!({})),
+        EventKind::LiveTwin { address } => ("twin", json!({ "peer": address.to_string() })),
         EventKind::PeerConnected { address, outgoing, peer_id } => {
             // BEP 20: program and version are the first eight letters, mostly.
             let client = String::from_utf8_lossy(&peer_id[..8]);
@@ -189,6 +192,15 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
             (true, format!("changed since they were verified, and checked again: {}", changed_files.join(", ")))
         }
         EventKind::PieceFailed { index } => (false, format!("piece {index} failed its hash and is fetched again")),
+        EventKind::LiveJoined { .. } => (false, "joined the stream".to_owned()),
+        EventKind::LiveRestarted => (true, "the source began anew: what follows is a new stream".to_owned()),
+        EventKind::LiveTwin { address } => {
+            let text = format!(
+                "somebody else broadcasts with this stream's key, as {address} has it: viewers get one stream or the \
+                                other; end one of them, and give each source a --key of its own"
+            );
+            (true, text)
+        }
         EventKind::PeerConnected { address, outgoing: true, .. } => (false, format!("connected to {address}")),
         EventKind::PeerConnected { address, .. } => (false, format!("{address} connected")),
         EventKind::PeerDisconnected { address, reason } => (false, format!("{address} is gone: {reason}")),

@@ -53,5 +53,7 @@ pub use config::{
 pub use events::{ContentId, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
 pub use hercules as bulk;
 pub use net::scion::{KnownHosts, ScionConfig};
-pub use session::{Contents, Data, Handle, ReadError, Reader, Session, Source, parse_peer};
-pub use transfer::{ControlError, FilePriorities, NamedPeer, PathProgress, Progress, Removed, Sources, Trouble, Work};
+pub use session::{Contents, Data, Handle, LiveRead, LiveReader, ReadError, Reader, Session, Source, parse_peer};
+pub use transfer::{
+    ControlError, FilePriorities, LiveState, NamedPeer, PathProgress, Progress, Removed, Sources, Trouble, Work,
+};

@@ -31,8 +31,8 @@ pub const START_BACK: Duration = Duration::from_millis(1250);
 const SAY_EVERY: Duration = Duration::from_millis(500);
 /// Nothing is asked of a peer that said nothing for so long: while a stream flows it speaks twenty times a second.
 pub(super) const QUIET_MAX: Duration = Duration::from_millis(700);
-/// A peer that says nothing for so long is gone: it would have spoken twelve times.
-const SILENCE_MAX: Duration = Duration::from_secs(6);
+/// A peer that says nothing for so long is gone: it would have spoken six times. A source that was started again is found no sooner.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long after a new beginning wrong chunks are late ones of the old stream, and nobody's lie.
 const RESTART_GRACE: Duration = Duration::from_secs(10);
 /// Runs of chunks in one announcement, the newest: with both munros, a datagram of the Internet's size.
@@ -166,7 +166,7 @@ pub(super) struct LiveChannel {
     is_begin_said: bool,
 }
 
-impl<P: PeerAddress> Swarm<P, MemoryNodes> {
+impl<P: PeerAddress, S: NodeStore + From<MemoryNodes>> Swarm<P, S> {
     /// A viewer of a live stream that keeps `window` chunks. `ntp` is the time, in NTP's 64 bits.
     pub fn viewer(params: SwarmParams, window: u64, ntp: u64, mode: Mode, seed: u64, now: Instant) -> Option<Self> {
         let key = params.key()?.clone();
@@ -194,7 +194,7 @@ impl<P: PeerAddress> Swarm<P, MemoryNodes> {
 
     fn live(params: SwarmParams, live: Live, (mode, seed): (Mode, u64), now: Instant) -> Self {
         // No chunk leads up to a root of zeros.
-        let tree = Tree::with_root(params.hash(), params.hash().zero(), None, MemoryNodes::new(params.hash()));
+        let tree = Tree::with_root(params.hash(), params.hash().zero(), None, MemoryNodes::new(params.hash()).into());
         let mut swarm = Self::new(params, tree, Binmap::new(), mode, seed, now);
         swarm.live = Some(Box::new(live));
         swarm
@@ -239,6 +239,31 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// The signed root above a chunk of a live stream.
     pub fn live_munro(&self, chunk: u64) -> Option<&Munro> {
         self.live.as_ref()?.tree().munro(chunk)
+    }
+
+    /// Where somebody who begins to watch now begins.
+    pub fn live_start(&self) -> Option<u64> {
+        self.live.as_ref()?.start_chunk()
+    }
+
+    /// Whether every peer has what is signed, as far as it told: who leaves is missed by nobody.
+    pub fn is_spread(&self) -> bool {
+        let edge = self.live_edge();
+        let has_newest = |channel: &Channel<P>| {
+            // It forgets what is old, too.
+            let first = channel.live.began.max(channel.has.next_set(0)).unwrap_or(0);
+            edge == 0 || channel.has.contains(edge - 1) && channel.has.next_clear(first) >= edge
+        };
+        self.channels.values().filter(|channel| channel.proven && channel.live.is_tuned).all(has_newest)
+    }
+
+    /// Keeps so many chunks behind the newest, where that is fewer than so far: peers were told of more, and have what they ask for of
+    /// that from others.
+    pub fn keep_fewer(&mut self, chunks: u64) {
+        if let Some(live) = &mut self.live {
+            live.window = live.window.min(chunks);
+            self.advance();
+        }
     }
 
     /// A viewer gives up what it lacks before this chunk.

@@ -74,6 +74,18 @@ pub enum EventKind {
     },
     /// Everything wanted is verified and written.
     Finished,
+    /// A live stream is received from this chunk on.
+    LiveJoined {
+        /// Its number.
+        chunk: u64,
+    },
+    /// The source of a live stream began anew: what follows has nothing to do with what was before.
+    LiveRestarted,
+    /// Somebody else signs with the key of the live stream that we are the source of.
+    LiveTwin {
+        /// Who has that stream.
+        address: Endpoint,
+    },
     /// A peer is connected.
     PeerConnected {
         /// Its address.
@@ -243,11 +255,14 @@ impl EventKind {
             | Self::PathsChosen { .. }
             | Self::PathChanged { .. }
             | Self::Tracker { .. }
-            | Self::TrackerFailed { .. } => true,
+            | Self::TrackerFailed { .. }
+            | Self::LiveTwin { .. } => true,
             Self::Metadata { .. }
             | Self::Renamed { .. }
             | Self::Started { .. }
             | Self::Finished
+            | Self::LiveJoined { .. }
+            | Self::LiveRestarted
             | Self::Paused { .. }
             | Self::Resumed
             | Self::Checked { .. }

@@ -19,6 +19,10 @@ const ROOM_DIVISOR: u64 = 2;
 impl Content {
     /// Tells the core how much may be asked for.
     pub(super) fn update_room(&mut self) {
+        // What a live stream takes, its window bounds.
+        if self.live.is_some() {
+            return;
+        }
         let resources = self.resources();
         let free = resources.pools.free_bytes();
         if self.buffers.is_some()

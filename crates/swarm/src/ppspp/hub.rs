@@ -98,7 +98,7 @@ impl Hub {
         if self.by_swarm.borrow().contains_key(&swarm_id) {
             return false;
         }
-        let chunk_len = state.link.params.chunk_len().unwrap_or(0) as usize;
+        let chunk_len = state.link.params.chunk_len().map_or(super::live::CHUNK_LEN_MAX, |len| len as usize);
         self.chunk_len.set(self.chunk_len.get().max(chunk_len));
         self.by_swarm.borrow_mut().insert(swarm_id, id);
         self.contents.borrow_mut().insert(id, content.downgrade());

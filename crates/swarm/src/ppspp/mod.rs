@@ -8,6 +8,7 @@
 //! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
 //! | `open`, `finish`, `checkpoint` | files are opened and checked against the tree; everything is there; it is recorded |
 //! | [`hashed`](hash_file), `nodes` | a file's tree is made, and kept on the disk |
+//! | [`live`](LiveShare) | a live stream: chunks in memory instead of files |
 //! | `peers`, `announce` | whom a content knows; its trackers |
 //! | `progress` | how it fares |
 //! | `reading`, `transfer` | it is read while it arrives; the session asks something of it |
@@ -24,6 +25,7 @@ mod disk;
 mod finish;
 mod hashed;
 mod hub;
+mod live;
 mod nodes;
 mod open;
 mod paths;
@@ -55,6 +57,8 @@ use anabranch_ppspp::wire::Integrity;
 
 pub use hashed::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_file};
 
+pub use live::{COPIES_MAX_DEFAULT, LIVE_CHUNK_LEN, LiveShare, SIGN_AFTER};
+
 pub(crate) use content::{Content, Handle};
 pub(crate) use hub::{Hub, serve};
 pub(crate) use open::hashes;
@@ -85,38 +89,43 @@ fn default_picker(link: &Link, seed: u64) -> Picker {
     Picker::RarestFirst(fastrand::Rng::with_seed(seed).u64(..chunks.max(1)) & !0xff)
 }
 
-/// A content that is added begins: its tasks, its peers, its trackers. `hashed`: it is shared, and this is its tree.
+/// A content that is added begins: its tasks, its peers, its trackers. `hashed`: it is shared, and this is its tree. `share`: it is a
+/// live stream, and we are its source.
 pub(crate) fn begin(
     id: ContentId,
     link: Link,
-    hashed: Option<Box<Hashed>>,
+    (hashed, share): (Option<Box<Hashed>>, Option<LiveShare>),
     options: AddOptions,
     (resources, hub): (&Rc<Resources>, &Rc<Hub>),
 ) -> Handle {
     let now = Instant::now();
-    let hash = link.params.hash();
-    let chunks = link.content_len.zip(link.params.chunk_len()).map(|(len, chunk)| len.div_ceil(chunk.into()));
-    let root = hash.digest(link.params.swarm_id()).unwrap_or(hash.zero());
-    let tree = Tree::with_root(hash, root, chunks, Nodes::memory(hash));
-    // Channels' numbers are drawn from it, and nobody may guess them: whatever seed the session was told.
-    let mut core = Swarm::new(link.params.clone(), tree, Binmap::new(), Mode::Fast, fastrand::u64(..), now);
+    let is_live = link.params.integrity() == Integrity::UnifiedMerkleTree;
+    let (mut core, live) = match is_live.then(|| live::core(&link, share, now)).flatten() {
+        Some((core, live)) => (core, Some(live)),
+        None => (complete(&link, now), None),
+    };
     core.set_dialect(link.dialect);
-    core.set_room(0);
     let named: HashSet<TrackerUrl> = options.trackers.iter().filter_map(|url| url.parse().ok()).collect();
     let mut urls = link.trackers.clone();
     urls.extend(options.trackers.iter().filter(|url| !link.trackers.contains(url)).cloned());
     let peers: Vec<Endpoint> =
         link.peers.iter().filter_map(|peer| peer.parse().ok()).chain(options.peers.clone()).collect();
     let is_known = link.content_len.is_some();
-    let content = Handle::new(Content::new(id, link, core, options, (Rc::clone(resources), Rc::clone(hub))));
+    let mut content = Content::new(id, link, core, options, (Rc::clone(resources), Rc::clone(hub)));
+    content.live = live;
+    let content = Handle::new(content);
     hub.insert(id, &content);
     let mut state = content.borrow_mut();
+    if state.live.is_some() {
+        state.peers.set_live();
+    }
     for peer in peers {
         state.name_peer(peer, now);
     }
-    if state.link.params.integrity() != Integrity::MerkleTree || state.link.params.chunk_len().is_none() {
-        let reason = "the link is of a live stream, or of a content that nothing proves: only complete contents with a Merkle \
-                      tree and chunks of one length are fetched";
+    let is_complete = state.link.params.integrity() == Integrity::MerkleTree && state.link.params.chunk_len().is_some();
+    if state.live.is_none() && !is_complete {
+        let reason = "the link is of a content that nothing proves, or each of whose chunks is signed: only complete contents with \
+                      a Merkle tree and chunks of one length are fetched, and live streams with a unified Merkle tree";
         state.fail(FailureKind::Metadata, reason.to_owned());
     }
     if resources.config.proxy.is_some() && !state.stopping {
@@ -139,11 +148,23 @@ pub(crate) fn begin(
         state.is_announcing = true;
         state.spawn(announce::announce(content.clone(), trackers, named));
     }
-    if is_known && !state.stopping {
+    if is_known && state.live.is_none() && !state.stopping {
         open::begin(&mut state, hashed);
     }
     drop(state);
     content
+}
+
+/// The core of a complete content.
+fn complete(link: &Link, now: Instant) -> Swarm<ways::Way, Nodes> {
+    let hash = link.params.hash();
+    let chunks = link.content_len.zip(link.params.chunk_len()).map(|(len, chunk)| len.div_ceil(chunk.into()));
+    let root = hash.digest(link.params.swarm_id()).unwrap_or(hash.zero());
+    let tree = Tree::with_root(hash, root, chunks, Nodes::memory(hash));
+    // Channels' numbers are drawn from it, and nobody may guess them: whatever seed the session was told.
+    let mut core = Swarm::new(link.params.clone(), tree, Binmap::new(), Mode::Fast, fastrand::u64(..), now);
+    core.set_room(0);
+    core
 }
 
 /// Runs a task of a content to its end. Where it panics the content fails and says so: nobody waits for it in vain.

@@ -62,6 +62,12 @@ impl Nodes {
     }
 }
 
+impl From<MemoryNodes> for Nodes {
+    fn from(nodes: MemoryNodes) -> Self {
+        Self::Memory(nodes)
+    }
+}
+
 impl NodeStore for Nodes {
     fn get(&self, node: Bin) -> Option<Digest> {
         match self {

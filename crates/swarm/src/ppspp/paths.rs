@@ -190,7 +190,10 @@ impl Content {
         if self.is_held() {
             return;
         }
-        let wants_more = !self.core.is_complete();
+        let wants_more = match self.live {
+            Some(_) => self.core.needs_neighbours(),
+            None => !self.core.is_complete(),
+        };
         while let Some(address) = self.peers.next_to_dial(wants_more, now) {
             if self.paths.reaches(address) {
                 self.peers.is_there(address);

@@ -19,6 +19,8 @@ const OPEN_MAX: usize = 64;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The same in a live stream, which nobody wants to miss a minute of.
+const PAUSE_MAX_LIVE: Duration = Duration::from_secs(1);
 /// Attempts in vain after which an address that others named is forgotten.
 const TRIES_MAX: u32 = 4;
 
@@ -27,6 +29,7 @@ const TRIES_MAX: u32 = 4;
 pub(crate) struct Peers {
     known: BTreeMap<Endpoint, Entry>,
     banned: BTreeSet<Endpoint>,
+    is_live: bool,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,16 @@ impl Peers {
         if let State::Due(at) = &mut entry.state {
             *at = now;
         }
+    }
+
+    /// They are of a live stream: those who were named are tried more often.
+    pub(crate) fn set_live(&mut self) {
+        self.is_live = true;
+    }
+
+    /// Whether the user or the link named it.
+    pub(crate) fn is_named(&self, address: Endpoint) -> bool {
+        self.known.get(&address).is_some_and(|entry| entry.is_named)
     }
 
     /// A tracker or a peer named it.
@@ -113,7 +126,8 @@ impl Peers {
             return None;
         }
         let pause = PAUSE_MIN * (1 << (entry.failures - 1).min(6));
-        entry.state = State::Due(now + pause.min(PAUSE_MAX));
+        let pause_max = if self.is_live { PAUSE_MAX_LIVE } else { PAUSE_MAX };
+        entry.state = State::Due(now + pause.min(pause_max));
         if !entry.is_named {
             return None;
         }

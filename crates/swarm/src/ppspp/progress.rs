@@ -43,9 +43,14 @@ impl Content {
             seeds,
         };
         let bytes = self.bytes();
+        let live_bytes = self.live.as_ref().map_or(0, |live| live.window.borrow().bytes);
         Progress {
-            name: self.info.as_ref().map(|info| info.name.clone()),
-            bytes_done: bytes.map_or(0, |(done, _)| done),
+            name: self
+                .info
+                .as_ref()
+                .map(|info| info.name.clone())
+                .or_else(|| self.live.as_ref().and(self.link.name.clone())),
+            bytes_done: bytes.map_or(live_bytes, |(done, _)| done),
             bytes_total: bytes.map(|(_, total)| total),
             pieces_have: self.have.count(),
             pieces_total: self.info.as_ref().map_or(0, |info| info.geometry.piece_count()),
@@ -114,7 +119,11 @@ impl Content {
             is_any_serving |= peer.is_wanted && !peer.chokes_us;
         }
         Sources {
-            is_waiting: !is_opening && !self.is_finished && !self.is_held() && !self.stopping,
+            is_waiting: !self.live.as_ref().is_some_and(|live| live.is_source() || live.is_ended())
+                && !is_opening
+                && !self.is_finished
+                && !self.is_held()
+                && !self.stopping,
             connections: self.conn_count(),
             is_any_wanted,
             is_any_serving,

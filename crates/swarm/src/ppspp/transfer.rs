@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::torrent::PeerStats;
 use anabranch_content::info::Info;
@@ -15,11 +15,53 @@ use super::content::Handle;
 use super::{checkpoint, finish, guarded, tree_path};
 use crate::events::EventKind;
 use crate::store::disk::Reply;
+use crate::store::live::LiveWindow;
 use crate::store::readers::Readable;
+use crate::transfer::LiveState;
 use crate::transfer::PathProgress;
 use crate::transfer::Sources;
 use crate::transfer::files::{Files, Others};
+use crate::transfer::live::LiveTransfer;
 use crate::transfer::{ControlError, FilePriorities, Progress, Stage, Task, Transfer, Work};
+
+impl LiveTransfer for Handle {
+    fn window(&self) -> Rc<RefCell<LiveWindow>> {
+        let state = self.borrow();
+        state.live.as_ref().map(|live| Rc::clone(&live.window)).unwrap_or_default()
+    }
+
+    fn push(&self, bytes: &[u8], now: Instant) {
+        self.borrow_mut().push_live(bytes, now);
+    }
+
+    fn finish(&self, now: Instant) {
+        self.borrow_mut().end_live(now);
+    }
+
+    fn skip_to(&self, chunk: u64, now: Instant) {
+        let mut state = self.borrow_mut();
+        state.core.skip_to(chunk);
+        state.pump(now);
+    }
+
+    fn state(&self) -> LiveState {
+        let state = self.borrow();
+        let edge = state.core.live_edge();
+        LiveState {
+            edge,
+            is_ended: state.live.as_ref().is_some_and(super::live::Live::is_ended),
+            is_spread: state.core.is_spread(),
+            edge_age: self.age(edge.saturating_sub(1)),
+        }
+    }
+
+    fn age(&self, chunk: u64) -> Option<Duration> {
+        let state = self.borrow();
+        let ntp = super::live::ntp_now().saturating_sub(state.core.live_munro(chunk)?.ntp);
+        // The lower half is parts of a second.
+        Some(Duration::from_secs_f64(ntp as f64 / (1u64 << 32) as f64))
+    }
+}
 
 impl Transfer for Handle {
     fn stage(&self) -> Stage {
@@ -62,6 +104,11 @@ impl Transfer for Handle {
 
     fn readable(&self) -> Rc<RefCell<dyn Readable>> {
         Self::readable(self)
+    }
+
+    fn as_live(&self) -> Option<&dyn LiveTransfer> {
+        self.borrow().live.as_ref()?;
+        Some(self)
     }
 
     fn set_deadline(&self, piece: u32, deadline: Option<Instant>, _: Instant) {

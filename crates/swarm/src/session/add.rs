@@ -22,7 +22,7 @@ use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
 use crate::bittorrent::{announce, dial, open};
 use crate::config::{AddError, AddOptions};
 use crate::events::{ContentId, EventKind};
-use crate::ppspp::{self, Hashed};
+use crate::ppspp::{self, Hashed, LiveShare};
 use crate::resources::Resources;
 use crate::session::Contents;
 use crate::transfer::Stage;
@@ -46,8 +46,8 @@ impl Contents {
         let now = Instant::now();
         let resources = &self.resources;
         let source = match source {
-            Source::Ppspp(link) => return self.add_ppspp(*link, None, options),
-            Source::PpsppFile(hashed) => return self.add_ppspp(hashed.link.clone(), Some(hashed), options),
+            Source::Ppspp(link) => return self.add_ppspp(*link, (None, None), options),
+            Source::PpsppFile(hashed) => return self.add_ppspp(hashed.link.clone(), (Some(hashed), None), options),
             source => source,
         };
         let (hashes, mut tiers, (mut peers, unfit)) = match &source {
@@ -110,7 +110,17 @@ impl Contents {
 }
 
 impl Contents {
-    fn add_ppspp(&self, link: Link, hashed: Option<Box<Hashed>>, options: AddOptions) -> Result<ContentId, AddError> {
+    /// Begins a live stream as its source, which is given its bytes by [`Contents::push_live`].
+    pub fn share_live(&self, share: LiveShare, options: AddOptions) -> Result<ContentId, AddError> {
+        self.add_ppspp(share.link.clone(), (None, Some(share)), options)
+    }
+
+    fn add_ppspp(
+        &self,
+        link: Link,
+        ours: (Option<Box<Hashed>>, Option<LiveShare>),
+        options: AddOptions,
+    ) -> Result<ContentId, AddError> {
         if let Some(there) = self.hub.of_swarm(link.params.swarm_id()) {
             let name = link.name.clone().unwrap_or_else(|| "this content".to_owned());
             let is_leaving = self.get(there).is_some_and(|content| content.stage() == Stage::Leaving);
@@ -123,7 +133,7 @@ impl Contents {
             self.serving.borrow_mut().spawn_local(ppspp::serve(Rc::clone(&self.hub), at, socket, filter));
         }
         let id = self.next_id();
-        let content = ppspp::begin(id, link, hashed, options, (resources, &self.hub));
+        let content = ppspp::begin(id, link, ours, options, (resources, &self.hub));
         self.insert(id, Rc::new(content));
         Ok(id)
     }

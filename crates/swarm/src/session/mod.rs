@@ -13,6 +13,7 @@
 //! | `contents` | which there are, and how they fare |
 //! | `control` | what an owner may ask of one |
 //! | `handle` | the same, from other threads |
+//! | `live` | a live stream is fed, and read |
 //! | `read` | a content is read while it arrives |
 //! | `housekeeping` | what is done for all of them |
 
@@ -21,6 +22,7 @@ mod contents;
 mod control;
 mod handle;
 mod housekeeping;
+mod live;
 mod read;
 mod remove;
 #[cfg(test)]
@@ -34,6 +36,7 @@ use tokio::task::JoinSet;
 pub use add::{Source, parse_peer};
 pub use contents::Contents;
 pub use handle::Handle;
+pub use live::{LiveRead, LiveReader};
 pub use read::{ReadError, Reader};
 pub use remove::Data;
 

@@ -97,7 +97,7 @@ impl Handle {
     }
 
     /// Answers with what `ask` comes to, unless nobody waits for that any more.
-    async fn ask_while_wanted<T: Send + 'static, F: Future<Output = T> + 'static>(
+    pub(super) async fn ask_while_wanted<T: Send + 'static, F: Future<Output = T> + 'static>(
         &self,
         ask: impl FnOnce(&Contents) -> F + Send + 'static,
     ) -> Result<T, ControlError> {

@@ -51,10 +51,12 @@
 //! | [`disk`], [`spill`] | threads that hash and write |
 //! | [`readahead`] | reading ahead of what is sent |
 //! | [`readers`] | who reads a content while it arrives, and what is needed when |
+//! | [`live`] | the bytes of a live stream, as far back as its window goes |
 //! | [`open`], [`recheck`] | files are opened; what is on disk already, or in doubt, is found out |
 
 pub(crate) mod buffers;
 pub(crate) mod disk;
+pub(crate) mod live;
 pub(crate) mod open;
 pub(crate) mod pools;
 pub(crate) mod readahead;

@@ -8,10 +8,12 @@
 //! | --- | --- |
 //! | `files` | how a content's files are closed, or deleted |
 //! | `progress`, `sources` | how a content and its paths fare; who may still bring what is missing |
+//! | `live` | what is asked of a live stream besides |
 //! | `error` | why something is not done |
 
 mod error;
 pub(crate) mod files;
+pub(crate) mod live;
 mod progress;
 mod sources;
 
@@ -30,6 +32,7 @@ use anabranch_paths::Endpoint;
 
 pub use error::ControlError;
 pub use files::Removed;
+pub use live::LiveState;
 pub use progress::{PathProgress, Progress};
 pub use sources::{NamedPeer, Sources, Trouble};
 
@@ -99,6 +102,11 @@ pub(crate) trait Transfer {
     fn place(&self) -> Option<(PathBuf, Arc<Info>)>;
     /// For those who read it.
     fn readable(&self) -> Rc<RefCell<dyn Readable>>;
+
+    /// The same as a live stream, where it is one.
+    fn as_live(&self) -> Option<&dyn live::LiveTransfer> {
+        None
+    }
 
     // ---- what its owner asks ----
 

@@ -50,6 +50,7 @@ impl Content {
             while let Some(event) = self.core.event() {
                 self.on_event(event, now);
             }
+            self.heed_live(now);
             self.transmit();
             if gone.is_empty() {
                 return;
@@ -112,6 +113,9 @@ impl Content {
 
     fn opened(&mut self, way: Way, now: Instant) {
         let address = way.remote;
+        if self.live.is_some() && self.peers.is_named(address) {
+            self.core.pin(&way);
+        }
         let is_first = self.peers.reached(address, now);
         let outgoing = is_first || self.paths.is_dialled(&way);
         let Some(key) = self.path_joined(way, outgoing, now) else { return self.core.disconnect(&way) };

@@ -50,6 +50,11 @@ impl Content {
         self.cancel.store(true, Ordering::Relaxed);
         self.close_all(Instant::now());
         self.announce.notify_one();
+        if let Some(live) = &self.live {
+            let mut window = live.window.borrow_mut();
+            window.is_over = true;
+            window.arrived.notify_waiters();
+        }
         self.arrived.notify_waiters();
         self.wake.notify_one();
         self.paths.wake.notify_one();

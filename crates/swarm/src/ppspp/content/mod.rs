@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::hub::Hub;
+use super::live::Live;
 use super::nodes::Nodes;
 use super::open;
 use super::paths::ContentPaths;
@@ -55,6 +56,8 @@ pub(crate) struct Content {
     pub options: AddOptions,
     /// Whom it knows.
     pub peers: Peers,
+    /// What takes the files' place in a live stream.
+    pub live: Option<Live>,
     /// Its description to the store, once the length is known.
     pub info: Option<Arc<Info>>,
     /// Its files, once open.
@@ -163,6 +166,7 @@ impl Content {
             core,
             options,
             peers: Peers::default(),
+            live: None,
             info: None,
             storage: None,
             resume: None,

@@ -39,6 +39,9 @@ impl Content {
 
     /// A verified chunk goes to its piece.
     fn keep(&mut self, chunk: u64, payload: &[u8], now: Instant) {
+        if self.live.is_some() {
+            return self.keep_live(chunk, payload);
+        }
         let (Some(buffers), Some(info)) = (&mut self.buffers, &self.info) else {
             // What proved the size was acknowledged: it is not asked for again.
             if self.early.is_none() {

@@ -66,6 +66,19 @@ impl Content {
             // Chunks that follow each other are read together.
             let next = |(ahead, transmit): (usize, &Transmit<Way>)| transmit.chunk == Some(chunk + ahead as u64);
             let run = transmits.iter().skip(at).enumerate().take_while(|found| next(*found)).count();
+            if self.live.is_some() {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                match self.put_live(chunk, run, &mut scratch) {
+                    Some(run_bodies) => {
+                        bodies.extend(run_bodies);
+                        at += run;
+                    }
+                    // The window went on.
+                    None => drop(transmits.drain(at..at + run)),
+                }
+                self.scratch = scratch;
+                continue;
+            }
             match self.read(chunk, run) {
                 Some(start) => {
                     let len = self.link.params.chunk_len().unwrap_or(0) as usize;

@@ -21,11 +21,12 @@ pub(crate) async fn keep_time(content: Handle) {
             state.is_socket_full = false;
             state.dial(now);
             state.allow(now);
+            let sign = state.sign_in_time(now);
             state.core.poll(now);
             state.pump(now);
             let full = state.is_socket_full.then(|| now + FULL_PAUSE);
             let due = state.core.deadline();
-            full.map_or(due, |full| due.min(full))
+            [Some(due), full, sign].into_iter().flatten().min().unwrap_or(due)
         };
         if deadline <= Instant::now() {
             tokio::task::yield_now().await;

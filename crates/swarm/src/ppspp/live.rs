@@ -1,0 +1,248 @@
+//! A live stream at work: what its source makes of the bytes that it is given, and the window that a viewer keeps.
+//!
+//! No file is involved: chunks lie in memory as long as the window is, and go from there to players, recordings and other viewers.
+//!
+//! RFC 7574 has no word for a live stream's end. A chunk without bytes is ours: a source that ends fills the last group that it signs
+//! with such chunks. So the end is as certain as all the rest, and reaches everybody in the same way.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anabranch_ppspp::hash::HashFunction;
+use anabranch_ppspp::ledbat::Mode;
+use anabranch_ppspp::link::Link;
+use anabranch_ppspp::sign::SigningKey;
+pub use anabranch_ppspp::swarm::COPIES_MAX_DEFAULT;
+use anabranch_ppspp::swarm::{LiveEvent, Swarm};
+use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParams};
+
+use super::content::Content;
+use super::nodes::Nodes;
+use super::ways::Way;
+use crate::events::{EventKind, FailureKind};
+use crate::store::live::LiveWindow;
+
+/// Bytes of a chunk of our sources: five packets of an MPEG transport stream, so that these begin where chunks do.
+pub const LIVE_CHUNK_LEN: usize = 5 * 188;
+/// Chunks that one signature stands for.
+const CHUNKS_PER_SIGNATURE: u64 = 16;
+/// Chunks that are kept: 29 MiB of our sources', a minute of 4 Mbit/s.
+const WINDOW_CHUNKS: u64 = 32_768;
+/// Bytes that are kept, of sources whose chunks are longer.
+const WINDOW_BYTES_MAX: usize = 32 << 20;
+/// Bytes that wait for their group's signature wait no longer than this: a slow stream is cut into shorter chunks.
+pub const SIGN_AFTER: Duration = Duration::from_millis(200);
+/// Longest chunk of others' sources that is received.
+pub(super) const CHUNK_LEN_MAX: usize = 8192;
+/// From NTP's epoch to that of Unix, seconds (RFC 5905 §6).
+const NTP_UNIX_S: u64 = 2_208_988_800;
+
+/// The source of a live stream.
+pub struct LiveShare {
+    /// What viewers are given, without peers and trackers.
+    pub link: Link,
+    key: SigningKey,
+    /// Copies of the stream that are sent at most, on average: two at least.
+    pub copies_max: u64,
+}
+
+impl LiveShare {
+    /// A stream that is signed with `key`, and called `name`.
+    ///
+    /// # Errors
+    /// Where the key is one that no swarm can have.
+    pub fn new(key: SigningKey, name: Option<String>) -> Result<Self, Mismatch> {
+        let id = key.public().swarm_id();
+        let hash = HashFunction::Sha256;
+        let params = SwarmParams::new(id, Integrity::UnifiedMerkleTree, hash, Addressing::Chunks32, None)?;
+        let dialect = Dialect::Rfc7574;
+        let link = Link { params, dialect, content_len: None, peers: Vec::new(), trackers: Vec::new(), name };
+        Ok(Self { link, key, copies_max: COPIES_MAX_DEFAULT })
+    }
+}
+
+/// A content's part that is live.
+pub(crate) struct Live {
+    /// What is kept, for readers too.
+    pub window: Rc<RefCell<LiveWindow>>,
+    is_source: bool,
+    /// Bytes that are not yet a chunk, and since when there are any that are not signed.
+    pending: Vec<u8>,
+    unsigned_since: Option<Instant>,
+    is_ended: bool,
+}
+
+/// The time, as signatures have it: NTP's 64 bits.
+pub(crate) fn ntp_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    ((since.as_secs() + NTP_UNIX_S) << 32) | ((u64::from(since.subsec_nanos()) << 32) / 1_000_000_000)
+}
+
+/// The core of a live stream; `None` where its link names no key, which cannot be.
+pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Option<(Swarm<Way, Nodes>, Live)> {
+    let (params, ntp) = (link.params.clone(), ntp_now());
+    let seed = fastrand::u64(..);
+    let is_source = share.is_some();
+    let core = match share {
+        Some(LiveShare { key, copies_max, .. }) => {
+            let window = (WINDOW_CHUNKS, ntp);
+            let mut core = Swarm::source(params, key, CHUNKS_PER_SIGNATURE, window, (Mode::Fast, seed), now).ok()?;
+            core.set_copies(copies_max);
+            core
+        }
+        None => Swarm::viewer(params, WINDOW_CHUNKS, ntp, Mode::Fast, seed, now)?,
+    };
+    let mut window = LiveWindow::default();
+    if is_source {
+        window.begin(0);
+    }
+    let window = Rc::new(RefCell::new(window));
+    Some((core, Live { window, is_source, pending: Vec::new(), unsigned_since: None, is_ended: false }))
+}
+
+impl Live {
+    /// Whether it is ours.
+    pub(super) fn is_source(&self) -> bool {
+        self.is_source
+    }
+
+    /// Behind the last chunk, where the source ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended || self.window.borrow().is_ended()
+    }
+}
+
+impl Content {
+    /// The source is given the stream's next bytes.
+    pub(crate) fn push_live(&mut self, bytes: &[u8], now: Instant) {
+        let Some(live) = self.live.as_mut().filter(|live| live.is_source && !live.is_ended) else { return };
+        live.pending.extend_from_slice(bytes);
+        if !live.pending.is_empty() {
+            live.unsigned_since.get_or_insert(now);
+        }
+        let pending = std::mem::take(&mut live.pending);
+        let (chunks, rest) = pending.as_chunks::<LIVE_CHUNK_LEN>();
+        for chunk in chunks {
+            self.push_chunk(chunk, now);
+        }
+        if let Some(live) = &mut self.live {
+            live.pending = rest.to_vec();
+            if self.core.unsigned_chunks() == 0 && live.pending.is_empty() {
+                live.unsigned_since = None;
+            }
+        }
+        self.pump(now);
+        self.wake.notify_one();
+    }
+
+    /// The source's stream ends here.
+    pub(crate) fn end_live(&mut self, now: Instant) {
+        let Some(live) = self.live.as_mut().filter(|live| live.is_source && !live.is_ended) else { return };
+        live.is_ended = true;
+        let pending = std::mem::take(&mut live.pending);
+        if !pending.is_empty() {
+            self.push_chunk(&pending, now);
+        }
+        self.push_chunk(&[], now);
+        while self.core.unsigned_chunks() > 0 && !self.stopping {
+            self.push_chunk(&[], now);
+        }
+        self.pump(now);
+        self.wake.notify_one();
+    }
+
+    fn push_chunk(&mut self, chunk: &[u8], now: Instant) {
+        let Some(live) = &mut self.live else { return };
+        match self.core.push(now, chunk) {
+            Ok(number) => live.window.borrow_mut().insert(number, chunk),
+            Err(error) => self.fail(FailureKind::Content, error.to_string()),
+        }
+        if let Some(live) = &mut self.live
+            && self.core.unsigned_chunks() == 0
+        {
+            live.unsigned_since = None;
+        }
+    }
+
+    /// What a slow source was given is cut into shorter chunks, so that it is signed in time. Answers when that is due.
+    pub(super) fn sign_in_time(&mut self, now: Instant) -> Option<Instant> {
+        let live = self.live.as_mut().filter(|live| live.is_source && !live.is_ended)?;
+        let due = live.unsigned_since? + SIGN_AFTER;
+        if now < due {
+            return Some(due);
+        }
+        let lacking = (CHUNKS_PER_SIGNATURE - self.core.unsigned_chunks()) as usize;
+        // No chunk is without bytes but the last.
+        if live.pending.len() < lacking {
+            live.unsigned_since = Some(now);
+            return Some(now + SIGN_AFTER);
+        }
+        let pending = std::mem::take(&mut live.pending);
+        let mut rest = pending.as_slice();
+        for left in (1..=lacking).rev() {
+            let (chunk, more) = rest.split_at(rest.len() / left);
+            rest = more;
+            self.push_chunk(chunk, now);
+        }
+        None
+    }
+
+    /// A chunk of the stream that holds.
+    pub(super) fn keep_live(&mut self, chunk: u64, payload: &[u8]) {
+        let Some(live) = &self.live else { return };
+        let mut window = live.window.borrow_mut();
+        window.insert(chunk, payload);
+        let too_many = window.chunks_beyond(WINDOW_BYTES_MAX);
+        drop(window);
+        self.core.stored(chunk);
+        if let Some(chunks) = too_many {
+            self.core.keep_fewer(chunks - chunks / 8);
+        }
+    }
+
+    /// Puts a run of chunks behind what is in the scratch, as [`Content::read`] does; answers where they begin.
+    pub(super) fn put_live(
+        &self,
+        chunk: u64,
+        run: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Option<Vec<std::ops::Range<usize>>> {
+        let window = self.live.as_ref()?.window.borrow();
+        let mut bodies = Vec::with_capacity(run);
+        for ahead in 0..run as u64 {
+            let start = scratch.len();
+            scratch.extend_from_slice(window.get(chunk + ahead)?);
+            bodies.push(start..scratch.len());
+        }
+        Some(bodies)
+    }
+
+    /// What happened in the stream.
+    pub(super) fn heed_live(&mut self, now: Instant) {
+        let Some(live) = &self.live else { return };
+        let window = Rc::clone(&live.window);
+        while let Some(event) = self.core.live_event() {
+            match event {
+                LiveEvent::Tuned(chunk) => {
+                    window.borrow_mut().begin(chunk);
+                    self.tell(EventKind::LiveJoined { chunk });
+                }
+                LiveEvent::Restarted => {
+                    window.borrow_mut().restart();
+                    self.tell(EventKind::LiveRestarted);
+                }
+                LiveEvent::Discarded(floor) => window.borrow_mut().discard_before(floor),
+                LiveEvent::Stale(way) => {
+                    let reason = "the newest that it has of the stream was signed long ago: the source has gone, or the clock \
+                                  of this machine or of the source's is wrong";
+                    self.tell_failure(way.remote, reason, (true, false), now);
+                }
+                LiveEvent::Twin(way) => self.tell(EventKind::LiveTwin { address: way.remote }),
+            }
+        }
+        if let Some(entry) = self.core.live_start() {
+            window.borrow_mut().enter_at(entry);
+        }
+    }
+}
