@@ -87,6 +87,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Get(flags) => commands::get::run(flags, chatter),
         Command::Play(flags) => commands::play::run(flags, chatter),
         Command::Share(flags) => commands::share::run(flags, chatter),
+        Command::Live(flags) => commands::live::run(flags, chatter),
         Command::Verify(flags) => commands::verify::run(&flags, chatter),
         Command::Send(flags) => commands::send::run(flags, chatter),
         Command::Receive(flags) => commands::receive::run(flags, chatter),

@@ -168,6 +168,12 @@ fn explain(sources: &Sources) -> String {
     if let Some(stall) = stall(sources, &Rules::default()).filter(|_| sources.connections > 0 || texts.is_empty()) {
         return stall.text(sources);
     }
+    if let (true, Some(peer)) = (texts.is_empty(), sources.named.first()) {
+        return format!(
+            "no answer yet from {}; name others with --peer or --tracker, or wait longer with --give-up",
+            peer.address
+        );
+    }
     if texts.is_empty() {
         return "nobody is known to fetch from: give --peer or --tracker, or --listen with a port that others dial"
             .to_owned();
@@ -313,5 +319,8 @@ mod tests {
             text.starts_with("127.0.0.1:1: refused; 127.0.0.1:2: refused") && text.contains("and 2 more"),
             "{text}"
         );
+        // Nothing is wrong with it so far, but that there was no time to answer.
+        assert!(explain(&named(Instant::now(), &[None])).starts_with("no answer yet from 127.0.0.1:1;"));
+        assert!(explain(&waiting()).starts_with("nobody is known"));
     }
 }

@@ -267,6 +267,7 @@ pub(crate) struct Content {
     pub stopped: bool,
     /// What the command says of it below its progress line.
     pub remark: Option<String>,
+    is_live: bool,
     checking: Option<(u64, u64)>,
     told: Option<Value>,
     patience: Patience,
@@ -286,10 +287,16 @@ impl Content {
             seeding: None,
             stopped: false,
             remark: None,
+            is_live: false,
             checking: None,
             told: None,
             patience,
         }
+    }
+
+    /// A live stream that was just added.
+    pub(crate) fn live(name: String, hash: String, extra: Map<String, Value>) -> Self {
+        Self { is_live: true, ..Self::new(name, hash, extra) }
     }
 
     /// Nothing more is to be done for it.
@@ -630,6 +637,7 @@ fn status(content: &Content, progress: &Progress, paths: &[PathProgress]) -> Str
         return format!("verifying {:5.1} %  {name}", units::percent(done, total));
     }
     match progress.bytes_total {
+        None if content.is_live => format!("live  {}  {traffic}  {name}", units::bytes(progress.bytes_done)),
         None => format!("metadata  {traffic}  {name}"),
         Some(total) => {
             let percent = units::percent(progress.bytes_done, total);

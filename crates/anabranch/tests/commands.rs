@@ -8,12 +8,13 @@ use std::process::Stdio;
 use common::{Running, anabranch, finish, noise, run, tree};
 use serde_json::Value;
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "create",
     "edit",
     "show",
     "get",
     "share",
+    "live",
     "verify",
     "send",
     "receive",
@@ -280,6 +281,10 @@ fn help_completions_and_man_pages_have_every_flag() {
             ],
         ),
         ("share", &["--data", "--listen", "--tracker", "--json", "--torrent-out"]),
+        (
+            "live",
+            &["--input", "--rate", "--key", "--copies", "--name", "--tracker", "--listen", "--limit-up", "--json"],
+        ),
         ("verify", &["--json", "--config", "--quiet", "--verbose"]),
         ("tracker", &["--listen"]),
         ("paths", &["--sciond", "--sequence", "--acl", "--preference", "--policy", "--json"]),

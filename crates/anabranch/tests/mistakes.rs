@@ -15,12 +15,13 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 23] = [
+const COMMANDS: [(&[&str], &[&str]); 24] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
     (&["play"], &["nowhere.torrent"]),
     (&["share"], &["nowhere"]),
+    (&["live"], &["--input", "nowhere"]),
     (&["verify"], &["nowhere.torrent", "."]),
     (&["tracker"], &["--listen", "192.0.2.7:0"]),
     (&["paths"], &["1-1", "--sciond", "127.0.0.1:1"]),

@@ -5,6 +5,7 @@ mod bulk;
 mod given;
 mod guard;
 mod keys;
+mod live;
 mod scion;
 mod session;
 mod tools;
@@ -20,6 +21,7 @@ pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, ReceiptFlags, R
 pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
+pub(crate) use live::LiveFlags;
 pub(crate) use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
     OnePathFlags, PathFlags, PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
@@ -68,6 +70,8 @@ pub(crate) enum Command {
     Play(Box<PlayFlags>),
     /// Share files, folders and torrents until interrupted
     Share(Box<ShareFlags>),
+    /// Broadcast a live stream, from standard input or a file, and print a link for `get` and `play`
+    Live(Box<LiveFlags>),
     /// Check files against a torrent
     Verify(VerifyFlags),
     /// Send files and folders, to one host or several, as fast as their paths carry
@@ -103,8 +107,16 @@ pub(crate) enum Command {
 pub(crate) fn command() -> clap::Command {
     let answerable = |command: clap::Command| command.mut_args(answerable);
     let show = |show: clap::Command| show.mut_arg("json", |json| json.help("Print one JSON object"));
+    let live = |live: clap::Command| {
+        live.mut_arg("key", |key| {
+            key.help_heading(None::<&str>)
+                .help("File with the key that the stream is signed with, made if it is not there: a source that is started again with \
+                       it is found under the same link, by the viewers that are there too [default: a new one each time]")
+        })
+    };
     answerable(Cli::command())
         .mut_subcommand("show", show)
+        .mut_subcommand("live", live)
         .mut_subcommands(|command| answerable(command).mut_subcommands(answerable))
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct GetFlags {
     /// .torrent files, magnet links and links of PPSPP (ppspp:..., tswift://...)
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::FilePath)]
     pub sources: Vec<OsString>,
-    /// Folder to put content in
+    /// Folder to put content in; of a live stream also the file to record to, or - for standard output
     #[arg(long, short = 'o', value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Go on sharing when complete, until interrupted

@@ -9,10 +9,10 @@ use anabranch_paths::Endpoint;
 use anabranch_swarm::{AddOptions, Aim, ContentId, Event, EventKind, Events, Session, SessionConfig};
 use serde_json::{Map, Value, json};
 
-use super::check_trackers;
 use super::create::save;
 use super::learn::{Question, add, learn, no_hashes, rules};
 use super::show::torrent_json;
+use super::{check_trackers, live};
 use crate::ask;
 use crate::choice::{self, Choice};
 use crate::cli::GetFlags;
@@ -31,6 +31,13 @@ const HASHES_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    let is_record = |source: &std::ffi::OsString| source::load(source).is_ok_and(|source| live::is_live(&source));
+    if flags.sources.iter().any(is_record) {
+        check_trackers(&flags.find.tracker)?;
+        guard::check_proxy(&flags.session)?;
+        let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
+        return live::record(&flags, sources, chatter);
+    }
     check(&flags)?;
     check_choose(&mut flags)?;
     let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;

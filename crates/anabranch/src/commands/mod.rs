@@ -10,6 +10,7 @@ pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod keys;
 pub(crate) mod learn;
+pub(crate) mod live;
 pub(crate) mod net;
 pub(crate) mod paths;
 pub(crate) mod ping;

@@ -15,9 +15,9 @@ use anabranch_swarm::http::{Server, Show, ShownFile, View, Views, names};
 use anabranch_swarm::{AddOptions, Aim, ContentId, Data, Event, EventKind, Events, Session, SessionConfig};
 use serde_json::{Map, Value, json};
 
-use super::check_trackers;
 use super::create::save;
 use super::learn::{add, rules};
+use super::{check_trackers, live};
 use crate::choice::{self, Choice};
 use crate::cli::PlayFlags;
 use crate::exit::{Code, Failure};
@@ -32,7 +32,7 @@ use crate::system;
 use crate::units;
 
 /// How often it is told how watching goes.
-const PLAYING_EVERY: Duration = Duration::from_secs(1);
+pub(super) const PLAYING_EVERY: Duration = Duration::from_secs(1);
 /// Files that an error names.
 const NAMED_MAX: usize = 3;
 
@@ -45,6 +45,9 @@ pub(crate) fn run(flags: Box<PlayFlags>, chatter: Chatter) -> Result<Code, Failu
     }
     player::check(&flags.player, flags.open)?;
     let source = source::load(&flags.source)?;
+    if live::is_live(&source) {
+        return live::watch(&flags, source, chatter);
+    }
     if matches!(source, Source::Ppspp(_)) && flags.find.save_torrent.is_some() {
         return Err(Failure::usage("`--save-torrent` saves a torrent, and a link of PPSPP has none: leave it out"));
     }
@@ -271,18 +274,8 @@ impl<'a> Playing<'a> {
     }
 
     fn on_end(&mut self, exit_code: Option<i32>) -> Result<Code, Failure> {
-        let name = self.player.take().map(|player| player.name().to_owned()).unwrap_or_default();
-        self.watch.tell(self.id, "player", json!({ "exit_code": exit_code }))?;
-        match exit_code {
-            Some(0) => {
-                if self.server.views().requests == 0 {
-                    self.watch.note(format_args!("the player `{name}` ended without asking for anything"));
-                }
-                Ok(Code::Success)
-            }
-            Some(code) => Err(Failure::new(Code::Failed, format!("the player `{name}` ended with exit code {code}"))),
-            None => Err(Failure::new(Code::Failed, format!("the player `{name}` was ended by a signal"))),
-        }
+        let requests = self.server.views().requests;
+        player_end(&mut self.watch, self.id, self.player.take(), exit_code, requests)
     }
 
     fn interruption(&mut self) -> Result<Code, Failure> {
@@ -358,10 +351,32 @@ impl<'a> Playing<'a> {
     }
 }
 
-async fn end(player: &mut Option<Player>) -> Result<Option<i32>, Failure> {
+pub(super) async fn end(player: &mut Option<Player>) -> Result<Option<i32>, Failure> {
     match player {
         Some(player) => player.end().await,
         None => std::future::pending().await,
+    }
+}
+
+/// The player ended, after it asked so many times for something.
+pub(super) fn player_end(
+    watch: &mut Watch,
+    id: ContentId,
+    player: Option<Player>,
+    exit_code: Option<i32>,
+    requests: u64,
+) -> Result<Code, Failure> {
+    let name = player.map(|player| player.name().to_owned()).unwrap_or_default();
+    watch.tell(id, "player", json!({ "exit_code": exit_code }))?;
+    match exit_code {
+        Some(0) => {
+            if requests == 0 {
+                watch.note(format_args!("the player `{name}` ended without asking for anything"));
+            }
+            Ok(Code::Success)
+        }
+        Some(code) => Err(Failure::new(Code::Failed, format!("the player `{name}` ended with exit code {code}"))),
+        None => Err(Failure::new(Code::Failed, format!("the player `{name}` was ended by a signal"))),
     }
 }
 
@@ -376,19 +391,26 @@ fn show(id: ContentId, info: &Info, wanted: &[bool]) -> Show {
         length: file.length,
     });
     let wanted: BTreeSet<usize> = (0..).zip(wanted).filter(|(_, wanted)| **wanted).map(|(index, _)| index).collect();
-    Show { id, name: info.name.clone(), hash: source::hash_name(&info.hashes), files: files.collect(), wanted }
+    Show {
+        id,
+        name: info.name.clone(),
+        hash: source::hash_name(&info.hashes),
+        files: files.collect(),
+        wanted,
+        is_live: false,
+    }
 }
 
 /// Who listens everywhere is reached at loopback, too.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     crate::address::reachable(address).first().copied().unwrap_or(address)
 }
 
-fn millis(time: Duration) -> f64 {
+pub(super) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e4).round() / 10.0
 }
 
-fn totals(views: &Views) -> Value {
+pub(super) fn totals(views: &Views) -> Value {
     json!({
         "requests": views.requests,
         "sent": views.sent_bytes,
@@ -400,7 +422,7 @@ fn totals(views: &Views) -> Value {
     })
 }
 
-fn summary(views: &Views) -> String {
+pub(super) fn summary(views: &Views) -> String {
     let Some(startup) = views.startup else { return "not one byte yet".to_owned() };
     let mut text = format!("start after {:.2} s", startup.as_secs_f64());
     if views.seeks > 0 {
@@ -417,7 +439,7 @@ fn summary(views: &Views) -> String {
     text
 }
 
-fn listen_failure(address: SocketAddr, error: &std::io::Error) -> Failure {
+pub(super) fn listen_failure(address: SocketAddr, error: &std::io::Error) -> Failure {
     let remedy = match error.kind() {
         std::io::ErrorKind::AddrInUse => "another program has it: give another port with --http, or 0 for any",
         std::io::ErrorKind::AddrNotAvailable => "give an address of this machine with --http",

@@ -211,9 +211,7 @@ fn add_hashed(
         session.add(source, options).map_err(|error| Failure::input(format!("{error}; name each content once")))?;
     // The port is known only now.
     link.trackers = trackers;
-    let ip = ip_addresses(session.ppspp_reachable(), &session.ppspp_listening());
-    let addresses = ip.into_iter().map(Endpoint::from).chain(session.ppspp_scion_address().map(Endpoint::Scion));
-    link.peers = addresses.map(|address| address.to_string()).collect();
+    link.peers = ppspp_addresses(session);
     let swarm_id = anabranch_content::hex::encode(link.params.swarm_id());
     let extra = Map::from_iter([
         ("link".to_owned(), Value::from(link.to_string())),
@@ -222,6 +220,13 @@ fn add_hashed(
     ]);
     watch.contents.insert(id, Content::new(name, swarm_id, extra));
     Ok(())
+}
+
+/// Where others reach our PPSPP, as links have it.
+pub(super) fn ppspp_addresses(session: &Session) -> Vec<String> {
+    let ip = ip_addresses(session.ppspp_reachable(), &session.ppspp_listening());
+    let addresses = ip.into_iter().map(Endpoint::from).chain(session.ppspp_scion_address().map(Endpoint::Scion));
+    addresses.map(|address| address.to_string()).collect()
 }
 
 /// Where others reach us: over every uplink, the one that leads furthest first.

@@ -81,7 +81,16 @@ impl Running {
 
     /// One that may take longer than others.
     pub(crate) fn start_for(command: &mut Command, patience: Duration) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::start_reading(command, Stdio::null(), patience)
+    }
+
+    /// One that reads this.
+    pub(crate) fn start_with(command: &mut Command, input: Stdio) -> Self {
+        Self::start_reading(command, input, PATIENCE)
+    }
+
+    fn start_reading(command: &mut Command, input: Stdio, patience: Duration) -> Self {
+        let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let watchdog = Watchdog::new(child.id(), patience);
         Self { child, out, _watchdog: watchdog }

@@ -10,7 +10,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::views::Viewing;
-use crate::session::Reader;
+use crate::session::{LiveRead, LiveReader, Reader};
 
 /// Bytes read from disk at once.
 const CHUNK_LEN: usize = 128 << 10;
@@ -34,9 +34,10 @@ impl Part {
     }
 }
 
-/// A body whose length is known from the start.
+/// A body whose length is known from the start, but that of a live stream.
 pub(super) struct Answer {
-    left: u64,
+    /// Bytes that are promised and not brought yet; `None`: as many as there will be.
+    left: Option<u64>,
     from: From,
 }
 
@@ -49,7 +50,7 @@ impl Answer {
     /// What is at hand.
     pub(super) fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        Self { left: bytes.len() as u64, from: From::Memory(bytes) }
+        Self { left: Some(bytes.len() as u64), from: From::Memory(bytes) }
     }
 
     /// `parts`, one after the other, as they arrive. Whoever drops the answer ends that.
@@ -57,7 +58,14 @@ impl Answer {
         let left = parts.iter().map(Part::len).sum();
         let (chunks, received) = mpsc::channel(CHUNKS_WAITING);
         tokio::spawn(bring(parts, reader, viewing, chunks));
-        Self { left, from: From::File(received) }
+        Self { left: Some(left), from: From::File(received) }
+    }
+
+    /// A live stream, until its source ends it.
+    pub(super) fn live(reader: LiveReader, viewing: Viewing) -> Self {
+        let (chunks, received) = mpsc::channel(CHUNKS_WAITING);
+        tokio::spawn(bring_live(reader, viewing, chunks));
+        Self { left: None, from: From::File(received) }
     }
 }
 
@@ -95,12 +103,43 @@ async fn bring(parts: Vec<Part>, mut reader: Reader, viewing: Viewing, chunks: m
     }
 }
 
+async fn bring_live(mut reader: LiveReader, viewing: Viewing, chunks: mpsc::Sender<io::Result<Bytes>>) {
+    let mut position = 0;
+    viewing.wants(position, Instant::now());
+    loop {
+        let read = tokio::select! {
+            biased;
+            () = chunks.closed() => return,
+            read = reader.read(CHUNK_LEN) => read,
+        };
+        match read {
+            Ok(LiveRead::Bytes { bytes, age }) => {
+                let count = bytes.len() as u64;
+                viewing.got(count, Instant::now());
+                viewing.is_behind(age);
+                position += count;
+                if chunks.send(Ok(bytes.into())).await.is_err() {
+                    return;
+                }
+                viewing.wants(position, Instant::now());
+            }
+            Ok(LiveRead::Skipped(count)) => viewing.skipped(count),
+            Ok(LiveRead::Restarted) => {}
+            Ok(LiveRead::End) => return,
+            Err(error) => {
+                let _ = chunks.send(Err(io::Error::other(error))).await;
+                return;
+            }
+        }
+    }
+}
+
 impl Body for Answer {
     type Data = Bytes;
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if self.left == 0 {
+        if self.left == Some(0) {
             return Poll::Ready(None);
         }
         let bytes = match &mut self.from {
@@ -108,21 +147,22 @@ impl Body for Answer {
             From::File(received) => match received.poll_recv(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(read)) => read,
-                // Promised and not brought: the connection is cut.
+                // A live stream's end; what was promised and not brought: the connection is cut.
+                Poll::Ready(None) if self.left.is_none() => return Poll::Ready(None),
                 Poll::Ready(None) => Err(io::ErrorKind::UnexpectedEof.into()),
             },
         };
         Poll::Ready(Some(bytes.map(|bytes| {
-            self.left = self.left.saturating_sub(bytes.len() as u64);
+            self.left = self.left.map(|left| left.saturating_sub(bytes.len() as u64));
             Frame::data(bytes)
         })))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.left == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        self.left.map_or(SizeHint::default(), SizeHint::with_exact)
     }
 }

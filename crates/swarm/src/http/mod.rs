@@ -69,6 +69,8 @@ pub struct Show {
     pub files: Vec<ShownFile>,
     /// Those that are fetched already, by their index in the file list. Others are as soon as somebody asks for them.
     pub wanted: BTreeSet<usize>,
+    /// It is a live stream: its one file has no length, and is served from the newest on.
+    pub is_live: bool,
 }
 
 /// A file that is served.

@@ -70,6 +70,9 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
             let Some(file) = file else {
                 return text(StatusCode::NOT_FOUND, "there is no such file: / lists those there are\n");
             };
+            if show.is_live {
+                return live(shared, &show, file, is_head);
+            }
             of_file(shared, &show, file, request.headers(), is_head).await
         }
     }
@@ -136,6 +139,20 @@ async fn of_file(shared: &Arc<Shared>, show: &Show, file: &ShownFile, headers: &
     });
     let viewing = shared.book.open(file.index, first.unwrap_or(0), Instant::now());
     built(reply, Answer::parts(parts, reader, viewing))
+}
+
+/// A live stream: no length, no ranges, and nothing to keep.
+fn live(shared: &Arc<Shared>, show: &Show, file: &ShownFile, is_head: bool) -> Reply {
+    let reply = Response::builder()
+        .header(header::ACCEPT_RANGES, "none")
+        .header(header::CACHE_CONTROL, "no-store")
+        .header(header::CONTENT_TYPE, names::content_type(&file.name))
+        .header(header::CONTENT_DISPOSITION, names::disposition(&file.name));
+    if is_head {
+        return built(reply, Answer::whole(Bytes::new()));
+    }
+    let viewing = shared.book.open(file.index, 0, Instant::now());
+    built(reply, Answer::live(shared.handle.live_reader(show.id), viewing))
 }
 
 /// Has a file fetched that was not wanted so far. Answers whether it is.

@@ -29,6 +29,10 @@ pub struct Views {
     pub stalls: u64,
     /// What they took.
     pub stalled: Duration,
+    /// Chunks of a live stream that readers were not given: they were too slow, or the chunks did not come.
+    pub skipped_chunks: u64,
+    /// How long ago what was handed out last of a live stream had been signed, by the clocks of its source and of this machine.
+    pub age: Option<Duration>,
 }
 
 /// Who reads.
@@ -109,6 +113,16 @@ impl Viewing {
                 view.waits_since = Some(now);
             }
         });
+    }
+
+    /// What it got of a live stream last was signed so long ago.
+    pub(super) fn is_behind(&self, age: Option<Duration>) {
+        self.book.with(|noted| noted.total.age = age);
+    }
+
+    /// It was not given so many chunks of a live stream.
+    pub(super) fn skipped(&self, chunks: u64) {
+        self.book.with(|noted| noted.total.skipped_chunks += chunks);
     }
 
     /// It got so many bytes from there on.

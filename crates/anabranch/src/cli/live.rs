@@ -1,0 +1,36 @@
+//! Flags of `live`.
+
+use std::path::PathBuf;
+
+use anabranch_swarm::ppspp::COPIES_MAX_DEFAULT;
+use clap::{Args, ValueHint};
+
+use super::Given;
+use super::session::SessionFlags;
+use crate::units::Rate;
+
+/// `live`
+#[derive(Debug, Args)]
+pub(crate) struct LiveFlags {
+    #[command(flatten)]
+    pub given: Given,
+    /// What to broadcast: a file, at its rate, or - for standard input
+    #[arg(long, short, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+    /// Bytes a second to broadcast, such as 500K or 1.5MiB [default: as the clock in an MPEG transport stream says; of anything
+    /// else, as it comes]
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<Rate>,
+    /// What viewers see it called; its ending tells players what it is [default: the file's name, or live.ts]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Copies of the stream that are sent from here at most, on average; viewers have the rest from each other. One for each viewer
+    /// whom no other can reach
+    #[arg(long, value_name = "N", default_value_t = COPIES_MAX_DEFAULT, value_parser = clap::value_parser!(u64).range(2..=256))]
+    pub copies: u64,
+    /// Tracker where viewers find each other; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}

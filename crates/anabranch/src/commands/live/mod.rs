@@ -1,0 +1,40 @@
+//! Live streams: `live` broadcasts one; `get` and `play` of its link record and show it.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `source` | `live`: reads the input, and gives it to those who watch |
+//! | `pace` | how fast the input goes out |
+//! | `key` | what it is signed with, kept in a file |
+//! | `record`, `watch` | `get` and `play` of a link |
+
+mod key;
+mod pace;
+mod record;
+mod source;
+mod watch;
+
+use anabranch_ppspp::wire::Integrity;
+use anabranch_swarm::AddOptions;
+
+pub(crate) use record::run as record;
+pub(crate) use source::run;
+pub(crate) use watch::run as watch;
+
+use crate::cli::{FindFlags, SessionFlags};
+use crate::source::Source;
+
+/// Whether it is the link of a live stream.
+pub(crate) fn is_live(source: &Source) -> bool {
+    matches!(source, Source::Ppspp(link) if link.params.integrity() == Integrity::UnifiedMerkleTree)
+}
+
+/// How a viewer adds it to its session.
+fn options(session: &SessionFlags, find: &FindFlags, peers: &[anabranch_paths::Endpoint]) -> AddOptions {
+    AddOptions {
+        peers: peers.to_vec(),
+        trackers: find.tracker.clone(),
+        limit_down: session.torrent_limit_down.map(|rate| rate.0),
+        limit_up: session.torrent_limit_up.map(|rate| rate.0),
+        ..AddOptions::default()
+    }
+}

@@ -1,0 +1,277 @@
+//! `live`: broadcasts what it reads, until that ends or the user does.
+
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Read};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anabranch_paths::Endpoint;
+use anabranch_swarm::ppspp::LiveShare;
+use anabranch_swarm::{AddOptions, ContentId, Events, Session, SessionConfig};
+use serde_json::{Map, json};
+use tokio::sync::{Notify, mpsc};
+
+use super::key;
+use super::pace::{self, Pace};
+use crate::cli::LiveFlags;
+use crate::commands::{check_trackers, share};
+use crate::exit::{Code, Failure};
+use crate::guard;
+use crate::output::{self, Chatter};
+use crate::run::{self, Content, Watch};
+use crate::scion;
+use crate::units;
+
+/// Bytes read at once.
+const READ_LEN: usize = 64 << 10;
+/// Reads that wait to be broadcast.
+const READS_WAITING: usize = 4;
+/// After the end, those who lack some of it have so long to get it.
+const LINGER_MAX: Duration = Duration::from_secs(10);
+const LINGER_LOOK: Duration = Duration::from_millis(100);
+/// Longest name of a stream, in bytes.
+const NAME_LEN_MAX: usize = 255;
+const NAME_DEFAULT: &str = "live.ts";
+
+/// Runs the command.
+pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, Failure> {
+    check_trackers(&flags.tracker)?;
+    guard::check_proxy(&flags.session)?;
+    let name = name(&flags)?;
+    let (input, head) = open(&flags)?;
+    // Here it is the stream's key: who broadcasts is known by that.
+    let key = key::open(flags.session.scion.key.take().as_deref())?;
+    let mut share = LiveShare::new(key, Some(name.clone())).map_err(Failure::input)?;
+    share.copies_max = flags.copies;
+    run::block_on(async {
+        let interrupted = run::interrupts()?;
+        let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
+        let peers = run::peers(&flags.session, scion.is_some()).await?;
+        scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
+        let config = SessionConfig { scion, keeps_ports_for_ppspp: true, ..SessionConfig::default() };
+        let config = run::session_config(&flags.session, config, chatter)?;
+        let (session, events) = run::start(&flags.session, config, chatter)?;
+        let mut watch = Watch::new(&flags.session, chatter)?;
+        let ended = match begin(&session, &flags, (share, name), &peers, &mut watch) {
+            Ok(id) => {
+                let mut source =
+                    Broadcast { session: &session, watch: &mut watch, id, bytes: 0, since: Instant::now() };
+                let reading = read(input, head, &flags);
+                let ended = source.follow(events, reading, &interrupted).await;
+                source.watch.clear();
+                ended
+            }
+            Err(failure) => Err(failure),
+        };
+        watch.close();
+        session.shutdown().await;
+        ended
+    })
+}
+
+/// What viewers see it called.
+fn name(flags: &LiveFlags) -> Result<String, Failure> {
+    let by_file =
+        || flags.input.file_name().filter(|_| !is_stdin(flags)).map(|name| name.to_string_lossy().into_owned());
+    let name = flags.name.clone().or_else(by_file).unwrap_or_else(|| NAME_DEFAULT.to_owned());
+    if name.is_empty() || name.len() > NAME_LEN_MAX {
+        return Err(Failure::usage(format!("`--name {name}`: give 1 to {NAME_LEN_MAX} bytes")));
+    }
+    Ok(name)
+}
+
+fn is_stdin(flags: &LiveFlags) -> bool {
+    flags.input == Path::new("-")
+}
+
+/// The input with its first bytes, which tell how it is paced.
+fn open(flags: &LiveFlags) -> Result<(Box<dyn Read + Send>, Vec<u8>), Failure> {
+    let shown = flags.input.display();
+    if is_stdin(flags) {
+        if std::io::stdin().is_terminal() {
+            let message =
+                "standard input is a terminal: pipe what is to be broadcast into it, or name a file with --input";
+            return Err(Failure::usage(message));
+        }
+        return Ok((Box::new(std::io::stdin()), Vec::new()));
+    }
+    let failed = |error: std::io::Error| {
+        let remedy = match error.kind() {
+            ErrorKind::NotFound => "give a file that is there, or - for standard input",
+            ErrorKind::PermissionDenied => "make it readable, or give another",
+            _ => "give a file, or - for standard input",
+        };
+        Failure::input(format!("cannot read {shown}: {error}; {remedy}"))
+    };
+    let mut file = File::open(&flags.input).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(Failure::input(format!(
+            "cannot broadcast {shown}: it is a folder; give a file, or - for standard input"
+        )));
+    }
+    // A pipe or a device goes at its own rate.
+    if !metadata.is_file() {
+        return Ok((Box::new(file), Vec::new()));
+    }
+    let mut head = Vec::new();
+    (&mut file).take(pace::PROBE_LEN as u64).read_to_end(&mut head).map_err(failed)?;
+    if head.is_empty() {
+        return Err(Failure::input(format!("cannot broadcast {shown}: it is empty; give a file with something in it")));
+    }
+    if flags.rate.is_none() && !pace::is_transport_stream(&head) {
+        return Err(Failure::usage(format!(
+            "{shown} is no MPEG transport stream, whose clock would tell its rate: give --rate, in bytes a second, or make one of \
+             it with `ffmpeg -re -i {shown} -f mpegts -`"
+        )));
+    }
+    Ok((Box::new(file), head))
+}
+
+/// Reads the input on a thread of its own, at its pace: its end is the channel's. A read that hangs is not waited for.
+fn read(mut input: Box<dyn Read + Send>, head: Vec<u8>, flags: &LiveFlags) -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
+    let (bytes, reading) = mpsc::channel(READS_WAITING);
+    let rate = flags.rate.map(|rate| rate.0);
+    std::thread::spawn(move || {
+        let mut head = head;
+        let mut buffer = vec![0; READ_LEN];
+        let mut next = |least: usize, head: &mut Vec<u8>| -> std::io::Result<bool> {
+            while head.len() < least.max(1) {
+                match input.read(&mut buffer) {
+                    Ok(0) => return Ok(false),
+                    Ok(count) => head.extend_from_slice(&buffer[..count]),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(true)
+        };
+        let mut paced = || -> std::io::Result<()> {
+            let mut pace = match rate {
+                Some(bytes_per_sec) => Pace::Rate { bytes_per_sec, start: None, bytes: 0 },
+                None => {
+                    next(pace::PROBE_LEN, &mut head)?;
+                    if pace::is_transport_stream(&head) { Pace::Clock(Default::default()) } else { Pace::AsItComes }
+                }
+            };
+            while next(1, &mut head)? {
+                for (due, part) in pace.cut(&std::mem::take(&mut head), Instant::now()) {
+                    let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
+                    if !wait.is_zero() {
+                        std::thread::sleep(wait);
+                    }
+                    if bytes.blocking_send(Ok(part)).is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            // Where nobody listens any more, nobody misses it.
+            let _ = bytes.blocking_send(Ok(pace.rest()));
+            Ok(())
+        };
+        if let Err(error) = paced() {
+            let _ = bytes.blocking_send(Err(error));
+        }
+    });
+    reading
+}
+
+/// The stream is in the session, and its link is told.
+fn begin(
+    session: &Session,
+    flags: &LiveFlags,
+    (share, name): (LiveShare, String),
+    peers: &[Endpoint],
+    watch: &mut Watch,
+) -> Result<ContentId, Failure> {
+    let mut link = share.link.clone();
+    let options = AddOptions {
+        peers: peers.to_vec(),
+        trackers: flags.tracker.clone(),
+        limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
+        limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
+        ..AddOptions::default()
+    };
+    let id = session.share_live(share, options).map_err(Failure::input)?;
+    // The port is known only now.
+    link.trackers.clone_from(&flags.tracker);
+    link.peers = share::ppspp_addresses(session);
+    let swarm_id = anabranch_content::hex::encode(link.params.swarm_id());
+    watch.contents.insert(id, Content::live(name.clone(), swarm_id.clone(), Map::new()));
+    let link = link.to_string();
+    if flags.session.json {
+        watch.tell(
+            id,
+            "started",
+            json!({ "link": link, "swarm_id": swarm_id, "input": flags.input.to_string_lossy() }),
+        )?;
+    } else {
+        watch.note(format_args!("broadcasting {name}"));
+        output::line(link)?;
+    }
+    Ok(id)
+}
+
+/// A broadcast.
+struct Broadcast<'a> {
+    session: &'a Session,
+    watch: &'a mut Watch,
+    id: ContentId,
+    bytes: u64,
+    since: Instant,
+}
+
+impl Broadcast<'_> {
+    /// Until the input ends, or the user does; and until those who watch have it all.
+    async fn follow(
+        &mut self,
+        mut events: Events,
+        mut reading: mpsc::Receiver<std::io::Result<Vec<u8>>>,
+        interrupted: &Notify,
+    ) -> Result<Code, Failure> {
+        let mut ticks = self.watch.ticks();
+        let mut is_interrupted = false;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                () = interrupted.notified() => {
+                    is_interrupted = true;
+                    break Ok(());
+                }
+                Some(event) = events.recv() => self.watch.on_event(self.session, &event)?,
+                read = reading.recv() => match read {
+                    Some(Ok(bytes)) => {
+                        self.bytes += bytes.len() as u64;
+                        self.session.push_live(self.id, &bytes);
+                    }
+                    Some(Err(error)) => break Err(error),
+                    None => break Ok(()),
+                },
+                _ = ticks.tick() => self.watch.tick(self.session)?,
+            }
+            if let Some((kind, reason)) = self.watch.contents.get(&self.id).and_then(|content| content.failed.clone()) {
+                return Err(Failure::new(kind.into(), reason));
+            }
+        };
+        self.session.end_live(self.id);
+        let until = Instant::now() + LINGER_MAX;
+        while Instant::now() < until && self.session.live_state(self.id).is_some_and(|state| !state.is_spread) {
+            tokio::time::sleep(LINGER_LOOK).await;
+        }
+        let seconds = self.since.elapsed().as_secs_f64();
+        let sent = self.session.progress(self.id).map_or(0, |progress| progress.stats.uploaded_bytes);
+        let fields = json!({ "bytes": self.bytes, "uploaded": sent, "seconds": seconds });
+        let (all, sent) = (units::bytes(self.bytes), units::bytes(sent));
+        self.watch.report(self.id, "ended", fields, &format!("ended, {all} in {seconds:.1} s; {sent} sent"))?;
+        match ended {
+            Err(error) => {
+                let message = format!("the input cannot be read on: {error}; what came before was broadcast");
+                Err(Failure::new(Code::Input, message))
+            }
+            Ok(()) if self.bytes == 0 && !is_interrupted => {
+                Err(Failure::input("the input ended without a byte: see whether what writes it works"))
+            }
+            Ok(()) => Ok(Code::Success),
+        }
+    }
+}
