@@ -12,7 +12,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo play ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
+.PHONY: help build check deps demo test zoo bulk play ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,6 +36,9 @@ test: deps build ## Run all tests, the matrix of clients included (but for rqbit
 
 zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
 	$(TEST) -p anabranch-testbed --test zoo -- --ignored --nocapture
+
+bulk: build ## Send 20 GiB over the demo's network while its links fail and both ends are killed ten times (half an hour, 40 GB of disk)
+	$(TEST) -p anabranch-testbed --test bulk_chaos -- --ignored --nocapture
 
 play: ## Ask for 10,000 ranges of a file while it arrives, and compare them (minutes)
 	$(TEST) -p anabranch --test play -- --include-ignored

@@ -198,6 +198,11 @@ impl ChunkSet {
         self.seek(from, self.limit, false)
     }
 
+    /// The first member within `range`. Looks no further than its end.
+    pub fn next_within(&self, range: Range<u64>) -> Option<u64> {
+        self.seek(range.start, range.end.min(self.limit), false)
+    }
+
     /// The first chunk from `from` on, below the limit, that is no member.
     pub fn next_absent(&self, from: u64) -> Option<u64> {
         self.seek(from, self.limit, true)

@@ -12,6 +12,7 @@
 //! - [`hostile_trackers`]: trackers that drip, flood, lie, and send their clients astray.
 //! - [`tricks`]: what hostile peers say without end.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
+//! - [`mirror`]: a folder of what people send, and whether another is the same in everything.
 //! - [`zoo`]: folders as strangers have them, out of a seed.
 //! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
 //! - [`page_cache`]: files in and out of it.
@@ -32,6 +33,7 @@ pub mod hostile_daemon;
 pub mod hostile_scion;
 pub mod hostile_trackers;
 pub mod meter;
+pub mod mirror;
 pub mod net;
 pub mod page_cache;
 pub mod peers;

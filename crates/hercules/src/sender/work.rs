@@ -1,4 +1,7 @@
 //! Which chunks are to be sent: in rounds, everything once, then what is missing.
+//!
+//! What was lost does not wait for the next round where it can go before: while it is in memory, and once the round has moved far
+//! on. So a receiver that stops has few spans with a hole in them, which are of no use to it when it comes again.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -9,6 +12,10 @@ use crate::shelf::Shelf;
 /// What is left at the end may be sent twice if it is no more than this part of all, or than so many chunks.
 const DOUBLED_PART: u64 = 100;
 const DOUBLED_CHUNKS_MIN: u64 = 64;
+/// Ranges at hand that are too new for what was lost of them: by then it has come after all, if it was only late.
+const FRESH_RUNS: usize = 8;
+/// What was lost so many chunks behind where the round is goes at once, even if it has to be read again.
+const BEHIND_MAX: u64 = 1 << 18;
 
 /// The chunks of a transfer as the sender sees them.
 #[derive(Debug)]
@@ -84,6 +91,10 @@ impl Work {
         }
         let Some(next) = self.todo.next_member(self.cursor).or_else(|| self.todo.next_member(0)) else { return };
         let end = out.len() + room;
+        self.take_lost(shelf, end, out);
+        if out.len() >= end {
+            return;
+        }
         if let Some(run) = shelf.at_hand(next) {
             self.take_run(next..run.end, end, out);
         }
@@ -98,17 +109,24 @@ impl Work {
         }
     }
 
-    fn take_run(&mut self, run: Range<u64>, end: usize, out: &mut Vec<u64>) {
-        let mut at = run.start;
-        while out.len() < end {
-            let Some(start) = self.todo.next_member(at).filter(|start| *start < run.end) else { break };
-            let most = run.end.min(start + (end - out.len()) as u64);
-            let Some(next) = self.todo.run_within(start..most) else { break };
-            at = next.end;
-            out.extend(next.clone());
-            self.todo.remove_range(next);
+    /// Of what was lost, what would have to be read again for the next round, or has waited for long.
+    fn take_lost(&mut self, shelf: &mut impl Shelf, end: usize, out: &mut Vec<u64>) {
+        if self.later.is_empty() {
+            return;
         }
-        self.cursor = at;
+        for run in shelf.runs().skip(FRESH_RUNS) {
+            take_from(&mut self.later, run, end, out);
+        }
+        if let Some(old) = self.later.next_member(0).filter(|old| old + BEHIND_MAX < self.cursor) {
+            match shelf.at_hand(old) {
+                Some(run) => _ = take_from(&mut self.later, old..run.end, end, out),
+                None => shelf.want(old),
+            }
+        }
+    }
+
+    fn take_run(&mut self, run: Range<u64>, end: usize, out: &mut Vec<u64>) {
+        self.cursor = take_from(&mut self.todo, run, end, out);
     }
 
     /// Without moving on from where the round is.
@@ -151,5 +169,56 @@ impl Work {
                 out.push(chunk);
             }
         }
+    }
+}
+
+/// Takes members of `run` out of a set, until there are `end`; answers where it stopped.
+fn take_from(set: &mut ChunkSet, run: Range<u64>, end: usize, out: &mut Vec<u64>) -> u64 {
+    let mut at = run.start;
+    while out.len() < end {
+        let Some(start) = set.next_within(at..run.end) else { break };
+        let most = run.end.min(start + (end - out.len()) as u64);
+        let Some(next) = set.run_within(start..most) else { break };
+        at = next.end;
+        out.extend(next.clone());
+        set.remove_range(next);
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shelf::{Everything, SharedShelf};
+
+    #[test]
+    fn what_was_lost_goes_before_it_falls_out_of_memory() {
+        let (mut work, mut out) = (Work::new(1000), Vec::new());
+        let mut shelf = SharedShelf::new(1000, 10, 40);
+        for unit in 0..20 {
+            shelf.want(unit * 10);
+            shelf.poll_read().and_then(|_| shelf.on_read());
+        }
+        (0..16).for_each(|_| work.take(&mut shelf, 10, &mut out));
+        assert_eq!(out, (0..160).collect::<Vec<_>>());
+        // One of an old range, and one of a range that is too new.
+        work.lost(7);
+        work.lost(155);
+        out.clear();
+        work.take(&mut shelf, 3, &mut out);
+        assert_eq!((out, work.round), (vec![7, 160, 161], 1));
+    }
+
+    #[test]
+    fn what_was_lost_long_ago_goes_at_once() {
+        let (mut work, mut out) = (Work::new(1 << 20), Vec::new());
+        let room = BEHIND_MAX as usize + 6;
+        work.take(&mut Everything, room, &mut out);
+        work.lost(5);
+        work.lost(8);
+        out.clear();
+        work.take(&mut Everything, 2, &mut out);
+        work.take(&mut Everything, 1, &mut out);
+        assert_eq!((out, work.round), (vec![5, 8, room as u64], 1));
     }
 }

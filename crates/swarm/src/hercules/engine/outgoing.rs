@@ -187,7 +187,8 @@ impl Outgoing {
             sealer.seal_chunk(number, *chunk, body, head);
             self.lens.push(bytes.len());
         }
-        if let Some(chunk) = self.batch.chunks.last() {
+        // What was lost is behind where the round is.
+        if let Some(chunk) = self.batch.chunks.iter().max() {
             store.read_ahead(*chunk);
         }
     }
