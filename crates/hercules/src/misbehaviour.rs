@@ -14,6 +14,18 @@ pub enum Misbehaviour {
         /// The path.
         path: u8,
     },
+    /// A report says that a packet came whose number was left out: it acknowledges what it did not get.
+    #[error("the receiver acknowledged packets on path {path} that it did not get")]
+    ReportedSkipped {
+        /// The path.
+        path: u8,
+    },
+    /// An answer to a mark does not say what stood in the mark: it was made up.
+    #[error("the receiver answered a mark on path {path} that it did not get")]
+    AnsweredUnsent {
+        /// The path.
+        path: u8,
+    },
     /// A message or control packet that only the other role sends, or not now.
     #[error("the other end sent {0}, which is not for it to send now")]
     OutOfTurn(&'static str),

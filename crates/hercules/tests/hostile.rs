@@ -122,6 +122,15 @@ fn a_receiver_that_reports_what_was_never_sent_is_told_so() {
     let hello = Control::Hello { sender_us: 0 };
     assert!(matches!(misbehaved(ends.lie(&hello)), Misbehaviour::OutOfTurn(_)));
     assert_eq!(ends.sender.progress().came, next);
+    // A mark that is on its way: who does not have it does not know what it says. Nor what a hello said.
+    let mut packet = [0; CONTROL_PACKET_MAX];
+    ends.now += Duration::from_secs(1);
+    assert!(ends.sender.poll_control(ends.now, &mut packet).is_some(), "a mark");
+    let answer = Answer { mark: 0, sender_us: 1_000_000, receiver_us: 0, delay_us: 0 };
+    let report = Control::Report(Report::of(&all, 0, Some(answer), 0, 1));
+    assert_eq!(misbehaved(ends.lie(&report)), Misbehaviour::AnsweredUnsent { path: 0 });
+    let echo = Control::Echo { sender_us: 1, receiver_us: 0 };
+    assert!(matches!(misbehaved(ends.lie(&echo)), Misbehaviour::OutOfTurn(_)));
 }
 
 #[test]

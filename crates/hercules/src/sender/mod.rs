@@ -5,6 +5,7 @@
 //! reads, seals with the path's [`Sealer`] (on any thread) and sends. It does so after everything that it handed in, and at
 //! [`Sender::deadline`]. Several receivers are several senders over one [`crate::SharedShelf`].
 
+mod honesty;
 mod path;
 mod work;
 
@@ -12,6 +13,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use honesty::Skipped;
 use path::{Path, Phase};
 use work::Work;
 
@@ -141,7 +143,8 @@ struct Slot {
 }
 
 impl Sender {
-    /// For one transfer; `seed` chooses what is random in its congestion control.
+    /// For one transfer; `seed` chooses what is random in its congestion control, and which packet numbers are left out to find
+    /// out a receiver that lies: let nobody foresee it.
     pub fn new(
         offer: Offer,
         secret: Secret,
@@ -180,7 +183,7 @@ impl Sender {
         let controller = self.controller(index, group);
         let packet_len = u64::from(self.offer.chunk_len) + DATA_HEAD_LEN as u64 + UNDERLAY_LEN;
         self.paths.push(Slot {
-            path: Path::new(index, group, controller, packet_len, now),
+            path: Path::new(index, group, controller, packet_len, Skipped::new(self.seed, index), now),
             sealer: Sealer::new(&self.secret, Kind::FromSender, index),
             opener: Opener::new(&self.secret, Kind::FromReceiver, index),
             number: 0,
@@ -236,10 +239,7 @@ impl Sender {
         let now_us = self.clock(now);
         match control {
             Control::Echo { sender_us, receiver_us } => {
-                if sender_us > now_us {
-                    return Err(Misbehaviour::OutOfTurn("an echo of no hello"));
-                }
-                if self.paths[at].path.on_echo(sender_us, receiver_us, now_us, now) {
+                if self.paths[at].path.on_echo(sender_us, receiver_us, now_us, now)? {
                     self.went_up(at);
                 }
             }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::honesty::{Arrival, Skipped, TheirClock};
 use super::work::Work;
 use crate::congestion::{self, Congestion, PathView, Plan};
 use crate::misbehaviour::Misbehaviour;
-use crate::wire::control::{Control, Mark, Report};
+use crate::wire::control::{Answer, Control, Mark, Report};
 
 /// First wait for the answer to a hello; doubled up to the longest.
 const HELLO_WAIT_MIN: Duration = Duration::from_secs(1);
@@ -38,6 +39,10 @@ const RTT_MIN_AGE: Duration = Duration::from_secs(10);
 /// Round trips are believed between these.
 const RTT_MIN: Duration = Duration::from_micros(10);
 const RTT_MAX: Duration = Duration::from_secs(10);
+/// Marks are answered at once. What a receiver says that it waited is taken off a round trip up to this (RFC 9002 §5.3).
+const ANSWER_DELAY_MAX: Duration = Duration::from_millis(1);
+/// Hellos of which an echo may come.
+const HELLOS_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -61,6 +66,8 @@ enum Fate {
     Doubted,
     Lost,
     Came,
+    /// The number was left out.
+    Skipped,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +86,9 @@ struct Open {
     /// Packets, and those whose fate is known.
     packets: u64,
     known: u64,
-    /// The receiver's clock at the mark that ended it.
-    arrived_us: Option<u64>,
+    /// This end's clock in the mark that ended it, and when that came.
+    marked_us: Option<u64>,
+    arrived: Option<Arrival>,
     answered: bool,
     /// The round trip of that mark.
     rtt: Option<Duration>,
@@ -104,8 +112,12 @@ pub(super) struct Path {
     ended: VecDeque<(u32, Instant)>,
     /// Lost packets of intervals before this one will not.
     past: u32,
-    /// The receiver's clock at the mark before the oldest of `intervals`.
-    before_us: Option<u64>,
+    /// Of the mark before the oldest of `intervals`.
+    before: Option<Arrival>,
+    clock: TheirClock,
+    skipped: Skipped,
+    /// This end's clock in the last hellos.
+    hellos: VecDeque<u64>,
     tokens: f64,
     filled: Instant,
     rtt: Duration,
@@ -123,6 +135,7 @@ impl Path {
         group: Option<u32>,
         controller: Box<dyn Congestion>,
         packet_len: u64,
+        skipped: Skipped,
         now: Instant,
     ) -> Self {
         Self {
@@ -139,7 +152,10 @@ impl Path {
             intervals: VecDeque::new(),
             ended: VecDeque::new(),
             past: 0,
-            before_us: None,
+            before: None,
+            clock: TheirClock::new(now),
+            skipped,
+            hellos: VecDeque::new(),
             tokens: 0.0,
             filled: now,
             rtt: RTT_MAX,
@@ -187,15 +203,19 @@ impl Path {
         self.base + self.sent.len() as u64
     }
 
-    fn on_rtt(&mut self, rtt: Duration, now: Instant) {
+    /// A round trip, and for how long of it the receiver says that it waited. What the path is believed to have taken.
+    fn on_rtt(&mut self, rtt: Duration, waited: Duration, now: Instant) -> Duration {
         let rtt = rtt.clamp(RTT_MIN, RTT_MAX);
         if now >= self.rtt_min_at + RTT_MIN_AGE {
             self.rtt_min = [RTT_MAX, self.rtt_min[0]];
             self.rtt_min_at = now;
         }
         self.rtt_min[0] = self.rtt_min[0].min(rtt);
+        // RFC 9002 §5.3: nothing that the receiver says makes it shorter than the shortest that was measured.
+        let rtt = rtt.saturating_sub(waited.min(ANSWER_DELAY_MAX)).max(self.rtt_shortest());
         self.rtt_latest = rtt;
         self.rtt = if self.rtt == RTT_MAX { rtt } else { (self.rtt * 7 + rtt) / 8 };
+        rtt
     }
 
     /// The receiver says where the path ends now: it is tried there at once.
@@ -206,17 +226,29 @@ impl Path {
     }
 
     /// The receiver's echo: the path carries data from now on. Whether it did not before.
-    pub(super) fn on_echo(&mut self, sender_us: u64, receiver_us: u64, now_us: u64, now: Instant) -> bool {
-        self.on_rtt(Duration::from_micros(now_us.saturating_sub(sender_us)), now);
+    pub(super) fn on_echo(
+        &mut self,
+        sender_us: u64,
+        receiver_us: u64,
+        now_us: u64,
+        now: Instant,
+    ) -> Result<bool, Misbehaviour> {
+        if !self.hellos.contains(&sender_us) {
+            // One of long ago may come late; it says nothing of the round trip.
+            let is_old =
+                self.hellos.len() == HELLOS_MAX && self.hellos.front().is_some_and(|oldest| sender_us < *oldest);
+            return if is_old { Ok(false) } else { Err(Misbehaviour::OutOfTurn("an echo of no hello")) };
+        }
+        self.on_rtt(Duration::from_micros(now_us.saturating_sub(sender_us)), Duration::ZERO, now);
         let rtt_us = u32::try_from(self.rtt.as_micros()).unwrap_or(u32::MAX);
         self.outbox.push_back(Control::Confirm { receiver_us, rtt_us });
         if !matches!(self.phase, Phase::Opening { .. }) {
-            return false;
+            return Ok(false);
         }
         self.phase = Phase::Up;
         self.filled = now;
         self.start_interval(now);
-        true
+        Ok(true)
     }
 
     fn start_interval(&mut self, now: Instant) {
@@ -239,7 +271,8 @@ impl Path {
             end: None,
             packets: 0,
             known: 0,
-            arrived_us: None,
+            marked_us: None,
+            arrived: None,
             answered: false,
             rtt: None,
         });
@@ -249,7 +282,7 @@ impl Path {
     fn close_interval(&mut self, idle: bool, now_us: u64, now: Instant) {
         let (base, next) = (self.base, self.next());
         let Some(open) = self.intervals.back_mut() else { return };
-        open.end = Some(now);
+        (open.end, open.marked_us) = (Some(now), Some(now_us));
         open.interval.idle |= idle;
         open.interval.sent_for = now.saturating_duration_since(open.start);
         let mark = open.interval.id;
@@ -265,6 +298,10 @@ impl Path {
         match self.phase {
             Phase::Opening { retry, wait } if now >= retry => {
                 self.outbox.push_back(Control::Hello { sender_us: now_us });
+                self.hellos.push_back(now_us);
+                if self.hellos.len() > HELLOS_MAX {
+                    self.hellos.pop_front();
+                }
                 self.phase = Phase::Opening { retry: now + wait, wait: (wait * 2).min(HELLO_WAIT_MAX) };
             }
             Phase::Opening { .. } => {}
@@ -275,7 +312,7 @@ impl Path {
                 if self.intervals.len() > SILENT_INTERVALS_MAX {
                     let open = self.intervals.pop_front();
                     self.ended.extend(open.map(|open| (open.interval.id, now)));
-                    self.before_us = None;
+                    self.before = None;
                 }
             }
             Phase::Silent { .. } => {}
@@ -353,12 +390,14 @@ impl Path {
 
     /// `chunks` leave now; the number of the first packet.
     pub(super) fn on_sent(&mut self, chunks: &[u64]) -> u64 {
-        let first = self.next();
+        let skips = self.skipped.take(self.next());
+        let first = self.next() + u64::from(skips);
         let Some(open) = self.intervals.back_mut() else { return first };
         let (count, bytes) = (chunks.len() as u64, chunks.len() as u64 * self.packet_len);
         open.packets += count;
         open.interval.sent_bytes += bytes;
         let interval = open.interval.id;
+        self.sent.extend(skips.then_some(Sent { chunk: 0, interval, fate: Fate::Skipped }));
         self.sent.extend(chunks.iter().map(|chunk| Sent { chunk: *chunk, interval, fate: Fate::Flying }));
         self.flying += count;
         self.sent_packets += count;
@@ -395,7 +434,7 @@ impl Path {
                 work.lost(sent.chunk);
                 self.lost_packets += 1;
             }
-            Fate::Flying | Fate::Doubted => return,
+            Fate::Flying | Fate::Doubted | Fate::Skipped => return,
         }
         if !was_open {
             return;
@@ -424,20 +463,18 @@ impl Path {
         if report.high > self.next() {
             return Err(unsent);
         }
+        // Before anything of it is believed.
+        if report.runs().any(|(came, run)| came && self.skipped.any_of(&run)) {
+            return Err(Misbehaviour::ReportedSkipped { path: self.index });
+        }
         if let Some(answer) = report.answer {
-            if latest.is_none_or(|latest| answer.mark >= latest) || answer.sender_us > now_us {
+            if latest.is_none_or(|latest| answer.mark >= latest) {
                 return Err(unsent);
             }
-            let waited = now_us.saturating_sub(answer.sender_us).saturating_sub(answer.delay_us.into());
-            let rtt = Duration::from_micros(waited);
-            self.on_rtt(rtt, now);
             let first = self.intervals.front().map_or(0, |open| open.interval.id);
-            if let Some(at) = answer.mark.checked_sub(first) {
-                if let Some(open) = self.intervals.get_mut(at as usize) {
-                    (open.arrived_us, open.answered, open.rtt) = (Some(answer.receiver_us), true, Some(rtt));
-                }
-                // The receiver heard a later mark: those before it need no answer of their own.
-                self.intervals.iter_mut().take(at as usize).for_each(|open| open.answered = true);
+            // One of an interval that is over may come late.
+            if let Some(at) = answer.mark.checked_sub(first).map(|at| at as usize) {
+                self.on_answer(at, &answer, now, now_us)?;
             }
         }
         let lost = report.runs().filter_map(|(came, run)| self.on_run(came, run, report, work)).max();
@@ -452,6 +489,28 @@ impl Path {
             self.controller.on_return();
         }
         Ok(back)
+    }
+
+    /// The mark of the interval at `at` is answered.
+    fn on_answer(&mut self, at: usize, answer: &Answer, now: Instant, now_us: u64) -> Result<(), Misbehaviour> {
+        let Some(open) = self.intervals.get(at) else { return Ok(()) };
+        // Who did not get the mark does not know what it says.
+        let Some(sent_us) = open.marked_us.filter(|us| *us == answer.sender_us) else {
+            return Err(Misbehaviour::AnsweredUnsent { path: self.index });
+        };
+        // Of several reports to one mark, the first to come says how long it took.
+        if open.arrived.is_none() {
+            let arrival = Arrival { sent_us, heard_us: now_us, theirs_us: answer.receiver_us };
+            self.clock.on_arrival(&arrival, now);
+            let rtt = Duration::from_micros(now_us.saturating_sub(sent_us));
+            let rtt = self.on_rtt(rtt, Duration::from_micros(answer.delay_us.into()), now);
+            if let Some(open) = self.intervals.get_mut(at) {
+                (open.arrived, open.answered, open.rtt) = (Some(arrival), true, Some(rtt));
+            }
+        }
+        // The receiver heard a later mark: those before it need no answer of their own.
+        self.intervals.iter_mut().take(at).for_each(|open| open.answered = true);
+        Ok(())
     }
 
     /// The last interval of which packets are lost by this.
@@ -477,7 +536,7 @@ impl Path {
                     lost = Some(self.sent[at].interval);
                     self.settle(at, Fate::Lost, work);
                 }
-                (Fate::Lost | Fate::Came, _) => {}
+                (Fate::Lost | Fate::Came | Fate::Skipped, _) => {}
             }
         }
         lost
@@ -492,9 +551,10 @@ impl Path {
             }
             let Some(mut open) = self.intervals.pop_front() else { break };
             self.ended.push_back((open.interval.id, open.end.unwrap_or(now)));
-            let received = self.before_us.zip(open.arrived_us).map(|(before, at)| at.saturating_sub(before));
-            open.interval.received_for = received.filter(|us| *us > 0).map(Duration::from_micros);
-            self.before_us = open.arrived_us;
+            let arrivals = self.before.zip(open.arrived);
+            open.interval.received_for =
+                arrivals.and_then(|(before, at)| self.clock.between(&before, &at, self.rtt_shortest()));
+            self.before = open.arrived;
             open.interval.waited = open.rtt.map(|rtt| rtt.saturating_sub(self.rtt_shortest()));
             open.interval.idle |= open.packets == 0;
             if self.is_up() {
@@ -513,7 +573,8 @@ impl Path {
         while let Some(sent) = self.sent.front() {
             let settled = match sent.fate {
                 Fate::Came => true,
-                Fate::Lost => sent.interval < self.past,
+                // One that was left out too: what is said of those behind it may name it.
+                Fate::Lost | Fate::Skipped => sent.interval < self.past,
                 Fate::Flying | Fate::Doubted => false,
             };
             if !settled {
@@ -522,5 +583,6 @@ impl Path {
             self.sent.pop_front();
             self.base += 1;
         }
+        self.skipped.forget(self.base);
     }
 }

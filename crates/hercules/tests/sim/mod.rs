@@ -7,11 +7,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
+use anabranch_hercules::wire::control::Control;
 use anabranch_hercules::wire::message::{Message, Offer};
-use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Sealer, Secret};
+use anabranch_hercules::wire::seal::{CONTROL_HEAD_LEN, DATA_HEAD_LEN, Kind, Opener, Sealer, Secret};
 use anabranch_hercules::{
-    Arrived, Batch, CONTROL_PACKET_MAX, ChunkSet, Event, Everything, Receiver, ReceiverEvent, Sender, SharedShelf,
-    congestion, tree,
+    Arrived, Batch, CONTROL_PACKET_MAX, ChunkSet, Event, Everything, Misbehaviour, Receiver, ReceiverEvent, Refused,
+    Sender, SharedShelf, congestion, tree,
 };
 use cubic::Cubic;
 
@@ -113,8 +114,15 @@ pub(crate) struct CrossTraffic {
     pub to: Duration,
 }
 
+/// What a receiver makes of each control packet before it seals it.
+pub(crate) type Lie = Box<dyn FnMut(&mut Control)>;
+
 pub(crate) struct Flow {
     pub sender: Sender,
+    secret: Secret,
+    pub lie: Option<Lie>,
+    /// What the sender found out, and when. It sends no more.
+    pub misbehaved: Option<(Duration, Misbehaviour)>,
     pub receiver: Receiver,
     pub routes: Vec<(Vec<usize>, Vec<usize>)>,
     sealers: Vec<Sealer>,
@@ -213,6 +221,9 @@ impl Net {
         let delay = routes[0].0.iter().map(|link| self.links[*link].delay).sum();
         self.flows.push(Flow {
             sender,
+            secret,
+            lie: None,
+            misbehaved: None,
             receiver,
             routes: routes.iter().map(|(forward, back, _)| (forward.to_vec(), back.to_vec())).collect(),
             sealers,
@@ -352,7 +363,10 @@ impl Net {
                 self.pump_cubic(flow);
             }
             Payload::Bytes { flow, to_receiver: false, mut bytes } => {
-                self.flows[flow].sender.on_datagram(&mut bytes, now).ok();
+                if let Err(Refused::Misbehaviour(found)) = self.flows[flow].sender.on_datagram(&mut bytes, now) {
+                    assert!(self.flows[flow].lie.is_some(), "an honest receiver is accused: {found}");
+                    self.flows[flow].misbehaved.get_or_insert((self.now, found));
+                }
                 self.pump(flow);
             }
             Payload::Bytes { flow, to_receiver: true, mut bytes } => {
@@ -384,6 +398,9 @@ impl Net {
 
     /// Does all that a driver does.
     fn pump(&mut self, flow: usize) {
+        if self.flows[flow].misbehaved.is_some() {
+            return;
+        }
         let now = self.base + self.now;
         let (mut packet, mut batch) = ([0; CONTROL_PACKET_MAX], Batch::default());
         loop {
@@ -414,8 +431,13 @@ impl Net {
             self.send(flow, path, true, packet[..len].to_vec());
         }
         while let Some((path, len)) = self.flows[flow].receiver.poll_control(now, &mut packet) {
-            self.flows[flow].report_bytes += len as u64;
-            self.send(flow, path, false, packet[..len].to_vec());
+            let state = &mut self.flows[flow];
+            state.report_bytes += len as u64;
+            let bytes = match &mut state.lie {
+                Some(lie) => lied(&state.secret, path, &packet[..len], lie),
+                None => packet[..len].to_vec(),
+            };
+            self.send(flow, path, false, bytes);
         }
         self.pump_messages(flow);
         if let Some(shelf) = self.flows[flow].shelf {
@@ -491,6 +513,19 @@ impl Net {
     pub(crate) fn arrival_rate(&self, flow: usize, from: Duration, to: Duration) -> f64 {
         self.flows[flow].arrived_bytes.iter().map(|path| rate(path, from, to)).sum()
     }
+}
+
+/// A receiver's control packet as it would be if what it says were not true.
+fn lied(secret: &Secret, path: u8, packet: &[u8], lie: &mut Lie) -> Vec<u8> {
+    let (head, body) = packet.split_first_chunk::<CONTROL_HEAD_LEN>().unwrap();
+    let mut body = body.to_vec();
+    let number = Opener::new(secret, Kind::FromReceiver, path).open(head, &mut body).unwrap().number;
+    let mut control = Control::parse(&body).unwrap();
+    lie(&mut control);
+    let (mut head, mut body) = ([0; CONTROL_HEAD_LEN], Vec::new());
+    control.write(&mut body);
+    Sealer::new(secret, Kind::FromReceiver, path).seal_control(number, &mut body, &mut head);
+    [&head[..], &body].concat()
 }
 
 /// Of bytes in tenths of a second.
