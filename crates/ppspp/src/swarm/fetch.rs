@@ -180,10 +180,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let is_tuned = self.live.as_ref().is_none_or(|live| live.has_begun());
         let end = self.live.as_ref().map(|live| live.edge()).or(self.tree.chunk_count());
         let is_source = self.live.as_ref().is_some_and(|live| live.is_source());
+        let is_only_one = self.is_only_one(now, id);
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let is_quiet = self.live.is_some() && channel.control.silence(now) >= QUIET_MAX;
         let is_still = self.is_paused || self.is_complete || is_source || !is_tuned || !channel.is_used;
-        if is_quiet || channel.is_stalled(now) || is_still {
+        if is_quiet || channel.is_stalled(now) && !is_only_one || is_still {
             return;
         }
         if channel.chokes_us || !channel.proven || channel.codec.is_none() {

@@ -472,6 +472,15 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         is_silent
     }
 
+    /// Whether nobody else can be asked at the moment, in a live stream: then it makes no sense to wait for others' turn.
+    pub(super) fn is_only_one(&self, now: Instant, id: ChannelId) -> bool {
+        let can = |channel: &Channel<P>| {
+            let is_here = channel.proven && channel.live.is_tuned && !channel.chokes_us;
+            is_here && channel.control.silence(now) < QUIET_MAX && !channel.is_stalled(now)
+        };
+        self.live.is_some() && !self.channels.iter().any(|(other, channel)| *other != id && can(channel))
+    }
+
     /// How many channels there may be.
     pub(super) fn channels_max(&self) -> usize {
         match &self.live {

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::live::{Live, QUIET_MAX, Role, START_BACK, ntp_of};
+use super::live::{Live, QUIET_MAX, Role, ntp_of};
 use super::{PeerAddress, Swarm};
 use crate::binmap::Binmap;
 use crate::merkle::{LiveError, NodeStore};
@@ -22,6 +22,10 @@ pub const COPIES_MAX_DEFAULT: u64 = 3;
 const GROUP_CHUNKS: u64 = 8;
 /// What a viewer lacks that long after it was signed, its neighbours do not have.
 pub const REPAIR_AFTER: Duration = Duration::from_millis(600);
+/// What is older than this is not repaired: who watches gave it up.
+const REPAIR_UNTIL: Duration = Duration::from_secs(15);
+/// Chunks of repair that are given on one look, shared by all viewers: together more than a stream brings meanwhile.
+const REPAIR_CHUNKS: u64 = 64;
 /// Chunks of repair that are saved up at most: two seconds of 4 Mbit/s in chunks of 1 KiB.
 const CREDIT_MAX: u64 = 1024;
 
@@ -134,11 +138,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Gives a viewer something that it lacks since long.
     pub(super) fn repair(&mut self, now: Instant, id: ChannelId) {
         let since_epoch = now.saturating_duration_since(self.epoch);
+        let share = (REPAIR_CHUNKS / self.channels.len().max(1) as u64).max(GROUP_CHUNKS);
         let (Some(live), Some(channel)) = (self.live.as_deref_mut(), self.channels.get(&id)) else { return };
         let ntp = live.ntp(since_epoch);
         let tree = live.tree();
-        // Viewers start no further back than this; what is older they gave up, or it is about to be forgotten.
-        let oldest = tree.since(ntp.saturating_sub(ntp_of(START_BACK + REPAIR_AFTER * 4)));
+        let oldest = tree.since(ntp.saturating_sub(ntp_of(REPAIR_UNTIL)));
         let newest = tree.since(ntp.saturating_sub(ntp_of(REPAIR_AFTER)));
         let (Some(oldest), end) = (oldest, newest.map_or(live.edge(), |munro| munro.node.start())) else { return };
         // Others than ours do not say where they begin: what is before the first that they have they did not ask for.
@@ -148,7 +152,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if !channel.live.is_tuned || channel.choked || spread.credit < GROUP_CHUNKS {
             return;
         }
-        let lacks = Binmap::next_match(start, GROUP_CHUNKS, &[&self.have], &[&channel.has, &channel.live.allotted]);
+        let lacks =
+            Binmap::next_match(start, share.min(spread.credit), &[&self.have], &[&channel.has, &channel.live.allotted]);
         if let Some(lacks) = lacks.map(|lacks| lacks.start..lacks.end.min(end)).filter(|lacks| !lacks.is_empty()) {
             spread.credit -= lacks.end - lacks.start;
             self.give(id, &lacks);

@@ -52,6 +52,8 @@ struct Node {
     /// Nobody can call it.
     is_hidden: bool,
     lies: bool,
+    /// Its machine is busy elsewhere until then: it neither hears nor says anything.
+    frozen_until_us: u64,
     events: Vec<LiveEvent<SocketAddr>>,
     liars: Vec<SocketAddr>,
     sent_chunks: u64,
@@ -132,6 +134,7 @@ impl World {
             joined_us: self.now_us,
             is_hidden: false,
             lies: false,
+            frozen_until_us: 0,
             events: Vec::new(),
             liars: Vec::new(),
             sent_chunks: 0,
@@ -246,8 +249,9 @@ impl World {
         loop {
             let wire_us = self.wires.peek().map_or(u64::MAX, |Reverse(wire)| wire.0);
             let due = self.nodes.iter().enumerate().filter_map(|(number, node)| {
-                let due = node.as_ref()?.swarm.deadline().saturating_duration_since(self.start);
-                Some((due.as_micros() as u64 + 1, number))
+                let node = node.as_ref()?;
+                let due = node.swarm.deadline().saturating_duration_since(self.start);
+                Some(((due.as_micros() as u64 + 1).max(node.frozen_until_us), number))
             });
             let (due_us, number) = due.min().expect("somebody is there");
             let next_us = wire_us.min(due_us).min(self.push_at_us.unwrap_or(u64::MAX)).min(play_us);
@@ -275,7 +279,8 @@ impl World {
 
     fn deliver(&mut self, from: usize, to: usize, datagram: &[u8]) {
         let now = self.now();
-        let Some(node) = &mut self.nodes[to] else { return };
+        let now_us = self.now_us;
+        let Some(node) = self.nodes[to].as_mut().filter(|node| node.frozen_until_us <= now_us) else { return };
         for (chunk, bytes) in node.swarm.datagram(now, &address(from), datagram).unwrap_or_default() {
             assert!(bytes.is_empty() || *bytes == payload(chunk), "a wrong chunk was handed out");
             node.chunks.insert(chunk, bytes.to_vec());
@@ -427,6 +432,47 @@ fn viewers_without_neighbours_and_the_window() {
             assert!(node.swarm.have().next_set(0).is_some_and(|first| first >= floor));
             let live = node.swarm.live.as_ref().expect("live");
             assert!(live.tree().len() as u64 <= WINDOW / PER_SIGNATURE + 1);
+        }
+    }
+}
+
+/// Viewers whose machine was busy elsewhere get what they missed meanwhile: alone with the source, and among others.
+#[test]
+fn viewers_that_were_frozen_catch_up() {
+    for (seed, others) in [(0, 0), (1, 0), (2, 5)] {
+        for frozen_ms in [300, 900, 1500, 2500, 4000, 7000] {
+            let mut world = World::new(seed, 0.002, 12);
+            let number = world.join(5);
+            for _ in 0..others {
+                world.join(5);
+            }
+            world.run(4_000_000);
+            let now_us = world.now_us;
+            world.node(number).frozen_until_us = now_us + frozen_ms * 1000;
+            for _ in 0..(frozen_ms / 500 + 12) {
+                world.run(500_000);
+                // As drivers do: who was named is called again.
+                (1..=1 + others).for_each(|viewer| world.connect(viewer, SOURCE));
+            }
+            let edge = world.node(SOURCE).swarm.live_edge();
+            let holes = |node: &Node| {
+                let start = node.events.iter().find_map(|event| match event {
+                    LiveEvent::Tuned(chunk) => Some(*chunk),
+                    _ => None,
+                });
+                let ahead =
+                    node.swarm.have().next_clear(start.unwrap_or(0).max(node.swarm.have().next_set(0).unwrap_or(0)));
+                (edge - ahead) * CHUNK_US / 1000
+            };
+            let behind: Vec<u64> = world.viewers().map(holes).collect();
+            assert!(
+                behind.iter().all(|behind| *behind < 1500),
+                "{behind:?} ms behind after {frozen_ms} ms, seed {seed}"
+            );
+            println!(
+                "frozen for {frozen_ms} ms, seed {seed}, {others} others: behind {behind:?} ms, {:.2} copies",
+                world.copies()
+            );
         }
     }
 }
