@@ -43,6 +43,7 @@ pub mod quic;
 pub mod raw;
 pub mod tracker;
 pub mod tricks;
+pub mod udp;
 pub mod wire;
 pub mod zoo;
 

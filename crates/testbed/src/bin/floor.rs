@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anabranch_testbed::fixture::digest_from_hex as digest;
-use anabranch_testbed::{Error, Result, drain, quic, raw};
+use anabranch_testbed::{Error, Result, drain, quic, raw, udp};
 use anabranch_transport::{Congestion, QuicOptions};
 use serde_json::json;
 
 const USAGE: &str = "usage: anabranch-floor send FILE LISTEN | recv FILE PEER PIECE_LENGTH cached|direct | read FILE cached|direct | tcp-send BYTES LISTEN | tcp-recv BYTES PEER \
-     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
+     | quic-send BYTES LISTEN cubic|bbr MTU | quic-recv PEER cubic|bbr MTU LOCAL [DAEMON] | udp-send PEER MTU SECONDS | udp-recv PORT | drain SEEDER INFO_HASH PIECES PIECE_LENGTH LEECHERS SECONDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -75,6 +75,16 @@ fn run(words: &[&str]) -> Result<()> {
                     "rtt_us": stats.rtt.as_micros() as u64,
                 })
             );
+            Ok(())
+        }
+        ["udp-send", peer, mtu, seconds] => {
+            let (bytes, time) = udp::send(parse(peer)?, parse(mtu)?, Duration::from_secs_f64(parse(seconds)?))?;
+            println!("{}", json!({ "event": "finished", "arrived": bytes, "seconds": time.as_secs_f64() }));
+            Ok(())
+        }
+        ["udp-recv", port] => {
+            let bytes = udp::receive(parse(port)?, || println!("{}", json!({ "event": "listening" })))?;
+            println!("{}", json!({ "event": "finished", "downloaded": bytes }));
             Ok(())
         }
         ["drain", seeder, info_hash, pieces, piece_length, leechers, seconds] => {

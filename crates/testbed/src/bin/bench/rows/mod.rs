@@ -1,5 +1,6 @@
 //! The rows and their contenders.
 
+mod bulk;
 mod datagram;
 mod disk;
 mod many;
@@ -413,6 +414,7 @@ pub(crate) fn all() -> Vec<Spec> {
             ],
         ),
     ];
+    specs.extend(bulk::specs());
     specs.extend(paths::specs());
     specs
 }

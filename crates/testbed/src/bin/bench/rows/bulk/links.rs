@@ -1,0 +1,193 @@
+//! Over links with a rate and a delay: alone, with losses, beside TCP, to several.
+
+use std::fs::{self, File};
+use std::io::{Read, copy};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anabranch_testbed::peers::anabranch;
+use anabranch_testbed::process::{Line, Process};
+use anabranch_testbed::wire::{Shape, Wire};
+use anabranch_testbed::{Error, Result, data};
+use serde_json::Value;
+
+use super::hosts::{self, LIMIT, Sending, mebibytes, megabits};
+use super::peers::Iperf;
+use crate::report::Sample;
+use crate::workspace::Workspace;
+
+/// The long link.
+const LONG_RATE_BITS: u64 = 1_000_000_000;
+const LONG_RTT: Duration = Duration::from_millis(194);
+/// Of the link's rate, headers included, that it has to reach.
+const REACHED: f64 = 0.85;
+/// Over which the rate is looked at, in turns of [`LOOK_EVERY`].
+const LOOKS: usize = 5;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The link that is shared with TCP.
+const FAIR_RATE_BITS: u64 = 100_000_000;
+const FAIR_RTT: Duration = Duration::from_millis(40);
+/// How long both are there at most, of which the last three quarters count.
+const FAIR_SECONDS_MAX: u64 = 48;
+
+/// The link to several.
+const SEVERAL_RATE_BITS: u64 = 1_000_000_000;
+const SEVERAL_RTT: Duration = Duration::from_millis(10);
+/// What goes to each at most.
+const SEVERAL_LEN_MAX: u64 = 512 << 20;
+
+fn wire(rate_bits: u64, rtt: Duration, loss: f64) -> Result<Wire> {
+    hosts::need_root()?;
+    Wire::new(Shape { loss, ..Shape::new(rate_bits, rtt) })
+}
+
+/// One flow of TCP over the long link.
+pub(super) fn long_tcp(_: &mut Workspace, congestion: &str, loss: f64) -> Result<Sample> {
+    let wire = wire(LONG_RATE_BITS, LONG_RTT, loss)?;
+    let iperf = Iperf::start([&wire.left, &wire.right], Wire::RIGHT, congestion, &["-t", "15", "-O", "5"])?;
+    let sample = iperf.finish(None)?;
+    Ok(Sample { figure: sample.figure * 1e8 / LONG_RATE_BITS as f64, cpu_fetch: None, cpu_share: None, ..sample })
+}
+
+/// The content over the long link.
+pub(super) fn long(workspace: &mut Workspace, loss: f64) -> Result<Sample> {
+    let wire = wire(LONG_RATE_BITS, LONG_RTT, loss)?;
+    let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
+    let listen = format!("{}:7000", Wire::LEFT);
+    let mut sending = Sending::start(&keys, &workspace.content, &wire.left, &[&listen], &[])?;
+    let mut receiving = hosts::receive(&keys, &sending.ticket, &wire.right, &out)?;
+    let (started, mut looks, mut reached) = (Instant::now(), vec![0; LOOKS], None);
+    while !receiving.has_ended() {
+        thread::sleep(LOOK_EVERY);
+        looks.push(wire.counts()[0].bytes);
+        let bits = (looks[looks.len() - 1] - looks[looks.len() - 1 - LOOKS]) as f64 * 8.0;
+        if bits > REACHED * LONG_RATE_BITS as f64 * (LOOK_EVERY * LOOKS as u32).as_secs_f64() {
+            reached.get_or_insert(started.elapsed().as_secs_f64());
+        }
+    }
+    let fetch = receiving.wait_success(LIMIT)?;
+    let share = sending.process.wait_success(LIMIT)?;
+    workspace.check(&out.join("content.bin"))?;
+    let events: Vec<Value> = receiving.rest().iter().map(Line::json).collect();
+    let half = events.iter().find(|event| event["bytes_done"].as_u64() >= Some(workspace.len / 2));
+    let end = events.iter().find(|event| event["event"] == "finished");
+    let (Some(half), Some(end)) = (half, end) else { return Err(no_progress()) };
+    let late = workspace.len - half["bytes_done"].as_u64().unwrap_or(0);
+    let rate = megabits(late, time_of(end) - time_of(half));
+    Ok(Sample {
+        figure: rate * 1e8 / LONG_RATE_BITS as f64,
+        cpu_fetch: Some(fetch.cpu().as_secs_f64()),
+        cpu_share: Some(share.cpu().as_secs_f64()),
+        rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
+        extra: reached,
+        more: [Some(megabits(workspace.len, fetch.wall.as_secs_f64())), None],
+    })
+}
+
+fn time_of(event: &Value) -> f64 {
+    event["time"].as_f64().unwrap_or(f64::NAN)
+}
+
+fn no_progress() -> Error {
+    Error::Nonsense { name: "anabranch receive".into(), what: "it was over before its progress could be seen".into() }
+}
+
+/// The content over `paths` paths, all of them through one link, beside one flow of TCP.
+pub(super) fn fair(workspace: &mut Workspace, paths: usize) -> Result<Sample> {
+    let wire = wire(FAIR_RATE_BITS, FAIR_RTT, 0.0)?;
+    let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
+    let addresses: Vec<String> = (0..paths).map(|path| format!("10.99.0.{}", 1 + 10 * path)).collect();
+    for further in &addresses[1..] {
+        wire.left.add_address("wire0", &format!("{further}/24"))?;
+    }
+    let listen: Vec<String> = addresses.iter().map(|address| format!("{address}:7000")).collect();
+    let listen: Vec<&str> = listen.iter().map(String::as_str).collect();
+    // Never through before TCP is.
+    let seconds = (workspace.len * 8 / FAIR_RATE_BITS).saturating_sub(5).clamp(8, FAIR_SECONDS_MAX);
+    let (counted, skipped) = (seconds - seconds / 4, seconds / 4);
+    let iperf = Iperf::start(
+        [&wire.left, &wire.right],
+        Wire::RIGHT,
+        "cubic",
+        &["-t", &counted.to_string(), "-O", &skipped.to_string()],
+    )?;
+    let mut sending = Sending::start(&keys, &workspace.content, &wire.left, &listen, &[])?;
+    let mut receiving = hosts::receive(&keys, &sending.ticket, &wire.right, &out)?;
+    let theirs = iperf.finish(None)?.figure;
+    let end = SystemTime::now().duration_since(UNIX_EPOCH).map_or(f64::NAN, |since| since.as_secs_f64());
+    let events = receiving.rest();
+    receiving.stop()?;
+    sending.process.stop()?;
+    let events = events.iter().map(Line::json).filter(|event| event["event"] == "progress");
+    let events: Vec<Value> = events.filter(|event| time_of(event) > end - counted as f64).collect();
+    let (Some(first), Some(last)) = (events.first(), events.last()) else { return Err(no_progress()) };
+    let done = |event: &Value| event["bytes_done"].as_u64().unwrap_or(0);
+    let ours = megabits(done(last) - done(first), time_of(last) - time_of(first));
+    let used = last["paths"].as_array().map_or(0, |paths| paths.iter().filter(|path| path["state"] == "active").count());
+    Ok(Sample {
+        figure: 100.0 * ours / (ours + theirs),
+        extra: Some((ours + theirs).powi(2) / (2.0 * (ours * ours + theirs * theirs))),
+        more: [Some(ours + theirs), Some(used as f64)],
+        ..Sample::default()
+    })
+}
+
+/// A file to several receivers behind one link.
+pub(super) fn several(workspace: &mut Workspace, receivers: usize) -> Result<Sample> {
+    let wire = wire(SEVERAL_RATE_BITS, SEVERAL_RTT, 0.0)?;
+    let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
+    let content = part(workspace)?;
+    let len = fs::metadata(&content).map_err(Error::file(&content))?.len();
+    let mut command = anabranch::command(Some(&wire.left))?;
+    command.arg("send").arg(&content).args(["--json", "--key"]).arg(keys.join("sender"));
+    let mut receiving = Vec::new();
+    for receiver in 0..receivers {
+        let mut there = anabranch::command(Some(&wire.right))?;
+        there.args(["receive", "--json", "--listen", &format!("{}:{}", Wire::RIGHT, 7000 + receiver), "--key"]);
+        there.arg(keys.join(format!("receiver{receiver}"))).arg("-o").arg(out.join(receiver.to_string()));
+        let mut process = Process::spawn("anabranch receive", &mut there)?;
+        let (event, _) = process.wait_event("ticket", LIMIT)?;
+        command.args(["--to", event["ticket"].as_str().unwrap_or_default()]);
+        receiving.push(process);
+    }
+    let mut sending = Process::spawn("anabranch send", &mut command)?;
+    let mut read = 0;
+    while !sending.has_ended() {
+        read = bytes_read(sending.pid()).unwrap_or(read);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let share = sending.wait_success(LIMIT)?;
+    for (receiver, mut process) in receiving.into_iter().enumerate() {
+        process.wait_success(LIMIT)?;
+        let got = out.join(receiver.to_string()).join("part.bin");
+        if !data::same_file(&content, &got)? {
+            return Err(Error::Nonsense { name: "the transfer".into(), what: format!("{} differs", got.display()) });
+        }
+    }
+    let rate = megabits(len * receivers as u64, share.wall.as_secs_f64());
+    Ok(Sample {
+        figure: rate * 1e8 / SEVERAL_RATE_BITS as f64,
+        extra: Some(read as f64 / len as f64),
+        more: [Some(mebibytes(share.rss_bytes_max)), None],
+        ..Sample::default()
+    })
+}
+
+/// The first part of the content as a file of its own.
+fn part(workspace: &Workspace) -> Result<PathBuf> {
+    let path = workspace.keep("part")?.join("part.bin");
+    if !path.exists() {
+        let from = File::open(&workspace.content).map_err(Error::file(&workspace.content))?;
+        let mut to = File::create(&path).map_err(Error::file(&path))?;
+        copy(&mut from.take(SEVERAL_LEN_MAX), &mut to).map_err(Error::file(&path))?;
+    }
+    Ok(path)
+}
+
+/// Bytes that a process has read so far, of files and from sockets.
+fn bytes_read(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+}

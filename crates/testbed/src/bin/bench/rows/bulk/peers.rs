@@ -1,0 +1,265 @@
+//! What else moves bytes and files between two hosts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anabranch_testbed::net::Namespace;
+use anabranch_testbed::peers::{checkout, installed};
+use anabranch_testbed::process::{Line, Process};
+use anabranch_testbed::wire::Wire;
+use anabranch_testbed::{Error, Result};
+use serde_json::Value;
+
+use super::hosts::{self, FILES_A_FOLDER, Hosts, LIMIT, gibibytes, mebibytes, megabits};
+use crate::report::Sample;
+use crate::workspace::Workspace;
+
+/// How long UDP alone is measured.
+const UDP_TIME_S: f64 = 4.0;
+/// How long a server may take to listen.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// UDP in bursts, from process to process, with nothing done to the bytes.
+pub(super) fn udp(mtu: u16) -> Result<Sample> {
+    let hosts = Hosts::new(mtu)?;
+    let here = std::env::current_exe().unwrap_or_else(|_| checkout().join("target/release/anabranch-bench"));
+    let floor = here.with_file_name("anabranch-floor");
+    let mut receiver = Process::spawn("UDP receiver", hosts.to.command(&floor).args(["udp-recv", "7000"]))?;
+    receiver.wait_event("listening", START_LIMIT)?;
+    let mut sender = hosts.from.command(&floor);
+    sender.args(["udp-send", &format!("{}:7000", Hosts::TO), &mtu.to_string(), &UDP_TIME_S.to_string()]);
+    let (lines, share) = Process::run("UDP sender", &mut sender, LIMIT)?;
+    let fetch = receiver.stop()?;
+    let event = lines.iter().map(Line::json).find(|event| event["event"] == "finished").unwrap_or_default();
+    let (bytes, seconds) = (event["arrived"].as_u64().unwrap_or(0), event["seconds"].as_f64().unwrap_or(f64::NAN));
+    let cpu = (fetch.cpu() + share.cpu()).as_secs_f64();
+    Ok(Sample { figure: megabits(bytes, seconds), extra: Some(cpu / gibibytes(bytes)), ..Sample::default() })
+}
+
+/// What `iperf3 -s` and a client were told and said.
+pub(super) struct Iperf {
+    server: Process,
+    client: Process,
+}
+
+impl Iperf {
+    /// One flow of TCP with this congestion control.
+    pub(super) fn start(
+        [from, to]: [&Namespace; 2],
+        address: &str,
+        congestion: &str,
+        how: &[&str],
+    ) -> Result<Self> {
+        let program = installed("iperf3")?;
+        let server = Process::spawn("iperf3 -s", to.command(&program).args(["-s", "-1"]))?;
+        // What it prints is held back while it is no terminal.
+        std::thread::sleep(Duration::from_millis(500));
+        let mut client = from.command(&program);
+        client.args(["-c", address, "-C", congestion, "-J"]).args(how);
+        Ok(Self { server, client: Process::spawn("iperf3 -c", &mut client)? })
+    }
+
+    /// Bits a second that arrived, and the sample's other fields, for `len` bytes where it is known how many there are.
+    pub(super) fn finish(mut self, len: Option<u64>) -> Result<Sample> {
+        let share = self.client.wait_success(LIMIT)?;
+        let fetch = self.server.wait_success(LIMIT)?;
+        let text: String = self.client.rest().into_iter().map(|line| line.text).collect();
+        let report: Value = serde_json::from_str(&text).unwrap_or_default();
+        let bits = report["end"]["sum_received"]["bits_per_second"].as_f64();
+        let bits = bits.ok_or_else(|| Error::Nonsense { name: "iperf3".into(), what: text })?;
+        let cpu = [fetch, share].map(|usage| usage.cpu().as_secs_f64());
+        Ok(Sample {
+            figure: bits / 1e6,
+            cpu_fetch: Some(cpu[0]),
+            cpu_share: Some(cpu[1]),
+            extra: len.map(|len| (cpu[0] + cpu[1]) / gibibytes(len)),
+            ..Sample::default()
+        })
+    }
+}
+
+/// Bytes of no file, unencrypted, over TCP.
+pub(super) fn iperf3(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    let hosts = Hosts::new(mtu)?;
+    let len = workspace.len;
+    let ends = [&hosts.from, &hosts.to];
+    Iperf::start(ends, Hosts::TO, "cubic", &["-n", &len.to_string()])?.finish(Some(len))
+}
+
+/// An sshd in a namespace, and what its clients need.
+struct Ssh {
+    server: Process,
+    /// `ssh` and its options, for programs that start it.
+    client: Vec<String>,
+}
+
+impl Ssh {
+    fn start(workspace: &Workspace, host: &Namespace) -> Result<Self> {
+        let sshd = installed("sshd").or_else(|missing| {
+            let usual = PathBuf::from("/usr/sbin/sshd");
+            if usual.is_file() { Ok(usual) } else { Err(missing) }
+        })?;
+        let keys = workspace.keep("ssh")?;
+        for name in ["host", "user"] {
+            if !keys.join(name).exists() {
+                let mut command = Command::new(installed("ssh-keygen")?);
+                Process::run("ssh-keygen", command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(keys.join(name)), LIMIT)?;
+            }
+        }
+        // Where sshd leaves its privileges; a service's start makes it elsewhere.
+        fs::create_dir_all("/run/sshd").map_err(Error::file("/run/sshd"))?;
+        let mut command = host.command(sshd);
+        command.args(["-D", "-e", "-f", "/dev/null", "-p", "22", "-h"]).arg(keys.join("host"));
+        let authorized = format!("AuthorizedKeysFile={}", keys.join("user.pub").display());
+        for option in [
+            authorized.as_str(),
+            "StrictModes=no",
+            "UsePAM=no",
+            "PermitRootLogin=yes",
+            "PidFile=none",
+            "Subsystem=sftp internal-sftp",
+        ] {
+            command.args(["-o", option]);
+        }
+        let server = Process::spawn("sshd", &mut command)?;
+        std::thread::sleep(Duration::from_millis(500));
+        let key = keys.join("user").display().to_string();
+        let options = ["-F", "none", "-i", &key, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"];
+        Ok(Self { server, client: options.map(str::to_owned).to_vec() })
+    }
+}
+
+/// Which program copies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copier {
+    Rsync,
+    Scp,
+    /// `tar` to `tar`, over a bare connection.
+    Tar,
+}
+
+fn copy(ssh: &mut Ssh, copier: Copier, host: &Namespace, address: &str, from: &Path, to: &Path) -> Result<Sample> {
+    let remote = format!("root@{address}:{}", from.display());
+    let mut command = match copier {
+        Copier::Rsync => {
+            let mut command = host.command(installed("rsync")?);
+            command.args(["-a", "-e", &format!("ssh {}", ssh.client.join(" "))]);
+            command
+        }
+        _ => {
+            let mut command = host.command(installed("scp")?);
+            command.arg("-rpq").args(&ssh.client);
+            command
+        }
+    };
+    let (_, fetch) = Process::run("the copy", command.arg(remote).arg(to), LIMIT)?;
+    // Waits for what serves the connection, and so has its CPU time.
+    std::thread::sleep(Duration::from_millis(200));
+    let share = ssh.server.stop()?;
+    Ok(Sample {
+        figure: fetch.wall.as_secs_f64(),
+        cpu_fetch: Some(fetch.cpu().as_secs_f64()),
+        cpu_share: Some(share.cpu().as_secs_f64()),
+        rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
+        ..Sample::default()
+    })
+}
+
+fn copy_file(workspace: &mut Workspace, copier: Copier, mtu: u16) -> Result<Sample> {
+    let hosts = Hosts::new(mtu)?;
+    let mut ssh = Ssh::start(workspace, &hosts.from)?;
+    let out = workspace.out()?;
+    let sample = copy(&mut ssh, copier, &hosts.to, Hosts::FROM, &workspace.content, &out)?;
+    workspace.check(&out.join("content.bin"))?;
+    let cpu = sample.cpu_fetch.unwrap_or(f64::NAN) + sample.cpu_share.unwrap_or(f64::NAN);
+    let figure = megabits(workspace.len, sample.figure);
+    Ok(Sample { figure, extra: Some(cpu / gibibytes(workspace.len)), ..sample })
+}
+
+/// `rsync` over `ssh`, of one file.
+pub(super) fn rsync(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    copy_file(workspace, Copier::Rsync, mtu)
+}
+
+/// `scp` of one file.
+pub(super) fn scp(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    copy_file(workspace, Copier::Scp, mtu)
+}
+
+/// A file over HTTPS: `openssl s_server` to `curl`.
+pub(super) fn tls(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    let hosts = Hosts::new(mtu)?;
+    let keys = workspace.keep("tls")?;
+    let openssl = installed("openssl")?;
+    let (key, certificate) = (keys.join("key.pem"), keys.join("certificate.pem"));
+    if !key.exists() {
+        let mut command = Command::new(&openssl);
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]);
+        command.args(["-subj", "/CN=bench", "-keyout"]).arg(&key).arg("-out").arg(&certificate);
+        Process::run("openssl req", &mut command, LIMIT)?;
+    }
+    let mut command = hosts.from.command(&openssl);
+    command.args(["s_server", "-accept", "4433", "-WWW", "-quiet", "-key"]).arg(&key).arg("-cert").arg(&certificate);
+    let mut server = Process::spawn("openssl s_server", command.current_dir(&workspace.data))?;
+    std::thread::sleep(Duration::from_millis(500));
+    let out = workspace.out()?.join("content.bin");
+    let mut client = hosts.to.command(installed("curl")?);
+    client.args(["-sk", &format!("https://{}:4433/content.bin", Hosts::FROM), "-o"]).arg(&out);
+    let (_, fetch) = Process::run("curl", &mut client, LIMIT)?;
+    let share = server.stop()?;
+    workspace.check(&out)?;
+    let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
+    Ok(Sample {
+        figure: megabits(workspace.len, fetch.wall.as_secs_f64()),
+        cpu_fetch: Some(cpu[0]),
+        cpu_share: Some(cpu[1]),
+        rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
+        extra: Some((cpu[0] + cpu[1]) / gibibytes(workspace.len)),
+        ..Sample::default()
+    })
+}
+
+/// Very many small files. `scp` takes several round trips for each: it copies one folder of them, and its time counts as often as
+/// there are folders.
+pub(super) fn small(workspace: &mut Workspace, copier: Copier) -> Result<Sample> {
+    let (folder, count) = hosts::small_files(workspace)?;
+    let wire = hosts::small_wire()?;
+    let out = workspace.out()?;
+    if copier == Copier::Tar {
+        return tar(&wire, &folder, &out);
+    }
+    let mut ssh = Ssh::start(workspace, &wire.left)?;
+    let from = if copier == Copier::Scp { folder.join("0") } else { folder.clone() };
+    let sample = copy(&mut ssh, copier, &wire.right, Wire::LEFT, &from, &out)?;
+    if copier == Copier::Rsync {
+        hosts::check_small(&folder, &out.join("many"))?;
+        return Ok(sample);
+    }
+    hosts::check_small(&from, &out.join("0"))?;
+    let times = (count / FILES_A_FOLDER) as f64;
+    let scale = |cpu: Option<f64>| cpu.map(|cpu| cpu * times);
+    let (cpu_fetch, cpu_share) = (scale(sample.cpu_fetch), scale(sample.cpu_share));
+    Ok(Sample { figure: sample.figure * times, cpu_fetch, cpu_share, ..sample })
+}
+
+/// One stream of all files, not encrypted: what a copy without a question takes.
+fn tar(wire: &Wire, folder: &Path, out: &Path) -> Result<Sample> {
+    let above = folder.parent().unwrap_or(folder);
+    let python = installed("python3")?;
+    let serve = "import socket,subprocess,sys\nl=socket.create_server(('', 7000))\nprint('ready',flush=True)\nc=l.accept()[0]\n\
+         sys.exit(subprocess.call(['tar','cf','-','-C',sys.argv[1],'many'],stdout=c.fileno()))";
+    let fetch = "import socket,subprocess,sys\nc=socket.create_connection((sys.argv[1],7000))\n\
+         sys.exit(subprocess.call(['tar','xf','-','-C',sys.argv[2]],stdin=c.fileno()))";
+    let mut server = wire.left.command(&python);
+    let mut server = Process::spawn("tar", server.args(["-c", serve]).arg(above))?;
+    server.wait_line("ready", START_LIMIT, |line| line.text == "ready")?;
+    let mut client = wire.right.command(&python);
+    client.args(["-c", fetch, Wire::LEFT]).arg(out);
+    let (_, fetch) = Process::run("tar", &mut client, LIMIT)?;
+    let share = server.wait_success(LIMIT)?;
+    hosts::check_small(folder, &out.join("many"))?;
+    let (cpu_fetch, cpu_share) = (Some(fetch.cpu().as_secs_f64()), Some(share.cpu().as_secs_f64()));
+    Ok(Sample { figure: fetch.wall.as_secs_f64(), cpu_fetch, cpu_share, ..Sample::default() })
+}
