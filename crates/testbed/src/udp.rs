@@ -76,7 +76,8 @@ pub fn receive(port: u16, ready: impl FnOnce()) -> Result<u64> {
     while last.elapsed() < IDLE {
         match socket.recv(&mut batch) {
             Ok(_) => {
-                arrived += batch.iter().flat_map(|received| received.segments()).map(|one| one.len() as u64).sum::<u64>();
+                arrived +=
+                    batch.iter().flat_map(|received| received.segments()).map(|one| one.len() as u64).sum::<u64>();
                 last = Instant::now();
                 if let Some(first) = batch.get(0) {
                     let (bytes, to) = (arrived.to_be_bytes(), first.from);

@@ -70,7 +70,13 @@ pub(super) struct Sending {
 
 impl Sending {
     /// Listens on `addresses`.
-    pub(super) fn start(keys: &Path, content: &Path, host: &Namespace, listen: &[&str], extra: &[&str]) -> Result<Self> {
+    pub(super) fn start(
+        keys: &Path,
+        content: &Path,
+        host: &Namespace,
+        listen: &[&str],
+        extra: &[&str],
+    ) -> Result<Self> {
         let mut command = anabranch::command(Some(host))?;
         command.arg("send").arg(content).args(["--json", "--key"]).arg(keys.join("sender")).args(extra);
         for address in listen {
@@ -113,13 +119,7 @@ impl Took {
     }
 }
 
-fn transfer(
-    keys: &Path,
-    content: &Path,
-    out: &Path,
-    hosts: [(&Namespace, &str); 2],
-    extra: &[&str],
-) -> Result<Took> {
+fn transfer(keys: &Path, content: &Path, out: &Path, hosts: [(&Namespace, &str); 2], extra: &[&str]) -> Result<Took> {
     let [(from, address), (to, _)] = hosts;
     let mut sending = Sending::start(keys, content, from, &[&format!("{address}:7000")], extra)?;
     let mut receiving = receive(keys, &sending.ticket, to, out)?;
@@ -205,6 +205,13 @@ pub(super) fn cp(workspace: &mut Workspace) -> Result<Sample> {
     workspace.check(&out)?;
     let cpu_fetch = Some(usage.cpu().as_secs_f64());
     Ok(Sample { figure: usage.wall.as_secs_f64(), cpu_fetch, extra, ..Sample::default() })
+}
+
+/// Resident memory of the receiver for the content, which has no holes.
+pub(super) fn dense(workspace: &mut Workspace) -> Result<Sample> {
+    let sample = fast(workspace, 1500, &[])?;
+    let seconds = workspace.len as f64 * 8e-6 / sample.figure;
+    Ok(Sample { figure: sample.rss_mib.unwrap_or(f64::NAN), extra: Some(seconds), ..sample })
 }
 
 /// A very large file, of which there is little.

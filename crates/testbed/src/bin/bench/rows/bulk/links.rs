@@ -125,7 +125,8 @@ pub(super) fn fair(workspace: &mut Workspace, paths: usize) -> Result<Sample> {
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Err(no_progress()) };
     let done = |event: &Value| event["bytes_done"].as_u64().unwrap_or(0);
     let ours = megabits(done(last) - done(first), time_of(last) - time_of(first));
-    let used = last["paths"].as_array().map_or(0, |paths| paths.iter().filter(|path| path["state"] == "active").count());
+    let used =
+        last["paths"].as_array().map_or(0, |paths| paths.iter().filter(|path| path["state"] == "active").count());
     Ok(Sample {
         figure: 100.0 * ours / (ours + theirs),
         extra: Some((ours + theirs).powi(2) / (2.0 * (ours * ours + theirs * theirs))),

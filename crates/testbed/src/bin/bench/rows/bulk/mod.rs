@@ -9,7 +9,7 @@ use crate::rows::Unit;
 
 /// The rows, in the order in which they run.
 pub(super) fn specs() -> Vec<Spec> {
-    use Unit::{MegabitsPerSecond, Mebibytes, Percent, Seconds};
+    use Unit::{Mebibytes, MegabitsPerSecond, Percent, Seconds};
     let fast = |name, title, mut contenders: Vec<super::Contender>, mtu: u16| {
         contenders.extend(hosts::ours(mtu));
         let more = &["sender's peak MiB"][..];
@@ -59,11 +59,13 @@ pub(super) fn specs() -> Vec<Spec> {
             more: &["Mbit/s in all"],
             contenders: vec![
                 contender("TCP cubic", |workspace| links::long_tcp(workspace, "cubic", 0.0)),
+                contender("TCP cubic, 0.001 % lost", |workspace| links::long_tcp(workspace, "cubic", 1e-5)),
                 contender("TCP cubic, 0.1 % lost", |workspace| links::long_tcp(workspace, "cubic", 1e-3)),
                 contender("TCP cubic, 1 % lost", |workspace| links::long_tcp(workspace, "cubic", 1e-2)),
                 contender("TCP BBR", |workspace| links::long_tcp(workspace, "bbr", 0.0)),
                 contender("TCP BBR, 0.1 % lost", |workspace| links::long_tcp(workspace, "bbr", 1e-3)),
                 contender("TCP BBR, 1 % lost", |workspace| links::long_tcp(workspace, "bbr", 1e-2)),
+                contender("ours, 0.001 % lost", |workspace| links::long(workspace, 1e-5)),
                 contender("ours, 0.1 % lost", |workspace| links::long(workspace, 1e-3)),
                 contender("ours, 1 % lost", |workspace| links::long(workspace, 1e-2)),
                 contender("ours", |workspace| links::long(workspace, 0.0)),
@@ -76,6 +78,7 @@ pub(super) fn specs() -> Vec<Spec> {
             extra: Some("Jain's index"),
             more: &["Mbit/s of both", "paths"],
             contenders: vec![
+                contender("ours, 4 paths", |workspace| links::fair(workspace, 4)),
                 contender("ours, 2 paths", |workspace| links::fair(workspace, 2)),
                 contender("ours", |workspace| links::fair(workspace, 1)),
             ],
@@ -94,7 +97,7 @@ pub(super) fn specs() -> Vec<Spec> {
             unit: Mebibytes,
             extra: Some("seconds"),
             more: &["sender's peak MiB"],
-            contenders: vec![contender("ours", hosts::sparse)],
+            contenders: vec![contender("2 GiB without holes", hosts::dense), contender("ours", hosts::sparse)],
         },
         Spec {
             name: "bulk-four",

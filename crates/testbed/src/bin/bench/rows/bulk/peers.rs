@@ -46,12 +46,7 @@ pub(super) struct Iperf {
 
 impl Iperf {
     /// One flow of TCP with this congestion control.
-    pub(super) fn start(
-        [from, to]: [&Namespace; 2],
-        address: &str,
-        congestion: &str,
-        how: &[&str],
-    ) -> Result<Self> {
+    pub(super) fn start([from, to]: [&Namespace; 2], address: &str, congestion: &str, how: &[&str]) -> Result<Self> {
         let program = installed("iperf3")?;
         let server = Process::spawn("iperf3 -s", to.command(&program).args(["-s", "-1"]))?;
         // What it prints is held back while it is no terminal.
@@ -105,7 +100,11 @@ impl Ssh {
         for name in ["host", "user"] {
             if !keys.join(name).exists() {
                 let mut command = Command::new(installed("ssh-keygen")?);
-                Process::run("ssh-keygen", command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(keys.join(name)), LIMIT)?;
+                Process::run(
+                    "ssh-keygen",
+                    command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(keys.join(name)),
+                    LIMIT,
+                )?;
             }
         }
         // Where sshd leaves its privileges; a service's start makes it elsewhere.
@@ -126,7 +125,8 @@ impl Ssh {
         let server = Process::spawn("sshd", &mut command)?;
         std::thread::sleep(Duration::from_millis(500));
         let key = keys.join("user").display().to_string();
-        let options = ["-F", "none", "-i", &key, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"];
+        let options =
+            ["-F", "none", "-i", &key, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"];
         Ok(Self { server, client: options.map(str::to_owned).to_vec() })
     }
 }
