@@ -12,7 +12,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo bulk play ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
+.PHONY: help build check deps demo test zoo bulk play congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,9 @@ bulk: build ## Send 20 GiB over the demo's network while its links fail and both
 
 play: ## Ask for 10,000 ranges of a file while it arrives, and compare them (minutes)
 	$(TEST) -p anabranch --test play -- --include-ignored
+
+congestion: ## Print how each congestion control of bulk transfer fares on links in virtual time: the tables of docs/bulk.md (half an hour)
+	$(TEST) -p anabranch-hercules --test simulated table -- --ignored --nocapture --test-threads 1
 
 ledbat: ## Print how the congestion control of PPSPP fares on links in virtual time, beside the paper's values
 	$(TEST) -p anabranch-ppspp --lib ledbat -- --nocapture --test-threads 1

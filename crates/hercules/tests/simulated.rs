@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anabranch_hercules::congestion::Kind;
 use anabranch_hercules::{Event, SharedShelf};
-use sim::{Content, Link, Net, content, mbit, ms};
+use sim::{Content, Host, Link, Net, content, mbit, ms};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -137,6 +137,12 @@ struct Line {
 const KINDS: [(&str, Kind); 4] =
     [("fair", Kind::Fair), ("allegro", Kind::Allegro), ("vivace", Kind::Vivace), ("bbr", Kind::Bbr)];
 
+/// Those that a table is about: all, or the one that `ANABRANCH_CONGESTION` names.
+fn kinds() -> impl Iterator<Item = (&'static str, Kind)> {
+    let only = std::env::var("ANABRANCH_CONGESTION").ok();
+    KINDS.into_iter().filter(move |(name, _)| only.as_ref().is_none_or(|only| only == name))
+}
+
 /// One transfer alone over one link, with a queue of `queue` bandwidth-delay products.
 fn alone(seed: u64, kind: Kind, rate: f64, rtt: Duration, loss: f64, queue: f64, seconds: u64) -> Line {
     let queue_bytes = (rate * rtt.as_secs_f64() * queue).max(50e3);
@@ -164,6 +170,29 @@ fn every_controller_fills_a_link_alone() {
             println!("{name}, loss {loss}: {:.2} of the link, lost {:.3}", line.share, line.lost);
             assert!(line.share > 0.6, "{name} at {loss} takes {:.2}", line.share);
             assert!(line.lost < 0.2);
+        }
+    }
+}
+
+/// A fast short link between hosts that stop for 1 to 5 ms every so often, and keep so much of what comes meanwhile: of the link,
+/// after the first half second.
+fn busy_hosts(seed: u64, kind: Kind, every: u64, buffer_bytes: usize) -> f64 {
+    let (rate, delay) = (mbit(2000.0), Duration::from_micros(50));
+    let mut net = Net::new(seed, vec![Link::new(rate, delay, 4e6), Link::wide(delay)]);
+    net.add_flow(Content::Blank(1 << 44), 1400, kind, &[(&[0], &[1], None)], &[], None);
+    net.flows[0].hosts = [0, 1].map(|_| Some(Host::busy(ms(every), (ms(1), ms(5)), buffer_bytes)));
+    net.run(ms(2000), |_| false);
+    net.arrival_rate(0, ms(500), ms(2000)) / rate
+}
+
+#[test]
+fn a_busy_host_is_no_queue() {
+    for (seed, every, buffer, least) in [(20, 20, 4_000_000, 0.9), (21, 5, 4_000_000, 0.9), (22, 20, 400_000, 0.4)] {
+        let fixed = busy_hosts(seed, Kind::Fixed(mbit(2000.0)), every, buffer);
+        for (name, kind) in [("fair", Kind::Fair), ("bbr", Kind::Bbr)] {
+            let took = busy_hosts(seed, kind, every, buffer);
+            println!("{buffer} bytes, a stop every {every} ms: {name} {took:.2}, a fixed rate {fixed:.2} of the link");
+            assert!(took > least * fixed, "{name}");
         }
     }
 }
@@ -242,13 +271,55 @@ fn figure_8(kind: Kind, group: Option<u32>) -> [f64; 4] {
     [of(8, 15), of(16, 30), of(33, 45), free / of(16, 30)]
 }
 
+/// Parts of so many flows: 1 if they are equal, one over their number if one has all.
+fn jain(parts: &[f64]) -> f64 {
+    let (sum, squares) = parts.iter().fold((0.0, 0.0), |(sum, squares), part| (sum + part, squares + part * part));
+    sum * sum / (parts.len() as f64 * squares)
+}
+
+#[test]
+#[ignore = "minutes: the table of docs/bulk.md that says why the default is the default"]
+fn table_default() {
+    const SEEDS: std::ops::Range<u64> = 0..3;
+    println!("\n100 Mbit/s, 40 ms, queues of 0.25, 1 and 4 bandwidth-delay products");
+    println!(
+        "| | alone, by queue | 1e-3, 1 % lost | part beside CUBIC, by queue (Jain) | with 2, 4 coupled paths | Jain against itself, by queue |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- |");
+    let mean = |parts: Vec<f64>| parts.iter().sum::<f64>() / parts.len() as f64;
+    for (name, kind) in kinds() {
+        let alone = |loss, queue| {
+            mean(SEEDS.map(|seed| alone(seed, kind, mbit(100.0), ms(40), loss, queue, 15).share).collect())
+        };
+        let cubic =
+            |paths, queue| mean(SEEDS.map(|seed| beside_cubic(seed, kind, paths, (100.0, 40), queue, 60).0).collect());
+        let by_queue = |of: &dyn Fn(f64) -> String| [0.25, 1.0, 4.0].map(of).join(", ");
+        let fills = by_queue(&|queue| format!("{:.2}", alone(0.0, queue)));
+        let lossy = [1e-3, 0.01].map(|loss| alone(loss, 1.0));
+        let parts = [0.25, 1.0, 4.0].map(|queue| cubic(1, queue));
+        let shares = parts.map(|part| format!("{part:.2} ({:.2})", jain(&[part, 1.0 - part]))).join(", ");
+        let coupled = [2, 4].map(|paths| cubic(paths, 1.0));
+        let itself = by_queue(&|queue| {
+            let part = against_itself(kind, 1, queue).0;
+            format!("{:.2}", jain(&[part, 1.0 - part]))
+        });
+        println!(
+            "| {name} | {fills} | {:.2}, {:.2} | {shares} | {:.2}, {:.2} | {itself} |",
+            lossy[0], lossy[1], coupled[0], coupled[1]
+        );
+        let even = |part: &f64| (0.35..=0.65).contains(part);
+        let (near, far) = (parts.iter().chain(&coupled).all(even), lossy[1] >= 0.8);
+        println!("{name}: about half beside CUBIC in each case: {near}; 0.8 of a link that loses 1 %: {far}");
+    }
+}
+
 #[test]
 #[ignore = "a minute: a table of docs/bulk.md"]
 fn table_alone() {
     println!("\nalone on 1 Gbit/s at 194 ms, 20 s; of the link from 6.7 s on / 0.85 of it after s / lost");
     println!("| | loss 0 | 1e-5 | 1e-3 | 1 % | 0, queue of a tenth | 0, queue of two |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for (name, kind) in KINDS.into_iter() {
+    for (name, kind) in kinds() {
         print!("| {name} |");
         for (loss, queue) in [(0.0, 0.5), (1e-5, 0.5), (1e-3, 0.5), (0.01, 0.5), (0.0, 0.1), (0.0, 2.0)] {
             let line = alone(11, kind, mbit(1000.0), ms(194), loss, queue, 20);
@@ -279,7 +350,7 @@ fn table_cubic() {
     println!("\nagainst one CUBIC flow on 100 Mbit/s at 40 ms: the part of the transfer with 1, 2, 4 paths, coupled");
     println!("| | queue of 0.25 BDP | 1 | 4 |");
     println!("| --- | --- | --- | --- |");
-    for (name, kind) in KINDS {
+    for (name, kind) in kinds() {
         let line = [0.25, 1.0, 4.0].map(|queue| beside_cubic_line(kind, (100.0, 40), queue, 80));
         println!("| {name} | {} |", line.join(" | "));
     }
@@ -299,7 +370,7 @@ fn table_cubic_other_links() {
 #[ignore = "a minute: a table of docs/bulk.md"]
 fn table_itself() {
     println!("\nagainst itself with one path: part of the transfer with 1, 2, 4 coupled paths / of the link together");
-    for (name, kind) in KINDS {
+    for (name, kind) in kinds() {
         print!("| {name} |");
         for queue in [0.25, 1.0, 4.0] {
             let parts = [1, 2, 4].map(|paths| {
@@ -316,7 +387,7 @@ fn table_itself() {
 #[ignore = "a minute: a table of docs/bulk.md"]
 fn table_figure_8() {
     println!("\nFig. 8 at a hundredth: of the first link before, while, after; the free path's part meanwhile");
-    for (name, kind) in KINDS {
+    for (name, kind) in kinds() {
         for group in [None, Some(1)] {
             let [before, meanwhile, after, free] = figure_8(kind, group);
             let coupled = if group.is_some() { "coupled" } else { "each alone" };

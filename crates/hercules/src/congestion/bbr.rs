@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Congestion, Interval, PathView, Plan, RATE_BYTES_MIN, Startup, plan};
+use super::{Congestion, INTERVAL_MIN, Interval, PathView, Plan, RATE_BYTES_MIN, Startup, plan};
 
 /// Intervals a round trip.
 const INTERVALS_PER_RTT: u32 = 4;
@@ -70,7 +70,7 @@ impl Congestion for Bbr {
             _ => (1.0, self.bound),
         };
         // A window counts what is not known to have come: also that of the interval until the next mark, and some of its report.
-        let length = length.max(Duration::from_secs_f64(path.interval_bytes_min / rate));
+        let length = length.max(Duration::from_secs_f64(path.interval_bytes_min / rate)).max(INTERVAL_MIN);
         let unknown = rate * length.as_secs_f64() * 1.5;
         plan(rate * gain, length, (bdp * window + unknown).max(WINDOW_BYTES_MIN))
     }

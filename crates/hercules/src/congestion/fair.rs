@@ -13,6 +13,7 @@
 //! Beside a CUBIC flow the queue is full whenever anything is lost, so there the law is CUBIC's own, parameter by parameter. The
 //! packets are paced over the round trip instead of being clocked by acknowledgements, with the window as a bound on what is under way.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{Congestion, Interval, PathView, Plan, Startup, plan};
@@ -39,8 +40,12 @@ const WAIT_PART: u32 = 3;
 const DRAINS: f64 = 0.95;
 /// Of late: since so long at least, and twice as long at most.
 const WAIT_AGE: Duration = Duration::from_secs(20);
+/// A host that is busy holds packets up for so long. Only a queue lasts longer: of the waits of so long, the shortest counts.
+const HOST_TIME: Duration = Duration::from_millis(10);
 /// Round trips below this are that of the hosts, not of the path.
 const RTT_MIN: Duration = Duration::from_millis(4);
+/// A flow on a path that short grows each of its own round trips. So does this one, as if the round trip were RTT_MIN over so much.
+const GROWTH_MAX: f64 = 4.0;
 /// A pace a little above the window's: what a late timer missed is made up for, and the window is the bound.
 const PACE: f64 = 1.05;
 /// Loss by nature is the mean of about so many round trips without a queue.
@@ -69,7 +74,9 @@ pub struct Fair {
     unanswered: u32,
     /// The plan under way is that of before a reduction.
     stale: bool,
-    /// How long the last packets of the interval before had waited.
+    /// How long the last packets of the intervals of late had waited, and when that was heard.
+    waits: VecDeque<(Instant, Duration)>,
+    /// The shortest of these.
     waited: Duration,
     /// The longest waits of these and of the last twenty seconds, and since when.
     longest: [Duration; 2],
@@ -104,6 +111,11 @@ fn segment(path: &PathView) -> f64 {
     path.packet_bytes.max(SEGMENT_BYTES_MIN)
 }
 
+/// What a window is spread over.
+fn round_trip(rtt: Duration) -> Duration {
+    rtt.max(RTT_MIN)
+}
+
 impl Fair {
     /// Whether packets that waited so long stood in a queue that may have dropped others.
     fn is_queue(&self, waited: Duration, path: &PathView) -> bool {
@@ -114,13 +126,24 @@ impl Fair {
         waited > noise.max(self.longest[0].max(self.longest[1]) / WAIT_PART).max(drained)
     }
 
-    fn on_wait(&mut self, waited: Duration, now: Instant) {
+    /// An interval's last packets waited so long: how long all of late did, this and the time before.
+    fn on_wait(&mut self, waited: Duration, path: &PathView) -> Duration {
+        let now = path.now;
+        // A longer path has its own round trip to find out.
+        if path.rtt_min >= HOST_TIME {
+            self.waits.clear();
+        }
+        self.waits.push_back((now, waited));
+        while self.waits.pop_front_if(|(at, _)| *at + HOST_TIME < now).is_some() {}
+        let shortest = self.waits.iter().map(|(_, waited)| *waited).min().unwrap_or(waited);
+        let before = std::mem::replace(&mut self.waited, shortest);
         let since = self.longest_since.get_or_insert(now);
         if now >= *since + WAIT_AGE {
             *since = now;
             self.longest = [Duration::ZERO, self.longest[0]];
         }
-        self.longest[0] = self.longest[0].max(waited);
+        self.longest[0] = self.longest[0].max(shortest);
+        before.max(shortest)
     }
 
     fn reduce(&mut self, waited: Duration, path: &PathView) {
@@ -136,7 +159,9 @@ impl Fair {
     }
 
     fn grow(&mut self, acked: f64, path: &PathView) {
-        let segment = segment(path);
+        // On a path that is shorter than the window is spread over, so many of its own round trips pass meanwhile.
+        let trips = (RTT_MIN.as_secs_f64() / path.rtt.as_secs_f64()).clamp(1.0, GROWTH_MAX);
+        let segment = segment(path) * trips;
         let (window, max) = (self.window, self.max);
         let epoch = self.epoch.get_or_insert_with(|| {
             let k = ((max - window).max(0.0) / segment / C).cbrt();
@@ -148,7 +173,7 @@ impl Fair {
         let target = (C * (time - epoch.k).powi(3) * segment + epoch.origin).clamp(self.window, self.window * 1.5);
         // RFC 9438 §4.3: as slow as needed until the window is where it was, then as Reno.
         let alpha = if epoch.reno < self.prior { RENO_ALPHA } else { 1.0 };
-        epoch.reno += alpha * part * segment;
+        epoch.reno += alpha * part * segment * trips;
         self.window = (self.window + (target - self.window) * part.min(1.0)).max(epoch.reno);
     }
 
@@ -180,7 +205,8 @@ impl Fair {
     fn on_start(&mut self, interval: &Interval, path: &PathView) {
         if let Some(rate) = self.start.on_interval(interval) {
             // As after congestion; but what was sent too fast is not what keeps the path full.
-            let (full, empty) = (rate * path.rtt_latest.as_secs_f64(), rate * path.rtt_min.as_secs_f64());
+            let (full, empty) =
+                (rate * round_trip(path.rtt_latest).as_secs_f64(), rate * round_trip(path.rtt_min).as_secs_f64());
             self.window = (BETA * full).max(AFTER_START * empty).max(SEGMENTS_MIN * segment(path));
             (self.max, self.prior, self.stale) = (self.window, self.window, true);
             self.shrunk = Some((path.now, self.longest[0]));
@@ -205,7 +231,8 @@ impl Congestion for Fair {
         if !self.started {
             return self.start.plan(path);
         }
-        let rtt = path.rtt_latest.max(RTT_MIN);
+        // Where round trips are short, the last alone may be that of a busy host.
+        let rtt = round_trip(if path.rtt_min < HOST_TIME { path.rtt_min + self.waited } else { path.rtt_latest });
         let rate = PACE * self.window / rtt.as_secs_f64();
         let length = (rtt / INTERVALS_PER_RTT).max(Duration::from_secs_f64(path.interval_bytes_min / rate.max(1.0)));
         // What is under way counts until an interval's report: that of the one before the last may not be here yet.
@@ -213,15 +240,12 @@ impl Congestion for Fair {
     }
 
     fn on_interval(&mut self, interval: &Interval, path: &PathView) {
-        let waited = interval.waited.unwrap_or(self.waited);
         // The packets that were lost in an interval came to the queue between its last packet and that of the one before.
-        let before = std::mem::replace(&mut self.waited, waited);
-        self.on_wait(waited, path.now);
+        let longer = self.on_wait(interval.waited.unwrap_or(self.waited), path);
         if !self.started {
             return self.on_start(interval, path);
         }
         let answered = interval.id < self.unanswered;
-        let longer = waited.max(before);
         if !answered && interval.lost_bytes > 0 && self.is_queue(longer, path) {
             self.tested = None;
             return self.reduce(longer, path);
@@ -235,7 +259,7 @@ impl Congestion for Fair {
             }
         }
         // RFC 9438 §5.8: a window that is not used does not grow, and that time does not count.
-        let used = interval.rate() * path.rtt.as_secs_f64() > self.window / 2.0;
+        let used = interval.rate() * round_trip(path.rtt).as_secs_f64() > self.window / 2.0;
         if interval.idle || !used {
             if let Some(epoch) = &mut self.epoch {
                 epoch.start = (epoch.start + interval.sent_for).min(path.now);
@@ -246,7 +270,9 @@ impl Congestion for Fair {
     }
 
     fn on_lost(&mut self, id: u32, path: &PathView) {
-        let waited = self.waited.max(path.rtt_latest.saturating_sub(path.rtt_min));
+        // The last round trip alone may be that of a busy host.
+        let latest = path.rtt_latest.saturating_sub(path.rtt_min);
+        let waited = if path.rtt_min < HOST_TIME { self.waited } else { self.waited.max(latest) };
         if self.started && id >= self.unanswered && self.is_queue(waited, path) {
             self.tested = None;
             self.reduce(waited, path);

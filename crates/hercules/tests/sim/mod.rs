@@ -117,7 +117,37 @@ pub(crate) struct CrossTraffic {
 /// What a receiver makes of each control packet before it seals it.
 pub(crate) type Lie = Box<dyn FnMut(&mut Control)>;
 
+/// A host that does not run at times: what comes for it waits, and is dealt with at once afterwards.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    /// From the end of one stop to the next, on average, and how long one is.
+    every: Duration,
+    stop: (Duration, Duration),
+    stops: (Duration, Duration),
+    /// What waits meanwhile, and how much of it may.
+    waiting_bytes: usize,
+    buffer_bytes: usize,
+}
+
+impl Host {
+    pub(crate) fn busy(every: Duration, stop: (Duration, Duration), buffer_bytes: usize) -> Self {
+        Self { every, stop, stops: (Duration::ZERO, Duration::ZERO), waiting_bytes: 0, buffer_bytes }
+    }
+
+    /// When it runs again, if it does not now.
+    fn stopped(&mut self, now: Duration, rng: &mut fastrand::Rng) -> Option<Duration> {
+        while now >= self.stops.1 {
+            let from = self.stops.1 + self.every.mul_f64(-(1.0 - rng.f64()).ln());
+            self.waiting_bytes = 0;
+            self.stops = (from, from + self.stop.0 + (self.stop.1 - self.stop.0).mul_f64(rng.f64()));
+        }
+        (now >= self.stops.0).then_some(self.stops.1)
+    }
+}
+
 pub(crate) struct Flow {
+    /// The sender's, and the receiver's.
+    pub hosts: [Option<Host>; 2],
     pub sender: Sender,
     secret: Secret,
     pub lie: Option<Lie>,
@@ -220,6 +250,7 @@ impl Net {
         }
         let delay = routes[0].0.iter().map(|link| self.links[*link].delay).sum();
         self.flows.push(Flow {
+            hosts: [None, None],
             sender,
             secret,
             lie: None,
@@ -282,7 +313,26 @@ impl Net {
 
     fn happen(&mut self, happening: Happening) {
         match happening {
-            Happening::Packet { route, hop, len, payload } if hop == route.len() => self.arrive(len, payload),
+            Happening::Packet { route, hop, len, payload } if hop == route.len() => {
+                let stopped = match &payload {
+                    Payload::Bytes { flow, to_receiver, .. } => {
+                        let (flow, host) = (*flow, usize::from(*to_receiver));
+                        let until = self.stopped(flow, host);
+                        if let Some(host) = self.flows[flow].hosts[host].as_mut().filter(|_| until.is_some()) {
+                            host.waiting_bytes += len;
+                            if host.waiting_bytes > host.buffer_bytes {
+                                return;
+                            }
+                        }
+                        until
+                    }
+                    _ => None,
+                };
+                match stopped {
+                    Some(until) => self.schedule(until, Happening::Packet { route, hop, len, payload }),
+                    None => self.arrive(len, payload),
+                }
+            }
             Happening::Packet { route, hop, len, payload } => self.enter(route, hop, len, payload),
             Happening::Wake(flow) => {
                 if self.flows[flow].awake_at.is_some_and(|at| at <= self.now) {
@@ -321,6 +371,10 @@ impl Net {
                 }
             }
         }
+    }
+
+    fn stopped(&mut self, flow: usize, host: usize) -> Option<Duration> {
+        self.flows[flow].hosts[host].as_mut()?.stopped(self.now, &mut self.rng)
     }
 
     /// A packet comes to a link.
@@ -403,7 +457,8 @@ impl Net {
         }
         let now = self.base + self.now;
         let (mut packet, mut batch) = ([0; CONTROL_PACKET_MAX], Batch::default());
-        loop {
+        let stopped = [self.stopped(flow, 0), self.stopped(flow, 1)];
+        while stopped[0].is_none() {
             let shelf = self.flows[flow].shelf;
             let state = &mut self.flows[flow];
             let more = match shelf {
@@ -427,10 +482,14 @@ impl Net {
                 self.send(flow, batch.path, true, bytes);
             }
         }
-        while let Some((path, len)) = self.flows[flow].sender.poll_control(now, &mut packet) {
+        while stopped[0].is_none()
+            && let Some((path, len)) = self.flows[flow].sender.poll_control(now, &mut packet)
+        {
             self.send(flow, path, true, packet[..len].to_vec());
         }
-        while let Some((path, len)) = self.flows[flow].receiver.poll_control(now, &mut packet) {
+        while stopped[1].is_none()
+            && let Some((path, len)) = self.flows[flow].receiver.poll_control(now, &mut packet)
+        {
             let state = &mut self.flows[flow];
             state.report_bytes += len as u64;
             let bytes = match &mut state.lie {
@@ -447,7 +506,10 @@ impl Net {
         while let Some(event) = state.sender.poll_event() {
             state.events.push((self.now, event));
         }
-        let deadlines = [state.sender.deadline(), state.receiver.deadline()];
+        let after = |deadline: Option<Instant>, stopped: Option<Duration>| {
+            deadline.map(|at| stopped.map_or(at, |until| at.max(self.base + until)))
+        };
+        let deadlines = [after(state.sender.deadline(), stopped[0]), after(state.receiver.deadline(), stopped[1])];
         let Some(at) = deadlines.into_iter().flatten().min() else { return };
         // Timers are not more exact.
         let at = at.saturating_duration_since(self.base).max(self.now + Duration::from_micros(20));
