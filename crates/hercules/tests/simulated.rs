@@ -253,6 +253,56 @@ fn traffic_moves_to_the_free_path_and_back() {
     assert!(before > 0.7 && meanwhile > 0.7 && after > 0.7 && free > 0.6);
 }
 
+#[test]
+fn fair_traffic_moves_within_a_second_and_leaves_nothing_free() {
+    let [before, meanwhile, after, free] = figure_8(Kind::Fair, Some(1));
+    println!("before {before:.3}, meanwhile {meanwhile:.3} with {free:.2} over the free path, after {after:.3}");
+    assert!(before >= 0.97 && meanwhile >= 0.9 && after >= 0.97);
+}
+
+#[test]
+fn coupled_paths_are_no_slower_than_one_alone() {
+    for queue in [0.25, 1.0, 4.0] {
+        let of = |paths: usize| {
+            let mut net = shared_link(13, mbit(100.0), queue);
+            net.add_flow(
+                Content::Blank(1 << 44),
+                1400,
+                Kind::Fair,
+                &vec![(&[0][..], &[1][..], Some(1)); paths],
+                &[],
+                None,
+            );
+            together(&mut net, 20).0[0] / mbit(100.0)
+        };
+        let (one, two, four) = (of(1), of(2), of(4));
+        println!("queue of {queue}: one path {one:.3}, two {two:.3}, four {four:.3} of the link");
+        assert!(two > one - 0.02 && four > one - 0.02);
+    }
+}
+
+/// The first path shares a link with the second, that one another with the third: they are one group, in whatever order that is
+/// found out, and beside one TCP flow they take what one flow takes.
+#[test]
+fn what_shares_with_what_shares_is_one_group() {
+    for (seed, pairs) in [(14, [(0, 1), (1, 2)]), (15, [(2, 1), (1, 0)])] {
+        // All of it comes through the first link, where the TCP flow is.
+        let link = |rate| Link::new(mbit(rate), ms(10), mbit(rate) * 0.04);
+        let mut net = Net::new(seed, vec![link(50.0), link(500.0), link(500.0), Link::wide(ms(20))]);
+        let routes = [(&[1, 0][..], &[3][..], Some(0)), (&[1, 2, 0], &[3], Some(1)), (&[2, 0], &[3], Some(2))];
+        net.add_flow(Content::Blank(1 << 44), 1400, Kind::Fair, &routes, &[], None);
+        net.add_cubic(&[0], &[3]);
+        net.run(Duration::from_secs(1), |_| false);
+        for (one, other) in pairs {
+            net.flows[0].sender.couple(one, other);
+        }
+        let (ours, cubics) = together(&mut net, 60);
+        let part = ours[0] / (ours[0] + cubics[0]);
+        println!("three paths, coupled in the order {pairs:?}, take {part:.2} beside one TCP flow");
+        assert!((0.3..0.7).contains(&part));
+    }
+}
+
 /// Two paths with one first link, cross traffic on the second link of one (paper, Fig. 7 and 8): of the first link, before,
 /// while and after; and while it lasts, the part of the free path.
 fn figure_8(kind: Kind, group: Option<u32>) -> [f64; 4] {
@@ -268,7 +318,7 @@ fn figure_8(kind: Kind, group: Option<u32>) -> [f64; 4] {
     net.run(Duration::from_secs(45), |_| false);
     let of = |from: u64, to: u64| net.arrival_rate(0, Duration::from_secs(from), Duration::from_secs(to)) / rate;
     let free = sim::rate(&net.flows[0].arrived_bytes[0], Duration::from_secs(16), to) / rate;
-    [of(8, 15), of(16, 30), of(33, 45), free / of(16, 30)]
+    [of(8, 15), of(16, 30), of(31, 45), free / of(16, 30)]
 }
 
 /// Parts of so many flows: 1 if they are equal, one over their number if one has all.
@@ -286,6 +336,7 @@ fn table_default() {
         "| | alone, by queue | 1e-3, 1 % lost | part beside CUBIC, by queue (Jain) | with 2, 4 coupled paths | Jain against itself, by queue |"
     );
     println!("| --- | --- | --- | --- | --- | --- |");
+    let mut verdicts = Vec::new();
     let mean = |parts: Vec<f64>| parts.iter().sum::<f64>() / parts.len() as f64;
     for (name, kind) in kinds() {
         let alone = |loss, queue| {
@@ -307,10 +358,18 @@ fn table_default() {
             "| {name} | {fills} | {:.2}, {:.2} | {shares} | {:.2}, {:.2} | {itself} |",
             lossy[0], lossy[1], coupled[0], coupled[1]
         );
-        let even = |part: &f64| (0.35..=0.65).contains(part);
-        let (near, far) = (parts.iter().chain(&coupled).all(even), lossy[1] >= 0.8);
-        println!("{name}: about half beside CUBIC in each case: {near}; 0.8 of a link that loses 1 %: {far}");
+        let uneven = parts.iter().chain(&coupled).map(|part| (part - 0.5).abs()).fold(0.0, f64::max);
+        verdicts.push((uneven, name, lossy[1]));
     }
+    // Whoever fills a link that loses packets, and of these who leaves others their part.
+    verdicts.retain(|(.., lossy)| *lossy >= 0.8);
+    verdicts.sort_by(|one, other| one.0.total_cmp(&other.0));
+    for (uneven, name, lossy) in &verdicts {
+        println!(
+            "{name}: at most {uneven:.2} away from half of what both take beside CUBIC; {lossy:.2} of a link that loses 1 %"
+        );
+    }
+    assert!(kinds().count() < KINDS.len() || verdicts[0].1 == "fair", "the default is the most even of these");
 }
 
 #[test]

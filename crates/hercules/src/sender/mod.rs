@@ -216,6 +216,21 @@ impl Sender {
         }
     }
 
+    /// Two paths share a bottleneck: they, and all that share one with either, are one group from now on.
+    pub fn couple(&mut self, one: u8, other: u8) {
+        let group_of = |index| self.paths.iter().find(|slot| slot.path.index == index).map(|slot| slot.path.group);
+        let (Some(first), Some(second)) = (group_of(one), group_of(other)) else { return };
+        let is_free = |number: &u32| !self.paths.iter().any(|slot| slot.path.group == Some(*number));
+        let Some(target) = first.into_iter().chain(second).min().or_else(|| (0..).find(is_free)) else { return };
+        let joins = |path: &Path| {
+            let is_of = |index, group: Option<u32>| path.index == index || (group.is_some() && path.group == group);
+            is_of(one, first) || is_of(other, second)
+        };
+        let indices: Vec<u8> =
+            self.paths.iter().map(|slot| &slot.path).filter(|path| joins(path)).map(|path| path.index).collect();
+        indices.into_iter().for_each(|index| self.set_group(index, Some(target)));
+    }
+
     /// The offer.
     pub fn offer(&self) -> &Offer {
         &self.offer
