@@ -121,6 +121,17 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Whatever a key file holds, it is a key or none.
+        #[test]
+        fn any_file_is_read(text in ".*", document in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+            decode(&text);
+            decode(&format!("{BEGIN}{text}{END}"));
+            parse(&document);
+            proptest::prop_assert_eq!(decode(&encode(&document)), Some(document));
+        }
+    }
+
     #[test]
     fn a_key_is_made_once_and_others_may_not_read_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -77,13 +77,20 @@ impl Clock {
         let mut all = std::mem::take(&mut self.partial);
         all.extend_from_slice(bytes);
         let mut parts: Vec<(Option<Instant>, Vec<u8>)> = Vec::new();
-        let (packets, rest) = all.as_chunks::<PACKET_LEN>();
-        for packet in packets {
-            let due = pcr(packet).and_then(|(pid, ticks)| self.due(pid, ticks, now));
+        let mut rest = all.as_slice();
+        while let Some(packet) = rest.first_chunk::<PACKET_LEN>() {
+            // Where the stream is damaged, the next packet begins with the next mark.
+            let lost = rest.iter().position(|byte| *byte == SYNC).unwrap_or(rest.len());
+            let (cut, due) = match lost {
+                0 => (PACKET_LEN, pcr(packet).and_then(|(pid, ticks)| self.due(pid, ticks, now))),
+                lost => (lost, None),
+            };
+            let (bytes, more) = rest.split_at(cut);
             match parts.last_mut().filter(|_| due.is_none()) {
-                Some((_, part)) => part.extend_from_slice(packet),
-                None => parts.push((due, packet.to_vec())),
+                Some((_, part)) => part.extend_from_slice(bytes),
+                None => parts.push((due, bytes.to_vec())),
             }
+            rest = more;
         }
         self.partial = rest.to_vec();
         parts
@@ -161,6 +168,38 @@ mod tests {
         let mut pace = Pace::Clock(Clock::default());
         pace.cut(&packet(256, Some(0)), now);
         assert_eq!(pace.cut(&packet(257, Some(9000)), now)[0].0, None);
+    }
+
+    #[test]
+    fn damage_in_the_middle_does_not_lose_the_clock() {
+        let now = Instant::now();
+        for damage in [vec![1, 2, 3], vec![SYNC], vec![SYNC; 100], vec![0; 188], vec![SYNC, 0, 0]] {
+            let mut stream: Vec<u8> = packet(256, Some(1000));
+            stream.extend(&damage);
+            stream.extend((0..60).flat_map(|at| packet(256, Some(1000 + at * 40))));
+            let mut pace = Pace::Clock(Clock::default());
+            let parts = pace.cut(&stream, now);
+            let last = parts.iter().rev().find_map(|(due, _)| *due);
+            assert_eq!(last, Some(now + Duration::from_millis(59 * 40)), "{} bytes", damage.len());
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever comes, in whatever parts, goes out as it is.
+        #[test]
+        fn no_byte_is_lost_or_made_up(
+            stream in proptest::collection::vec(proptest::prop_oneof![proptest::prelude::Just(SYNC), proptest::prelude::any::<u8>()], 0..3000),
+            len in 1..700usize,
+            bytes_per_sec in proptest::prelude::any::<u64>(),
+        ) {
+            let now = Instant::now();
+            let rate = Pace::Rate { bytes_per_sec: bytes_per_sec.max(1000), start: None, bytes: 0 };
+            for mut pace in [Pace::Clock(Clock::default()), Pace::AsItComes, rate] {
+                let parts: Vec<_> = stream.chunks(len).flat_map(|bytes| pace.cut(bytes, now)).collect();
+                let out: Vec<u8> = parts.into_iter().flat_map(|(_, bytes)| bytes).chain(pace.rest()).collect();
+                proptest::prop_assert_eq!(&out, &stream);
+            }
+        }
     }
 
     #[test]
