@@ -212,3 +212,37 @@ fn peers_in_the_network_find_each_other_by_a_tracker() {
     assert_eq!(code, 0, "{stdout} {stderr}");
     assert!(fs::read(dir.path().join("out/film")).unwrap() == film);
 }
+
+/// A live stream over two paths, one of which is cut while it is watched: nothing is left out, and nothing is wrong.
+#[test]
+fn a_live_stream_outlives_a_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let film = noise(3_000_000, 9);
+    fs::write(dir.path().join("film"), &film).unwrap();
+    let network = diamond(136, "");
+    let (listen, daemon) = host(&network, FROM);
+    let mut command = anabranch(dir.path());
+    command.args(["live", "--input", "film", "--rate", "200K", "--json", "--listen", &listen, "--sciond", &daemon]);
+    let mut source = Running::start_for(&mut command, PATIENCE);
+    let link = source.event("started")["link"].as_str().unwrap().to_owned();
+    assert!(link.contains("pe=[1-ff00:0:111,127.136."), "{link}");
+    let arguments = [&link, "-o", "out", "--paths", "2"];
+    let mut viewer = Running::start_for(&mut get(dir.path(), &network, TO, &arguments), PATIENCE);
+    viewer.event("joined");
+    // Both paths carry.
+    loop {
+        let progress = viewer.event("progress");
+        let paths = progress["paths"].as_array().unwrap();
+        if paths.iter().filter(|path| path["downloaded"].as_u64().unwrap() > 50_000).count() == 2 {
+            break;
+        }
+    }
+    let cut = network.find_link("1-ff00:0:120", Some(FROM)).unwrap();
+    network.set_link_up(cut, false).unwrap();
+    let recorded = viewer.event("recorded");
+    assert_eq!(recorded["skipped_chunks"], 0, "{recorded}");
+    assert_eq!(viewer.child.wait().unwrap().code(), Some(0), "{recorded}");
+    let out = fs::read(dir.path().join("out")).unwrap();
+    assert!(out.len() > 1_000_000 && film.ends_with(&out), "{} bytes are not the stream's rest", out.len());
+    assert_eq!(source.child.wait().unwrap().code(), Some(0));
+}

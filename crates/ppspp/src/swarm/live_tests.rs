@@ -379,7 +379,12 @@ fn fifty_viewers(seed: u64, loss: f64, leavers: u64) {
     world.run(3_500_000);
     world.print();
     let (stalls, delay_s, copies) = (world.stalls(), world.mean_delay_s(), world.copies());
-    println!("{stalls} stalls, {delay_s:.2} s behind, {copies:.2} copies from the source");
+    let mut starts_ms: Vec<u64> = world.viewers().filter_map(|node| Some(node.started_us? / 1000)).collect();
+    starts_ms.sort_unstable();
+    let (half, slowest) = (starts_ms[starts_ms.len() / 2], starts_ms[starts_ms.len() - 1]);
+    println!(
+        "{stalls} stalls, {delay_s:.2} s behind, {copies:.2} copies from the source, start after {half} ms, {slowest} ms at most"
+    );
     assert!((stalls > 0 || world.all_play()) && world.viewers().all(|node| node.liars.is_empty()));
     assert!(delay_s < 3.0, "{delay_s:.2} s behind");
     assert!(copies < 3.0, "{copies:.2} copies");
