@@ -64,7 +64,7 @@ fn a_file_crosses_three_ases_by_its_magnet_link() {
     let network = network("line.toml", 110, "");
     let (sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
     assert!(address.starts_with("[1-ff00:0:111,127.110."), "{address}");
-    assert!(magnet.contains("x.pe=%5B1-ff00%3A0%3A111"), "{magnet}");
+    assert!(magnet.contains("x.pe=[1-ff00:0:111"), "{magnet}");
     let (code, stdout, stderr) =
         finish(&mut get(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "out", "--json"]));
     assert_eq!(code, 0, "{stdout} {stderr}");
@@ -671,7 +671,7 @@ fn peers_are_who_their_keys_say_or_nobody() {
     let network = network("line.toml", 118, "");
     let (sharer, address, magnet) =
         share(dir.path(), &network, "1-ff00:0:111", &["one.bin", "--key", "sharer.key", "--torrent-out", "t.torrent"]);
-    let key = magnet.split("x.pe=").find_map(|part| part.split_once("%40%5B")).unwrap().0.to_owned();
+    let key = magnet.split("x.pe=").find_map(|part| part.split_once("@[")).unwrap().0.to_owned();
     let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "by-link"]));
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("by-link"), &file);

@@ -157,7 +157,7 @@ impl fmt::Display for Magnet {
         parameters.extend(self.name.iter().map(|name| format!("dn={}", percent_encode(name))));
         parameters.extend(self.trackers.iter().map(|url| format!("tr={}", percent_encode(url))));
         parameters.extend(self.web_seeds.iter().map(|url| format!("ws={}", percent_encode(url))));
-        parameters.extend(self.peers.iter().map(|peer| format!("x.pe={}", percent_encode(peer))));
+        parameters.extend(self.peers.iter().map(|peer| format!("x.pe={}", percent_encode_but(peer, PEER_MARKS))));
         if !self.select_only.is_empty() {
             let range = |range: &RangeInclusive<u32>| match (range.start(), range.end()) {
                 (first, last) if first == last => first.to_string(),
@@ -227,11 +227,20 @@ fn percent_decode(parameter: &'static str, value: &str) -> Result<Vec<u8>, Magne
 }
 
 /// RFC 3986 §2.3: all but unreserved characters.
+/// Marks of an address that a link shows as they are, as BEP 9 does: libtorrent takes what is escaped there for no address.
+const PEER_MARKS: &[u8] = b":[],@";
+
 fn percent_encode(text: &str) -> String {
+    percent_encode_but(text, b"")
+}
+
+/// Escapes all but what RFC 3986 §2.3 calls unreserved, and `kept`.
+fn percent_encode_but(text: &str, kept: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ if kept.contains(&byte) => out.push(char::from(byte)),
             _ => out.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -306,14 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn peers_over_scion_are_read_plain_or_escaped_and_shown_escaped() {
+    fn peers_are_read_plain_or_escaped_and_shown_plain() {
         let peer = "[1-ff00:0:110,10.0.0.1]:6881";
         let escaped = "%5B1-ff00%3A0%3A110%2C10.0.0.1%5D%3A6881";
         for form in [peer, escaped, "[1-ff00:0:110%2c10.0.0.1]:6881"] {
             let magnet = read(&format!("xt=urn:btih:{V1}&x.pe={form}&x.pe.1={form}")).unwrap();
             assert_eq!(magnet.peers, [peer, peer], "{form}");
-            assert_eq!(magnet.to_string(), format!("magnet:?xt=urn:btih:{V1}&x.pe={escaped}&x.pe={escaped}"));
+            assert_eq!(magnet.to_string(), format!("magnet:?xt=urn:btih:{V1}&x.pe={peer}&x.pe={peer}"));
         }
+        // Nothing that a peer is named ends the parameter.
+        let magnet = Magnet {
+            peers: vec!["[::1]:6881".into(), "a&b=c d#e%3A".into()],
+            ..read(&format!("xt=urn:btih:{V1}")).unwrap()
+        };
+        assert_eq!(magnet.to_string(), format!("magnet:?xt=urn:btih:{V1}&x.pe=[::1]:6881&x.pe=a%26b%3Dc%20d%23e%253A"));
     }
 
     #[test]

@@ -70,6 +70,7 @@ need aria2c aria2
 need transmission-daemon transmission-daemon
 need transmission-remote transmission-cli
 need transmission-create transmission-cli
+need qbittorrent-nox qbittorrent-nox
 need ip iproute2
 need sysctl procps
 need python3 python3

@@ -9,6 +9,7 @@ use anabranch_testbed::fixture::{Fixture, Maker, TRANSFER_LIMIT};
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::peers::aria2::Aria2;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
+use anabranch_testbed::peers::qbittorrent::QBittorrent;
 use anabranch_testbed::peers::rqbit::Rqbit;
 use anabranch_testbed::peers::transmission::Transmission;
 
@@ -24,6 +25,7 @@ enum Client {
     Libtorrent,
     Aria2,
     Transmission,
+    QBittorrent,
     Rqbit,
 }
 
@@ -48,6 +50,11 @@ fn fetch_from(client: Client, content: Content, version: &str, by_magnet: bool) 
         Client::Transmission => {
             let mut seeder = Transmission::start(&fixture.folder("state")?, &fixture.torrent, &fixture.data)?;
             seeder.wait_complete(TRANSFER_LIMIT)?;
+            get(seeder.address.into())
+        }
+        Client::QBittorrent => {
+            let state = fixture.folder("state")?;
+            let seeder = QBittorrent::seed(&state, &fixture.torrent, &fixture.data, TRANSFER_LIMIT)?;
             get(seeder.address.into())
         }
         Client::Rqbit => {
@@ -83,12 +90,41 @@ fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) ->
             leecher.wait_complete(TRANSFER_LIMIT)?;
             return fixture.check_but_empty(&out);
         }
+        Client::QBittorrent => {
+            let (_ours, address) = share()?;
+            if let std::net::SocketAddr::V4(address) = address {
+                fixture.tracker.add_peer(address);
+            }
+            QBittorrent::leech(&fixture.folder("state")?, &source, &out)?.wait_finished(TRANSFER_LIMIT)?;
+        }
         Client::Rqbit => {
             let (_ours, address) = share()?;
             let std::net::SocketAddr::V4(address) = address else { unreachable!("asked for IPv4") };
             let mut leecher = Rqbit::start(&source, &out, &[address], true, None, "127.0.0.1")?;
             leecher.process.wait_success(TRANSFER_LIMIT)?;
         }
+    }
+    fixture.check(&out)
+}
+
+/// Ours shares the content itself, without a tracker, and prints a link; that is all the other client is given.
+fn link_to(client: Client, content: Content, version: &str, _: bool) -> Result<()> {
+    let fixture = Fixture::new(content, version, Maker::Ours, None)?;
+    let out = fixture.folder("out")?;
+    let (mut ours, _) = Anabranch::share(&fixture.content, None, ANY, None, &["--version", version])?;
+    let (started, _) = ours.process.wait_event("started", TRANSFER_LIMIT)?;
+    let link = started["magnet"].as_str().unwrap_or_default();
+    match client {
+        Client::Libtorrent => {
+            Libtorrent::leech(link, &out, &[], None, ANY)?.wait_finished(TRANSFER_LIMIT)?;
+        }
+        Client::QBittorrent => {
+            QBittorrent::leech(&fixture.folder("state")?, link, &out)?.wait_finished(TRANSFER_LIMIT)?;
+        }
+        Client::Rqbit => {
+            Rqbit::start(link, &out, &[], true, None, "127.0.0.1")?.process.wait_success(TRANSFER_LIMIT)?;
+        }
+        Client::Aria2 | Client::Transmission => unreachable!("it heeds no peers that a link names"),
     }
     fixture.check(&out)
 }
@@ -132,6 +168,16 @@ cells! {
     fetch_from_transmission_tree: fetch_from(Transmission, Tree, "1", false);
     share_to_transmission_single: share_to(Transmission, Single, "1", false);
     share_to_transmission_tree: share_to(Transmission, Tree, "1", false);
+    fetch_from_qbittorrent_large: fetch_from(QBittorrent, Large, "1", false);
+    fetch_from_qbittorrent_hybrid_tree: fetch_from(QBittorrent, Tree, "hybrid", false);
+    fetch_from_qbittorrent_by_magnet_v2: fetch_from(QBittorrent, Tree, "2", true);
+    share_to_qbittorrent_tree: share_to(QBittorrent, Tree, "1", false);
+    share_to_qbittorrent_hybrid_single: share_to(QBittorrent, Single, "hybrid", false);
+    link_to_qbittorrent: link_to(QBittorrent, Tree, "hybrid", true);
+    link_to_libtorrent: link_to(Libtorrent, Tree, "hybrid", true);
+    link_to_libtorrent_v1: link_to(Libtorrent, Single, "1", true);
+    #[ignore = "needs rqbit: make interop"]
+    link_to_rqbit: link_to(Rqbit, Tree, "1", true);
     #[ignore = "needs rqbit: make interop"]
     fetch_from_rqbit_single: fetch_from(Rqbit, Single, "1", false);
     #[ignore = "needs rqbit: make interop"]

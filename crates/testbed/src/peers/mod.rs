@@ -6,6 +6,7 @@
 pub mod anabranch;
 pub mod aria2;
 pub mod libtorrent;
+pub mod qbittorrent;
 pub mod rqbit;
 pub mod scion;
 pub mod transmission;
