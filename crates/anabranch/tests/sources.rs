@@ -124,6 +124,40 @@ fn mistakes_about_sources_are_told_at_once_and_end_in_the_users_time() {
 }
 
 #[test]
+fn who_has_not_even_the_metadata_is_said_to_lack_it_and_serves_as_soon_as_it_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let (magnet, file) = torrent(dir.path());
+    let source = nobody();
+    let mut relay = Running::start(anabranch(dir.path()).args([
+        "get",
+        &magnet,
+        "-o",
+        "relay",
+        "--listen",
+        "127.0.0.1:0",
+        "--peer",
+        &source,
+        "--seed",
+        "--json",
+        "--give-up",
+        "60s",
+    ]));
+    let relay_address = relay.event("listening")["address"].as_str().unwrap().to_owned();
+    let lacking = "connected, and none has what is missing";
+    let arguments =
+        ["get", &magnet, "-o", "out", "--listen", "127.0.0.1:0", "--peer", &relay_address, "--give-up", "12s"];
+    ends_without_source(dir.path(), &arguments, &[lacking]);
+
+    let arguments = get(&relay_address, &[&magnet, "-o", "out", "--no-pex", "--json"]);
+    let mut fetching = Running::start(anabranch(dir.path()).args(arguments));
+    fetching.event("peer_connected");
+    let _sharer = Running::start(anabranch(dir.path()).args(["share", "one.bin", "--listen", &source]));
+    fetching.event("finished");
+    assert_eq!(fetching.child.wait().unwrap().code(), Some(0));
+    assert_same(&dir.path().join("out"), &file);
+}
+
+#[test]
 fn who_is_the_program_itself_is_no_source() {
     let dir = tempfile::tempdir().unwrap();
     torrent(dir.path());

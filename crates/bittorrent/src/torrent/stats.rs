@@ -186,12 +186,19 @@ impl Torrent {
 
     /// Whether a connected peer has something that is missing.
     pub fn is_any_wanted(&self) -> bool {
-        self.conns.values().any(|conn| conn.interested && !conn.closing)
+        self.conns.values().any(|conn| self.has_wanted(conn))
     }
 
     /// Whether one of those serves us.
     pub fn is_any_serving(&self) -> bool {
-        self.conns.values().any(|conn| conn.interested && !conn.closing && !conn.choking_us)
+        // Metadata is given to those that are choked too (BEP 9).
+        self.conns.values().any(|conn| self.has_wanted(conn) && (self.metadata.is_some() || !conn.choking_us))
+    }
+
+    /// Whether the peer has something that is missing: of the metadata first, then of the content.
+    fn has_wanted(&self, conn: &Conn) -> bool {
+        let offers_metadata = || conn.metadata_size.is_some() && conn.extensions.get(Extension::Metadata).is_some();
+        !conn.closing && if self.metadata.is_some() { offers_metadata() } else { conn.interested }
     }
 
     /// Whether the peer at the other end has all it wants.

@@ -78,12 +78,11 @@ impl TorrentDriver {
     pub(crate) fn sources(&self, now: Instant) -> Sources {
         let is_opening = self.metadata_known && self.storage.is_none();
         let is_finished = self.core.is_finished();
-        let knows = self.storage.is_some();
         Sources {
             is_waiting: !is_opening && !is_finished && !self.core.is_paused() && !self.stopping,
             connections: self.conn_count(),
-            is_any_wanted: self.conn_count() > 0 && (!knows || self.core.is_any_wanted()),
-            is_any_serving: self.conn_count() > 0 && (!knows || self.core.is_any_serving()),
+            is_any_wanted: self.core.is_any_wanted(),
+            is_any_serving: self.core.is_any_serving(),
             trackers: self.trackers_left,
             heard_of: self.book.heard_of(now),
             named: self.named.list(),
