@@ -267,6 +267,10 @@ impl Watch {
             }
             Event::Progress(progress) => self.on_progress(progress),
             Event::Waiting { peer, what } => self.on_waiting(peer, &what, now),
+            Event::Replaced { peer } => {
+                self.peers.remove(&peer);
+                Ok(())
+            }
             Event::GoesOn { peer } => match self.peers.get_mut(&peer).is_some_and(Peer::moves) {
                 true => self.report(peer, "resumed", json!({}), "goes on"),
                 false => Ok(()),

@@ -87,6 +87,11 @@ pub enum Event {
         /// With whom.
         peer: PeerId,
     },
+    /// The other end came again, by another connection: what was going on with it goes on there, as another peer.
+    Replaced {
+        /// Whom nothing more is told of.
+        peer: PeerId,
+    },
     /// Somebody called and was turned away.
     Rejected {
         /// Where from.

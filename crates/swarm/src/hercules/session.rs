@@ -480,7 +480,10 @@ async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Gu
             }
             context.tell(finished).await;
         }
-        Err(End::Failed(TransferError::Cancelled) | End::Replaced) => {}
+        Err(End::Failed(TransferError::Cancelled)) => {}
+        // A guest is the same peer as before, and goes on.
+        Err(End::Replaced) if guests.borrow().invited.contains(&key) => {}
+        Err(End::Replaced) => context.tell(Event::Replaced { peer }).await,
         Err(End::Failed(error)) => context.tell(Event::Failed { peer: Some(peer), error }).await,
         // It may come again.
         Err(End::Lost(why)) => context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await,
