@@ -120,3 +120,29 @@ fn a_sender_that_was_killed_and_comes_with_something_else_is_let_in() {
     receiver.event("finished");
     assert!(fs::read(dir.path().join("in/big.bin")).unwrap() == noise(LEN - 1, 2));
 }
+
+/// The manifest is the same, so that what was kept counts; that it is not what is sent now, its hashes tell.
+#[test]
+fn a_source_that_was_edited_and_its_time_put_back_comes_as_it_is_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("big.bin");
+    fs::write(&source, noise(LEN, 1)).unwrap();
+    let key = key_of(dir.path(), "a");
+    let (first, address, _) = standing(dir.path(), "r", "in", std::slice::from_ref(&key));
+    let mut sending = Running::start(&mut sender(dir.path(), &address));
+    progressed(&mut sending, 4_000_000);
+    kill(sending);
+    kill(first);
+    let modified = fs::metadata(&source).unwrap().modified().unwrap();
+    let mut now = noise(LEN, 1);
+    now[..100].fill(9);
+    fs::write(&source, &now).unwrap();
+    fs::File::options().write(true).open(&source).unwrap().set_modified(modified).unwrap();
+    let mut receiver = receiver(dir.path(), &address, &key, &[]);
+    let mut sending = Running::start(&mut sender(dir.path(), &address));
+    let kept = sending.event("started")["bytes_kept"].as_u64().unwrap();
+    assert!(kept >= 1 << 20, "{kept}");
+    sending.event("finished");
+    receiver.event("finished");
+    assert!(fs::read(dir.path().join("in/big.bin")).unwrap() == now);
+}

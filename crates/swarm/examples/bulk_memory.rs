@@ -85,7 +85,7 @@ impl Destination for Forgets {
         Err(DestinationError::Io { name: "memory".to_owned(), source })
     }
 
-    fn span_kept(&self, _: u64) -> Result<(), DestinationError> {
+    fn span_kept(&self, _: u64, _: &[u8; 32]) -> Result<(), DestinationError> {
         Ok(())
     }
 

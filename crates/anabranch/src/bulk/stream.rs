@@ -198,7 +198,7 @@ impl Destination for Place {
         self.begun.file.read_exact_at(into, offset).map_err(|error| failed(name, error))
     }
 
-    fn span_kept(&self, span: u64) -> Result<(), DestinationError> {
+    fn span_kept(&self, span: u64, _: &[u8; 32]) -> Result<(), DestinationError> {
         self.begun.kept.lock().unwrap_or_else(PoisonError::into_inner).insert(span);
         Ok(())
     }

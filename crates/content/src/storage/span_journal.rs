@@ -5,12 +5,17 @@
 //! kept     1  first span u64  spans u64  CRC-32C u32
 //! synced   2  records of kept that are on the disk u64  0 u64  CRC-32C u32
 //! lease    3  from i64  until i64, nanoseconds since 1970  CRC-32C u32
+//! hash     4  half of a SHA-256 (16)  CRC-32C u32
 //! ```
+//!
+//! Two hash records follow a record of kept spans for each of its spans, in order: what the span's hash was. A sender whose source
+//! changed without a trace says another one.
 //!
 //! Each checksum goes on from the one before, so a torn or foreign record ends the journal, and nothing before it is lost. Bytes handed to the
 //! kernel outlive the process, but not the machine: with another boot id only what was synced counts. The lease says when we may have
 //! written to files that are not whole yet: one that was changed at another time is somebody else's work.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::crc::crc32c;
@@ -21,8 +26,9 @@ const RECORD_LEN: usize = 1 + 8 + 8 + 4;
 const KEPT: u8 = 1;
 const SYNCED: u8 = 2;
 const LEASE: u8 = 3;
-/// Longest journal that is read: a record a span, twice over, and leases of a year.
-pub const JOURNAL_LEN_MAX: u64 = 64 << 20;
+const HASH: u8 = 4;
+/// Longest journal that is read: three records a span, twice over, and leases of a year.
+pub const JOURNAL_LEN_MAX: u64 = 160 << 20;
 
 /// Whose journal it is, and of which run of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +50,16 @@ pub enum Record {
     Synced(u64),
     /// Files are written to within this time.
     Lease(i64, i64),
+    /// Half of the hash of a span that was kept: see [`hash_records`].
+    Hash([u8; 16]),
+}
+
+/// What follows [`Record::Kept`] for each of its spans.
+pub fn hash_records(hash: &[u8; 32]) -> [Record; 2] {
+    let (mut first, mut second) = ([0; 16], [0; 16]);
+    first.copy_from_slice(&hash[..16]);
+    second.copy_from_slice(&hash[16..]);
+    [Record::Hash(first), Record::Hash(second)]
 }
 
 /// Writes a journal, record by record.
@@ -66,7 +82,11 @@ impl Writer {
 
     /// The bytes of a record. Of those only that reach the file the next one may follow.
     pub fn record(&mut self, record: &Record) -> [u8; RECORD_LEN] {
-        let (kind, one, other) = match record {
+        let (kind, one, other): (u8, [u8; 8], [u8; 8]) = match record {
+            Record::Hash(half) => {
+                let ([one, other], _) = half.as_chunks::<8>() else { unreachable!("16 bytes are twice 8") };
+                (HASH, *one, *other)
+            }
             Record::Kept(spans) => (KEPT, spans.start.to_le_bytes(), (spans.end - spans.start).to_le_bytes()),
             Record::Synced(records) => (SYNCED, records.to_le_bytes(), [0; 8]),
             Record::Lease(from, until) => (LEASE, from.to_le_bytes(), until.to_le_bytes()),
@@ -120,6 +140,11 @@ impl Journal {
                 },
                 SYNCED => records.push(Record::Synced(first)),
                 LEASE => records.push(Record::Lease(first.cast_signed(), second.cast_signed())),
+                HASH => {
+                    let mut half = [0; 16];
+                    half.copy_from_slice(&body[1..]);
+                    records.push(Record::Hash(half));
+                }
                 _ => break,
             }
             rest = more;
@@ -140,6 +165,38 @@ impl Journal {
             _ => None,
         });
         kept.take(count).collect()
+    }
+
+    /// The hashes that spans had when they were kept, as far as they were recorded.
+    pub fn hashes(&self) -> HashMap<u64, [u8; 32]> {
+        let mut hashes = HashMap::new();
+        let (mut spans, mut half) = (0..0, None);
+        for record in &self.records {
+            match record {
+                Record::Kept(kept) => {
+                    (spans, half) = (kept.clone(), None);
+                    // What it was before says nothing any more.
+                    if kept.end - kept.start <= hashes.len() as u64 {
+                        kept.clone().for_each(|span| _ = hashes.remove(&span));
+                    } else {
+                        hashes.retain(|span, _| !kept.contains(span));
+                    }
+                }
+                Record::Hash(bytes) => match half.take() {
+                    None => half = Some(*bytes),
+                    Some(first) => {
+                        if let Some(span) = spans.next() {
+                            let mut hash = [0; 32];
+                            hash[..16].copy_from_slice(&first);
+                            hash[16..].copy_from_slice(bytes);
+                            hashes.insert(span, hash);
+                        }
+                    }
+                },
+                Record::Synced(_) | Record::Lease(..) => {}
+            }
+        }
+        hashes
     }
 
     /// When files were written to: from, until; apart from each other.
@@ -167,6 +224,7 @@ mod tests {
             (0..1u64 << 40, 0..1u64 << 40).prop_map(|(start, len)| Record::Kept(start..start + len)),
             any::<u64>().prop_map(Record::Synced),
             (any::<i64>(), any::<i64>()).prop_map(|(from, until)| Record::Lease(from, until)),
+            any::<[u8; 16]>().prop_map(Record::Hash),
         ]
     }
 
@@ -203,6 +261,21 @@ mod tests {
         let journal = Journal { identity, records };
         assert_eq!(journal.kept([3; 16]), [0..2, 5..6, 7..8]);
         assert_eq!(journal.kept([4; 16]), [0..2]);
+    }
+
+    #[test]
+    fn the_last_hash_of_a_span_counts_and_one_that_was_kept_without_has_none() {
+        let identity = Identity { manifest: [1; 32], key: [2; 32], boot: [3; 16] };
+        let hash = |byte: u8| std::array::from_fn(|at| byte + (at / 16) as u8);
+        let mut records = vec![Record::Kept(4..6)];
+        records.extend([10, 20].iter().flat_map(|byte| hash_records(&hash(*byte))));
+        records.extend([Record::Lease(1, 2), Record::Kept(8..9), Record::Kept(5..6)]);
+        records.extend(hash_records(&hash(30)));
+        records.push(Record::Kept(4..5));
+        // Torn.
+        records.push(Record::Hash([7; 16]));
+        let hashes = Journal { identity, records }.hashes();
+        assert_eq!(hashes, HashMap::from([(5, hash(30))]));
     }
 
     #[test]

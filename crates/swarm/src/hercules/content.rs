@@ -111,11 +111,17 @@ pub trait Destination: Send + Sync {
     /// It ends the transfer.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DestinationError>;
 
+    /// The hash that a span of [`Destination::kept`] had when it was kept, where that was recorded; else it is read again. Asked for
+    /// once: the sender may have something else by now.
+    fn recorded_hash(&self, _span: u64) -> Option<[u8; 32]> {
+        None
+    }
+
     /// A span was written whole and has its hash: it may be recorded, to count as had after a crash.
     ///
     /// # Errors
     /// As [`Destination::write`].
-    fn span_kept(&self, span: u64) -> Result<(), DestinationError>;
+    fn span_kept(&self, span: u64, hash: &[u8; 32]) -> Result<(), DestinationError>;
 
     /// Everything is there and verified: names, modes, times; and the record of what was kept goes. The sender is sent the receipt
     /// after this.

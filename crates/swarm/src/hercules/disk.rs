@@ -40,7 +40,7 @@ pub(super) enum Done {
 enum Job {
     Write { span: u64, start: u64, buffer: Vec<u8>, runs: Vec<Range<usize>>, hash: bool },
     Hash { span: u64 },
-    Record { span: u64 },
+    Record { span: u64, hash: [u8; 32] },
 }
 
 struct Page {
@@ -60,6 +60,8 @@ pub(super) struct Disk {
     buffers: usize,
     buffers_max: usize,
     clock: u64,
+    /// Hashes of spans that are not recorded yet.
+    hashes: HashMap<u64, [u8; 32]>,
     /// Writes under way of a span, and whether it is to be hashed after them.
     writing: HashMap<u64, (usize, bool)>,
     busy: usize,
@@ -104,6 +106,7 @@ impl Disk {
             buffers: 0,
             buffers_max: (memory_bytes / SPAN_LEN_MIN).max(4) as usize,
             clock: 0,
+            hashes: HashMap::new(),
             writing: HashMap::new(),
             busy: 0,
             jobs,
@@ -173,7 +176,10 @@ impl Disk {
 
     /// A span has its hash: it is recorded.
     pub(super) fn record(&mut self, span: u64) {
-        self.job(Job::Record { span });
+        // Only what was hashed here has its hash.
+        if let Some(hash) = self.hashes.remove(&span) {
+            self.job(Job::Record { span, hash });
+        }
     }
 
     /// Whether nothing is under way.
@@ -194,7 +200,12 @@ impl Disk {
                 }
                 self.poll()
             }
-            Done::Hashed { .. } | Done::Recorded => {
+            Done::Hashed { span, hash } => {
+                self.busy -= 1;
+                self.hashes.insert(span, hash);
+                Some(done)
+            }
+            Done::Recorded => {
                 self.busy -= 1;
                 Some(done)
             }
@@ -280,12 +291,12 @@ impl Worker<'_> {
                 }
                 self.answer(Done::Written { span, buffer });
             }
-            Job::Hash { span } => match self.read_back(span) {
+            Job::Hash { span } => match self.destination.recorded_hash(span).map_or_else(|| self.read_back(span), Ok) {
                 Ok(hash) => self.answer(Done::Hashed { span, hash }),
                 Err(error) => self.answer(Done::Failed(error)),
             },
-            Job::Record { span } => {
-                if self.insist(|| self.destination.span_kept(span)) {
+            Job::Record { span, hash } => {
+                if self.insist(|| self.destination.span_kept(span, &hash)) {
                     self.answer(Done::Recorded);
                 }
             }

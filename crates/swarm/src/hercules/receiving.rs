@@ -190,16 +190,16 @@ async fn receive(
     {
         opened = open(&destinations, offered).await?;
     }
-    let (destination, kept, claimed) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
+    let (destination, claimed) = opened.map_err(|refusal| TransferError::Refused(refusal.0))?;
     place.destination = Some(Arc::downgrade(&destination));
     let Turn { stopped, is_silent } = &mut place.turn;
-    let kept_bytes = tree::bytes_of(offer.content_len, &kept) + tree::bytes_of(offer.content_len, &claimed);
+    let kept_bytes = tree::bytes_of(offer.content_len, &claimed);
     let (peer, content_len) = (line.peer, offer.content_len);
     context.tell(Event::Offered { peer, names, entries: count, content_len, kept_bytes }).await;
     let (news_in, mut news) = mpsc::unbounded_channel();
     let id = Id { sends: false, transfer: offer.transfer };
     let secret = Secret::new(offer.transfer, &line.secret);
-    let begin = Command::Receive { offer, secret, kept, claimed, destination: Arc::clone(&destination), news: news_in };
+    let begin = Command::Receive { offer, secret, claimed, destination: Arc::clone(&destination), news: news_in };
     context.engine.tell(begin);
     let wished = context.ways.wished();
     let paths = Paths::new(id, &context.engine, offer.chunk_len, context.is_fair, wished, line.router.clone());
@@ -257,15 +257,21 @@ async fn receive(
     }
 }
 
-type Opened = Result<(Arc<dyn Destination>, ChunkSet, ChunkSet), Refusal>;
+type Opened = Result<(Arc<dyn Destination>, ChunkSet), Refusal>;
 
-/// A place for what is offered, what is there of it for certain, and what seems to be.
+/// A place for what is offered, and what seems to be there of it.
 async fn open(destinations: &Arc<dyn Destinations>, offered: Offered) -> Result<Opened, End> {
     let destinations = Arc::clone(destinations);
     let opening = tokio::task::spawn_blocking(move || {
         let destination = destinations.open(offered)?;
-        let (kept, claimed) = (destination.kept(), destination.claimed());
-        Ok((destination, kept, claimed))
+        // Whether it is still what the sender has, its hashes will tell.
+        let (mut claimed, kept) = (destination.claimed(), destination.kept());
+        if claimed.limit() < kept.limit() {
+            claimed = kept;
+        } else {
+            kept.runs(0..kept.limit()).for_each(|run| _ = claimed.insert_range(run));
+        }
+        Ok((destination, claimed))
     });
     opening.await.map_err(|error| End::Lost(error.to_string()))
 }

@@ -147,7 +147,7 @@ impl Destination for Opened {
         Ok(())
     }
 
-    fn span_kept(&self, span: u64) -> Result<(), DestinationError> {
+    fn span_kept(&self, span: u64, _: &[u8; 32]) -> Result<(), DestinationError> {
         self.0.kept.lock().unwrap().insert(span);
         Ok(())
     }

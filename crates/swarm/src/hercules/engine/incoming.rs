@@ -55,14 +55,14 @@ impl Incoming {
     pub(super) fn new(
         offer: Offer,
         secret: &Secret,
-        (kept, claimed): (ChunkSet, ChunkSet),
+        claimed: ChunkSet,
         destination: &Arc<dyn Destination>,
         memory_bytes: u64,
         waker: &Waker,
         news: UnboundedSender<News>,
         now: Instant,
     ) -> Result<Self, TransferError> {
-        let core = Receiver::with_claims(offer, kept, claimed, now);
+        let core = Receiver::with_claims(offer, ChunkSet::new(0), claimed, now);
         let mut core = core.map_err(|error| TransferError::Misbehaviour(Misbehaviour::Wire(error)))?;
         for index in 0..PATHS_MAX as u8 {
             core.add_path(index, secret, now);

@@ -66,7 +66,6 @@ pub(super) enum Command {
     Receive {
         offer: Offer,
         secret: Secret,
-        kept: ChunkSet,
         /// Spans that seem to be there.
         claimed: ChunkSet,
         destination: Arc<dyn Destination>,
@@ -248,23 +247,15 @@ impl Engine {
                     let _ = news.send(News::Failed(error));
                 }
             }
-            Command::Receive { offer, secret, kept, claimed, destination, news } => {
+            Command::Receive { offer, secret, claimed, destination, news } => {
                 let memory_bytes = self.common.memory_bytes;
                 if self.receivers.contains_key(&offer.transfer) {
                     let reason = "this number of a transfer is taken here: begin again".to_owned();
                     let _ = news.send(News::Failed(TransferError::Refused(reason)));
                     return;
                 }
-                let begun = Incoming::new(
-                    offer,
-                    &secret,
-                    (kept, claimed),
-                    &destination,
-                    memory_bytes,
-                    &self.waker,
-                    news.clone(),
-                    now,
-                );
+                let begun =
+                    Incoming::new(offer, &secret, claimed, &destination, memory_bytes, &self.waker, news.clone(), now);
                 match begun {
                     Ok(incoming) => {
                         for port in &mut self.ports {

@@ -7,6 +7,7 @@
 //! Until then files can be written to by their owner alone beyond what their mode says. Set-user-ID, set-group-ID and sticky bits are
 //! never taken from a stranger.
 
+use std::collections::HashMap;
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,9 +16,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use anabranch_content::storage::span_journal::{Identity, JOURNAL_LEN_MAX, Journal, Record, Writer};
-use anabranch_content::storage::{Below, CHECKPOINT_INTERVAL, Places, Preallocate, Runs, boot_id, reserve};
-use anabranch_hercules::wire::manifest::Piece;
+use anabranch_content::storage::span_journal::{Identity, JOURNAL_LEN_MAX, Journal, Record, Writer, hash_records};
+use anabranch_content::storage::{Below, CHECKPOINT_INTERVAL, Places, Preallocate, Runs, boot_id, data_runs, reserve};
+use anabranch_hercules::wire::manifest::{EXTENTS_MAX, Piece};
 use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::{ChunkSet, tree};
 
@@ -34,6 +35,8 @@ const LEASE_NS: i64 = 10_000_000_000;
 const CLOCK_LAG_NS: i64 = 1_000_000_000;
 /// Bytes of the first name in the journal's: the rest must fit into 255, too.
 const JOURNAL_NAME_LEN: usize = 180;
+/// Bytes copied at once.
+const COPY_LEN: usize = 1 << 20;
 /// A file's mode while it is being made.
 const OWNER_WRITES: u32 = 0o200;
 
@@ -86,6 +89,8 @@ pub(super) struct Received {
     options: FolderOptions,
     kept: ChunkSet,
     claimed: ChunkSet,
+    /// What the spans of `kept` had for hashes; each is asked for once.
+    hashes: Mutex<HashMap<u64, [u8; 32]>>,
     /// One a node.
     states: Vec<AtomicU8>,
     runs: Runs,
@@ -131,14 +136,14 @@ struct Log {
 }
 
 impl Log {
-    fn append(&mut self, record: &Record) -> io::Result<()> {
+    fn append(&mut self, records: &[Record]) -> io::Result<()> {
         use std::os::unix::fs::FileExt;
         let mut writer = self.writer;
-        let bytes = writer.record(record);
+        let bytes: Vec<u8> = records.iter().flat_map(|record| writer.record(record)).collect();
         // One that was written by half is written over by the next.
         self.file.write_all_at(&bytes, self.len)?;
         (self.writer, self.len) = (writer, self.len + bytes.len() as u64);
-        self.kept += u64::from(matches!(record, Record::Kept(_)));
+        self.kept += records.iter().filter(|record| matches!(record, Record::Kept(_))).count() as u64;
         Ok(())
     }
 }
@@ -214,9 +219,13 @@ impl Received {
                 }
             }
         }
-        let synced = before.is_some_and(|before| before.identity.boot != identity.boot);
+        let synced = before.as_ref().is_some_and(|before| before.identity.boot != identity.boot);
         let leases = leases.unwrap_or_default();
-        let log = begin_journal(&below, &journal_name, &identity, &believed, synced, &leases).map_err(at_folder)?;
+        let mut hashes = before.as_ref().map(Journal::hashes).unwrap_or_default();
+        drop(before);
+        hashes.retain(|span, _| believed.contains(*span));
+        let log = begin_journal(&below, &journal_name, &identity, (&believed, &hashes), synced, &leases);
+        let log = log.map_err(at_folder)?;
         for other in others.iter().filter(|_| options.overwrite) {
             // What it was about is overwritten now. Left behind, it is in nobody's way.
             let _ = below.unlink(other);
@@ -227,6 +236,7 @@ impl Received {
             options: options.clone(),
             kept: believed,
             claimed,
+            hashes: Mutex::new(hashes),
             states: found.states.into_iter().map(AtomicU8::new).collect(),
             runs: Runs::default(),
             making: Mutex::new(()),
@@ -279,10 +289,43 @@ impl Received {
             ));
         }
         if !is_same {
-            // From here on it is gone on with.
-            self.states[number as usize].store(MADE, Ordering::Release);
+            let _alone = lock(&self.making);
+            let state = &self.states[number as usize];
+            if state.load(Ordering::Acquire) == ALIKE {
+                self.unshare(&self.plan.path(number), &file)?;
+                // From here on it is gone on with.
+                state.store(MADE, Ordering::Release);
+            }
         }
         Ok(!is_same)
+    }
+
+    /// A file with other names gets a copy of its own, so that those keep what they have. It is whole before it takes the place.
+    fn unshare(&self, path: &Path, file: &File) -> io::Result<()> {
+        use std::os::unix::fs::{FileExt, MetadataExt};
+        let meta = file.metadata()?;
+        if meta.nlink() <= 1 {
+            return Ok(());
+        }
+        let beside = path.with_file_name(&self.journal_name).with_extension("anabranch-receive-copy");
+        match self.below.unlink(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let copy = self.below.create(&beside, meta.mode() & 0o777 | OWNER_WRITES)?;
+        let copied = || -> io::Result<()> {
+            copy.set_len(meta.len())?;
+            let mut scratch = Vec::new();
+            for run in data_runs(file, meta.len(), EXTENTS_MAX)? {
+                for at in run.clone().step_by(COPY_LEN) {
+                    scratch.resize((run.end - at).min(COPY_LEN as u64) as usize, 0);
+                    file.read_exact_at(&mut scratch, at)?;
+                    copy.write_all_at(&scratch, at)?;
+                }
+            }
+            self.below.replace(&beside, path)
+        };
+        copied().inspect_err(|_| _ = self.below.unlink(&beside))
     }
 
     /// Makes a file, in place of what was ours there.
@@ -369,9 +412,14 @@ impl Received {
                 self.attribute(&file, number, true)?;
             }
             Kind::File { len, .. } if state.load(Ordering::Acquire) == ALIKE => {
-                let file = self.below.read(&path)?;
-                if file.metadata()?.len() != len {
+                let mut file = self.below.read(&path)?;
+                let meta = file.metadata()?;
+                if meta.len() != len {
                     return Err(io::Error::other("it was changed while it was received; receive it again"));
+                }
+                if meta.permissions().mode() & 0o777 != u32::from(node.mode) {
+                    self.unshare(&path, &file)?;
+                    file = self.below.read(&path)?;
                 }
                 self.attribute(&file, number, false)?;
                 lock(&self.dirty).note(number);
@@ -429,7 +477,7 @@ impl Received {
         }
         synced?;
         let mut log = lock(&self.journal);
-        log.append(&Record::Synced(kept))?;
+        log.append(&[Record::Synced(kept)])?;
         log.file.sync_data()
     }
 
@@ -458,7 +506,7 @@ impl Received {
         let mut log = lock(&self.journal);
         let (from, until) = (now - CLOCK_LAG_NS, now + LEASE_NS);
         if log.lease_until - now < LEASE_NS / 2 {
-            log.append(&Record::Lease(from, until))?;
+            log.append(&[Record::Lease(from, until)])?;
             log.lease_until = until;
         }
         Ok(())
@@ -502,9 +550,20 @@ impl Destination for Received {
         Ok(())
     }
 
-    fn span_kept(&self, span: u64) -> Result<(), DestinationError> {
+    fn recorded_hash(&self, span: u64) -> Option<[u8; 32]> {
+        lock(&self.hashes).remove(&span)
+    }
+
+    fn span_kept(&self, span: u64, hash: &[u8; 32]) -> Result<(), DestinationError> {
         let failed = |error| failed_at("the record of what was received", error);
-        lock(&self.journal).append(&Record::Kept(span..span + 1)).map_err(failed)?;
+        // What was there before is not ours because some of it is right. It is found and compared again.
+        let is_alike =
+            |piece: Piece| self.states[self.plan.node_of(piece.entry) as usize].load(Ordering::Acquire) == ALIKE;
+        if self.plan.layout.pieces(tree::span_bytes(self.plan.layout.content_len(), span)).any(is_alike) {
+            return Ok(());
+        }
+        let [first, second] = hash_records(hash);
+        lock(&self.journal).append(&[Record::Kept(span..span + 1), first, second]).map_err(failed)?;
         // Whoever comes while another syncs has nothing to wait for.
         if let Ok(mut last) = self.syncing.try_lock()
             && last.elapsed() >= CHECKPOINT_INTERVAL
@@ -554,7 +613,7 @@ fn begin_journal(
     below: &Below,
     name: &Path,
     identity: &Identity,
-    believed: &ChunkSet,
+    (believed, hashes): (&ChunkSet, &HashMap<u64, [u8; 32]>),
     synced: bool,
     leases: &[(i64, i64)],
 ) -> io::Result<Log> {
@@ -563,8 +622,18 @@ fn begin_journal(
     let (mut writer, mut bytes) = Writer::begin(identity);
     let mut kept = 0;
     for run in believed.runs(0..believed.limit()) {
-        bytes.extend(writer.record(&Record::Kept(run)));
-        kept += 1;
+        // Hashes stand behind the record, one for each of its spans.
+        let mut at = run.start;
+        while at < run.end {
+            let is_known = hashes.contains_key(&at);
+            let end = (at..run.end).find(|span| hashes.contains_key(span) != is_known).unwrap_or(run.end);
+            bytes.extend(writer.record(&Record::Kept(at..end)));
+            kept += 1;
+            for hash in (at..end).filter_map(|span| hashes.get(&span)) {
+                hash_records(hash).iter().for_each(|record| bytes.extend(writer.record(record)));
+            }
+            at = end;
+        }
     }
     if synced {
         bytes.extend(writer.record(&Record::Synced(kept)));

@@ -197,8 +197,14 @@ fn transfer(source: &dyn Source, to: &dyn Destination, random: &mut Rng, spans: 
         to.read(bytes.start, &mut both[1]).unwrap();
         both[0] == both[1]
     };
+    let has_hash = |span| {
+        let bytes = tree::span_bytes(len, span);
+        let mut content = vec![0; (bytes.end - bytes.start) as usize];
+        source.read(bytes.start, &mut content).unwrap();
+        to.recorded_hash(span) == Some(tree::span_hash(len, &content))
+    };
     let mut missing: Vec<u64> = (0..tree::span_count(len))
-        .filter(|span| !(kept.contains(*span) || claimed.contains(*span) && is_there(*span)))
+        .filter(|span| !(kept.contains(*span) && has_hash(*span) || claimed.contains(*span) && is_there(*span)))
         .collect();
     random.shuffle(&mut missing);
     let sent = missing.len().min(spans);
@@ -219,7 +225,7 @@ fn transfer(source: &dyn Source, to: &dyn Destination, random: &mut Rng, spans: 
         let mut back = vec![0; content.len()];
         to.read(bytes.start, &mut back).unwrap();
         assert!(back == content, "what was written is read");
-        to.span_kept(span).unwrap();
+        to.span_kept(span, &tree::span_hash(len, &content)).unwrap();
     }
     sent
 }
@@ -415,6 +421,37 @@ fn what_is_there_already_with_the_right_length_and_time_is_taken_for_what_its_by
     spoil(&to.path().join("top/hole"), 1 << 20);
     assert!(refusal(&folder(to.path()), offered(&source)).contains("another file"));
     assert!(again(&forced(to.path()), 1) >= 1);
+}
+
+#[test]
+fn what_is_overwritten_keeps_its_other_names() {
+    let (from, to) = (scratch(), scratch());
+    let top = from.path().join("top");
+    fs::write(&top, vec![1; 3 << 20]).unwrap();
+    let (there, backup) = (to.path().join("top"), to.path().join("backup"));
+    fs::write(&there, vec![1; 3 << 20]).unwrap();
+    File::options().write(true).open(&there).unwrap().write_all_at(b"mine", 2 << 20).unwrap();
+    fs::set_permissions(&there, Permissions::from_mode(0o640)).unwrap();
+    let time = fs::metadata(&top).unwrap().modified().unwrap();
+    File::open(&there).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
+    fs::hard_link(&there, &backup).unwrap();
+    let (had, source) = (fs::read(&backup).unwrap(), source(&top));
+    // Longer ago than the first lease begins: nobody takes it for ours.
+    std::thread::sleep(Duration::from_millis(1200));
+    let destination = forced(to.path()).open(offered(&source)).unwrap();
+    // One span is right; that is no reason to take the file for ours the next time.
+    transfer(&source, &*destination, &mut Rng::with_seed(1), 0);
+    destination.span_kept(0, &[7; 32]).unwrap();
+    drop(destination);
+    let destination = forced(to.path()).open(offered(&source)).unwrap();
+    assert!(destination.kept().is_empty());
+    assert_eq!(transfer(&source, &*destination, &mut Rng::with_seed(1), usize::MAX), 1);
+    destination.finish(&receipt()).unwrap();
+    assert!(fs::read(&there).unwrap() == vec![1; 3 << 20]);
+    assert!(fs::read(&backup).unwrap() == had, "another name of the file keeps what it had");
+    assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o640);
+    drop(destination);
+    assert_eq!(fs::read_dir(to.path()).unwrap().count(), 2, "nothing is left beside them");
 }
 
 #[test]
@@ -631,7 +668,7 @@ fn a_hundred_thousand_small_files() {
                 let mut content = vec![0; (bytes.end - bytes.start) as usize];
                 source.read(bytes.start, &mut content).unwrap();
                 to.write(bytes.start, &content).unwrap();
-                to.span_kept(span).unwrap();
+                to.span_kept(span, &tree::span_hash(source.content_len(), &content)).unwrap();
             }
             to.finish(&receipt()).unwrap();
         }
