@@ -76,7 +76,8 @@ fn main() -> io::Result<()> {
     write(&corpus, "frames", &frames())?;
     write(&corpus, "topology", &topology())?;
     write(&corpus, "control", &control())?;
-    write(&corpus, "bulk", &bulk())
+    write(&corpus, "bulk", &bulk())?;
+    write(&corpus, "bulk_ends", &bulk_ends())
 }
 
 /// The first byte says what the rest is.
@@ -143,6 +144,22 @@ fn bulk() -> Vec<Vec<u8>> {
     let mut packet = vec![5, 8, 2, 0, 0, 0, 7];
     packet.resize(60, 0);
     controls.chain(messages).chain([entries, receipt_bytes, ticket, packet]).collect()
+}
+
+/// A controller; then steps: what, how long, and bytes. An honest start, a batch, a while, and what [`bulk`] has.
+fn bulk_ends() -> Vec<Vec<u8>> {
+    let start = [5, 0, 7, 1, 10, 5, 0, 6, 0, 7, 1, 20, 5, 0];
+    let step = |what: u8, body: &[u8]| {
+        let body = &body[..body.len().min(255)];
+        [&[what, body.len() as u8][..], body].concat()
+    };
+    let then = |at: u8, sample: &[u8]| {
+        let (to_sender, to_receiver) = if sample[0] == 0 { (0, 1) } else { (3, 4) };
+        let steps = [step(to_sender, &sample[1..]), step(to_receiver, &sample[1..])].concat();
+        [&[at][..], &start, &steps, &start].concat()
+    };
+    let samples = bulk();
+    (0..).zip(samples.iter().filter(|sample| sample[0] < 2)).map(|(at, sample)| then(at, sample)).collect()
 }
 
 fn ppspp_wire() -> Vec<Vec<u8>> {
