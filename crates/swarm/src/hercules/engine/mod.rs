@@ -258,10 +258,12 @@ impl Engine {
                     Incoming::new(offer, &secret, claimed, &destination, memory_bytes, &self.waker, news.clone(), now);
                 match begun {
                     Ok(incoming) => {
-                        for port in &mut self.ports {
-                            port.expect(offer.chunk_len.into());
-                        }
                         self.receivers.insert(offer.transfer, incoming);
+                        // Others may send longer chunks than who came last.
+                        let longest = self.receivers.values().map(Incoming::chunk_len).max().unwrap_or(0);
+                        for port in &mut self.ports {
+                            port.expect(longest);
+                        }
                     }
                     Err(error) => {
                         let _ = news.send(News::Failed(error));

@@ -75,13 +75,14 @@ impl Port {
         port
     }
 
-    /// Chunks of this length will come.
+    /// Chunks of this length at most will come.
     pub(super) fn expect(&mut self, chunk_len: usize) {
         // Shorter ones than there is room for still come in bursts; each burst's packets lie at places of their own.
-        if chunk_len == self.body_len {
+        let body_len = chunk_len.max(BODY_LEN_MIN - DATA_HEAD_LEN);
+        if body_len == self.body_len {
             return;
         }
-        self.body_len = chunk_len.max(BODY_LEN_MIN - DATA_HEAD_LEN);
+        self.body_len = body_len;
         let places = (PLACES_BYTES / self.body_len).clamp(16, PLACES);
         self.heads = vec![[0; DATA_HEAD_LEN]; places];
         self.bodies = vec![0; places * self.body_len];
