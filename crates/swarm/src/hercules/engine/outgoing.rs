@@ -29,8 +29,8 @@ pub(super) struct Outgoing {
     content_len: u64,
     paths: [Slot; PATHS_MAX],
     batch: Batch,
-    heads: Vec<[u8; DATA_HEAD_LEN]>,
-    bodies: Vec<u8>,
+    /// The batch's packets, each in a place for a head and the longest chunk.
+    packets: Vec<u8>,
     lens: Vec<usize>,
     /// Of the batch, how many have left; those that have not wait for room in the socket.
     sent: usize,
@@ -72,8 +72,7 @@ impl Outgoing {
             content_len: offer.content_len,
             paths: std::array::from_fn(|_| Slot::default()),
             batch: Batch::default(),
-            heads: vec![[0; DATA_HEAD_LEN]; BATCH_PACKETS_MAX],
-            bodies: vec![0; BATCH_PACKETS_MAX * chunk_len],
+            packets: vec![0; BATCH_PACKETS_MAX * (DATA_HEAD_LEN + chunk_len)],
             lens: Vec::new(),
             sent: 0,
             news,
@@ -178,14 +177,15 @@ impl Outgoing {
         self.lens.clear();
         let Some(slot) = self.paths.get_mut(usize::from(self.batch.path)) else { return };
         let Some(sealer) = &mut slot.sealer else { return };
-        let bodies = self.bodies.chunks_mut(self.chunk_len).zip(&mut self.heads);
-        for ((number, chunk), (body, head)) in (self.batch.first..).zip(&self.batch.chunks).zip(bodies) {
+        let places = self.packets.chunks_exact_mut(DATA_HEAD_LEN + self.chunk_len);
+        for ((number, chunk), place) in (self.batch.first..).zip(&self.batch.chunks).zip(places) {
             // The shelf said that it is at hand.
             let Some(bytes) = store.chunk(*chunk) else { break };
+            let Some((head, body)) = place.split_first_chunk_mut() else { break };
             let body = &mut body[..bytes.len()];
             body.copy_from_slice(bytes);
             sealer.seal_chunk(number, *chunk, body, head);
-            self.lens.push(bytes.len());
+            self.lens.push(DATA_HEAD_LEN + bytes.len());
         }
         // What was lost is behind where the round is.
         if let Some(chunk) = self.batch.chunks.iter().max() {
@@ -203,12 +203,12 @@ impl Outgoing {
             self.sent = self.lens.len();
             return 0;
         };
-        let packets: Vec<Packet<'_>> = (self.sent..self.lens.len())
-            .map(|at| Packet { head: &self.heads[at], body: &self.bodies[at * self.chunk_len..][..self.lens[at]] })
-            .collect();
+        // One part a packet: the system pays for each.
+        let places = self.packets.chunks_exact(DATA_HEAD_LEN + self.chunk_len).zip(&self.lens).skip(self.sent);
+        let packets: Vec<_> = places.map(|(place, len)| Packet { head: &[], body: &place[..*len] }).collect();
         match sender.try_send(&packets) {
             Ok(count) => {
-                let bytes: usize = packets[..count].iter().map(|packet| packet.head.len() + packet.body.len()).sum();
+                let bytes: usize = packets[..count].iter().map(|packet| packet.body.len()).sum();
                 self.sent += count;
                 slot.bytes += bytes as u64;
                 bytes as u64

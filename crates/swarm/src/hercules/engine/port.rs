@@ -18,8 +18,8 @@ use super::outgoing::Outgoing;
 /// Packets received with one call, and their memory.
 const PLACES: usize = 128;
 const PLACES_BYTES: usize = 4 << 20;
-/// What a body has at least: QUIC's packets and control.
-const BODY_LEN_MIN: usize = 1500;
+/// What a place has room for at least: QUIC's packets and control.
+const PACKET_LEN_MIN: usize = 1500;
 /// Calls before the rest has its turn.
 const CALLS_PER_TURN: usize = 8;
 
@@ -27,9 +27,8 @@ pub(super) struct Port {
     pub(super) socket: Socket,
     pub(super) receiver: Receiver,
     inlet: Inlet,
-    heads: Vec<[u8; DATA_HEAD_LEN]>,
-    bodies: Vec<u8>,
-    body_len: usize,
+    packets: Vec<u8>,
+    packet_len: usize,
 }
 
 /// Where a packet came from, as far as one has to know to answer.
@@ -70,22 +69,21 @@ impl From<'_> {
 impl Port {
     pub(super) fn new(socket: Socket, inlet: Inlet) -> Self {
         let receiver = socket.receiver();
-        let mut port = Self { socket, receiver, inlet, heads: Vec::new(), bodies: Vec::new(), body_len: 0 };
-        port.expect(BODY_LEN_MIN);
+        let mut port = Self { socket, receiver, inlet, packets: Vec::new(), packet_len: 0 };
+        port.expect(0);
         port
     }
 
     /// Chunks of this length at most will come.
     pub(super) fn expect(&mut self, chunk_len: usize) {
         // Shorter ones than there is room for still come in bursts; each burst's packets lie at places of their own.
-        let body_len = chunk_len.max(BODY_LEN_MIN - DATA_HEAD_LEN);
-        if body_len == self.body_len {
+        let packet_len = (DATA_HEAD_LEN + chunk_len).max(PACKET_LEN_MIN);
+        if packet_len == self.packet_len {
             return;
         }
-        self.body_len = body_len;
-        let places = (PLACES_BYTES / self.body_len).clamp(16, PLACES);
-        self.heads = vec![[0; DATA_HEAD_LEN]; places];
-        self.bodies = vec![0; places * self.body_len];
+        self.packet_len = packet_len;
+        let places = (PLACES_BYTES / packet_len).clamp(16, PLACES);
+        self.packets = vec![0; places * packet_len];
     }
 
     pub(super) fn sender(&self, path: &Path) -> Option<Sender> {
@@ -106,71 +104,61 @@ pub(super) fn receive(
             // What comes waits in the socket until the disk has taken some.
             return false;
         }
-        let Some(port) = ports.get_mut(at) else { return false };
-        let scion = port.socket.local_scion();
-        let (received, headers): (Vec<_>, Vec<u8>) = {
-            let places = port.heads.iter_mut().zip(port.bodies.chunks_mut(port.body_len));
-            let mut places: Vec<Place<'_>> = places.map(|(head, body)| Place { head, body }).collect();
-            match port.receiver.recv(&mut places) {
-                Ok(batch) => {
-                    // The headers of those that may need an answer by a new way; over IP there are none.
-                    let mut headers = Vec::new();
-                    let keep = |received: &anabranch_transport::datagram::Received| {
-                        let start = headers.len();
-                        headers.extend_from_slice(batch.headers(received));
-                        (*received, start..headers.len())
-                    };
-                    (batch.iter().map(keep).collect(), headers)
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                // An error that an earlier packet's fate left on the socket.
-                Err(_) => continue,
-            }
+        let Some(Port { socket, receiver, inlet, packets, packet_len }) = ports.get_mut(at) else { return false };
+        let scion = socket.local_scion();
+        // One part a packet: the system pays for each.
+        let places = packets.chunks_exact_mut(*packet_len).map(|body| Place { head: &mut [], body });
+        let mut places: Vec<Place<'_>> = places.collect();
+        let places_len = places.len();
+        let batch = match receiver.recv(&mut places) {
+            Ok(batch) => batch,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            // An error that an earlier packet's fate left on the socket.
+            Err(_) => continue,
         };
-        for (packet, header) in received {
-            let head = &mut port.heads[packet.place];
-            let body = &mut port.bodies[packet.place * port.body_len..][..port.body_len];
-            if packet.is_truncated || packet.len == 0 {
+        for received in batch {
+            let packet = &mut packets[received.place * *packet_len..][..*packet_len];
+            if received.is_truncated || received.len == 0 {
                 continue;
             }
-            let head_len = packet.len.min(DATA_HEAD_LEN);
-            let body = &mut body[..packet.len - head_len];
-            let from = From { port: at, from: packet.from, local: packet.local, scion, headers: &headers[header] };
-            if !(8..=10).contains(&head[0]) {
-                port.inlet.deliver(from.remote(), [&head[..head_len], body], || from.back());
+            let packet = &mut packet[..received.len];
+            let headers = batch.headers(received);
+            let from = From { port: at, from: received.from, local: received.local, scion, headers };
+            if !(8..=10).contains(&packet[0]) {
+                inlet.deliver(from.remote(), [packet, &[]], || from.back());
                 continue;
             }
-            let Ok(fields) =
-                Head::peek(&head[..head_len]).or_else(|_| Head::peek(&[&head[..head_len], &body[..]].concat()))
-            else {
-                continue;
-            };
+            let Ok(fields) = Head::peek(packet) else { continue };
             match fields.kind {
                 Kind::Data => {
-                    if let Some(receiver) = receivers.get_mut(&fields.transfer) {
+                    let receiver = receivers.get_mut(&fields.transfer);
+                    if let (Some(receiver), Some((head, body))) = (receiver, packet.split_first_chunk_mut()) {
                         receiver.on_data(head, body, now);
                     }
                 }
-                Kind::FromSender | Kind::FromReceiver => {
-                    let mut control = [0; CONTROL_PACKET_MAX];
-                    let Some(control) = control.get_mut(..packet.len) else { continue };
-                    control[..head_len].copy_from_slice(&head[..head_len]);
-                    control[head_len..].copy_from_slice(body);
-                    if fields.kind == Kind::FromSender {
-                        if let Some(receiver) = receivers.get_mut(&fields.transfer) {
-                            receiver.on_control(control, &from, now);
-                        }
-                    } else if let Some(sender) = senders.get_mut(&fields.transfer) {
-                        sender.on_control(control, &from, now);
+                _ if packet.len() > CONTROL_PACKET_MAX => {}
+                Kind::FromSender => {
+                    if let Some(receiver) = receivers.get_mut(&fields.transfer) {
+                        receiver.on_control(packet, &from, now);
+                    }
+                }
+                Kind::FromReceiver => {
+                    if let Some(sender) = senders.get_mut(&fields.transfer) {
+                        sender.on_control(packet, &from, now);
                     }
                 }
             }
         }
+        // Far from full, the call took all there was: another would find nothing, and to wait costs less.
+        let drained = batch.len() < places_len / 2;
         for receiver in receivers.values_mut() {
             receiver.settle_routes(ports);
         }
         for sender in senders.values_mut() {
             sender.settle_routes(ports);
+        }
+        if drained {
+            return false;
         }
     }
     true
