@@ -70,19 +70,24 @@ impl Paths {
         if usize::from(index) >= PATHS_MAX || way.chunk_len() < self.chunk_len {
             return None;
         }
-        let group = self.is_fair.then(|| self.group_of(&way, index));
+        let group = self.is_fair.then_some(index.into());
         self.engine.tell(Command::AddPath { id: self.id, index, route: Some(way.route.clone()), group });
+        if self.is_fair {
+            self.couple(&way, index);
+        }
         self.used.insert(index, Used { way, is_up: false });
         Some(index)
     }
 
-    /// The lowest path that a way may share a bottleneck with: a link between ASes, an uplink, the other end's address.
-    fn group_of(&self, way: &Way, index: u8) -> u32 {
+    /// Tells what a way may share a bottleneck with: a link between ASes, an uplink, the other end's address.
+    fn couple(&self, way: &Way, index: u8) {
         let resources = Candidate::new(0, &way.path).resources;
         let shares = |used: &Used| {
             Candidate::new(0, &used.way.path).resources.iter().any(|resource| resources.contains(resource))
         };
-        self.used.iter().find(|(_, used)| shares(used)).map_or(index, |(index, _)| *index).into()
+        for (other, _) in self.used.iter().filter(|(other, used)| **other != index && shares(used)) {
+            self.engine.tell(Command::Couple { id: self.id, one: index, other: *other });
+        }
     }
 
     /// Looks whether there are fresher, better or more ways. Answers the indices of paths that are new.

@@ -78,6 +78,12 @@ pub(super) enum Command {
         route: Option<Route>,
         group: Option<u32>,
     },
+    /// Two paths of a sender share a bottleneck, and so do all that share one with either.
+    Couple {
+        id: Id,
+        one: u8,
+        other: u8,
+    },
     /// A path goes another way.
     Reroute {
         id: Id,
@@ -278,6 +284,11 @@ impl Engine {
             Command::AddPath { id, index, route, .. } => {
                 if let (Some(receiver), Some(route)) = (self.receivers.get_mut(&id.transfer), route) {
                     receiver.set_route(index, route, true, &self.ports);
+                }
+            }
+            Command::Couple { id, one, other } => {
+                if let Some(sender) = self.senders.get_mut(&id.transfer).filter(|_| id.sends) {
+                    sender.couple(one, other);
                 }
             }
             Command::Reroute { id, index, route } => {

@@ -1,5 +1,6 @@
 //! One transfer that this end sends.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,9 @@ impl Outgoing {
         news: UnboundedSender<News>,
         now: Instant,
     ) -> Result<Self, TransferError> {
-        let core = Sender::new(offer, secret.clone(), congestion, fastrand::u64(..), now);
+        // Which packet numbers are left out, the receiver must not foresee: the keys of a hasher are the system's random bytes.
+        let seed = RandomState::new().build_hasher().finish();
+        let core = Sender::new(offer, secret.clone(), congestion, seed, now);
         let core = core.map_err(|error| TransferError::Misbehaviour(Misbehaviour::Wire(error)))?;
         let chunk_len = usize::from(offer.chunk_len);
         Ok(Self {
@@ -96,6 +99,10 @@ impl Outgoing {
         if let Some(route) = route {
             self.set_route(index, route, ports);
         }
+    }
+
+    pub(super) fn couple(&mut self, one: u8, other: u8) {
+        self.core.couple(one, other);
     }
 
     pub(super) fn set_route(&mut self, index: u8, route: Route, ports: &[Port]) {
