@@ -42,7 +42,7 @@ pub(crate) async fn run(
         destinations.push((target.to_string(), ways));
     }
     if flags.bulk.json {
-        let destination = |(target, ways): &(String, Vec<Ways>)| json!({ "to": target, "paths": ways.iter().flat_map(|ways| ways.json.clone()).collect::<Vec<_>>() });
+        let destination = |(target, found): &(String, Vec<FoundPaths>)| json!({ "to": target, "paths": found.iter().flat_map(|paths| paths.json.clone()).collect::<Vec<_>>() });
         output::line(json!({
             "bytes_total": source.content_len(),
             "entries": entries.iter().map(entry_json).collect::<Vec<_>>(),
@@ -55,23 +55,23 @@ pub(crate) async fn run(
     }
     let count = units::count(entries.len(), "entry").replace("entrys", "entries");
     output::line(format_args!("{count}, {} of data", units::bytes(source.content_len())))?;
-    for (target, ways) in destinations {
+    for (target, found) in destinations {
         output::line(format_args!("to {target}:"))?;
-        for way in ways {
-            output::raw(way.text.as_bytes())?;
+        for paths in found {
+            output::raw(paths.text.as_bytes())?;
         }
     }
     Ok(Code::Success)
 }
 
-/// Ways to one address.
-struct Ways {
+/// The paths to one address.
+struct FoundPaths {
     count: usize,
     text: String,
     json: Vec<Value>,
 }
 
-async fn of_scion(address: &ScionAddr, scion: &ScionConfig) -> Result<Ways, Failure> {
+async fn of_scion(address: &ScionAddr, scion: &ScionConfig) -> Result<FoundPaths, Failure> {
     let found = scion.lookup.paths(address.isd_as).await.map_err(|error| Failure::new(Code::Network, error))?;
     let mut paths = found.to_vec();
     anabranch_paths::sort(&mut paths);
@@ -85,14 +85,14 @@ async fn of_scion(address: &ScionAddr, scion: &ScionConfig) -> Result<Ways, Fail
     let count = paths.len();
     let list = PathList::new(scion.lookup.local_as().isd_as, address.isd_as, paths, None);
     let json = list.json()["paths"].as_array().cloned().unwrap_or_default();
-    Ok(Ways { count, text: list.text(SystemTime::now(), false), json })
+    Ok(FoundPaths { count, text: list.text(SystemTime::now(), false), json })
 }
 
-fn of_ip(flags: &SendFlags, address: &Endpoint) -> Result<Ways, Failure> {
+fn of_ip(flags: &SendFlags, address: &Endpoint) -> Result<FoundPaths, Failure> {
     let interfaces = Interfaces::new(&flags.bulk.paths.interface).map_err(Failure::usage)?;
     let candidates = interfaces.candidates(&[address.socket_addr()]);
     let names: Vec<String> = candidates.iter().map(|candidate| candidate.path.to_string()).collect();
-    Ok(Ways {
+    Ok(FoundPaths {
         count: names.len(),
         text: names.iter().map(|name| format!("   {name}\n")).collect(),
         json: names.iter().map(|name| json!({ "path": name })).collect(),

@@ -9,8 +9,8 @@
 //! | `content` | what a source and a destination have to do: [`Source`], [`Destinations`], [`Destination`] |
 //! | [`files`] | files and folders as a source, a folder as a destination |
 //! | `session` | calls and callers, tickets and keys; what is said before content moves; trying again |
-//! | `sending`, `receiving`, `flow`, `talk` | one connection's life at either end, and its messages |
-//! | `ways`, `paths` | sockets, and the ways to a peer; which of them its paths go |
+//! | `sending`, `receiving`, `flow`, `messages` | one connection's life at either end, and its messages |
+//! | `network`, `paths` | sockets, and the paths that lead to a peer; which of them are used |
 //! | `io` | which sockets go past the kernel |
 //! | `engine` | the network thread: it owns the sockets and all cores |
 //! | `reader`, `disk` | the threads that read and hash, and hash and write |
@@ -38,14 +38,14 @@ mod events;
 pub mod files;
 mod flow;
 mod io;
+mod messages;
+mod network;
 mod options;
 mod paths;
 mod reader;
 mod receiving;
 mod sending;
 mod session;
-mod talk;
-mod ways;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -93,7 +93,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
     if matches!(&peers, Peers::Dial(to) if to.iter().all(|to| to.addresses.is_empty())) {
         return Err(StartError::Nobody);
     }
-    let (ways, sockets) = ways::Ways::open(&options)?;
+    let (network, sockets) = network::Network::open(&options)?;
     let bypasses = io::attach(options.io, &options.paths.interfaces, sockets.iter().map(|(socket, _)| socket))?;
     let source = match &work {
         session::Work::Send { source, hashing } => Some((Arc::clone(source), hashing.clone())),
@@ -111,7 +111,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
     let run = move || {
         let context = Rc::new(session::Context {
-            ways,
+            network,
             engine,
             work,
             identity: options.identity,
@@ -123,6 +123,6 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
         });
         tokio::task::LocalSet::new().block_on(&runtime, session::run(context, peers, bypasses));
     };
-    std::thread::Builder::new().name("bulk-talk".to_owned()).spawn(run).map_err(StartError::Thread)?;
+    std::thread::Builder::new().name("bulk-control".to_owned()).spawn(run).map_err(StartError::Thread)?;
     Ok((Handle(Arc::new(cancel)), Events(told)))
 }

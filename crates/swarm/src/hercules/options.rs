@@ -77,7 +77,7 @@ pub enum Peers {
 /// One peer to be called.
 #[derive(Clone, Debug)]
 pub struct Dial {
-    /// Ways to it, the best first.
+    /// Network to it, the best first.
     pub addresses: Vec<Endpoint>,
     /// The key that it has to prove; `None` takes any.
     pub key: Option<PeerKey>,

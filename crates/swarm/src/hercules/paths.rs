@@ -11,7 +11,7 @@ use anabranch_transport::control::ControlRouter;
 
 use super::engine::{Command, Id, Measured, Route, Teller};
 use super::events::{PathProgress, PathWay};
-use super::ways::{Way, Ways, shown};
+use super::network::{CandidatePath, Network, shown};
 
 /// How often ways are looked up again.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub(super) struct Paths {
 }
 
 struct Used {
-    way: Way,
+    way: CandidatePath,
     is_up: bool,
 }
 
@@ -59,13 +59,13 @@ impl Paths {
     }
 
     /// Takes ways into use; answers the indices of the paths.
-    pub(super) fn begin(&mut self, ways: &[Way]) -> Vec<u8> {
-        let indices = ways.iter().filter_map(|way| self.add(way.clone())).collect();
-        self.quic.1 = ways.first().map(|way| way.route.port);
+    pub(super) fn begin(&mut self, candidates: &[CandidatePath]) -> Vec<u8> {
+        let indices = candidates.iter().filter_map(|candidate| self.add(candidate.clone())).collect();
+        self.quic.1 = candidates.first().map(|candidate| candidate.route.port);
         indices
     }
 
-    fn add(&mut self, way: Way) -> Option<u8> {
+    fn add(&mut self, way: CandidatePath) -> Option<u8> {
         let index = self.used.len() as u8;
         if usize::from(index) >= PATHS_MAX || way.chunk_len() < self.chunk_len {
             return None;
@@ -80,7 +80,7 @@ impl Paths {
     }
 
     /// Tells what a way may share a bottleneck with: a link between ASes, an uplink, the other end's address.
-    fn couple(&self, way: &Way, index: u8) {
+    fn couple(&self, way: &CandidatePath, index: u8) {
         let resources = Candidate::new(0, &way.path).resources;
         let shares = |used: &Used| {
             Candidate::new(0, &used.way.path).resources.iter().any(|resource| resources.contains(resource))
@@ -91,14 +91,15 @@ impl Paths {
     }
 
     /// Looks whether there are fresher, better or more ways. Answers the indices of paths that are new.
-    pub(super) async fn look(&mut self, ways: &Ways, addresses: &[Endpoint]) -> Vec<u8> {
-        let Ok((first, rest)) = ways.to(addresses).await else { return Vec::new() };
-        let all: Vec<&Way> = first.iter().chain(&rest).filter(|way| way.chunk_len() >= self.chunk_len).collect();
+    pub(super) async fn look(&mut self, network: &Network, addresses: &[Endpoint]) -> Vec<u8> {
+        let Ok((first, rest)) = network.to(addresses).await else { return Vec::new() };
+        let all: Vec<&CandidatePath> =
+            first.iter().chain(&rest).filter(|way| way.chunk_len() >= self.chunk_len).collect();
         let indices: Vec<u8> = self.used.keys().copied().collect();
         for index in indices {
             let Some(used) = self.used.get(&index) else { continue };
             let same = all.iter().find(|way| way.is_same(&used.way));
-            let expiry = |way: &Way| way.path.as_scion().map(|path| path.expiry);
+            let expiry = |way: &CandidatePath| way.path.as_scion().map(|path| path.expiry);
             let replacement = match same {
                 // Fresh hop fields.
                 Some(same) if expiry(same) != expiry(&used.way) => Some((*same).clone()),

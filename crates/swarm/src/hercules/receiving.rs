@@ -19,29 +19,31 @@ use super::content::{Destination, Destinations, Offered, Refusal};
 use super::engine::{Command, Id, News};
 use super::events::{Event, TransferError};
 use super::flow::{Flow, ended, last_words};
+use super::messages::MessageReader;
 use super::paths::Paths;
 use super::sending::{preliminaries_max, show_name};
-use super::session::{Context, End, HAND_OVER_MAX, Line, PRELIMINARIES_MAX, Receiving, Slot, is_cancelled};
-use super::talk::Ear;
+use super::session::{
+    Context, ControlConnection, End, HAND_OVER_MAX, PRELIMINARIES_MAX, Receiving, Slot, is_cancelled,
+};
 
 /// How long it is waited for a sender's session of before to fall silent: longer than the network thread takes to say so.
 const SILENT_MAX: Duration = Duration::from_secs(6);
 
 pub(super) async fn session(
     context: &Rc<Context>,
-    mut line: Line,
+    mut control: ControlConnection,
     destinations: Arc<dyn Destinations>,
 ) -> Result<Event, End> {
-    let mouth = line.mouth.clone();
+    let writer = control.writer.clone();
     let heard = tokio::select! {
-        heard = hear_offer(&mut line.ear) => heard,
-        () = line.replaced.wait() => Err(End::Replaced),
+        heard = read_offer(&mut control.reader) => heard,
+        () = control.replaced.wait() => Err(End::Replaced),
     };
     let done = match heard {
         Ok((offer, entries)) => {
-            let slot = (line.key, offer.manifest_hash);
+            let slot = (control.key, offer.manifest_hash);
             let mut place = Place { slot, turn: take_over(context, slot).await, destination: None };
-            let done = receive(context, &mut line, offer, entries, destinations, &mut place).await;
+            let done = receive(context, &mut control, offer, entries, destinations, &mut place).await;
             context.engine.tell(Command::Remove { id: Id { sends: false, transfer: offer.transfer } });
             let_go(place.destination).await;
             drop(place.turn);
@@ -57,7 +59,7 @@ pub(super) async fn session(
     if let Err(end) = &done
         && let Some(words) = last_words(end)
     {
-        mouth.say(words).await;
+        writer.send(words).await;
     }
     done
 }
@@ -134,8 +136,8 @@ fn misbehaved(error: Misbehaviour) -> End {
 }
 
 /// The offer and its manifest, whole and checked.
-async fn hear_offer(ear: &mut Ear) -> Result<(Offer, Vec<Entry>), End> {
-    let offer = match ear.hear_soon(PRELIMINARIES_MAX).await? {
+async fn read_offer(reader: &mut MessageReader) -> Result<(Offer, Vec<Entry>), End> {
+    let offer = match reader.next_within(PRELIMINARIES_MAX).await? {
         Message::Offer(offer) => offer,
         Message::End { code, reason } => return Err(ended(code, reason)),
         _ => return Err(misbehaved(Misbehaviour::OutOfTurn("something before its offer"))),
@@ -144,7 +146,7 @@ async fn hear_offer(ear: &mut Ear) -> Result<(Offer, Vec<Entry>), End> {
     let rest = async {
         let (mut manifest, mut entries, mut layout) = (Vec::new(), Vec::new(), Layout::default());
         while (manifest.len() as u64) < offer.manifest_len {
-            match ear.hear().await? {
+            match reader.next().await? {
                 Message::Entries(bytes) => {
                     if bytes.is_empty() || (manifest.len() + bytes.len()) as u64 > offer.manifest_len {
                         return Err(wire(WireError::Invalid("manifest length")));
@@ -174,7 +176,7 @@ async fn hear_offer(ear: &mut Ear) -> Result<(Offer, Vec<Entry>), End> {
 
 async fn receive(
     context: &Rc<Context>,
-    line: &mut Line,
+    control: &mut ControlConnection,
     offer: Offer,
     entries: Vec<Entry>,
     destinations: Arc<dyn Destinations>,
@@ -182,7 +184,7 @@ async fn receive(
 ) -> Result<Event, End> {
     let (mut names, count) = (Vec::new(), entries.len() as u32);
     entries.iter().for_each(|entry| show_name(&mut names, entry));
-    let offered = Offered { key: line.key, address: line.address, offer, entries };
+    let offered = Offered { key: control.key, address: control.address, offer, entries };
     let again = has_others(context, place.slot).then(|| offered.clone());
     let mut opened = open(&destinations, offered).await?;
     if let (Err(_), Some(offered)) = (&opened, again)
@@ -194,23 +196,23 @@ async fn receive(
     place.destination = Some(Arc::downgrade(&destination));
     let Turn { stopped, is_silent } = &mut place.turn;
     let kept_bytes = tree::bytes_of(offer.content_len, &claimed);
-    let (peer, content_len) = (line.peer, offer.content_len);
+    let (peer, content_len) = (control.peer, offer.content_len);
     context.tell(Event::Offered { peer, names, entries: count, content_len, kept_bytes }).await;
     let (news_in, mut news) = mpsc::unbounded_channel();
     let id = Id { sends: false, transfer: offer.transfer };
-    let secret = Secret::new(offer.transfer, &line.secret);
+    let secret = Secret::new(offer.transfer, &control.secret);
     let begin = Command::Receive { offer, secret, claimed, destination: Arc::clone(&destination), news: news_in };
     context.engine.tell(begin);
-    let wished = context.ways.wished();
-    let paths = Paths::new(id, &context.engine, offer.chunk_len, context.is_fair, wished, line.router.clone());
+    let wished = context.network.wished();
+    let paths = Paths::new(id, &context.engine, offer.chunk_len, context.is_fair, wished, control.router.clone());
     let mut flow = Flow::new(context, peer, paths, content_len);
     flow.starts_at(kept_bytes);
     let mut cancelled = context.cancelled.clone();
     let mut look_at = tokio::time::Instant::now() + flow.look_after();
-    let is_caller = line.ways.is_some();
+    let is_caller = control.candidates.is_some();
     loop {
         tokio::select! {
-            message = line.ear.hear() => match message? {
+            message = control.reader.next() => match message? {
                 Message::End { code, reason } => return Err(ended(code, reason)),
                 message => context.engine.tell(Command::Message { id, message }),
             },
@@ -224,20 +226,20 @@ async fn receive(
                 match flow.on_news(told).await? {
                     Some(News::Say(message)) => {
                         let is_ready = message == Message::Ready;
-                        line.mouth.say(message).await;
+                        control.writer.send(message).await;
                         if let Some(limit) = context.limit_down.filter(|_| is_ready) {
-                            line.mouth.say(Message::Limit(limit.max(1))).await;
+                            control.writer.send(Message::Limit(limit.max(1))).await;
                         }
-                        if let (true, Some((first, _))) = (is_ready, &line.ways) {
+                        if let (true, Some((first, _))) = (is_ready, &control.candidates) {
                             for index in flow.paths.begin(first) {
-                                line.mouth.say(Message::Path(index)).await;
+                                control.writer.send(Message::Path(index)).await;
                             }
                         }
                     }
                     Some(News::Complete { root, repeated_bytes }) => {
-                        let receipt = receipt(context, line, &offer, count, root);
+                        let receipt = receipt(context, control, &offer, count, root);
                         finish(destination, &receipt).await?;
-                        line.mouth.say(Message::Receipt(Box::new(receipt.clone()))).await;
+                        control.writer.send(Message::Receipt(Box::new(receipt.clone()))).await;
                         let receipt = Box::new(receipt);
                         return Ok(Event::Finished { peer, receipt, repeated_bytes });
                     }
@@ -245,13 +247,13 @@ async fn receive(
                 }
             }
             () = tokio::time::sleep_until(look_at), if is_caller => {
-                for index in flow.paths.look(&context.ways, &line.addresses).await {
-                    line.mouth.say(Message::Path(index)).await;
+                for index in flow.paths.look(&context.network, &control.addresses).await {
+                    control.writer.send(Message::Path(index)).await;
                 }
                 look_at = tokio::time::Instant::now() + flow.look_after();
             }
             _ = stopped.wait_for(|stopped| *stopped) => return Err(End::Replaced),
-            () = line.replaced.wait() => return Err(End::Replaced),
+            () = control.replaced.wait() => return Err(End::Replaced),
             () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
         }
     }
@@ -282,7 +284,7 @@ async fn finish(destination: Arc<dyn Destination>, receipt: &Receipt) -> Result<
     finished.map_err(|error| End::Lost(error.to_string()))?.map_err(|error| TransferError::Destination(error).into())
 }
 
-fn receipt(context: &Context, line: &Line, offer: &Offer, entries: u32, root: [u8; 32]) -> Receipt {
+fn receipt(context: &Context, control: &ControlConnection, offer: &Offer, entries: u32, root: [u8; 32]) -> Receipt {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let mut receipt = Receipt {
         transfer: offer.transfer,
@@ -291,7 +293,7 @@ fn receipt(context: &Context, line: &Line, offer: &Offer, entries: u32, root: [u
         manifest_hash: offer.manifest_hash,
         entries,
         finished: now,
-        sender: *line.key.as_bytes(),
+        sender: *control.key.as_bytes(),
         receiver: *context.identity.node_id().as_bytes(),
         signature: [0; SIGNATURE_LEN],
     };

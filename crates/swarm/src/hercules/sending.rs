@@ -16,29 +16,29 @@ use super::content::Source;
 use super::engine::{Command, Id};
 use super::events::{Event, TransferError};
 use super::flow::{Flow, ended, last_words};
+use super::messages::MessageWriter;
+use super::network::{CandidatePath, chunk_len};
 use super::paths::Paths;
 use super::reader::{Hashes, Hashing};
-use super::session::{Context, End, Line, PRELIMINARIES_MAX, is_cancelled};
-use super::talk::Mouth;
-use super::ways::{Way, chunk_len};
+use super::session::{Context, ControlConnection, End, PRELIMINARIES_MAX, is_cancelled};
 
 /// Names that an offer is shown by.
 pub(super) const NAMES_SHOWN: usize = 8;
 
 pub(super) async fn session(
     context: &Rc<Context>,
-    line: Line,
+    control: ControlConnection,
     source: Arc<dyn Source>,
     hashing: Hashing,
 ) -> Result<Event, End> {
-    let mouth = line.mouth.clone();
+    let writer = control.writer.clone();
     let transfer = fastrand::u32(..);
-    let done = Session::run(context, line, source, &hashing.hashes, transfer).await;
+    let done = Session::run(context, control, source, &hashing.hashes, transfer).await;
     context.engine.tell(Command::Remove { id: Id { sends: true, transfer } });
     if let Err(end) = &done
         && let Some(words) = last_words(end)
     {
-        mouth.say(words).await;
+        writer.send(words).await;
     }
     done
 }
@@ -48,7 +48,7 @@ struct Session;
 impl Session {
     async fn run(
         context: &Rc<Context>,
-        mut line: Line,
+        mut control: ControlConnection,
         source: Arc<dyn Source>,
         hashes: &Arc<Hashes>,
         transfer: u32,
@@ -56,35 +56,35 @@ impl Session {
         let manifest = source.manifest();
         let offer = Offer {
             transfer,
-            chunk_len: chunk_len_for(context, &line),
+            chunk_len: chunk_len_for(context, &control),
             content_len: source.content_len(),
             manifest_len: manifest.len() as u64,
             manifest_hash: sha256(&manifest),
         };
         offer.check().map_err(|error| TransferError::Misbehaviour(Misbehaviour::Wire(error)))?;
         let gone = || End::Lost("the connection was lost".to_owned());
-        if !line.mouth.say(Message::Offer(offer)).await {
+        if !control.writer.send(Message::Offer(offer)).await {
             return Err(gone());
         }
-        let names = offer_entries(&line, &manifest).await?;
+        let names = offer_entries(&control, &manifest).await?;
         drop(manifest);
         // What it has already, and that it is ready; it may look through its disk first.
         let (news_in, mut news) = mpsc::unbounded_channel();
         let id = Id { sends: true, transfer };
-        let secret = Secret::new(transfer, &line.secret);
+        let secret = Secret::new(transfer, &control.secret);
         context.engine.tell(Command::Send { offer, secret, news: news_in });
-        let kept_bytes = hear_kept(context, &mut line, id, &offer).await?;
+        let kept_bytes = read_kept(context, &mut control, id, &offer).await?;
         let (content_len, entries) = (offer.content_len, source.entries());
-        context.tell(Event::Offered { peer: line.peer, names, entries, content_len, kept_bytes }).await;
-        let wished = context.ways.wished();
-        let paths = Paths::new(id, &context.engine, offer.chunk_len, context.is_fair, wished, line.router.clone());
-        let mut flow = Flow::new(context, line.peer, paths, content_len);
+        context.tell(Event::Offered { peer: control.peer, names, entries, content_len, kept_bytes }).await;
+        let wished = context.network.wished();
+        let paths = Paths::new(id, &context.engine, offer.chunk_len, context.is_fair, wished, control.router.clone());
+        let mut flow = Flow::new(context, control.peer, paths, content_len);
         flow.starts_at(kept_bytes);
-        let is_caller = line.ways.is_some();
-        if let Some((first, _)) = &line.ways {
+        let is_caller = control.candidates.is_some();
+        if let Some((first, _)) = &control.candidates {
             flow.paths.begin(first);
         }
-        let pump = tokio::task::spawn_local(pump(line.mouth.clone(), Arc::clone(hashes)));
+        let pump = tokio::task::spawn_local(pump(control.writer.clone(), Arc::clone(hashes)));
         let _pumps_while_here = AbortOnDrop(pump);
         let mut known = hashes.known();
         // It may have failed for another receiver before.
@@ -93,7 +93,7 @@ impl Session {
         let mut look_at = tokio::time::Instant::now() + flow.look_after();
         loop {
             tokio::select! {
-                message = line.ear.hear() => match message? {
+                message = control.reader.next() => match message? {
                     Message::Path(index) if !is_caller => {
                         let group = context.is_fair.then_some(0);
                         context.engine.tell(Command::AddPath { id, index, route: None, group });
@@ -103,10 +103,10 @@ impl Session {
                     // The last word: the connection may be closed right behind it.
                     Message::Receipt(receipt) => {
                         let root = hashes.known().borrow().root;
-                        check_receipt(context, &line, &offer, entries, root, &receipt)?;
+                        check_receipt(context, &control, &offer, entries, root, &receipt)?;
                         let sent = flow.measured.sent_packets * u64::from(offer.chunk_len);
                         let repeated_bytes = sent.saturating_sub(content_len - kept_bytes);
-                        return Ok(Event::Finished { peer: line.peer, receipt, repeated_bytes });
+                        return Ok(Event::Finished { peer: control.peer, receipt, repeated_bytes });
                     }
                     message => context.engine.tell(Command::Message { id, message }),
                 },
@@ -115,7 +115,7 @@ impl Session {
                     flow.on_news(told).await?;
                 }
                 () = tokio::time::sleep_until(look_at), if is_caller => {
-                    flow.paths.look(&context.ways, &line.addresses).await;
+                    flow.paths.look(&context.network, &control.addresses).await;
                     look_at = tokio::time::Instant::now() + flow.look_after();
                 }
                 Ok(()) = known.changed() => {
@@ -124,7 +124,7 @@ impl Session {
                         return Err(TransferError::Source(error.for_another()).into());
                     }
                 }
-                () = line.replaced.wait() => return Err(End::Replaced),
+                () = control.replaced.wait() => return Err(End::Replaced),
                 () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
             }
         }
@@ -140,34 +140,34 @@ impl Drop for AbortOnDrop {
 }
 
 /// The longest chunk that all paths take.
-fn chunk_len_for(context: &Context, line: &Line) -> u16 {
-    let own = match &line.ways {
-        Some((first, _)) => first.iter().map(Way::chunk_len).min(),
-        None => line.path.as_ref().map(|path| chunk_len(path, context.ways.packet_len(path))),
+fn chunk_len_for(context: &Context, control: &ControlConnection) -> u16 {
+    let own = match &control.candidates {
+        Some((first, _)) => first.iter().map(CandidatePath::chunk_len).min(),
+        None => control.path.as_ref().map(|path| chunk_len(path, context.network.packet_len(path))),
     };
     let own = own.unwrap_or(anabranch_hercules::wire::CHUNK_LEN_MIN);
-    match line.chunk_len_max {
+    match control.chunk_len_max {
         0 => own,
         max => own.min(max.max(anabranch_hercules::wire::CHUNK_LEN_MIN)),
     }
 }
 
 /// Says all entries, as many to a message as fit. The first names.
-async fn offer_entries(line: &Line, manifest: &[u8]) -> Result<Vec<String>, End> {
+async fn offer_entries(control: &ControlConnection, manifest: &[u8]) -> Result<Vec<String>, End> {
     let own_fault = |error| End::Failed(TransferError::Misbehaviour(Misbehaviour::Wire(error)));
     let (mut names, mut rest, mut start) = (Vec::new(), manifest, 0);
     let mut at = 0;
     while !rest.is_empty() {
         let (entry, len) = manifest::parse_entry(rest).map_err(own_fault)?;
         if at + len - start > BODY_LEN_MAX {
-            line.mouth.say(Message::Entries(manifest[start..at].to_vec())).await;
+            control.writer.send(Message::Entries(manifest[start..at].to_vec())).await;
             start = at;
         }
         show_name(&mut names, &entry);
         (at, rest) = (at + len, &rest[len..]);
     }
     if start < manifest.len() {
-        line.mouth.say(Message::Entries(manifest[start..].to_vec())).await;
+        control.writer.send(Message::Entries(manifest[start..].to_vec())).await;
     }
     Ok(names)
 }
@@ -180,14 +180,14 @@ pub(super) fn show_name(names: &mut Vec<String>, entry: &Entry) {
 }
 
 /// Hears what the receiver has, until it is ready; in bytes.
-async fn hear_kept(context: &Context, line: &mut Line, id: Id, offer: &Offer) -> Result<u64, End> {
+async fn read_kept(context: &Context, control: &mut ControlConnection, id: Id, offer: &Offer) -> Result<u64, End> {
     let spans = tree::span_count(offer.content_len);
     let mut kept = ChunkSet::new(spans);
     let mut cancelled = context.cancelled.clone();
     loop {
         let message = tokio::select! {
-            message = line.ear.hear() => message?,
-            () = line.replaced.wait() => return Err(End::Replaced),
+            message = control.reader.next() => message?,
+            () = control.replaced.wait() => return Err(End::Replaced),
             () = is_cancelled(&mut cancelled) => return Err(TransferError::Cancelled.into()),
         };
         match &message {
@@ -208,7 +208,7 @@ async fn hear_kept(context: &Context, line: &mut Line, id: Id, offer: &Offer) ->
 }
 
 /// Says hashes as they are made, and the root.
-async fn pump(mouth: Mouth, hashes: Arc<Hashes>) {
+async fn pump(writer: MessageWriter, hashes: Arc<Hashes>) {
     let mut known = hashes.known();
     let mut said = 0;
     loop {
@@ -216,13 +216,13 @@ async fn pump(mouth: Mouth, hashes: Arc<Hashes>) {
         while said < now.spans {
             let next = hashes.spans(said, HASHES_MAX);
             let (first, count) = (said as u64, next.len());
-            if count == 0 || !mouth.say(Message::Hashes { first, hashes: next }).await {
+            if count == 0 || !writer.send(Message::Hashes { first, hashes: next }).await {
                 return;
             }
             said += count;
         }
         if let Some(root) = now.root {
-            mouth.say(Message::Root(root)).await;
+            writer.send(Message::Root(root)).await;
             return;
         }
         if known.changed().await.is_err() {
@@ -233,7 +233,7 @@ async fn pump(mouth: Mouth, hashes: Arc<Hashes>) {
 
 fn check_receipt(
     context: &Context,
-    line: &Line,
+    control: &ControlConnection,
     offer: &Offer,
     entries: u32,
     root: Option<[u8; 32]>,
@@ -245,7 +245,7 @@ fn check_receipt(
         && receipt.entries == entries
         && Some(receipt.root) == root
         && receipt.sender == *context.identity.node_id().as_bytes()
-        && receipt.receiver == *line.key.as_bytes();
+        && receipt.receiver == *control.key.as_bytes();
     if is_of_this && receipt.verify() { Ok(()) } else { Err(TransferError::Receipt) }
 }
 

@@ -19,10 +19,10 @@ use super::content::{Destinations, Source};
 use super::engine::{Command, Teller};
 use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
 use super::io::Bypass;
+use super::messages::{MessageReader, MessageWriter, ReadError, WriteTask};
+use super::network::{CandidatePath, Network};
 use super::options::{Admission, Dial, PeerKey, Peers};
 use super::reader::Hashing;
-use super::talk::{Ear, Mouth, Silence, Speaking};
-use super::ways::{Way, Ways};
 use super::{receiving, sending};
 
 /// How long a caller may take to say what it wants, and each end to say the next of the preliminaries.
@@ -76,7 +76,7 @@ pub(super) struct Receiving {
 
 /// What all tasks of the thread have.
 pub(super) struct Context {
-    pub(super) ways: Ways,
+    pub(super) network: Network,
     pub(super) engine: Teller,
     pub(super) work: Work,
     pub(super) identity: Identity,
@@ -99,11 +99,11 @@ pub(super) enum End {
     Failed(TransferError),
 }
 
-impl From<Silence> for End {
-    fn from(silence: Silence) -> Self {
+impl From<ReadError> for End {
+    fn from(silence: ReadError) -> Self {
         match silence {
-            Silence::Lost(why) => Self::Lost(why),
-            Silence::Wire(error) => Self::Failed(TransferError::Misbehaviour(error.into())),
+            ReadError::Lost(why) => Self::Lost(why),
+            ReadError::Wire(error) => Self::Failed(TransferError::Misbehaviour(error.into())),
         }
     }
 }
@@ -115,18 +115,18 @@ impl From<TransferError> for End {
 }
 
 /// A connection on which both said what they want.
-pub(super) struct Line {
+pub(super) struct ControlConnection {
     pub(super) peer: PeerId,
     pub(super) key: NodeId,
     pub(super) address: Endpoint,
-    pub(super) ear: Ear,
-    pub(super) mouth: Mouth,
+    pub(super) reader: MessageReader,
+    pub(super) writer: MessageWriter,
     pub(super) secret: [u8; 32],
     pub(super) router: ControlRouter,
     /// The way that its packets go.
     pub(super) path: Option<datagram::Path>,
     /// The caller's ways, those to be used first; the other end's are its own to choose.
-    pub(super) ways: Option<(Vec<Way>, Vec<Way>)>,
+    pub(super) candidates: Option<(Vec<CandidatePath>, Vec<CandidatePath>)>,
     /// The other end's addresses, for who calls.
     pub(super) addresses: Vec<Endpoint>,
     /// Longest chunk that the other end's paths take; 0 where it did not say.
@@ -164,7 +164,7 @@ impl Context {
 
 /// The thread's life.
 pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass>) {
-    context.tell(Event::Listening { addresses: context.ways.addresses() }).await;
+    context.tell(Event::Listening { addresses: context.network.addresses() }).await;
     for bypass in bypasses {
         context.tell(Event::Bypass(bypass)).await;
     }
@@ -191,7 +191,7 @@ pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    for endpoint in &context.ways.endpoints {
+    for endpoint in &context.network.endpoints {
         endpoint.close().await;
     }
     context.engine.tell(Command::Stop);
@@ -210,15 +210,15 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
     let mut waiting = false;
     loop {
         let end = match connect(&context, peer, &to).await {
-            Ok((line, speaking)) => {
+            Ok((control, writing)) => {
                 pause = RETRY_MIN;
                 if std::mem::take(&mut waiting) {
                     context.tell(Event::GoesOn { peer }).await;
                 }
-                let (key, address) = (line.key, line.address);
+                let (key, address) = (control.key, control.address);
                 context.tell(Event::PeerConnected { peer, key, address }).await;
-                let end = session(&context, line).await;
-                speaking.finish().await;
+                let end = session(&context, control).await;
+                writing.finish().await;
                 end
             }
             Err(end) => Err(end),
@@ -241,32 +241,32 @@ async fn dial(context: Rc<Context>, peer: PeerId, to: Dial) {
 }
 
 /// To its end, which is told by whoever asked for it.
-async fn session(context: &Rc<Context>, line: Line) -> Result<Event, End> {
+async fn session(context: &Rc<Context>, control: ControlConnection) -> Result<Event, End> {
     match &context.work {
-        Work::Send { source, hashing } => sending::session(context, line, Arc::clone(source), hashing.clone()).await,
-        Work::Receive(destinations) => receiving::session(context, line, Arc::clone(destinations)).await,
+        Work::Send { source, hashing } => sending::session(context, control, Arc::clone(source), hashing.clone()).await,
+        Work::Receive(destinations) => receiving::session(context, control, Arc::clone(destinations)).await,
     }
 }
 
 /// Connects by the best way that leads there, and says what this end wants.
-async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(Line, Speaking), End> {
-    let (mut first, mut rest) = context.ways.to(&to.addresses).await.map_err(End::Lost)?;
+async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(ControlConnection, WriteTask), End> {
+    let (mut first, mut rest) = context.network.to(&to.addresses).await.map_err(End::Lost)?;
     let (answered, stream) = call(context, first.iter().chain(&rest), to.key).await?;
     // Content begins where somebody is.
     match answered.checked_sub(first.len()) {
         None => first.swap(0, answered),
         Some(answered) => {
             first.insert(0, rest.remove(answered));
-            rest.splice(0..0, first.drain(context.ways.wished().min(first.len())..));
+            rest.splice(0..0, first.drain(context.network.wished().min(first.len())..));
         }
     }
-    let ((mut line, exported), speaking) = line(peer, stream).map_err(End::Lost)?;
+    let ((mut control, exported), writing) = control(peer, stream).map_err(End::Lost)?;
     let proof = to.secret.as_ref().map(|secret| ticket::proof(secret, &exported));
     let sends = context.work.sends();
-    let chunk_len_max = first.iter().map(Way::chunk_len).min().unwrap_or(0);
-    line.mouth.say(Message::Open { sends, chunk_len_max, proof }).await;
-    (line.ways, line.addresses) = (Some((first, rest)), to.addresses.clone());
-    Ok((line, speaking))
+    let chunk_len_max = first.iter().map(CandidatePath::chunk_len).min().unwrap_or(0);
+    control.writer.send(Message::Open { sends, chunk_len_max, proof }).await;
+    (control.candidates, control.addresses) = (Some((first, rest)), to.addresses.clone());
+    Ok((control, writing))
 }
 
 /// Calls by one way after the other, the next a little later or as soon as one failed, so that an address that leads nowhere holds up
@@ -274,11 +274,11 @@ async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(Line, Sp
 /// address, and is told only where nobody else answers. With the place of the way.
 async fn call(
     context: &Context,
-    ways: impl Iterator<Item = &Way>,
+    ways: impl Iterator<Item = &CandidatePath>,
     key: Option<PeerKey>,
 ) -> Result<(usize, ControlStream), End> {
     let mut ways = ways.enumerate().filter_map(|(place, way)| {
-        let endpoint = context.ways.endpoints.get(way.route.port)?;
+        let endpoint = context.network.endpoints.get(way.route.port)?;
         Some((place, Arc::clone(endpoint), way.route.path.clone()))
     });
     let mut calls = JoinSet::new();
@@ -313,33 +313,33 @@ async fn call(
 }
 
 /// A connection, and the secret for proofs.
-fn line(peer: PeerId, stream: ControlStream) -> Result<((Line, [u8; 32]), Speaking), String> {
+fn control(peer: PeerId, stream: ControlStream) -> Result<((ControlConnection, [u8; 32]), WriteTask), String> {
     let exported = |label| stream.export(label).map_err(|error| error.to_string());
     let secret = exported(anabranch_hercules::wire::seal::SECRET_LABEL)?;
     let proof = exported(PROOF_LABEL)?;
     let (key, address, router, path) = (stream.key(), stream.remote(), stream.router(), stream.path());
     let (send, receive, lease) = stream.split();
-    let (mouth, speaking) = Mouth::open(send);
-    let line = Line {
+    let (writer, writing) = MessageWriter::open(send);
+    let control = ControlConnection {
         peer,
         key,
         address,
-        ear: Ear::new(receive),
-        mouth,
+        reader: MessageReader::new(receive),
+        writer,
         secret,
         router,
         path,
-        ways: None,
+        candidates: None,
         addresses: Vec::new(),
         chunk_len_max: 0,
         replaced: Replaced::never(),
         _lease: lease,
     };
-    Ok(((line, proof), speaking))
+    Ok(((control, proof), writing))
 }
 
 /// Who came with a ticket, and who is done.
-struct Guests {
+struct TicketUses {
     admission: Admission,
     invited: HashSet<NodeId>,
     done: HashSet<NodeId>,
@@ -351,7 +351,7 @@ struct Guests {
     active: usize,
 }
 
-impl Guests {
+impl TicketUses {
     /// Whether all that the ticket is for is done, and nobody else may come.
     fn is_over(&self) -> bool {
         self.admission.keys.is_empty()
@@ -385,7 +385,7 @@ impl Guests {
 }
 
 async fn listen(context: &Rc<Context>, admission: Admission) {
-    let guests = Rc::new(RefCell::new(Guests {
+    let ticket_uses = Rc::new(RefCell::new(TicketUses {
         admission,
         invited: HashSet::new(),
         done: HashSet::new(),
@@ -395,7 +395,7 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
         active: 0,
     }));
     let (calls, mut called) = mpsc::channel(1);
-    for endpoint in &context.ways.endpoints {
+    for endpoint in &context.network.endpoints {
         let (endpoint, calls) = (Arc::clone(endpoint), calls.clone());
         tokio::task::spawn_local(async move {
             while let Some(stream) = endpoint.accept().await {
@@ -407,8 +407,8 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
     }
     let changed = Rc::new(tokio::sync::Notify::new());
     loop {
-        if guests.borrow().is_over() {
-            if guests.borrow().done.is_empty() {
+        if ticket_uses.borrow().is_over() {
+            if ticket_uses.borrow().done.is_empty() {
                 let error =
                     TransferError::Unreachable("the ticket expired before anybody came: make a new one".to_owned());
                 context.tell(Event::Failed { peer: None, error }).await;
@@ -416,18 +416,18 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
             return;
         }
         let expiry = {
-            let expires = guests.borrow().admission.expires;
+            let expires = ticket_uses.borrow().admission.expires;
             let left = expires.and_then(|expires| expires.duration_since(SystemTime::now()).ok());
             left.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(100))
         };
         tokio::select! {
             stream = called.recv() => {
                 let Some(stream) = stream else { return };
-                let (context, guests, changed) = (Rc::clone(context), Rc::clone(&guests), Rc::clone(&changed));
+                let (context, ticket_uses, changed) = (Rc::clone(context), Rc::clone(&ticket_uses), Rc::clone(&changed));
                 tokio::task::spawn_local(async move {
-                    guests.borrow_mut().active += 1;
-                    serve(&context, stream, &guests).await;
-                    guests.borrow_mut().active -= 1;
+                    ticket_uses.borrow_mut().active += 1;
+                    serve(&context, stream, &ticket_uses).await;
+                    ticket_uses.borrow_mut().active -= 1;
                     changed.notify_one();
                 });
             }
@@ -438,66 +438,67 @@ async fn listen(context: &Rc<Context>, admission: Admission) {
 }
 
 /// Hears what a caller wants, and does it if it may.
-async fn serve(context: &Rc<Context>, stream: ControlStream, guests: &RefCell<Guests>) {
+async fn serve(context: &Rc<Context>, stream: ControlStream, ticket_uses: &RefCell<TicketUses>) {
     let (key, address) = (stream.key(), stream.remote());
-    let Ok(((mut line, exported), speaking)) = line(PeerId(0), stream) else { return };
-    let Ok(opened) = line.ear.hear_soon(PRELIMINARIES_MAX).await else { return };
+    let Ok(((mut control, exported), writing)) = control(PeerId(0), stream) else { return };
+    let Ok(opened) = control.reader.next_within(PRELIMINARIES_MAX).await else { return };
     let Message::Open { sends, chunk_len_max, proof } = opened else { return };
     let admitted = {
-        let mut guests = guests.borrow_mut();
+        let mut ticket_uses = ticket_uses.borrow_mut();
         if sends == context.work.sends() {
             Err(Rejection::SameRole)
-        } else if guests.active > TRANSFERS_MAX {
+        } else if ticket_uses.active > TRANSFERS_MAX {
             Err(Rejection::Busy)
         } else {
-            guests.admit(key, &exported, proof.as_ref())
+            ticket_uses.admit(key, &exported, proof.as_ref())
         }
     };
     if let Err(reason) = admitted {
-        line.mouth.say(Message::End { code: code::REJECTED, reason: told(reason).to_owned() }).await;
-        drop(line);
-        speaking.finish().await;
+        control.writer.send(Message::End { code: code::REJECTED, reason: told(reason).to_owned() }).await;
+        drop(control);
+        writing.finish().await;
         return context.tell(Event::Rejected { address, key, reason }).await;
     }
     let peer = {
-        let mut guests = guests.borrow_mut();
-        let next = PeerId(guests.callers);
-        let known = if guests.invited.contains(&key) { *guests.numbers.entry(key).or_insert(next) } else { next };
-        guests.callers += u32::from(known == next);
+        let mut ticket_uses = ticket_uses.borrow_mut();
+        let next = PeerId(ticket_uses.callers);
+        let known =
+            if ticket_uses.invited.contains(&key) { *ticket_uses.numbers.entry(key).or_insert(next) } else { next };
+        ticket_uses.callers += u32::from(known == next);
         known
     };
-    (line.peer, line.chunk_len_max) = (peer, chunk_len_max);
-    line.replaced = take_over(guests, key).await;
+    (control.peer, control.chunk_len_max) = (peer, chunk_len_max);
+    control.replaced = take_over(ticket_uses, key).await;
     context.tell(Event::PeerConnected { peer, key, address }).await;
-    match session(context, line).await {
+    match session(context, control).await {
         Ok(finished) => {
             // First, so that who hears of it finds the ticket used.
             {
-                let mut guests = guests.borrow_mut();
-                if guests.invited.contains(&key) {
-                    guests.done.insert(key);
+                let mut ticket_uses = ticket_uses.borrow_mut();
+                if ticket_uses.invited.contains(&key) {
+                    ticket_uses.done.insert(key);
                 }
             }
             context.tell(finished).await;
         }
         Err(End::Failed(TransferError::Cancelled)) => {}
         // A guest is the same peer as before, and goes on.
-        Err(End::Replaced) if guests.borrow().invited.contains(&key) => {}
+        Err(End::Replaced) if ticket_uses.borrow().invited.contains(&key) => {}
         Err(End::Replaced) => context.tell(Event::Replaced { peer }).await,
         Err(End::Failed(error)) => context.tell(Event::Failed { peer: Some(peer), error }).await,
         // It may come again.
         Err(End::Lost(why)) => context.tell(Event::Waiting { peer, what: Waiting::Peer(why) }).await,
     }
-    speaking.finish().await;
+    writing.finish().await;
 }
 
 /// A guest does one thing, over one connection: the one before is of a process that is gone, and might be missed only when it has
 /// been silent for long.
-async fn take_over(guests: &RefCell<Guests>, key: NodeId) -> Replaced {
+async fn take_over(ticket_uses: &RefCell<TicketUses>, key: NodeId) -> Replaced {
     let (stop, stopped) = watch::channel(false);
     let before = {
-        let mut guests = guests.borrow_mut();
-        if guests.invited.contains(&key) { guests.sessions.insert(key, stop) } else { None }
+        let mut ticket_uses = ticket_uses.borrow_mut();
+        if ticket_uses.invited.contains(&key) { ticket_uses.sessions.insert(key, stop) } else { None }
     };
     if let Some(before) = before {
         before.send_replace(true);

@@ -19,7 +19,7 @@ use anabranch_transport::datagram::{Packet, Place, Receiver, Socket};
 use tokio::io::unix::AsyncFd;
 
 use super::content::{Content, Handle};
-use super::ways::{TooLong, Way, Ways};
+use super::path_table::{PathAddress, PathTable, TooLong};
 use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 
@@ -35,7 +35,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(50);
 /// The sockets, and who is reached through them.
 #[derive(Default)]
 pub(crate) struct Hub {
-    ways: RefCell<Ways>,
+    paths: RefCell<PathTable>,
     by_channel: RefCell<HashMap<ChannelId, ContentId>>,
     by_swarm: RefCell<HashMap<Box<[u8]>, ContentId>>,
     contents: RefCell<HashMap<ContentId, Weak<RefCell<Content>>>>,
@@ -46,19 +46,19 @@ pub(crate) struct Hub {
 impl Hub {
     /// Where it listens over plain IP.
     pub(crate) fn listening(&self) -> Vec<SocketAddr> {
-        self.ways.borrow().sockets().iter().filter_map(|socket| socket.local().as_ip()).collect()
+        self.paths.borrow().sockets().iter().filter_map(|socket| socket.local().as_ip()).collect()
     }
 
     /// Where it listens in the SCION network.
     pub(crate) fn listening_scion(&self) -> Option<ScionAddr> {
-        self.ways.borrow().sockets().iter().find_map(Socket::local_scion)
+        self.paths.borrow().sockets().iter().find_map(Socket::local_scion)
     }
 
     /// Opens the sockets, where it has none: beside the TCP listeners, where those ports are free, else at other ports; and in the
     /// SCION network, where there is one, on the port after that of QUIC. Who listens in that network alone has no other
     /// address here either. Answers those that somebody has to [`serve`].
     pub(crate) fn open(&self, beside: &[SocketAddr], scion: Option<&ScionNet>) -> io::Result<Vec<Socket>> {
-        if !self.ways.borrow().sockets().is_empty() {
+        if !self.paths.borrow().sockets().is_empty() {
             return Ok(Vec::new());
         }
         let bind = |address: &SocketAddr| {
@@ -77,18 +77,18 @@ impl Hub {
             socket.set_routers(routers);
             sockets.push(socket);
         }
-        self.ways.borrow_mut().open(&sockets);
+        self.paths.borrow_mut().open(&sockets);
         Ok(sockets)
     }
 
     /// The ways from here.
-    pub(super) fn ways(&self) -> Ref<'_, Ways> {
-        self.ways.borrow()
+    pub(super) fn paths(&self) -> Ref<'_, PathTable> {
+        self.paths.borrow()
     }
 
     /// The same, to change them.
-    pub(super) fn ways_mut(&self) -> RefMut<'_, Ways> {
-        self.ways.borrow_mut()
+    pub(super) fn paths_mut(&self) -> RefMut<'_, PathTable> {
+        self.paths.borrow_mut()
     }
 
     /// A content comes. `false` where its swarm is there already.
@@ -130,9 +130,9 @@ impl Hub {
         }
     }
 
-    /// See [`Ways::send`].
-    pub(crate) fn send(&self, way: &Way, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
-        self.ways.borrow_mut().send(way, packets)
+    /// See [`PathTable::send`].
+    pub(crate) fn send(&self, way: &PathAddress, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
+        self.paths.borrow_mut().send(way, packets)
     }
 
     fn content(&self, id: ContentId) -> Option<Handle> {
@@ -193,12 +193,12 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
     let batch = receiver.recv(&mut places)?;
     drop(places);
     let now = Instant::now();
-    let mut met: Vec<Way> = Vec::new();
+    let mut met: Vec<PathAddress> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
     for received in batch.iter().filter(|received| !received.is_truncated) {
         let datagram = &memory[received.place * place_len..][..received.len];
         let Some(id) = hub.whose(datagram) else { continue };
-        let way = hub.ways_mut().of_received(at, received, batch.headers(received), now);
+        let way = hub.paths_mut().of_received(at, received, batch.headers(received), now);
         let Some(way) = way else { continue };
         if met.last() != Some(&way) {
             met.push(way);
@@ -215,17 +215,17 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
         }
     }
     deliver(hub, of_content, now);
-    let mut ways = hub.ways_mut();
+    let mut paths = hub.paths_mut();
     // Who came of nothing is forgotten.
-    met.iter().for_each(|way| ways.sweep(way));
+    met.iter().for_each(|way| paths.sweep(way));
     while let Some(event) = receiver.event() {
-        ways.complained(at, &event);
+        paths.complained(at, &event);
     }
     Ok(())
 }
 
 /// Datagrams of one content, each with where it came from.
-type OfContent<'a> = (ContentId, Vec<(Way, &'a [u8])>);
+type OfContent<'a> = (ContentId, Vec<(PathAddress, &'a [u8])>);
 
 fn deliver(hub: &Hub, datagrams: Option<OfContent<'_>>, now: Instant) {
     let Some((id, datagrams)) = datagrams else { return };

@@ -19,7 +19,7 @@ use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParam
 
 use super::content::Content;
 use super::nodes::Nodes;
-use super::ways::Way;
+use super::path_table::PathAddress;
 use crate::events::{EventKind, FailureKind};
 use crate::store::live::LiveWindow;
 
@@ -80,7 +80,7 @@ pub(crate) fn ntp_now() -> u64 {
 }
 
 /// The core of a live stream; `None` where its link names no key, which cannot be.
-pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Option<(Swarm<Way, Nodes>, Live)> {
+pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Option<(Swarm<PathAddress, Nodes>, Live)> {
     let (params, ntp) = (link.params.clone(), ntp_now());
     let seed = fastrand::u64(..);
     let is_source = share.is_some();

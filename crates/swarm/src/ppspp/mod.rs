@@ -3,7 +3,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `hub` | the sockets: many swarms and channels over each |
-//! | `ways`, `paths` | over which addresses and paths peers are reached; which of these are used |
+//! | `path_table`, `paths` | over which addresses and paths peers are reached; which of these are used |
 //! | `content` | one content: what moves between its core, its files and the sockets |
 //! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
 //! | `open`, `finish`, `checkpoint` | files are opened and checked against the tree; everything is there; it is recorded |
@@ -28,13 +28,13 @@ mod hub;
 mod live;
 mod nodes;
 mod open;
+mod path_table;
 mod paths;
 mod peers;
 mod progress;
 mod rates;
 mod reading;
 mod transfer;
-mod ways;
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -156,7 +156,7 @@ pub(crate) fn begin(
 }
 
 /// The core of a complete content.
-fn complete(link: &Link, now: Instant) -> Swarm<ways::Way, Nodes> {
+fn complete(link: &Link, now: Instant) -> Swarm<path_table::PathAddress, Nodes> {
     let hash = link.params.hash();
     let chunks = link.content_len.zip(link.params.chunk_len()).map(|(len, chunk)| len.div_ceil(chunk.into()));
     let root = hash.digest(link.params.swarm_id()).unwrap_or(hash.zero());

@@ -26,7 +26,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::content::{Content, Handle};
 use super::hub::Hub;
-use super::ways::Way;
+use super::path_table::PathAddress;
 use crate::events::EventKind;
 use crate::net::scion::{self, ReachError, ScionNet};
 use crate::resources::Resources;
@@ -41,16 +41,16 @@ pub(super) struct ContentPaths {
     pub wake: Rc<Notify>,
     manager: PathManager,
     conns: BTreeMap<ConnId, PathConn>,
-    of_way: HashMap<Way, ConnId>,
+    of_way: HashMap<PathAddress, ConnId>,
     peers: HashMap<Endpoint, PeerKey>,
     next: u32,
     /// What the manager has us open, and until when each may take.
-    dials: HashMap<Way, (Dial, Instant)>,
+    dials: HashMap<PathAddress, (Dial, Instant)>,
     refreshed_at: Instant,
 }
 
 struct PathConn {
-    way: Way,
+    way: PathAddress,
     path: Path,
     /// What somebody said of its path, and what had come by then.
     complaint: Option<(DownCause, u64)>,
@@ -72,7 +72,7 @@ impl ContentPaths {
     }
 
     /// A channel's path, and what is known of it.
-    pub(super) fn of(&self, way: &Way) -> Option<(&Path, manager::PathCondition, bool)> {
+    pub(super) fn of(&self, way: &PathAddress) -> Option<(&Path, manager::PathCondition, bool)> {
         let id = self.of_way.get(way)?;
         let (condition, is_one_of_many) = self.manager.condition(*id)?;
         Some((&self.conns.get(id)?.path, condition, is_one_of_many))
@@ -83,13 +83,13 @@ impl ContentPaths {
         self.manager.reaches(address)
     }
 
-    /// Ways by which `address` is reached.
-    pub(super) fn ways_to(&self, address: Endpoint) -> impl Iterator<Item = Way> {
+    /// PathTable by which `address` is reached.
+    pub(super) fn ways_to(&self, address: Endpoint) -> impl Iterator<Item = PathAddress> {
         self.conns.values().map(|conn| conn.way).filter(move |way| way.remote == address)
     }
 
     /// Whether the manager had the way dialled.
-    pub(super) fn is_dialled(&self, way: &Way) -> bool {
+    pub(super) fn is_dialled(&self, way: &PathAddress) -> bool {
         self.dials.contains_key(way)
     }
 
@@ -140,7 +140,7 @@ pub(super) async fn drive(content: Handle) {
 async fn look_up(content: Handle, net: Rc<ScionNet>, address: ScionAddr) {
     let found = net.found(address).await;
     let mut state = content.borrow_mut();
-    state.hub().ways_mut().refresh(address, found.as_ref().map_or(&[], |found| &found.paths));
+    state.hub().paths_mut().refresh(address, found.as_ref().map_or(&[], |found| &found.paths));
     state.paths.manager.looked_up(address, found, SystemTime::now());
     state.paths.wake.notify_one();
 }
@@ -163,7 +163,7 @@ async fn reach(content: Handle, remote: ScionAddr) {
     let way = found.and_then(|found| {
         let no_path = || ReachError::Hopeless(format!("no path to {remote}"));
         let path = state.first_path(remote, &found.paths).ok_or_else(no_path)?;
-        let way = state.hub().ways_mut().over_scion(remote, &path);
+        let way = state.hub().paths_mut().over_scion(remote, &path);
         way.map_err(|error| ReachError::Failed(error.to_string()))?.ok_or_else(no_path)
     });
     match way {
@@ -179,8 +179,8 @@ async fn reach(content: Handle, remote: ScionAddr) {
 /// Our addresses, each with each of `remotes` that it reaches by a socket of ours.
 fn candidates(hub: &Hub, resources: &Resources, remotes: &[SocketAddr]) -> Vec<manager::IpCandidate> {
     let mut candidates = resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.candidates(remotes));
-    let ways = hub.ways();
-    candidates.retain(|candidate| ways.serves(candidate.remote, candidate.path.local()));
+    let paths = hub.paths();
+    candidates.retain(|candidate| paths.serves(candidate.remote, candidate.path.local()));
     candidates
 }
 
@@ -223,8 +223,8 @@ impl Content {
         });
         let way = match first {
             Some(None) => None,
-            Some(Some(via)) => self.hub().ways_mut().over_ip(remote, via.as_ref()),
-            None => self.hub().ways_mut().over_ip(remote, None),
+            Some(Some(via)) => self.hub().paths_mut().over_ip(remote, via.as_ref()),
+            None => self.hub().paths_mut().over_ip(remote, None),
         };
         match way {
             Some(way) => self.connect(&way, now),
@@ -237,9 +237,9 @@ impl Content {
     }
 
     /// Opens a channel, to whom there is none.
-    fn connect(&mut self, way: &Way, now: Instant) {
+    fn connect(&mut self, way: &PathAddress, now: Instant) {
         if !self.core.connect(now, way) {
-            self.hub().ways_mut().sweep(way);
+            self.hub().paths_mut().sweep(way);
             self.peers.is_there(way.remote);
         }
     }
@@ -258,11 +258,11 @@ impl Content {
     }
 
     /// A channel is open; answers whose it is. `None` where its peer has too many.
-    pub(super) fn path_joined(&mut self, way: Way, outgoing: bool, now: Instant) -> Option<PeerKey> {
+    pub(super) fn path_joined(&mut self, way: PathAddress, outgoing: bool, now: Instant) -> Option<PeerKey> {
         if self.paths.ways_to(way.remote).count() >= PATHS_PER_PEER_MAX {
             return None;
         }
-        let path = self.hub().ways().seen(&way)?.clone();
+        let path = self.hub().paths().seen(&way)?.clone();
         if let (Some(path), Some(net)) = (path.as_scion(), &self.resources().scion) {
             net.works(path);
         }
@@ -283,7 +283,7 @@ impl Content {
     }
 
     /// A channel is over, or did not come about.
-    pub(super) fn path_left(&mut self, way: &Way, by_peer: bool, reason: &str, now: Instant) {
+    pub(super) fn path_left(&mut self, way: &PathAddress, by_peer: bool, reason: &str, now: Instant) {
         let paths = &mut self.paths;
         let id = paths.of_way.remove(way);
         if let Some(id) = id {
@@ -318,7 +318,7 @@ impl Content {
     fn look_after_paths(&mut self, this: &Handle, now: Instant) {
         let late =
             self.paths.dials.iter().filter(|(way, (_, until))| now >= *until && !self.paths.of_way.contains_key(way));
-        let late: Vec<Way> = late.map(|(way, _)| *way).collect();
+        let late: Vec<PathAddress> = late.map(|(way, _)| *way).collect();
         late.iter().for_each(|way| self.core.disconnect(way));
         let resources = self.resources();
         let measured = self.measured();
@@ -377,10 +377,10 @@ impl Content {
 
     fn open_path(&mut self, dial: Dial, now: Instant) {
         let way = match (dial.address, dial.path.as_scion()) {
-            (Endpoint::Scion(remote), Some(path)) => self.hub().ways_mut().over_scion(remote, path).ok().flatten(),
+            (Endpoint::Scion(remote), Some(path)) => self.hub().paths_mut().over_scion(remote, path).ok().flatten(),
             (Endpoint::Ip(remote), _) => {
                 let via = self.resources().uplinks.as_ref().and_then(|uplinks| uplinks.via(remote, &dial.path));
-                via.and_then(|via| self.hub().ways_mut().over_ip(remote, Some(&via)))
+                via.and_then(|via| self.hub().paths_mut().over_ip(remote, Some(&via)))
             }
             (Endpoint::Scion(_), None) => None,
         };
@@ -389,7 +389,7 @@ impl Content {
                 self.paths.dials.insert(way, (dial.clone(), now + dial.patience));
             }
             way => {
-                way.iter().for_each(|way| self.hub().ways_mut().sweep(way));
+                way.iter().for_each(|way| self.hub().paths_mut().sweep(way));
                 let reason = "no socket of ours leads there".to_owned();
                 self.paths.manager.dial_ended(&dial, DialEnd::Failed { reason, by_peer: false }, now);
             }
@@ -426,9 +426,9 @@ impl Content {
         for (id, cause) in confirmed {
             self.paths.manager.on_scmp(&cause, &[id], &received, now);
         }
-        let mut ways = self.hub.ways_mut();
+        let mut paths = self.hub.paths_mut();
         for (id, conn) in &mut self.paths.conns {
-            let cause = ways.take_complaint(&conn.way).as_ref().and_then(scion::down_cause);
+            let cause = paths.take_complaint(&conn.way).as_ref().and_then(scion::down_cause);
             conn.complaint = cause.map(|cause| (cause, received(*id)));
         }
     }
@@ -436,7 +436,7 @@ impl Content {
     /// What each channel did so far.
     fn measured(&self) -> HashMap<ConnId, Measured> {
         let chunk_len = self.link.params.chunk_len().map_or(0, u64::from);
-        let of = |stats: anabranch_ppspp::swarm::PeerStats<'_, Way>| {
+        let of = |stats: anabranch_ppspp::swarm::PeerStats<'_, PathAddress>| {
             let transport = TransportMeasured {
                 rtt: stats.rtt,
                 sent_bytes: stats.uploaded_bytes,
@@ -457,7 +457,7 @@ impl Content {
     /// Its peers, as the manager sees them.
     fn views(&self) -> Vec<PeerView> {
         let mut views: BTreeMap<PeerKey, PeerView> = BTreeMap::new();
-        let stats: HashMap<Way, _> = self.core.peer_stats().map(|stats| (*stats.peer, stats)).collect();
+        let stats: HashMap<PathAddress, _> = self.core.peer_stats().map(|stats| (*stats.peer, stats)).collect();
         for (id, conn) in &self.paths.conns {
             let (Some(peer), Some(stats)) = (self.paths.peers.get(&conn.way.remote), stats.get(&conn.way)) else {
                 continue;

@@ -8,7 +8,7 @@ use anabranch_paths::Endpoint;
 use anabranch_ppspp::swarm::PeerStats as PeerChannel;
 
 use super::content::Content;
-use super::ways::Way;
+use super::path_table::PathAddress;
 use crate::events::EventKind;
 use crate::transfer::PathProgress;
 use crate::transfer::Progress;
@@ -91,7 +91,7 @@ impl Content {
         let ways: Vec<_> =
             self.core.peer_stats().map(|peer| (*peer.peer, (peer.downloaded_bytes, peer.uploaded_bytes))).collect();
         let rates: Vec<(u64, u64)> = ways.iter().map(|(way, moved)| self.rates_of(way, *moved, now)).collect();
-        let line = |(peer, rate): (PeerChannel<'_, Way>, (u64, u64))| {
+        let line = |(peer, rate): (PeerChannel<'_, PathAddress>, (u64, u64))| {
             let (path, condition, is_one_of_many) = self.paths.of(peer.peer)?;
             Some(PathProgress {
                 peer: peer.peer.remote,

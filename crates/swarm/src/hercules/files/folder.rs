@@ -49,14 +49,14 @@ pub struct FolderOptions {
     pub preallocate: Preallocate,
 }
 
-/// Told of names that are others here: as written, and as they are, and of how many these are the first.
-type Told = Box<dyn Fn(&[(PathBuf, PathBuf)], usize) + Send + Sync>;
+/// OnConflicts of names that are others here: as written, and as they are, and of how many these are the first.
+type OnConflicts = Box<dyn Fn(&[(PathBuf, PathBuf)], usize) + Send + Sync>;
 
 /// Receives everything that is offered into one folder.
 pub struct Folder {
     path: PathBuf,
     options: FolderOptions,
-    told: Told,
+    told: OnConflicts,
 }
 
 impl Folder {

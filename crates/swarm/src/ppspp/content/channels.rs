@@ -11,8 +11,8 @@ use super::Content;
 use crate::events::EventKind;
 use crate::limits::Share;
 use crate::net::conn_handle::ConnHandle;
+use crate::ppspp::path_table::PathAddress;
 use crate::ppspp::rates::Rates;
-use crate::ppspp::ways::Way;
 use crate::ppspp::{finish, open};
 
 /// What peers are told to be called by: they say nothing of themselves in this protocol.
@@ -56,12 +56,12 @@ impl Content {
                 return;
             }
             // What was to be said to them is said.
-            gone.iter().for_each(|way| self.hub.ways_mut().let_go(way));
+            gone.iter().for_each(|way| self.hub.paths_mut().let_go(way));
         }
     }
 
     /// Tells the sockets which channels there are; answers the ways of those that are no more.
-    fn channels(&mut self) -> Vec<Way> {
+    fn channels(&mut self) -> Vec<PathAddress> {
         let mut gone = Vec::new();
         for (channel, way, is_open) in self.core.take_channel_changes() {
             if !is_open {
@@ -69,7 +69,7 @@ impl Content {
                 gone.push(way);
                 continue;
             }
-            self.hub.ways_mut().hold(&way);
+            self.hub.paths_mut().hold(&way);
             if !self.hub.take_channel(channel, self.id) {
                 // One in four thousand million: the peer tries again, or we do.
                 self.core.drop_channel(channel);
@@ -79,7 +79,7 @@ impl Content {
     }
 
     /// Something happened to a peer, or to the content.
-    pub(super) fn on_event(&mut self, event: CoreEvent<Way>, now: Instant) {
+    pub(super) fn on_event(&mut self, event: CoreEvent<PathAddress>, now: Instant) {
         match event {
             CoreEvent::Opened(way) => self.opened(way, now),
             CoreEvent::Closed(way) => self.closed(&way, now),
@@ -90,7 +90,7 @@ impl Content {
                     self.tell(EventKind::PeerBanned { address: way.remote, reason });
                 }
                 // Over whichever path it comes.
-                let others: Vec<Way> = self.paths.ways_to(way.remote).collect();
+                let others: Vec<PathAddress> = self.paths.ways_to(way.remote).collect();
                 others.iter().for_each(|other| self.core.disconnect(other));
             }
             CoreEvent::Found(address) => {
@@ -111,7 +111,7 @@ impl Content {
         }
     }
 
-    fn opened(&mut self, way: Way, now: Instant) {
+    fn opened(&mut self, way: PathAddress, now: Instant) {
         let address = way.remote;
         if self.live.is_some() && self.peers.is_named(address) {
             self.core.pin(&way);
@@ -136,7 +136,7 @@ impl Content {
         self.tell(EventKind::PeerConnected { address, outgoing, peer_id: *CLIENT });
     }
 
-    fn closed(&mut self, way: &Way, now: Instant) {
+    fn closed(&mut self, way: &PathAddress, now: Instant) {
         let address = way.remote;
         let was_open = self.conns.remove(way).is_some();
         let reason = if was_open { "the channel was closed" } else { "it does not answer" };
@@ -200,7 +200,7 @@ impl Content {
     }
 
     /// How fast a peer's channel moves, down and up; it moved so much so far.
-    pub(in super::super) fn rates_of(&mut self, way: &Way, moved: (u64, u64), now: Instant) -> (u64, u64) {
+    pub(in super::super) fn rates_of(&mut self, way: &PathAddress, moved: (u64, u64), now: Instant) -> (u64, u64) {
         let Some(Conn { rates, .. }) = self.conns.get_mut(way) else { return (0, 0) };
         rates.received(moved.0.saturating_sub(rates.downloaded_bytes), now);
         rates.sent(moved.1.saturating_sub(rates.uploaded_bytes), now);

@@ -8,7 +8,7 @@ use anabranch_content::storage::{ResumeStore, Storage};
 
 use super::Content;
 use crate::events::{EventKind, FailureKind, PauseCause};
-use crate::ppspp::ways::Way;
+use crate::ppspp::path_table::PathAddress;
 
 impl Content {
     /// Whether nothing moves, by the owner's wish or the disk's.
@@ -62,7 +62,7 @@ impl Content {
 
     /// Closes all channels, and says so.
     pub(crate) fn close_all(&mut self, now: Instant) {
-        let ways: Vec<Way> = self.core.peers().copied().collect();
+        let ways: Vec<PathAddress> = self.core.peers().copied().collect();
         ways.iter().for_each(|way| self.core.disconnect(way));
         self.pump(now);
     }

@@ -31,10 +31,10 @@ use super::hub::Hub;
 use super::live::Live;
 use super::nodes::Nodes;
 use super::open;
+use super::path_table::PathAddress;
 use super::paths::ContentPaths;
 use super::peers::Peers;
 use super::rates::Rates;
-use super::ways::Way;
 use crate::config::AddOptions;
 use crate::events::{ContentId, Event, EventKind};
 use crate::resources::Resources;
@@ -51,7 +51,7 @@ pub(crate) struct Content {
     /// What it is, as its link tells; the length is filled in when it is proven.
     pub link: Link,
     /// The protocol.
-    pub core: Swarm<Way, Nodes>,
+    pub core: Swarm<PathAddress, Nodes>,
     /// The owner's choices.
     pub options: AddOptions,
     /// Whom it knows.
@@ -103,9 +103,9 @@ pub(crate) struct Content {
     /// Over which paths its channels go.
     pub(super) paths: ContentPaths,
     resources: Rc<Resources>,
-    conns: HashMap<Way, Conn>,
+    conns: HashMap<PathAddress, Conn>,
     /// Chunks that leave when the disk has them, or the socket has room.
-    held_back: VecDeque<Transmit<Way>>,
+    held_back: VecDeque<Transmit<PathAddress>>,
     is_warming: bool,
     is_socket_full: bool,
     scratch: Vec<u8>,
@@ -153,7 +153,7 @@ impl Content {
     pub(crate) fn new(
         id: ContentId,
         link: Link,
-        core: Swarm<Way, Nodes>,
+        core: Swarm<PathAddress, Nodes>,
         options: AddOptions,
         (resources, hub): (Rc<Resources>, Rc<Hub>),
     ) -> Self {

@@ -5,12 +5,12 @@ use std::time::Instant;
 use anabranch_content::geometry::BlockRange;
 
 use super::Content;
-use crate::ppspp::ways::Way;
+use crate::ppspp::path_table::PathAddress;
 use crate::store::buffers::NoPlace;
 
 impl Content {
     /// Datagrams came.
-    pub(crate) fn received(&mut self, datagrams: &[(Way, &[u8])], now: Instant) {
+    pub(crate) fn received(&mut self, datagrams: &[(PathAddress, &[u8])], now: Instant) {
         if self.stopping {
             return;
         }

@@ -10,7 +10,7 @@ use anabranch_transport::datagram::Packet;
 
 use super::Content;
 use crate::events::EventKind;
-use crate::ppspp::ways::{TooLong, Way};
+use crate::ppspp::path_table::{PathAddress, TooLong};
 use crate::store::disk::Reply;
 use crate::store::readahead;
 
@@ -22,7 +22,7 @@ const SEND_BYTES_MAX: usize = 128 * 1024;
 impl Content {
     pub(super) fn transmit(&mut self) {
         loop {
-            let mut left: VecDeque<Transmit<Way>> = VecDeque::new();
+            let mut left: VecDeque<Transmit<PathAddress>> = VecDeque::new();
             while left.len() < SEND_MAX
                 && let Some(transmit) = self.core.transmit()
             {
@@ -49,7 +49,11 @@ impl Content {
     }
 
     /// Sends datagrams to one peer; gives back what has to wait.
-    fn send(&mut self, way: Way, mut transmits: VecDeque<Transmit<Way>>) -> VecDeque<Transmit<Way>> {
+    fn send(
+        &mut self,
+        way: PathAddress,
+        mut transmits: VecDeque<Transmit<PathAddress>>,
+    ) -> VecDeque<Transmit<PathAddress>> {
         if self.is_socket_full {
             return transmits;
         }
@@ -64,7 +68,8 @@ impl Content {
                 continue;
             };
             // Chunks that follow each other are read together.
-            let next = |(ahead, transmit): (usize, &Transmit<Way>)| transmit.chunk == Some(chunk + ahead as u64);
+            let next =
+                |(ahead, transmit): (usize, &Transmit<PathAddress>)| transmit.chunk == Some(chunk + ahead as u64);
             let run = transmits.iter().skip(at).enumerate().take_while(|found| next(*found)).count();
             if self.live.is_some() {
                 let mut scratch = std::mem::take(&mut self.scratch);

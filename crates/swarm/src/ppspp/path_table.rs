@@ -1,7 +1,7 @@
 //! The ways to peers, and what it takes to send over them: which socket, which addresses or which path through SCION.
 //!
 //! A way is what a channel belongs to for life. One that we dial is made by whoever chose it; one that a datagram came by is remembered
-//! only where a channel comes of it ([`Ways::sweep`]), and answered to where the datagram came from: to the address that it was sent
+//! only where a channel comes of it ([`PathTable::sweep`]), and answered to where the datagram came from: to the address that it was sent
 //! to, by its path turned round. Nothing proves that it leads there but the answer, which the core waits for.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const PACKET_LEN_USUAL: u16 = 1472;
 
 /// A way to a peer, in the words of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Way {
+pub(crate) struct PathAddress {
     /// The socket at the other end.
     pub remote: Endpoint,
     /// Which of the ways there; none is used twice.
@@ -35,7 +35,7 @@ pub(crate) struct Way {
     datagram_len: u16,
 }
 
-impl PeerAddress for Way {
+impl PeerAddress for PathAddress {
     fn socket_addr(&self) -> Option<SocketAddr> {
         self.remote.as_ip()
     }
@@ -55,7 +55,7 @@ pub(crate) struct TooLong;
 
 /// The sockets, and the ways from them.
 #[derive(Default)]
-pub(super) struct Ways {
+pub(super) struct PathTable {
     sockets: Vec<Socket>,
     /// One for each socket: over SCION each has room for two bursts, which is too much for each peer.
     senders: Vec<Option<Sender>>,
@@ -69,7 +69,7 @@ pub(super) struct Ways {
 type IpKey = (usize, SocketAddr, Option<IpAddr>);
 
 struct Known {
-    way: Way,
+    way: PathAddress,
     socket: usize,
     path: datagram::Path,
     /// As those see it who choose paths.
@@ -84,7 +84,7 @@ struct Known {
     complaint: Option<ScmpKind>,
 }
 
-impl Ways {
+impl PathTable {
     /// These are the sockets, from now on.
     pub(super) fn open(&mut self, sockets: &[Socket]) {
         self.sockets = sockets.to_vec();
@@ -97,7 +97,7 @@ impl Ways {
     }
 
     /// The way to `remote` over plain IP, by `via` or as the system's routes go; `None` where no socket leads there.
-    pub(super) fn over_ip(&mut self, remote: SocketAddr, via: Option<&Via>) -> Option<Way> {
+    pub(super) fn over_ip(&mut self, remote: SocketAddr, via: Option<&Via>) -> Option<PathAddress> {
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         let socket = self.socket_to(remote, via.map(|via| via.source))?;
         let bound = self.sockets[socket].local().ip();
@@ -119,7 +119,11 @@ impl Ways {
     }
 
     /// The way to `remote` over `path` through SCION.
-    pub(super) fn over_scion(&mut self, remote: ScionAddr, path: &Arc<ScionPath>) -> Result<Option<Way>, PathError> {
+    pub(super) fn over_scion(
+        &mut self,
+        remote: ScionAddr,
+        path: &Arc<ScionPath>,
+    ) -> Result<Option<PathAddress>, PathError> {
         let Some((socket, local)) = self.scion_socket() else { return Ok(None) };
         let built = datagram::Path::scion(local, remote, path)?;
         let key = self.sockets[socket].add(&built)?;
@@ -157,7 +161,7 @@ impl Ways {
         received: &Received,
         headers: &[u8],
         now: Instant,
-    ) -> Option<Way> {
+    ) -> Option<PathAddress> {
         let scion = self.sockets.get(socket)?.local_scion();
         let Some(local) = scion else {
             let local = received.local.map(|ip| ip.to_canonical());
@@ -193,14 +197,14 @@ impl Ways {
     }
 
     /// A channel belongs to the way.
-    pub(super) fn hold(&mut self, way: &Way) {
+    pub(super) fn hold(&mut self, way: &PathAddress) {
         if let Some(known) = self.known.get_mut(&way.number) {
             known.users += 1;
         }
     }
 
     /// A channel that belonged to it is gone.
-    pub(super) fn let_go(&mut self, way: &Way) {
+    pub(super) fn let_go(&mut self, way: &PathAddress) {
         if let Some(known) = self.known.get_mut(&way.number) {
             known.users = known.users.saturating_sub(1);
         }
@@ -208,7 +212,7 @@ impl Ways {
     }
 
     /// Forgets the way, unless there is a channel that belongs to it.
-    pub(super) fn sweep(&mut self, way: &Way) {
+    pub(super) fn sweep(&mut self, way: &PathAddress) {
         if self.known.get(&way.number).is_none_or(|known| known.users > 0) {
             return;
         }
@@ -221,7 +225,7 @@ impl Ways {
     }
 
     /// The way, as those see it who choose paths.
-    pub(super) fn seen(&self, way: &Way) -> Option<&Path> {
+    pub(super) fn seen(&self, way: &PathAddress) -> Option<&Path> {
         self.known.get(&way.number).map(|known| &known.seen)
     }
 
@@ -234,7 +238,7 @@ impl Ways {
     }
 
     /// What somebody said of the way since this was asked last. Nothing proves it.
-    pub(super) fn take_complaint(&mut self, way: &Way) -> Option<ScmpKind> {
+    pub(super) fn take_complaint(&mut self, way: &PathAddress) -> Option<ScmpKind> {
         self.known.get_mut(&way.number)?.complaint.take()
     }
 
@@ -242,7 +246,7 @@ impl Ways {
     ///
     /// # Errors
     /// The first one is longer than the way takes, and so will others be.
-    pub(super) fn send(&mut self, way: &Way, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
+    pub(super) fn send(&mut self, way: &PathAddress, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
         let Some(known) = self.known.get(&way.number) else { return Ok(packets.len()) };
         let Some(place) = self.senders.get_mut(known.socket) else { return Ok(packets.len()) };
         let sender = match place {
@@ -266,14 +270,14 @@ impl Ways {
         seen: Path,
         keys: Vec<IpKey>,
         key: Option<PathKey>,
-    ) -> Way {
+    ) -> PathAddress {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         let datagram_len = match key {
             None => DATAGRAM_LEN_IP,
             Some(_) => path.payload_len(path.mtu_claimed().min(PACKET_LEN_USUAL)) as u16,
         };
-        let way = Way { remote: path.remote(), number, datagram_len };
+        let way = PathAddress { remote: path.remote(), number, datagram_len };
         self.by_ip.extend(keys.iter().map(|key| (*key, number)));
         self.by_path.extend(key.map(|key| ((socket, key), number)));
         let known = Known { way, socket, path, seen, keys, key, users: 0, learned_at: None, complaint: None };

@@ -1,4 +1,4 @@
-//! Sockets, and the ways from them to a peer: interfaces over IP, paths over SCION.
+//! Sockets, and the paths that lead from them to a peer: by interfaces over IP, between ASes over SCION.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const PACKET_LEN_USUAL: u16 = 1500;
 const PACKET_LEN_MAX: u16 = 9000;
 
 /// The sockets, and who calls and is called over each.
-pub(super) struct Ways {
+pub(super) struct Network {
     pub(super) endpoints: Vec<Arc<ControlEndpoint>>,
     interfaces: Vec<String>,
     scion: Option<ScionConfig>,
@@ -34,9 +34,9 @@ pub(super) struct Ways {
     selector: anabranch_paths::select::Selector,
 }
 
-/// One way to a peer.
+/// A path to a peer that may be used.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct CandidatePath {
     pub(super) route: Route,
     /// As the selection sees it.
     pub(super) path: Path,
@@ -45,7 +45,7 @@ pub(super) struct Way {
     pub(super) name: Arc<str>,
 }
 
-impl Way {
+impl CandidatePath {
     pub(super) fn shown(&self) -> PathWay {
         PathWay { remote: self.route.path.remote(), path: Some(self.path.clone()), name: Arc::clone(&self.name) }
     }
@@ -74,7 +74,7 @@ pub(super) fn shown(route: &Route) -> PathWay {
     PathWay { remote: route.path.remote(), path: None, name: route.path.to_string().into() }
 }
 
-impl Ways {
+impl Network {
     /// Opens the sockets.
     pub(super) fn open(options: &Options) -> Result<(Self, Vec<(Socket, Inlet)>), StartError> {
         let mut sockets = Vec::new();
@@ -100,7 +100,7 @@ impl Ways {
             endpoints.push(Arc::new(endpoint));
             inlets.push((socket, inlet));
         }
-        let ways = Self {
+        let network = Self {
             endpoints,
             interfaces: options.paths.interfaces.clone(),
             scion: options.scion.clone(),
@@ -108,7 +108,7 @@ impl Ways {
             wished: options.paths.wished.clamp(1, anabranch_hercules::wire::PATHS_MAX),
             selector: options.paths.selector.unwrap_or_default(),
         };
-        Ok((ways, inlets))
+        Ok((network, inlets))
     }
 
     /// How many paths to one peer are wished for.
@@ -133,7 +133,7 @@ impl Ways {
     }
 
     /// The ways to a peer: those to be used first, then the others. Or why there are none.
-    pub(super) async fn to(&self, addresses: &[Endpoint]) -> Result<(Vec<Way>, Vec<Way>), String> {
+    pub(super) async fn to(&self, addresses: &[Endpoint]) -> Result<(Vec<CandidatePath>, Vec<CandidatePath>), String> {
         let (mut ways, mut trouble) = (self.over_ip(addresses), Vec::new());
         for remote in addresses.iter().filter_map(Endpoint::as_scion) {
             match self.over_scion(remote).await {
@@ -181,7 +181,7 @@ impl Ways {
         .min(PACKET_LEN_MAX)
     }
 
-    fn over_ip(&self, addresses: &[Endpoint]) -> Vec<Way> {
+    fn over_ip(&self, addresses: &[Endpoint]) -> Vec<CandidatePath> {
         let remotes: Vec<SocketAddr> = addresses.iter().filter_map(Endpoint::as_ip).collect();
         let found = Interfaces::new(&self.interfaces).map_or(Vec::new(), |own| own.candidates(&remotes));
         let way = |found: anabranch_transport::IpCandidate| {
@@ -193,12 +193,12 @@ impl Ways {
             let path = datagram::Path::ip(found.remote, Some(&found.via));
             let packet_len = self.packet_len(&path);
             let name = path.to_string().into();
-            Some(Way { route: Route { port, path }, path: found.path, packet_len, name })
+            Some(CandidatePath { route: Route { port, path }, path: found.path, packet_len, name })
         };
         found.into_iter().filter_map(way).collect()
     }
 
-    async fn over_scion(&self, remote: anabranch_paths::ScionAddr) -> Result<Vec<Way>, String> {
+    async fn over_scion(&self, remote: anabranch_paths::ScionAddr) -> Result<Vec<CandidatePath>, String> {
         let none =
             || format!("{remote} is in a SCION network, and this end is not: name a SCION address of this machine");
         let (scion, (port, local)) = self.scion.as_ref().zip(self.scion_port()).ok_or_else(none)?;
@@ -209,7 +209,7 @@ impl Ways {
             let packet_len = self.packet_len.map_or(mtu, |len| len.min(mtu)).min(scion.lookup.local_as().mtu);
             let name = found.to_string().into();
             let path_seen = Path::scion(local.host.ip(), remote.host.ip(), Arc::clone(found));
-            Some(Way { route: Route { port, path }, path: path_seen, packet_len, name })
+            Some(CandidatePath { route: Route { port, path }, path: path_seen, packet_len, name })
         };
         Ok(found.paths.iter().filter_map(way).collect())
     }

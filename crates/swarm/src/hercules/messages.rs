@@ -17,67 +17,67 @@ const READ_LEN: usize = 32 * 1024;
 /// How long the last words may take to arrive.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(3);
 
-/// Why nothing more is heard.
+/// Why nothing more can be read.
 #[derive(Debug)]
-pub(super) enum Silence {
+pub(super) enum ReadError {
     /// The connection is gone; it may be made anew.
     Lost(String),
     /// What came is no message.
     Wire(WireError),
 }
 
-/// Hears the other end's messages.
-pub(super) struct Ear {
+/// Reads the other end's messages.
+pub(super) struct MessageReader {
     stream: RecvStream,
     bytes: Vec<u8>,
 }
 
-impl Ear {
+impl MessageReader {
     pub(super) fn new(stream: RecvStream) -> Self {
         Self { stream, bytes: Vec::new() }
     }
 
     /// The next message. Nothing is lost where this is dropped half-way.
-    pub(super) async fn hear(&mut self) -> Result<Message, Silence> {
+    pub(super) async fn next(&mut self) -> Result<Message, ReadError> {
         loop {
-            if let Some((message, len)) = Message::parse(&self.bytes).map_err(Silence::Wire)? {
+            if let Some((message, len)) = Message::parse(&self.bytes).map_err(ReadError::Wire)? {
                 self.bytes.drain(..len);
                 return Ok(message);
             }
             let chunk = self.stream.read_chunk(READ_LEN).await;
             match chunk {
                 Ok(Some(bytes)) => self.bytes.extend_from_slice(&bytes),
-                Ok(None) => return Err(Silence::Lost("the other end closed the connection".to_owned())),
+                Ok(None) => return Err(ReadError::Lost("the other end closed the connection".to_owned())),
                 // What lies behind says why: reset by one that began again, timed out.
                 Err(error) => {
                     let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-                    return Err(Silence::Lost(format!("the connection was lost: {why}")));
+                    return Err(ReadError::Lost(format!("the connection was lost: {why}")));
                 }
             }
         }
     }
 
     /// The next message, in `within`.
-    pub(super) async fn hear_soon(&mut self, within: Duration) -> Result<Message, Silence> {
-        let late = || Silence::Lost(format!("the other end said nothing for {within:?}"));
-        tokio::time::timeout(within, self.hear()).await.unwrap_or_else(|_| Err(late()))
+    pub(super) async fn next_within(&mut self, within: Duration) -> Result<Message, ReadError> {
+        let late = || ReadError::Lost(format!("the other end said nothing for {within:?}"));
+        tokio::time::timeout(within, self.next()).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
-/// Says messages, on a task of its own: whoever waits for the other end to take one still hears it.
+/// Writes messages, on a task of its own: whoever waits for the other end to take one still reads what it sends.
 #[derive(Clone)]
-pub(super) struct Mouth(mpsc::Sender<Message>);
+pub(super) struct MessageWriter(mpsc::Sender<Message>);
 
 /// The task, to be waited for at the end.
-pub(super) struct Speaking(tokio::task::JoinHandle<Option<SendStream>>);
+pub(super) struct WriteTask(tokio::task::JoinHandle<Option<SendStream>>);
 
-impl Mouth {
+impl MessageWriter {
     /// On the local set.
-    pub(super) fn open(mut stream: SendStream) -> (Self, Speaking) {
-        let (say, mut said) = mpsc::channel::<Message>(WAITING_MAX);
-        let speaking = tokio::task::spawn_local(async move {
+    pub(super) fn open(mut stream: SendStream) -> (Self, WriteTask) {
+        let (sender, mut waiting) = mpsc::channel::<Message>(WAITING_MAX);
+        let writing = tokio::task::spawn_local(async move {
             let mut bytes = Vec::new();
-            while let Some(message) = said.recv().await {
+            while let Some(message) = waiting.recv().await {
                 bytes.clear();
                 message.write(&mut bytes);
                 match tokio::time::timeout(WRITE_MAX, stream.write_all(&bytes)).await {
@@ -87,17 +87,17 @@ impl Mouth {
             }
             Some(stream)
         });
-        (Self(say), Speaking(speaking))
+        (Self(sender), WriteTask(writing))
     }
 
-    /// Says it; false where the connection is gone.
-    pub(super) async fn say(&self, message: Message) -> bool {
+    /// Sends it; false where the connection is gone.
+    pub(super) async fn send(&self, message: Message) -> bool {
         self.0.send(message).await.is_ok()
     }
 }
 
-impl Speaking {
-    /// Lets what was said arrive. Every [`Mouth`] has to be dropped.
+impl WriteTask {
+    /// Lets what was sent arrive. Every [`MessageWriter`] has to be dropped.
     pub(super) async fn finish(self) {
         let arrive = async {
             if let Ok(Some(mut stream)) = self.0.await {
