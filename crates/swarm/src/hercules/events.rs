@@ -160,9 +160,9 @@ pub struct PathProgress {
     pub is_up: bool,
     /// Bytes a second of late, as sent or received.
     pub rate_bytes: u64,
-    /// Bytes in all.
+    /// Bytes that went this way in all.
     pub bytes: u64,
-    /// Packets sent, and of these lost; known to the sender alone.
+    /// Packets sent this way, and of these lost; known to the sender alone.
     pub packets: Option<(u64, u64)>,
     /// Its round trip.
     pub rtt: Option<Duration>,

@@ -2,6 +2,7 @@
 //! share a bottleneck. The other end answers where it hears from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_hercules::wire::PATHS_MAX;
@@ -27,8 +28,33 @@ pub(super) struct Paths {
     router: ControlRouter,
     /// The path by whose way QUIC goes, and the socket that it is bound to.
     quic: (u8, Option<usize>),
-    /// Bytes at the last look, for rates.
-    bytes: BTreeMap<u8, u64>,
+    /// What each path had moved at the last look, by index.
+    moved: BTreeMap<u8, Moved>,
+}
+
+/// What a path has moved, of which some may have gone another way before.
+struct Moved {
+    name: Arc<str>,
+    /// All.
+    total: Amounts,
+    /// What had gone other ways.
+    elsewhere: Amounts,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Amounts {
+    bytes: u64,
+    packets: Option<(u64, u64)>,
+}
+
+impl Moved {
+    /// What went this way of all that was moved until now.
+    fn here(&self) -> Amounts {
+        let (total, other) = (&self.total, &self.elsewhere);
+        let (sent_before, lost_before) = other.packets.unwrap_or_default();
+        let packets = |(sent, lost): (u64, u64)| (sent.saturating_sub(sent_before), lost.saturating_sub(lost_before));
+        Amounts { bytes: total.bytes.saturating_sub(other.bytes), packets: total.packets.map(packets) }
+    }
 }
 
 struct Used {
@@ -54,7 +80,7 @@ impl Paths {
             wished,
             router,
             quic: (0, None),
-            bytes: BTreeMap::new(),
+            moved: BTreeMap::new(),
         }
     }
 
@@ -161,18 +187,43 @@ impl Paths {
         let mut shown = Vec::new();
         for known in &measured.paths {
             let Some(way) = self.way(known.path, known.route.as_ref()) else { continue };
-            let before = self.bytes.insert(known.path, known.bytes).unwrap_or(0);
-            let rate = known.bytes.saturating_sub(before) as f64 / elapsed.as_secs_f64().max(1e-3);
+            let now = Amounts { bytes: known.bytes, packets: known.packets };
+            let begun =
+                || Moved { name: Arc::clone(&way.name), total: Amounts::default(), elsewhere: Amounts::default() };
+            let moved = self.moved.entry(known.path).or_insert_with(begun);
+            if moved.name != way.name {
+                (moved.name, moved.elsewhere) = (Arc::clone(&way.name), moved.total);
+            }
+            let before = std::mem::replace(&mut moved.total, now);
+            let here = moved.here();
+            let rate = known.bytes.saturating_sub(before.bytes) as f64 / elapsed.as_secs_f64().max(1e-3);
             shown.push(PathProgress {
                 path: known.path,
                 way,
                 is_up: known.is_up,
                 rate_bytes: rate as u64,
-                bytes: known.bytes,
-                packets: known.packets,
+                bytes: here.bytes,
+                packets: here.packets,
                 rtt: known.rtt,
             });
         }
         shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_another_way_is_not_counted_twice() {
+        let amounts = |bytes, packets| Amounts { bytes, packets };
+        let mut moved = Moved { name: "a".into(), total: amounts(900, Some((9, 1))), elsewhere: Amounts::default() };
+        assert_eq!((moved.here().bytes, moved.here().packets), (900, Some((9, 1))));
+        (moved.elsewhere, moved.total) = (moved.total, amounts(1500, Some((15, 3))));
+        assert_eq!((moved.here().bytes, moved.here().packets), (600, Some((6, 2))));
+        // A receiver counts no packets, and a path that begins anew counts from zero.
+        moved.total = amounts(100, None);
+        assert_eq!((moved.here().bytes, moved.here().packets), (0, None));
     }
 }
