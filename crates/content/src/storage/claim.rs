@@ -145,7 +145,12 @@ impl Claim {
 impl Drop for Claim {
     /// The file goes with the last who has a place in it.
     fn drop(&mut self) {
-        if self.is_in_place() && self.try_lock(0, 0).unwrap_or(false) {
+        let mut all = write_lock(0, 0);
+        all.l_type = libc::F_UNLCK as libc::c_short;
+        // Of two who end at once each would find the other's locks, and neither would be the last.
+        // SAFETY: the descriptor is open, the structure is of the kind that the call reads.
+        unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &raw const all) };
+        if self.try_lock(0, 0).unwrap_or(false) && self.is_in_place() {
             // Should it stay, it is empty, hidden and in nobody's way.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -261,6 +266,26 @@ mod tests {
         drop(first);
         drop(Claim::take(outer.path(), &through_outer).unwrap());
         assert!(!outer.path().join(LOCK_NAME).exists() && !inner.join(LOCK_NAME).exists());
+    }
+
+    #[test]
+    fn of_those_who_end_at_once_one_is_the_last() {
+        let root = tempfile::tempdir().unwrap();
+        let infos = ["a", "b", "c"].map(|path| named(path.as_bytes()[0], &[path]));
+        for _ in 0..500 {
+            let claims = infos.each_ref().map(|info| Claim::take(root.path(), info).unwrap().unwrap());
+            let start = std::sync::Barrier::new(claims.len());
+            std::thread::scope(|scope| {
+                for claim in claims {
+                    let start = &start;
+                    scope.spawn(move || {
+                        start.wait();
+                        drop(claim);
+                    });
+                }
+            });
+            assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+        }
     }
 
     #[test]
