@@ -9,7 +9,7 @@ use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules, is_web_seed, limits::METAINFO_BYTES_MAX};
-use anabranch_ppspp::link::Link;
+use anabranch_ppspp::link::{Link, LinkError};
 
 use crate::exit::Failure;
 
@@ -94,8 +94,7 @@ pub(crate) fn load(source: &OsStr) -> Result<Source, Failure> {
         let magnet = text.parse::<Magnet>().map_err(Failure::input)?;
         return Ok(Source::Magnet(Box::new(magnet)));
     }
-    if begins("ppspp:") || begins("tswift:") {
-        let link = text.parse::<Link>().map_err(|error| Failure::input(format!("{error}; copy it again, whole")))?;
+    if let Some(link) = link(source)? {
         return Ok(Source::Ppspp(Box::new(link)));
     }
     if begins("http://") || begins("https://") {
@@ -106,6 +105,16 @@ pub(crate) fn load(source: &OsStr) -> Result<Source, Failure> {
     let path = Path::new(source);
     let metainfo = parse(path, &read(path, "a .torrent file or a magnet link")?)?;
     Ok(Source::Torrent(Box::new(metainfo)))
+}
+
+/// Reads a link of PPSPP, if it is one.
+pub(crate) fn link(source: &OsStr) -> Result<Option<Link>, Failure> {
+    let text = source.to_str().unwrap_or_default();
+    let begins = |prefix: &str| text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
+    if !begins("ppspp:") && !begins("tswift:") {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error: LinkError| Failure::input(format!("{error}; copy it again, whole")))
 }
 
 /// Reads a torrent file, where nothing else will do.

@@ -269,6 +269,75 @@ fn limits_are_kept_and_memory_may_be_little() {
     assert!(seconds > 1.2, "{seconds}");
 }
 
+/// A file as it should be, and in every way that it should not: with a byte changed, too short, too long, gone, a folder of that name;
+/// found in a folder by the link's name and by its own, and told in words and in JSON.
+#[test]
+fn a_file_is_verified_against_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for length in [1, 1024, 1025, 300_001] {
+        fs::write(at("film"), noise(length, length as u64)).unwrap();
+        let (sharer, links) = share(dir.path(), 1, &["film"]);
+        let mut damaged = fs::read(at("film")).unwrap();
+        damaged[length / 2] ^= 1;
+        fs::write(at("damaged"), &damaged).unwrap();
+        fs::write(at("short"), &damaged[1..]).unwrap();
+        fs::write(at("long"), [&damaged[..], b"x"].concat()).unwrap();
+        let without_length = links[0].split('&').filter(|part| !part.starts_with("cl=")).collect::<Vec<_>>().join("&");
+        let without_length = without_length.replace("?cl=", "?x-cl=");
+        for (file, code, words) in [
+            ("film", 0, "complete"),
+            (".", 0, "complete"),
+            ("damaged", 4, "damaged"),
+            ("short", 4, "short"),
+            ("long", 4, "long"),
+            ("gone", 4, "missing"),
+        ] {
+            let (ended, stdout, stderr) = run(dir.path(), &["verify", &links[0], file]);
+            assert!(ended == code && stdout.contains(words), "{length} {file}: {ended} {stdout}{stderr}");
+            let (ended, stdout, _) = run(dir.path(), &["verify", &links[0], file, "--json"]);
+            let told: Value = serde_json::from_str(&stdout).unwrap();
+            assert_eq!((ended, &told["complete"]), (code, &Value::from(code == 0)), "{told}");
+            let (ended, stdout, stderr) = run(dir.path(), &["verify", &links[0], file, "--quiet"]);
+            assert!(
+                ended == code && stdout.is_empty() && stderr.is_empty() == (code == 0),
+                "{length} {file}: {stdout}{stderr}"
+            );
+            assert_eq!(
+                run(dir.path(), &["verify", &without_length, file]).0,
+                code,
+                "{length} {file}: {without_length}"
+            );
+        }
+        assert_eq!(sharer.interrupt().0, 0);
+    }
+    let id = "ab".repeat(32);
+    for (link, needle) in [(format!("ppspp:{id}?cp=0&cl=300001"), "no hash"), ("ppspp:zz".into(), "hexadecimal")] {
+        let (code, _, stderr) = run(dir.path(), &["verify", &link, "film"]);
+        assert!(code == 3 && stderr.contains(needle), "{link}: {code} {stderr}");
+    }
+}
+
+#[test]
+fn what_a_link_says_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a film"), noise(5_000, 5)).unwrap();
+    let (_sharer, links) = share(dir.path(), 1, &["a film"]);
+    let (code, stdout, stderr) = run(dir.path(), &["show", &links[0]]);
+    assert_eq!(code, 0, "{stderr}");
+    for needle in ["a film", "5000 bytes", "of 1024 bytes", "a Merkle tree", "127.0.0.1:", &links[0]] {
+        assert!(stdout.contains(needle), "{needle}: {stdout}");
+    }
+    let (_, stdout, _) = run(dir.path(), &["show", &links[0], "--json"]);
+    let told: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (&told["kind"], &told["name"], &told["size"]),
+        (&"ppspp".into(), &"a film".into(), &5_000.into()),
+        "{told}"
+    );
+    assert_eq!(told["link"], links[0].as_str());
+}
+
 #[test]
 fn mistakes_are_told_with_their_remedy() {
     let dir = tempfile::tempdir().unwrap();
@@ -293,6 +362,7 @@ fn mistakes_are_told_with_their_remedy() {
         (&["get", "tswift://x"], 3, "hexadecimal"),
         (&["get", &nobody, "--save-torrent", "x"], 2, "leave it out"),
         (&["get", &nobody, "--list"], 2, "has no torrent"),
+        (&["show", &nobody, "--save-torrent", "x"], 2, "has no torrent"),
         (&["get", &unproven, "--listen", "127.0.0.1:0"], 3, "nothing proves"),
         (&["get", &nobody, "--listen", "127.0.0.1:0", "--give-up", "1s"], 6, "nobody is known"),
     ] {

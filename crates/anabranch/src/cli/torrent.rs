@@ -112,7 +112,7 @@ pub(crate) struct EditFlags {
 /// `show`
 #[derive(Debug, Args)]
 pub(crate) struct ShowFlags {
-    /// A .torrent file; or a magnet link, whose metadata peers are asked for, as `get` would ask
+    /// A .torrent file, a link of PPSPP; or a magnet link, whose metadata peers are asked for, as `get` would ask
     #[arg(value_name = "SOURCE", value_hint = ValueHint::FilePath)]
     pub source: OsString,
     /// Ask nobody: show what a magnet link says itself
@@ -127,10 +127,10 @@ pub(crate) struct ShowFlags {
 /// `verify`
 #[derive(Debug, Args)]
 pub(crate) struct VerifyFlags {
-    /// A .torrent file
+    /// A .torrent file or a link of PPSPP
     #[arg(value_name = "TORRENT", value_hint = ValueHint::FilePath)]
     pub torrent: PathBuf,
-    /// The folder that the content is in
+    /// The folder that the content is in, or for a link the file
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
     /// Print one JSON object

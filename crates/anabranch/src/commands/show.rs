@@ -1,10 +1,12 @@
-//! `show`: what a torrent or magnet link holds.
+//! `show`: what a torrent or a link holds.
 
 use std::fmt::Write;
 
 use anabranch_content::info::{FileKind, Version};
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::Metainfo;
+use anabranch_ppspp::link::Link;
+use anabranch_ppspp::wire::Integrity;
 use serde_json::{Value, json};
 
 use super::check_trackers;
@@ -34,6 +36,13 @@ pub(crate) fn run(mut flags: Box<ShowFlags>, chatter: Chatter) -> Result<Code, F
             ));
         }
         let text = if json { magnet_json(magnet).to_string() } else { magnet_text(magnet) };
+        output::line(text.trim_end())?;
+        return Ok(Code::Success);
+    }
+    if let Source::Ppspp(link) = &source
+        && flags.find.save_torrent.is_none()
+    {
+        let text = if json { link_json(link).to_string() } else { link_text(link) };
         output::line(text.trim_end())?;
         return Ok(Code::Success);
     }
@@ -195,6 +204,46 @@ fn magnet_text(magnet: &Magnet) -> String {
     }
     field(&mut text, "magnet", magnet);
     magnet.v1_only().iter().for_each(|magnet| field(&mut text, "magnet v1", magnet));
+    text
+}
+
+/// What protects the content of a link's swarm.
+fn protection(link: &Link) -> &'static str {
+    match link.params.integrity() {
+        Integrity::None => "nothing",
+        Integrity::MerkleTree => "a Merkle tree",
+        Integrity::SignAll => "signatures of chunks",
+        Integrity::UnifiedMerkleTree => "signatures of subtrees",
+    }
+}
+
+fn link_json(link: &Link) -> Value {
+    json!({
+        "kind": "ppspp",
+        "name": link.name,
+        "swarm_id": anabranch_content::hex::encode(link.params.swarm_id()),
+        "size": link.content_len,
+        "chunk_length": link.params.chunk_len(),
+        "protection": protection(link),
+        "link": link.to_string(),
+        "trackers": link.trackers,
+        "peers": link.peers,
+    })
+}
+
+fn link_text(link: &Link) -> String {
+    let mut text = String::new();
+    link.name.iter().for_each(|name| field(&mut text, "name", name));
+    match link.content_len {
+        Some(len) => field(&mut text, "size", format_args!("{} ({len} bytes)", units::bytes(len))),
+        None => field(&mut text, "size", "not known: a live stream, or its peers tell"),
+    }
+    link.params.chunk_len().iter().for_each(|len| field(&mut text, "chunks", format_args!("of {len} bytes")));
+    field(&mut text, "protected by", protection(link));
+    field(&mut text, "swarm", anabranch_content::hex::encode(link.params.swarm_id()));
+    link.trackers.iter().for_each(|url| field(&mut text, "tracker", url));
+    link.peers.iter().for_each(|peer| field(&mut text, "peer", peer));
+    field(&mut text, "link", link);
     text
 }
 

@@ -1,11 +1,14 @@
-//! `verify`: checks files against a torrent.
+//! `verify`: checks files against a torrent, or one file against a link of PPSPP.
 
+use std::io::ErrorKind;
 use std::sync::atomic::AtomicBool;
 
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::FileKind;
 use anabranch_content::storage::naming;
 use anabranch_content::verify::{FileState, Report, verify};
+use anabranch_ppspp::link::Link;
+use anabranch_swarm::ppspp;
 use serde_json::json;
 
 use crate::cli::VerifyFlags;
@@ -20,6 +23,9 @@ const RANGES_SHOWN_MAX: usize = 20;
 
 /// Runs the command.
 pub(crate) fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
+    if let Some(link) = source::link(flags.torrent.as_os_str())? {
+        return run_link(&link, flags, chatter);
+    }
     let mut metainfo = source::torrent(&flags.torrent)?;
     if !flags.dir.is_dir() {
         let message =
@@ -60,6 +66,58 @@ pub(crate) fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure
         ));
     }
     Ok(Code::Incomplete)
+}
+
+/// A link has one hash of its file: it tells whether all of it is right, and no more.
+fn run_link(link: &Link, flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
+    let name = ppspp::file_name(link);
+    let path = if flags.dir.is_dir() { flags.dir.join(&name) } else { flags.dir.clone() };
+    let actual = match std::fs::metadata(&path) {
+        Ok(meta) => Ok(meta.len()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(FileState::Missing),
+        Err(error) => Err(FileState::Unreadable(error.kind())),
+    };
+    let state = match (actual, link.content_len) {
+        (Err(state), _) => state,
+        (Ok(actual), Some(len)) if actual < len => FileState::Short { actual },
+        (Ok(actual), Some(len)) if actual > len => FileState::Long { actual },
+        _ => {
+            let mut meter = Meter::new(chatter, "verifying");
+            let shown = |done, total| meter.show(done, total);
+            let found = ppspp::is_named_by(link, &path, &AtomicBool::new(false), shown);
+            meter.clear();
+            match found.map_err(Failure::input)? {
+                Some(true) => FileState::Complete,
+                Some(false) => FileState::Damaged,
+                None => {
+                    let message = format!(
+                        "{name} is a live stream, or nothing protects it: its link has no hash that a file could be checked against"
+                    );
+                    return Err(Failure::input(message));
+                }
+            }
+        }
+    };
+    let len = link.content_len.or(actual.ok()).unwrap_or(0);
+    let is_complete = state == FileState::Complete;
+    if flags.json {
+        let (state, detail) = state_name(state);
+        let file = json!({ "path": path.to_string_lossy(), "length": len, "state": state, "detail": detail });
+        let id = anabranch_content::hex::encode(link.params.swarm_id());
+        output::line(json!({ "name": name, "link": id, "complete": is_complete, "files": [file] }))?;
+    } else if !chatter.quiet || !is_complete {
+        let line = format!(
+            "{:<10}  {}{}",
+            state_name(state).0.replace('_', " "),
+            one_line(&path.display().to_string()),
+            detail_of(state, len)
+        );
+        if chatter.quiet {
+            return Err(Failure::new(Code::Incomplete, line));
+        }
+        output::line(line)?;
+    }
+    Ok(if is_complete { Code::Success } else { Code::Incomplete })
 }
 
 /// First and last piece of each run of bad ones.

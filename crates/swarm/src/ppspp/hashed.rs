@@ -116,7 +116,7 @@ pub fn hash_file(
             match kept.and_then(|kept| Some((Growing::begin(&kept, nameless).ok()?, kept))) {
                 Some((mut growing, kept)) => {
                     let tree = Tree::growing(hash, growing.take());
-                    let tree = read(path, &meta, nameless, tree, cancel, &mut progress)?;
+                    let tree = read(path, &meta, nameless, (tree, |_| {}), cancel, &mut progress)?;
                     let sidecar = Sidecar { root: root(path, &tree)?, ..nameless };
                     let source = |source| HashError::Keep { path: kept.clone(), source };
                     growing.finish(tree.nodes(), &kept, &sidecar).map_err(source)?;
@@ -124,7 +124,7 @@ pub fn hash_file(
                 }
                 None => {
                     let tree = Tree::growing(hash, MemoryNodes::new(hash));
-                    let tree = read(path, &meta, nameless, tree, cancel, &mut progress)?;
+                    let tree = read(path, &meta, nameless, (tree, |_| {}), cancel, &mut progress)?;
                     (Sidecar { root: root(path, &tree)?, ..nameless }, Place::Memory(Arc::new(tree)))
                 }
             }
@@ -145,6 +145,37 @@ pub fn hash_file(
     };
     let dir = path.parent().unwrap_or(Path::new("."));
     Ok(Hashed { link, dir: dir.into(), tree })
+}
+
+/// Whether the file at `path` is the one that a link names, as far as its hash tells: every byte is read. `None` where a link has no
+/// hash of a file: that of a live stream, or of one whose bytes nobody protects. Blocks, as long as hashing takes.
+pub fn is_named_by(
+    link: &Link,
+    path: &Path,
+    cancel: &AtomicBool,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Option<bool>, HashError> {
+    let hash = link.params.hash();
+    let root = Some(&link.params).filter(|params| params.integrity() == Integrity::MerkleTree);
+    let root = root.and_then(|params| hash.digest(params.swarm_id()));
+    let (Some(root), Some(chunk_len)) = (root, link.params.chunk_len()) else { return Ok(None) };
+    let meta = std::fs::metadata(path).map_err(|source| HashError::Read { path: path.into(), source })?;
+    if !meta.is_file() {
+        return Err(HashError::NoFile(path.into()));
+    }
+    if link.content_len.is_some_and(|len| len != meta.len()) || meta.len() == 0 {
+        return Ok(Some(false));
+    }
+    let sidecar = Sidecar { hash, chunk_len, content_len: meta.len(), root };
+    // Of what is complete, only the peaks are needed for what comes: a file of any size is hashed in little memory.
+    let keep_peaks = |tree: &mut Tree<MemoryNodes>| {
+        let mut nodes = MemoryNodes::new(hash);
+        tree.peaks().iter().for_each(|(bin, digest)| nodes.put(*bin, digest));
+        *tree.nodes_mut() = nodes;
+    };
+    let tree = Tree::growing(hash, MemoryNodes::new(hash));
+    let tree = read(path, &meta, sidecar, (tree, keep_peaks), cancel, &mut progress)?;
+    Ok(Some(tree.root() == Some(root)))
 }
 
 impl Hashed {
@@ -181,7 +212,7 @@ fn read<S: NodeStore>(
     path: &Path,
     meta: &Metadata,
     sidecar: Sidecar,
-    mut tree: Tree<S>,
+    (mut tree, mut after_batch): (Tree<S>, impl FnMut(&mut Tree<S>)),
     cancel: &AtomicBool,
     progress: &mut impl FnMut(u64, u64),
 ) -> Result<Tree<S>, HashError> {
@@ -209,6 +240,7 @@ fn read<S: NodeStore>(
         leaves.clear();
         sidecar.hash.hash_many(&batch[..len].chunks(chunk_len).collect::<Vec<_>>(), &mut leaves);
         tree.extend(&leaves);
+        after_batch(&mut tree);
         done += len as u64;
         progress(done, meta.len());
     }

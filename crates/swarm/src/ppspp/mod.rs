@@ -55,9 +55,9 @@ use anabranch_ppspp::picker::Picker;
 use anabranch_ppspp::swarm::Swarm;
 use anabranch_ppspp::wire::Integrity;
 
-pub use hashed::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_file};
-
+pub use hashed::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_file, is_named_by};
 pub use live::{COPIES_MAX_DEFAULT, LIVE_CHUNK_LEN, LiveShare, SIGN_AFTER};
+pub use open::file_name;
 
 pub(crate) use content::{Content, Handle};
 pub(crate) use hub::{Hub, serve};

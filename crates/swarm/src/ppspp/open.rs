@@ -48,9 +48,7 @@ pub(crate) fn describe(link: &Link) -> Result<Arc<Info>, String> {
     if len == 0 || len.div_ceil(piece_len.into()) > u64::from(u32::MAX) {
         return Err(format!("the link describes a content of {len} bytes, which cannot be"));
     }
-    let id = hex::encode(&link.params.swarm_id()[..link.params.swarm_id().len().min(20)]);
-    // As a torrent's name is made safe: one component, and nothing that would hide or lead elsewhere.
-    let name = link.name.as_deref().map(safe_name).filter(|name| !name.is_empty()).unwrap_or(id);
+    let name = file_name(link);
     let entry = FileEntry {
         path: name.clone().into(),
         length: len,
@@ -72,6 +70,13 @@ pub(crate) fn describe(link: &Link) -> Result<Arc<Info>, String> {
         piece_hashes: Box::default(),
         private: false,
     }))
+}
+
+/// What the file of a link is called: as the link says, made safe as a torrent's name is (one component, and nothing that would
+/// hide or lead elsewhere), or else by the swarm's identifier.
+pub fn file_name(link: &Link) -> String {
+    let id = || hex::encode(&link.params.swarm_id()[..link.params.swarm_id().len().min(20)]);
+    link.name.as_deref().map(safe_name).filter(|name| !name.is_empty()).unwrap_or_else(id)
 }
 
 /// Longest name of a file, in bytes, as most file systems have it.

@@ -8,6 +8,8 @@ mod incoming;
 mod outgoing;
 pub(super) mod poll;
 mod port;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
