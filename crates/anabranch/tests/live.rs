@@ -328,7 +328,8 @@ fn mistakes_are_told_with_their_remedy() {
         (&["play", &link, "--files", "x"], 2, "`--files` is about complete content"),
         (&["get", &short, "-o", "x"], 3, "link"),
         (&["get", &unsigned, "-o", "x"], 3, "link"),
-        (&["show", &link], 2, "link of PPSPP"),
+        (&["show", &short], 3, "link"),
+        (&["verify", &link, "there"], 3, "live stream"),
     ] {
         let (got, out, errors) = run(dir.path(), arguments);
         assert!(got == code && errors.contains(told), "{arguments:?}: {got}, {out}{errors}");
