@@ -188,6 +188,21 @@ fn a_finished_magnet_link_needs_no_peer_to_say_so() {
 }
 
 #[test]
+fn a_finished_magnet_link_is_complete_also_where_its_peers_fail_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sharer, address, magnet, _) = sharer(dir.path(), "one", 300_000, 6, &[]);
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    drop(sharer);
+    // Who calls itself knows at once that nobody else is there: sooner than the disk answers, in most runs.
+    for _ in 0..8 {
+        let (code, _, stderr) =
+            run(dir.path(), &["get", &magnet, "-o", "out", "--listen", &address, "--peer", &address]);
+        assert_eq!(code, 0, "{stderr}");
+    }
+}
+
+#[test]
 fn holes_arrive_as_holes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sparse.bin");

@@ -64,8 +64,10 @@ impl TorrentDriver {
 /// Metadata that an earlier run was sent does as well as what peers would send.
 pub(crate) async fn remember(torrent: TorrentHandle, folder: PathBuf) {
     let hashes = torrent.borrow().hashes;
-    let Some(kept) = blocking(move || kept_metadata::load(&folder, &hashes)).await else { return };
+    let kept = blocking(move || kept_metadata::load(&folder, &hashes)).await;
     let mut state = torrent.borrow_mut();
+    state.is_remembering = false;
+    let Some(kept) = kept else { return };
     if state.stopping || std::mem::replace(&mut state.metadata_known, true) {
         return;
     }

@@ -76,7 +76,7 @@ impl TorrentDriver {
 
     /// Who may still bring something.
     pub(crate) fn sources(&self, now: Instant) -> Sources {
-        let is_opening = self.metadata_known && self.storage.is_none();
+        let is_opening = self.is_remembering || self.metadata_known && self.storage.is_none();
         let is_finished = self.core.is_finished();
         Sources {
             is_waiting: !is_opening && !is_finished && !self.core.is_paused() && !self.stopping,

@@ -90,6 +90,7 @@ impl Contents {
         state.spawn(dial::dial(torrent.clone()));
         state.spawn(paths_driver::drive(torrent.clone()));
         if let (Source::Magnet(_), Some(folder)) = (&source, resources.config.metadata_dir.clone()) {
+            state.is_remembering = true;
             let remembering = lifecycle::remember(torrent.clone(), folder);
             state.spawn(open::guarded(torrent.clone(), remembering));
         }

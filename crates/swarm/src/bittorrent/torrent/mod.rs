@@ -137,6 +137,8 @@ pub(crate) struct TorrentDriver {
     pub cancel: Arc<AtomicBool>,
     /// The files are being opened, or are open: this must begin once only.
     pub metadata_known: bool,
+    /// It is being looked for on the disk: nobody may say yet that nobody has it.
+    pub is_remembering: bool,
     conns: HashMap<ConnId, Rc<ConnHandle>>,
     /// Complete pieces that wait for a spill to end.
     waiting: Vec<u32>,
@@ -234,6 +236,7 @@ impl TorrentDriver {
             is_announcing: false,
             cancel: Arc::default(),
             metadata_known: false,
+            is_remembering: false,
             conns: HashMap::new(),
             waiting: Vec::new(),
             stalled: Vec::new(),
