@@ -12,6 +12,7 @@ use anabranch_bittorrent::extension::{
     PathsMessage, PeerIdentity, PexFlags, PexMessage, Wish,
 };
 use anabranch_bittorrent::handshake::{self, Handshake, Reserved};
+use anabranch_bittorrent::mse::{Initiator, Methods};
 use anabranch_bittorrent::tracker::{AnnounceRequest, Event, ScrapeEntry, TrackerUrl, http, udp};
 use anabranch_bittorrent::wire::{BlockRange, Hashes, Message, TreeRequest, piece_header};
 use anabranch_content::bencode::{DictBuilder, ListBuilder};
@@ -56,6 +57,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "resume", &resume())?;
     write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
+    write(&corpus, "mse", &mse())?;
     write(&corpus, "ppspp_wire", &ppspp_wire())?;
     let links = [
         format!("ppspp:{}?cp=1&hf=2&ca=4&cs=8192&cl=9&pe=a:1&tr=b&dn=c%20", "ab".repeat(32)),
@@ -741,6 +743,17 @@ fn scion_socket() -> Vec<Vec<u8>> {
     let mut samples: Vec<_> = packets.iter().map(framed).collect();
     samples.push(samples.concat());
     samples
+}
+
+/// Three bytes of options, then a caller's first words.
+fn mse() -> Vec<Vec<u8>> {
+    let methods = [Methods::BOTH, Methods::RATHER_RC4, Methods::RC4];
+    let words = methods.into_iter().zip([0u8, 1, 2]).map(|(methods, at)| {
+        let mut words = vec![at, at << 2 | at, 0x20 << at];
+        Initiator::new([7; 20], methods, b"hello", [at; 32], &mut words);
+        words
+    });
+    words.chain([b"GET / HTTP/1.1\r\n\r\n".repeat(40)]).collect()
 }
 
 /// Of both families, with and without padding.

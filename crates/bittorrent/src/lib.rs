@@ -6,6 +6,7 @@
 //! | module | what it decides |
 //! | --- | --- |
 //! | [`handshake`], [`wire`] | what the bytes of a connection mean, and what may be sent (BEP 3, 6, 52) |
+//! | [`mse`] | how a connection is made to look like noise, where one end wants that |
 //! | [`extension`] | extended messages: metadata, peer exchange, upload-only (BEP 9, 10, 11, 21); which paths to use |
 //! | [`picker`] | which block to ask for next, of whom |
 //! | [`pipeline`] | how much to ask of a connection at once |
@@ -45,6 +46,7 @@ mod compact;
 pub mod extension;
 pub mod handshake;
 pub mod ip_filter;
+pub mod mse;
 pub mod peerbook;
 pub mod picker;
 pub mod pipeline;
