@@ -7,6 +7,7 @@
 //! is reached by plain IP, [`Interfaces`] knows.
 
 pub mod datagram;
+mod encrypted;
 mod error;
 mod identity;
 mod interfaces;
@@ -17,6 +18,7 @@ mod stats;
 mod stream;
 mod tcp;
 
+pub use encrypted::{EncryptedStream, StreamCipher};
 pub use error::ConnectError;
 pub use identity::{Identity, IdentityError, NodeId, NodeIdError};
 pub use interfaces::{

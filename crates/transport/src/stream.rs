@@ -1,4 +1,4 @@
-//! One face for streams over TCP and over QUIC, so that a driver has the same calls for both.
+//! One face for streams over TCP and over QUIC, encrypted or not, so that a driver has the same calls for all.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use anabranch_paths::{Endpoint, PathPeer};
 
-use crate::{NodeId, QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
+use crate::{EncryptedStream, NodeId, QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
 
 /// A connection, bound to the path it was opened on for its whole life.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Over plain IP or SCION.
     Quic(Box<QuicStream>),
+    /// Over one of the others, through ciphers that both ends agreed on.
+    Encrypted(Box<EncryptedStream>),
 }
 
 impl From<TcpStream> for Stream {
@@ -30,12 +32,19 @@ impl From<QuicStream> for Stream {
     }
 }
 
+impl From<EncryptedStream> for Stream {
+    fn from(stream: EncryptedStream) -> Self {
+        Self::Encrypted(Box::new(stream))
+    }
+}
+
 impl Stream {
     /// Who is at the other end, and over which path.
     pub fn peer(&self) -> &PathPeer {
         match self {
             Self::Tcp(stream) => stream.peer(),
             Self::Quic(stream) => stream.peer(),
+            Self::Encrypted(stream) => stream.inner().peer(),
         }
     }
 
@@ -44,6 +53,7 @@ impl Stream {
         match self {
             Self::Tcp(_) => None,
             Self::Quic(stream) => Some(stream.node_id()),
+            Self::Encrypted(stream) => stream.inner().node_id(),
         }
     }
 
@@ -59,6 +69,8 @@ impl Stream {
             Self::Tcp(stream) => unsafe { stream.try_recv(buffers) },
             // SAFETY: the caller vouches for the buffers.
             Self::Quic(stream) => unsafe { stream.try_recv(buffers) },
+            // SAFETY: the caller vouches for the buffers.
+            Self::Encrypted(stream) => unsafe { stream.try_recv(buffers) },
         }
     }
 
@@ -67,15 +79,17 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.try_send(buffers, more),
             Self::Quic(stream) => stream.try_send(buffers, more),
+            Self::Encrypted(stream) => stream.try_send(buffers, more),
         }
     }
 
-    /// Sends `len` bytes of `file` from `offset`, over TCP without copying them through this process.
+    /// Sends `len` bytes of `file` from `offset`, over TCP without copying them through this process where nothing encrypts them.
     /// `Ok(0)` means that the file ends before `offset`.
     pub fn try_send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_send_file(file, offset, len),
             Self::Quic(stream) => stream.try_send_file(file, offset, len),
+            Self::Encrypted(stream) => stream.try_send_file(file, offset, len),
         }
     }
 
@@ -84,6 +98,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.set_cork(corked),
             Self::Quic(stream) => stream.set_cork(corked),
+            Self::Encrypted(stream) => stream.inner().set_cork(corked),
         }
     }
 
@@ -93,6 +108,7 @@ impl Stream {
         match self {
             Self::Tcp(_) => Ok(true),
             Self::Quic(stream) => stream.flush(),
+            Self::Encrypted(stream) => stream.flush(),
         }
     }
 
@@ -101,6 +117,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.poll_recv_ready(cx),
             Self::Quic(stream) => stream.poll_recv_ready(cx),
+            Self::Encrypted(stream) => stream.poll_recv_ready(cx),
         }
     }
 
@@ -109,6 +126,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.poll_send_ready(cx),
             Self::Quic(stream) => stream.poll_send_ready(cx),
+            Self::Encrypted(stream) => stream.poll_send_ready(cx),
         }
     }
 
@@ -117,6 +135,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.stats(),
             Self::Quic(stream) => stream.stats(),
+            Self::Encrypted(stream) => stream.inner().stats(),
         }
     }
 }
