@@ -1,5 +1,6 @@
 //! Events as `--json` prints them, and as notes for people.
 
+use anabranch_bittorrent::mse::Method;
 use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::Path;
 use anabranch_paths::manager::PathVerdict;
@@ -46,10 +47,17 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::LiveJoined { chunk } => ("joined", json!({ "chunk": chunk })),
         EventKind::LiveRestarted => ("restarted", json!({})),
         EventKind::LiveTwin { address } => ("twin", json!({ "peer": address.to_string() })),
-        EventKind::PeerConnected { address, outgoing, peer_id } => {
+        EventKind::PeerConnected { address, outgoing, peer_id, encryption } => {
             // BEP 20: program and version are the first eight letters, mostly.
             let client = String::from_utf8_lossy(&peer_id[..8]);
-            ("peer_connected", json!({ "peer": address.to_string(), "outgoing": outgoing, "client": client }))
+            let encryption = encryption.map(|method| match method {
+                Method::Plaintext => "handshake",
+                Method::Rc4 => "rc4",
+            });
+            (
+                "peer_connected",
+                json!({ "peer": address.to_string(), "outgoing": outgoing, "client": client, "encryption": encryption }),
+            )
         }
         EventKind::PeerDisconnected { address, reason } => {
             ("peer_disconnected", json!({ "peer": address.to_string(), "reason": reason }))

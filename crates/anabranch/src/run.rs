@@ -148,6 +148,7 @@ pub(crate) fn session_config(
             ..first.choker
         },
         pex: !flags.no_pex,
+        encryption: flags.encryption,
         paths: PathsConfig {
             wished: flags.multipath.paths_per_peer.map_or(PATHS_WISHED, |paths| paths as usize),
             granted: flags.multipath.paths_per_peer.map_or(first.paths.granted, |paths| paths as usize),

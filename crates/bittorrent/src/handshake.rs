@@ -80,7 +80,7 @@ pub struct Handshake {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HandshakeError {
     /// The peer speaks something else: TLS, HTTP, message stream encryption.
-    #[error("peer does not speak BitTorrent: its first bytes are \"{}\"; an encrypting client has to allow plain connections", .found.escape_ascii())]
+    #[error("peer does not speak BitTorrent: its first bytes are \"{}\"", .found.escape_ascii())]
     NotBitTorrent {
         /// What came instead of the protocol's name; at most 20 bytes.
         found: Vec<u8>,

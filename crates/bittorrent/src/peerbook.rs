@@ -44,10 +44,17 @@ struct Entry {
     failures: u32,
     /// It needed nothing from anybody when it was last connected.
     complete: bool,
+    /// It wants its connections encrypted, as far as is known.
+    prefers_encryption: bool,
     state: State,
 }
 
 impl Entry {
+    fn new(source: Source) -> Self {
+        let state = State::Idle { not_before: None };
+        Self { source, failures: 0, complete: false, prefers_encryption: false, state }
+    }
+
     /// When it may be dialled: not before `now`.
     fn dialable_at(&self, now: Instant, seeding: bool) -> Option<Instant> {
         match self.state {
@@ -97,8 +104,7 @@ impl PeerBook {
         if self.entries.len() >= ADDRESSES_MAX && !self.forget_one(source) {
             return false;
         }
-        self.entries
-            .insert(address, Entry { source, failures: 0, complete: false, state: State::Idle { not_before: None } });
+        self.entries.insert(address, Entry::new(source));
         true
     }
 
@@ -150,6 +156,18 @@ impl PeerBook {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.complete = complete;
         }
+    }
+
+    /// Whether the peer at this address wants its connections encrypted.
+    pub fn set_prefers_encryption(&mut self, address: Endpoint, prefers: bool) {
+        if let Some(entry) = self.entries.get_mut(&address) {
+            entry.prefers_encryption = prefers;
+        }
+    }
+
+    /// What [`PeerBook::set_prefers_encryption`] said last.
+    pub fn prefers_encryption(&self, address: &Endpoint) -> bool {
+        self.entries.get(address).is_some_and(|entry| entry.prefers_encryption)
     }
 
     /// Somebody at this address is connected, whoever dialled.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anabranch_bittorrent::choker;
 use anabranch_bittorrent::ip_filter::IpFilter;
+use anabranch_bittorrent::mse::Methods;
 use anabranch_bittorrent::picker::RequestStrategy;
 use anabranch_content::info::FileEntry;
 use anabranch_content::storage::Preallocate;
@@ -52,6 +53,8 @@ pub struct SessionConfig {
     pub choker: choker::Config,
     /// Whether peers may be exchanged with peers (BEP 11).
     pub pex: bool,
+    /// Whether connections over TCP are encrypted.
+    pub encryption: Encryption,
     /// How files get their space.
     pub preallocate: Preallocate,
     /// Whom we have nothing to do with.
@@ -88,12 +91,40 @@ impl Default for SessionConfig {
             strategy: RequestStrategy::default(),
             choker: choker::Config::default(),
             pex: true,
+            encryption: Encryption::default(),
             preallocate: Preallocate::default(),
             filter: Arc::default(),
             proxy: None,
             state_dir: None,
             metadata_dir: None,
             seed: fastrand::u64(..),
+        }
+    }
+}
+
+/// Whether connections are encrypted whose transport does not encrypt (message stream encryption). It hides from the network what they
+/// are, and costs the copies that are spared otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encryption {
+    /// Where the peer wants it: who calls is answered as it calls, and who wants it is called so.
+    #[default]
+    Allow,
+    /// Wherever the peer takes it.
+    Prefer,
+    /// Always: there are no other connections.
+    Require,
+    /// Never.
+    Off,
+}
+
+impl Encryption {
+    /// How streams may go on after a greeting that encrypts; `None` where there is no such greeting.
+    pub(crate) fn methods(self) -> Option<Methods> {
+        match self {
+            Self::Allow => Some(Methods::BOTH),
+            Self::Prefer => Some(Methods::RATHER_RC4),
+            Self::Require => Some(Methods::RC4),
+            Self::Off => None,
         }
     }
 }

@@ -48,7 +48,7 @@ pub mod tracker;
 mod transfer;
 
 pub use config::{
-    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, FileFilter, PathsConfig, SessionConfig, SessionError,
+    AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Encryption, FileFilter, PathsConfig, SessionConfig, SessionError,
 };
 pub use events::{ContentId, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
 pub use hercules as bulk;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, PathIdPrefix};
+use anabranch_swarm::Encryption;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -86,6 +87,9 @@ pub(crate) struct SessionFlags {
     /// Do not exchange peers with peers
     #[arg(long)]
     pub no_pex: bool,
+    /// Encrypt connections over TCP: where the peer wants it (allow), takes it (prefer), always (require), never (off)
+    #[arg(long, value_name = "WHEN", default_value = "allow", value_parser = encryption_by_name())]
+    pub encryption: Encryption,
     #[command(flatten)]
     pub guard: GuardFlags,
     #[command(flatten)]
@@ -149,6 +153,22 @@ pub(crate) enum CongestionChoice {
     Cubic,
     /// Keeps its rate where packets are lost without congestion, and queues short
     Bbr,
+}
+
+/// The names of `--encryption`.
+const ENCRYPTIONS: [(&str, Encryption); 4] = [
+    ("allow", Encryption::Allow),
+    ("prefer", Encryption::Prefer),
+    ("require", Encryption::Require),
+    ("off", Encryption::Off),
+];
+
+fn encryption_by_name() -> impl TypedValueParser<Value = Encryption> {
+    let names = PossibleValuesParser::new(ENCRYPTIONS.map(|(name, _)| name));
+    names.map(|name| {
+        let known = ENCRYPTIONS.iter().find(|(known, _)| *known == name);
+        known.map_or(Encryption::default(), |(_, encryption)| *encryption)
+    })
 }
 
 /// Values of `--selector`, which shells complete.

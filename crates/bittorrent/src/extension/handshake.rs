@@ -123,6 +123,8 @@ pub struct ExtensionHandshake {
     pub client: Option<String>,
     /// `p`: the port the sender listens on.
     pub listen_port: Option<u16>,
+    /// `e`: the sender would rather have its connections encrypted.
+    pub prefers_encryption: Option<bool>,
     /// `reqq`: requests that the sender keeps at most without dropping any.
     pub request_queue_len: Option<u32>,
     /// `yourip`: the receiver's address as the sender sees it.
@@ -186,6 +188,7 @@ impl ExtensionHandshake {
             dict.bytes("ab_addr", addresses::encode(addresses));
         }
         let numbers = [
+            ("e", self.prefers_encryption.map(u64::from)),
             ("p", self.listen_port.map(u64::from)),
             ("reqq", self.request_queue_len.map(u64::from)),
             ("metadata_size", self.metadata_size),
@@ -216,6 +219,7 @@ impl ExtensionHandshake {
             ids: dict.get("m").map(ExtensionIds::parse).unwrap_or_default(),
             client: dict.get("v").and_then(|v| v.as_bytes()).map(display_name),
             listen_port: number("p").and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
+            prefers_encryption: number("e").map(|flag| flag != 0),
             request_queue_len: number("reqq").map(|len| u32::try_from(len).unwrap_or(u32::MAX)),
             your_ip: ip("yourip"),
             ipv4: ip("ipv4").and_then(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None }),
@@ -306,13 +310,13 @@ mod tests {
             ids: [Option<u8>; 5], client in proptest::option::of("[a-zA-Z/. ]{0,40}"),
             listen_port in proptest::option::of(1u16..), request_queue_len: Option<u32>,
             your_ip: Option<IpAddr>, ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>,
-            sizes: [Option<u32>; 2], upload_only: Option<bool>,
+            sizes: [Option<u32>; 2], [upload_only, prefers_encryption]: [Option<bool>; 2],
             block_len_max in proptest::option::of(BLOCK_LEN..=BLOCK_LEN_MAX), identity: Option<[u8; 32]>, scion_port: Option<u16>,
             address_bytes: Option<Vec<u8>>, challenge: Option<[u8; 16]>, proof: Option<([u8; 32], [u8; 32])>,
         ) {
             let [metadata_size, complete_ago_secs] = sizes.map(|size| size.map(u64::from));
             let handshake = ExtensionHandshake {
-                ids: ExtensionIds { ids }, client, listen_port, request_queue_len, your_ip, ipv4, ipv6,
+                ids: ExtensionIds { ids }, client, listen_port, prefers_encryption, request_queue_len, your_ip, ipv4, ipv6,
                 metadata_size, upload_only, complete_ago_secs, block_len_max, identity: identity.map(PeerIdentity),
                 challenge: challenge.map(Challenge),
                 proof: proof.and_then(|(first, second)| [first, second].concat().try_into().ok()).map(IdentityProof),

@@ -138,6 +138,8 @@ pub(super) struct Conn {
     pub request_len_max: u32,
     pub client: Option<String>,
     pub listen_port: Option<u16>,
+    /// It wants its connections encrypted: it opened this one so, took no other, or says it.
+    pub prefers_encryption: bool,
     /// How long it says the metadata is (BEP 9).
     pub metadata_size: Option<u64>,
     /// Timeouts in a row without a block.
@@ -228,6 +230,7 @@ impl Conn {
             request_len_max: anabranch_content::geometry::BLOCK_LEN,
             client: None,
             listen_port: None,
+            prefers_encryption: false,
             metadata_size: None,
             timeouts: 0,
             scion_port: None,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anabranch_content::info::Sha256Digest;
 use anabranch_paths::Endpoint;
 
-use crate::extension::Wish;
+use crate::extension::{PexFlags, Wish};
 use crate::{ConnId, PeerKey};
 
 /// Something that the driver has to act on or may show.
@@ -44,8 +44,8 @@ pub enum Event {
         /// What it did.
         reason: String,
     },
-    /// Addresses of other peers (BEP 11).
-    Peers(Vec<Endpoint>),
+    /// Addresses of other peers, and what is said of them (BEP 11).
+    Peers(Vec<(Endpoint, PexFlags)>),
     /// A peer wants block hashes of this piece (BEP 52): hash it and call `leaves_ready`.
     LeavesWanted {
         /// Index of the piece.

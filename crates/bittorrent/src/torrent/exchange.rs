@@ -47,6 +47,7 @@ impl Torrent {
             ids,
             client: Some(self.config.client.clone()),
             listen_port: self.config.listen_port,
+            prefers_encryption: self.config.prefers_encryption.then_some(true),
             request_queue_len: Some(UPLOAD_QUEUE_MAX as u32),
             your_ip: conn.address.as_ip().map(|address| address.ip()),
             metadata_size,
@@ -123,6 +124,7 @@ impl Torrent {
         }
         conn.listen_port = handshake.listen_port.or(conn.listen_port);
         conn.scion_port = handshake.scion_port.or(conn.scion_port);
+        conn.prefers_encryption |= handshake.prefers_encryption.unwrap_or(false);
         if let Some(reqq) = handshake.request_queue_len {
             conn.reqq = reqq.clamp(1, UPLOAD_QUEUE_MAX as u32);
         }
@@ -152,6 +154,18 @@ impl Torrent {
         self.talk_of_paths(id, now);
         self.fill_requests(id, now);
         self.close_if_useless(id);
+    }
+
+    /// The peer of a connection wants its connections encrypted, as this one shows: others are told so (BEP 11).
+    pub fn set_prefers_encryption(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.prefers_encryption = true;
+        }
+    }
+
+    /// Whether it does, as far as is known.
+    pub fn prefers_encryption(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.prefers_encryption)
     }
 
     // ---- metadata (BEP 9) ----
@@ -280,16 +294,17 @@ impl Torrent {
         let useful = |flags: &PexFlags| !(complete && flags.contains(PexFlags::UPLOAD_ONLY));
         let scion = self.config.scion_port.is_some();
         let fits = |address: &Endpoint| (scion || address.as_scion().is_none()) && may_name_peer(&met_at, address);
-        let added = message.added.iter().filter(|(_, flags)| useful(flags)).map(|(address, _)| *address);
+        let added = message.added.into_iter().filter(|(_, flags)| useful(flags));
         let mut of_host: BTreeMap<Host, usize> = BTreeMap::new();
-        let few = |address: &Endpoint| {
+        let mut few = |address: &Endpoint| {
             let host = Host::of(address);
             let count = of_host.entry(host).or_default();
             *count += 1;
             host.is_loopback() || *count <= PEX_OF_HOST_MAX
         };
         // A message that names one host again and again means it harm.
-        let added: Vec<Endpoint> = added.filter(fits).filter(few).take(PEX_TAKEN_MAX).collect();
+        let added = added.filter(|(address, _)| fits(address)).filter(|(address, _)| few(address));
+        let added: Vec<(Endpoint, PexFlags)> = added.take(PEX_TAKEN_MAX).collect();
         if !added.is_empty() {
             self.events.push_back(Event::Peers(added));
         }
@@ -316,6 +331,11 @@ impl Torrent {
 
 /// What others are told of a peer (BEP 11, "added.f").
 fn flags_of(conn: &Conn) -> PexFlags {
-    let flags = if conn.is_seed() || conn.upload_only { PexFlags::UPLOAD_ONLY } else { PexFlags::default() };
-    if conn.outgoing { flags.with(PexFlags::REACHABLE) } else { flags }
+    let flags = [
+        (conn.is_seed() || conn.upload_only, PexFlags::UPLOAD_ONLY),
+        (conn.prefers_encryption, PexFlags::ENCRYPTION),
+        (conn.outgoing, PexFlags::REACHABLE),
+    ];
+    let set = flags.into_iter().filter(|(is_set, _)| *is_set);
+    set.fold(PexFlags::default(), |flags, (_, flag)| flags.with(flag))
 }

@@ -1,23 +1,24 @@
 //! Connections come about: dialling, accepting, and the handshake of both.
 
-use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anabranch_bittorrent::handshake::{HANDSHAKE_LEN, Handshake, Reserved};
+use anabranch_bittorrent::handshake::{Handshake, Reserved};
+use anabranch_bittorrent::mse::Method;
 use anabranch_bittorrent::torrent::{Link, Refused};
 use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
 use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::{Conn, ConnError};
+use crate::bittorrent::greeting::{self, Greeted, Opening};
 use crate::bittorrent::paths_driver::PathConn;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::is_final;
-use crate::bittorrent::torrent::TorrentHandle;
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::EventKind;
 use crate::resources::Resources;
 
@@ -40,6 +41,8 @@ pub(crate) struct Handshaken {
     theirs: Handshake,
     /// What came behind the handshake.
     early: Vec<u8>,
+    /// What a greeting that encrypts agreed on, if there was one.
+    method: Option<Method>,
     /// The path, seen from here.
     path: Path,
     /// How long it took to open; `None` where we did not.
@@ -141,11 +144,31 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
         }
         (Endpoint::Ip(remote), _) => {
             let via = torrent.borrow().first_via(remote)?;
-            let connected = connect(&resources, remote, via.as_ref()).await;
-            connected.map_err(|error| ConnError::Ended(cause(error)))?
+            return call_ip(torrent, remote, via.as_ref()).await;
         }
     };
-    begin_handshake(torrent, stream, began).await
+    begin_handshake(torrent, stream, began, Opening::Plain).await
+}
+
+/// Connects over plain IP, and greets as the user and the peer want it. Where the peer does not, the other way at once.
+async fn call_ip(torrent: &TorrentHandle, remote: SocketAddr, via: Option<&Via>) -> Result<Handshaken, ConnError> {
+    let resources = torrent.borrow().resources();
+    let call = async |opening| {
+        let began = Instant::now();
+        let connected = connect(&resources, remote, via).await;
+        let stream = connected.map_err(|error| ConnError::Ended(cause(error)))?;
+        begin_handshake(torrent, stream, began, opening).await
+    };
+    let (first, other) = torrent.borrow().openings(remote);
+    let error = match call(first).await {
+        Err(error) if greeting::is_refusal(first, &error) => error,
+        result => return result,
+    };
+    let Some(other) = other else { return Err(greeting::explain(error, resources.config.encryption)) };
+    resources.pace.spend();
+    let Ok(handshaken) = call(other).await else { return Err(error) };
+    torrent.borrow_mut().book.set_prefers_encryption(remote.into(), handshaken.method.is_some());
+    Ok(handshaken)
 }
 
 /// Whether the user lets us deal with whoever is at `address`.
@@ -191,7 +214,8 @@ pub(crate) async fn over_ip(
     admit(&resources, remote.into())?;
     let reaching = async {
         let stream = connect(&resources, remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
-        begin_handshake(torrent, stream, began).await
+        let (opening, _) = torrent.borrow().openings(remote);
+        begin_handshake(torrent, stream, began, opening).await
     };
     let timely = tokio::time::timeout(patience, reaching).await;
     timely.map_err(|_| ConnError::Ended(format!("it did not open within {patience:?}")))?
@@ -211,14 +235,19 @@ pub(crate) async fn over_path(
     let reaching = async {
         let expected = torrent.borrow().keys.get(&address).copied();
         let stream = net.connect(address, expected, path).await?;
-        begin_handshake(torrent, stream, began).await
+        begin_handshake(torrent, stream, began, Opening::Plain).await
     };
     let timely = tokio::time::timeout(patience, reaching).await;
     timely.map_err(|_| ConnError::Ended(format!("it did not open within {patience:?}")))?
 }
 
 /// Exchanges handshakes over a connection of ours.
-async fn begin_handshake(torrent: &TorrentHandle, stream: Stream, began: Instant) -> Result<Handshaken, ConnError> {
+async fn begin_handshake(
+    torrent: &TorrentHandle,
+    stream: Stream,
+    began: Instant,
+    opening: Opening,
+) -> Result<Handshaken, ConnError> {
     let hello = async {
         let ours = {
             let torrent = torrent.borrow();
@@ -226,23 +255,18 @@ async fn begin_handshake(torrent: &TorrentHandle, stream: Stream, began: Instant
             let info_hash = torrent.hashes.wire_hashes().next().unwrap_or_default();
             handshake(&torrent.resources(), &torrent, info_hash)
         };
-        let (theirs, early) = exchange(&stream, &ours).await.map_err(refused)?;
-        let asked_for = torrent.borrow().hashes.wire_hashes().any(|hash| hash == theirs.info_hash);
+        let greeted = greeting::call(stream, &ours, opening).await.map_err(refused)?;
+        let asked_for = torrent.borrow().hashes.wire_hashes().any(|hash| hash == greeted.theirs.info_hash);
         if !asked_for {
             return Err(ConnError::Stranger("it answered for another content".to_owned()));
         }
-        Ok((theirs, early))
+        Ok(greeted)
     };
-    let (theirs, early) = tokio::time::timeout(HANDSHAKE_TIMEOUT, hello)
+    let Greeted { stream, theirs, early, method } = tokio::time::timeout(HANDSHAKE_TIMEOUT, hello)
         .await
         .map_err(|_| ConnError::Stranger(format!("it sent no handshake within {HANDSHAKE_TIMEOUT:?}")))??;
     let path = stream.peer().path.clone();
-    Ok(Handshaken { stream, theirs, early, path, took: Some(began.elapsed()) })
-}
-
-async fn exchange(stream: &Stream, ours: &Handshake) -> Result<(Handshake, Vec<u8>), ConnError> {
-    send_all(stream, &ours.encode()).await?;
-    receive_handshake(stream).await
+    Ok(Handshaken { stream, theirs, early, method, path, took: Some(began.elapsed()) })
 }
 
 /// Who is asked for a content that it does not have closes the connection, and says nothing (BEP 3).
@@ -252,12 +276,7 @@ fn refused(error: ConnError) -> ConnError {
         ConnError::Io(error) => matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe),
         _ => false,
     };
-    match is_closed {
-        true => ConnError::Stranger(
-            "it closed the connection instead of greeting us, as those do who do not have this content".to_owned(),
-        ),
-        false => error,
-    }
+    if is_closed { ConnError::NotGreeted } else { error }
 }
 
 /// Serves a connection to its end.
@@ -291,9 +310,10 @@ pub(crate) async fn accept(contents: Rc<dyn Registry>, listener: Listener) {
 
 /// Hears what a stranger wants: if that is here, the content serves it. Until then its task may be ended for another stranger's sake.
 async fn receive(contents: Rc<dyn Registry>, stream: Stream, number: u64) {
-    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer_handshake(&*contents, &stream)).await;
+    let hello = tokio::time::timeout(HANDSHAKE_TIMEOUT, answer_handshake(&*contents, stream)).await;
     contents.resources().strangers.leave(number);
-    let Ok(Ok((torrent, theirs, early))) = hello else { return };
+    let Ok(Ok((torrent, greeted))) = hello else { return };
+    let Greeted { stream, theirs, early, method } = greeted;
     let serving = torrent.clone();
     torrent.borrow().spawn(async move {
         let net = serving.borrow().resources().scion.clone();
@@ -301,17 +321,15 @@ async fn receive(contents: Rc<dyn Registry>, stream: Stream, number: u64) {
             Some(net) => net.named(&stream.peer().path).await,
             None => stream.peer().path.clone(),
         };
-        run(&serving, Handshaken { stream, theirs, early, path, took: None }).await;
+        run(&serving, Handshaken { stream, theirs, early, method, path, took: None }).await;
     });
 }
 
 /// Reads a stranger's handshake and answers it. Who asks for a content that is not here is not answered.
-async fn answer_handshake(
-    contents: &dyn Registry,
-    stream: &Stream,
-) -> Result<(TorrentHandle, Handshake, Vec<u8>), ConnError> {
-    let (theirs, early) = receive_handshake(stream).await?;
+async fn answer_handshake(contents: &dyn Registry, stream: Stream) -> Result<(TorrentHandle, Greeted), ConnError> {
     let resources = contents.resources();
+    let greeted = greeting::hear(stream, resources.config.encryption, |key| contents.meant_by(key)).await?;
+    let Greeted { stream, theirs, .. } = &greeted;
     let torrent = contents
         .asked_for(&theirs.info_hash)
         .ok_or_else(|| ConnError::Stranger("it asked for a content that is not here".to_owned()))?;
@@ -328,17 +346,20 @@ async fn answer_handshake(
         }
         handshake(resources, &torrent, theirs.answer_hash(&torrent.hashes))
     };
-    send_all(stream, &ours.encode()).await?;
-    Ok((torrent, theirs, early))
+    greeting::send_all(stream, &ours.encode()).await?;
+    Ok((torrent, greeted))
 }
 
-fn handshake(
-    resources: &Resources,
-    torrent: &crate::bittorrent::torrent::TorrentDriver,
-    info_hash: [u8; 20],
-) -> Handshake {
+fn handshake(resources: &Resources, torrent: &TorrentDriver, info_hash: [u8; 20]) -> Handshake {
     let reserved = if torrent.hashes.v2.is_some() { Reserved::OURS.with_v2() } else { Reserved::OURS };
     Handshake { reserved, info_hash, peer_id: resources.peer_id }
+}
+
+impl TorrentDriver {
+    /// How to call a peer, and how else where that is not what it wants.
+    fn openings(&self, remote: SocketAddr) -> (Opening, Option<Opening>) {
+        greeting::openings(self.resources().config.encryption, self.book.prefers_encryption(&remote.into()))
+    }
 }
 
 /// How a connection ended.
@@ -357,7 +378,7 @@ impl Ended {
 
 /// Runs a connection to its end.
 async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
-    let Handshaken { stream, theirs, early, path, took } = handshaken;
+    let Handshaken { stream, theirs, early, method, path, took } = handshaken;
     let (address, outgoing) = (stream.peer().endpoint, took.is_some());
     let path = torrent.borrow().paths.manager.named(&path);
     let host = Host::of(&address);
@@ -379,10 +400,15 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
             Ok(id) => {
                 let handle = state.attach(id, host);
                 state.peer_reached(address);
-                state.tell(EventKind::PeerConnected { address, outgoing, peer_id: theirs.peer_id });
+                if method.is_some() {
+                    // It called so, or was called so as it wants it.
+                    state.core.set_prefers_encryption(id);
+                }
+                let peer_id = theirs.peer_id;
+                state.tell(EventKind::PeerConnected { address, outgoing, peer_id, encryption: method });
                 let route = match &stream {
                     Stream::Quic(stream) => stream.route(),
-                    Stream::Tcp(_) => None,
+                    Stream::Tcp(_) | Stream::Encrypted(_) => None,
                 };
                 let conn = PathConn { address, path, route, handle: Rc::clone(&handle) };
                 state.path_joined(id, conn, took, Instant::now());
@@ -432,44 +458,4 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
     // Who has all may be left.
     let is_missed = !state.stopping && !state.core.is_finished();
     Ended { useful, trouble: is_missed.then_some((reason, false)) }
-}
-
-/// Reads a handshake; answers it and what came behind it.
-async fn receive_handshake(stream: &Stream) -> Result<(Handshake, Vec<u8>), ConnError> {
-    let mut received = Vec::with_capacity(HANDSHAKE_LEN);
-    loop {
-        if let Some(theirs) = Handshake::parse(&received).map_err(|error| ConnError::Stranger(error.to_string()))? {
-            let early = received.split_off(HANDSHAKE_LEN);
-            return Ok((theirs, early));
-        }
-        poll_fn(|cx| stream.poll_recv_ready(cx)).await?;
-        let mut chunk = [0u8; 1024];
-        let mut iovec = [libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: chunk.len() }];
-        // SAFETY: the entry describes `chunk`, which outlives the call and is ours alone.
-        match unsafe { stream.try_recv(&mut iovec) } {
-            Ok(0) => return Err(ConnError::Closed),
-            Ok(len) => received.extend_from_slice(&chunk[..len]),
-            Err(error) if is_retry(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-async fn send_all(stream: &Stream, mut bytes: &[u8]) -> Result<(), ConnError> {
-    while !bytes.is_empty() {
-        poll_fn(|cx| stream.poll_send_ready(cx)).await?;
-        match stream.try_send(&[IoSlice::new(bytes)], false) {
-            Ok(sent) => bytes = &bytes[sent..],
-            Err(error) if is_retry(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    while !stream.flush()? {
-        poll_fn(|cx| stream.poll_send_ready(cx)).await?;
-    }
-    Ok(())
-}
-
-fn is_retry(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -11,6 +11,7 @@ pub(crate) mod announce;
 pub(crate) mod conn;
 pub(crate) mod dial;
 mod files;
+mod greeting;
 pub(crate) mod kept_metadata;
 pub(crate) mod lifecycle;
 pub(crate) mod open;

@@ -17,6 +17,9 @@ pub(crate) trait Registry {
     /// The content that a peer asks for by this hash, if it may have it.
     fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle>;
 
+    /// The hash that a caller's word stands for, if peers may have that content (see `mse::content_key`).
+    fn meant_by(&self, content_key: &[u8; 20]) -> Option<[u8; 20]>;
+
     /// A content turned out to have these hashes; `false` where one of them is another's.
     fn take_hashes(&self, id: ContentId, hashes: &InfoHashes) -> bool;
 

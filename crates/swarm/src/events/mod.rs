@@ -4,6 +4,7 @@ mod stream;
 
 use std::path::PathBuf;
 
+use anabranch_bittorrent::mse::Method;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::select::Selector;
@@ -94,6 +95,8 @@ pub enum EventKind {
         outgoing: bool,
         /// What it calls itself; by convention it begins with its program and version (BEP 20).
         peer_id: [u8; 20],
+        /// What message stream encryption agreed on; `None` where the connection did not begin with that.
+        encryption: Option<Method>,
     },
     /// A peer is gone.
     PeerDisconnected {

@@ -20,7 +20,7 @@ use crate::bittorrent::lifecycle;
 use crate::bittorrent::paths_driver;
 use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
 use crate::bittorrent::{announce, dial, open};
-use crate::config::{AddError, AddOptions};
+use crate::config::{AddError, AddOptions, Encryption};
 use crate::events::{ContentId, EventKind};
 use crate::ppspp::{self, Hashed, LiveShare};
 use crate::resources::Resources;
@@ -152,6 +152,7 @@ fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) ->
         open_bytes_max: config.buffer_bytes,
         choker: config.choker,
         pex: config.pex,
+        prefers_encryption: matches!(config.encryption, Encryption::Prefer | Encryption::Require),
         seed: config.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }
 }

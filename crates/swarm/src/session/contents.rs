@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Instant;
 
+use anabranch_bittorrent::mse::content_key;
 use anabranch_bittorrent::torrent::PeerStats;
 use anabranch_content::info::{Info, InfoHashes};
 use anabranch_content::metainfo::Metainfo;
@@ -41,6 +42,8 @@ pub struct Contents {
     /// Those of BitTorrent, for the peers that ask for them.
     torrents: RefCell<BTreeMap<ContentId, TorrentHandle>>,
     by_hash: RefCell<HashMap<[u8; 20], ContentId>>,
+    /// The same hashes, by what callers who encrypt name them.
+    by_key: RefCell<HashMap<[u8; 20], [u8; 20]>>,
     /// The sockets of PPSPP, and which content is meant by what comes.
     pub(super) hub: Rc<ppspp::Hub>,
     /// What serves those sockets. It ends with the session.
@@ -59,6 +62,7 @@ impl Contents {
             all: RefCell::default(),
             torrents: RefCell::default(),
             by_hash: RefCell::default(),
+            by_key: RefCell::default(),
             hub: Rc::default(),
             serving: RefCell::default(),
             next_id: Cell::new(0),
@@ -194,7 +198,7 @@ impl Contents {
     pub(super) fn insert_torrent(&self, id: ContentId, hashes: &InfoHashes, torrent: TorrentHandle) {
         self.insert(id, Rc::new(torrent.clone()));
         self.torrents.borrow_mut().insert(id, torrent);
-        self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
+        self.enter_hashes(id, hashes);
     }
 
     /// Whether there is a content of this number.
@@ -207,8 +211,15 @@ impl Contents {
         self.all.borrow_mut().remove(&id);
         self.hub.remove(id);
         if self.torrents.borrow_mut().remove(&id).is_some() {
-            self.by_hash.borrow_mut().retain(|_, of| *of != id);
+            let mut by_hash = self.by_hash.borrow_mut();
+            by_hash.retain(|_, of| *of != id);
+            self.by_key.borrow_mut().retain(|_, hash| by_hash.contains_key(hash));
         }
+    }
+
+    fn enter_hashes(&self, id: ContentId, hashes: &InfoHashes) {
+        self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
+        self.by_key.borrow_mut().extend(hashes.wire_hashes().map(|hash| (content_key(&hash), hash)));
     }
 
     /// The content of this number, also while it leaves.
@@ -244,12 +255,17 @@ impl Registry for Contents {
     }
 
     fn take_hashes(&self, id: ContentId, hashes: &InfoHashes) -> bool {
-        let mut by_hash = self.by_hash.borrow_mut();
-        if hashes.wire_hashes().any(|hash| by_hash.get(&hash).is_some_and(|other| *other != id)) {
+        let is_others = |hash: &[u8; 20]| self.by_hash.borrow().get(hash).is_some_and(|other| *other != id);
+        if hashes.wire_hashes().any(|hash| is_others(&hash)) {
             return false;
         }
-        by_hash.extend(hashes.wire_hashes().map(|hash| (hash, id)));
+        self.enter_hashes(id, hashes);
         true
+    }
+
+    fn meant_by(&self, content_key: &[u8; 20]) -> Option<[u8; 20]> {
+        let hash = *self.by_key.borrow().get(content_key)?;
+        self.asked_for(&hash).map(|_| hash)
     }
 
     fn asked_for(&self, hash: &[u8; 20]) -> Option<TorrentHandle> {

@@ -175,7 +175,7 @@ fn peers_are_told_and_heard_no_more_often_than_agreed() {
     lone.events();
     lone.extended(id, Extension::Pex, &news(6001).encode()).unwrap();
     lone.extended(id, Extension::Pex, &news(6002).encode()).unwrap();
-    assert_eq!(lone.events(), [Event::Peers(vec!["192.0.2.1:6001".parse().unwrap()])]);
+    assert_eq!(lone.events(), [Event::Peers(vec![("192.0.2.1:6001".parse().unwrap(), PexFlags::default())])]);
     lone.now += PEX_RECEIVE_INTERVAL_MIN;
     lone.extended(id, Extension::Pex, &news(6003).encode()).unwrap();
     assert_eq!(lone.events().len(), 1);
@@ -238,7 +238,7 @@ fn scion_peers_are_heard_by_those_who_speak_it() {
         assert_eq!(hello.scion_port, speaks);
         lone.greet(id, |_| {});
         lone.extended(id, Extension::Pex, &news.encode()).unwrap();
-        assert_eq!(lone.events(), [Event::Peers(heard)]);
+        assert_eq!(lone.events(), [Event::Peers(heard.into_iter().map(|peer| (peer, PexFlags::default())).collect())]);
     }
 }
 

@@ -416,7 +416,7 @@ impl Sim {
                 }
                 Event::Banned { address, .. } => self.nodes[at].banned.push(address.ip().to_string()),
                 Event::Suspended { address, .. } => self.nodes[at].suspended.push(address.ip().to_string()),
-                Event::Peers(peers) => self.nodes[at].peers_heard.extend(peers),
+                Event::Peers(peers) => self.nodes[at].peers_heard.extend(peers.into_iter().map(|(address, _)| address)),
                 Event::Finished => self.nodes[at].finished = true,
                 Event::Metadata(bytes) => {
                     assert!(*bytes == *self.content.info.source);

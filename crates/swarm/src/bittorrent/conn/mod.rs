@@ -44,6 +44,10 @@ pub(crate) enum ConnError {
     /// The network failed it.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The other side closed it instead of greeting us (BEP 3: who is asked for a content that it does not have says nothing). Some
+    /// do that to all who greet them in the clear.
+    #[error("it closed the connection instead of greeting us, as those do who do not have this content")]
+    NotGreeted,
     /// The peer did not get as far as the protocol.
     #[error("{0}")]
     Stranger(String),

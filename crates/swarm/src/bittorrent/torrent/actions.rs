@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use anabranch_bittorrent::extension::PexFlags;
 use anabranch_bittorrent::peerbook::Source;
 use anabranch_bittorrent::torrent::Event as CoreEvent;
 use anabranch_content::metainfo::Metainfo;
@@ -54,10 +55,13 @@ impl TorrentDriver {
                 self.tell(EventKind::PeerBanned { address, reason });
             }
             CoreEvent::Suspended { address, reason, .. } => self.tell(EventKind::PeerSuspended { address, reason }),
-            CoreEvent::Peers(addresses) => {
+            CoreEvent::Peers(peers) => {
                 let filter = Arc::clone(&self.resources.config.filter);
-                for address in addresses.into_iter().filter(|address| !filter.blocks(address)) {
-                    self.book.add(address, Source::Exchange);
+                for (address, flags) in peers.into_iter().filter(|(address, _)| !filter.blocks(address)) {
+                    let is_new = !self.book.contains(&address);
+                    if self.book.add(address, Source::Exchange) && is_new {
+                        self.book.set_prefers_encryption(address, flags.contains(PexFlags::ENCRYPTION));
+                    }
                 }
                 self.dial.notify_one();
             }

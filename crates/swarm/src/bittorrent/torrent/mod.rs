@@ -516,6 +516,9 @@ impl TorrentDriver {
     pub(crate) fn note_end(&mut self, id: ConnId, outgoing: bool, useful: bool, now: Instant) {
         let Some(address) = self.core.listen_address(id) else { return };
         self.book.set_complete(address, self.core.needs_nothing(id));
+        if self.core.prefers_encryption(id) {
+            self.book.set_prefers_encryption(address, true);
+        }
         if !outgoing {
             self.book.lost(address, useful, now);
         }
