@@ -22,7 +22,16 @@ impl Aria2 {
     /// # Errors
     /// When it is missing or cannot be started.
     pub fn seed(torrent: &Path, data: &Path) -> Result<Self> {
-        Self::start(torrent, data, &["--bt-seed-unverified=true", "--seed-ratio=0.0", "--check-integrity=false"])
+        Self::seed_with(torrent, data, &[])
+    }
+
+    /// As [`Self::seed`], with further flags.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be started.
+    pub fn seed_with(torrent: &Path, data: &Path, further: &[&str]) -> Result<Self> {
+        let seeding = ["--bt-seed-unverified=true", "--seed-ratio=0.0", "--check-integrity=false"];
+        Self::start(torrent, data, &[&seeding, further].concat())
     }
 
     /// Fetches into `data`, from the peers that the torrent's tracker names, and ends.
@@ -30,7 +39,15 @@ impl Aria2 {
     /// # Errors
     /// When it is missing or cannot be started.
     pub fn leech(torrent: &Path, data: &Path) -> Result<Self> {
-        Self::start(torrent, data, &["--seed-time=0"])
+        Self::leech_with(torrent, data, &[])
+    }
+
+    /// As [`Self::leech`], with further flags.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be started.
+    pub fn leech_with(torrent: &Path, data: &Path, further: &[&str]) -> Result<Self> {
+        Self::start(torrent, data, &[&["--seed-time=0"], further].concat())
     }
 
     fn start(torrent: &Path, data: &Path, extra: &[&str]) -> Result<Self> {

@@ -116,7 +116,11 @@ impl Libtorrent {
         Self::seed_with(torrent, data, inside, listen, &["--set", "allow_multiple_connections_per_pid=1"])
     }
 
-    fn seed_with(
+    /// As [`Self::seed`], with further flags of the script.
+    ///
+    /// # Errors
+    /// When it is missing or does not come up.
+    pub fn seed_with(
         torrent: &Path,
         data: &Path,
         inside: Option<&Namespace>,
@@ -141,8 +145,23 @@ impl Libtorrent {
         inside: Option<&Namespace>,
         listen: &str,
     ) -> Result<Self> {
+        Self::leech_with(source, data, peers, inside, listen, &[])
+    }
+
+    /// As [`Self::leech`], with further flags of the script.
+    ///
+    /// # Errors
+    /// When it is missing or does not come up.
+    pub fn leech_with(
+        source: &str,
+        data: &Path,
+        peers: &[SocketAddr],
+        inside: Option<&Namespace>,
+        listen: &str,
+        extra: &[&str],
+    ) -> Result<Self> {
         let mut command = command(inside)?;
-        command.args(["leech", source]).arg("--data").arg(data).args(["--listen", listen]);
+        command.args(["leech", source]).arg("--data").arg(data).args(["--listen", listen]).args(extra);
         for peer in peers {
             command.args(["--peer", &peer.to_string()]);
         }

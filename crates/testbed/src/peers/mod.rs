@@ -1,7 +1,7 @@
 //! Real clients behind a few verbs: share this, fetch that, be ready, be done.
 //!
 //! All listen on a port of the loopback that was free a moment ago, keep everything they write in a folder of the
-//! test, find peers only where they are told, and do not encrypt.
+//! test, find peers only where they are told, and encrypt where a test has them do so, or the other side wants it.
 
 pub mod anabranch;
 pub mod aria2;

@@ -35,7 +35,15 @@ impl QBittorrent {
     /// # Errors
     /// When it is missing or cannot be started.
     pub fn leech(profile: &Path, source: &str, data: &Path) -> Result<Self> {
-        Self::start(profile, source, data, &[])
+        Self::leech_with(profile, source, data, "")
+    }
+
+    /// As [`Self::leech`], with further lines of settings for `[BitTorrent]`.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be started.
+    pub fn leech_with(profile: &Path, source: &str, data: &Path, further: &str) -> Result<Self> {
+        Self::start(profile, source, data, &[], further)
     }
 
     /// Shares what `torrent` describes out of `data`, unchecked; returns once it does.
@@ -43,17 +51,26 @@ impl QBittorrent {
     /// # Errors
     /// When it is missing or does not come up.
     pub fn seed(profile: &Path, torrent: &Path, data: &Path, limit: Duration) -> Result<Self> {
-        let mut seeder = Self::start(profile, &torrent.display().to_string(), data, &["--skip-hash-check"])?;
+        Self::seed_with(profile, torrent, data, limit, "")
+    }
+
+    /// As [`Self::seed`], with further lines of settings for `[BitTorrent]`.
+    ///
+    /// # Errors
+    /// When it is missing or does not come up.
+    pub fn seed_with(profile: &Path, torrent: &Path, data: &Path, limit: Duration, further: &str) -> Result<Self> {
+        let source = torrent.display().to_string();
+        let mut seeder = Self::start(profile, &source, data, &["--skip-hash-check"], further)?;
         seeder.wait_finished(limit)?;
         Ok(seeder)
     }
 
-    fn start(profile: &Path, source: &str, data: &Path, flags: &[&str]) -> Result<Self> {
+    fn start(profile: &Path, source: &str, data: &Path, flags: &[&str], further: &str) -> Result<Self> {
         let (address, api) = (free_address()?, free_address()?);
         let config = profile.join("qBittorrent/config");
         std::fs::create_dir_all(&config).map_err(Error::file(&config))?;
         let path = config.join("qBittorrent.conf");
-        std::fs::write(&path, settings(address, api)).map_err(Error::file(path))?;
+        std::fs::write(&path, settings(address, api, further)).map_err(Error::file(path))?;
         let mut command = Command::new(installed("qbittorrent-nox")?);
         command.arg(format!("--profile={}", profile.display())).arg(format!("--save-path={}", data.display()));
         command.args(flags).arg(source);
@@ -94,11 +111,11 @@ impl QBittorrent {
     }
 }
 
-fn settings(address: SocketAddrV4, api: SocketAddrV4) -> String {
+fn settings(address: SocketAddrV4, api: SocketAddrV4, further: &str) -> String {
     let (ip, port, api_port) = (address.ip(), address.port(), api.port());
     format!(
         "[LegalNotice]\nAccepted=true\n\
-         [BitTorrent]\nSession\\DHTEnabled=false\nSession\\LSDEnabled=false\nSession\\PeXEnabled=false\n\
+         [BitTorrent]\nSession\\DHTEnabled=false\nSession\\LSDEnabled=false\nSession\\PeXEnabled=false\n{further}\
          Session\\InterfaceAddress={ip}\nSession\\Port={port}\n\
          [Network]\nPortForwardingEnabled=false\n\
          [Preferences]\nConnection\\ResolvePeerCountries=false\n\

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{free_address, installed};
 use crate::process::Process;
@@ -36,9 +36,17 @@ impl Transmission {
     /// # Errors
     /// When it is missing or does not come up.
     pub fn start(config: &Path, torrent: &Path, data: &Path) -> Result<Self> {
+        Self::start_with(config, torrent, data, json!({}))
+    }
+
+    /// As [`Self::start`], with further settings.
+    ///
+    /// # Errors
+    /// When it is missing or does not come up.
+    pub fn start_with(config: &Path, torrent: &Path, data: &Path, further: Value) -> Result<Self> {
         let (address, rpc) = (free_address()?, free_address()?);
         std::fs::create_dir_all(config).map_err(Error::file(config))?;
-        let settings = json!({
+        let mut settings = json!({
             "bind-address-ipv4": "127.0.0.1",
             "bind-address-ipv6": "::1",
             "cache-size-mb": 64,
@@ -61,6 +69,9 @@ impl Transmission {
             "speed-limit-up-enabled": false,
             "start-added-torrents": true,
         });
+        if let (Some(settings), Value::Object(further)) = (settings.as_object_mut(), further) {
+            settings.extend(further);
+        }
         let path = config.join("settings.json");
         std::fs::write(&path, settings.to_string()).map_err(Error::file(path))?;
         let mut command = Command::new(installed("transmission-daemon")?);
