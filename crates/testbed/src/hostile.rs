@@ -23,6 +23,9 @@ const TICK: Duration = Duration::from_millis(200);
 const FLOOD_REQUESTS_MAX: u64 = 20_000_000;
 /// What one with something to say sends at most.
 const SAID_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of a public key of message stream encryption, and of noise that is sent at once.
+const KEY_LEN: usize = 96;
+const NOISE_LEN: usize = 16 * 1024;
 /// What is sent behind an absurd length, at most.
 const GIANT_BYTES_MAX: u64 = 256 << 20;
 
@@ -53,6 +56,10 @@ pub enum Malice {
     Mute,
     /// Accepts the connection and never says a word.
     Silent,
+    /// Sends what could be a key of message stream encryption, has one made for it, and never says another word.
+    Key,
+    /// The same, then noise without end.
+    Noise,
     /// Asks for the first block without end, reads nothing.
     Floods,
     /// Announces a message of 4 GiB less a byte and starts to send it.
@@ -155,6 +162,15 @@ fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, s
     if malice == Malice::Silent {
         return peer.read_exact(&mut vec![0; MESSAGE_LEN_MAX]);
     }
+    if matches!(malice, Malice::Key | Malice::Noise) {
+        let mut noise = vec![0; NOISE_LEN];
+        fastrand::fill(&mut noise);
+        peer.send(&noise[..KEY_LEN])?;
+        while malice == Malice::Noise && peer.shared.sent_bytes.load(Ordering::Relaxed) < SAID_BYTES_MAX {
+            peer.send(&noise)?;
+        }
+        return peer.read_exact(&mut vec![0; MESSAGE_LEN_MAX]);
+    }
     // BEP 3, "handshake"; the id is one no client uses, and another one every time: ids are free.
     static IDS: AtomicU64 = AtomicU64::new(0);
     let mut handshake = b"\x13BitTorrent protocol".to_vec();
@@ -175,7 +191,7 @@ fn harass(stream: TcpStream, malice: Malice, info_hash: [u8; 20], pieces: u32, s
     peer.send(&handshake)?;
     peer.read_exact(&mut [0; 68])?;
     match malice {
-        Malice::Silent | Malice::Drips => Ok(()),
+        Malice::Silent | Malice::Key | Malice::Noise | Malice::Drips => Ok(()),
         Malice::Coy => {
             peer.send(&Trick::Hashes.opening(pieces))?;
             peer.read_exact(&mut vec![0; MESSAGE_LEN_MAX])

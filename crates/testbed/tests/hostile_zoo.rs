@@ -51,14 +51,23 @@ static COUNTING: Mutex<()> = Mutex::new(());
 
 /// Kinds that dial their victims.
 fn dialling() -> Vec<Malice> {
-    let plain = [Malice::Mute, Malice::Silent, Malice::Floods, Malice::Giant, Malice::Drips];
+    let plain =
+        [Malice::Mute, Malice::Silent, Malice::Key, Malice::Noise, Malice::Floods, Malice::Giant, Malice::Drips];
     plain.into_iter().chain(Trick::ALL.map(Malice::Says)).collect()
 }
 
 /// Kinds that wait for a downloader. What they say they say as well when they are dialled.
 fn listening() -> Vec<Malice> {
-    [Malice::Lies, Malice::Mute, Malice::Silent, Malice::Giant, Malice::Says(Trick::Flaps), Malice::Says(Trick::Chokes)]
-        .into()
+    [
+        Malice::Lies,
+        Malice::Mute,
+        Malice::Silent,
+        Malice::Noise,
+        Malice::Giant,
+        Malice::Says(Trick::Flaps),
+        Malice::Says(Trick::Chokes),
+    ]
+    .into()
 }
 
 /// A download under way.
@@ -181,12 +190,19 @@ fn a_transfer_goes_on_beside_hostile_trackers() {
 
 #[test]
 fn a_crowd_of_silent_strangers_leaves_the_door_open() {
+    // Those who say nothing at all, and those who had a key made for them first.
+    for malice in [Malice::Silent, Malice::Key] {
+        beside_a_crowd(malice);
+    }
+}
+
+fn beside_a_crowd(malice: Malice) {
     let _alone = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let fixture = must(Fixture::new(Content::Bytes(4 * MIB), "1", Maker::Ours, None));
     let (mut seeder, address) = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &[]));
     let hash = must(fixture.info_hash());
     let crowd: Vec<Hostile> =
-        (0..CROWD).filter_map(|_| Hostile::dial(Malice::Silent, address, hash, fixture.pieces).ok()).collect();
+        (0..CROWD).filter_map(|_| Hostile::dial(malice, address, hash, fixture.pieces).ok()).collect();
     assert!(crowd.len() > CROWD / 2, "{} came", crowd.len());
     let out = must(fixture.folder("out"));
     let mut get = must(Anabranch::get(&fixture.source(), &out, &[address], None, &[]));
