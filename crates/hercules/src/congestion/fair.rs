@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{Congestion, Interval, PathView, Plan, Startup, plan};
+use super::{Congestion, Interval, PathView, Plan, RTT_OF_HOSTS, Startup, plan};
 
 /// RFC 9438 §4.6: what is left of the window after congestion.
 const BETA: f64 = 0.7;
@@ -42,9 +42,8 @@ const DRAINS: f64 = 0.95;
 const WAIT_AGE: Duration = Duration::from_secs(20);
 /// A host that is busy holds packets up for so long. Only a queue lasts longer: of the waits of so long, the shortest counts.
 const HOST_TIME: Duration = Duration::from_millis(10);
-/// Round trips below this are that of the hosts, not of the path.
-const RTT_MIN: Duration = Duration::from_millis(4);
-/// A flow on a path that short grows each of its own round trips. So does this one, as if the round trip were RTT_MIN over so much.
+/// A flow on a path that is shorter than [`RTT_OF_HOSTS`] grows each of its own round trips. So does this one, as if the round trip
+/// were that over so much.
 const GROWTH_MAX: f64 = 4.0;
 /// A pace a little above the window's: what a late timer missed is made up for, and the window is the bound.
 const PACE: f64 = 1.05;
@@ -113,7 +112,7 @@ fn segment(path: &PathView) -> f64 {
 
 /// What a window is spread over.
 fn round_trip(rtt: Duration) -> Duration {
-    rtt.max(RTT_MIN)
+    rtt.max(RTT_OF_HOSTS)
 }
 
 impl Fair {
@@ -160,7 +159,7 @@ impl Fair {
 
     fn grow(&mut self, acked: f64, path: &PathView) {
         // On a path that is shorter than the window is spread over, so many of its own round trips pass meanwhile.
-        let trips = (RTT_MIN.as_secs_f64() / path.rtt.as_secs_f64()).clamp(1.0, GROWTH_MAX);
+        let trips = (RTT_OF_HOSTS.as_secs_f64() / path.rtt.as_secs_f64()).clamp(1.0, GROWTH_MAX);
         let segment = segment(path) * trips;
         let (window, max) = (self.window, self.max);
         let epoch = self.epoch.get_or_insert_with(|| {

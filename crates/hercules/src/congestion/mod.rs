@@ -29,8 +29,12 @@ pub use fair::Fair;
 pub use group::Group;
 pub use vivace::Vivace;
 
-/// What a path starts with, in bytes a second: what anything that a bulk transfer is worth on carries for a round trip.
+/// What a path starts with at least, in bytes a second: what anything that a bulk transfer is worth on carries for a round trip.
 pub const START_RATE_BYTES: f64 = 1e6;
+/// And what it starts with where round trips are short: as many bytes in the first as TCP (RFC 6928), or two packets where these are longer.
+pub const START_WINDOW_BYTES: f64 = 14_600.0;
+/// Round trips below this are that of the hosts, not of the path.
+const RTT_OF_HOSTS: Duration = Duration::from_millis(4);
 /// Slowest rate of a path: a packet every tenth of a second tells that it is there.
 pub const RATE_BYTES_MIN: f64 = 15e3;
 /// Fastest: 800 Gbit/s.
@@ -213,7 +217,9 @@ impl Default for Startup {
 
 impl Startup {
     fn plan(&self, path: &PathView) -> Plan {
-        plan(self.rate, path.rtt_min / 4, f64::INFINITY)
+        let window = START_WINDOW_BYTES.max(2.0 * path.packet_bytes);
+        let rate = self.rate.max(window / path.rtt_min.max(RTT_OF_HOSTS).as_secs_f64());
+        plan(rate, path.rtt_min / 4, f64::INFINITY)
     }
 
     /// The rate of the path, once it is found.

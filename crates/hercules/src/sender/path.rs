@@ -21,8 +21,8 @@ const SILENCE_MIN: Duration = Duration::from_millis(300);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// Intervals that are remembered of a silent path: as many marks as may be answered late.
 const SILENT_INTERVALS_MAX: usize = 64;
-/// A mark closes an interval of at least so many packets, so that reports stay below 0.5 % of the data...
-const MARK_PACKETS_MIN: u64 = 16;
+/// A mark closes an interval of at least so many bytes, so that reports stay below 0.5 % of the data...
+const MARK_BYTES_MIN: u64 = 20_000;
 /// ... but waits for them no longer than this.
 const MARK_LATE_MAX: Duration = Duration::from_millis(250);
 /// Packets of which the fate is open at most: the receiver's window, with room for what is lost.
@@ -190,7 +190,7 @@ impl Path {
             rtt: self.rtt,
             rtt_latest: self.rtt_latest,
             now,
-            interval_bytes_min: (MARK_PACKETS_MIN * self.packet_len) as f64,
+            interval_bytes_min: MARK_BYTES_MIN as f64,
             packet_bytes: self.packet_len as f64,
         }
     }
@@ -338,7 +338,7 @@ impl Path {
             0 => open.start + if idle { KEEP_ALIVE } else { KEEP_ALIVE.min(open.plan.length + MARK_LATE_MAX) },
             // The last packets are marked at once: their fate is all that is waited for.
             _ if idle => open.start.max(self.filled),
-            MARK_PACKETS_MIN.. => due,
+            _ if open.interval.sent_bytes >= MARK_BYTES_MIN => due,
             _ => due + MARK_LATE_MAX,
         })
     }

@@ -20,8 +20,7 @@ use crate::net::scion::ScionConfig;
 pub(super) const PROTOCOL: &[u8] = b"anabranch-bulk/1";
 /// What paths are taken to carry whose links nobody knows.
 const PACKET_LEN_USUAL: u16 = 1500;
-/// Longest packet, whatever a link takes: an interval of congestion control has 16 packets at least, and at the rate that a path
-/// starts with, those of 64 KiB take a second.
+/// Longest packet, whatever a link takes: jumbo frames. Of longer ones two are more than a path starts with in a round trip.
 const PACKET_LEN_MAX: u16 = 9000;
 
 /// The sockets, and who calls and is called over each.
