@@ -3,7 +3,7 @@
 //! A page is what the shortest span is. One that came whole is hashed where it lies and written; one that did not and has to make
 //! room is written as far as it came, and its span is read back for its hash once the rest is there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -54,7 +54,7 @@ struct Page {
 pub(super) struct Disk {
     content_len: u64,
     span_len: u64,
-    pages: HashMap<u64, Page>,
+    pages: BTreeMap<u64, Page>,
     spare: Vec<Vec<u8>>,
     /// Pages in memory, here and with the threads; and how many may be.
     buffers: usize,
@@ -101,7 +101,7 @@ impl Disk {
         Ok(Self {
             content_len,
             span_len: tree::span_len(content_len),
-            pages: HashMap::new(),
+            pages: BTreeMap::new(),
             spare: Vec::new(),
             buffers: 0,
             buffers_max: (memory_bytes / SPAN_LEN_MIN).max(4) as usize,
@@ -138,14 +138,13 @@ impl Disk {
             let len = bytes.len().min(SPAN_LEN_MIN as usize - within);
             let page_len = (self.content_len - at * SPAN_LEN_MIN).min(SPAN_LEN_MIN) as usize;
             self.clock += 1;
-            if !self.pages.contains_key(&at) {
+            let page = self.pages.entry(at).or_insert_with(|| {
                 let buffer = self.spare.pop().unwrap_or_else(|| {
                     self.buffers += 1;
                     vec![0; SPAN_LEN_MIN as usize]
                 });
-                self.pages.insert(at, Page { buffer, runs: Vec::new(), touched: 0 });
-            }
-            let Some(page) = self.pages.get_mut(&at) else { return };
+                Page { buffer, runs: Vec::new(), touched: 0 }
+            });
             page.buffer[within..within + len].copy_from_slice(&bytes[..len]);
             page.touched = self.clock;
             page.add(within..within + len);

@@ -17,6 +17,7 @@ use std::time::SystemTime;
 
 use anabranch_scion::socket::{DropCounts, Dropped};
 use anabranch_udp::{Arrival, RECV_BUFFER_LEN, SEGMENTS_MAX, Scatter};
+use anabranch_xdp::Datagram;
 
 use super::inbound::{Inbound, Meaning, PathEvent};
 use super::socket::Shared;
@@ -25,6 +26,11 @@ use super::xdp::Inlet;
 
 /// Messages received with one system call. Each may be 64 KiB of coalesced packets.
 const MESSAGES: usize = 16;
+/// As many, where the last ones were coalesced and packets are handed on where they lie: what is received with one call is still in
+/// the processor's cache when its last packet is looked at.
+const MESSAGES_COALESCED: usize = 4;
+/// Messages longer than this on average are coalesced ones.
+const COALESCED_LEN: usize = 1 << 14;
 /// Parts of a place, and its headers.
 const PARTS_OF_PLACE: usize = 3;
 /// Events that wait to be taken. Equal ones wait once: a burst over a dead link brings as many errors as it has packets.
@@ -50,7 +56,7 @@ impl Place<'_> {
 /// A packet that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Which of the places it is in.
+    /// Which of the places it is in; zero if it was handed on where it lies ([`Receiver::recv_each`]).
     pub place: usize,
     /// Bytes of its payload. More than the place has: those beyond it are lost.
     pub len: usize,
@@ -141,6 +147,8 @@ pub struct Receiver {
     taken: Vec<bool>,
     received: Vec<Received>,
     guess: Guess,
+    /// Messages that the next receive without places asks for.
+    messages_next: usize,
     /// Over SCION.
     inbound: Option<Inbound>,
     /// The last message's addresses over IP, and what they mean.
@@ -194,6 +202,7 @@ impl Receiver {
             taken: Vec::new(),
             received: Vec::new(),
             guess: Guess { packets: 1, headers_len: 0 },
+            messages_next: MESSAGES,
             inbound,
             recent: None,
             events: VecDeque::new(),
@@ -218,19 +227,57 @@ impl Receiver {
             inbound.keep_up(self.shared.changes());
         }
         self.hand_out(places);
+        let mut frames = 0;
         if self.received.is_empty() && !places.is_empty() {
-            if self.inlet.is_some() {
-                return self.recv_both(places);
-            }
-            self.recv_system(places)?;
+            frames = self.recv_either(
+                places,
+                |receiver, places| receiver.recv_system(places),
+                |receiver, inlet, places| receiver.recv_frames(inlet, places),
+            )?;
         }
         self.counters.packets += self.received.len() as u64;
-        Ok(Batch { received: &self.received, image: &self.image })
+        let of_frames = self.inlet.as_ref().filter(|_| frames > 0).map(Inlet::headers);
+        Ok(Batch { received: &self.received, image: of_frames.unwrap_or(&self.image) })
+    }
+
+    /// Receives to memory of its own and hands each packet to `take`, in the order in which the system has them: what is known of it,
+    /// its headers (as [`Batch::headers`]), and its payload, to be changed where it lies. For callers who open packets and copy what
+    /// they keep: a place for each would cost more. Whether there may be more.
+    ///
+    /// # Errors
+    /// As [`Receiver::recv`].
+    pub fn recv_each(&mut self, mut take: impl FnMut(&Received, &[u8], &mut [u8])) -> io::Result<bool> {
+        if let Some(inbound) = &mut self.inbound {
+            inbound.keep_up(self.shared.changes());
+        }
+        self.received.clear();
+        let before = self.counters.packets;
+        // What an earlier receive left.
+        self.hand_on(&mut take);
+        if self.counters.packets > before {
+            return Ok(true);
+        }
+        let mut is_full = false;
+        let frames = self.recv_either(
+            &mut take,
+            |receiver, take| {
+                let asked = receiver.messages_next;
+                let (got, bytes) = receiver.fetch(&mut [], asked)?;
+                let is_coalesced = bytes / got.max(1) > COALESCED_LEN;
+                receiver.messages_next = if is_coalesced { MESSAGES_COALESCED } else { MESSAGES };
+                is_full = got == asked;
+                receiver.hand_on(take);
+                Ok(())
+            },
+            |receiver, inlet, take| receiver.hand_on_frames(inlet, take),
+        )?;
+        Ok(is_full || frames > 0)
     }
 
     /// One receive of the system's.
     fn recv_system(&mut self, places: &mut [Place<'_>]) -> io::Result<()> {
-        self.fetch(places)?;
+        let count = places.len().div_ceil(self.guess.packets).min(MESSAGES);
+        self.fetch(places, count)?;
         for index in 0..MESSAGES {
             self.accept(index, places);
         }
@@ -238,54 +285,36 @@ impl Receiver {
         Ok(())
     }
 
-    /// What has come past the kernel or, if that is nothing or the system's turn, by the system.
-    fn recv_both(&mut self, places: &mut [Place<'_>]) -> io::Result<Batch<'_>> {
-        let Some(mut inlet) = self.inlet.take() else { return Err(io::ErrorKind::WouldBlock.into()) };
+    /// What has come past the kernel, if there is such a way, or, if that is nothing or the system's turn, by the system. How many
+    /// frames it were, zero by the system.
+    fn recv_either<T: ?Sized>(
+        &mut self,
+        to: &mut T,
+        mut system: impl FnMut(&mut Self, &mut T) -> io::Result<()>,
+        mut past_kernel: impl FnMut(&mut Self, &mut Inlet, &mut T) -> usize,
+    ) -> io::Result<usize> {
+        let Some(mut inlet) = self.inlet.take() else { return system(self, to).map(|()| 0) };
         let is_systems_turn = inlet.take_turn();
-        let mut frames = if is_systems_turn { 0 } else { self.recv_frames(&mut inlet, places) };
+        let mut frames = if is_systems_turn { 0 } else { past_kernel(self, &mut inlet, to) };
         let mut result = Ok(());
         if frames == 0 {
-            result = self.recv_system(places);
+            result = system(self, to);
             let is_blocked = result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
             if is_blocked && is_systems_turn {
-                frames = self.recv_frames(&mut inlet, places);
+                frames = past_kernel(self, &mut inlet, to);
                 result = if frames > 0 { Ok(()) } else { result };
             }
         }
-        let inlet = self.inlet.insert(inlet);
-        result?;
-        self.counters.packets += self.received.len() as u64;
-        let image = if frames > 0 { inlet.headers() } else { &self.image };
-        Ok(Batch { received: &self.received, image })
+        self.inlet = Some(inlet);
+        result.map(|()| frames)
     }
 
     /// Takes frames from the rings; how many there were, whatever they were.
     fn recv_frames(&mut self, inlet: &mut Inlet, places: &mut [Place<'_>]) -> usize {
-        let local_port = self.shared.udp.local_addr().port();
         let mut next = 0;
         inlet.receive(places.len(), |datagram, interface, arrived, headers| {
-            let datagram = match datagram {
-                Ok(datagram) if datagram.to.port() == local_port => datagram,
-                Ok(_) => return self.counters.dropped.add(Dropped::WrongDestination),
-                Err(dropped) => return self.counters.dropped.add(dropped),
-            };
             let Some(place) = places.get_mut(next) else { return };
-            let arrival = Arrival {
-                from: datagram.from,
-                len: datagram.payload.len(),
-                segment_len: datagram.payload.len().max(1),
-                ecn: datagram.ecn,
-                local: Some(datagram.to.ip()),
-                interface,
-                arrived: Some(arrived),
-                ..Arrival::NONE
-            };
-            let meaning = match &mut self.inbound {
-                Some(inbound) => inbound.read(&self.shared.table(), datagram.payload, datagram.from),
-                // As the system's receive has it.
-                None if datagram.payload.is_empty() => return,
-                None => Ok(Meaning::Data { path: self.path_of(&arrival), headers_len: 0, ecn: datagram.ecn }),
-            };
+            let Some((datagram, arrival, meaning)) = self.look(datagram, interface, arrived) else { return };
             let (mut len, mut is_truncated, packet_at) = (0, false, headers.len());
             if let Ok(Meaning::Data { headers_len, .. }) = meaning {
                 let (own, payload) = datagram.payload.split_at(headers_len);
@@ -304,6 +333,54 @@ impl Receiver {
         })
     }
 
+    /// The same without places: each is copied to the image's start and handed on there.
+    fn hand_on_frames(&mut self, inlet: &mut Inlet, take: &mut impl FnMut(&Received, &[u8], &mut [u8])) -> usize {
+        inlet.receive(MESSAGES * SEGMENTS_MAX, |datagram, interface, arrived, _| {
+            let Some((datagram, arrival, meaning)) = self.look(datagram, interface, arrived) else { return };
+            let packet = datagram.payload.len();
+            // A frame's payload is shorter than what the system coalesces.
+            self.image[..packet].copy_from_slice(datagram.payload);
+            if self.hand_on_one(meaning, &arrival, 0..packet, take) {
+                self.counters.packets_moved += 1;
+                self.counters.packets_xdp += 1;
+            }
+        })
+    }
+
+    /// What a frame is; `None` where that is nothing to be told of.
+    fn look<'a>(
+        &mut self,
+        datagram: Result<Datagram<'a>, Dropped>,
+        interface: u32,
+        arrived: SystemTime,
+    ) -> Option<(Datagram<'a>, Arrival, Result<Meaning, Dropped>)> {
+        let port = self.shared.udp.local_addr().port();
+        let datagram = match datagram {
+            Ok(datagram) if datagram.to.port() == port => datagram,
+            other => {
+                self.counters.dropped.add(other.err().unwrap_or(Dropped::WrongDestination));
+                return None;
+            }
+        };
+        let arrival = Arrival {
+            from: datagram.from,
+            len: datagram.payload.len(),
+            segment_len: datagram.payload.len().max(1),
+            ecn: datagram.ecn,
+            local: Some(datagram.to.ip()),
+            interface,
+            arrived: Some(arrived),
+            ..Arrival::NONE
+        };
+        let meaning = match &mut self.inbound {
+            Some(inbound) => inbound.read(&self.shared.table(), datagram.payload, datagram.from),
+            // As the system's receive has it.
+            None if datagram.payload.is_empty() => return None,
+            None => Ok(Meaning::Data { path: self.path_of(&arrival), headers_len: 0, ecn: datagram.ecn }),
+        };
+        Some((datagram, arrival, meaning))
+    }
+
     /// The next trouble on a path, as SCMP told.
     pub fn event(&mut self) -> Option<PathEvent> {
         self.events.pop_front()
@@ -314,14 +391,13 @@ impl Receiver {
         &self.counters
     }
 
-    /// Fills messages from the system, laid out over the places.
-    fn fetch(&mut self, places: &mut [Place<'_>]) -> io::Result<()> {
+    /// Fills `count` messages from the system, laid out over the places. How many came, and of how many bytes.
+    fn fetch(&mut self, places: &mut [Place<'_>], count: usize) -> io::Result<(usize, usize)> {
         self.messages = [Message::NONE; MESSAGES];
         let Guess { packets, headers_len } = self.guess;
         let mut parts = recycle(std::mem::take(&mut self.parts));
         parts.reserve(MESSAGES + PARTS_OF_PLACE * places.len().min(MESSAGES * packets));
         let mut counts = [0; MESSAGES];
-        let count = places.len().div_ceil(packets).min(MESSAGES);
         let mut remaining = places.iter_mut().peekable();
         let mut place = 0;
         let images = self.image.chunks_exact_mut(RECV_BUFFER_LEN).take(count);
@@ -359,7 +435,7 @@ impl Receiver {
         self.messages[got..].fill(Message::NONE);
         let most = self.messages[..got].iter().map(|message| message.arrival.len.div_ceil(message.arrival.segment_len));
         self.guess.packets = most.max().unwrap_or(1).clamp(1, SEGMENTS_MAX);
-        Ok(())
+        Ok((got, self.messages[..got].iter().map(|message| message.arrival.len).sum()))
     }
 
     /// Takes what is in its place already. From the first packet on that is not, the message is gathered in the image.
@@ -469,6 +545,43 @@ impl Receiver {
                 self.messages[index].next += len;
             }
         }
+    }
+
+    /// Hands on all that waits in the image, where it lies.
+    fn hand_on(&mut self, take: &mut impl FnMut(&Received, &[u8], &mut [u8])) {
+        for index in 0..MESSAGES {
+            let message = self.messages[index];
+            self.messages[index].next = message.arrival.len;
+            let mut next = message.next;
+            // Over IP all packets of a message mean the same.
+            let mut known = None;
+            while next < message.arrival.len {
+                let start = index * RECV_BUFFER_LEN + next;
+                let packet = start..start + message.segment_at(next);
+                next += packet.len();
+                let meaning = known.unwrap_or_else(|| self.meaning(&message.arrival, packet.clone()));
+                known = Some(meaning).filter(|_| self.inbound.is_none());
+                self.hand_on_one(meaning, &message.arrival, packet, take);
+            }
+        }
+    }
+
+    /// Hands on the packet in this part of the image, if it is one to hand on.
+    fn hand_on_one(
+        &mut self,
+        meaning: Result<Meaning, Dropped>,
+        arrival: &Arrival,
+        packet: Range<usize>,
+        take: &mut impl FnMut(&Received, &[u8], &mut [u8]),
+    ) -> bool {
+        let headers_len = if let Ok(Meaning::Data { headers_len, .. }) = meaning { headers_len } else { 0 };
+        let is_data = self.note(meaning, arrival, 0, packet.start, packet.len() - headers_len, false);
+        if let Some(received) = self.received.pop().filter(|_| is_data) {
+            let (headers, payload) = self.image[packet].split_at_mut(headers_len);
+            take(&received, headers, payload);
+            self.counters.packets += 1;
+        }
+        is_data
     }
 
     /// Writes down what a packet was; whether it is one to hand out, in `place`.

@@ -106,11 +106,6 @@ impl Incoming {
         }
     }
 
-    /// Bytes of a chunk, of the last one at most.
-    pub(super) fn chunk_len(&self) -> usize {
-        self.chunk_len
-    }
-
     /// Whether there is memory for a call's worth of packets.
     pub(super) fn has_room(&mut self) -> bool {
         self.over || self.disk.has_room()

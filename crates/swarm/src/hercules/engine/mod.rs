@@ -11,7 +11,7 @@ mod port;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -190,8 +190,8 @@ pub(super) fn start(sockets: Vec<(Socket, Inlet)>, common: Common) -> std::io::R
         told,
         woken,
         waker,
-        senders: HashMap::new(),
-        receivers: HashMap::new(),
+        senders: BTreeMap::new(),
+        receivers: BTreeMap::new(),
         stores: Vec::new(),
         progress_at: now,
         rest_asked: false,
@@ -206,8 +206,8 @@ struct Engine {
     told: mpsc::Receiver<Command>,
     woken: Woken,
     waker: Waker,
-    senders: HashMap<u32, Outgoing>,
-    receivers: HashMap<u32, Incoming>,
+    senders: BTreeMap<u32, Outgoing>,
+    receivers: BTreeMap<u32, Incoming>,
     stores: Vec<Store>,
     pacer: Option<Pacer>,
     progress_at: Instant,
@@ -267,11 +267,6 @@ impl Engine {
                 match begun {
                     Ok(incoming) => {
                         self.receivers.insert(offer.transfer, incoming);
-                        // Others may send longer chunks than who came last.
-                        let longest = self.receivers.values().map(Incoming::chunk_len).max().unwrap_or(0);
-                        for port in &mut self.ports {
-                            port.expect(longest);
-                        }
                     }
                     Err(error) => {
                         let _ = news.send(News::Failed(error));

@@ -1,25 +1,20 @@
 //! One socket: what comes is told apart here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use anabranch_hercules::CONTROL_PACKET_MAX;
-use anabranch_hercules::wire::seal::{DATA_HEAD_LEN, Head, Kind};
+use anabranch_hercules::wire::seal::{Head, Kind};
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_transport::control::Inlet;
-use anabranch_transport::datagram::{Path, Place, Receiver, Sender, Socket};
+use anabranch_transport::datagram::{Path, Receiver, Sender, Socket};
 
 use super::Route;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 
-/// Packets received with one call, and their memory.
-const PLACES: usize = 128;
-const PLACES_BYTES: usize = 4 << 20;
-/// What a place has room for at least: QUIC's packets and control.
-const PACKET_LEN_MIN: usize = 1500;
 /// Calls before the rest has its turn.
 const CALLS_PER_TURN: usize = 8;
 
@@ -27,8 +22,6 @@ pub(super) struct Port {
     pub(super) socket: Socket,
     pub(super) receiver: Receiver,
     inlet: Inlet,
-    packets: Vec<u8>,
-    packet_len: usize,
 }
 
 /// Where a packet came from, as far as one has to know to answer.
@@ -69,21 +62,7 @@ impl From<'_> {
 impl Port {
     pub(super) fn new(socket: Socket, inlet: Inlet) -> Self {
         let receiver = socket.receiver();
-        let mut port = Self { socket, receiver, inlet, packets: Vec::new(), packet_len: 0 };
-        port.expect(0);
-        port
-    }
-
-    /// Chunks of this length at most will come.
-    pub(super) fn expect(&mut self, chunk_len: usize) {
-        // Shorter ones than there is room for still come in bursts; each burst's packets lie at places of their own.
-        let packet_len = (DATA_HEAD_LEN + chunk_len).max(PACKET_LEN_MIN);
-        if packet_len == self.packet_len {
-            return;
-        }
-        self.packet_len = packet_len;
-        let places = (PLACES_BYTES / packet_len).clamp(16, PLACES);
-        self.packets = vec![0; places * packet_len];
+        Self { socket, receiver, inlet }
     }
 
     pub(super) fn sender(&self, path: &Path) -> Option<Sender> {
@@ -96,39 +75,24 @@ pub(super) fn receive(
     ports: &mut [Port],
     at: usize,
     now: Instant,
-    senders: &mut HashMap<u32, Outgoing>,
-    receivers: &mut HashMap<u32, Incoming>,
+    senders: &mut BTreeMap<u32, Outgoing>,
+    receivers: &mut BTreeMap<u32, Incoming>,
 ) -> bool {
     for _ in 0..CALLS_PER_TURN {
         if !receivers.values_mut().all(Incoming::has_room) {
             // What comes waits in the socket until the disk has taken some.
             return false;
         }
-        let Some(Port { socket, receiver, inlet, packets, packet_len }) = ports.get_mut(at) else { return false };
+        let Some(Port { socket, receiver, inlet }) = ports.get_mut(at) else { return false };
         let scion = socket.local_scion();
-        // One part a packet: the system pays for each.
-        let places = packets.chunks_exact_mut(*packet_len).map(|body| Place { head: &mut [], body });
-        let mut places: Vec<Place<'_>> = places.collect();
-        let places_len = places.len();
-        let batch = match receiver.recv(&mut places) {
-            Ok(batch) => batch,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // An error that an earlier packet's fate left on the socket.
-            Err(_) => continue,
-        };
-        for received in batch {
-            let packet = &mut packets[received.place * *packet_len..][..*packet_len];
-            if received.is_truncated || received.len == 0 {
-                continue;
-            }
-            let packet = &mut packet[..received.len];
-            let headers = batch.headers(received);
+        let more = receiver.recv_each(|received, headers, packet| {
             let from = From { port: at, from: received.from, local: received.local, scion, headers };
-            if !(8..=10).contains(&packet[0]) {
-                inlet.deliver(from.remote(), [packet, &[]], || from.back());
-                continue;
+            match packet.first() {
+                Some(8..=10) => {}
+                Some(_) => return inlet.deliver(from.remote(), [packet, &[]], || from.back()),
+                None => return,
             }
-            let Ok(fields) = Head::peek(packet) else { continue };
+            let Ok(fields) = Head::peek(packet) else { return };
             match fields.kind {
                 Kind::Data => {
                     let receiver = receivers.get_mut(&fields.transfer);
@@ -148,16 +112,20 @@ pub(super) fn receive(
                     }
                 }
             }
-        }
-        // Far from full, the call took all there was: another would find nothing, and to wait costs less.
-        let drained = batch.len() < places_len / 2;
+        });
+        let more = match more {
+            Ok(more) => more,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            // An error that an earlier packet's fate left on the socket.
+            Err(_) => continue,
+        };
         for receiver in receivers.values_mut() {
             receiver.settle_routes(ports);
         }
         for sender in senders.values_mut() {
             sender.settle_routes(ports);
         }
-        if drained {
+        if !more {
             return false;
         }
     }
