@@ -75,6 +75,11 @@ impl SharedShelf {
         dropped.map(|unit| self.range(unit))
     }
 
+    /// How many ranges wait to be read.
+    pub fn wanted(&self) -> usize {
+        self.wanted.len()
+    }
+
     /// How many ranges were read.
     pub fn reads(&self) -> u64 {
         self.reads

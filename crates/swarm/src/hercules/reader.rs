@@ -1,7 +1,8 @@
-//! Reads a source: what senders want, on one thread; and the hashes over all of it, on another, from the same bytes wherever they
-//! come in order. What nobody wants (the receiver has it from before) is read for the hashes alone.
+//! Reads a source: what senders want, on one thread, which hashes it too, while it is in the processor's cache, where it comes in order
+//! and nobody waits for the next. The rest is hashed on another thread: from the same bytes where they come in order; what nobody wants
+//! (the receiver has it from before) is read there for the hashes alone.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,8 @@ use super::engine::poll::Waker;
 pub(super) const UNIT_BYTES: u64 = 1 << 20;
 /// Units that are read ahead of what is sent.
 const AHEAD: u64 = 6;
+/// So many of these that are not read yet mean that reading is what all wait for.
+const LATE: u64 = AHEAD / 2;
 /// Units that wait to be hashed; what does not fit is read again.
 const HASHING_MAX: usize = 8;
 
@@ -52,10 +55,11 @@ enum ToHash {
     Rest,
 }
 
-/// Hashes a source on a thread of its own. Cheap to clone; the thread ends with the last.
+/// Hashes a source, on a thread of its own where who reads it does not. Cheap to clone; the thread ends with the last.
 #[derive(Clone)]
 pub(super) struct Hashing {
     pub(super) hashes: Arc<Hashes>,
+    hasher: Arc<Mutex<Hasher>>,
     queue: SyncSender<ToHash>,
 }
 
@@ -63,13 +67,24 @@ impl Hashing {
     pub(super) fn start(source: Arc<dyn Source>) -> std::io::Result<Self> {
         let (queue, jobs) = sync_channel(HASHING_MAX);
         let hashes = Arc::new(Hashes { spans: Mutex::default(), known: watch::channel(Known::default()).0 });
-        let told = Arc::clone(&hashes);
-        std::thread::Builder::new().name("bulk-hash".to_owned()).spawn(move || hash(&*source, &jobs, &told))?;
-        Ok(Self { hashes, queue })
+        let hasher = Arc::new(Mutex::new(Hasher::new(source.content_len())));
+        let (told, own) = (Arc::clone(&hashes), Arc::clone(&hasher));
+        std::thread::Builder::new().name("bulk-hash".to_owned()).spawn(move || hash(&*source, &jobs, &own, &told))?;
+        Ok(Self { hashes, hasher, queue })
     }
 
-    /// What was read at `offset`.
-    fn offer(&self, offset: u64, bytes: &Arc<Vec<u8>>) {
+    /// What was read at `offset`. `at_once`: there is time to hash it here.
+    fn take(&self, offset: u64, bytes: &Arc<Vec<u8>>, at_once: bool) {
+        if at_once
+            && let Ok(mut hasher) = self.hasher.try_lock()
+            && hasher.position() >= offset
+        {
+            if hasher.position() == offset {
+                hasher.update(bytes);
+                tell(&hasher, &self.hashes);
+            }
+            return;
+        }
         let _ = self.queue.try_send(ToHash::Bytes(offset, Arc::clone(bytes)));
     }
 
@@ -79,32 +94,37 @@ impl Hashing {
     }
 }
 
-fn hash(source: &dyn Source, jobs: &Receiver<ToHash>, hashes: &Hashes) {
+fn hash(source: &dyn Source, jobs: &Receiver<ToHash>, hasher: &Mutex<Hasher>, hashes: &Hashes) {
     let len = source.content_len();
-    let mut hasher = Hasher::new(len);
+    let lock = || hasher.lock().unwrap_or_else(PoisonError::into_inner);
     let mut scratch = Vec::new();
     while let Ok(job) = jobs.recv() {
         let (until, bytes) = match &job {
             ToHash::Bytes(offset, bytes) => (*offset, Some(bytes)),
             ToHash::Rest => (len, None),
         };
-        while hasher.position() < until {
-            let at = hasher.position();
+        loop {
+            let at = lock().position();
+            if at >= until {
+                break;
+            }
             scratch.resize((until - at).min(UNIT_BYTES) as usize, 0);
             if let Err(error) = source.read(at, &mut scratch) {
                 hashes.known.send_modify(|known| known.failed = Some(Arc::new(error)));
                 return;
             }
-            hasher.update(&scratch);
-            tell(&hasher, hashes);
+            // Whoever reads the source may have been quicker.
+            let mut hasher = lock();
+            if hasher.position() == at {
+                hasher.update(&scratch);
+                tell(&hasher, hashes);
+            }
         }
+        let mut hasher = lock();
         if let Some(bytes) = bytes.filter(|_| hasher.position() == until) {
             hasher.update(bytes);
-            tell(&hasher, hashes);
         }
-        if hasher.position() == len {
-            tell(&hasher, hashes);
-        }
+        tell(&hasher, hashes);
     }
 }
 
@@ -122,6 +142,8 @@ fn tell(hasher: &Hasher, hashes: &Hashes) {
 }
 
 struct Read {
+    /// More is wanted than can be read in time.
+    is_late: bool,
     offset: u64,
     len: usize,
     buffer: Vec<u8>,
@@ -133,7 +155,7 @@ pub(super) struct Store {
     content_len: u64,
     shelf: SharedShelf,
     unit_chunks: u64,
-    units: HashMap<u64, Arc<Vec<u8>>>,
+    units: BTreeMap<u64, Arc<Vec<u8>>>,
     spare: Vec<Vec<u8>>,
     reading: Option<u64>,
     requests: SyncSender<Read>,
@@ -155,16 +177,17 @@ impl Store {
         let (requests, jobs) = sync_channel::<Read>(1);
         let (answering, answers) = sync_channel(1);
         std::thread::Builder::new().name("bulk-read".to_owned()).spawn(move || {
-            while let Ok(Read { offset, len, mut buffer }) = jobs.recv() {
+            while let Ok(Read { is_late, offset, len, mut buffer }) = jobs.recv() {
                 buffer.resize(len, 0);
                 let read = source.read(offset, &mut buffer).map(|()| Arc::new(buffer));
-                if let Ok(bytes) = &read {
-                    hashing.offer(offset, bytes);
-                }
+                let bytes = read.as_ref().ok().map(Arc::clone);
                 if answering.send(read).is_err() {
                     break;
                 }
                 waker.wake();
+                if let Some(bytes) = bytes {
+                    hashing.take(offset, &bytes, !is_late);
+                }
             }
         })?;
         let shelf = SharedShelf::new(content_len.div_ceil(chunk_len), unit_chunks, slots);
@@ -173,7 +196,7 @@ impl Store {
             content_len,
             shelf,
             unit_chunks,
-            units: HashMap::new(),
+            units: BTreeMap::new(),
             spare: Vec::new(),
             reading: None,
             requests,
@@ -198,9 +221,10 @@ impl Store {
             let range = self.bytes(&chunks);
             self.reading = Some(chunks.start / self.unit_chunks);
             let buffer = self.spare.pop().unwrap_or_default();
+            let (offset, len) = (range.start, (range.end - range.start) as usize);
+            let is_late = self.shelf.wanted() as u64 > LATE;
             // One at a time: there is always room, unless the thread is gone with its panic.
-            let _ =
-                self.requests.try_send(Read { offset: range.start, len: (range.end - range.start) as usize, buffer });
+            let _ = self.requests.try_send(Read { is_late, offset, len, buffer });
         }
         Ok(())
     }
