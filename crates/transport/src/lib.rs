@@ -12,6 +12,7 @@ mod error;
 mod identity;
 mod interfaces;
 pub mod known_keys;
+mod memory;
 mod proxy;
 mod quic;
 mod stats;
@@ -25,6 +26,7 @@ pub use interfaces::{
     CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate, LocalAddress,
     LocalInterface, Via, mtu_of,
 };
+pub use memory::MemoryStream;
 pub use proxy::{Proxy, ProxyError, Target, UDP_HEADER_LEN_MAX, UdpRelay, UdpSource, UdpTarget, parse_relayed};
 pub use quic::shared as control;
 pub use quic::{ALPN, Congestion, MTU_MIN, QuicBudget, QuicEndpoint, QuicOptions, QuicRoute, QuicStream, mtu_lacking};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use anabranch_paths::{Endpoint, PathPeer};
 
-use crate::{EncryptedStream, NodeId, QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
+use crate::{EncryptedStream, MemoryStream, NodeId, QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
 
 /// A connection, bound to the path it was opened on for its whole life.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub enum Stream {
     Quic(Box<QuicStream>),
     /// Over one of the others, through ciphers that both ends agreed on.
     Encrypted(Box<EncryptedStream>),
+    /// Within this thread.
+    Memory(MemoryStream),
 }
 
 impl From<TcpStream> for Stream {
@@ -29,6 +31,12 @@ impl From<TcpStream> for Stream {
 impl From<QuicStream> for Stream {
     fn from(stream: QuicStream) -> Self {
         Self::Quic(Box::new(stream))
+    }
+}
+
+impl From<MemoryStream> for Stream {
+    fn from(stream: MemoryStream) -> Self {
+        Self::Memory(stream)
     }
 }
 
@@ -45,13 +53,14 @@ impl Stream {
             Self::Tcp(stream) => stream.peer(),
             Self::Quic(stream) => stream.peer(),
             Self::Encrypted(stream) => stream.inner().peer(),
+            Self::Memory(stream) => stream.peer(),
         }
     }
 
     /// The key that the other end proved, where the transport asks for one.
     pub fn node_id(&self) -> Option<NodeId> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::Memory(_) => None,
             Self::Quic(stream) => Some(stream.node_id()),
             Self::Encrypted(stream) => stream.inner().node_id(),
         }
@@ -71,6 +80,8 @@ impl Stream {
             Self::Quic(stream) => unsafe { stream.try_recv(buffers) },
             // SAFETY: the caller vouches for the buffers.
             Self::Encrypted(stream) => unsafe { stream.try_recv(buffers) },
+            // SAFETY: the caller vouches for the buffers.
+            Self::Memory(stream) => unsafe { stream.try_recv(buffers) },
         }
     }
 
@@ -80,6 +91,7 @@ impl Stream {
             Self::Tcp(stream) => stream.try_send(buffers, more),
             Self::Quic(stream) => stream.try_send(buffers, more),
             Self::Encrypted(stream) => stream.try_send(buffers, more),
+            Self::Memory(stream) => stream.try_send(buffers),
         }
     }
 
@@ -90,6 +102,7 @@ impl Stream {
             Self::Tcp(stream) => stream.try_send_file(file, offset, len),
             Self::Quic(stream) => stream.try_send_file(file, offset, len),
             Self::Encrypted(stream) => stream.try_send_file(file, offset, len),
+            Self::Memory(stream) => stream.try_send_file(file, offset, len),
         }
     }
 
@@ -99,6 +112,7 @@ impl Stream {
             Self::Tcp(stream) => stream.set_cork(corked),
             Self::Quic(stream) => stream.set_cork(corked),
             Self::Encrypted(stream) => stream.inner().set_cork(corked),
+            Self::Memory(_) => Ok(()),
         }
     }
 
@@ -109,6 +123,7 @@ impl Stream {
             Self::Tcp(_) => Ok(true),
             Self::Quic(stream) => stream.flush(),
             Self::Encrypted(stream) => stream.flush(),
+            Self::Memory(_) => Ok(true),
         }
     }
 
@@ -118,6 +133,7 @@ impl Stream {
             Self::Tcp(stream) => stream.poll_recv_ready(cx),
             Self::Quic(stream) => stream.poll_recv_ready(cx),
             Self::Encrypted(stream) => stream.poll_recv_ready(cx),
+            Self::Memory(stream) => stream.poll_recv_ready(cx),
         }
     }
 
@@ -127,6 +143,7 @@ impl Stream {
             Self::Tcp(stream) => stream.poll_send_ready(cx),
             Self::Quic(stream) => stream.poll_send_ready(cx),
             Self::Encrypted(stream) => stream.poll_send_ready(cx),
+            Self::Memory(stream) => stream.poll_send_ready(cx),
         }
     }
 
@@ -136,6 +153,7 @@ impl Stream {
             Self::Tcp(stream) => stream.stats(),
             Self::Quic(stream) => stream.stats(),
             Self::Encrypted(stream) => stream.inner().stats(),
+            Self::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }

@@ -80,6 +80,11 @@ impl TcpStream {
         &self.peer
     }
 
+    /// The connection as others of tokio's tasks read and write it.
+    pub fn into_inner(self) -> tokio::net::TcpStream {
+        self.inner
+    }
+
     /// Receives into `buffers`, in order. `Ok(0)` is the end of the stream; `WouldBlock` asks to wait.
     ///
     /// What comes short of the buffers leaves the socket drained: [`TcpStream::poll_recv_ready`] then waits for more.
