@@ -58,6 +58,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
     write(&corpus, "mse", &mse())?;
+    write(&corpus, "web_seed", &web_seed())?;
     write(&corpus, "ppspp_wire", &ppspp_wire())?;
     let links = [
         format!("ppspp:{}?cp=1&hf=2&ca=4&cs=8192&cl=9&pe=a:1&tr=b&dn=c%20", "ab".repeat(32)),
@@ -743,6 +744,17 @@ fn scion_socket() -> Vec<Vec<u8>> {
     let mut samples: Vec<_> = packets.iter().map(framed).collect();
     samples.push(samples.concat());
     samples
+}
+
+/// A status, then what the head says, and the name of a file.
+fn web_seed() -> Vec<Vec<u8>> {
+    let heads = [
+        (206u16, "bytes 10-19/100\n10\nidentity\n\na b/ü"),
+        (200, "\n100\n\n\n%"),
+        (503, "\n\n\n120\n?"),
+        (416, "bytes */9"),
+    ];
+    heads.map(|(status, text)| [&status.to_be_bytes()[..], text.as_bytes()].concat()).to_vec()
 }
 
 /// Three bytes of options, then a caller's first words.

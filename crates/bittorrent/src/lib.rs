@@ -16,6 +16,7 @@
 //! | [`tracker`] | when to ask which tracker for what; being one (BEP 3, 7, 12, 15, 23) |
 //! | [`ip_filter`] | whom a user wants nothing to do with |
 //! | [`reach`] | who may name which address to us |
+//! | [`web_seed`] | what of HTTP servers is asked for, and what their answers are worth (BEP 19) |
 //! | [`utp`] | what callers over uTP are told (BEP 29) |
 //! | [`rate`] | how fast something has been lately |
 //!
@@ -58,6 +59,7 @@ mod text;
 pub mod torrent;
 pub mod tracker;
 pub mod utp;
+pub mod web_seed;
 pub mod wire;
 
 /// A 20-byte info-hash as handshakes and trackers know it: SHA-1 for v1, SHA-256 cut short for v2 (BEP 52).

@@ -169,7 +169,13 @@ pub fn may_announce(url: &TrackerUrl, address: SocketAddr) -> bool {
     }
 }
 
-/// Whether a tracker met at `from` may redirect us to `to`: no nearer than it is itself.
+/// Whether what a torrent or magnet link names as a web seed may be fetched from, at `address`, one of its host's: anywhere in the world,
+/// and nowhere nearer, since the torrent chooses all of what is asked for.
+pub fn may_fetch(address: SocketAddr) -> bool {
+    Reach::of(address.ip()) == Reach::World
+}
+
+/// Whether a tracker or web seed met at `from` may redirect us to `to`: no nearer than it is itself.
 pub fn may_redirect(from: IpAddr, to: SocketAddr) -> bool {
     let is_free = to.port() >= PORT_UNPRIVILEGED_MIN || PORTS_WEB.contains(&to.port());
     match Reach::of(to.ip()) {

@@ -112,6 +112,11 @@ impl Torrent {
         conns.into_iter().for_each(|id| self.close(id, reason));
     }
 
+    /// Why who comes over `link` under this id would not be dealt with, if it is so: it sent wrong data, or broke the protocol.
+    pub fn refusal_of(&self, link: &Link, peer_id: &[u8; 20], now: Instant) -> Option<Refused> {
+        self.refuse_banned(link, peer_id, now)
+    }
+
     /// Why who comes over `link` under this id is not dealt with.
     pub(super) fn refuse_banned(&self, link: &Link, peer_id: &[u8; 20], now: Instant) -> Option<Refused> {
         let (mut from_address, address) = (0, link.address);

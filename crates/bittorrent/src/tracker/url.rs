@@ -112,6 +112,11 @@ impl TrackerUrl {
         format!("{}://{}", self.scheme.as_str(), self.authority())
     }
 
+    /// What is at `path` below this, whose characters are ones of a path.
+    pub fn below(&self, path: &str) -> TrackerUrl {
+        TrackerUrl { path: format!("{}{path}", self.path), ..self.clone() }
+    }
+
     /// Where scrapes go, if the URL tells (BEP 48: the last path component begins with `announce`).
     pub fn scrape(&self) -> Option<TrackerUrl> {
         if self.scheme == Scheme::Udp {
