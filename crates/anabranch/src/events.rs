@@ -62,6 +62,9 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::PeerDisconnected { address, reason } => {
             ("peer_disconnected", json!({ "peer": address.to_string(), "reason": reason }))
         }
+        EventKind::WebSeedFailed { url, reason, is_final } => {
+            ("web_seed_error", json!({ "url": url, "reason": reason, "final": is_final }))
+        }
         EventKind::PeerUnfit { address } => ("peer_unfit", json!({ "peer": address.to_string(), "reason": UNFIT })),
         EventKind::PeerFailed { address, reason, is_final } => {
             ("peer_error", json!({ "peer": address.to_string(), "reason": reason, "final": is_final }))
@@ -215,6 +218,8 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::PeerUnfit { address } => (true, format!("{address}, a peer in the link, is not dialled: {UNFIT}")),
         EventKind::PeerFailed { address, reason, is_final: true } => (true, format!("peer {address}: {reason}")),
         EventKind::PeerFailed { address, reason, .. } => (true, format!("peer {address}: {reason}; it is tried again")),
+        EventKind::WebSeedFailed { url, reason, is_final: true } => (true, format!("web seed {url}: {reason}")),
+        EventKind::WebSeedFailed { url, reason, .. } => (true, format!("web seed {url}: {reason}; it is tried again")),
         EventKind::PeerBanned { address, reason } => (true, format!("banned {address}: {reason}")),
         EventKind::PeerSuspended { address, reason } => {
             (true, format!("{address} is left alone for some seconds: {reason}; the next time it is banned"))

@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anabranch_swarm::{FailureKind, NamedPeer, Progress, Sources};
+use anabranch_swarm::{FailureKind, Progress, Sources, Trouble, WebSeed};
 
 use crate::units;
 
@@ -113,7 +113,9 @@ impl Patience {
     /// Whether no source is left, and none can come.
     fn is_over(&mut self, sources: &Sources, rules: &Rules, now: Instant) -> bool {
         let named = &sources.named;
+        let serves = |seed: &WebSeed| seed.trouble.is_none();
         let is_sure = sources.connections > 0 || sources.trackers > 0 || sources.heard_of > 0;
+        let is_sure = is_sure || sources.web_seeds.iter().any(serves);
         if is_sure || named.iter().any(|peer| peer.trouble.is_none()) {
             self.alone_since = None;
             return false;
@@ -123,14 +125,17 @@ impl Patience {
         if rules.give_up.is_some() {
             return false;
         }
-        let is_final = |peer: &NamedPeer| peer.trouble.as_ref().is_some_and(|trouble| trouble.is_final);
-        if !named.is_empty() && named.iter().all(is_final) {
+        let is_final = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(|trouble| trouble.is_final);
+        let mut troubles = named.iter().map(|peer| &peer.trouble);
+        let mut of_seeds = sources.web_seeds.iter().map(|seed| &seed.trouble);
+        let may_come_back = of_seeds.any(|trouble| !is_final(trouble));
+        if !named.is_empty() && troubles.all(is_final) && !may_come_back {
             return true;
         }
         if named.is_empty() && rules.awaits_callers {
             return false;
         }
-        let somebody_may_come = !named.is_empty() || rules.is_known || self.was_connected;
+        let somebody_may_come = !named.is_empty() || may_come_back || rules.is_known || self.was_connected;
         lonely_for >= if somebody_may_come { LONELY_MAX } else { SETTLING }
     }
 }
@@ -164,7 +169,10 @@ impl Stall {
 /// Why nothing comes.
 fn explain(sources: &Sources) -> String {
     let troubles = sources.named.iter().filter_map(|peer| Some((peer.address, peer.trouble.as_ref()?)));
-    let texts: Vec<String> = troubles.map(|(address, trouble)| format!("{address}: {}", trouble.reason)).collect();
+    let texts = troubles.map(|(address, trouble)| format!("{address}: {}", trouble.reason));
+    let of_seeds = sources.web_seeds.iter().filter_map(|seed| Some((&seed.url, seed.trouble.as_ref()?)));
+    let texts = texts.chain(of_seeds.map(|(url, trouble)| format!("{url}: {}", trouble.reason)));
+    let texts: Vec<String> = texts.collect();
     if let Some(stall) = stall(sources, &Rules::default()).filter(|_| sources.connections > 0 || texts.is_empty()) {
         return stall.text(sources);
     }
@@ -194,7 +202,7 @@ fn count(count: usize, one: &str, many: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_swarm::Trouble;
+    use anabranch_swarm::NamedPeer;
 
     use super::*;
 
@@ -221,6 +229,14 @@ mod tests {
             trouble: is_final.map(|is_final| Trouble { reason: "refused".to_owned(), since: now, is_final }),
         };
         Sources { named: troubles.iter().enumerate().map(peer).collect(), ..waiting() }
+    }
+
+    fn with_web_seeds(now: Instant, troubles: &[Option<bool>]) -> Sources {
+        let seed = |is_final: &Option<bool>| WebSeed {
+            url: "http://w.example".to_owned(),
+            trouble: is_final.map(|is_final| Trouble { reason: "refused".to_owned(), since: now, is_final }),
+        };
+        Sources { web_seeds: troubles.iter().map(seed).collect(), ..waiting() }
     }
 
     /// When it gives up, looking four times a second for an hour.
@@ -251,6 +267,14 @@ mod tests {
             (named(now, &[Some(false), None]), known, None),
             (Sources { trackers: 1, ..named(now, &[Some(true)]) }, Rules::default(), None),
             (Sources { heard_of: 1, ..waiting() }, Rules::default(), None),
+            (with_web_seeds(now, &[None]), Rules::default(), None),
+            (with_web_seeds(now, &[Some(false), Some(true)]), Rules::default(), Some(LONELY_MAX)),
+            (with_web_seeds(now, &[Some(true)]), Rules::default(), Some(SETTLING)),
+            (
+                Sources { named: named(now, &[Some(true)]).named, ..with_web_seeds(now, &[Some(false)]) },
+                Rules::default(),
+                Some(LONELY_MAX),
+            ),
             (Sources { connections: 1, ..named(now, &[Some(false)]) }, Rules::default(), None),
             (Sources { is_waiting: false, ..waiting() }, Rules::default(), None),
         ] {

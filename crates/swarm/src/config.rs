@@ -53,6 +53,8 @@ pub struct SessionConfig {
     pub choker: choker::Config,
     /// Whether peers may be exchanged with peers (BEP 11).
     pub pex: bool,
+    /// Whether web seeds are fetched from (BEP 19).
+    pub web_seeds: bool,
     /// Whether connections over TCP are encrypted.
     pub encryption: Encryption,
     /// How files get their space.
@@ -91,6 +93,7 @@ impl Default for SessionConfig {
             strategy: RequestStrategy::default(),
             choker: choker::Config::default(),
             pex: true,
+            web_seeds: true,
             encryption: Encryption::default(),
             preallocate: Preallocate::default(),
             filter: Arc::default(),
@@ -179,6 +182,8 @@ pub struct AddOptions {
     pub keys: Vec<(ScionAddr, NodeId)>,
     /// Trackers that the user names: beside the content's own, or among them.
     pub trackers: Vec<String>,
+    /// Web seeds that the user names, beside the content's own.
+    pub web_seeds: Vec<String>,
     /// Which files to fetch; all where `None`.
     pub files: Option<FileFilter>,
     /// Fetch pieces in order.

@@ -55,5 +55,6 @@ pub use hercules as bulk;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{Contents, Data, Handle, LiveRead, LiveReader, ReadError, Reader, Session, Source, parse_peer};
 pub use transfer::{
-    ControlError, FilePriorities, LiveState, NamedPeer, PathProgress, Progress, Removed, Sources, Trouble, Work,
+    ControlError, FilePriorities, LiveState, NamedPeer, PathProgress, Progress, Removed, Sources, Trouble, WebSeed,
+    Work,
 };

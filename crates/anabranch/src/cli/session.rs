@@ -87,6 +87,9 @@ pub(crate) struct SessionFlags {
     /// Do not exchange peers with peers
     #[arg(long)]
     pub no_pex: bool,
+    /// Fetch from the HTTP servers that a torrent or link names (web seeds)
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off(), action = clap::ArgAction::Set)]
+    pub web_seeds: bool,
     /// Encrypt connections over TCP: where the peer wants it (allow), takes it (prefer), always (require), never (off)
     #[arg(long, value_name = "WHEN", default_value = "allow", value_parser = encryption_by_name())]
     pub encryption: Encryption,
@@ -153,6 +156,10 @@ pub(crate) enum CongestionChoice {
     Cubic,
     /// Keeps its rate where packets are lost without congestion, and queues short
     Bbr,
+}
+
+fn on_or_off() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|word| word == "on")
 }
 
 /// The names of `--encryption`.

@@ -54,6 +54,9 @@ pub(crate) struct GetFlags {
     pub list: bool,
     #[command(flatten)]
     pub find: FindFlags,
+    /// HTTP server that has the content too (BEP 19), beside those that SOURCE names; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub web_seed: Vec<String>,
     /// Verify everything that is on disk, whatever was recorded
     #[arg(long)]
     pub recheck: bool,
@@ -102,6 +105,9 @@ pub(crate) struct PlayFlags {
     pub http: Endpoint,
     #[command(flatten)]
     pub find: FindFlags,
+    /// HTTP server that has the content too (BEP 19), beside those that SOURCE names; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub web_seed: Vec<String>,
     /// Verify everything that is on disk, whatever was recorded
     #[arg(long)]
     pub recheck: bool,

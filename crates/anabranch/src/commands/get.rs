@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::create::save;
 use super::learn::{Question, add, learn, no_hashes, rules};
 use super::show::torrent_json;
-use super::{check_trackers, live};
+use super::{check_trackers, check_web_seeds, live};
 use crate::ask;
 use crate::choice::{self, Choice};
 use crate::cli::GetFlags;
@@ -87,8 +87,12 @@ pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Fa
 /// Flags that cannot be meant together.
 fn check(flags: &GetFlags) -> Result<(), Failure> {
     check_trackers(&flags.find.tracker)?;
+    check_web_seeds(&flags.web_seed)?;
     guard::check_proxy(&flags.session)?;
     if flags.sources.len() != 1 {
+        if !flags.web_seed.is_empty() {
+            return Err(Failure::usage("`--web-seed` has the files of one SOURCE: give exactly one"));
+        }
         if flags.find.save_torrent.is_some() {
             return Err(Failure::usage("`--save-torrent` saves the torrent of one SOURCE: give exactly one"));
         }
@@ -213,6 +217,7 @@ impl Fetching<'_> {
                 peers: peers.to_vec(),
                 keys: run::keys(&flags.session),
                 trackers: flags.find.tracker.clone(),
+                web_seeds: flags.web_seed.clone(),
                 sequential: flags.sequential,
                 limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
                 limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::create::save;
 use super::learn::{add, rules};
-use super::{check_trackers, live};
+use super::{check_trackers, check_web_seeds, live};
 use crate::choice::{self, Choice};
 use crate::cli::PlayFlags;
 use crate::exit::{Code, Failure};
@@ -39,6 +39,7 @@ const NAMED_MAX: usize = 3;
 /// Runs the command.
 pub(crate) fn run(flags: Box<PlayFlags>, chatter: Chatter) -> Result<Code, Failure> {
     check_trackers(&flags.find.tracker)?;
+    check_web_seeds(&flags.web_seed)?;
     guard::check_proxy(&flags.session)?;
     if flags.open && !flags.player.is_empty() {
         return Err(Failure::usage("`--open` opens what the desktop has: leave it out, or the player behind `--`"));
@@ -169,6 +170,7 @@ impl<'a> Playing<'a> {
             peers: peers.to_vec(),
             keys: run::keys(&flags.session),
             trackers: flags.find.tracker.clone(),
+            web_seeds: flags.web_seed.clone(),
             sequential: true,
             limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
             limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),

@@ -408,7 +408,7 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
                 state.tell(EventKind::PeerConnected { address, outgoing, peer_id, encryption: method });
                 let route = match &stream {
                     Stream::Quic(stream) => stream.route(),
-                    Stream::Tcp(_) | Stream::Encrypted(_) => None,
+                    Stream::Tcp(_) | Stream::Encrypted(_) | Stream::Memory(_) => None,
                 };
                 let conn = PathConn { address, path, route, handle: Rc::clone(&handle) };
                 state.path_joined(id, conn, took, Instant::now());

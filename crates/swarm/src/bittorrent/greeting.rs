@@ -181,7 +181,7 @@ async fn receive_handshake(stream: &Stream, mut received: Vec<u8>) -> Result<(Ha
 }
 
 /// The next bytes, at least one.
-async fn receive_portion(stream: &Stream) -> Result<Vec<u8>, ConnError> {
+pub(super) async fn receive_portion(stream: &Stream) -> Result<Vec<u8>, ConnError> {
     loop {
         poll_fn(|cx| stream.poll_recv_ready(cx)).await?;
         let mut portion = vec![0u8; PORTION_LEN];

@@ -21,3 +21,4 @@ pub(crate) mod registry;
 pub(crate) mod sources;
 pub(crate) mod torrent;
 mod transfer;
+pub(crate) mod web_seeds;

@@ -86,6 +86,7 @@ impl TorrentDriver {
             trackers: self.trackers_left,
             heard_of: self.book.heard_of(now),
             named: self.named.list(),
+            web_seeds: if self.metadata_known { self.web_seeds.clone() } else { Vec::new() },
         }
     }
 

@@ -120,6 +120,15 @@ pub enum EventKind {
         /// Waiting does not help: it is tried again, but what the user asked for cannot be.
         is_final: bool,
     },
+    /// A web seed cannot be had, or lacks a file; told once for each reason.
+    WebSeedFailed {
+        /// Scheme, host and port.
+        url: String,
+        /// Why.
+        reason: String,
+        /// It is not tried again.
+        is_final: bool,
+    },
     /// A peer proved hostile.
     PeerBanned {
         /// Its address.
@@ -253,6 +262,7 @@ impl EventKind {
             | Self::PeerDisconnected { .. }
             | Self::PeerUnfit { .. }
             | Self::PeerFailed { .. }
+            | Self::WebSeedFailed { .. }
             | Self::PeerBanned { .. }
             | Self::PeerSuspended { .. }
             | Self::PathsChosen { .. }

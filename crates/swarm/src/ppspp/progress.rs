@@ -130,6 +130,7 @@ impl Content {
             trackers: self.trackers_left,
             heard_of: self.peers.heard_of(),
             named: self.peers.named(),
+            web_seeds: Vec::new(),
         }
     }
 

@@ -19,7 +19,7 @@ use anabranch_transport::NodeId;
 use crate::bittorrent::lifecycle;
 use crate::bittorrent::paths_driver;
 use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
-use crate::bittorrent::{announce, dial, open};
+use crate::bittorrent::{announce, dial, open, web_seeds};
 use crate::config::{AddError, AddOptions, Encryption};
 use crate::events::{ContentId, EventKind};
 use crate::ppspp::{self, Hashed, LiveShare};
@@ -77,6 +77,12 @@ impl Contents {
         if let Some(scion) = &resources.config.scion {
             core.set_node_key(*scion.identity.node_id().as_bytes());
         }
+        let web_seeds = match &source {
+            Source::Metainfo(metainfo) => metainfo.web_seeds.clone(),
+            Source::Magnet(magnet) => magnet.web_seeds.clone(),
+            Source::Ppspp(_) | Source::PpsppFile(_) => Vec::new(),
+        };
+        let named_web_seeds = options.web_seeds.clone();
         let layers_at_hand = matches!(source, Source::Metainfo(_));
         let unfit: Vec<_> = unfit.into_iter().filter(|address| !options.peers.contains(address)).collect();
         let scratch = Rc::clone(&self.scratch);
@@ -100,6 +106,7 @@ impl Contents {
             let opening = open::open(torrent.clone(), metainfo.info, metainfo.piece_layers);
             state.spawn(open::guarded(torrent.clone(), opening));
         }
+        web_seeds::begin(&torrent, &mut state, &named_web_seeds, &web_seeds);
         let urls = parse_trackers(&state, &tiers);
         state.trackers_left = urls.iter().map(Vec::len).sum();
         if urls.iter().any(|tier| !tier.is_empty()) {

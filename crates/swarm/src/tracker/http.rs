@@ -88,10 +88,10 @@ pub(super) async fn get(
 }
 
 /// Where the tracker behind a proxy is: nobody here knows, so as far away as can be (RFC 5737).
-pub(super) const BEHIND_PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1);
+pub(crate) const BEHIND_PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1);
 
 /// Connects through a proxy, which looks the name up.
-async fn through(proxy: &Proxy, url: &TrackerUrl) -> Result<TcpStream, Cause> {
+pub(crate) async fn through(proxy: &Proxy, url: &TrackerUrl) -> Result<TcpStream, Cause> {
     let target = match url.host().parse() {
         Ok(ip) => Target::Address(SocketAddr::new(ip, url.port())),
         Err(_) => Target::Name(url.host(), url.port()),

@@ -41,6 +41,7 @@ mod tests;
 mod udp;
 
 pub use http::REDIRECTS_MAX;
+pub(crate) use http::{BEHIND_PROXY, through};
 pub use server::{CONNECTION_TIMEOUT, CONNECTIONS_MAX, ServerOptions, TrackerServer};
 
 /// Name look-ups at once: each holds one of the runtime's threads while a name server is slow.
@@ -87,13 +88,13 @@ pub struct TrackerAccess {
 
 impl TrackerAccess {
     /// The addresses that are not blocked; at least one.
-    fn free(&self, mut addrs: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
+    pub(crate) fn free(&self, mut addrs: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
         addrs.retain(|addr| !self.filter.blocks_ip(addr.ip()));
         if addrs.is_empty() { Err(Cause::Blocked) } else { Ok(addrs) }
     }
 
     /// Judges a tracker that somebody else than the user names, and whose addresses only the proxy sees.
-    fn judge_unseen(&self, url: &TrackerUrl) -> Result<(), Cause> {
+    pub(crate) fn judge_unseen(&self, url: &TrackerUrl) -> Result<(), Cause> {
         match url.host().parse::<IpAddr>() {
             Ok(ip) if self.filter.blocks_ip(ip) => Err(Cause::Blocked),
             Ok(ip) if Reach::of(ip) < Reach::World => Err(Cause::TooNear(url.authority())),
@@ -212,7 +213,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    fn from_connect(error: io::Error) -> Cause {
+    pub(crate) fn from_connect(error: io::Error) -> Cause {
         if error.kind() == io::ErrorKind::ConnectionRefused { Cause::Refused } else { Cause::Connect(error) }
     }
 
@@ -248,6 +249,16 @@ impl Client {
             sessions: udp::Sessions::default(),
             no_relay: Mutex::default(),
         }))
+    }
+
+    /// Who is asked, and how: for web seeds, which are reached as trackers are.
+    pub(crate) fn access(&self) -> &TrackerAccess {
+        &self.0.config.access
+    }
+
+    /// Whom to trust over HTTPS, for web seeds.
+    pub(crate) fn tls(&self) -> Result<Arc<rustls::ClientConfig>, Cause> {
+        self.0.tls()
     }
 
     /// Announces to a tracker that the user named, over every family that the tracker has addresses of, and joins the answers.
@@ -489,7 +500,7 @@ fn platform_tls() -> Option<Arc<rustls::ClientConfig>> {
     Some(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
-async fn resolve(url: &TrackerUrl) -> Result<Vec<SocketAddr>, Cause> {
+pub(crate) async fn resolve(url: &TrackerUrl) -> Result<Vec<SocketAddr>, Cause> {
     let addrs = tokio::net::lookup_host((url.host(), url.port())).await.map_err(Cause::Dns)?;
     let addrs: Vec<SocketAddr> = addrs.take(ADDRESSES_MAX).collect();
     if addrs.is_empty() { Err(Cause::NoAddress) } else { Ok(addrs) }

@@ -34,7 +34,7 @@ pub use error::ControlError;
 pub use files::Removed;
 pub use live::LiveState;
 pub use progress::{PathProgress, Progress};
-pub use sources::{NamedPeer, Sources, Trouble};
+pub use sources::{NamedPeer, Sources, Trouble, WebSeed};
 
 use crate::events::EventKind;
 use crate::store::disk::Reply;

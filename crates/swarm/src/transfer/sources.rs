@@ -28,6 +28,17 @@ pub struct Sources {
     pub heard_of: usize,
     /// The peers that the user or the magnet link named.
     pub named: Vec<NamedPeer>,
+    /// The web seeds, once it is known which files they have to have.
+    pub web_seeds: Vec<WebSeed>,
+}
+
+/// An HTTP server that has the content (BEP 19).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSeed {
+    /// Scheme, host and port: the rest of the URL may be secret.
+    pub url: String,
+    /// Why nothing can be had from it at the moment; `None` while it was not tried yet, or serves.
+    pub trouble: Option<Trouble>,
 }
 
 /// A peer that the user or the magnet link named.

@@ -35,7 +35,7 @@ use crate::resources::Resources;
 use crate::store::buffers::PieceBuffers;
 use crate::store::disk::{SpillJob, VerifyJob};
 use crate::store::readers::{Readable, Readers};
-use crate::transfer::Work;
+use crate::transfer::{WebSeed, Work};
 
 /// Pieces that could not be read and are tried again: a disk that fails fails for all.
 const UNREADABLE_MAX: usize = 16;
@@ -105,6 +105,8 @@ pub(crate) struct TorrentDriver {
     pub keys: HashMap<ScionAddr, NodeId>,
     /// Whom the user or the magnet link named.
     pub named: Named,
+    /// Web seeds that are used.
+    pub web_seeds: Vec<WebSeed>,
     /// Trackers that are asked, or will be again.
     pub trackers_left: usize,
     /// Which paths its connections take, and which are chosen.
@@ -220,6 +222,7 @@ impl TorrentDriver {
             book: PeerBook::new(),
             keys: new.keys,
             named: Named::default(),
+            web_seeds: Vec::new(),
             trackers_left: 0,
             paths: ContentPaths::new(&resources),
             dial: Rc::default(),

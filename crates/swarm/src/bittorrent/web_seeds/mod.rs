@@ -1,0 +1,262 @@
+//! Web seeds: HTTP servers that have a content's files (BEP 19).
+//!
+//! A web seed is made to speak as a peer does: behind one end of a stream within this thread, [`speaker`] has all pieces, serves whoever asks, and
+//! fetches what it is asked for by ranges over a few connections of HTTP ([`http`]). The other end is a connection as any other. So the picker
+//! asks, limits hold, pieces are verified and liars are found and banned, all as with peers. No address of a web seed is told to peers, and no path
+//! manager looks for more ways to it: it takes the uplinks in turn by itself.
+//!
+//! Here: which web seeds there are, when each is used, and what is told of those that cannot be.
+
+mod http;
+mod speaker;
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::handshake::{Handshake, Reserved};
+use anabranch_bittorrent::torrent::{Link, Refused};
+use anabranch_bittorrent::tracker::TrackerUrl;
+use anabranch_bittorrent::web_seed::{Backoff, Refusal, is_usable};
+use anabranch_content::hash::sha1;
+use anabranch_paths::{Host, Path, PathPeer};
+use anabranch_transport::MemoryStream;
+
+use crate::bittorrent::conn::{Conn, ConnError};
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
+use crate::config::Aim;
+use crate::events::EventKind;
+use crate::tracker::{Cause, NamedBy};
+use crate::transfer::{Trouble, WebSeed};
+use http::Site;
+
+/// Web seeds of one content that are used: those of the user, then the first ones that the torrent names.
+const WEB_SEEDS_MAX: usize = 16;
+/// How often it is looked whether a web seed is needed, while something is missing, and while nothing is.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_SELDOM: Duration = Duration::from_secs(30);
+/// Causes of one web seed's trouble that are told, each once.
+const TOLD_MAX: usize = 8;
+/// What a web seed's peer id begins with (BEP 20).
+const PEER_ID_PREFIX: &[u8; 8] = b"-WS0000-";
+
+/// Why a web seed is not used, or not any more.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// There is no connection.
+    #[error("{0}")]
+    Cause(#[from] Cause),
+    /// The network failed, or we.
+    #[error("{0}")]
+    Net(String),
+    /// A torrent or link names it, and it is in the user's own network or machine.
+    #[error(
+        "it is at {0}, in the local network, where a torrent or link may name none; if it is yours, name it with --web-seed"
+    )]
+    TooNear(String),
+    /// No interface that may be used leads there.
+    #[error("none of the interfaces that may be used leads there: see --interface")]
+    NoInterface,
+    /// The answer is of no use.
+    #[error("{0}")]
+    Refusal(#[from] Refusal),
+    /// The answer has not the bytes that its head says.
+    #[error("its answer {0}")]
+    Body(&'static str),
+    /// It redirects without end.
+    #[error("it redirects more than {} times", http::REDIRECTS_MAX)]
+    Redirects,
+    /// It redirects to no web server, from HTTPS to HTTP, or nearer to us than it is itself.
+    #[error("it redirects to where we do not follow")]
+    RedirectUnfit,
+    /// What it sent was wrong.
+    #[error("{0}")]
+    Banned(String),
+    /// The core did not take it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Failure {
+    /// Whether trying again is in vain.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::TooNear(_) | Self::RedirectUnfit | Self::Banned(_) => true,
+            Self::Refusal(refusal) => refusal.is_final(),
+            _ => false,
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refusal(Refusal::Busy { after, .. }) => *after,
+            _ => None,
+        }
+    }
+}
+
+/// Begins to use the web seeds of a content: those that the user `named`, and what its torrent or link names.
+pub(crate) fn begin(torrent: &TorrentHandle, state: &mut TorrentDriver, named: &[String], others: &[String]) {
+    if !state.resources().config.web_seeds || state.options.read_only {
+        return;
+    }
+    let mut seeds: Vec<(TrackerUrl, NamedBy)> = Vec::new();
+    let all = named.iter().map(|url| (url, NamedBy::User)).chain(others.iter().map(|url| (url, NamedBy::Torrent)));
+    for (text, by) in all {
+        match text.parse::<TrackerUrl>() {
+            Ok(url) if is_usable(&url) && seeds.iter().all(|(known, _)| *known != url) => seeds.push((url, by)),
+            _ => {}
+        }
+    }
+    for (at, (url, by)) in seeds.into_iter().take(WEB_SEEDS_MAX).enumerate() {
+        state.web_seeds.push(WebSeed { url: url.origin(), trouble: None });
+        state.spawn(run(torrent.clone(), at, url, by));
+    }
+}
+
+/// Uses one web seed for as long as the content is there.
+async fn run(torrent: TorrentHandle, at: usize, url: TrackerUrl, by: NamedBy) {
+    let mut backoff = Backoff::default();
+    let mut told = Vec::new();
+    loop {
+        match need(&torrent.borrow()) {
+            Need::NeverAgain => return,
+            Need::Later(wait) => {
+                tokio::time::sleep(wait).await;
+                continue;
+            }
+            Need::Now => {}
+        }
+        let (moved, ended) = serve(&torrent, at, &url, by).await;
+        if moved > 0 {
+            backoff.succeeded();
+        }
+        let Err(failure) = ended else {
+            // It is not needed any more, or made room.
+            tokio::time::sleep(backoff.failed(None)).await;
+            continue;
+        };
+        let reason = failure.to_string();
+        let mut state = torrent.borrow_mut();
+        let is_new = told.len() < TOLD_MAX && !told.contains(&reason);
+        if is_new {
+            state.tell(EventKind::WebSeedFailed {
+                url: url.origin(),
+                reason: reason.clone(),
+                is_final: failure.is_final(),
+            });
+            told.push(reason.clone());
+        }
+        let trouble = &mut state.web_seeds[at].trouble;
+        let since = trouble.as_ref().map_or_else(Instant::now, |trouble| trouble.since);
+        *trouble = Some(Trouble { reason, since, is_final: failure.is_final() });
+        drop(state);
+        if failure.is_final() {
+            return;
+        }
+        tokio::time::sleep(backoff.failed(failure.retry_after())).await;
+    }
+}
+
+/// Whether a content has use for web seeds.
+enum Need {
+    Now,
+    Later(Duration),
+    NeverAgain,
+}
+
+fn need(state: &TorrentDriver) -> Need {
+    if state.stopping {
+        return Need::NeverAgain;
+    }
+    if state.core.is_finished() {
+        return Need::Later(LOOK_SELDOM);
+    }
+    let is_ready =
+        state.storage.is_some() && state.options.aim == Aim::Files && !state.is_held() && !state.core.is_paused();
+    if is_ready { Need::Now } else { Need::Later(LOOK_EVERY) }
+}
+
+/// Connects to a web seed, and has it serve until it fails or is not needed any more. Answers how much came, and why it failed.
+async fn serve(torrent: &TorrentHandle, at: usize, url: &TrackerUrl, by: NamedBy) -> (u64, Result<(), Failure>) {
+    let site = {
+        let state = torrent.borrow();
+        let Some(info) = state.core.info().cloned() else { return (0, Ok(())) };
+        Rc::new(Site::new(state.resources(), url.clone(), by, info))
+    };
+    let first = match site.connect(url, None, 0).await {
+        Ok(first) => first,
+        Err(failure) => return (0, Err(failure)),
+    };
+    let host = Host::of(&first.remote.into());
+    let theirs = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: peer_id(url) };
+    // It is told to nobody, and called by nobody, as one who called us and listens nowhere is.
+    let link = Link { address: first.remote.into(), outgoing: false, path: None, key: None, local: None };
+    let (id, handle) = {
+        let mut state = torrent.borrow_mut();
+        if !matches!(need(&state), Need::Now) {
+            return (0, Ok(()));
+        }
+        let now = Instant::now();
+        match state.core.connected_over(link, &theirs, now) {
+            Ok(id) if !state.make_room(host, now) => {
+                state.core.disconnected(id, now);
+                return (0, Err(Failure::Refused("there is no place for another connection".to_owned())));
+            }
+            Ok(id) => {
+                let handle = state.attach(id, host);
+                state.web_seeds[at].trouble = None;
+                let (address, peer_id) = (first.remote.into(), theirs.peer_id);
+                state.tell(EventKind::PeerConnected { address, outgoing: true, peer_id, encryption: None });
+                (id, handle)
+            }
+            Err(Refused::Banned(reason)) => return (0, Err(Failure::Banned(reason))),
+            Err(refused) => return (0, Err(Failure::Refused(refused.to_string()))),
+        }
+    };
+    let resources = torrent.borrow().resources();
+    let counted = resources.take_connection();
+    let address = first.remote.into();
+    let peer = PathPeer::new(address, Path::ip(first.local, first.remote.ip()));
+    let (ours, its) = MemoryStream::pair(&peer);
+    let conn = Conn::new(torrent.clone(), id, ours.into(), handle).run(Vec::new());
+    let missing = |file: usize| {
+        let (url, reason) = (url.origin(), format!("it does not have {}", site.name(file)));
+        torrent.borrow().tell(EventKind::WebSeedFailed { url, reason, is_final: false });
+    };
+    let ended = tokio::select! {
+        error = conn => Ok(error),
+        failure = speaker::speak(its.into(), &site, first, &missing) => Err(failure),
+    };
+    drop(counted);
+    let mut state = torrent.borrow_mut();
+    let moved = state.core.conn_bytes(id);
+    if let Ok(ConnError::Misbehaved(fault)) = &ended {
+        state.core.misbehaved(id, fault);
+    }
+    let reason = match &ended {
+        Ok(error) => error.to_string(),
+        Err(failure) => failure.to_string(),
+    };
+    let now = Instant::now();
+    state.detach(id, now);
+    state.tell(EventKind::PeerDisconnected { address, reason });
+    let ended = match state.core.refusal_of(&link, &theirs.peer_id, now) {
+        Some(Refused::Banned(reason)) => Err(Failure::Banned(reason)),
+        Some(refused) => Err(Failure::Refused(refused.to_string())),
+        None => ended.map(|_| ()),
+    };
+    (moved, ended)
+}
+
+/// What a web seed is called among peers: always the same, so that what it did is not forgotten.
+fn peer_id(url: &TrackerUrl) -> [u8; 20] {
+    let digest = sha1(url.to_string().as_bytes());
+    std::array::from_fn(|at| PEER_ID_PREFIX.get(at).copied().unwrap_or_else(|| digest[at]))
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Net(error.to_string())
+    }
+}
