@@ -22,8 +22,20 @@ impl Acceptor {
     ///
     /// # Errors
     /// When no port can be had.
-    pub fn start(connections_max: usize, mut handle: impl FnMut(TcpStream) + Send + 'static) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::system("listening"))?;
+    pub fn start(connections_max: usize, handle: impl FnMut(TcpStream) + Send + 'static) -> Result<Self> {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), connections_max, handle)
+    }
+
+    /// The same at `address`.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub fn start_at(
+        address: SocketAddr,
+        connections_max: usize,
+        mut handle: impl FnMut(TcpStream) + Send + 'static,
+    ) -> Result<Self> {
+        let listener = TcpListener::bind(address).map_err(Error::system(format!("listening at {address}")))?;
         let address = listener.local_addr().map_err(Error::system("local address"))?;
         let stop = Arc::new(AtomicBool::new(false));
         std::thread::spawn({

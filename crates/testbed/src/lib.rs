@@ -13,6 +13,7 @@
 //! - [`tricks`]: what hostile peers say without end.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
 //! - [`mirror`]: a folder of what people send, and whether another is the same in everything.
+//! - [`web`]: a web server with ranges, which may be wrong in many ways.
 //! - [`zoo`]: folders as strangers have them, out of a seed.
 //! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
 //! - [`page_cache`]: files in and out of it.
@@ -44,6 +45,7 @@ pub mod raw;
 pub mod tracker;
 pub mod tricks;
 pub mod udp;
+pub mod web;
 pub mod wire;
 pub mod zoo;
 

@@ -178,6 +178,8 @@ pub(crate) fn all() -> Vec<Spec> {
                 contender("the same, one address", |workspace| {
                     multihome::both(workspace, [100, 50], From::LibtorrentOnce)
                 }),
+                contender("1 web seed", |workspace| multihome::both(workspace, [100, 50], From::Web(1))),
+                contender("4 web seeds", |workspace| multihome::both(workspace, [100, 50], From::Web(4))),
             ],
         ),
         spec(

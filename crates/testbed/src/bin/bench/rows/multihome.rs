@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::peers::libtorrent::{self, Libtorrent};
+use anabranch_testbed::web::{WebServer, WebTrick};
 use anabranch_testbed::wire::{Bundle, Family, Shape};
 use anabranch_testbed::{Error, Result, data, net};
 
@@ -29,6 +30,8 @@ pub(super) enum From {
     LibtorrentOnce,
     /// libtorrent, at an address on each link.
     LibtorrentTwice,
+    /// So many web servers, at one address to which both links lead.
+    Web(u16),
 }
 
 /// Megabits a second over both links of these rates; beside it, percent of the sum of what each link brought alone.
@@ -63,27 +66,38 @@ fn fetch(
     let bundle = Bundle::new(&shapes)?;
     let (folder, torrent, len) = content(workspace, rate_mbit)?;
     let out = workspace.out()?;
+    let mut servers = Vec::new();
     let _seeder = match from {
         From::Ours(family) => {
             let listen = [0, 1].map(|link| Bundle::left(link, family));
             let listen =
                 listen.map(|ip| if family == Family::V6 { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") });
             let further = ["--listen", &listen[1]];
-            Anabranch::share(&torrent, Some(&folder), &listen[0], Some(&bundle.left_end), &further)?.0.process
+            Some(Anabranch::share(&torrent, Some(&folder), &listen[0], Some(&bundle.left_end), &further)?.0.process)
         }
         From::LibtorrentOnce | From::LibtorrentTwice => {
             let listen = format!("0.0.0.0:{PORT}");
             let inside = if matches!(from, From::LibtorrentOnce) { &bundle.server } else { &bundle.left_end };
-            Libtorrent::seed_to_many_paths(&torrent, &folder, Some(inside), &listen)?.process
+            Some(Libtorrent::seed_to_many_paths(&torrent, &folder, Some(inside), &listen)?.process)
+        }
+        From::Web(count) => {
+            for number in 0..count {
+                let address = format!("{}:{}", Bundle::SERVER, PORT + number);
+                servers.push(bundle.server.enter(|| WebServer::start_at(&address, &folder, WebTrick::Honest))?);
+            }
+            None
         }
     };
     let peers = match from {
         From::Ours(family) => vec![Bundle::left(only.unwrap_or(0), family)],
         From::LibtorrentOnce => vec![Bundle::SERVER.to_owned()],
+        From::Web(_) => Vec::new(),
         From::LibtorrentTwice => (0..2).map(|link| Bundle::left(link, Family::V4)).collect(),
     };
     let peers: Vec<SocketAddr> = peers.iter().filter_map(|ip| Some(SocketAddr::new(ip.parse().ok()?, PORT))).collect();
     let mut extra = vec!["--paths", "4"];
+    let urls: Vec<String> = servers.iter().map(WebServer::url).collect();
+    urls.iter().for_each(|url| extra.extend(["--web-seed", url]));
     let device = only.map(Bundle::device);
     if let Some(device) = &device {
         extra.extend(["--interface", device]);
