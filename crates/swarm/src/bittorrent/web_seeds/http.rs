@@ -167,6 +167,7 @@ impl Site {
         kept: &mut Option<Http>,
     ) -> Result<Body, Failure> {
         let (mut url, mut from) = self.place(file);
+        let mut is_remembered = from.is_some();
         for _ in 0..=REDIRECTS_MAX {
             let (response, at) = self.ask(&url, from, range, lane, kept).await?;
             let header =
@@ -184,6 +185,12 @@ impl Site {
                 if let Err(refusal) = judge(&head, range, self.file_len(file)) {
                     // Its body is not for us, and so is what comes behind it.
                     *kept = None;
+                    // Where a file was yesterday it need not be today.
+                    if std::mem::take(&mut is_remembered) {
+                        self.moved.borrow_mut().remove(&file);
+                        (url, from) = self.place(file);
+                        continue;
+                    }
                     return Err(refusal.into());
                 }
                 return Ok(Body { incoming: response.into_body(), left: range.end - range.start });

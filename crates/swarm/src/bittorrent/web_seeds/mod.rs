@@ -97,7 +97,10 @@ impl Failure {
 
 /// Begins to use the web seeds of a content: those that the user `named`, and what its torrent or link names.
 pub(crate) fn begin(torrent: &TorrentHandle, state: &mut TorrentDriver, named: &[String], others: &[String]) {
-    if !state.resources().config.web_seeds || state.options.read_only {
+    let resources = state.resources();
+    // With `--allow` nobody is dealt with who proves no key.
+    let is_closed = resources.scion.as_ref().is_some_and(|net| net.is_closed());
+    if !resources.config.web_seeds || is_closed || state.options.read_only {
         return;
     }
     let mut seeds: Vec<(TrackerUrl, NamedBy)> = Vec::new();
@@ -172,8 +175,8 @@ fn need(state: &TorrentDriver) -> Need {
     if state.core.is_finished() {
         return Need::Later(LOOK_SELDOM);
     }
-    let is_ready =
-        state.storage.is_some() && state.options.aim == Aim::Files && !state.is_held() && !state.core.is_paused();
+    let is_at_work = state.options.aim == Aim::Files && !state.is_held() && !state.core.is_paused();
+    let is_ready = state.storage.is_some() && is_at_work && state.resources().has_room();
     if is_ready { Need::Now } else { Need::Later(LOOK_EVERY) }
 }
 
