@@ -31,15 +31,12 @@ enum Client {
 }
 use Client::{Aria2 as A, Libtorrent as L, QBittorrent as Q, Transmission as T};
 
-/// Whether the next peer that our process tells of is connected as expected.
+/// Whether the first peer that our process tells of is connected as expected.
 fn connected(ours: &mut Anabranch, expected: &str) -> Result<()> {
-    loop {
-        let (event, _) = ours.process.wait_event("peer_connected", TRANSFER_LIMIT)?;
-        // libtorrent hangs up on itself, and calls again.
-        match event["encryption"].as_str() {
-            Some(method) if method == expected => return Ok(()),
-            _ => return Err(Error::Nonsense { name: "the connection".into(), what: event.to_string() }),
-        }
+    let (event, _) = ours.process.wait_event("peer_connected", TRANSFER_LIMIT)?;
+    match event["encryption"] == expected {
+        true => Ok(()),
+        false => Err(Error::Nonsense { name: "the connection".into(), what: event.to_string() }),
     }
 }
 

@@ -122,7 +122,8 @@ async fn run(torrent: TorrentHandle, at: usize, url: TrackerUrl, by: NamedBy) {
     let mut backoff = Backoff::default();
     let mut told = Vec::new();
     loop {
-        match need(&torrent.borrow()) {
+        let need = need(&torrent.borrow());
+        match need {
             Need::NeverAgain => return,
             Need::Later(wait) => {
                 tokio::time::sleep(wait).await;
@@ -139,26 +140,24 @@ async fn run(torrent: TorrentHandle, at: usize, url: TrackerUrl, by: NamedBy) {
             tokio::time::sleep(backoff.failed(None)).await;
             continue;
         };
-        let reason = failure.to_string();
-        let mut state = torrent.borrow_mut();
-        let is_new = told.len() < TOLD_MAX && !told.contains(&reason);
-        if is_new {
-            state.tell(EventKind::WebSeedFailed {
-                url: url.origin(),
-                reason: reason.clone(),
-                is_final: failure.is_final(),
-            });
-            told.push(reason.clone());
-        }
-        let trouble = &mut state.web_seeds[at].trouble;
-        let since = trouble.as_ref().map_or_else(Instant::now, |trouble| trouble.since);
-        *trouble = Some(Trouble { reason, since, is_final: failure.is_final() });
-        drop(state);
+        note(&mut torrent.borrow_mut(), (at, url.origin()), &failure, &mut told);
         if failure.is_final() {
             return;
         }
         tokio::time::sleep(backoff.failed(failure.retry_after())).await;
     }
+}
+
+/// Notes why a web seed, by its number and name, cannot be had, and tells of it, unless that was told.
+fn note(state: &mut TorrentDriver, (at, url): (usize, String), failure: &Failure, told: &mut Vec<String>) {
+    let (reason, is_final) = (failure.to_string(), failure.is_final());
+    if told.len() < TOLD_MAX && !told.contains(&reason) {
+        state.tell(EventKind::WebSeedFailed { url, reason: reason.clone(), is_final });
+        told.push(reason.clone());
+    }
+    let trouble = &mut state.web_seeds[at].trouble;
+    let since = trouble.as_ref().map_or_else(Instant::now, |trouble| trouble.since);
+    *trouble = Some(Trouble { reason, since, is_final });
 }
 
 /// Whether a content has use for web seeds.
