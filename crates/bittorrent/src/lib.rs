@@ -13,6 +13,7 @@
 //! | [`choker`] | who may download from us |
 //! | [`blame`] | who sent the wrong block of a bad piece |
 //! | [`peerbook`] | which address to dial, and when again |
+//! | [`priority`] | which of many addresses goes first (BEP 40) |
 //! | [`tracker`] | when to ask which tracker for what; being one (BEP 3, 7, 12, 15, 23) |
 //! | [`ip_filter`] | whom a user wants nothing to do with |
 //! | [`reach`] | who may name which address to us |
@@ -51,6 +52,7 @@ pub mod mse;
 pub mod peerbook;
 pub mod picker;
 pub mod pipeline;
+pub mod priority;
 mod pulse;
 pub mod rate;
 pub mod reach;

@@ -2,12 +2,15 @@
 //!
 //! Pure: the driver says what happened, and asks whom to dial next.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_paths::Endpoint;
 
 use crate::compact::is_dialable;
+use crate::priority::peer_priority;
 
 /// Addresses kept for one content; the least promising go first.
 const ADDRESSES_MAX: usize = 4096;
@@ -46,13 +49,21 @@ struct Entry {
     complete: bool,
     /// It wants its connections encrypted, as far as is known.
     prefers_encryption: bool,
+    /// BEP 40; 0 where our own address is not known.
+    priority: u32,
     state: State,
+}
+
+/// See [`peer_priority`].
+fn priority(own: &[Option<SocketAddr>; 2], address: &Endpoint) -> u32 {
+    let Some(address) = address.as_ip() else { return 0 };
+    own[usize::from(address.is_ipv6())].map_or(0, |own| peer_priority(own, address))
 }
 
 impl Entry {
     fn new(source: Source) -> Self {
         let state = State::Idle { not_before: None };
-        Self { source, failures: 0, complete: false, prefers_encryption: false, state }
+        Self { source, failures: 0, complete: false, prefers_encryption: false, priority: 0, state }
     }
 
     /// When it may be dialled: not before `now`.
@@ -68,6 +79,8 @@ impl Entry {
 #[derive(Clone, Debug, Default)]
 pub struct PeerBook {
     entries: BTreeMap<Endpoint, Entry>,
+    /// Where others see us, over IPv4 and over IPv6.
+    own: [Option<SocketAddr>; 2],
 }
 
 impl PeerBook {
@@ -104,8 +117,20 @@ impl PeerBook {
         if self.entries.len() >= ADDRESSES_MAX && !self.forget_one(source) {
             return false;
         }
-        self.entries.insert(address, Entry::new(source));
+        let priority = priority(&self.own, &address);
+        self.entries.insert(address, Entry { priority, ..Entry::new(source) });
         true
+    }
+
+    /// Somebody told where others see us: among equals those go first who have the greater priority (BEP 40).
+    pub fn set_own(&mut self, own: SocketAddr) {
+        let known = &mut self.own[usize::from(own.is_ipv6())];
+        if known.replace(own) == Some(own) {
+            return;
+        }
+        for (address, entry) in &mut self.entries {
+            entry.priority = priority(&self.own, address);
+        }
     }
 
     /// Makes room by forgetting the idle address with the most failures that is not more trusted than `for_source`.
@@ -115,7 +140,7 @@ impl PeerBook {
             .iter()
             .filter(|(_, entry)| matches!(entry.state, State::Idle { .. }) && entry.source <= for_source)
             .filter(|(_, entry)| entry.source != Source::User)
-            .max_by_key(|(_, entry)| (entry.failures, std::cmp::Reverse(entry.source)))
+            .max_by_key(|(_, entry)| (entry.failures, Reverse(entry.source), Reverse(entry.priority)))
             .map(|(address, _)| *address);
         worst.is_some_and(|address| self.entries.remove(&address).is_some())
     }
@@ -127,7 +152,7 @@ impl PeerBook {
             .entries
             .iter_mut()
             .filter(|(_, entry)| due(entry))
-            .min_by_key(|(_, entry)| (entry.failures, std::cmp::Reverse(entry.source)))?;
+            .min_by_key(|(_, entry)| (entry.failures, Reverse(entry.source), Reverse(entry.priority)))?;
         entry.state = State::Dialling;
         Some(*address)
     }
@@ -203,6 +228,24 @@ mod tests {
 
     fn address(port: u16) -> Endpoint {
         Endpoint::Ip(([127, 0, 0, 1], port).into())
+    }
+
+    #[test]
+    fn of_equals_those_of_greater_priority_go_first_once_our_address_is_known() {
+        let own: SocketAddr = "123.213.32.10:6881".parse().unwrap();
+        let theirs: Vec<SocketAddr> = (1..=9u8).map(|net| SocketAddr::from(([net * 7, 1, 2, 3], 6881))).collect();
+        let mut book = PeerBook::new();
+        theirs[..5].iter().for_each(|address| assert!(book.add((*address).into(), Source::Tracker)));
+        book.set_own(own);
+        theirs[5..].iter().for_each(|address| assert!(book.add((*address).into(), Source::Tracker)));
+        let mut expected = theirs.clone();
+        expected.sort_by_key(|address| Reverse(peer_priority(own, *address)));
+        let now = Instant::now();
+        let order: Vec<SocketAddr> = std::iter::from_fn(|| book.next(now, false)?.as_ip()).collect();
+        assert_eq!(order, expected);
+        // Whom the user names goes before.
+        assert!(book.add(address(7), Source::User));
+        assert_eq!(book.next(now, false), Some(address(7)));
     }
 
     #[test]

@@ -146,7 +146,11 @@ fn take_in(
         Ok(reply) => {
             announcer.on_outcome(action.id, Outcome::Reply(&reply), now);
             let mut torrent = torrent.borrow_mut();
-            let filter = Arc::clone(&torrent.resources().config.filter);
+            let resources = torrent.resources();
+            if let (Some(ip), Some(listening)) = (reply.external_ip, resources.listening.first()) {
+                torrent.book.set_own((ip, listening.port()).into());
+            }
+            let filter = Arc::clone(&resources.config.filter);
             for peer in reply.peers.iter().filter(|peer| !filter.blocks(peer)) {
                 torrent.book.add(*peer, Source::Tracker);
             }
