@@ -129,6 +129,8 @@ impl WebServer {
 }
 
 fn serve(stream: &TcpStream, root: &Path, trick: &WebTrick, open: usize, counts: &Counts) -> std::io::Result<()> {
+    // Head and body leave apart.
+    stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     while let Some((path, range)) = request(&mut reader)? {
         counts.requests.fetch_add(1, Ordering::Relaxed);

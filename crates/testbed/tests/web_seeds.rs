@@ -56,12 +56,12 @@ fn files_and_folders_of_all_versions_come_from_servers_alone() {
 
 #[test]
 fn one_server_is_asked_over_several_connections_and_may_take_one() {
-    let fixture = fixture(Content::Bytes(64 << 20), "1");
+    let fixture = fixture(Content::Bytes(24 << 20), "1");
     let server = must(WebServer::start(&fixture.data, WebTrick::Honest));
     comes_from(&fixture, &[&server]);
     assert!((2..=4).contains(&server.most_connections()), "{}", server.most_connections());
     // Nothing is fetched twice, but for what was on its way at the end.
-    assert!(server.sent_bytes() < (64 << 20) * 11 / 10, "{}", server.sent_bytes());
+    assert!(server.sent_bytes() < (24 << 20) * 11 / 10, "{}", server.sent_bytes());
     std::fs::remove_dir_all(must(fixture.folder("out"))).unwrap();
     let server = must(WebServer::start(&fixture.data, WebTrick::OneAtATime));
     comes_from(&fixture, &[&server]);
