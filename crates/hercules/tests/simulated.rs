@@ -60,6 +60,43 @@ fn a_path_that_is_cut_costs_little_and_carries_again_when_it_is_back() {
     assert!(flow.sender.progress().round >= 1);
 }
 
+/// A path that takes no packets as long as these answers everything else.
+#[test]
+fn a_path_that_swallows_long_packets_is_left_until_it_goes_another_way() {
+    let pair = |delay| [Link::new(mbit(80.0), ms(delay), 2e5), Link::wide(ms(delay))];
+    let mut links = [pair(20), pair(30)].concat();
+    links[0].longest = 1400;
+    let mut net = Net::new(8, links);
+    let routes = [(&[0][..], &[1][..], None), (&[2], &[3], None)];
+    let bytes = content(30_000_000, 8);
+    net.add_flow(Content::Real(bytes.clone()), 1400, Kind::Fair, &routes, &[], None);
+    let narrow = |net: &Net| net.flows[0].events.iter().any(|(_, event)| *event == Event::PathNarrow { path: 0 });
+    net.run(Duration::from_secs(3), narrow);
+    assert!(narrow(&net), "{:?}", net.flows[0].events);
+    net.links[0].longest = 1500;
+    let (now, sent) = (net.base + net.now, net.flows[0].sender.paths().next().unwrap().packets.0);
+    net.flows[0].sender.on_reroute(0, now);
+    net.run(MINUTE, finished);
+    let flow = &net.flows[0];
+    assert!(flow.complete_at.is_some() && flow.written == bytes);
+    assert!(flow.events.iter().any(|(_, event)| matches!(event, Event::PathUp { path: 0, .. })));
+    assert!(flow.sender.paths().next().unwrap().packets.0 > sent + 1000, "it carries again");
+}
+
+#[test]
+fn a_path_that_loses_much_is_not_taken_for_one_that_swallows_long_packets() {
+    for (seed, loss, kind) in
+        [(1, 0.6, Kind::Bbr), (2, 0.6, Kind::Fair), (3, 0.3, Kind::Vivace), (4, 0.8, Kind::Fixed(1e5))]
+    {
+        let links = vec![Link::new(mbit(20.0), ms(10), 1e5).lossy(loss), Link::wide(ms(10))];
+        let mut net = Net::new(seed, links);
+        net.add_flow(Content::Blank(1 << 40), 1400, kind, &[(&[0], &[1], None)], &[], None);
+        net.run(Duration::from_secs(60), |_| false);
+        let events = &net.flows[0].events;
+        assert!(!events.iter().any(|(_, event)| matches!(event, Event::PathNarrow { .. })), "{loss}, {kind:?}");
+    }
+}
+
 #[test]
 fn all_paths_lost_for_a_minute_is_waited_out() {
     let mut links = vec![Link::new(mbit(20.0), ms(10), 1e5), Link::wide(ms(10))];

@@ -53,6 +53,12 @@ pub enum Event {
         /// Which.
         path: u8,
     },
+    /// A path answers, but swallows all data: its packets are longer than the path takes. What was under way on it goes over the others;
+    /// it carries nothing until it goes another way ([`Sender::on_reroute`]).
+    PathNarrow {
+        /// Which.
+        path: u8,
+    },
     /// No path is left: it waits for one.
     AllPathsDown,
     /// What was lost before is sent now.
@@ -207,7 +213,7 @@ impl Sender {
             // What it leaves has one path less; what it comes to has its rate already. Alone, it starts anew.
             self.paths[at].path.group = group;
             self.paths[at].path.controller = self.controller(index, group);
-            if matches!(self.paths[at].path.phase, Phase::Silent { .. }) {
+            if matches!(self.paths[at].path.phase, Phase::Silent { .. } | Phase::Narrow) {
                 self.paths[at].path.controller.on_silent();
             }
             let used = |number: u32| self.paths.iter().any(|slot| slot.path.group == Some(number));
@@ -229,6 +235,13 @@ impl Sender {
         let indices: Vec<u8> =
             self.paths.iter().map(|slot| &slot.path).filter(|path| joins(path)).map(|path| path.index).collect();
         indices.into_iter().for_each(|index| self.set_group(index, Some(target)));
+    }
+
+    /// A path goes another way from now on.
+    pub fn on_reroute(&mut self, index: u8, now: Instant) {
+        if let Some(slot) = self.paths.iter_mut().find(|slot| slot.path.index == index) {
+            slot.path.on_reroute(now);
+        }
     }
 
     /// The offer.
@@ -266,8 +279,10 @@ impl Sender {
                     let was_used = u32::from(report.path) < u32::BITS && self.used >> report.path & 1 == 1;
                     return if was_used { Ok(()) } else { Err(Misbehaviour::ReportedUnsent { path: report.path }) };
                 };
-                if self.paths[at].path.on_report(&report, now, now_us, &mut self.work)? {
-                    self.went_up(at);
+                match self.paths[at].path.on_report(&report, now, now_us, &mut self.work)? {
+                    Some(Phase::Up) => self.went_up(at),
+                    Some(Phase::Narrow) => self.events.push_back(Event::PathNarrow { path: report.path }),
+                    _ => {}
                 }
                 self.check_done();
             }

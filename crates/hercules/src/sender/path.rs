@@ -41,6 +41,10 @@ const RTT_MIN: Duration = Duration::from_micros(10);
 const RTT_MAX: Duration = Duration::from_secs(10);
 /// Marks are answered at once. What a receiver says that it waited is taken off a round trip up to this (RFC 9002 §5.3).
 const ANSWER_DELAY_MAX: Duration = Duration::from_millis(1);
+/// So many packets of data lost one after the other (RFC 8899 §4.3: a black hole), for so long and three round trips, while marks are
+/// answered: the path does not take packets as long as these.
+const HOLE_PACKETS: u64 = 16;
+const HOLE_TIME: Duration = Duration::from_secs(1);
 /// Hellos of which an echo may come.
 const HELLOS_MAX: usize = 8;
 
@@ -57,6 +61,8 @@ pub(super) enum Phase {
         retry: Instant,
         wait: Duration,
     },
+    /// Marks are answered, and no data comes: its packets are too long. It waits for another way.
+    Narrow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +131,9 @@ pub(super) struct Path {
     rtt_min: [Duration; 2],
     rtt_min_at: Instant,
     depth: u64,
+    /// Packets lost since one came, and since when that is known.
+    hole_packets: u64,
+    hole_since: Option<Instant>,
     pub lost_packets: u64,
     pub sent_packets: u64,
 }
@@ -163,6 +172,8 @@ impl Path {
             rtt_min: [RTT_MAX; 2],
             rtt_min_at: now,
             depth: DEPTH_MIN,
+            hole_packets: 0,
+            hole_since: None,
             lost_packets: 0,
             sent_packets: 0,
         }
@@ -315,7 +326,7 @@ impl Path {
                     self.before = None;
                 }
             }
-            Phase::Silent { .. } => {}
+            Phase::Silent { .. } | Phase::Narrow => {}
             Phase::Up => {
                 if self.silent_at().is_some_and(|at| now >= at) {
                     self.phase = Phase::Silent { retry: now, wait: self.rtt.min(RETRY_MAX) };
@@ -352,6 +363,7 @@ impl Path {
     pub(super) fn deadline(&self, idle: bool) -> Option<Instant> {
         match self.phase {
             Phase::Opening { retry, .. } | Phase::Silent { retry, .. } => Some(retry),
+            Phase::Narrow => None,
             Phase::Up => [self.interval_due(idle), self.silent_at()].into_iter().flatten().min(),
         }
     }
@@ -419,6 +431,7 @@ impl Path {
                 self.settle(at, Fate::Lost, work);
             }
         }
+        (self.hole_packets, self.hole_since) = (0, None);
         self.controller.on_silent();
         // What a path does while it goes down says nothing of how fast it is.
         self.intervals.iter_mut().for_each(|open| open.interval.idle = true);
@@ -429,10 +442,14 @@ impl Path {
         self.sent[at].fate = fate;
         let was_open = matches!(sent.fate, Fate::Flying | Fate::Doubted);
         match fate {
-            Fate::Came => work.came(sent.chunk),
+            Fate::Came => {
+                work.came(sent.chunk);
+                self.hole_packets = 0;
+            }
             Fate::Lost => {
                 work.lost(sent.chunk);
                 self.lost_packets += 1;
+                self.hole_packets += 1;
             }
             Fate::Flying | Fate::Doubted | Fate::Skipped => return,
         }
@@ -450,14 +467,31 @@ impl Path {
         }
     }
 
-    /// What the receiver says of packets. Whether the path came back.
+    /// Whether nothing but packets of data is swallowed, for long enough to be sure.
+    fn is_hole(&mut self, now: Instant) -> bool {
+        if self.hole_packets == 0 {
+            self.hole_since = None;
+            return false;
+        }
+        let since = *self.hole_since.get_or_insert(now);
+        self.hole_packets >= HOLE_PACKETS && now >= since + HOLE_TIME.max(self.rtt * 3)
+    }
+
+    /// The path goes another way: one that may take longer packets is tried at once.
+    pub(super) fn on_reroute(&mut self, now: Instant) {
+        if self.phase == Phase::Narrow {
+            self.phase = Phase::Silent { retry: now, wait: self.rtt.min(RETRY_MAX) };
+        }
+    }
+
+    /// What the receiver says of packets. What the path is now, where it was something else.
     pub(super) fn on_report(
         &mut self,
         report: &Report,
         now: Instant,
         now_us: u64,
         work: &mut Work,
-    ) -> Result<bool, Misbehaviour> {
+    ) -> Result<Option<Phase>, Misbehaviour> {
         let latest = self.intervals.back().map(|open| open.interval.id);
         let unsent = Misbehaviour::ReportedUnsent { path: self.index };
         if report.high > self.next() {
@@ -483,12 +517,19 @@ impl Path {
             self.controller.on_lost(id, &view);
         }
         self.finish_intervals(now);
-        let back = matches!(self.phase, Phase::Silent { .. }) && report.answer.is_some();
-        if back {
-            self.phase = Phase::Up;
-            self.controller.on_return();
+        let is_hole = self.is_hole(now);
+        match self.phase {
+            Phase::Up if is_hole && report.answer.is_some() => {
+                self.phase = Phase::Narrow;
+                self.give_up(work);
+            }
+            Phase::Silent { .. } if report.answer.is_some() => {
+                self.phase = Phase::Up;
+                self.controller.on_return();
+            }
+            _ => return Ok(None),
         }
-        Ok(back)
+        Ok(Some(self.phase))
     }
 
     /// The mark of the interval at `at` is answered.

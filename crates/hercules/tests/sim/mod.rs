@@ -39,6 +39,8 @@ pub(crate) struct Link {
     /// This part of the packets takes up to so much longer, and so is overtaken.
     pub jitter: (f64, Duration),
     pub duplicate: f64,
+    /// Longer packets do not pass.
+    pub longest: usize,
     /// Nothing passes meanwhile.
     pub down: Vec<(Duration, Duration)>,
     free_at: Duration,
@@ -55,6 +57,7 @@ impl Link {
             loss: 0.0,
             jitter: (0.0, Duration::ZERO),
             duplicate: 0.0,
+            longest: usize::MAX,
             down: Vec::new(),
             free_at: Duration::ZERO,
             carried_bytes: 0,
@@ -174,7 +177,7 @@ pub(crate) struct Flow {
 }
 
 pub(crate) struct Net {
-    base: Instant,
+    pub base: Instant,
     pub now: Duration,
     heap: BinaryHeap<Reverse<(Duration, u64)>>,
     happenings: BTreeMap<u64, Happening>,
@@ -384,7 +387,11 @@ impl Net {
         let start = link.free_at.max(now);
         let queued = (start - now).as_secs_f64() * link.rate_bytes;
         let down = link.down.iter().any(|(from, to)| (*from..*to).contains(&now));
-        if down || queued + len as f64 > link.queue_bytes.max(len as f64) || self.rng.f64() < link.loss {
+        if down
+            || len > link.longest
+            || queued + len as f64 > link.queue_bytes.max(len as f64)
+            || self.rng.f64() < link.loss
+        {
             link.dropped += 1;
             return;
         }

@@ -120,6 +120,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
             events,
             cancelled,
             receiving: RefCell::new(HashMap::new()),
+            narrow: RefCell::new(HashMap::new()),
         });
         tokio::task::LocalSet::new().block_on(&runtime, session::run(context, peers, bypasses));
     };

@@ -23,6 +23,10 @@ const PACKET_LEN_USUAL: u16 = 1500;
 /// Longest packet, whatever a link takes: jumbo frames. Of longer ones two are more than a path starts with in a round trip.
 const PACKET_LEN_MAX: u16 = 9000;
 
+/// Lengths that are tried where longer packets do not come through, the longest first: what links commonly take, to the least that every
+/// host does (RFC 1122 §3.3.2).
+const PACKET_LENS: [u16; 6] = [9000, 1500, 1492, 1420, 1280, 576];
+
 /// The sockets, and who calls and is called over each.
 pub(super) struct Network {
     pub(super) endpoints: Vec<Arc<ControlEndpoint>>,
@@ -66,6 +70,11 @@ impl CandidatePath {
 pub(super) fn chunk_len(path: &datagram::Path, packet_len: u16) -> u16 {
     let len = path.payload_len(packet_len).saturating_sub(DATA_HEAD_LEN);
     u16::try_from(len).unwrap_or(u16::MAX).clamp(CHUNK_LEN_MIN, CHUNK_LEN_MAX)
+}
+
+/// The next shorter chunk to try over `path`, where those of `len` bytes do not come through.
+pub(super) fn shorter_chunk_len(path: &datagram::Path, len: u16) -> Option<u16> {
+    PACKET_LENS.iter().map(|packet_len| chunk_len(path, *packet_len)).find(|shorter| *shorter < len)
 }
 
 /// What a route is shown as where nothing else is known of it.

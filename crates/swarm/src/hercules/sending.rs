@@ -13,11 +13,11 @@ use anabranch_hercules::{ChunkSet, Misbehaviour};
 use tokio::sync::mpsc;
 
 use super::content::Source;
-use super::engine::{Command, Id};
+use super::engine::{Command, Id, News};
 use super::events::{Event, TransferError};
 use super::flow::{Flow, ended, last_words};
 use super::messages::MessageWriter;
-use super::network::{CandidatePath, chunk_len};
+use super::network::{CandidatePath, chunk_len, shorter_chunk_len};
 use super::paths::Paths;
 use super::reader::{Hashes, Hashing};
 use super::session::{Context, ControlConnection, End, PRELIMINARIES_MAX, is_cancelled};
@@ -112,7 +112,9 @@ impl Session {
                 },
                 told = news.recv() => {
                     let Some(told) = told else { return Err(gone()) };
-                    flow.on_news(told).await?;
+                    if let Some(News::Narrow) = flow.on_news(told).await? {
+                        return Err(try_shorter(context, &control, offer.chunk_len));
+                    }
                 }
                 () = tokio::time::sleep_until(look_at), if is_caller => {
                     flow.paths.look(&context.network, &control.addresses).await;
@@ -146,9 +148,22 @@ fn chunk_len_for(context: &Context, control: &ControlConnection) -> u16 {
         None => control.path.as_ref().map(|path| chunk_len(path, context.network.packet_len(path))),
     };
     let own = own.unwrap_or(anabranch_hercules::wire::CHUNK_LEN_MIN);
+    let own = own.min(context.narrow.borrow().get(&control.key).copied().unwrap_or(u16::MAX));
     match control.chunk_len_max {
         0 => own,
         max => own.min(max.max(anabranch_hercules::wire::CHUNK_LEN_MIN)),
+    }
+}
+
+/// Chunks as long as these do not come through by any path: the next connection has shorter ones.
+fn try_shorter(context: &Context, control: &ControlConnection, chunk_len: u16) -> End {
+    let path = control.candidates.as_ref().and_then(|(first, _)| first.first()).map(|way| &way.route.path);
+    match path.or(control.path.as_ref()).and_then(|path| shorter_chunk_len(path, chunk_len)) {
+        Some(shorter) => {
+            context.shorten(control.key, shorter);
+            End::Lost(format!("packets with {chunk_len} bytes of content do not come through, shorter ones are tried"))
+        }
+        None => TransferError::Unreachable("no path carries packets of any length".to_owned()).into(),
     }
 }
 

@@ -29,6 +29,8 @@ use super::{receiving, sending};
 pub(super) const PRELIMINARIES_MAX: Duration = Duration::from_secs(20);
 /// Transfers with those who called, at once.
 const TRANSFERS_MAX: usize = 64;
+/// Of so many peers it is remembered that long packets do not come through to them.
+const NARROW_PEERS_MAX: usize = 1024;
 /// One try to connect by one way.
 const CONNECT_MAX: Duration = Duration::from_secs(4);
 /// Pause before the next way is tried beside those that have not answered yet: RFC 8305, section 5, recommends it.
@@ -86,6 +88,8 @@ pub(super) struct Context {
     pub(super) cancelled: watch::Receiver<bool>,
     /// Receives under way: a second of the same content from the same key takes the place of the first.
     pub(super) receiving: RefCell<HashMap<Slot, Receiving>>,
+    /// Longest chunks that come through to whom longer ones do not.
+    pub(super) narrow: RefCell<HashMap<NodeId, u16>>,
 }
 
 /// How a session ended that did not reach its end.
@@ -154,6 +158,15 @@ impl Replaced {
 impl Context {
     pub(super) async fn tell(&self, event: Event) {
         let _ = self.events.send(event).await;
+    }
+
+    /// Chunks longer than these do not come through to a peer.
+    pub(super) fn shorten(&self, key: NodeId, chunk_len: u16) {
+        let mut narrow = self.narrow.borrow_mut();
+        if narrow.len() >= NARROW_PEERS_MAX {
+            narrow.clear();
+        }
+        narrow.insert(key, chunk_len);
     }
 
     /// Progress, which nobody waits for.

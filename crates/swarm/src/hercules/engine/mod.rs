@@ -11,7 +11,7 @@ mod port;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -122,6 +122,8 @@ pub(super) enum News {
         reason: String,
     },
     AllPathsDown,
+    /// All paths are down, some of them only for packets as long as these.
+    Narrow,
     /// Everything is verified, written and recorded.
     Complete {
         root: [u8; 32],
@@ -192,7 +194,7 @@ pub(super) fn start(sockets: Vec<(Socket, Inlet)>, common: Common) -> std::io::R
         waker,
         senders: BTreeMap::new(),
         receivers: BTreeMap::new(),
-        stores: Vec::new(),
+        stores: BTreeMap::new(),
         progress_at: now,
         rest_asked: false,
     };
@@ -208,7 +210,8 @@ struct Engine {
     waker: Waker,
     senders: BTreeMap<u32, Outgoing>,
     receivers: BTreeMap<u32, Incoming>,
-    stores: Vec<Store>,
+    /// What is in memory of the source, by the length of chunks.
+    stores: BTreeMap<u16, Store>,
     pacer: Option<Pacer>,
     progress_at: Instant,
     /// The rest of the source is to be hashed, and the thread was too busy to hear it.
@@ -310,6 +313,7 @@ impl Engine {
             Command::Remove { id } => {
                 if id.sends {
                     self.senders.remove(&id.transfer);
+                    self.stores.retain(|len, _| self.senders.values().any(|sender| sender.store == *len));
                 } else {
                     self.receivers.remove(&id.transfer);
                 }
@@ -326,19 +330,14 @@ impl Engine {
         now: Instant,
     ) -> Result<(), TransferError> {
         let Some((source, hashing)) = &self.common.source else { return Ok(()) };
-        let chunk_len = u64::from(offer.chunk_len);
-        let store = match self.stores.iter().position(|store| store.chunk_len == chunk_len) {
-            Some(store) => store,
-            None => {
-                let memory = self.common.memory_bytes;
-                let (source, hashing) = (Arc::clone(source), hashing.clone());
-                let store = Store::start(source, offer.chunk_len, memory, hashing, self.waker.clone());
-                self.stores.push(store.map_err(|error| TransferError::Unreachable(error.to_string()))?);
-                self.stores.len() - 1
-            }
-        };
+        if let btree_map::Entry::Vacant(place) = self.stores.entry(offer.chunk_len) {
+            let memory = self.common.memory_bytes;
+            let (source, hashing) = (Arc::clone(source), hashing.clone());
+            let store = Store::start(source, offer.chunk_len, memory, hashing, self.waker.clone());
+            place.insert(store.map_err(|error| TransferError::Unreachable(error.to_string()))?);
+        }
         let congestion = self.common.congestion;
-        self.senders.insert(offer.transfer, Outgoing::new(offer, secret, congestion, store, news.clone(), now)?);
+        self.senders.insert(offer.transfer, Outgoing::new(offer, secret, congestion, news.clone(), now)?);
         Ok(())
     }
 
@@ -355,7 +354,7 @@ impl Engine {
 
     /// Takes in what was read, and asks for more.
     fn read(&mut self) {
-        for store in &mut self.stores {
+        for store in self.stores.values_mut() {
             if let Err(error) = store.turn() {
                 let error = Arc::new(error);
                 self.senders.values_mut().for_each(|sender| sender.fail_source(&error));
@@ -374,7 +373,7 @@ impl Engine {
         }
         let mut asks_rest = self.rest_asked;
         for sender in self.senders.values_mut() {
-            let store = &mut self.stores[sender.store];
+            let Some(store) = self.stores.get_mut(&sender.store) else { continue };
             for _ in 0..BATCHES_PER_TURN {
                 let room = self.pacer.as_mut().map_or(u64::MAX, |pacer| pacer.allowance(now));
                 match sender.drive(now, store, room) {

@@ -25,7 +25,7 @@ const STARVED: Duration = Duration::from_micros(500);
 pub(super) struct Outgoing {
     core: Sender,
     /// Which of the stores its chunks are from.
-    pub(super) store: usize,
+    pub(super) store: u16,
     chunk_len: usize,
     content_len: u64,
     paths: [Slot; PATHS_MAX],
@@ -59,7 +59,6 @@ impl Outgoing {
         offer: Offer,
         secret: &Secret,
         congestion: congestion::Kind,
-        store: usize,
         news: UnboundedSender<News>,
         now: Instant,
     ) -> Result<Self, TransferError> {
@@ -70,7 +69,7 @@ impl Outgoing {
         let chunk_len = usize::from(offer.chunk_len);
         Ok(Self {
             core,
-            store,
+            store: offer.chunk_len,
             chunk_len,
             content_len: offer.content_len,
             paths: std::array::from_fn(|_| Slot::default()),
@@ -109,6 +108,7 @@ impl Outgoing {
         let Some(slot) = self.paths.get_mut(usize::from(index)) else { return };
         slot.sender = ports.get(route.port).and_then(|port| port.sender(&route.path));
         (slot.route, slot.narrow) = (Some(route), false);
+        self.core.on_reroute(index, Instant::now());
     }
 
     pub(super) fn on_message(&mut self, message: Message) {
@@ -224,9 +224,8 @@ impl Outgoing {
             // They count as lost: the receiver does not see them.
             Err(error) => {
                 self.sent = self.lens.len();
-                if matches!(error.kind, SendErrorKind::TooLong { .. }) && !std::mem::replace(&mut slot.narrow, true) {
-                    let path = self.batch.path;
-                    let _ = self.news.send(News::PathDown { path, reason: error.to_string() });
+                if matches!(error.kind, SendErrorKind::TooLong { .. }) {
+                    self.note_narrow(self.batch.path, error.to_string());
                 }
                 0
             }
@@ -255,7 +254,15 @@ impl Outgoing {
                     News::PathUp { path, rtt, route: self.paths[usize::from(path)].route.clone() }
                 }
                 Event::PathDown { path } => News::PathDown { path, reason: "its marks are not answered".to_owned() },
-                Event::AllPathsDown => News::AllPathsDown,
+                Event::PathNarrow { path } => {
+                    self.note_narrow(path, "packets as long as these do not come through".to_owned());
+                    self.tell_if_narrow();
+                    continue;
+                }
+                Event::AllPathsDown => {
+                    self.tell_if_narrow();
+                    News::AllPathsDown
+                }
                 Event::AllCame => {
                     self.all_came = true;
                     continue;
@@ -265,6 +272,21 @@ impl Outgoing {
                 Event::Ended { code, reason } => News::Failed(TransferError::Ended { code, reason }),
             };
             let _ = self.news.send(news);
+        }
+    }
+
+    fn note_narrow(&mut self, path: u8, reason: String) {
+        let slot = &mut self.paths[usize::from(path)];
+        if !std::mem::replace(&mut slot.narrow, true) {
+            let _ = self.news.send(News::PathDown { path, reason });
+        }
+    }
+
+    /// Shorter packets would go on by a path, and these by none.
+    fn tell_if_narrow(&self) {
+        let is_any_up = self.core.paths().any(|path| path.is_up);
+        if !is_any_up && self.paths.iter().any(|slot| slot.narrow) {
+            let _ = self.news.send(News::Narrow);
         }
     }
 
