@@ -47,6 +47,9 @@ mod store;
 pub mod tracker;
 mod transfer;
 
+pub use anabranch_bittorrent::picker::Priority;
+pub use anabranch_bittorrent::torrent::{PeerStats, TorrentStats};
+pub use anabranch_transport::NodeId;
 pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Encryption, FileFilter, PathsConfig, SessionConfig, SessionError,
 };

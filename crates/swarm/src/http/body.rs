@@ -35,7 +35,7 @@ impl Part {
 }
 
 /// A body whose length is known from the start, but that of a live stream.
-pub(super) struct Answer {
+pub struct Answer {
     /// Bytes that are promised and not brought yet; `None`: as many as there will be.
     left: Option<u64>,
     from: From,

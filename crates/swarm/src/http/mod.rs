@@ -33,12 +33,13 @@ use std::time::{Duration, Instant};
 use hyper::header::HOST;
 use hyper::http::uri::Authority;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Uri};
+use hyper::{HeaderMap, Response, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
+pub use body::Answer;
 pub use views::{STALL_MIN, View, Views};
 
 use crate::events::ContentId;
@@ -159,6 +160,29 @@ impl Server {
     /// How watching goes.
     pub fn views(&self) -> Views {
         self.book.views(Instant::now())
+    }
+}
+
+/// Answers for one content's files in a server that is somebody else's, who says who may ask.
+pub struct Desk {
+    shared: Arc<Shared>,
+    show: Arc<Show>,
+}
+
+impl Desk {
+    /// Serves a content.
+    pub fn new(handle: Handle, show: Show) -> Self {
+        let show = Arc::new(show);
+        let (_, shown) = watch::channel(Some(Arc::clone(&show)));
+        let shared = Shared { handle, show: shown, wanted: Mutex::default(), book: Book::default() };
+        Self { shared: Arc::new(shared), show }
+    }
+
+    /// Answers a GET or, with `is_head`, a HEAD for the file of this number; `None` where there is none. Must be called inside a tokio
+    /// runtime.
+    pub async fn answer(&self, number: u32, headers: &HeaderMap, is_head: bool) -> Option<Response<Answer>> {
+        let file = self.show.files.iter().find(|file| file.number == number)?;
+        Some(respond::file(&self.shared, &self.show, file, headers, is_head).await)
     }
 }
 

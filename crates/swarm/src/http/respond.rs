@@ -70,12 +70,25 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Incoming>) -> Reply {
             let Some(file) = file else {
                 return text(StatusCode::NOT_FOUND, "there is no such file: / lists those there are\n");
             };
-            if show.is_live {
-                return live(shared, &show, file, is_head);
-            }
-            of_file(shared, &show, file, request.headers(), is_head).await
+            self::file(shared, &show, file, request.headers(), is_head).await
         }
     }
+}
+
+/// Answers for one file, with what a browser may do with it.
+pub(super) async fn file(
+    shared: &Arc<Shared>,
+    show: &Show,
+    file: &ShownFile,
+    headers: &HeaderMap,
+    is_head: bool,
+) -> Reply {
+    let mut reply = match show.is_live {
+        true => live(shared, show, file, is_head),
+        false => of_file(shared, show, file, headers, is_head).await,
+    };
+    reply.headers_mut().extend(POLICY.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    reply
 }
 
 async fn of_file(shared: &Arc<Shared>, show: &Show, file: &ShownFile, headers: &HeaderMap, is_head: bool) -> Reply {

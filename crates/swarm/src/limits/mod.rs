@@ -207,6 +207,17 @@ impl Line {
         self.pace.notify_one();
     }
 
+    /// Another limit for all contents together.
+    pub(crate) fn set_limit(&self, rate_bytes: Option<u64>, now: Instant) {
+        let mut state = self.state.borrow_mut();
+        state.all.set_rate(rate_bytes, now);
+        for content in state.contents.values() {
+            content.is_limited.set(rate_bytes.is_some() || content.bucket.rate_bytes.is_some());
+        }
+        // Whoever waited for the old one.
+        self.pace.notify_one();
+    }
+
     /// A content is gone, and with it who waits for a turn in it.
     pub(crate) fn remove_content(&self, content: u64) {
         let mut state = self.state.borrow_mut();

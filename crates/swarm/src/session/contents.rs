@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anabranch_bittorrent::mse::content_key;
 use anabranch_bittorrent::torrent::PeerStats;
+use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::{Info, InfoHashes};
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::verify;
@@ -26,7 +27,7 @@ use crate::net::conn_handle::ConnHandle;
 use crate::ppspp;
 use crate::resources::Resources;
 use crate::store::open::blocking;
-use crate::store::readers::Readable;
+use crate::store::readers::{Look, Readable};
 use crate::transfer::PathProgress;
 use crate::transfer::Sources;
 use crate::transfer::{Progress, Transfer};
@@ -115,6 +116,34 @@ impl Contents {
     /// How a content fares; `None` when there is none of this number.
     pub fn progress(&self, id: ContentId) -> Option<Progress> {
         Some(self.get(id)?.progress(Instant::now()))
+    }
+
+    /// How several contents fare, those that are there.
+    pub fn progress_of(&self, ids: &[ContentId]) -> Vec<(ContentId, Progress)> {
+        let now = Instant::now();
+        ids.iter().filter_map(|id| Some((*id, self.get(*id)?.progress(now)))).collect()
+    }
+
+    /// Which pieces of a content are verified and written; `None` until it is known what it is.
+    pub fn have(&self, id: ContentId) -> Option<Bitfield> {
+        let content = self.readable(id)?;
+        let content = content.borrow();
+        let info = content.known()?;
+        let (geometry, mut at) = (&info.geometry, 0);
+        let mut have = Bitfield::new(geometry.piece_count());
+        while at < geometry.piece_count() {
+            let range = geometry.piece_offset(at)..geometry.total();
+            let Look::There { end, .. } = content.look(range) else {
+                at += 1;
+                continue;
+            };
+            let behind = geometry.piece_at(end - 1) + 1;
+            (at..behind).for_each(|piece| {
+                have.set(piece);
+            });
+            at = behind;
+        }
+        Some(have)
     }
 
     /// Its connections.

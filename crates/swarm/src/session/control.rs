@@ -44,6 +44,13 @@ impl Contents {
         Ok(())
     }
 
+    /// Limits the traffic of all contents together, in bytes per second. Holds at once, for open connections too.
+    pub fn set_session_limits(&self, down: Option<u64>, up: Option<u64>) {
+        let now = Instant::now();
+        self.resources.down.set_limit(down, now);
+        self.resources.up.set_limit(up, now);
+    }
+
     /// Asks a content's trackers as soon as they allow: also those that failed lately.
     pub fn reannounce(&self, id: ContentId) -> Outcome {
         self.at_work(id).map(|content| content.reannounce())

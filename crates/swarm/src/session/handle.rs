@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anabranch_bittorrent::torrent::PeerStats;
+use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
@@ -90,6 +91,16 @@ impl Handle {
         self.ask(move |contents| contents.progress(id)).await?.ok_or(ControlError::Unknown(id))
     }
 
+    /// See [`Contents::progress_of`].
+    pub async fn progress_of(&self, ids: Vec<ContentId>) -> Result<Vec<(ContentId, Progress)>, ControlError> {
+        self.ask(move |contents| contents.progress_of(&ids)).await
+    }
+
+    /// See [`Contents::have`].
+    pub async fn have(&self, id: ContentId) -> Result<Option<Bitfield>, ControlError> {
+        self.ask_of(id, move |contents| contents.have(id)).await
+    }
+
     /// See [`Contents::peers`].
     pub async fn peers(&self, id: ContentId) -> Result<Vec<PeerStats>, ControlError> {
         self.ask_of(id, move |contents| contents.peers(id)).await
@@ -153,6 +164,11 @@ impl Handle {
     /// See [`Contents::set_limits`].
     pub async fn set_limits(&self, id: ContentId, down: Option<u64>, up: Option<u64>) -> Result<(), ControlError> {
         self.ask(move |contents| contents.set_limits(id, down, up)).await?
+    }
+
+    /// See [`Contents::set_session_limits`].
+    pub async fn set_session_limits(&self, down: Option<u64>, up: Option<u64>) -> Result<(), ControlError> {
+        self.ask(move |contents| contents.set_session_limits(down, up)).await
     }
 
     /// See [`Contents::reannounce`].
