@@ -1,0 +1,49 @@
+//! Numbers for Prometheus, in its text format. What stands in labels is ours, so that there are never more of them.
+
+use std::fmt::Write;
+
+use hyper::StatusCode;
+
+use super::reply;
+use super::{Api, Call, Problem, Reply};
+
+impl Api {
+    /// Numbers for Prometheus.
+    pub(super) fn metrics(&self, call: &Call) -> Result<Reply, Problem> {
+        call.look()?;
+        let (down_rate, up_rate, downloaded, uploaded, peers) = self.engine.sums();
+        let mut text = String::new();
+        let mut put = |name: &str, kind: &str, help: &str, samples: &[(String, u64)]| {
+            // A text takes all that is written.
+            let _ = writeln!(text, "# HELP anabranch_{name} {help}\n# TYPE anabranch_{name} {kind}");
+            for (labels, value) in samples {
+                let _ = writeln!(text, "anabranch_{name}{labels} {value}");
+            }
+        };
+        let one = |value: u64| vec![(String::new(), value)];
+        let counts = self.engine.counts();
+        let states: Vec<_> =
+            counts.into_iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), count as u64)).collect();
+        put("contents", "gauge", "Contents of the library, by state.", &states);
+        put(
+            "received_bytes_total",
+            "counter",
+            "Payload received, of all contents that are in the library.",
+            &one(downloaded),
+        );
+        put("sent_bytes_total", "counter", "Payload sent, of all contents that are in the library.", &one(uploaded));
+        put("receive_rate_bytes", "gauge", "Payload received in a second, now.", &one(down_rate));
+        put("send_rate_bytes", "gauge", "Payload sent in a second, now.", &one(up_rate));
+        put("peers", "gauge", "Peers that are connected, of all contents.", &one(peers));
+        put(
+            "ready",
+            "gauge",
+            "Whether everything was put to work after the start.",
+            &one(u64::from(self.engine.is_ready())),
+        );
+        put("event_watchers", "gauge", "Watchers of events.", &one(self.watchers.get() as u64));
+        put("http_requests_total", "counter", "Requests that were answered.", &one(self.requests.get()));
+        put("uptime_seconds", "gauge", "Seconds since the start.", &one(self.engine.started().elapsed().as_secs()));
+        Ok(reply::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+    }
+}

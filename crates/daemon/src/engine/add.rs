@@ -1,0 +1,215 @@
+//! Contents come: by torrent file, magnet link, link of PPSPP, or a path to share.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anabranch_content::hex;
+use anabranch_content::info::InfoHashes;
+use anabranch_content::magnet::Magnet;
+use anabranch_content::metainfo::{Metainfo, NameRules};
+use anabranch_ppspp::link::Link;
+use anabranch_ppspp::wire::Integrity;
+
+use super::live::Live;
+use super::{CONTENTS_MAX, Content, Engine, Refusal, unix_now};
+use crate::library::{Entry, Origin, Totals, is_name};
+use crate::store::Change;
+
+/// Tags of a content; trackers and peers that are named for it.
+const TAGS_MAX: usize = 64;
+const TRACKERS_MAX: usize = 100;
+const PEERS_MAX: usize = 100;
+/// Bytes of a tracker's address.
+const URL_BYTES_MAX: usize = 2048;
+
+/// What is to be added.
+pub(crate) enum NewSource {
+    /// The bytes of a torrent file.
+    Torrent(Vec<u8>),
+    /// A magnet link or a link of PPSPP.
+    Link(String),
+    /// A file or folder to share.
+    Path(PathBuf),
+}
+
+/// A content to be added, and how to treat it.
+pub(crate) struct NewContent {
+    /// What it is.
+    pub(crate) source: NewSource,
+    /// Where its files go.
+    pub(crate) dir: Option<PathBuf>,
+    /// How to treat it; whatever else is in there is not looked at.
+    pub(crate) options: Entry,
+}
+
+impl NewContent {
+    /// With nothing said about it.
+    pub(crate) fn new(source: NewSource) -> Self {
+        let options = Entry::new(0, Origin::Torrent, String::new(), PathBuf::new());
+        Self { source, dir: None, options }
+    }
+}
+
+/// What is known of a source before it is at work.
+struct Described {
+    origin: Origin,
+    hashes: Vec<String>,
+    name: String,
+    size: Option<u64>,
+    torrent: Option<Vec<u8>>,
+}
+
+impl Engine {
+    /// Adds a content. It is kept when this is done, and put to work when it is its turn.
+    pub(crate) async fn add(&self, new: NewContent) -> Result<u64, Refusal> {
+        let NewContent { source, dir, options } = new;
+        check(&options)?;
+        let described = match source {
+            NewSource::Torrent(bytes) => torrent(bytes).await?,
+            NewSource::Link(text) => link(&text)?,
+            NewSource::Path(path) => self.path(path)?,
+        };
+        let dir = match (&described.origin, dir) {
+            (Origin::Path { path, .. }, None) => path.parent().map(PathBuf::from).unwrap_or_default(),
+            (Origin::Path { .. }, Some(_)) => {
+                return Err(Refusal::Invalid {
+                    field: "dir",
+                    must: "left out: what is shared stays where it is".into(),
+                });
+            }
+            (_, dir) => {
+                let settings = self.settings();
+                let of_category = options.category.as_ref().and_then(|name| settings.categories.get(name).cloned());
+                self.folders.admit(&dir.or(of_category.flatten()).unwrap_or(settings.dir))?
+            }
+        };
+        let _turn = self.writing.lock().await;
+        {
+            let state = self.state();
+            if let Some(there) = described.hashes.iter().find_map(|hash| state.by_hash.get(hash)) {
+                return Err(Refusal::Duplicate(described.name, *there));
+            }
+            let same_path = |content: &&Content| content.entry.origin == described.origin;
+            if let Some(there) = state.contents.values().filter(|_| described.hashes.is_empty()).find(same_path) {
+                return Err(Refusal::Duplicate(described.name, there.entry.id));
+            }
+            if state.contents.len() >= CONTENTS_MAX {
+                return Err(Refusal::Full);
+            }
+        }
+        let (id, next) = self.next_id();
+        let entry = Entry {
+            hashes: described.hashes,
+            size: described.size,
+            added: unix_now(),
+            category: options.category,
+            tags: options.tags,
+            paused: options.paused,
+            sequential: options.sequential,
+            limit_down: options.limit_down,
+            limit_up: options.limit_up,
+            ratio_max: options.ratio_max,
+            seed_seconds_max: options.seed_seconds_max,
+            priorities: options.priorities,
+            trackers: options.trackers,
+            peers: options.peers,
+            rank: options.rank,
+            ..Entry::new(id, described.origin, described.name, dir)
+        };
+        let batch = vec![next, (Entry::key(id), Some(entry.to_json()))];
+        let torrents = described.torrent.map(|bytes| (id, bytes)).into_iter().collect();
+        self.store.write(Change { batch, torrents, gone: Vec::new() }).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            state.by_hash.extend(entry.hashes.iter().map(|hash| (hash.clone(), id)));
+            state.contents.insert(id, Content { entry, totals: Totals::default(), live: Live::default() });
+        }
+        self.announce(id);
+        self.changed.notify_one();
+        Ok(id)
+    }
+
+    /// A path to share.
+    fn path(&self, path: PathBuf) -> Result<Described, Refusal> {
+        let path = self.folders.admit_existing(&path)?;
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let Some(name) = name else {
+            return Err(Refusal::Invalid { field: "path", must: "a file or a folder that has a name".into() });
+        };
+        let origin = Origin::Path { path, seal: None };
+        Ok(Described { origin, hashes: Vec::new(), name, size: None, torrent: None })
+    }
+}
+
+/// Whether options can be taken.
+pub(super) fn check(options: &Entry) -> Result<(), Refusal> {
+    let refuse = |field, must: String| Err(Refusal::Invalid { field, must });
+    let plain = "a name of at most 128 bytes without commas and line breaks";
+    if options.category.as_deref().is_some_and(|name| !is_name(name)) {
+        return refuse("category", plain.into());
+    }
+    let tags: &BTreeSet<String> = &options.tags;
+    if tags.len() > TAGS_MAX || !tags.iter().all(|tag| is_name(tag)) {
+        return refuse("tags", format!("at most {TAGS_MAX}, each {plain}"));
+    }
+    let is_url = |url: &String| {
+        url.len() <= URL_BYTES_MAX && ["http://", "https://", "udp://"].iter().any(|scheme| url.starts_with(scheme))
+    };
+    if options.trackers.len() > TRACKERS_MAX || !options.trackers.iter().all(is_url) {
+        return refuse("trackers", format!("at most {TRACKERS_MAX} addresses of trackers (http, https, udp)"));
+    }
+    let is_peer = |peer: &String| anabranch_swarm::parse_peer(peer).is_some();
+    if options.peers.len() > PEERS_MAX || !options.peers.iter().all(is_peer) {
+        return refuse("peers", format!("at most {PEERS_MAX} addresses with ports"));
+    }
+    Ok(())
+}
+
+/// Names of a torrent, v1 first; of v2 also the short one that peers use.
+pub(super) fn names(hashes: &InfoHashes) -> Vec<String> {
+    let v1 = hashes.v1.map(|hash| hex::encode(&hash));
+    let v2 = hashes.v2.map(|hash| hex::encode(&hash));
+    let short = hashes.v2_truncated().map(|hash| hex::encode(&hash));
+    v1.into_iter().chain(v2).chain(short).collect()
+}
+
+async fn torrent(bytes: Vec<u8>) -> Result<Described, Refusal> {
+    let parse = move || Metainfo::parse_for(&bytes, &NameRules::EXACT).map(|metainfo| (metainfo, bytes));
+    let parsed = tokio::task::spawn_blocking(parse).await;
+    let (metainfo, bytes) = parsed.map_err(|error| Refusal::Conflict(error.to_string()))??;
+    Ok(Described {
+        origin: Origin::Torrent,
+        hashes: names(&metainfo.info.hashes),
+        name: metainfo.info.name.clone(),
+        size: Some(metainfo.info.content_size()),
+        torrent: Some(bytes),
+    })
+}
+
+fn link(text: &str) -> Result<Described, Refusal> {
+    let text = text.trim();
+    let begins = |prefix: &str| text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
+    if begins("magnet:") {
+        let magnet: Magnet =
+            text.parse().map_err(|error: anabranch_content::magnet::MagnetError| Refusal::Source(error.to_string()))?;
+        let hashes = names(&magnet.hashes);
+        let name = magnet.name.clone().or_else(|| hashes.first().cloned()).unwrap_or_default();
+        return Ok(Described { origin: Origin::Magnet(text.to_owned()), hashes, name, size: None, torrent: None });
+    }
+    if begins("ppspp:") || begins("tswift:") {
+        let link: Link =
+            text.parse().map_err(|error: anabranch_ppspp::link::LinkError| Refusal::Source(error.to_string()))?;
+        if link.params.integrity() == Integrity::UnifiedMerkleTree {
+            let message = "this is a live stream, which is watched while it lasts: `anabranch play` does that";
+            return Err(Refusal::Source(message.to_owned()));
+        }
+        let id = hex::encode(link.params.swarm_id());
+        let name = link.name.clone().unwrap_or_else(|| id.clone());
+        let size = link.content_len;
+        return Ok(Described { origin: Origin::Link(text.to_owned()), hashes: vec![id], name, size, torrent: None });
+    }
+    let shown: String = text.chars().take(60).collect();
+    let message =
+        format!("`{shown}` is no magnet link and no link of PPSPP: copy it again, whole, or send a torrent file");
+    Err(Refusal::Source(message))
+}

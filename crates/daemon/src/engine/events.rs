@@ -1,0 +1,212 @@
+//! What the session tells of its contents.
+
+use std::rc::Rc;
+
+use anabranch_paths::select::Selector;
+use anabranch_swarm::{Event, EventKind, Events, PauseCause};
+use serde_json::json;
+
+use super::live::{Choice, PathChange, Phase};
+use super::view::path_name;
+use super::{EARLY_EVENTS_MAX, Engine, unix_now};
+use crate::library::{Entry, Origin};
+use crate::store::Change;
+
+impl Engine {
+    /// Takes in what the session tells, until it ends.
+    pub(crate) async fn listen(self: Rc<Self>, mut events: Events) {
+        while let Some(event) = events.recv().await {
+            self.on_event(event).await;
+        }
+    }
+
+    /// Takes an event in.
+    pub(super) async fn on_event(&self, event: Event) {
+        let id = {
+            let mut state = self.state.borrow_mut();
+            match state.by_session.get(&event.content) {
+                Some(id) => *id,
+                None => {
+                    // It may be of a content that is just being added.
+                    if state.early.len() >= EARLY_EVENTS_MAX {
+                        state.early.pop_front();
+                    }
+                    state.early.push_back(event);
+                    return;
+                }
+            }
+        };
+        match event.kind {
+            EventKind::Metadata { name, hashes } => {
+                let names = super::add::names(&hashes);
+                self.with(id, |content| content.live.phase = Phase::Opening);
+                self.learn(id, |entry| {
+                    // Magnet links and those of PPSPP may call it anything.
+                    if !matches!(entry.origin, Origin::Link(_)) {
+                        entry.hashes.clone_from(&names);
+                    }
+                    entry.name.clone_from(&name);
+                })
+                .await;
+            }
+            EventKind::Checking { bytes_done, bytes_total } => {
+                self.with(id, |content| content.live.phase = Phase::Checking(bytes_done, bytes_total));
+            }
+            EventKind::Started { bytes_done, bytes_total, .. } => self.on_started(id, bytes_done, bytes_total).await,
+            EventKind::Finished => self.on_finished(id).await,
+            EventKind::Checked { pieces_have, pieces_total } => {
+                self.note(id, format!("verified: {pieces_have} of {pieces_total} pieces are good"));
+                if pieces_have < pieces_total {
+                    self.learn(id, |entry| entry.completed = None).await;
+                }
+            }
+            EventKind::Paused { cause: PauseCause::Storage, reason } => {
+                self.note(id, reason.clone());
+                self.with(id, |content| content.live.waits = Some(reason));
+            }
+            EventKind::Resumed => {
+                self.with(id, |content| content.live.waits = None);
+            }
+            EventKind::Failed { reason, .. } => {
+                self.note(id, reason.clone());
+                self.with(id, |content| content.live.failed = Some(reason));
+                self.changed.notify_one();
+            }
+            EventKind::Removed => {
+                self.state.borrow_mut().by_session.remove(&event.content);
+                self.with(id, |content| {
+                    if content.live.session == Some(event.content) {
+                        content.leave();
+                    }
+                });
+                self.changed.notify_one();
+            }
+            other => {
+                self.on_passing(id, other);
+                return;
+            }
+        }
+        self.announce(id);
+    }
+
+    /// What only says how things go on.
+    fn on_passing(&self, id: u64, kind: EventKind) {
+        let at = unix_now();
+        match kind {
+            EventKind::Tracker { url, peers } => {
+                self.with(id, |content| content.live.tracker(url, Ok(peers), at));
+            }
+            EventKind::TrackerFailed { url, reason } => {
+                self.with(id, |content| content.live.tracker(url, Err(reason), at));
+            }
+            EventKind::PeerBanned { address, reason } => self.note(id, format!("banned {address}: {reason}")),
+            EventKind::PeerFailed { address, reason, .. } => self.note(id, format!("peer {address}: {reason}")),
+            EventKind::PieceFailed { index } => {
+                self.note(id, format!("piece {index} failed its hash and is fetched again"))
+            }
+            EventKind::PathsChosen { peer, selector, trigger, verdicts } => {
+                let choice = Choice { selector: selector.map(Selector::name), why: trigger.to_string(), at, verdicts };
+                self.with(id, |content| content.live.choice(peer.to_string(), choice));
+                self.feed.tell("paths", &json!({ "id": id }));
+            }
+            EventKind::PathChanged { peer, path, condition, reason } => {
+                let change = PathChange {
+                    at,
+                    peer: peer.to_string(),
+                    path: path_name(&path),
+                    state: condition.to_string(),
+                    reason: reason.to_string(),
+                };
+                let told = json!({ "id": id, "peer": change.peer, "path": change.path, "state": change.state, "reason": change.reason });
+                self.with(id, |content| content.live.path_change(change));
+                self.feed.tell("path", &told);
+            }
+            _ => {}
+        }
+    }
+
+    /// Files are open: what is there is known.
+    async fn on_started(&self, id: u64, done: u64, total: u64) {
+        let levels = self.with(id, |content| {
+            (content.live.phase, content.live.waits) = (Phase::Open, None);
+            content.entry.priorities.clone()
+        });
+        self.learn(id, |entry| {
+            (entry.size, entry.done) = (Some(total), done);
+            if done < total {
+                entry.completed = None;
+            }
+        })
+        .await;
+        self.keep_torrent(id).await;
+        let Some(levels) = levels.filter(|levels| levels.values().any(|level| *level > 0)) else { return };
+        if let Some(session) = self.with(id, |content| content.live.session).flatten() {
+            let choose = move |file: usize, _: &_| super::load::priority(&levels, file);
+            // A content that is only shared is all wanted.
+            let _ = self.handle.set_files(session, Box::new(choose)).await;
+        }
+    }
+
+    async fn on_finished(&self, id: u64) {
+        let was = self.with(id, |content| {
+            content.live.phase = Phase::Open;
+            content.entry.completed
+        });
+        if was != Some(None) {
+            return;
+        }
+        self.learn(id, |entry| {
+            entry.completed = Some(unix_now());
+            entry.done = entry.size.unwrap_or(entry.done);
+        })
+        .await;
+        self.note(id, "complete".to_owned());
+        self.keep_totals().await;
+        self.changed.notify_one();
+    }
+
+    /// Keeps the torrent of a magnet link, so that its files can be listed without it being at work.
+    async fn keep_torrent(&self, id: u64) {
+        let of_magnet = |content: &mut super::Content| match content.entry.origin {
+            Origin::Magnet(_) => content.live.session,
+            _ => None,
+        };
+        let Some(session) = self.with(id, of_magnet).flatten() else { return };
+        if self.store.torrent(id).exists() {
+            return;
+        }
+        if let Ok(Some(metainfo)) = self.handle.metainfo(session).await {
+            let change = Change { torrents: vec![(id, metainfo.encode())], ..Change::default() };
+            // Without it, the list of files waits for the content to be at work.
+            let _ = self.store.write(change).await;
+        }
+    }
+
+    /// Keeps what was learned of a content. What cannot be kept is learned again the next time.
+    pub(super) async fn learn(&self, id: u64, change: impl Fn(&mut Entry)) {
+        let Ok(before) = self.entry(id) else { return };
+        let mut after = before.clone();
+        change(&mut after);
+        if after == before {
+            return;
+        }
+        let kept = self
+            .update(&[id], |entry| {
+                change(entry);
+                Ok(())
+            })
+            .await;
+        if kept.is_err() {
+            self.with(id, |content| change(&mut content.entry));
+        }
+        let mut state = self.state.borrow_mut();
+        state.by_hash.extend(after.hashes.into_iter().map(|hash| (hash, id)));
+    }
+
+    /// Notes what happened to a content, for people.
+    pub(super) fn note(&self, id: u64, text: String) {
+        let at = unix_now();
+        self.feed.tell("note", &json!({ "id": id, "time": at, "text": text }));
+        self.with(id, |content| content.live.note(at, text));
+    }
+}

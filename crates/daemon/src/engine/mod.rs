@@ -1,0 +1,311 @@
+//! What the library holds is put to work in the session, and kept up to date.
+//!
+//! A content is in the session once it had its turn: opened in the background, a few at a time, so that a library of thousands is
+//! there at once. Who waits (paused, queued, no room) and was not opened yet costs nothing but its entry. What is asked of a content is
+//! first kept, then acknowledged, then done; one task, [`Engine::drive`], brings the session in line with what is kept.
+//!
+//! All of it is on one thread, which is not the session's, and asks that by its handle.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `add` | contents come |
+//! | `change` | what users ask of them |
+//! | `load` | they go into the session |
+//! | `drive` | the session is brought in line |
+//! | `events` | what the session tells |
+//! | `tick` | what time brings: rates, limits, room on the disk |
+//! | `live` | what is known of one at work |
+//! | `view`, `detail` | how they look from outside |
+
+mod add;
+mod change;
+mod detail;
+mod drive;
+mod events;
+mod live;
+mod load;
+mod tick;
+mod view;
+
+use std::cell::{Ref, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anabranch_content::metainfo::MetainfoError;
+use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_swarm::{ContentId, ControlError, Event, Handle};
+use serde_json::Value;
+use tokio::sync::{Mutex, Notify, Semaphore};
+
+pub(crate) use add::{NewContent, NewSource};
+pub(crate) use view::{Filter, STATES};
+
+use crate::feed::Feed;
+use crate::folders::{FolderError, Folders};
+use crate::library::{Entry, NEXT_KEY, Refused, Restored, SETTINGS_KEY, Settings, Totals, next_json, restore};
+use crate::store::{Change, Kept, Store, StoreError};
+use live::Live;
+
+/// Contents that a library takes.
+pub(crate) const CONTENTS_MAX: usize = 100_000;
+/// Events of contents that are being added which wait for these.
+const EARLY_EVENTS_MAX: usize = 4096;
+/// Contents of which a torrent is made at once: each keeps a disk busy.
+const HASHING_MAX: usize = 1;
+
+/// What holds for all contents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Common {
+    /// Peers to dial.
+    pub peers: Vec<Endpoint>,
+    /// Keys that hosts of SCION have to prove.
+    pub keys: Vec<(ScionAddr, anabranch_swarm::NodeId)>,
+    /// Trackers beside their own.
+    pub trackers: Vec<String>,
+    /// What the session was told to receive and send at most.
+    pub limits: (Option<u64>, Option<u64>),
+}
+
+/// Why something that was asked for is not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// There is none of this name.
+    #[error("there is no content {0}: the list says which there are")]
+    Unknown(String),
+    /// It is there already.
+    #[error("{0} is in the library already, as content {1}")]
+    Duplicate(String, u64),
+    /// It is at something else.
+    #[error("content {0} is {1}: wait for that to end")]
+    Busy(u64, &'static str),
+    /// The state of things does not allow it.
+    #[error("{0}")]
+    Conflict(String),
+    /// Something in the request is wrong.
+    #[error("`{field}` must be {must}")]
+    Invalid {
+        /// Which field.
+        field: &'static str,
+        /// What it has to be.
+        must: String,
+    },
+    /// The source is nothing that can be added.
+    #[error("{0}")]
+    Source(String),
+    /// The library is full.
+    #[error("the library holds {CONTENTS_MAX} contents: remove some")]
+    Full,
+    /// A path leads where nothing may go.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// It cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The session did not do it.
+    #[error(transparent)]
+    Session(#[from] ControlError),
+    /// A torrent that cannot be used.
+    #[error("this is no torrent that can be used: {0}; get the file again from where it came")]
+    Torrent(#[from] MetainfoError),
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        Self::Invalid { field: refused.field, must: refused.must.to_owned() }
+    }
+}
+
+/// A content: what is kept of it, and what it is at.
+pub(crate) struct Content {
+    pub(crate) entry: Entry,
+    /// What moved before it was put into the session the last time.
+    totals: Totals,
+    live: Live,
+}
+
+impl Content {
+    /// It is in the session no more: what moved there counts from now on as what moved before.
+    fn leave(&mut self) {
+        self.totals = tick::totals(self);
+        self.live.leave();
+    }
+}
+
+/// Everything that is known.
+pub(crate) struct State {
+    settings: Settings,
+    contents: BTreeMap<u64, Content>,
+    by_session: HashMap<ContentId, u64>,
+    by_hash: HashMap<String, u64>,
+    next: u64,
+    early: VecDeque<Event>,
+    /// Everything that has its turn was put into the session once.
+    is_ready: bool,
+    rates: (u64, u64),
+}
+
+/// The library at work.
+pub(crate) struct Engine {
+    handle: Handle,
+    store: Store,
+    feed: Feed,
+    folders: Folders,
+    common: Common,
+    state: RefCell<State>,
+    /// Something is not as it should be.
+    changed: Notify,
+    /// One change of the library after the other.
+    writing: Mutex<()>,
+    hashing: Semaphore,
+    started: Instant,
+}
+
+impl Engine {
+    /// What was kept, not at work yet.
+    pub(crate) fn new(
+        handle: Handle,
+        (store, kept): (Store, Kept),
+        feed: Feed,
+        folders: Folders,
+        dir: std::path::PathBuf,
+        common: Common,
+    ) -> (Rc<Self>, Vec<String>) {
+        let Restored { entries, mut settings, next, strange } = restore(&kept, dir);
+        settings.limit_down = settings.limit_down.or(common.limits.0);
+        settings.limit_up = settings.limit_up.or(common.limits.1);
+        let mut state = State {
+            settings,
+            contents: BTreeMap::new(),
+            by_session: HashMap::new(),
+            by_hash: HashMap::new(),
+            next,
+            early: VecDeque::new(),
+            is_ready: false,
+            rates: (0, 0),
+        };
+        for (entry, totals) in entries {
+            state.by_hash.extend(entry.hashes.iter().map(|hash| (hash.clone(), entry.id)));
+            state.contents.insert(entry.id, Content { entry, totals, live: Live::default() });
+        }
+        let engine = Self {
+            handle,
+            store,
+            feed,
+            folders,
+            common,
+            state: RefCell::new(state),
+            changed: Notify::new(),
+            writing: Mutex::new(()),
+            hashing: Semaphore::new(HASHING_MAX),
+            started: Instant::now(),
+        };
+        (Rc::new(engine), strange)
+    }
+
+    /// Where happenings are told.
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    /// Everything that was to be put to work at the start is.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.borrow().is_ready
+    }
+
+    /// The settings.
+    pub(crate) fn settings(&self) -> Settings {
+        self.state.borrow().settings.clone()
+    }
+
+    /// Since when it runs.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The content that a user names, by its number or its hash.
+    pub(crate) fn find(&self, name: &str) -> Result<u64, Refusal> {
+        let state = self.state.borrow();
+        let by_hash = || state.by_hash.get(&name.to_ascii_lowercase()).copied();
+        let by_number = name.parse().ok().filter(|id| state.contents.contains_key(id));
+        by_number.or_else(by_hash).ok_or_else(|| Refusal::Unknown(name.chars().take(80).collect()))
+    }
+
+    /// Changes the entries of contents, all or none, and has the session follow. They are kept when this is done.
+    pub(crate) async fn update(
+        &self,
+        ids: &[u64],
+        change: impl Fn(&mut Entry) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let _turn = self.writing.lock().await;
+        let mut entries = Vec::new();
+        for id in ids {
+            let mut entry = self.entry(*id)?;
+            change(&mut entry)?;
+            entries.push(entry);
+        }
+        let batch = entries.iter().map(|entry| (Entry::key(entry.id), Some(entry.to_json()))).collect();
+        self.store.write(Change { batch, ..Change::default() }).await?;
+        for entry in entries {
+            let id = entry.id;
+            if let Some(content) = self.state.borrow_mut().contents.get_mut(&id) {
+                content.entry = entry;
+            }
+            self.announce(id);
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Changes the settings.
+    pub(crate) async fn set(&self, changes: &serde_json::Map<String, Value>) -> Result<Value, Refusal> {
+        let _turn = self.writing.lock().await;
+        let mut new = self.settings().with(changes)?;
+        if changes.contains_key("dir") {
+            new.dir = self.folders.admit(&new.dir)?;
+        }
+        if changes.contains_key("categories") {
+            for dir in new.categories.values_mut().flatten() {
+                *dir = self.folders.admit(dir)?;
+            }
+        }
+        let shown = new.to_json();
+        let batch = vec![(SETTINGS_KEY.to_owned(), Some(shown.clone()))];
+        self.store.write(Change { batch, ..Change::default() }).await?;
+        let (down, up) = (new.limit_down, new.limit_up);
+        self.state.borrow_mut().settings = new;
+        self.feed.tell("settings", &shown);
+        self.changed.notify_one();
+        self.handle.set_session_limits(down, up).await?;
+        Ok(shown)
+    }
+
+    /// What is kept of a content.
+    pub(crate) fn entry(&self, id: u64) -> Result<Entry, Refusal> {
+        let state = self.state.borrow();
+        let content = state.contents.get(&id).filter(|content| content.entry.going.is_none());
+        content.map(|content| content.entry.clone()).ok_or_else(|| Refusal::Unknown(id.to_string()))
+    }
+
+    /// Looks at a content, if it is there.
+    fn with<T>(&self, id: u64, look: impl FnOnce(&mut Content) -> T) -> Option<T> {
+        self.state.borrow_mut().contents.get_mut(&id).map(look)
+    }
+
+    fn state(&self) -> Ref<'_, State> {
+        self.state.borrow()
+    }
+
+    /// The number for a new content, and what keeps it from being given again.
+    fn next_id(&self) -> (u64, (String, Option<Value>)) {
+        let mut state = self.state.borrow_mut();
+        let id = state.next;
+        state.next += 1;
+        (id, (NEXT_KEY.to_owned(), Some(next_json(state.next))))
+    }
+}
+
+/// Seconds since 1970.
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

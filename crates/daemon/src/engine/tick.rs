@@ -1,0 +1,237 @@
+//! What time brings: how contents fare, limits of sharing, room on the disk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anabranch_content::storage::Below;
+use anabranch_swarm::{ContentId, Progress};
+use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
+
+use super::live::Phase;
+use super::{Content, Engine};
+use crate::library::{Entry, Totals, Turn};
+use crate::store::Change;
+
+/// How often it is looked how contents fare.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked how much room there is, in ticks.
+const SPACE_TICKS: u64 = 5;
+/// How often totals are kept, in ticks: so much is lost of them with the program.
+const KEEP_TICKS: u64 = 60;
+/// Contents at rest that are looked at in a tick.
+const RESTING_MAX: usize = 200;
+/// Changed numbers are told for so long: whoever misses some gets others.
+const TOLD_FOR: Duration = Duration::from_secs(5);
+/// Downloads that waited for room go on with so much more than the least.
+const SPACE_SPARE_BYTES: u64 = 64 << 20;
+
+impl Engine {
+    /// Looks after contents every second. Never ends.
+    pub(crate) async fn keep_time(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut resting, mut last) = (0, Instant::now());
+        for tick in 0_u64.. {
+            ticks.tick().await;
+            let now = Instant::now();
+            self.look(&mut resting).await;
+            self.count_seeding(now.saturating_duration_since(std::mem::replace(&mut last, now)));
+            self.end_sharing().await;
+            if tick % SPACE_TICKS == 0 {
+                self.look_for_space().await;
+            }
+            if tick % KEEP_TICKS == KEEP_TICKS - 1 {
+                self.keep_totals().await;
+            }
+            if self.feed.is_watched() {
+                self.feed.pass("progress", &self.told(now));
+            }
+        }
+    }
+
+    /// How those that move fare, and some of the others in turn.
+    async fn look(&self, resting: &mut u64) {
+        let ids: Vec<ContentId> = {
+            let state = self.state();
+            let moves = |content: &Content| {
+                let progress = content.live.progress.as_ref();
+                let is_moving = progress.is_some_and(|now| {
+                    now.stats.peers > 0 || now.stats.download_rate_bytes + now.stats.upload_rate_bytes > 0
+                });
+                is_moving || content.live.turn == Some(Turn::Run) && !content.entry.is_complete() || progress.is_none()
+            };
+            let session = |content: &Content| content.live.session;
+            let moving = state.contents.values().filter(|content| moves(content)).filter_map(session);
+            let behind = state.contents.range(*resting + 1..).map(|(_, content)| content);
+            let others: Vec<&Content> = behind.filter(|content| !moves(content)).take(RESTING_MAX).collect();
+            *resting = if others.len() < RESTING_MAX { 0 } else { others.last().map_or(0, |content| content.entry.id) };
+            moving.chain(others.into_iter().filter_map(session)).collect()
+        };
+        let Ok(all) = self.handle.progress_of(ids).await else { return };
+        let now = Instant::now();
+        let mut state = self.state.borrow_mut();
+        for (session, progress) in all {
+            let Some(id) = state.by_session.get(&session).copied() else { continue };
+            let Some(content) = state.contents.get_mut(&id) else { continue };
+            take_in(content, progress, now);
+        }
+        let running = state.contents.values().filter_map(|content| content.live.progress.as_ref());
+        state.rates = running.fold((0, 0), |(down, up), progress| {
+            (down + progress.stats.download_rate_bytes, up + progress.stats.upload_rate_bytes)
+        });
+    }
+
+    /// The numbers that changed lately, and those of all together.
+    fn told(&self, now: Instant) -> Value {
+        let state = self.state();
+        let is_new =
+            |content: &&Content| content.live.moved.is_some_and(|at| now.saturating_duration_since(at) < TOLD_FOR);
+        let contents: Vec<Value> = state.contents.values().filter(is_new).map(super::view::numbers).collect();
+        json!({ "down_rate": state.rates.0, "up_rate": state.rates.1, "contents": contents })
+    }
+
+    fn count_seeding(&self, passed: Duration) {
+        let seconds = passed.as_secs_f64().round() as u64;
+        let mut state = self.state.borrow_mut();
+        for content in state.contents.values_mut().filter(|content| is_seeding(content)) {
+            content.totals.seed_seconds += seconds;
+            content.live.is_unkept = true;
+        }
+    }
+
+    /// Those that were shared enough are paused.
+    async fn end_sharing(&self) {
+        let enough: Vec<(u64, &'static str)> = {
+            let state = self.state();
+            let settings = &state.settings;
+            let why = |content: &Content| {
+                let ratio_max = content.entry.ratio_max.or(settings.ratio_max);
+                let seconds_max = content.entry.seed_seconds_max.or(settings.seed_seconds_max);
+                if ratio_max.is_some_and(|most| ratio(content) >= most) {
+                    return Some("shared as often as it was to be");
+                }
+                seconds_max
+                    .is_some_and(|most| content.totals.seed_seconds >= most)
+                    .then_some("shared as long as it was to be")
+            };
+            let seeding = state.contents.values().filter(|content| is_seeding(content));
+            seeding.filter_map(|content| Some((content.entry.id, why(content)?))).collect()
+        };
+        for (id, why) in enough {
+            // What cannot be kept now is tried again.
+            let kept = self
+                .update(&[id], |entry| {
+                    (entry.paused, entry.paused_because) = (true, Some(why.to_owned()));
+                    Ok(())
+                })
+                .await;
+            if kept.is_ok() {
+                self.note(id, why.to_owned());
+            }
+        }
+    }
+
+    /// Who lacks room on the disk waits.
+    async fn look_for_space(&self) {
+        let (mut folders, least) = {
+            let state = self.state();
+            let wanted = |content: &&Content| !content.entry.is_complete() && !content.entry.paused;
+            let dirs = state.contents.values().filter(wanted).map(|content| (content.entry.dir.clone(), None));
+            (dirs.collect::<BTreeMap<PathBuf, Option<u64>>>(), state.settings.free_bytes_min)
+        };
+        if folders.is_empty() {
+            return;
+        }
+        let looked = tokio::task::spawn_blocking(move || {
+            folders.iter_mut().for_each(|(dir, free)| *free = free_bytes(dir));
+            folders
+        });
+        let Ok(folders) = looked.await else { return };
+        let mut changed = Vec::new();
+        for content in self.state.borrow_mut().contents.values_mut() {
+            let Some(Some(free)) = folders.get(&content.entry.dir) else { continue };
+            let needed = if content.live.lacks_space { least.saturating_add(SPACE_SPARE_BYTES) } else { least };
+            let lacks = *free < needed && !content.entry.is_complete();
+            if std::mem::replace(&mut content.live.lacks_space, lacks) != lacks {
+                changed.push(content.entry.id);
+            }
+        }
+        if !changed.is_empty() {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Keeps what moved.
+    pub(crate) async fn keep_totals(&self) {
+        let unkept: Vec<(u64, Value, Value)> = {
+            let mut state = self.state.borrow_mut();
+            let kept = |content: &mut Content| {
+                let is_unkept = std::mem::take(&mut content.live.is_unkept);
+                is_unkept.then(|| (content.entry.id, totals(content).to_json(), content.entry.to_json()))
+            };
+            state.contents.values_mut().filter_map(kept).collect()
+        };
+        if unkept.is_empty() {
+            return;
+        }
+        let _turn = self.writing.lock().await;
+        // Those that were removed meanwhile are not brought back.
+        let there = |(id, ..): &(u64, Value, Value)| self.state().contents.contains_key(id);
+        let pair = |(id, totals, entry)| [(Entry::totals_key(id), Some(totals)), (Entry::key(id), Some(entry))];
+        let batch = unkept.into_iter().filter(there).flat_map(pair).collect();
+        // A disk that is full has them kept the next time.
+        let _ = self.store.write(Change { batch, ..Change::default() }).await;
+    }
+}
+
+/// How a content fares now.
+fn take_in(content: &mut Content, progress: Progress, now: Instant) {
+    let (entry, live) = (&mut content.entry, &mut content.live);
+    if live.phase == Phase::Open && progress.bytes_total.is_some() {
+        (entry.size, entry.done) = (progress.bytes_total, progress.bytes_done);
+    }
+    let rates = |progress: &Progress| (progress.stats.download_rate_bytes, progress.stats.upload_rate_bytes);
+    let moved = |progress: &Progress| (progress.stats.downloaded_bytes, progress.stats.uploaded_bytes);
+    let was = live.progress.as_ref();
+    if was.is_none_or(|was| moved(was) != moved(&progress)) {
+        live.is_unkept |= moved(&progress) != (0, 0);
+    }
+    let shown = |progress: &Progress| (rates(progress), moved(progress), progress.bytes_done, progress.stats.peers);
+    if was.is_none_or(|was| shown(was) != shown(&progress)) || matches!(live.phase, Phase::Checking(..)) {
+        live.moved = Some(now);
+    }
+    live.progress = Some(progress);
+}
+
+/// What moved for a content, this run included.
+pub(super) fn totals(content: &Content) -> Totals {
+    let stats = content.live.progress.as_ref().map(|progress| &progress.stats);
+    Totals {
+        downloaded: content.totals.downloaded + stats.map_or(0, |stats| stats.downloaded_bytes),
+        uploaded: content.totals.uploaded + stats.map_or(0, |stats| stats.uploaded_bytes),
+        seed_seconds: content.totals.seed_seconds,
+    }
+}
+
+/// How often a content was uploaded: of what was received, or where it was there already of all of it.
+pub(super) fn ratio(content: &Content) -> f64 {
+    let totals = totals(content);
+    let size = totals.downloaded.max(content.entry.size.unwrap_or(0)).max(1);
+    totals.uploaded as f64 / size as f64
+}
+
+fn is_seeding(content: &Content) -> bool {
+    content.entry.is_complete()
+        && content.live.turn == Some(Turn::Run)
+        && content.live.phase == Phase::Open
+        && !content.live.is_held
+}
+
+/// Bytes free where a folder is, or will be. Blocks.
+fn free_bytes(dir: &Path) -> Option<u64> {
+    let there = dir.ancestors().find(|folder| folder.is_dir())?;
+    Some(Below::open(there).ok()?.free().ok()?.0)
+}

@@ -1,0 +1,264 @@
+//! How contents look from outside.
+
+use std::sync::atomic::Ordering;
+
+use anabranch_paths::Path;
+use serde_json::{Map, Value, json};
+
+use super::live::{Job, Phase};
+use super::tick::{ratio, totals};
+use super::{Content, Engine, Refusal};
+use crate::library::{Going, Origin, Turn};
+
+/// States in which a content can be.
+pub(crate) const STATES: [&str; 14] = [
+    "starting",
+    "hashing",
+    "metadata",
+    "checking",
+    "downloading",
+    "seeding",
+    "paused",
+    "queued",
+    "no_space",
+    "waiting",
+    "moving",
+    "removing",
+    "error",
+    "complete",
+];
+/// Parts of a content's description that change all the time, and are no news.
+const PASSING: [&str; 13] = [
+    "done",
+    "down_rate",
+    "up_rate",
+    "downloaded",
+    "uploaded",
+    "ratio",
+    "eta",
+    "peers",
+    "seeds",
+    "seed_seconds",
+    "check",
+    "wasted",
+    "pieces_have",
+];
+
+/// Which contents are listed.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    /// Those in this state.
+    pub(crate) state: Option<String>,
+    /// Those of this category.
+    pub(crate) category: Option<String>,
+    /// Those with this tag.
+    pub(crate) tag: Option<String>,
+    /// Those with this in their name, in small letters.
+    pub(crate) name: Option<String>,
+}
+
+impl Filter {
+    fn admits(&self, content: &Content) -> bool {
+        let entry = &content.entry;
+        self.state.as_deref().is_none_or(|wanted| wanted == state(content))
+            && self.category.as_ref().is_none_or(|wanted| entry.category.as_ref() == Some(wanted))
+            && self.tag.as_ref().is_none_or(|wanted| entry.tags.contains(wanted))
+            && self.name.as_ref().is_none_or(|wanted| entry.name.to_lowercase().contains(wanted))
+    }
+}
+
+impl Engine {
+    /// Contents behind number `after`, at most `limit`; and whether there are more.
+    pub(crate) fn list(&self, filter: &Filter, after: u64, limit: usize) -> (Vec<Value>, bool) {
+        let state = self.state();
+        let mut admitted =
+            state.contents.range(after.saturating_add(1)..).filter(|(_, content)| filter.admits(content));
+        let shown = admitted.by_ref().take(limit).map(|(_, content)| view(content)).collect();
+        (shown, admitted.next().is_some())
+    }
+
+    /// Contents by their states.
+    pub(crate) fn counts(&self) -> std::collections::BTreeMap<&'static str, usize> {
+        let mut counts: std::collections::BTreeMap<_, _> = STATES.iter().map(|state| (*state, 0)).collect();
+        for content in self.state().contents.values() {
+            *counts.entry(state(content)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// All contents' numbers, added up: bytes a second down and up, bytes received and sent, peers.
+    pub(crate) fn sums(&self) -> (u64, u64, u64, u64, u64) {
+        let state = self.state();
+        let mut sums = (state.rates.0, state.rates.1, 0_u64, 0_u64, 0);
+        for content in state.contents.values() {
+            let totals = totals(content);
+            sums.2 = sums.2.saturating_add(totals.downloaded);
+            sums.3 = sums.3.saturating_add(totals.uploaded);
+            sums.4 += content.live.progress.as_ref().map_or(0, |progress| u64::from(progress.stats.peers));
+        }
+        sums
+    }
+
+    /// One content.
+    pub(crate) fn view(&self, id: u64) -> Result<Value, Refusal> {
+        let state = self.state();
+        state.contents.get(&id).map(view).ok_or_else(|| Refusal::Unknown(id.to_string()))
+    }
+
+    /// Tells what is new of a content.
+    pub(super) fn announce(&self, id: u64) {
+        let news = self.with(id, |content| {
+            let whole = view(content);
+            let mut lasting = whole.clone();
+            if let Value::Object(fields) = &mut lasting {
+                PASSING.iter().for_each(|passing| {
+                    fields.remove(*passing);
+                });
+            }
+            if content.live.told == lasting {
+                return None;
+            }
+            content.live.told = lasting;
+            Some(whole)
+        });
+        if let Some(whole) = news.flatten() {
+            self.feed.tell("content", &whole);
+        }
+    }
+}
+
+/// What a content is at.
+pub(super) fn state(content: &Content) -> &'static str {
+    let (entry, live) = (&content.entry, &content.live);
+    if entry.going.is_some() {
+        return "removing";
+    }
+    if live.failed.is_some() {
+        return "error";
+    }
+    match (live.job, live.phase) {
+        (Some(Job::Move), _) => return "moving",
+        (Some(Job::Remove), _) => return "removing",
+        (Some(Job::Recheck), _) | (_, Phase::Checking(..)) => return "checking",
+        (_, Phase::Hashing) => return "hashing",
+        _ => {}
+    }
+    match (live.turn, live.phase) {
+        (Some(Turn::Paused), _) if entry.is_complete() => "complete",
+        (Some(Turn::Paused), _) => "paused",
+        (Some(Turn::Queued), _) => "queued",
+        (Some(Turn::NoSpace), _) => "no_space",
+        (_, Phase::Out | Phase::Loading | Phase::Opening) => "starting",
+        (_, Phase::Metadata) => "metadata",
+        _ if live.waits.is_some() => "waiting",
+        _ if entry.is_complete() => "seeding",
+        _ => "downloading",
+    }
+}
+
+/// Why it is so, where there is something to say.
+fn reason(content: &Content) -> Option<String> {
+    let live = &content.live;
+    let because = || content.entry.paused_because.clone().filter(|_| content.entry.paused);
+    live.failed.clone().or_else(because).or_else(|| live.waits.clone()).or_else(|| match live.turn {
+        Some(Turn::NoSpace) => Some("little room is left on the disk: free some, and it goes on".to_owned()),
+        Some(Turn::Queued) => Some("others are before it in the queue".to_owned()),
+        _ => None,
+    })
+}
+
+/// The numbers of a content.
+pub(super) fn numbers(content: &Content) -> Value {
+    let mut fields = Map::new();
+    put_numbers(content, &mut fields);
+    fields.insert("id".into(), content.entry.id.into());
+    fields.insert("state".into(), state(content).into());
+    fields.into()
+}
+
+fn put_numbers(content: &Content, fields: &mut Map<String, Value>) {
+    let progress = content.live.progress.as_ref();
+    let stats = progress.map(|progress| &progress.stats);
+    let rate = |of: fn(&anabranch_swarm::TorrentStats) -> u64| stats.map_or(0, of);
+    let (down, up) = (rate(|stats| stats.download_rate_bytes), rate(|stats| stats.upload_rate_bytes));
+    let totals = totals(content);
+    let left = content.entry.size.map(|size| size.saturating_sub(content.entry.done));
+    let eta = left.filter(|left| *left > 0 && down > 0).map(|left| left.div_ceil(down));
+    let check = match (content.live.phase, &content.live.hashing) {
+        (Phase::Checking(done, total), _) => Some((done, total)),
+        (Phase::Hashing, Some(hashing)) => {
+            Some((hashing.done.load(Ordering::Relaxed), hashing.total.load(Ordering::Relaxed)))
+        }
+        _ => None,
+    };
+    let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    put("done", content.entry.done.into());
+    put("down_rate", down.into());
+    put("up_rate", up.into());
+    put("downloaded", totals.downloaded.into());
+    put("uploaded", totals.uploaded.into());
+    put("wasted", rate(|stats| stats.wasted_bytes).into());
+    put("ratio", ((ratio(content) * 1000.0).round() / 1000.0).into());
+    put("eta", json!(eta));
+    put("peers", stats.map_or(0, |stats| stats.peers).into());
+    put("seeds", stats.map_or(0, |stats| stats.seeds).into());
+    put("pieces_have", json!(progress.map(|progress| progress.pieces_have)));
+    put("seed_seconds", totals.seed_seconds.into());
+    put("check", json!(check.map(|(done, total)| json!({ "done": done, "total": total }))));
+}
+
+/// All that the list says of a content.
+pub(super) fn view(content: &Content) -> Value {
+    let entry = &content.entry;
+    let (kind, link) = match &entry.origin {
+        Origin::Torrent => ("torrent", None),
+        Origin::Magnet(link) => ("torrent", Some(link.as_str())),
+        Origin::Link(link) => ("ppspp", Some(link.as_str())),
+        Origin::Path { .. } => ("torrent", None),
+    };
+    let magnet = || {
+        let hash = |len: usize| entry.hashes.iter().find(|hash| hash.len() == len);
+        let v1 = hash(40).filter(|_| kind == "torrent").map(|hash| format!("xt=urn:btih:{hash}"));
+        let v2 = hash(64).filter(|_| kind == "torrent").map(|hash| format!("xt=urn:btmh:1220{hash}"));
+        // The short name of a v2 torrent is no hash of v1.
+        let v1 = v1.filter(|_| entry.hashes.first().is_some_and(|first| first.len() == 40));
+        let names: Vec<String> = v1.into_iter().chain(v2).collect();
+        let name = anabranch_swarm::http::names::url_encoded(&entry.name);
+        (!names.is_empty()).then(|| format!("magnet:?{}&dn={name}", names.join("&")))
+    };
+    let mut fields = Map::new();
+    put_numbers(content, &mut fields);
+    let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+    put("id", entry.id.into());
+    put("kind", kind.into());
+    put("name", entry.name.as_str().into());
+    put("hashes", json!(entry.hashes));
+    put("link", json!(link.map(str::to_owned).or_else(magnet)));
+    put("state", state(content).into());
+    put("reason", json!(reason(content)));
+    put("paused", entry.paused.into());
+    put("shared_only", entry.is_only_shared().into());
+    put("dir", entry.dir.to_string_lossy().into());
+    put("category", json!(entry.category));
+    put("tags", json!(entry.tags));
+    put("size", json!(entry.size));
+    put("pieces", json!(content.live.progress.as_ref().map(|progress| progress.pieces_total)));
+    put("sequential", entry.sequential.into());
+    put("limit_down", json!(entry.limit_down));
+    put("limit_up", json!(entry.limit_up));
+    put("ratio_max", json!(entry.ratio_max));
+    put("seed_seconds_max", json!(entry.seed_seconds_max));
+    put("rank", entry.rank.into());
+    put("added", entry.added.into());
+    put("completed", json!(entry.completed));
+    put("removing_data", (entry.going == Some(Going::Delete)).into());
+    fields.into()
+}
+
+/// What a path is called: over SCION by its id, over plain IP by its two ends.
+pub(super) fn path_name(path: &Path) -> String {
+    match path.as_scion() {
+        Some(_) => format!("{:#}", path.id()),
+        None => format!("{}-{}", path.local(), path.remote()),
+    }
+}

@@ -1,0 +1,235 @@
+//! Everything that runs, behind one door: a library of contents that survives whatever ends the program, an HTTP API, and a page.
+//!
+//! A [`Daemon`] has a thread of its own and asks a session by its [`Handle`]; it speaks no protocol. What it keeps is in one folder; what
+//! it was told to keep is on the disk before it says so. Programs of the same user come by a socket, and browsers by an address and
+//! with a token.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `store` | keeps values by key, whole or not at all |
+//! | `library` | what is kept: contents, settings; whose turn it is. Pure |
+//! | `engine` | puts the library to work in the session |
+//! | `feed` | what happened, for watchers |
+//! | `folders` | where contents may go |
+//! | `door` | who gets in |
+//! | `api` | requests and answers, the page among them |
+//! | [`client`] | the other end, for the command line |
+//!
+//! What is not here: how contents move (the session), and how a session is set up (the command line).
+
+mod api;
+pub mod client;
+mod door;
+mod engine;
+mod feed;
+mod folders;
+#[doc(hidden)]
+pub mod fuzzing;
+mod library;
+mod store;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::thread::JoinHandle;
+
+use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_swarm::{Handle, NodeId};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+pub use api::{Query, decode};
+pub use door::KeyError;
+pub use store::StoreError;
+
+use api::{About, Api};
+use door::Keys;
+use engine::{Common, Engine};
+use feed::Feed;
+use folders::Folders;
+use store::Store;
+
+/// Threads that read from disk and hash.
+const BLOCKING_THREADS_MAX: usize = 6;
+
+/// What a daemon is told at its start.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The folder that it keeps its library and tokens in.
+    pub state_dir: PathBuf,
+    /// The folder of contents that are added without one, until another is set. It is made where it is missing.
+    pub dir: PathBuf,
+    /// Further folders that contents may be in.
+    pub allow: Vec<PathBuf>,
+    /// The socket of the same user's programs.
+    pub socket: Option<PathBuf>,
+    /// Where others with a token, and browsers, come in.
+    pub address: Option<SocketAddr>,
+    /// Names by which they may call this host, beside addresses.
+    pub names: Vec<String>,
+    /// Where peers reach the session, for people.
+    pub listening: Vec<String>,
+    /// Peers to dial for every content.
+    pub peers: Vec<Endpoint>,
+    /// Keys that hosts of SCION have to prove.
+    pub keys: Vec<(ScionAddr, NodeId)>,
+    /// Trackers of every content, beside its own.
+    pub trackers: Vec<String>,
+    /// Bytes per second that the session may receive and send, where no limits were set by the API.
+    pub limits: (Option<u64>, Option<u64>),
+}
+
+/// Why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its folder cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its tokens cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A folder that contents are to go to is not there.
+    #[error("cannot use {path} for contents: {source}; make it, or name another", path = path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket cannot be opened.
+    #[error("cannot listen at {path}: {source}; another daemon may be at work there: end it, or name another with --socket", path = path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The address cannot be listened at.
+    #[error("cannot serve the page at {address}: {source}; give another address with --api, port 0 for any")]
+    Address {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// There can be no thread.
+    #[error("cannot start: {0}")]
+    Thread(io::Error),
+}
+
+/// A daemon at work. It ends when this is dropped.
+pub struct Daemon {
+    address: Option<SocketAddr>,
+    token: String,
+    strange: Vec<String>,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    /// Starts one over a session. It listens when this returns; contents are opened in the background.
+    pub fn start(handle: Handle, config: Config) -> Result<Self, StartError> {
+        let Config { state_dir, dir, allow, socket, address, names, listening, peers, keys, trackers, limits } = config;
+        let folder = |path: &Path, source| StartError::Folder { path: path.to_owned(), source };
+        std::fs::create_dir_all(&dir).map_err(|error| folder(&dir, error))?;
+        let dir = dir.canonicalize().map_err(|error| folder(&dir, error))?;
+        let mut roots = vec![dir.clone()];
+        for path in &allow {
+            roots.push(path.canonicalize().map_err(|error| folder(path, error))?);
+        }
+        let folders = Folders::new(roots.iter().map(PathBuf::as_path)).map_err(|error| folder(&dir, error))?;
+        let opened = Store::open(&state_dir)?;
+        let tokens = Keys::open(&state_dir)?;
+        let token = tokens.full().to_owned();
+        let run = door::secret()?.chars().take(8).collect();
+        let listener = address
+            .map(|address| door::bind_address(address).map_err(|source| StartError::Address { address, source }));
+        let listener = listener.transpose()?;
+        let address =
+            listener.as_ref().map(std::net::TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
+        let unix = socket.map(|path| match door::bind_socket(&path) {
+            Ok(listener) => Ok((listener, path)),
+            Err(source) => Err(StartError::Socket { path, source }),
+        });
+        let unix = unix.transpose()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .build()
+            .map_err(StartError::Thread)?;
+        let (end, ended) = oneshot::channel::<()>();
+        let (told, hear) = std::sync::mpsc::channel();
+        let work = move || {
+            let events = handle.subscribe();
+            let common = Common { peers, keys, trackers, limits };
+            let (engine, strange) = Engine::new(handle, opened, Feed::new(run), folders, dir, common);
+            // Whoever starts it waits for this.
+            let _ = told.send(strange);
+            let api = Rc::new(Api::new(Rc::clone(&engine), tokens, About { listening, names }));
+            LocalSet::new().block_on(&runtime, async {
+                let tasks = [
+                    tokio::task::spawn_local(Rc::clone(&engine).listen(events)),
+                    tokio::task::spawn_local(Rc::clone(&engine).drive()),
+                    tokio::task::spawn_local(Rc::clone(&engine).keep_time()),
+                ];
+                if let Some(listener) = listener {
+                    let api = Rc::clone(&api);
+                    tokio::task::spawn_local(async move { door::serve_address(listener, api).await });
+                }
+                if let Some((listener, path)) = &unix {
+                    let (Ok(listener), api, path) = (listener.try_clone(), Rc::clone(&api), path.clone()) else {
+                        return;
+                    };
+                    tokio::task::spawn_local(async move { door::serve_socket(listener, &path, api).await });
+                }
+                // Nothing is ever sent: it ends with the daemon.
+                let _ = ended.await;
+                tasks.iter().for_each(tokio::task::JoinHandle::abort);
+                engine.keep_totals().await;
+            });
+            if let Some((_, path)) = &unix {
+                // One that stays is replaced at the next start.
+                let _ = std::fs::remove_file(path);
+            }
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(work).map_err(StartError::Thread)?;
+        let strange = hear.recv().unwrap_or_default();
+        Ok(Self { address, token, strange, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Where browsers and others come in.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// The address of the page, with the token behind the `#`, which browsers do not send.
+    pub fn link(&self) -> Option<String> {
+        Some(format!("http://{}/#token={}", self.address?, self.token))
+    }
+
+    /// What is kept and makes no sense to this version. It stays as it is.
+    pub fn strange(&self) -> &[String] {
+        &self.strange
+    }
+
+    /// Ends it: what moved is kept when this returns. Blocks, for a moment.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // Should it have failed, there is nothing more to be kept.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,312 @@
+//! What is kept of one content.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+/// Where a content comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A torrent file, which is kept beside the library.
+    Torrent,
+    /// A magnet link.
+    Magnet(String),
+    /// A link of PPSPP.
+    Link(String),
+    /// A file or folder of this machine, of which a torrent is made. `seal` says what its files looked like then; `None` until it is
+    /// made.
+    Path {
+        /// Which.
+        path: PathBuf,
+        /// See [`crate::engine`].
+        seal: Option<String>,
+    },
+}
+
+/// What is to be done with a content that goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Going {
+    /// Its files stay.
+    Keep,
+    /// Its files go.
+    Delete,
+}
+
+/// What is kept of one content.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    /// Its number, which no other content had or will have.
+    pub id: u64,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The names that peers know it by, in hex: v1 first; empty until its torrent is made.
+    pub hashes: Vec<String>,
+    /// For people.
+    pub name: String,
+    /// The folder below which its files are.
+    pub dir: PathBuf,
+    /// The folder that its files are being moved to.
+    pub moving_to: Option<PathBuf>,
+    /// It is being removed.
+    pub going: Option<Going>,
+    /// Its category.
+    pub category: Option<String>,
+    /// Its tags.
+    pub tags: BTreeSet<String>,
+    /// It waits until somebody has it go on.
+    pub paused: bool,
+    /// Why it was paused, where nobody asked for it.
+    pub paused_because: Option<String>,
+    /// Pieces are fetched in order.
+    pub sequential: bool,
+    /// Bytes per second.
+    pub limit_down: Option<u64>,
+    /// Bytes per second.
+    pub limit_up: Option<u64>,
+    /// Its own limit of uploads, as a multiple of its size.
+    pub ratio_max: Option<f64>,
+    /// Its own limit of time for sharing, in seconds.
+    pub seed_seconds_max: Option<u64>,
+    /// How much its files are wanted, 0 to 7, by their index, where that is not as usual.
+    pub priorities: BTreeMap<usize, u8>,
+    /// Trackers beside its own.
+    pub trackers: Vec<String>,
+    /// Peers to dial for it.
+    pub peers: Vec<String>,
+    /// Its place in the queue: the lowest goes first.
+    pub rank: i64,
+    /// When it was added, in seconds since 1970.
+    pub added: u64,
+    /// When everything that is wanted was there.
+    pub completed: Option<u64>,
+    /// Bytes that are wanted, once known.
+    pub size: Option<u64>,
+    /// Bytes of them that were there when it was last looked.
+    pub done: u64,
+}
+
+/// What moved for a content, all runs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Bytes received.
+    pub downloaded: u64,
+    /// Bytes sent.
+    pub uploaded: u64,
+    /// Seconds for which it was complete and shared.
+    pub seed_seconds: u64,
+}
+
+impl Totals {
+    pub(crate) fn to_json(self) -> Value {
+        json!([self.downloaded, self.uploaded, self.seed_seconds])
+    }
+
+    pub(crate) fn from_json(value: &Value) -> Option<Self> {
+        let at = |at: usize| value.get(at)?.as_u64();
+        Some(Self { downloaded: at(0)?, uploaded: at(1)?, seed_seconds: at(2)? })
+    }
+}
+
+impl Entry {
+    /// A content that is new.
+    pub(crate) fn new(id: u64, origin: Origin, name: String, dir: PathBuf) -> Self {
+        Self {
+            id,
+            origin,
+            hashes: Vec::new(),
+            name,
+            dir,
+            moving_to: None,
+            going: None,
+            category: None,
+            tags: BTreeSet::new(),
+            paused: false,
+            paused_because: None,
+            sequential: false,
+            limit_down: None,
+            limit_up: None,
+            ratio_max: None,
+            seed_seconds_max: None,
+            priorities: BTreeMap::new(),
+            trackers: Vec::new(),
+            peers: Vec::new(),
+            rank: 0,
+            added: 0,
+            completed: None,
+            size: None,
+            done: 0,
+        }
+    }
+
+    /// The key under which it is kept.
+    pub(crate) fn key(id: u64) -> String {
+        format!("content/{id}")
+    }
+
+    /// The key under which its totals are kept.
+    pub(crate) fn totals_key(id: u64) -> String {
+        format!("totals/{id}")
+    }
+
+    /// Everything wanted is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.completed.is_some()
+    }
+
+    /// Its files are the user's, and are only read.
+    pub(crate) fn is_only_shared(&self) -> bool {
+        matches!(self.origin, Origin::Path { .. })
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let origin = match &self.origin {
+            Origin::Torrent => json!({ "torrent": true }),
+            Origin::Magnet(link) => json!({ "magnet": link }),
+            Origin::Link(link) => json!({ "link": link }),
+            Origin::Path { path, seal } => json!({ "path": path_json(path), "seal": seal }),
+        };
+        let going = self.going.map(|going| if going == Going::Delete { "delete" } else { "keep" });
+        let priorities: Map<String, Value> =
+            self.priorities.iter().map(|(file, level)| (file.to_string(), (*level).into())).collect();
+        json!({
+            "origin": origin,
+            "hashes": self.hashes,
+            "name": self.name,
+            "dir": path_json(&self.dir),
+            "moving_to": self.moving_to.as_deref().map(path_json),
+            "going": going,
+            "category": self.category,
+            "tags": self.tags,
+            "paused": self.paused,
+            "paused_because": self.paused_because,
+            "sequential": self.sequential,
+            "limit_down": self.limit_down,
+            "limit_up": self.limit_up,
+            "ratio_max": self.ratio_max,
+            "seed_seconds_max": self.seed_seconds_max,
+            "priorities": priorities,
+            "trackers": self.trackers,
+            "peers": self.peers,
+            "rank": self.rank,
+            "added": self.added,
+            "completed": self.completed,
+            "size": self.size,
+            "done": self.done,
+        })
+    }
+
+    /// `None` where it was not written by us.
+    pub(crate) fn from_json(id: u64, value: &Value) -> Option<Self> {
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let texts = |key: &str| {
+            let texts = value[key].as_array()?.iter().map(|text| text.as_str().map(str::to_owned));
+            texts.collect::<Option<Vec<String>>>()
+        };
+        let origin = &value["origin"];
+        let origin = if let Some(link) = origin["magnet"].as_str() {
+            Origin::Magnet(link.to_owned())
+        } else if let Some(link) = origin["link"].as_str() {
+            Origin::Link(link.to_owned())
+        } else if !origin["path"].is_null() {
+            Origin::Path { path: path_from(&origin["path"])?, seal: origin["seal"].as_str().map(str::to_owned) }
+        } else {
+            Origin::Torrent
+        };
+        let priorities = value["priorities"].as_object()?.iter().map(|(file, level)| {
+            let level = u8::try_from(level.as_u64()?).ok()?;
+            Some((file.parse().ok()?, level))
+        });
+        Some(Self {
+            hashes: texts("hashes")?,
+            moving_to: path_from(&value["moving_to"]),
+            going: value["going"].as_str().map(|going| if going == "delete" { Going::Delete } else { Going::Keep }),
+            category: text("category"),
+            tags: texts("tags")?.into_iter().collect(),
+            paused: value["paused"].as_bool()?,
+            paused_because: text("paused_because"),
+            sequential: value["sequential"].as_bool()?,
+            limit_down: value["limit_down"].as_u64(),
+            limit_up: value["limit_up"].as_u64(),
+            ratio_max: value["ratio_max"].as_f64(),
+            seed_seconds_max: value["seed_seconds_max"].as_u64(),
+            priorities: priorities.collect::<Option<_>>()?,
+            trackers: texts("trackers")?,
+            peers: texts("peers")?,
+            rank: value["rank"].as_i64()?,
+            added: value["added"].as_u64()?,
+            completed: value["completed"].as_u64(),
+            size: value["size"].as_u64(),
+            done: value["done"].as_u64()?,
+            ..Self::new(id, origin, text("name")?, path_from(&value["dir"])?)
+        })
+    }
+}
+
+/// A path as JSON: a text where it is one, else its bytes.
+fn path_json(path: &std::path::Path) -> Value {
+    use std::os::unix::ffi::OsStrExt;
+    match path.to_str() {
+        Some(text) => text.into(),
+        None => Value::from(path.as_os_str().as_bytes()),
+    }
+}
+
+fn path_from(value: &Value) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    if let Some(text) = value.as_str() {
+        return Some(text.into());
+    }
+    let bytes = value.as_array()?.iter().map(|byte| u8::try_from(byte.as_u64()?).ok());
+    Some(std::ffi::OsString::from_vec(bytes.collect::<Option<_>>()?).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn entries_are_read_back_as_they_were() {
+        let odd = PathBuf::from(std::ffi::OsString::from_vec(b"/a/\xff\n".to_vec()));
+        let origins = [
+            Origin::Torrent,
+            Origin::Magnet("magnet:?xt=urn:btih:aa".into()),
+            Origin::Link("ppspp:aa".into()),
+            Origin::Path { path: odd.clone(), seal: None },
+            Origin::Path { path: "/b".into(), seal: Some("s".into()) },
+        ];
+        for origin in origins {
+            let plain = Entry::new(7, origin.clone(), "n\u{e4}me".into(), odd.clone());
+            assert_eq!(Entry::from_json(7, &plain.to_json()), Some(plain.clone()));
+            let full = Entry {
+                hashes: vec!["aa".into(), "bb".into()],
+                moving_to: Some("/c".into()),
+                going: Some(Going::Delete),
+                category: Some("films".into()),
+                tags: ["x".to_owned(), "y".to_owned()].into(),
+                paused: true,
+                paused_because: Some("ratio".into()),
+                sequential: true,
+                limit_down: Some(1),
+                limit_up: Some(2),
+                ratio_max: Some(1.5),
+                seed_seconds_max: Some(3),
+                priorities: [(0, 0), (9, 7)].into(),
+                trackers: vec!["http://t".into()],
+                peers: vec!["127.0.0.1:1".into()],
+                rank: -4,
+                added: 5,
+                completed: Some(6),
+                size: Some(7),
+                done: 8,
+                ..plain
+            };
+            assert_eq!(Entry::from_json(7, &full.to_json()), Some(full));
+        }
+        assert_eq!(Entry::from_json(7, &json!({})), None);
+        let totals = Totals { downloaded: 1, uploaded: u64::MAX, seed_seconds: 3 };
+        assert_eq!(Totals::from_json(&totals.to_json()), Some(totals));
+    }
+}

@@ -1,0 +1,189 @@
+//! What a user may set while the daemon runs. Kept with the library.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+/// The key under which they are kept.
+pub(crate) const KEY: &str = "settings";
+/// Downloads at once: each takes memory for its pieces, and more do not make all of them faster.
+const DOWNLOADS_MAX: u32 = 8;
+/// Free bytes below which no more is fetched.
+const FREE_BYTES_MIN: u64 = 512 << 20;
+/// Categories.
+pub(crate) const CATEGORIES_MAX: usize = 1000;
+/// Bytes in the name of a category or tag.
+pub(crate) const NAME_BYTES_MAX: usize = 128;
+
+/// What a user may set while the daemon runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    /// Bytes per second, all contents together.
+    pub limit_down: Option<u64>,
+    /// Bytes per second, all contents together.
+    pub limit_up: Option<u64>,
+    /// Downloads at once; `None`: all.
+    pub downloads_max: Option<u32>,
+    /// Complete contents that are shared at once; `None`: all.
+    pub seeds_max: Option<u32>,
+    /// A complete content that was uploaded so often is paused.
+    pub ratio_max: Option<f64>,
+    /// A complete content that was shared for so many seconds is paused.
+    pub seed_seconds_max: Option<u64>,
+    /// Downloads wait where fewer bytes are free.
+    pub free_bytes_min: u64,
+    /// The folder of contents that are added without one.
+    pub dir: PathBuf,
+    /// Categories, and the folder of each.
+    pub categories: BTreeMap<String, Option<PathBuf>>,
+}
+
+/// Why a setting is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// Which.
+    pub field: &'static str,
+    /// What it has to be.
+    pub must: &'static str,
+}
+
+impl Settings {
+    /// Those of a new library.
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self {
+            limit_down: None,
+            limit_up: None,
+            downloads_max: Some(DOWNLOADS_MAX),
+            seeds_max: None,
+            ratio_max: None,
+            seed_seconds_max: None,
+            free_bytes_min: FREE_BYTES_MIN,
+            dir,
+            categories: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let categories: Map<String, Value> = self
+            .categories
+            .iter()
+            .map(|(name, dir)| (name.clone(), json!(dir.as_deref().map(|dir| dir.to_string_lossy()))))
+            .collect();
+        json!({
+            "limit_down": self.limit_down,
+            "limit_up": self.limit_up,
+            "downloads_max": self.downloads_max,
+            "seeds_max": self.seeds_max,
+            "ratio_max": self.ratio_max,
+            "seed_seconds_max": self.seed_seconds_max,
+            "free_bytes_min": self.free_bytes_min,
+            "dir": self.dir.to_string_lossy(),
+            "categories": categories,
+        })
+    }
+
+    /// These with what `changes` names made otherwise; `null` takes a limit away. Folders are looked at by whoever calls this.
+    pub(crate) fn with(&self, changes: &Map<String, Value>) -> Result<Self, Refused> {
+        let mut new = self.clone();
+        for (name, value) in changes {
+            match name.as_str() {
+                "limit_down" => new.limit_down = whole("limit_down", value)?,
+                "limit_up" => new.limit_up = whole("limit_up", value)?,
+                "downloads_max" => new.downloads_max = count("downloads_max", value)?,
+                "seeds_max" => new.seeds_max = count("seeds_max", value)?,
+                "ratio_max" => new.ratio_max = ratio("ratio_max", value)?,
+                "seed_seconds_max" => new.seed_seconds_max = whole("seed_seconds_max", value)?,
+                "free_bytes_min" => {
+                    let must = "a whole number of bytes";
+                    new.free_bytes_min = value.as_u64().ok_or(Refused { field: "free_bytes_min", must })?;
+                }
+                "dir" => {
+                    let dir = value.as_str().ok_or(Refused { field: "dir", must: "the path of a folder" })?;
+                    new.dir = dir.into();
+                }
+                "categories" => new.categories = categories(value)?,
+                _ => return Err(Refused { field: "settings", must: "named as GET /api/v1/settings shows them" }),
+            }
+        }
+        Ok(new)
+    }
+}
+
+/// A positive whole number, or none.
+pub(crate) fn whole(field: &'static str, value: &Value) -> Result<Option<u64>, Refused> {
+    match value {
+        Value::Null => Ok(None),
+        value => match value.as_u64().filter(|number| *number > 0) {
+            Some(number) => Ok(Some(number)),
+            None => Err(Refused { field, must: "a whole number above 0, or null for no limit" }),
+        },
+    }
+}
+
+fn count(field: &'static str, value: &Value) -> Result<Option<u32>, Refused> {
+    let must = "a whole number above 0 and below 2^32, or null for no limit";
+    whole(field, value)?.map(|number| u32::try_from(number).map_err(|_| Refused { field, must })).transpose()
+}
+
+/// A ratio, or none.
+pub(crate) fn ratio(field: &'static str, value: &Value) -> Result<Option<f64>, Refused> {
+    match value {
+        Value::Null => Ok(None),
+        value => match value.as_f64().filter(|ratio| *ratio > 0.0 && ratio.is_finite()) {
+            Some(ratio) => Ok(Some(ratio)),
+            None => Err(Refused { field, must: "a number above 0, or null for no limit" }),
+        },
+    }
+}
+
+/// The name of a category or tag: what can be read, in a line, and without the commas that separate names in lists.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| !c.is_control() && c != ',';
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.trim() == name && name.chars().all(is_plain)
+}
+
+fn categories(value: &Value) -> Result<BTreeMap<String, Option<PathBuf>>, Refused> {
+    const MUST: &str = "an object of at most 1000 names, each with the path of a folder or null";
+    let refused = || Refused { field: "categories", must: MUST };
+    let named = value.as_object().filter(|named| named.len() <= CATEGORIES_MAX).ok_or_else(refused)?;
+    let one = |(name, dir): (&String, &Value)| {
+        let dir = match dir {
+            Value::Null => None,
+            dir => Some(PathBuf::from(dir.as_str()?)),
+        };
+        is_name(name).then(|| (name.clone(), dir))
+    };
+    named.iter().map(one).collect::<Option<_>>().ok_or_else(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_kept_and_nonsense_is_named() {
+        let new = Settings::new("/srv".into());
+        assert_eq!(new.with(new.to_json().as_object().unwrap()), Ok(new.clone()));
+        let set = |text: &str| new.with(serde_json::from_str::<Value>(text).unwrap().as_object().unwrap());
+        let changed = set(
+            r#"{"limit_up": 5, "ratio_max": 1.5, "downloads_max": null, "categories": {"films": "/srv/f", "x": null}}"#,
+        )
+        .unwrap();
+        assert_eq!((changed.limit_up, changed.ratio_max, changed.downloads_max), (Some(5), Some(1.5), None));
+        assert_eq!(changed.with(changed.to_json().as_object().unwrap()), Ok(changed.clone()));
+        for (text, field) in [
+            (r#"{"limit_up": 0}"#, "limit_up"),
+            (r#"{"limit_down": -1}"#, "limit_down"),
+            (r#"{"seeds_max": 4294967296}"#, "seeds_max"),
+            (r#"{"ratio_max": 0}"#, "ratio_max"),
+            (r#"{"free_bytes_min": null}"#, "free_bytes_min"),
+            (r#"{"dir": 5}"#, "dir"),
+            (r#"{"categories": {"a,b": null}}"#, "categories"),
+            (r#"{"categories": {" a": null}}"#, "categories"),
+            (r#"{"speed": 1}"#, "settings"),
+        ] {
+            assert_eq!(set(text).unwrap_err().field, field, "{text}");
+        }
+    }
+}

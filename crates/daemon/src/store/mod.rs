@@ -1,0 +1,313 @@
+//! What the daemon keeps from run to run: values by key, and the files of torrents.
+//!
+//! A change counts when [`Store::write`] has returned: it is on the disk then, and survives whatever ends the program or the machine. A
+//! change is made whole or not at all. Changes go to the end of a journal, which is forced to the disk once for all that wait; when
+//! the journal is longer than what it is about, everything is written to a new snapshot, which takes the old one's place by its name.
+//!
+//! One thread owns the files. A lock keeps a second daemon out.
+
+mod journal;
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use journal::{Batch, Kept};
+
+/// Changes that wait for the disk; whoever has more waits.
+const JOBS_MAX: usize = 64;
+/// Changes that are forced to the disk together.
+const TOGETHER_MAX: usize = 64;
+/// A journal shorter than this is not worth a snapshot.
+const JOURNAL_BYTES_MIN: u64 = 1 << 20;
+/// The snapshot.
+const SNAPSHOT: &str = "library";
+/// Journals, before their generation.
+const JOURNAL: &str = "journal-";
+/// The folder of torrents.
+const TORRENTS: &str = "torrents";
+/// Who has this open is the daemon of this folder.
+const LOCK: &str = "lock";
+
+/// Why nothing can be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The folder cannot be used.
+    #[error("cannot use {path} to keep the library in: {source}; name another folder with --state-dir", path = path.display())]
+    Unusable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another daemon is at work.
+    #[error("another daemon keeps its library in {path}: end it, or name another folder with --state-dir", path = .0.display())]
+    Locked(PathBuf),
+    /// The snapshot is no snapshot.
+    #[error("{path} is damaged or of another version: put a copy back, or move it away to begin with an empty library", path = .0.display())]
+    Damaged(PathBuf),
+    /// A change cannot be written, and was not made.
+    #[error("cannot write to {path}: {source}; nothing was changed", path = path.display())]
+    Write {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The thread that writes is gone: the daemon ends.
+    #[error("the daemon is ending")]
+    Gone,
+}
+
+/// Something to be kept.
+#[derive(Default)]
+pub(crate) struct Change {
+    /// Values by key.
+    pub batch: Batch,
+    /// Torrents to keep, by the number of their content: before the values are.
+    pub torrents: Vec<(u64, Vec<u8>)>,
+    /// Torrents that are not needed any more once the values are kept.
+    pub gone: Vec<u64>,
+}
+
+type Done = oneshot::Sender<Result<(), StoreError>>;
+
+/// Keeps what it is given. Clones are one.
+#[derive(Clone)]
+pub(crate) struct Store {
+    jobs: mpsc::Sender<(Change, Done)>,
+    dir: PathBuf,
+}
+
+impl Store {
+    /// Opens a folder, which is made where it is missing, and reads what was kept.
+    pub(crate) fn open(dir: &Path) -> Result<(Self, Kept), StoreError> {
+        let unusable = |source| StoreError::Unusable { path: dir.to_owned(), source };
+        DirBuilder::new().mode(0o700).recursive(true).create(dir.join(TORRENTS)).map_err(unusable)?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
+        let lock = lock.map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked(dir.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
+        }
+        let path = dir.join(SNAPSHOT);
+        let (generation, mut kept) = match std::fs::read(&path) {
+            Ok(bytes) => journal::read_snapshot(&bytes).ok_or(StoreError::Damaged(path))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, Kept::new()),
+            Err(error) => return Err(unusable(error)),
+        };
+        match std::fs::read(dir.join(format!("{JOURNAL}{generation}"))) {
+            Ok(bytes) => journal::replay(&bytes, &mut kept),
+            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+            Err(error) => return Err(unusable(error)),
+        };
+        let mut disk =
+            Disk { dir: dir.to_owned(), kept, generation, journal: None, len: 0, snapshot_len: 0, _lock: lock };
+        // What a torn journal ends in is not built on.
+        disk.snapshot().map_err(unusable)?;
+        disk.clear_away();
+        let kept = disk.kept.clone();
+        let (jobs, waiting) = mpsc::channel(JOBS_MAX);
+        std::thread::Builder::new().name("library".to_owned()).spawn(move || disk.serve(waiting)).map_err(unusable)?;
+        Ok((Self { jobs, dir: dir.to_owned() }, kept))
+    }
+
+    /// Keeps a change. It is on the disk when this is done.
+    pub(crate) async fn write(&self, change: Change) -> Result<(), StoreError> {
+        let (done, outcome) = oneshot::channel();
+        self.jobs.send((change, done)).await.map_err(|_| StoreError::Gone)?;
+        outcome.await.unwrap_or(Err(StoreError::Gone))
+    }
+
+    /// Where the torrent of a content is kept.
+    pub(crate) fn torrent(&self, id: u64) -> PathBuf {
+        torrent(&self.dir, id)
+    }
+}
+
+fn torrent(dir: &Path, id: u64) -> PathBuf {
+    dir.join(TORRENTS).join(format!("{id}.torrent"))
+}
+
+/// The files, on their thread.
+struct Disk {
+    dir: PathBuf,
+    kept: Kept,
+    generation: u64,
+    /// `None` where the last write failed: what it ends in is not known.
+    journal: Option<File>,
+    len: u64,
+    snapshot_len: u64,
+    _lock: File,
+}
+
+impl Disk {
+    fn serve(mut self, mut waiting: mpsc::Receiver<(Change, Done)>) {
+        while let Some(first) = waiting.blocking_recv() {
+            let mut jobs = vec![first];
+            while jobs.len() < TOGETHER_MAX
+                && let Ok(job) = waiting.try_recv()
+            {
+                jobs.push(job);
+            }
+            let (changes, told): (Vec<Change>, Vec<Done>) = jobs.into_iter().unzip();
+            let outcome = self.keep(changes);
+            for done in told {
+                let failed = outcome.as_ref().err().map(|error| io::Error::new(error.kind(), error.to_string()));
+                let outcome = failed.map_or(Ok(()), |source| Err(StoreError::Write { path: self.dir.clone(), source }));
+                // Whoever asked may be gone.
+                let _ = done.send(outcome);
+            }
+        }
+    }
+
+    /// All of these, or none.
+    fn keep(&mut self, changes: Vec<Change>) -> io::Result<()> {
+        for (id, bytes) in changes.iter().flat_map(|change| &change.torrents) {
+            replace(&torrent(&self.dir, *id), bytes)?;
+        }
+        let journal_max = JOURNAL_BYTES_MIN.max(self.snapshot_len);
+        if self.journal.is_none() || self.len > journal_max {
+            self.snapshot()?;
+        }
+        let mut lines = Vec::new();
+        changes
+            .iter()
+            .filter(|change| !change.batch.is_empty())
+            .for_each(|change| lines.extend(journal::line(&change.batch)));
+        if !lines.is_empty() {
+            let Some(mut journal) = self.journal.take() else { return Err(io::ErrorKind::Other.into()) };
+            journal.write_all(&lines).and_then(|()| journal.sync_data())?;
+            self.journal = Some(journal);
+            self.len += lines.len() as u64;
+        }
+        for change in changes {
+            journal::apply(&mut self.kept, change.batch);
+            for id in change.gone {
+                // One that stays is cleared away at the next start.
+                let _ = std::fs::remove_file(torrent(&self.dir, id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything anew, and begins a new journal.
+    fn snapshot(&mut self) -> io::Result<()> {
+        let next = self.generation + 1;
+        let bytes = journal::snapshot(next, &self.kept);
+        let path = self.dir.join(format!("{JOURNAL}{next}"));
+        let journal = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        journal.sync_all()?;
+        replace(&self.dir.join(SNAPSHOT), &bytes)?;
+        // From here on the old journal is nobody's.
+        let old = self.dir.join(format!("{JOURNAL}{}", self.generation));
+        (self.generation, self.journal, self.len) = (next, Some(journal), 0);
+        self.snapshot_len = bytes.len() as u64;
+        let _ = std::fs::remove_file(old);
+        Ok(())
+    }
+
+    /// What an end at any instant left lying about.
+    fn clear_away(&self) {
+        let files = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        let current = format!("{JOURNAL}{}", self.generation);
+        for file in files(&self.dir) {
+            let name = file.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".new") || name.starts_with(JOURNAL) && name != current {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+        for file in files(&self.dir.join(TORRENTS)) {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let id = name.strip_suffix(".torrent");
+            if !id.is_some_and(|id| self.kept.contains_key(&format!("content/{id}"))) {
+                let _ = std::fs::remove_file(file.path());
+            }
+        }
+    }
+}
+
+/// What is kept in these bytes of a snapshot or a journal.
+pub(crate) fn read_kept(bytes: &[u8]) -> Kept {
+    let mut kept = journal::read_snapshot(bytes).map(|(_, kept)| kept).unwrap_or_default();
+    journal::replay(bytes, &mut kept);
+    kept
+}
+
+/// Puts a file in another's place: either the old or the new is there, whole, whatever happens.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn change(key: &str, value: u64) -> Change {
+        Change { batch: vec![(key.to_owned(), Some(json!(value)))], ..Change::default() }
+    }
+
+    #[tokio::test]
+    async fn what_was_acknowledged_is_there_the_next_time() {
+        let dir = tempfile::tempdir().unwrap();
+        for run in 0..3_u64 {
+            // The thread of the run before may have the lock for a moment.
+            let (store, kept) = loop {
+                match Store::open(dir.path()) {
+                    Err(StoreError::Locked(_)) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+                    opened => break opened.unwrap(),
+                }
+            };
+            assert_eq!(kept.len() as u64, run * 10);
+            assert!(matches!(Store::open(dir.path()), Err(StoreError::Locked(_))));
+            for at in 0..10 {
+                store.write(change(&format!("content/{}", run * 10 + at), at)).await.unwrap();
+            }
+            let torrent = Change { torrents: vec![(run, b"d4:infode".to_vec())], ..Change::default() };
+            store.write(torrent).await.unwrap();
+            assert!(store.torrent(run).exists());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_torn_journal_loses_its_last_line_alone_and_is_not_built_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path()).unwrap();
+        for at in 0..3 {
+            store.write(change(&format!("k{at}"), at)).await.unwrap();
+        }
+        let journal = dir.path().join("journal-1");
+        let bytes = std::fs::read(&journal).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::copy(dir.path().join(SNAPSHOT), copy.path().join(SNAPSHOT)).unwrap();
+        std::fs::write(copy.path().join("journal-1"), &bytes[..bytes.len() - 1]).unwrap();
+        let (store, kept) = Store::open(copy.path()).unwrap();
+        assert_eq!(kept.keys().collect::<Vec<_>>(), ["k0", "k1"]);
+        store.write(change("k9", 9)).await.unwrap();
+        assert!(!copy.path().join("journal-1").exists());
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_told_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(SNAPSHOT), "anabranch library 1 4\nhalf").unwrap();
+        assert!(matches!(Store::open(dir.path()), Err(StoreError::Damaged(_))));
+        assert!(dir.path().join(SNAPSHOT).exists());
+    }
+}
