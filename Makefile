@@ -12,7 +12,7 @@ FLAGS ?=
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo bulk play congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
+.PHONY: help build check deps demo test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -48,6 +48,9 @@ congestion: ## Print how each congestion control of bulk transfer fares on links
 
 ledbat: ## Print how the congestion control of PPSPP fares on links in virtual time, beside the paper's values
 	$(TEST) -p anabranch-ppspp --lib ledbat -- --nocapture --test-threads 1
+
+daemon: ## Kill the daemon a hundred times while contents come and go: nothing that was acknowledged may be lost (minutes)
+	$(TEST) -p anabranch --test daemon -- --ignored --nocapture
 
 mistakes: ## Give every flag of every command values that cannot be meant, and a transfer a disk that fails (minutes)
 	$(TEST) -p anabranch --test mistakes --test places -- --include-ignored

@@ -15,7 +15,7 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 24] = [
+const COMMANDS: [(&[&str], &[&str]); 32] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
@@ -24,6 +24,14 @@ const COMMANDS: [(&[&str], &[&str]); 24] = [
     (&["live"], &["--input", "nowhere"]),
     (&["verify"], &["nowhere.torrent", "."]),
     (&["tracker"], &["--listen", "192.0.2.7:0"]),
+    (&["daemon"], &["--api", "192.0.2.7:0", "--listen", "127.0.0.1:0"]),
+    (&["add"], &["nowhere.torrent"]),
+    (&["list"], &["--daemon", "127.0.0.1:1"]),
+    (&["status"], &["--daemon", "127.0.0.1:1"]),
+    (&["pause"], &["--all", "--daemon", "127.0.0.1:1"]),
+    (&["resume"], &["1", "--daemon", "127.0.0.1:1"]),
+    (&["remove"], &["1", "--daemon", "127.0.0.1:1"]),
+    (&["watch"], &["--daemon", "127.0.0.1:1"]),
     (&["paths"], &["1-1", "--sciond", "127.0.0.1:1"]),
     (&["ping"], &["1-1,10.0.0.1", "--sciond", "127.0.0.1:1"]),
     (&["traceroute"], &["1-1", "--sciond", "127.0.0.1:1"]),

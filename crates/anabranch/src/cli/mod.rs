@@ -2,6 +2,7 @@
 //! and keys of the configuration file.
 
 mod bulk;
+mod daemon;
 mod given;
 mod guard;
 mod keys;
@@ -18,6 +19,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand, ValueHint};
 
 pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, ReceiptFlags, ReceiveFlags, SendFlags};
+pub(crate) use daemon::{AddFlags, AskFlags, DaemonFlags, ListFlags, RemoveFlags, StatusFlags, TurnFlags, WatchFlags};
 pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
@@ -82,6 +84,22 @@ pub(crate) enum Command {
     Receipt(ReceiptFlags),
     /// Run a tracker (HTTP and UDP) until interrupted
     Tracker(TrackerFlags),
+    /// Run a library of contents with an API and a page, until interrupted
+    Daemon(Box<DaemonFlags>),
+    /// Add contents to a daemon
+    Add(AddFlags),
+    /// List a daemon's contents
+    List(ListFlags),
+    /// Say how a daemon fares, or one of its contents
+    Status(StatusFlags),
+    /// Have contents of a daemon wait
+    Pause(TurnFlags),
+    /// Have contents of a daemon go on
+    Resume(TurnFlags),
+    /// Remove contents from a daemon
+    Remove(RemoveFlags),
+    /// Watch a daemon's contents
+    Watch(WatchFlags),
     /// List the paths to a SCION destination
     Paths(Box<PathsFlags>),
     /// Ask a SCION host for an answer, over one path

@@ -3,6 +3,7 @@
 pub(crate) mod address;
 mod bulk_files;
 pub(crate) mod create;
+pub(crate) mod daemon;
 pub(crate) mod demo;
 mod dry_run;
 pub(crate) mod edit;
@@ -17,6 +18,7 @@ pub(crate) mod ping;
 pub(crate) mod play;
 pub(crate) mod receipt;
 pub(crate) mod receive;
+pub(crate) mod remote;
 pub(crate) mod send;
 pub(crate) mod share;
 pub(crate) mod show;

@@ -1,0 +1,187 @@
+//! Flags of `daemon`, and of the commands that ask one.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anabranch_daemon::client::At;
+use clap::{Args, ValueHint};
+
+use super::session::SessionFlags;
+use crate::seeding::{Ratio, parse_ratio};
+use crate::units::{self, Rate};
+
+/// Where the page is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ApiAddress(pub Option<SocketAddr>);
+
+impl FromStr for ApiAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "none" => Ok(Self(None)),
+            text => text
+                .parse()
+                .map(|address| Self(Some(address)))
+                .map_err(|_| "write an address with its port, such as 127.0.0.1:6880, or none"),
+        }
+    }
+}
+
+/// `daemon`
+#[derive(Debug, Args)]
+pub(crate) struct DaemonFlags {
+    /// Folder for contents that are added without one, until another is set
+    #[arg(long, short = 'o', value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Another folder that contents may be in, or be shared from; may be given several times
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub allow_dir: Vec<PathBuf>,
+    /// Folder for the library and the tokens [default: $XDG_STATE_HOME/anabranch/daemon]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state_dir: Option<PathBuf>,
+    /// Socket for this user's programs [default: $XDG_RUNTIME_DIR/anabranch/daemon.sock, or else in the folder above]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub socket: Option<PathBuf>,
+    /// Address of the page and of the API for whoever has a token, port 0 for any; none for the socket alone
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6880")]
+    pub api: ApiAddress,
+    /// Name by which browsers may call this host, beside its addresses and localhost; may be given several times
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Hostname)]
+    pub api_name: Vec<String>,
+    /// Tracker of all contents, beside their own; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
+    #[command(flatten)]
+    pub session: SessionFlags,
+}
+
+/// Which daemon is asked.
+#[derive(Debug, Args)]
+pub(crate) struct AskFlags {
+    /// The daemon's socket, or its address such as 127.0.0.1:6880 [default: the socket of this user's daemon]
+    #[arg(long, value_name = "ADDR", value_hint = ValueHint::AnyPath)]
+    pub daemon: Option<At>,
+    /// File with the token of a daemon that is asked by its address [default: that of this user's daemon]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `add`
+#[derive(Debug, Args)]
+pub(crate) struct AddFlags {
+    /// .torrent files, magnet links and links of PPSPP; with --share, files and folders of the daemon's host
+    #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
+    pub sources: Vec<OsString>,
+    /// Share these files and folders from where they are
+    #[arg(long)]
+    pub share: bool,
+    /// Folder to put content in [default: the daemon's, or that of the category]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub into: Option<PathBuf>,
+    /// Category
+    #[arg(long, value_name = "NAME")]
+    pub category: Option<String>,
+    /// Tag; may be given several times
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// Add it, and have it wait
+    #[arg(long)]
+    pub paused: bool,
+    /// Fetch pieces in order
+    #[arg(long)]
+    pub sequential: bool,
+    /// Most bytes per second to receive, for each content
+    #[arg(long, value_name = "RATE")]
+    pub torrent_limit_down: Option<Rate>,
+    /// Most bytes per second to send, for each content
+    #[arg(long, value_name = "RATE")]
+    pub torrent_limit_up: Option<Rate>,
+    /// Pause it once it was uploaded so often, such as 1 or 2.5
+    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
+    pub stop_ratio: Option<Ratio>,
+    /// Pause it once it was shared for so long, such as 90s, 30m or 12h
+    #[arg(long, value_name = "TIME", value_parser = units::parse_long_time)]
+    pub stop_after: Option<Duration>,
+    /// Peer to dial for it, address with port; may be given several times
+    #[arg(long, value_name = "ADDR", value_parser = peer)]
+    pub dial: Vec<String>,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+/// `list`
+#[derive(Debug, Args)]
+pub(crate) struct ListFlags {
+    /// Only those in this state, such as downloading, seeding, paused or error
+    #[arg(long, value_name = "NAME")]
+    pub state: Option<String>,
+    /// Only those of this category
+    #[arg(long, value_name = "NAME")]
+    pub category: Option<String>,
+    /// Only those with this tag
+    #[arg(long, value_name = "TAG")]
+    pub tag: Option<String>,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub(crate) struct StatusFlags {
+    /// Its number, as `list` shows it, or its info-hash [default: the daemon itself]
+    #[arg(value_name = "CONTENT")]
+    pub content: Option<String>,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+/// `pause` and `resume`
+#[derive(Debug, Args)]
+pub(crate) struct TurnFlags {
+    /// Their numbers, as `list` shows them, or info-hashes
+    #[arg(value_name = "CONTENT", required_unless_present = "all")]
+    pub contents: Vec<String>,
+    /// All there are
+    #[arg(long, conflicts_with = "contents")]
+    pub all: bool,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+/// `remove`
+#[derive(Debug, Args)]
+pub(crate) struct RemoveFlags {
+    /// Their numbers, as `list` shows them, or info-hashes
+    #[arg(value_name = "CONTENT", required = true)]
+    pub contents: Vec<String>,
+    /// Delete their files too
+    #[arg(long)]
+    pub delete_files: bool,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+/// `watch`
+#[derive(Debug, Args)]
+pub(crate) struct WatchFlags {
+    /// Their numbers, as `list` shows them, or info-hashes [default: all]
+    #[arg(value_name = "CONTENT")]
+    pub contents: Vec<String>,
+    /// End when all of these are complete
+    #[arg(long, requires = "contents")]
+    pub wait: bool,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+fn peer(text: &str) -> Result<String, &'static str> {
+    let known = anabranch_swarm::parse_peer(text).map(|_| text.to_owned());
+    known.ok_or("write an address with its port, such as 192.0.2.1:6881 or [1-ff00:0:110,10.0.0.1]:31000")
+}

@@ -1,0 +1,222 @@
+//! `daemon` and the commands that ask one, as their users meet them: over restarts, and over being killed.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Running, anabranch, assert_same, noise, run, share, signal, tree};
+use serde_json::Value;
+
+/// Nothing takes longer, with both cores busy elsewhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a usual run kills the daemon; the long one a hundred times.
+const KILLS: usize = 4;
+const KILLS_MANY: usize = 100;
+
+/// A daemon whose folders are in `dir`, and what its event `serving` says.
+fn daemon(dir: &Path) -> (Running, Value) {
+    fs::create_dir_all(dir.join("files")).unwrap();
+    let arguments = [
+        "daemon",
+        "--json",
+        "--listen",
+        "127.0.0.1:0",
+        "--api",
+        "127.0.0.1:0",
+        "--dir",
+        "files",
+        "--state-dir",
+        "lib",
+        "--allow-dir",
+        ".",
+    ];
+    let mut running = Running::start_for(anabranch(dir).args(arguments), PATIENCE * 20);
+    let serving = running.event("serving");
+    (running, serving)
+}
+
+/// Asks it by its socket: exit code, lines of JSON, what was said.
+fn ask(dir: &Path, arguments: &[&str]) -> (i32, Vec<Value>, String) {
+    let (code, out, err) = run(dir, &[arguments, &["--json", "--daemon", "./lib/daemon.sock"]].concat());
+    (code, out.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), err)
+}
+
+fn asked(dir: &Path, arguments: &[&str]) -> Vec<Value> {
+    let (code, lines, err) = ask(dir, arguments);
+    assert_eq!(code, 0, "{arguments:?}: {err}");
+    lines
+}
+
+/// Waits until the daemon's contents are as they are to be.
+fn wait(dir: &Path, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let began = Instant::now();
+    loop {
+        let listed = asked(dir, &["list"]);
+        if is_so(&listed) {
+            return listed;
+        }
+        assert!(began.elapsed() < PATIENCE, "{listed:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_another_program_shares_is_added_watched_until_complete_and_shared_on_over_restarts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    fs::create_dir_all(&one).unwrap();
+    let files = tree(&one);
+    let (sharer, _, magnet) = share(&one, &["tree"]);
+    let (running, serving) = daemon(&two);
+    let added = asked(&two, &["add", &magnet, "--category", "trees", "--tag", "a"]);
+    let id = added[0]["id"].to_string();
+    let events = asked(&two, &["watch", &id, "--wait"]);
+    assert!(events.iter().any(|event| event["event"] == "content"), "{events:?}");
+    assert_same(&two.join("files"), &files);
+    let listed = asked(&two, &["list", "--category", "trees"]);
+    assert_eq!((listed.len(), listed[0]["done"].as_u64()), (1, listed[0]["size"].as_u64()));
+    drop(sharer);
+
+    // By the address, with the token.
+    let url = serving["url"].as_str().unwrap();
+    let token = serving["token_file"].as_str().unwrap();
+    let (code, out, err) = run(&two, &["status", "--daemon", url, "--token-file", token]);
+    assert!(code == 0 && out.contains("seeding"), "{out}{err}");
+    fs::write(two.join("wrong"), "no token of any daemon").unwrap();
+    let (code, _, err) = run(&two, &["list", "--daemon", url, "--token-file", "wrong"]);
+    assert!(code != 0 && err.contains("token"), "{err}");
+
+    // A second one over the same library is told so.
+    let (code, _, err) = run(
+        &two,
+        &["daemon", "--state-dir", "lib", "--api", "none", "--socket", "other.sock", "--listen", "127.0.0.1:0"],
+    );
+    assert!(code == 5 && err.contains("another daemon"), "{code}: {err}");
+
+    let (code, _) = running.interrupt();
+    assert_eq!(code, 0);
+    let (code, _, err) = ask(&two, &["list"]);
+    assert!(code == 6 && err.contains("no daemon answers"), "{code}: {err}");
+
+    // What it fetched it shares after a restart, without its files being verified by anybody but itself.
+    let (_running, _) = daemon(&two);
+    let listed = wait(&two, |listed| listed[0]["state"] == "seeding");
+    let session = asked(&two, &["status"]);
+    let address = session[0]["listening"][0].as_str().unwrap().to_owned();
+    let three = dir.path().join("three");
+    fs::create_dir_all(&three).unwrap();
+    let link = listed[0]["link"].as_str().unwrap();
+    let (code, _, err) = run(&three, &["get", link, "--listen", "127.0.0.1:0", "--peer", &address, "-q"]);
+    assert_eq!(code, 0, "{err}");
+    assert_same(&three, &files);
+
+    // Paused, it waits; removed with its files, it is gone.
+    asked(&two, &["pause", &id]);
+    wait(&two, |listed| listed[0]["state"] == "complete");
+    asked(&two, &["resume", "--all"]);
+    wait(&two, |listed| listed[0]["state"] == "seeding");
+    let (code, _, err) = ask(&two, &["remove", "99"]);
+    assert!(code == 3 && err.contains("99"), "{code}: {err}");
+    asked(&two, &["remove", &id, "--delete-files"]);
+    assert!(asked(&two, &["list"]).is_empty() && !two.join("files/tree").exists());
+}
+
+#[test]
+fn a_folder_is_shared_by_the_daemon_and_mistakes_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = tree(dir.path());
+    let (_running, _) = daemon(dir.path());
+    let added = asked(dir.path(), &["add", "--share", "tree"]);
+    let id = added[0]["id"].to_string();
+    wait(dir.path(), |listed| listed[0]["state"] == "seeding");
+    let (code, _, err) = ask(dir.path(), &["remove", &id, "--delete-files"]);
+    assert!(code == 3 && err.contains("yours"), "{code}: {err}");
+    assert_same(dir.path(), &files);
+    for (arguments, needle) in [
+        (&["add", "nowhere.torrent"][..], "nowhere.torrent"),
+        (&["add", "--share", "/etc"], "--allow-dir"),
+        (&["add", "--into", "/etc", "magnet:?xt=urn:btih:0000000000000000000000000000000000000000"], "--allow-dir"),
+        (&["add", "magnet:?dn=x"], "info-hash"),
+        (&["status", "99"], "99"),
+        (&["list", "--state", "best"], "state"),
+    ] {
+        let (code, _, err) = ask(dir.path(), arguments);
+        assert!(code == 3 && err.contains(needle), "{arguments:?}: {code} {err}");
+    }
+}
+
+/// Adds and removes contents while the daemon is killed: what was acknowledged is there, and nothing else is.
+fn survive(kills: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut sharer = dir.join("sharer");
+    fs::create_dir_all(&sharer).unwrap();
+    fs::write(sharer.join("big"), noise(3_000_000, 1)).unwrap();
+    let (_sharing, _, magnet) = share(&sharer, &["big", "--limit-up", "1M"]);
+    sharer.push("big");
+    // Those that have to be there, and those of which nobody said whether they went.
+    let (mut known, mut unsure): (BTreeSet<u64>, BTreeSet<u64>) = Default::default();
+    let mut next = 0_u32;
+    for round in 0..kills {
+        let (mut running, _) = daemon(dir);
+        let listed = asked(dir, &["list"]);
+        let there: BTreeSet<u64> = listed.iter().filter_map(|content| content["id"].as_u64()).collect();
+        assert!(there.is_superset(&known), "round {round}: {there:?} lacks some of {known:?}");
+        let more: Vec<&u64> = there.iter().filter(|id| !known.contains(id) && !unsure.contains(id)).collect();
+        assert!(more.len() <= 1, "round {round}: nobody was told of {more:?}");
+        for content in &listed {
+            assert!(content["name"].is_string() && content["state"] != "error", "{content}");
+        }
+        known.clone_from(&there);
+        // A removal that was begun goes on.
+        known.retain(|id| !unsure.contains(id));
+        if round == 0 {
+            known.extend(asked(dir, &["add", &magnet])[0]["id"].as_u64());
+        }
+        let pid = running.child.id();
+        let at = Duration::from_millis(20 + (round as u64 * 137) % 400);
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(at);
+            signal(pid, "KILL");
+        });
+        // As many as go until it is dead.
+        loop {
+            next += 1;
+            let link = format!("magnet:?xt=urn:btih:{next:040x}&dn=content");
+            let (code, lines, _) = ask(dir, &["add", "--paused", &link]);
+            if code != 0 {
+                break;
+            }
+            let id = lines[0]["id"].as_u64().unwrap();
+            if !next.is_multiple_of(3) {
+                known.insert(id);
+                continue;
+            }
+            unsure.insert(id);
+            if ask(dir, &["remove", &id.to_string()]).0 == 0 {
+                unsure.remove(&id);
+            }
+        }
+        killer.join().unwrap();
+        let _ = running.child.wait();
+    }
+    let (_running, _) = daemon(dir);
+    let complete =
+        wait(dir, |listed| listed.iter().any(|content| content["name"] == "big" && content["completed"].is_u64()));
+    assert!(complete.len() >= known.len());
+    assert!(fs::read(dir.join("files/big")).unwrap() == fs::read(sharer).unwrap());
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_when_it_is_killed() {
+    survive(KILLS);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn nothing_that_was_acknowledged_is_lost_when_it_is_killed_a_hundred_times() {
+    survive(KILLS_MANY);
+}
