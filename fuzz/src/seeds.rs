@@ -50,6 +50,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "metainfo", &metainfo())?;
     write(&corpus, "edit", &metainfo())?;
     write(&corpus, "magnet", &magnet())?;
+    write(&corpus, "daemon", &daemon())?;
     write(&corpus, "ip_filter", &ip_filter())?;
     write(&corpus, "known_keys", &known_keys())?;
     write(&corpus, "socks", &socks())?;
@@ -369,6 +370,14 @@ fn metainfo() -> Vec<Vec<u8>> {
     let mut samples: Vec<_> = [&single, &multi, &v2, &hybrid].map(torrent).into();
     samples.extend([single, multi, v2, hybrid].map(|info| info.encode()));
     samples
+}
+
+/// Requests to the daemon, behind the number of what they are.
+fn daemon() -> Vec<Vec<u8>> {
+    let options = r#"{"source":"magnet:?xt=urn:btih:a","dir":"/x","tags":["a"],"paused":true,"limit_up":5,"ratio_max":1.5,"peers":["10.0.0.1:1"]}"#;
+    let settings = r#"{"limit_up":5,"downloads_max":null,"ratio_max":1.5,"dir":"/x","categories":{"a":"/b","c":null}}"#;
+    let samples = [(0, "a=1&b=%C3%A4+x&limit=5"), (1, options), (2, "anabranch library 1 4\nend\n"), (3, settings)];
+    samples.iter().map(|(kind, text)| [&[*kind], text.as_bytes()].concat()).collect()
 }
 
 fn magnet() -> Vec<Vec<u8>> {
