@@ -106,7 +106,8 @@ impl Api {
         };
         let headers = reply.headers_mut();
         for (name, value) in POLICY {
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+            // What strangers named has a stricter one.
+            headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
         }
         if !headers.contains_key("cache-control") {
             headers.insert("cache-control", HeaderValue::from_static("no-store"));

@@ -57,7 +57,7 @@ impl Engine {
             EventKind::Checked { pieces_have, pieces_total } => {
                 self.note(id, format!("verified: {pieces_have} of {pieces_total} pieces are good"));
                 if pieces_have < pieces_total {
-                    self.learn(id, |entry| entry.completed = None).await;
+                    self.lacks(id).await;
                 }
             }
             EventKind::Paused { cause: PauseCause::Storage, reason } => {
@@ -131,19 +131,32 @@ impl Engine {
             (content.live.phase, content.live.waits) = (Phase::Open, None);
             content.entry.priorities.clone()
         });
-        self.learn(id, |entry| {
-            (entry.size, entry.done) = (Some(total), done);
-            if done < total {
-                entry.completed = None;
-            }
-        })
-        .await;
+        self.learn(id, |entry| (entry.size, entry.done) = (Some(total), done)).await;
+        if done < total {
+            self.lacks(id).await;
+        }
         self.keep_torrent(id).await;
         let Some(levels) = levels.filter(|levels| levels.values().any(|level| *level > 0)) else { return };
         if let Some(session) = self.with(id, |content| content.live.session).flatten() {
             let choose = move |file: usize, _: &_| super::load::priority(&levels, file);
             // A content that is only shared is all wanted.
             let _ = self.handle.set_files(session, Box::new(choose)).await;
+        }
+    }
+
+    /// Some of a content is missing: it is fetched, or where the files are the user's, that is told.
+    async fn lacks(&self, id: u64) {
+        let is_only_shared = self.with(id, |content| {
+            let is_only_shared = content.entry.is_only_shared();
+            if is_only_shared {
+                let reason = "its files are not what they were when it was added: what is good of them is shared; remove it, and add it again";
+                content.live.waits = Some(reason.to_owned());
+            }
+            is_only_shared
+        });
+        if is_only_shared == Some(false) {
+            self.learn(id, |entry| entry.completed = None).await;
+            self.changed.notify_one();
         }
     }
 

@@ -138,7 +138,7 @@ impl Engine {
     async fn look_for_space(&self) {
         let (mut folders, least) = {
             let state = self.state();
-            let wanted = |content: &&Content| !content.entry.is_complete() && !content.entry.paused;
+            let wanted = |content: &&Content| needs_space(content) && !content.entry.paused;
             let dirs = state.contents.values().filter(wanted).map(|content| (content.entry.dir.clone(), None));
             (dirs.collect::<BTreeMap<PathBuf, Option<u64>>>(), state.settings.free_bytes_min)
         };
@@ -154,7 +154,7 @@ impl Engine {
         for content in self.state.borrow_mut().contents.values_mut() {
             let Some(Some(free)) = folders.get(&content.entry.dir) else { continue };
             let needed = if content.live.lacks_space { least.saturating_add(SPACE_SPARE_BYTES) } else { least };
-            let lacks = *free < needed && !content.entry.is_complete();
+            let lacks = *free < needed && needs_space(content);
             if std::mem::replace(&mut content.live.lacks_space, lacks) != lacks {
                 changed.push(content.entry.id);
             }
@@ -221,6 +221,11 @@ pub(super) fn ratio(content: &Content) -> f64 {
     let totals = totals(content);
     let size = totals.downloaded.max(content.entry.size.unwrap_or(0)).max(1);
     totals.uploaded as f64 / size as f64
+}
+
+/// More of it is to be written.
+fn needs_space(content: &Content) -> bool {
+    !content.entry.is_complete() && !content.entry.is_only_shared()
 }
 
 fn is_seeding(content: &Content) -> bool {

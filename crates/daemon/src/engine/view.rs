@@ -143,7 +143,9 @@ pub(super) fn state(content: &Content) -> &'static str {
         (_, Phase::Hashing) => return "hashing",
         _ => {}
     }
-    match (live.turn, live.phase) {
+    // What was just asked for is shown before it is done.
+    let turn = if entry.paused { Some(Turn::Paused) } else { live.turn.filter(|turn| *turn != Turn::Paused) };
+    match (turn, live.phase) {
         (Some(Turn::Paused), _) if entry.is_complete() => "complete",
         (Some(Turn::Paused), _) => "paused",
         (Some(Turn::Queued), _) => "queued",

@@ -14,6 +14,7 @@ export function showDetail(next, may) {
   frame();
   fill();
 }
+export function openTab(name) { if (TABS.includes(name)) tab = name; }
 export function closeDetail() { content = null; samples = new Map(); $("detail").replaceChildren(); }
 export function detailTick(next) {
   if (!content || next?.id !== content.id) return;
@@ -175,7 +176,8 @@ function spark(history, color) {
   };
   const most = Math.max(1, ...history), last = history.at(-1) ?? 0;
   const svg = node("svg", { class: `spark ${color}`, viewBox: "0 0 170 40", role: "img", "aria-label": `Rate over time, now ${rate(last)}, at most ${rate(most)}` });
-  const d = history.map((value, at) => `${at ? "L" : "M"}${(at * 166 / (SAMPLES_MAX - 1) + 2).toFixed(1)} ${(37 - 30 * value / most).toFixed(1)}`).join("");
+  const x = (at) => 168 - (history.length - 1 - at) * 166 / (SAMPLES_MAX - 1);
+  const d = history.map((value, at) => `${at ? "L" : "M"}${x(at).toFixed(1)} ${(37 - 22 * value / most).toFixed(1)}`).join("");
   svg.append(node("path", { class: "line", d }), node("text", { x: 4, y: 10 }, `most ${rate(most)}`));
   return svg;
 }
@@ -198,7 +200,7 @@ async function paths() {
     const color = `c${told.paths.indexOf(path) % 8}`;
     const numbers = [`↓ ${rate(path.down_rate)}`, `↑ ${rate(path.up_rate)}`, path.rtt_ms != null ? `RTT ${path.rtt_ms.toFixed(1)} ms` : null, `${path.lost} lost`, `${bytes(path.downloaded + path.uploaded)} moved`];
     made.push(el("div", { class: `path ${color}`, onmouseenter: () => lightUp(path), onmouseleave: () => lightUp(null) },
-      el("div", {}, el("span", { class: "dot" }), el("span", { class: "mono" }, path.text), " ", el("span", { class: `chip ${path.state}` }, path.state)),
+      el("div", {}, el("span", { class: "dot" }), el("span", { class: `chip ${path.state}` }, path.state), " ", el("span", { class: "mono" }, path.text)),
       el("div", {}, numbers.filter(Boolean).join(" · ")),
       el("div", { class: "sub" }, [`to ${path.peer}`, path.reason].filter(Boolean).join(" · ")),
       spark(samples.get(keyOf(path)), color)));

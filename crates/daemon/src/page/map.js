@@ -1,7 +1,7 @@
 // The map of the networks that a transfer's paths cross: what each link carries now, and where the paths run.
 import { bytes, rate } from "/page.js";
 
-const WIDTH = 880, MARGIN = 66, ROW = 74;
+const WIDTH = 900, MARGIN = 62, ROW = 78;
 const STEPS = [0.25, 0.5, 0.7, 0.85];
 let drawn = null;
 
@@ -24,39 +24,48 @@ function legs(path) {
   return [{ key: [path.local, path.remote].sort().join(" "), from: path.local, to: path.remote, ends: [path.local, path.remote], bandwidth: null, latency: null }];
 }
 
-// How far along the paths each station is, from 0 to 1, and at which height, so that lines cross little.
+// How many links each station is from those of `starts`.
+function distances(starts, beside) {
+  const far = new Map(starts.map((name) => [name, 0]));
+  const queue = [...starts];
+  for (const name of queue) for (const other of beside.get(name) ?? []) if (!far.has(other)) { far.set(other, far.get(name) + 1); queue.push(other); }
+  return far;
+}
+
+// Where the stations stand: in columns from this host to its peers, each by the end that is nearer, in an order in which lines cross little.
 function places(paths) {
-  const along = new Map();
-  for (const path of paths) {
-    const all = stations(path);
-    all.forEach((name, at) => { const seen = along.get(name) ?? []; seen.push(all.length > 1 ? at / (all.length - 1) : 0); along.set(name, seen); });
-  }
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const columns = new Map();
-  const longest = Math.max(2, ...paths.map((path) => stations(path).length));
-  for (const [name, seen] of along) {
-    const column = Math.round(mean(seen) * (longest - 1));
-    if (!columns.has(column)) columns.set(column, []);
-    columns.get(column).push(name);
-  }
   const beside = new Map();
-  for (const path of paths) for (const leg of legs(path)) {
-    beside.set(leg.from, [...(beside.get(leg.from) ?? []), leg.to]);
-    beside.set(leg.to, [...(beside.get(leg.to) ?? []), leg.from]);
-  }
+  const join = (a, b) => { if (!beside.has(a)) beside.set(a, new Set()); beside.get(a).add(b); };
+  for (const path of paths) for (const leg of legs(path)) { join(leg.from, leg.to); join(leg.to, leg.from); }
+  const ends = (at) => [...new Set(paths.map((path) => stations(path).at(at)))];
+  const [near, far] = [distances(ends(0), beside), distances(ends(-1), beside)];
+  const all = [...beside.keys()].sort();
+  const side = (name) => Math.sign((near.get(name) ?? 0) - (far.get(name) ?? 0));
+  const deepest = (which, of) => Math.max(0, ...all.filter((name) => side(name) === which).map((name) => of.get(name)));
+  const middle = all.some((name) => side(name) === 0) ? 1 : 0;
+  const last = deepest(-1, near) + middle + deepest(1, far) + 1;
+  const column = (name) => side(name) < 0 ? near.get(name) : side(name) > 0 ? last - far.get(name) : deepest(-1, near) + 1;
+  const columns = new Map();
+  for (const name of all) columns.set(column(name), [...(columns.get(column(name)) ?? []), name]);
   const y = new Map();
-  for (const names of columns.values()) names.sort().forEach((name, at) => y.set(name, at - (names.length - 1) / 2));
-  for (let round = 0; round < 6; round++) {
-    for (const column of [...columns.keys()].sort((a, b) => round % 2 ? b - a : a - b)) {
-      const names = columns.get(column);
-      const pull = (name) => mean((beside.get(name) ?? [name]).map((other) => y.get(other) ?? 0));
-      names.sort((a, b) => pull(a) - pull(b) || (a < b ? -1 : 1)).forEach((name, at) => y.set(name, at - (names.length - 1) / 2));
+  const settle = (names) => names.forEach((name, at) => y.set(name, at - (names.length - 1) / 2));
+  for (const names of columns.values()) settle(names);
+  // Neighbours change places as long as that makes the links less steep.
+  const slope = () => all.reduce((sum, name) => sum + [...beside.get(name)].reduce((part, other) => part + Math.abs(y.get(name) - y.get(other)) ** 1.5, 0), 0);
+  let best = slope();
+  for (let round = 0, better = true; better && round < 12; round++) {
+    better = false;
+    for (const names of columns.values()) for (let at = 1; at < names.length; at++) for (let other = 0; other < at; other++) {
+      const swap = () => { [names[at], names[other]] = [names[other], names[at]]; settle(names); };
+      swap();
+      const now = slope();
+      if (now < best - 1e-9) { best = now; better = true; } else swap();
     }
   }
-  const height = Math.max(2, ...[...columns.values()].map((names) => names.length)) * ROW + 30;
+  const height = Math.max(2, ...[...columns.values()].map((names) => names.length)) * ROW + 24;
   const place = new Map();
-  for (const [column, names] of columns) for (const name of names) {
-    place.set(name, { x: MARGIN + (WIDTH - 2 * MARGIN) * column / (longest - 1), y: height / 2 + y.get(name) * ROW });
+  for (const [at, names] of columns) for (const name of names) {
+    place.set(name, { x: MARGIN + (WIDTH - 2 * MARGIN) * at / Math.max(1, last), y: height / 2 + y.get(name) * ROW });
   }
   return { place, height };
 }
@@ -87,7 +96,9 @@ export function drawMap(told) {
     const [ox, oy] = [-(b.y - a.y) / length * off, (b.x - a.x) / length * off];
     // Paths are drawn in their own direction, and what is received runs against it.
     const receives = link.down >= link.up, [s, e] = receives ? [b, a] : [a, b];
-    const d = `M${(s.x + ox).toFixed(1)} ${(s.y + oy).toFixed(1)}L${(e.x + ox).toFixed(1)} ${(e.y + oy).toFixed(1)}`;
+    // Within a column, around those that stand between.
+    const bend = Math.abs(a.x - b.x) < 1 && Math.abs(a.y - b.y) > 1.5 * ROW ? 64 : 0, [mx, my] = [(a.x + b.x) / 2 + ox + bend, (a.y + b.y) / 2 + oy];
+    const d = `M${(s.x + ox).toFixed(1)} ${(s.y + oy).toFixed(1)}Q${mx.toFixed(1)} ${my.toFixed(1)} ${(e.x + ox).toFixed(1)} ${(e.y + oy).toFixed(1)}`;
     const carried = Math.max(link.down, link.up);
     const share = link.bandwidth ? carried / link.bandwidth : null;
     const step = share == null ? (carried > 0 ? 2 : 0) : carried > 0 && share >= 0.01 ? 1 + STEPS.filter((top) => share > top).length : 0;
@@ -96,7 +107,7 @@ export function drawMap(told) {
     wire.append(node("title", {}, `${link.ends.join(" – ")}\n${rate(link.down)} to us, ${rate(link.up)} from us${link.bandwidth ? `, of ${rate(link.bandwidth)} claimed` : ""}${link.latency != null ? `, ${link.latency.toFixed(1)} ms` : ""}`));
     svg.append(wire);
     if (carried > 0) svg.append(node("path", { class: "flow", d }));
-    if (carried > 0 || link.broken) labels.push(node("text", { class: "load", x: ((a.x + b.x) / 2 + ox).toFixed(1), y: ((a.y + b.y) / 2 + oy + 4).toFixed(1) },
+    if (carried > 0 || link.broken) labels.push(node("text", { class: "load", x: (mx - bend / 2).toFixed(1), y: (my + 4).toFixed(1) },
       link.broken ? "down" : share != null ? `${bytes(carried)}/s · ${(share * 100).toFixed(0)} %` : rate(carried)));
   }
   svg.append(...labels);

@@ -1,5 +1,5 @@
 // The list of transfers, and what is done to them. State lives in `contents`; what is on the screen is drawn from it.
-import { showDetail, detailEvent, detailTick, closeDetail } from "/detail.js";
+import { showDetail, detailEvent, detailTick, closeDetail, openTab } from "/detail.js";
 
 export const $ = (id) => document.getElementById(id);
 const ROW = 62;
@@ -174,7 +174,7 @@ function drawTotals(down, up) {
   history.push([down, up]);
   if (history.length > SAMPLES_MAX) history.shift();
   const most = Math.max(1, ...history.flat());
-  const line = (which) => history.map((sample, at) => `${at ? "L" : "M"}${(at * 160 / (SAMPLES_MAX - 1)).toFixed(1)} ${(26 - 24 * sample[which] / most).toFixed(1)}`).join("");
+  const line = (which) => history.map((sample, at) => `${at ? "L" : "M"}${(160 - (history.length - 1 - at) * 160 / (SAMPLES_MAX - 1)).toFixed(1)} ${(26 - 24 * sample[which] / most).toFixed(1)}`).join("");
   const svg = $("history");
   if (!svg.firstChild) for (const name of ["down", "up"]) {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
@@ -350,7 +350,8 @@ async function start() {
   // In this order nothing is missed.
   listen();
   await load();
-  const wanted = Number(new URLSearchParams(location.search).get("content"));
+  const asked = new URLSearchParams(location.search), wanted = Number(asked.get("content"));
+  openTab(asked.get("tab"));
   if (wanted && contents.has(wanted)) select(wanted);
 }
 

@@ -56,7 +56,7 @@ fn watchers_hear_of_everything_once_also_after_a_while_away() {
     assert!(watch.next(&["progress"]).0.is_empty(), "what passes has no number");
     let first = add(&world, 'a');
     let (id, _, data) = watch.next(&["content"]);
-    assert_eq!((data["id"].to_string(), data["state"].as_str()), (first.clone(), Some("starting")));
+    assert_eq!((data["id"].to_string(), data["state"].as_str()), (first.clone(), Some("paused")));
     crate::schema::check(&world.document, &world.document["components"]["schemas"]["Content"], &data, "event");
     drop(watch);
     add(&world, 'b');
