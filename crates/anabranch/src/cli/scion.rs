@@ -177,6 +177,9 @@ pub(crate) struct NetUpFlags {
     /// File with what the keys of all ASes come from, the same for all processes; made if it is not there
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub secret: Option<PathBuf>,
+    /// Claim rates, delays and losses of links, and leave it to what is between the routers to have them
+    #[arg(long)]
+    pub unshaped: bool,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,

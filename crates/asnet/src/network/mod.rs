@@ -53,6 +53,8 @@ pub struct Options {
     pub workers: Option<usize>,
     /// The ASes that this process runs; by default all.
     pub only: Vec<IsdAs>,
+    /// Whether links only claim their rates, delays and losses, since what is between the routers has them.
+    pub unshaped: bool,
     /// Where the control API listens (HTTP with JSON, no passwords: use a loopback address); by default nowhere.
     pub api: Option<SocketAddr>,
 }
@@ -122,7 +124,7 @@ impl Network {
         for each in ases.iter().filter(|each| !each.routers.is_empty()) {
             // Every AS of the topology has a key.
             let Some(key) = keys.forwarding(each.isd_as) else { continue };
-            routers.insert(each.isd_as, data.add_router(&router_config(&topology, each, key))?);
+            routers.insert(each.isd_as, data.add_router(&router_config(&topology, each, key, options.unshaped))?);
         }
         let links = topology.links().iter().map(|link| LinkState { is_up: true, shapes: link.shapes }).collect();
         let state = Arc::new(State {
@@ -288,7 +290,8 @@ fn matches((isd_as, id): End, interface: Interface) -> bool {
     isd_as == interface.isd_as && id.is_none_or(|id| id == interface.id)
 }
 
-fn router_config(topology: &Topology, each: &As, forwarding_key: [u8; 16]) -> RouterConfig {
+fn router_config(topology: &Topology, each: &As, forwarding_key: [u8; 16], unshaped: bool) -> RouterConfig {
+    let shape = |shape: LinkShape| if unshaped { LinkShape { mtu: shape.mtu, ..LinkShape::default() } } else { shape };
     let interfaces = each.interfaces.iter().map(|interface| InterfaceConfig {
         id: interface.id,
         role: match interface.neighbour {
@@ -300,7 +303,7 @@ fn router_config(topology: &Topology, each: &As, forwarding_key: [u8; 16]) -> Ro
         neighbor: interface.remote.isd_as,
         local: interface.local_address,
         remote: interface.remote_address,
-        shape: topology.links()[interface.link].shapes[interface.end],
+        shape: shape(topology.links()[interface.link].shapes[interface.end]),
     });
     RouterConfig {
         isd_as: each.isd_as,
@@ -318,4 +321,21 @@ fn draw_secret() -> Result<[u8; SECRET_LEN], NetworkError> {
     let mut secret = [0; SECRET_LEN];
     std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut secret))?;
     Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_unshaped_router_keeps_the_mtu_alone() {
+        let text = "[as.'1-1']\ncore = true\n[as.'1-2']\n[[link]]\nparent = '1-1'\nchild = '1-2'\nrate = '1 Mbit/s'\ndelay = '9 ms'\nmtu = 1300\n";
+        let topology = Topology::from_toml("two.toml", text).unwrap();
+        let shape = |unshaped| router_config(&topology, &topology.ases()[0], [0; 16], unshaped).interfaces[0].shape;
+        assert_eq!((shape(false).rate_bps, shape(false).delay), (Some(1_000_000), Duration::from_millis(9)));
+        assert!(shape(true).is_transparent());
+        assert_eq!(shape(true).mtu, 1300);
+    }
 }

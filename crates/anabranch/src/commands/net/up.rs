@@ -34,7 +34,8 @@ pub(super) fn run(flags: &NetUpFlags, chatter: Chatter) -> Result<Code, Failure>
             ));
         }
         let secret = flags.secret.as_deref().map(read_secret).transpose()?;
-        let options = Options { api: Some(flags.control), only: flags.only.clone(), secret, ..Options::default() };
+        let (api, only, unshaped) = (Some(flags.control), flags.only.clone(), flags.unshaped);
+        let options = Options { api, only, secret, unshaped, ..Options::default() };
         let network = Network::start(topology, options).map_err(|error| not_started(&error))?;
         let took = began.elapsed();
         let _hosts = flags.hosts.as_deref().map(|path| HostsFile::write(path, network.topology())).transpose()?;
