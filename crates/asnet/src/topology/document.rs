@@ -1,4 +1,4 @@
-//! TOML and YAML as one tree whose every node knows its line.
+//! TOML and YAML as one tree whose every node knows its line: topologies are read from it, and other files of this kind.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::limits::{DEPTH_MAX, NODES_MAX};
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub struct Node {
     /// Line, from 1.
     pub line: usize,
     /// What it is.
@@ -19,14 +19,17 @@ pub(super) struct Node {
 
 /// What both languages have; whether a scalar is a number is for its reader to say.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub enum Value {
+    /// A text, number or flag.
     Scalar(String),
+    /// Values in their order.
     List(Vec<Node>),
+    /// Keys and values in the order of the file.
     Table(Vec<(String, Node)>),
 }
 
 /// A problem and its line; the file's name is added at the end.
-pub(super) type Located<T> = Result<T, (usize, Problem)>;
+pub type Located<T> = Result<T, (usize, Problem)>;
 
 impl Node {
     fn what(&self) -> String {
@@ -38,11 +41,12 @@ impl Node {
     }
 
     /// This node is no value for `key`.
-    pub(super) fn bad(&self, key: &str, expected: &'static str) -> (usize, Problem) {
+    pub fn bad(&self, key: &str, expected: &'static str) -> (usize, Problem) {
         (self.line, Problem::BadValue { key: key.into(), value: self.what(), expected })
     }
 
-    pub(super) fn scalar(&self, key: &str, expected: &'static str) -> Located<&str> {
+    /// The scalar's text.
+    pub fn scalar(&self, key: &str, expected: &'static str) -> Located<&str> {
         match &self.value {
             Value::Scalar(text) => Ok(text),
             _ => Err(self.bad(key, expected)),
@@ -50,23 +54,20 @@ impl Node {
     }
 
     /// The scalar, read by `read`.
-    pub(super) fn read<T>(
-        &self,
-        key: &str,
-        expected: &'static str,
-        read: impl FnOnce(&str) -> Option<T>,
-    ) -> Located<T> {
+    pub fn read<T>(&self, key: &str, expected: &'static str, read: impl FnOnce(&str) -> Option<T>) -> Located<T> {
         read(self.scalar(key, expected)?).ok_or_else(|| self.bad(key, expected))
     }
 
-    pub(super) fn list(&self, key: &str, expected: &'static str) -> Located<&[Node]> {
+    /// The items of a list.
+    pub fn list(&self, key: &str, expected: &'static str) -> Located<&[Node]> {
         match &self.value {
             Value::List(items) => Ok(items),
             _ => Err(self.bad(key, expected)),
         }
     }
 
-    pub(super) fn table(&self, key: &str, expected: &'static str) -> Located<&[(String, Node)]> {
+    /// The keys and values of a table.
+    pub fn table(&self, key: &str, expected: &'static str) -> Located<&[(String, Node)]> {
         match &self.value {
             Value::Table(entries) => Ok(entries),
             _ => Err(self.bad(key, expected)),
@@ -75,15 +76,17 @@ impl Node {
 }
 
 /// A table whose every key must be read: a key that nobody reads is a typing error.
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     place: &'static str,
+    /// Line of the table.
     pub line: usize,
     entries: &'a [(String, Node)],
     known: Vec<&'static str>,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(node: &'a Node, place: &'static str) -> Located<Self> {
+    /// The fields of `node`, which is called `place` in errors.
+    pub fn new(node: &'a Node, place: &'static str) -> Located<Self> {
         let entries = match &node.value {
             // In YAML, a key with nothing after it.
             Value::Scalar(text) if text.is_empty() || text == "~" => &[],
@@ -92,16 +95,19 @@ impl<'a> Fields<'a> {
         Ok(Self { place, line: node.line, entries, known: Vec::new() })
     }
 
-    pub(super) fn get(&mut self, key: &'static str) -> Option<&'a Node> {
+    /// The value of a key, if it is there.
+    pub fn get(&mut self, key: &'static str) -> Option<&'a Node> {
         self.known.push(key);
         self.entries.iter().find(|(name, _)| name == key).map(|(_, node)| node)
     }
 
-    pub(super) fn need(&mut self, key: &'static str, example: &'static str) -> Located<&'a Node> {
+    /// The value of a key that has no default.
+    pub fn need(&mut self, key: &'static str, example: &'static str) -> Located<&'a Node> {
         self.get(key).ok_or((self.line, Problem::Missing { key, place: self.place, example }))
     }
 
-    pub(super) fn finish(self) -> Located<()> {
+    /// Whether every key was read.
+    pub fn finish(self) -> Located<()> {
         match self.entries.iter().find(|(name, _)| !self.known.contains(&name.as_str())) {
             None => Ok(()),
             Some((key, node)) => {
@@ -113,7 +119,7 @@ impl<'a> Fields<'a> {
 }
 
 /// Reads TOML.
-pub(super) fn from_toml(text: &str) -> Located<Node> {
+pub fn from_toml(text: &str) -> Located<Node> {
     let lines = Lines::new(text);
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.of(span.start));

@@ -27,7 +27,7 @@
 //! ```
 
 mod build;
-mod document;
+pub mod document;
 mod error;
 mod from_toml;
 mod from_topo;
@@ -47,7 +47,7 @@ use anabranch_paths::{Interface, IsdAs};
 use crate::link::LinkShape;
 
 pub use error::{Problem, TopologyError};
-pub use props::{PropError, set_property, show_properties};
+pub use props::{PropError, parse_duration, parse_size, set_property, show_properties};
 
 /// A checked network.
 #[derive(Clone, Debug)]

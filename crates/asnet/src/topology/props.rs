@@ -107,7 +107,7 @@ fn parse_rate(text: &str) -> Option<u64> {
 }
 
 /// A time with its unit, from `us` to `h`.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let seconds = match unit.as_str() {
         "" if number == 0.0 => 0.0,
@@ -129,7 +129,8 @@ fn parse_share(text: &str) -> Option<f64> {
     (unit == "%" || (unit.is_empty() && number == 0.0)).then_some(number / 100.0).filter(|share| *share <= 1.0)
 }
 
-fn parse_size(text: &str) -> Option<usize> {
+/// Bytes with their unit, from `B` to `GiB`.
+pub fn parse_size(text: &str) -> Option<usize> {
     let (number, unit) = number_and_unit(text)?;
     let factor = match unit.as_str() {
         "" | "b" => 1.0,
@@ -137,6 +138,7 @@ fn parse_size(text: &str) -> Option<usize> {
         "mb" => 1e6,
         "kib" => 1024.0,
         "mib" => 1_048_576.0,
+        "gb" => 1e9,
         "gib" => 1_073_741_824.0,
         _ => return None,
     };
