@@ -1,24 +1,57 @@
-//! Networks on one machine: namespaces, alone with their loopback or two of them at the ends of a [`crate::wire`].
+//! Network namespaces: networks on one machine, alone with their loopback until something joins them.
 //!
 //! All of them pin TCP to cubic, whatever the machine's default is, and let its windows grow past the delay-bandwidth
 //! product of the wires used here. The pin is on the routes: a namespace may not choose an algorithm that the machine's
 //! owner did not allow to everybody, but a route may. Root is needed; [`available`] says whether it is worth trying.
 
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use crate::process::Process;
-use crate::{Error, Result};
+type Result<T> = std::result::Result<T, NetnsError>;
 
-/// How long an `ip` or `sysctl` call may take.
-const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// Largest TCP window, bytes: ten times the 12.5 MB in flight of 1 Gbit/s at 100 ms.
 const TCP_WINDOW_BYTES_MAX: u32 = 128 << 20;
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);
+
+/// Why a network on this machine does not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// A program is missing or cannot be started.
+    #[error("cannot run {program}: {source}; install it (Debian: iproute2, procps)")]
+    Missing {
+        /// Which.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program says no.
+    #[error("`{command}` failed: {said}")]
+    Refused {
+        /// What was asked.
+        command: String,
+        /// What it said.
+        said: String,
+    },
+    /// The system says no.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl NetnsError {
+    /// A system call on `what` just failed: takes `errno`.
+    pub(crate) fn last_os(what: impl Into<String>) -> Self {
+        Self::System { what: what.into(), source: io::Error::last_os_error() }
+    }
+}
 
 /// Whether this process may make namespaces.
 pub fn available() -> bool {
@@ -38,7 +71,14 @@ impl Namespace {
     /// # Errors
     /// When `ip` fails: not root, or not installed.
     pub fn new() -> Result<Self> {
-        let name = format!("anabranch-{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed));
+        Self::named(format!("anabranch-{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// The same with a name of the caller's choice.
+    ///
+    /// # Errors
+    /// As for [`Self::new`], or the name is taken.
+    pub fn named(name: String) -> Result<Self> {
         run(Command::new("ip").args(["netns", "add", &name]))?;
         let made = Self { name };
         run(made.command("ip").args(["link", "set", "lo", "up"]))?;
@@ -131,19 +171,48 @@ impl Namespace {
         run(self.command("ip").args(["link", "set", name, if up { "up" } else { "down" }]))
     }
 
+    /// Lets `ip` do what the lines of `batch` say, inside.
+    ///
+    /// # Errors
+    /// When it fails at one of them.
+    pub fn ip_batch(&self, batch: &str) -> Result<()> {
+        use io::Write;
+        let mut command = Command::new("ip");
+        command.args(["-n", &self.name, "-batch", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let missing = |source| NetnsError::Missing { program: "ip".into(), source };
+        let mut child = command.spawn().map_err(missing)?;
+        // Ended early, it says why itself.
+        child.stdin.take().map(|mut stdin| stdin.write_all(batch.as_bytes()));
+        let output = child.wait_with_output().map_err(missing)?;
+        checked(&command, &output.status, &output.stderr)
+    }
+
+    /// The namespace itself, for `setns`.
+    ///
+    /// # Errors
+    /// When somebody has removed it.
+    pub fn open(&self) -> Result<File> {
+        let path = PathBuf::from("/run/netns").join(&self.name);
+        File::open(&path).map_err(|source| NetnsError::System { what: path.display().to_string(), source })
+    }
+
     /// Runs `work` on a thread of its own that is inside the namespace.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or `work` fails.
-    pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let path = PathBuf::from("/run/netns").join(&self.name);
-        let file = File::open(&path).map_err(Error::file(path))?;
+    pub fn enter<T, E>(&self, work: impl FnOnce() -> std::result::Result<T, E> + Send) -> std::result::Result<T, E>
+    where
+        T: Send,
+        E: From<NetnsError> + Send,
+    {
+        let file = self.open()?;
         std::thread::scope(|scope| {
             let inside = scope.spawn(move || {
                 use std::os::fd::AsRawFd;
                 // SAFETY: a valid descriptor of a namespace; only this thread moves, and it ends with `work`.
                 if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
-                    return Err(Error::last_os("setns"));
+                    return Err(NetnsError::last_os("setns").into());
                 }
                 work()
             });
@@ -159,5 +228,18 @@ impl Drop for Namespace {
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    Process::run("ip", command, COMMAND_LIMIT).map(|_| ())
+    let output = command.stdin(Stdio::null()).output();
+    let missing =
+        |source| NetnsError::Missing { program: command.get_program().to_string_lossy().into_owned(), source };
+    let output = output.map_err(missing)?;
+    checked(command, &output.status, &output.stderr)
+}
+
+fn checked(command: &Command, status: &std::process::ExitStatus, said: &[u8]) -> Result<()> {
+    if status.success() {
+        return Ok(());
+    }
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let command = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    Err(NetnsError::Refused { command, said: String::from_utf8_lossy(said).trim().to_owned() })
 }

@@ -68,6 +68,9 @@ pub enum Error {
         /// What it said.
         what: String,
     },
+    /// A network on this machine does not come about.
+    #[error(transparent)]
+    Net(#[from] anabranch_lab::netns::NetnsError),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

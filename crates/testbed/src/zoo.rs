@@ -362,7 +362,8 @@ fn entry_difference(wanted: &Path, one: &Path, got: &Path, other: &Path, by: By)
             real.strip_prefix(root.canonicalize().ok()?).map(Path::to_path_buf).ok()
         };
         // What is in no torrent, nothing can lead to.
-        let leads_to_nothing = || Ok(one.is_dir() && list(&one.canonicalize().map_err(Error::file(one))?)?.is_empty());
+        let leads_to_nothing =
+            || -> Result<bool> { Ok(one.is_dir() && list(&one.canonicalize().map_err(Error::file(one))?)?.is_empty()) };
         let alike =
             left.is_symlink() == right.is_symlink() && (end(wanted, one) == end(got, other) || leads_to_nothing()?);
         return Ok((!alike).then(|| format!("leads to {:?}, not to {:?}", end(got, other), end(wanted, one))));

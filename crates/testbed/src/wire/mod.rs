@@ -7,7 +7,6 @@
 
 mod bundle;
 pub mod link;
-mod tun;
 
 pub use bundle::{Bundle, Family};
 
@@ -17,10 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anabranch_lab::tun::{self, Framing, Tun};
+
 use crate::net::Namespace;
 use crate::{Error, Result};
-use link::Link;
-use tun::Tun;
+use link::{Burst, Link};
 
 /// Packets read from one end before the other gets its turn and due packets are sent.
 const BATCH_MAX: usize = 64;
@@ -82,8 +82,8 @@ struct Cable {
 impl Cable {
     /// Makes device `name` in both namespaces, without addresses, and starts to carry.
     fn new(ends: [&Namespace; 2], name: &str, shape: Shape) -> Result<Self> {
-        let offload = shape.loss == 0.0;
-        let tuns = ends.iter().map(|namespace| namespace.enter(|| Tun::open(name, offload)));
+        let framing = if shape.loss == 0.0 { Framing::Bursts } else { Framing::Unsummed };
+        let tuns = ends.iter().map(|namespace| namespace.enter(|| Ok(Tun::open(name, framing)?)));
         let tuns: Vec<Tun> = tuns.collect::<Result<_>>()?;
         // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
         let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -179,7 +179,8 @@ fn carry(ends: &[Tun], shape: Shape, shared: &Shared, wake: i32) -> Result<()> {
                 let mut buffer = spare.pop().unwrap_or_else(|| vec![0; tun::BURST_LEN_MAX]);
                 match ends[way].read(&mut buffer)? {
                     Some(_) if shared.cut.load(Ordering::Relaxed) => spare.push(buffer),
-                    Some(burst) => {
+                    Some(len) => {
+                        let burst = Burst { len, wire_bytes: tun::wire_bytes(&buffer[..len]) };
                         if let Err(buffer) = links[way].push(Instant::now(), buffer, burst) {
                             spare.push(buffer);
                         }
