@@ -108,6 +108,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Keys(flags) => commands::keys::run(&flags.command, chatter),
         Command::Net(flags) => commands::net::run(flags.command, chatter),
         Command::Demo(flags) => commands::demo::run(&flags, chatter),
+        Command::Lab(flags) => commands::lab::run(&flags, chatter),
         Command::Completions(flags) => commands::generate::completions(&flags),
         Command::Man(flags) => commands::generate::man(&flags),
     }

@@ -15,7 +15,7 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 32] = [
+const COMMANDS: [(&[&str], &[&str]); 37] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
@@ -47,6 +47,11 @@ const COMMANDS: [(&[&str], &[&str]); 32] = [
     (&["net", "link"], &["1-1", "1-2", "down", "--control", "127.0.0.1:1"]),
     (&["net", "check"], &["nowhere.toml"]),
     (&["demo"], &["--size", "1"]),
+    (&["lab", "run"], &["nowhere.toml"]),
+    (&["lab", "check"], &["nowhere.toml"]),
+    (&["lab", "list"], &["nowhere"]),
+    (&["lab", "report"], &["nowhere"]),
+    (&["lab", "compare"], &["nowhere", "nowhere"]),
     (&["man"], &["nowhere"]),
 ];
 

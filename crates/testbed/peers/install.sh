@@ -74,6 +74,8 @@ need qbittorrent-nox qbittorrent-nox
 need ip iproute2
 need sysctl procps
 need python3 python3
+# BGP of the lab: daemons that are in nobody's PATH.
+need /usr/lib/frr/bgpd frr
 # Debian splits ensurepip off into python3-venv.
 if command -v python3 >/dev/null && ! python3 -c 'import ensurepip' 2>/dev/null; then
     packages="$packages python3-venv"

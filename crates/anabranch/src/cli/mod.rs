@@ -6,6 +6,7 @@ mod daemon;
 mod given;
 mod guard;
 mod keys;
+mod lab;
 mod live;
 mod scion;
 mod session;
@@ -23,6 +24,7 @@ pub(crate) use daemon::{AddFlags, AskFlags, DaemonFlags, ListFlags, RemoveFlags,
 pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
+pub(crate) use lab::{LabCheckFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags, LabRunFlags};
 pub(crate) use live::LiveFlags;
 pub(crate) use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
@@ -115,6 +117,8 @@ pub(crate) enum Command {
     Net(NetFlags),
     /// Fetch one file over one network in three ways, and draw a page of what happened
     Demo(DemoFlags),
+    /// Run experiments that compare SCION with BGP on the same links, from plans, and report them
+    Lab(LabFlags),
     /// Print completions for a shell
     Completions(CompletionsFlags),
     /// Print the manual or a command's page of it, or write all as man pages

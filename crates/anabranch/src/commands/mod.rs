@@ -10,6 +10,7 @@ pub(crate) mod edit;
 pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod keys;
+pub(crate) mod lab;
 pub(crate) mod learn;
 pub(crate) mod live;
 pub(crate) mod net;

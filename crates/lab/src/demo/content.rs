@@ -13,10 +13,10 @@ const CHUNK_BYTES: usize = 1 << 20;
 const SEED: u64 = 1;
 
 /// A file or folder that is of no use afterwards: removed when dropped, and before, where an earlier demo left one.
-pub(super) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(super) fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         let scratch = Self(path.to_path_buf());
         scratch.remove();
         scratch
@@ -35,7 +35,7 @@ impl Drop for Scratch {
 }
 
 /// Writes a file of `bytes`.
-pub(super) fn write(path: &Path, bytes: u64, cancel: &AtomicBool) -> Result<(), DemoError> {
+pub(crate) fn write(path: &Path, bytes: u64, cancel: &AtomicBool) -> Result<(), DemoError> {
     let failed = |error| DemoError::file(path, error);
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -54,7 +54,7 @@ pub(super) fn write(path: &Path, bytes: u64, cancel: &AtomicBool) -> Result<(), 
 }
 
 /// Whether two files hold the same.
-pub(super) fn is_same(one: &Path, other: &Path) -> Result<bool, DemoError> {
+pub(crate) fn is_same(one: &Path, other: &Path) -> Result<bool, DemoError> {
     let open = |path: &Path| File::open(path).map_err(|error| DemoError::file(path, error));
     let (mut a, mut b) = (open(one)?, open(other)?);
     let (mut ours, mut theirs) = (Vec::with_capacity(CHUNK_BYTES), Vec::with_capacity(CHUNK_BYTES));

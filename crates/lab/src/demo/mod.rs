@@ -5,7 +5,7 @@
 //! start, with the commands that are printed; what they log is all that the report knows of them.
 
 mod child;
-mod content;
+pub(crate) mod content;
 mod error;
 mod transfer;
 

@@ -3,10 +3,10 @@
 use std::fmt::{self, Display, Write};
 
 /// Something that prints as text in HTML and SVG, inside elements and double-quoted attributes alike.
-pub(super) struct Escaped<T>(pub T);
+pub(crate) struct Escaped<T>(pub T);
 
 /// `text`, safe inside elements and attributes.
-pub(super) fn escape<T: Display>(text: T) -> Escaped<T> {
+pub(crate) fn escape<T: Display>(text: T) -> Escaped<T> {
     Escaped(text)
 }
 
@@ -40,10 +40,10 @@ macro_rules! put {
         let _ = write!($out, $($text)*);
     }};
 }
-pub(super) use put;
+pub(crate) use put;
 
 /// A coordinate, to a tenth of a pixel.
-pub(super) struct Px(pub f64);
+pub(crate) struct Px(pub f64);
 
 impl Display for Px {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

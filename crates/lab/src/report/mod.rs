@@ -7,7 +7,7 @@
 mod chart;
 mod layout;
 mod map;
-mod markup;
+pub(crate) mod markup;
 mod panels;
 mod path_labels;
 mod rates;

@@ -1,0 +1,361 @@
+//! `lab`: experiments on networks of this machine, and their results.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anabranch_lab::bed::{BedError, Calibration};
+use anabranch_lab::plan::{Measure, Plan, Verdict};
+use anabranch_lab::sheet::Sheet;
+use anabranch_lab::trial::{self, Notice, Options, Results, RunResult, TrialError};
+use anabranch_lab::{compare, plan};
+use serde_json::json;
+
+use crate::cli::{LabCheckFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags, LabRunFlags};
+use crate::exit::{Code, Failure};
+use crate::output::{self, Chatter};
+use crate::status::StatusLines;
+use crate::{run, system, units};
+
+/// How often progress is told where nobody draws it.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Directions of links that are named when they do not fit.
+const MISFITS_SHOWN: usize = 5;
+
+/// Runs the command.
+pub(crate) fn run(flags: &LabFlags, chatter: Chatter) -> Result<Code, Failure> {
+    match &flags.command {
+        LabCommand::Run(flags) => run_plans(flags, chatter),
+        LabCommand::Check(flags) => check(flags),
+        LabCommand::List(flags) => list(flags, chatter),
+        LabCommand::Report(flags) => report(flags),
+        LabCommand::Compare(flags) => compare(flags),
+    }
+}
+
+fn load(path: &Path) -> Result<Plan, Failure> {
+    Plan::load(path).map_err(Failure::input)
+}
+
+fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
+    // Mistakes are told before hours of work.
+    let plans = flags.plans.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
+    for plan in &plans {
+        trial::chosen(plan, &flags.only).map_err(|error| failure(&error))?;
+    }
+    system::raise_open_files_limit();
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::new(Code::Failed, format!("the system does not say which program this is: {error}"))
+    })?;
+    let options = Options {
+        program,
+        out: flags.out.clone(),
+        only: flags.only.clone(),
+        repeat: flags.repeat,
+        resume: flags.resume,
+        quick: flags.quick,
+    };
+    let cancel = Arc::new(AtomicBool::new(false));
+    let json = flags.json;
+    run::block_on(async {
+        let interrupted = run::interrupts()?;
+        let mut screen = Screen::new(json, chatter, Arc::clone(&cancel));
+        let work = tokio::task::spawn_blocking({
+            let cancel = Arc::clone(&cancel);
+            move || {
+                let mut code = Code::Success;
+                for plan in plans {
+                    let outcome = trial::run(plan, &options, &cancel, &mut |notice| screen.show(&notice));
+                    let came_out = screen.close(outcome, &options)?;
+                    if came_out != Code::Success {
+                        code = came_out;
+                    }
+                }
+                Ok(code)
+            }
+        });
+        tokio::pin!(work);
+        let done = tokio::select! {
+            done = &mut work => done,
+            () = interrupted.notified() => {
+                cancel.store(true, Ordering::Relaxed);
+                // It ends what it started, which takes a moment.
+                work.await
+            }
+        };
+        done.map_err(|error| Failure::new(Code::Failed, error))?
+    })
+}
+
+/// Shows what goes on: a line that is redrawn, plain lines, or events.
+struct Screen {
+    json: bool,
+    chatter: Chatter,
+    lines: Option<StatusLines>,
+    told: Option<Instant>,
+    runs: usize,
+    number: usize,
+    cancel: Arc<AtomicBool>,
+    /// Standard output failed: everything ends.
+    failure: Option<Failure>,
+}
+
+impl Screen {
+    fn new(json: bool, chatter: Chatter, cancel: Arc<AtomicBool>) -> Self {
+        let lines = (chatter.draws() && !json).then(StatusLines::default);
+        Self { json, chatter, lines, told: None, runs: 0, number: 0, cancel, failure: None }
+    }
+
+    fn show(&mut self, notice: &Notice<'_>) {
+        match notice {
+            Notice::Plan(_, open, _) => (self.runs, self.number) = (*open, 0),
+            Notice::Run(..) => (self.number, self.told) = (self.number + 1, None),
+            _ => {}
+        }
+        if let Notice::Removed(names) = notice {
+            self.chatter.note(format_args!("removed what a lab left that did not end well: {}", names.join(", ")));
+        }
+        let shown = match self.json {
+            true => self.tell(notice),
+            false if self.chatter.quiet => Ok(()),
+            false => self.print(notice),
+        };
+        if let Err(failure) = shown {
+            self.cancel.store(true, Ordering::Relaxed);
+            self.failure = Some(failure);
+        }
+    }
+
+    fn print(&mut self, notice: &Notice<'_>) -> Result<(), Failure> {
+        if let Notice::Goes(cell, live, left) = notice {
+            let (number, runs, left) = (self.number, self.runs, units::duration(*left));
+            let line = format!(
+                "run {number} of {runs}: {cell}, {:.0} s, {} of {} done; {left} left in all",
+                live.seconds, live.done, live.leechers
+            );
+            match &mut self.lines {
+                Some(lines) => lines.draw(&[line]),
+                None if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) => {
+                    self.told = Some(Instant::now());
+                    self.chatter.note(line);
+                }
+                None => {}
+            }
+            return Ok(());
+        }
+        if let Some(lines) = &mut self.lines {
+            lines.clear();
+        }
+        match notice {
+            Notice::Plan(plan, open, done) => {
+                let there = if *done > 0 { format!(" ({done} are there)") } else { String::new() };
+                let (ases, links) = (plan.topology.ases().len(), plan.topology.links().len());
+                output::line(format_args!(
+                    "{}: {}\n{} over {ases} ASes and {links} links, {} each{there}",
+                    plan.id,
+                    plan.title,
+                    units::count(*open, "run"),
+                    units::bytes(plan.content_bytes)
+                ))
+            }
+            Notice::Calibrated(calibration) => self.calibrated(calibration),
+            Notice::Ended(run) => output::line(ended(run)),
+            _ => Ok(()),
+        }
+    }
+
+    fn calibrated(&self, calibration: &Calibration) -> Result<(), Failure> {
+        let (fitting, all) = (calibration.fitting(), calibration.measured.len());
+        output::line(format_args!(
+            "links measured: {fitting} of {all} directions have their rate and delay within 2 %"
+        ))?;
+        let misfits = calibration.measured.iter().filter(|each| !each.fits);
+        for each in misfits.take(MISFITS_SHOWN) {
+            self.chatter.note(format_args!(
+                "{}: {:.2} Mbit/s and {:.2} ms, not {:.2} and {:.2}: the machine is busy, or the network too fast for it",
+                each.link,
+                each.got_bps / 1e6,
+                each.got_delay.as_secs_f64() * 1e3,
+                each.rate_bps.map_or(f64::NAN, |rate| rate as f64 / 1e6),
+                each.delay.as_secs_f64() * 1e3
+            ));
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, notice: &Notice<'_>) -> Result<(), Failure> {
+        match notice {
+            Notice::Removed(names) => output::json_event("removed", json!({ "namespaces": names })),
+            Notice::Plan(plan, open, done) => {
+                output::json_event("plan", json!({ "id": plan.id, "runs": open, "runs_there": done }))
+            }
+            Notice::Calibrated(calibration) => {
+                let (fitting, all) = (calibration.fitting(), calibration.measured.len());
+                output::json_event("calibrated", json!({ "directions": all, "fitting": fitting }))
+            }
+            Notice::Run(cell, repetition) => {
+                output::json_event("run", json!({ "cell": cell, "repetition": repetition }))
+            }
+            Notice::Goes(cell, live, left) => {
+                if self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
+                    return Ok(());
+                }
+                self.told = Some(Instant::now());
+                let fields = json!({
+                    "cell": cell, "seconds": live.seconds, "done": live.done, "leechers": live.leechers,
+                    "left_seconds": left.as_secs(),
+                });
+                output::json_event("progress", fields)
+            }
+            Notice::Ended(run) => {
+                let measures =
+                    Measure::ALL.iter().map(|measure| (measure.name().to_owned(), json!(run.value(*measure))));
+                let measures: serde_json::Map<_, _> = measures.collect();
+                let fields = json!({
+                    "cell": run.cell, "repetition": run.repetition, "failed": run.failed, "measures": measures,
+                });
+                output::json_event("run_finished", fields)
+            }
+        }
+    }
+
+    fn close(&mut self, outcome: Result<trial::Outcome, TrialError>, options: &Options) -> Result<Code, Failure> {
+        if let Some(lines) = &mut self.lines {
+            lines.clear();
+        }
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let outcome = outcome.map_err(|error| match error {
+            TrialError::Bed(BedError::Canceled) => {
+                let message = format!("interrupted; --resume goes on with what is in {}", options.out.display());
+                Failure::new(Code::Interrupted, message)
+            }
+            error => failure(&error),
+        })?;
+        let sheet = Sheet::new(&outcome.results);
+        let failed = outcome.results.runs.iter().filter(|run| run.failed.is_some()).count();
+        if self.json {
+            let verdicts = outcome.results.plan.claims.iter().zip(sheet.verdicts());
+            let verdicts: Vec<_> =
+                verdicts.map(|(claim, verdict)| json!({ "claim": claim.text, "verdict": word(&verdict) })).collect();
+            let fields =
+                json!({ "page": outcome.page.display().to_string(), "verdicts": verdicts, "runs_failed": failed });
+            output::json_event("report", fields)?;
+        } else if !self.chatter.quiet {
+            output::line(format_args!("\n{}\nThe page: {}", sheet.text(), outcome.page.display()))?;
+        }
+        if failed > 0 {
+            self.chatter.note(format_args!("{} failed; --resume tries them again", units::count(failed, "run")));
+            return Ok(Code::Incomplete);
+        }
+        Ok(Code::Success)
+    }
+}
+
+fn ended(run: &RunResult) -> String {
+    let name = format!("{} {}", run.cell, run.repetition + 1);
+    match (&run.failed, run.value(Measure::Goodput), run.value(Measure::Time)) {
+        (None, Some(goodput), Some(time)) => {
+            let busy = run.busy.map_or(String::new(), |busy| format!(", processors {:.0} % at work", busy * 100.0));
+            format!("{name:<28} {goodput:8.1} Mbit/s in all, {time:6.1} s each{busy}")
+        }
+        (failed, ..) => format!("{name:<28} failed: {}", failed.as_deref().unwrap_or("nobody fetched anything")),
+    }
+}
+
+fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
+    for path in &flags.plans {
+        let plan = load(path)?;
+        let plan = if flags.quick { plan.quick() } else { plan };
+        let cells = plan.cells();
+        let time = units::duration(trial::estimate(&plan, &cells, plan.repetitions));
+        output::line(format_args!("{}: {}", plan.id, plan.title))?;
+        output::line(format_args!(
+            "{} and {}, {} in pieces of {}; {} of {}, {} each: about {time}",
+            units::count(plan.topology.ases().len(), "AS").replace("ASs", "ASes"),
+            units::count(plan.topology.links().len(), "link"),
+            units::bytes(plan.content_bytes),
+            units::bytes(u64::from(plan.piece_bytes)),
+            units::count(cells.len() * plan.repetitions as usize, "run"),
+            units::count(cells.len(), "cell"),
+            units::count(plan.repetitions as usize, "time"),
+        ))?;
+        for cell in &cells {
+            let placement = &plan.placements[cell.placement];
+            let routing = plan.candidates[cell.candidate].routing.name();
+            output::line(format_args!(
+                "  {:<28} {}, {routing}",
+                plan.name(cell),
+                units::count(placement.peers.len(), "peer")
+            ))?;
+        }
+        for claim in &plan.claims {
+            output::line(format_args!("  must hold: {}", claim.text))?;
+        }
+    }
+    Ok(Code::Success)
+}
+
+fn list(flags: &LabListFlags, chatter: Chatter) -> Result<Code, Failure> {
+    let entries = std::fs::read_dir(&flags.dir).map_err(|error| {
+        Failure::input(format!("{} cannot be read ({error}): name a folder of plans", flags.dir.display()))
+    })?;
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    paths.sort();
+    for path in paths {
+        match Plan::load(&path) {
+            Ok(plan) => {
+                let runs = plan.cells().len() * plan.repetitions as usize;
+                output::line(format_args!("{:<16} {:>8}  {}", plan.id, units::count(runs, "run"), plan.title))?;
+            }
+            Err(error) => chatter.note(error),
+        }
+    }
+    Ok(Code::Success)
+}
+
+fn report(flags: &LabReportFlags) -> Result<Code, Failure> {
+    for dir in &flags.dirs {
+        let results = Results::load(dir).map_err(|error| failure(&error))?;
+        let page = results.write().map_err(|error| failure(&error))?;
+        output::line(format_args!(
+            "{}\n{}\nThe page: {}",
+            results.plan.id,
+            Sheet::new(&results).text(),
+            page.display()
+        ))?;
+    }
+    Ok(Code::Success)
+}
+
+fn compare(flags: &LabCompareFlags) -> Result<Code, Failure> {
+    let Some(measure) = Measure::ALL.into_iter().find(|measure| measure.name() == flags.measure) else {
+        let known = Measure::ALL.map(plan::Measure::name).join(", ");
+        return Err(Failure::usage(format!("`--measure {}` is none: use one of {known}", flags.measure)));
+    };
+    let [a, b] = [&flags.a, &flags.b].map(|dir| Results::load(dir).map_err(|error| failure(&error)));
+    output::line(compare::text(&a?, &b?, measure).trim_end())?;
+    Ok(Code::Success)
+}
+
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds(_) => "holds",
+        Verdict::Fails(_) => "fails",
+        Verdict::Unknown => "unknown",
+    }
+}
+
+fn failure(error: &TrialError) -> Failure {
+    let code = match error {
+        TrialError::Bed(BedError::Canceled) => Code::Interrupted,
+        TrialError::Bed(BedError::File { .. }) => Code::Storage,
+        TrialError::Bed(_) => Code::Failed,
+        TrialError::NoCell { .. } | TrialError::Occupied(_) | TrialError::Other { .. } => Code::Usage,
+        TrialError::NoResults { .. } => Code::Input,
+    };
+    Failure::new(code, error)
+}

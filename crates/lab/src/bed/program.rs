@@ -1,0 +1,188 @@
+//! The programs that a run starts: each inside a namespace, with its output in files, ended with the run.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::BedError;
+use crate::netns::Namespace;
+
+/// How long a program may take to end when asked.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a program that ends is looked at.
+const END_POLL: Duration = Duration::from_millis(5);
+/// Bytes of output that are read in one go.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes of one line of output: an event with some hundred candidate paths.
+const LINE_BYTES_MAX: usize = 4 << 20;
+
+/// A running program. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct Program {
+    name: String,
+    pid: i32,
+    ended: Option<Ended>,
+    out: PathBuf,
+    errors: PathBuf,
+    /// How far its output is read, and what of it is no whole line yet.
+    read: u64,
+    rest: Vec<u8>,
+}
+
+/// What a program cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// Seconds of processors, of the program and the kernel for it.
+    pub cpu: f64,
+}
+
+impl Program {
+    /// Starts `command` inside `namespace`; what it says goes to `NAME.out` and `NAME.err` in `dir`.
+    pub(crate) fn start(name: &str, mut command: Command, namespace: &Namespace, dir: &Path) -> Result<Self, BedError> {
+        let [out, errors] = ["out", "err"].map(|ending| dir.join(format!("{name}.{ending}")));
+        let create = |path: &Path| File::create(path).map_err(|error| BedError::file(path, error));
+        command.stdin(Stdio::null()).stdout(create(&out)?).stderr(create(&errors)?);
+        // Ctrl-C on the terminal is for the lab, which then ends them in their order.
+        command.process_group(0);
+        let inside = namespace.open()?;
+        // SAFETY: both calls change the new process alone, and neither allocates nor locks.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::setns(inside.as_raw_fd(), libc::CLONE_NEWNET) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // Nobody outlives the lab, however it ends, but for those that give up root; they are found by their namespace.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = command.spawn().map_err(|error| BedError::Start { program, error })?;
+        // Linux has no larger process numbers.
+        let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
+        Ok(Self { name: name.to_owned(), pid, ended: None, out, errors, read: 0, rest: Vec::new() })
+    }
+
+    /// The JSON events that it has told since the last call.
+    pub(crate) fn events(&mut self) -> Result<Vec<Value>, BedError> {
+        let failed = |error| BedError::file(&self.out, error);
+        let mut file = File::open(&self.out).map_err(failed)?;
+        file.seek(SeekFrom::Start(self.read)).map_err(failed)?;
+        let mut events = Vec::new();
+        let mut chunk = vec![0; READ_BYTES];
+        loop {
+            let count = file.read(&mut chunk).map_err(failed)?;
+            if count == 0 {
+                return Ok(events);
+            }
+            self.read += count as u64;
+            self.rest.extend_from_slice(&chunk[..count]);
+            while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                events.push(serde_json::from_slice(&line).unwrap_or(Value::Null));
+            }
+            if self.rest.len() > LINE_BYTES_MAX {
+                self.rest.clear();
+            }
+        }
+    }
+
+    /// Waits until it has told of `event`.
+    pub(crate) fn wait_event(&mut self, event: &str, limit: Duration) -> Result<Value, BedError> {
+        let asked = Instant::now();
+        loop {
+            if let Some(found) = self.events()?.into_iter().find(|told| told["event"] == event) {
+                return Ok(found);
+            }
+            if self.has_ended() {
+                return Err(self.failure("ended early"));
+            }
+            if asked.elapsed() > limit {
+                return Err(self.failure(&format!("did not tell of `{event}` within {} s", limit.as_secs())));
+            }
+            thread::sleep(END_POLL);
+        }
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.reap(libc::WNOHANG);
+        self.ended.is_some()
+    }
+
+    /// That it did what it should not, as an error with its last words.
+    pub(crate) fn failure(&self, what: &str) -> BedError {
+        let said = fs::read_to_string(&self.errors).unwrap_or_default();
+        let said = said.lines().last().unwrap_or("nothing").to_owned();
+        BedError::Program { name: self.name.clone(), what: what.to_owned(), said, log: self.errors.clone() }
+    }
+
+    /// Asks it to end, as Ctrl-C does.
+    pub(crate) fn interrupt(&mut self) {
+        self.signal(libc::SIGINT);
+    }
+
+    /// Waits for its end, kills it where it does not come, and says what it cost.
+    pub(crate) fn end(&mut self) -> Ended {
+        let asked = Instant::now();
+        while !self.has_ended() && asked.elapsed() < END_TIMEOUT {
+            thread::sleep(END_POLL);
+        }
+        self.signal(libc::SIGKILL);
+        self.reap(0);
+        self.ended.unwrap_or(Ended { cpu: 0.0 })
+    }
+
+    fn signal(&self, signal: i32) {
+        if self.ended.is_none() {
+            // SAFETY: the call reads two numbers; the process was not waited for, so the number is still its own.
+            unsafe { libc::kill(self.pid, signal) };
+        }
+    }
+
+    fn reap(&mut self, flags: i32) {
+        if self.ended.is_some() {
+            return;
+        }
+        let mut status = 0;
+        // SAFETY: rusage is plain integers, for which zero is valid; the process is our own child, not waited for.
+        let (reaped, cost) = unsafe {
+            let mut cost: libc::rusage = std::mem::zeroed();
+            (libc::wait4(self.pid, &mut status, flags, &mut cost), cost)
+        };
+        if reaped == self.pid {
+            let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+            self.ended = Some(Ended { cpu: seconds(cost.ru_utime) + seconds(cost.ru_stime) });
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.signal(libc::SIGKILL);
+        self.reap(0);
+    }
+}
+
+/// A command of `program`, as if nobody had configured anything: a run is the same for everybody. Its folders for
+/// configuration, cache and state are where none can be, so that no run finds what another one kept.
+pub(crate) fn bare(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for name in ["XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"] {
+        // Nothing is there, and nobody can make anything there.
+        command.env(name, "/proc/none");
+    }
+    let ours =
+        std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("ANABRANCH_"));
+    for name in ours.chain(["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR"].map(Into::into)) {
+        command.env_remove(name);
+    }
+    command
+}

@@ -1,0 +1,174 @@
+//! What must hold, as plans say it: `goodput(5as, scion) >= 1.3 * goodput(5as, bgp)`.
+//!
+//! Numbers, means of cells, `+ - * /`, parentheses, and one comparison or a chain of them (`a < b < c`). A cell is named by
+//! what tells it from the others: its candidate, its placement where there are several, its connections where they are swept.
+
+use super::limits::{CLAIM_DEPTH_MAX, CLAIM_PARTS_MAX};
+use super::{Cell, Measure};
+
+/// Something that must hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// As the plan writes it.
+    pub text: String,
+    /// Why, or where it is from.
+    pub why: Option<String>,
+    sides: Vec<Term>,
+    comparisons: Vec<Comparison>,
+}
+
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It holds; the values of its sides.
+    Holds(Vec<f64>),
+    /// It does not; the values of its sides.
+    Fails(Vec<f64>),
+    /// A cell has no result.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Term {
+    Number(f64),
+    Mean(Measure, Cell),
+    Two(Box<Self>, char, Box<Self>),
+}
+
+impl Claim {
+    /// Reads a claim; `cell` finds the one that names stand for.
+    pub(super) fn read(
+        text: &str,
+        why: Option<String>,
+        cell: &dyn Fn(&[&str]) -> Result<Cell, String>,
+    ) -> Result<Self, String> {
+        let mut reader = Reader { rest: text, parts: 0, cell };
+        let (mut sides, mut comparisons) = (vec![reader.sum(0)?], Vec::new());
+        while let Some(comparison) = reader.comparison() {
+            comparisons.push(comparison);
+            sides.push(reader.sum(0)?);
+        }
+        if !reader.rest.trim().is_empty() {
+            return Err(format!("`{}` cannot stand there: write {EXAMPLE}", reader.rest.trim()));
+        }
+        if comparisons.is_empty() {
+            return Err(format!("a claim compares: write {EXAMPLE}"));
+        }
+        Ok(Self { text: text.to_owned(), why, sides, comparisons })
+    }
+
+    /// Whether it holds, given the means of cells.
+    pub fn judge(&self, mean: &dyn Fn(Measure, &Cell) -> Option<f64>) -> Verdict {
+        let Some(values) = self.sides.iter().map(|side| side.value(mean)).collect::<Option<Vec<f64>>>() else {
+            return Verdict::Unknown;
+        };
+        let holds = self.comparisons.iter().zip(values.windows(2)).all(|(comparison, pair)| match comparison {
+            Comparison::Less => pair[0] < pair[1],
+            Comparison::LessOrEqual => pair[0] <= pair[1],
+            Comparison::Greater => pair[0] > pair[1],
+            Comparison::GreaterOrEqual => pair[0] >= pair[1],
+        });
+        if holds { Verdict::Holds(values) } else { Verdict::Fails(values) }
+    }
+}
+
+impl Term {
+    fn value(&self, mean: &dyn Fn(Measure, &Cell) -> Option<f64>) -> Option<f64> {
+        Some(match self {
+            Self::Number(number) => *number,
+            Self::Mean(measure, cell) => mean(*measure, cell)?,
+            Self::Two(a, sign, b) => {
+                let (a, b) = (a.value(mean)?, b.value(mean)?);
+                match sign {
+                    '+' => a + b,
+                    '-' => a - b,
+                    '*' => a * b,
+                    _ => a / b,
+                }
+            }
+        })
+        .filter(|value| value.is_finite())
+    }
+}
+
+const EXAMPLE: &str = "something like goodput(scion) >= 1.3 * goodput(bgp)";
+
+struct Reader<'a> {
+    rest: &'a str,
+    parts: usize,
+    cell: &'a dyn Fn(&[&str]) -> Result<Cell, String>,
+}
+
+impl Reader<'_> {
+    fn comparison(&mut self) -> Option<Comparison> {
+        let signs = [
+            ("<=", Comparison::LessOrEqual),
+            (">=", Comparison::GreaterOrEqual),
+            ("<", Comparison::Less),
+            (">", Comparison::Greater),
+        ];
+        let rest = self.rest.trim_start();
+        let (sign, comparison) = signs.into_iter().find(|(sign, _)| rest.starts_with(sign))?;
+        self.rest = &rest[sign.len()..];
+        Some(comparison)
+    }
+
+    fn take(&mut self, signs: &[char]) -> Option<char> {
+        let rest = self.rest.trim_start();
+        let sign = rest.chars().next().filter(|sign| signs.contains(sign))?;
+        self.rest = &rest[sign.len_utf8()..];
+        Some(sign)
+    }
+
+    fn sum(&mut self, depth: usize) -> Result<Term, String> {
+        let mut term = self.product(depth)?;
+        while let Some(sign) = self.take(&['+', '-']) {
+            term = Term::Two(Box::new(term), sign, Box::new(self.product(depth)?));
+        }
+        Ok(term)
+    }
+
+    fn product(&mut self, depth: usize) -> Result<Term, String> {
+        let mut term = self.atom(depth)?;
+        while let Some(sign) = self.take(&['*', '/']) {
+            term = Term::Two(Box::new(term), sign, Box::new(self.atom(depth)?));
+        }
+        Ok(term)
+    }
+
+    fn atom(&mut self, depth: usize) -> Result<Term, String> {
+        self.parts += 1;
+        if self.parts > CLAIM_PARTS_MAX || depth > CLAIM_DEPTH_MAX {
+            return Err("the claim is too long: split it".into());
+        }
+        if self.take(&['(']).is_some() {
+            let term = self.sum(depth + 1)?;
+            return self.take(&[')']).map(|_| term).ok_or_else(|| "a `)` is missing: close every parenthesis".into());
+        }
+        let rest = self.rest.trim_start();
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '-')).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        if word.starts_with(|c: char| c.is_ascii_digit()) {
+            let number = word.parse::<f64>().map_err(|_| format!("`{word}` is no number: write it as in 1.3"))?;
+            self.rest = after;
+            return Ok(Term::Number(number));
+        }
+        let Some(measure) = Measure::ALL.into_iter().find(|measure| measure.name() == word) else {
+            let known = Measure::ALL.map(Measure::name).join(", ");
+            return Err(format!("`{word}` is no measure: use one of {known}"));
+        };
+        let inside = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        let (names, after) = inside.ok_or_else(|| format!("`{word}` needs a cell behind it: write {EXAMPLE}"))?;
+        self.rest = after;
+        let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        Ok(Term::Mean(measure, (self.cell)(&names)?))
+    }
+}

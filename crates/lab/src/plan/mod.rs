@@ -1,0 +1,324 @@
+//! Plans: experiments as files. What runs over which network, how often, what is measured, drawn and claimed.
+//!
+//! A plan is read once and checked whole: every name in it means something, and an error names file, line and remedy.
+//! `docs/lab.md` describes the format. What a plan asks for is a set of [`Cell`]s, each of which is run so often.
+
+mod claim;
+mod error;
+mod limits;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anabranch_asnet::topology::Topology;
+
+use crate::bed::Routing;
+
+pub use claim::{Claim, Verdict};
+pub use error::PlanError;
+use limits::FILE_BYTES_MAX;
+
+/// A checked plan.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The file that it was read from.
+    pub file: PathBuf,
+    /// Its text, and that of its topology: what a result belongs to.
+    pub text: String,
+    /// See [`Self::text`].
+    pub topology_text: String,
+    /// How it is called in results and folders.
+    pub id: String,
+    /// What it is about.
+    pub title: String,
+    /// What it redraws.
+    pub source: Option<String>,
+    /// The network.
+    pub topology: Topology,
+    /// Bytes of the file that is fetched.
+    pub content_bytes: u64,
+    /// Bytes of its pieces.
+    pub piece_bytes: u32,
+    /// What is compared.
+    pub candidates: Vec<Candidate>,
+    /// Who is where, each under a name.
+    pub placements: Vec<Placement>,
+    /// Connections that a peer chooses at most, where that is swept.
+    pub connections: Vec<u32>,
+    /// What happens to the network meanwhile.
+    pub events: Vec<Event>,
+    /// How often each cell is run.
+    pub repetitions: u32,
+    /// What join times and losses follow from.
+    pub seed: u64,
+    /// How long a run may take.
+    pub limit: Duration,
+    /// What changes with `--quick`.
+    pub quick: Quick,
+    /// What is drawn.
+    pub figures: Vec<Figure>,
+    /// What must hold.
+    pub claims: Vec<Claim>,
+}
+
+/// One of those that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// How packets find their way.
+    pub routing: Routing,
+    /// `--selector`, over SCION.
+    pub selector: Option<String>,
+    /// `--paths`.
+    pub paths: Option<u32>,
+    /// `--max-connections`, where it is not swept.
+    pub connections: Option<u32>,
+    /// Further flags of `get` and `share`.
+    pub flags: Vec<String>,
+}
+
+/// Who is where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// Its name.
+    pub name: String,
+    /// The peers, seeds first.
+    pub peers: Vec<Peer>,
+}
+
+/// What a peer is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Has everything from the start.
+    Seed,
+    /// Has nothing, and stays until all are done.
+    Leecher,
+}
+
+/// One peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peer {
+    /// Its AS, by its place in the topology.
+    pub home: usize,
+    /// What it is there for.
+    pub role: Role,
+    /// It comes at some time up to this.
+    pub join: Duration,
+    /// Bytes a second that it sends and receives at most, as flags write them.
+    pub limits: [Option<String>; 2],
+}
+
+/// Something that happens to a link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When, from the first peer's start.
+    pub at: Duration,
+    /// The link, by its place in the topology.
+    pub link: usize,
+    /// Which directions: what leaves its first end, its second.
+    pub ways: [bool; 2],
+    /// What happens.
+    pub change: Change,
+}
+
+/// What happens to a link.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Properties and their values, as topologies write them.
+    Set(Vec<(String, String)>),
+    /// Cross traffic of so many bits a second, for so long.
+    Cross {
+        /// Bits a second, headers of IP included.
+        rate_bps: u64,
+        /// For how long.
+        length: Duration,
+    },
+}
+
+/// What `--quick` makes of a plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Quick {
+    /// How often each cell is run.
+    pub repetitions: Option<u32>,
+    /// Bytes of the file that is fetched.
+    pub content_bytes: Option<u64>,
+}
+
+/// What is measured of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Measure {
+    /// Sum over peers of size over own time, Mbit/s; of peers that share no AS with a seed, as all but `bytes` here.
+    Goodput,
+    /// Mean of own times, s.
+    Time,
+    /// The longest own time, s.
+    TimeMax,
+    /// Processor time of peers and of what routes, s for each GiB that peers received.
+    Cpu,
+    /// That of peers alone.
+    CpuPeers,
+    /// That of what routes alone.
+    CpuNetwork,
+    /// Bytes over all links between ASes, for each byte of content that peers received.
+    Wire,
+}
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Goodput, Self::Time, Self::TimeMax, Self::Cpu, Self::CpuPeers, Self::CpuNetwork, Self::Wire];
+
+    /// As plans write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput",
+            Self::Time => "time",
+            Self::TimeMax => "time-max",
+            Self::Cpu => "cpu",
+            Self::CpuPeers => "cpu-peers",
+            Self::CpuNetwork => "cpu-network",
+            Self::Wire => "wire",
+        }
+    }
+
+    /// Its unit, and what it is.
+    pub fn about(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Goodput => ("Mbit/s", "aggregated goodput"),
+            Self::Time => ("s", "mean download time"),
+            Self::TimeMax => ("s", "longest download time"),
+            Self::Cpu => ("s/GiB", "processor time of peers and routing"),
+            Self::CpuPeers => ("s/GiB", "processor time of peers"),
+            Self::CpuNetwork => ("s/GiB", "processor time of routing"),
+            Self::Wire => ("B/B", "bytes over links for each byte of content"),
+        }
+    }
+}
+
+/// An axis along which cells differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// Which candidate.
+    Candidate,
+    /// Which placement.
+    Placement,
+    /// How many connections.
+    Connections,
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its id in the catalogue of experiments.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// What is measured.
+    pub measure: Measure,
+    /// What groups of bars differ in; bars in a group are candidates.
+    pub groups: Axis,
+    /// The candidate that is 100 %, where values are shown in relation to one.
+    pub relative_to: Option<String>,
+    /// The paper's values: group, candidate, value in the unit of the figure.
+    pub paper: Vec<(String, String, f64)>,
+}
+
+/// One combination of everything that is varied.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// Index of the placement.
+    pub placement: usize,
+    /// Index of the candidate.
+    pub candidate: usize,
+    /// Connections, where they are swept.
+    pub connections: Option<u32>,
+}
+
+impl Plan {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what to do about it.
+    pub fn load(path: &Path) -> Result<Self, PlanError> {
+        let file = path.display().to_string();
+        let text = bounded(path).map_err(|problem| PlanError::new(&file, 1, problem))?;
+        Self::read(path, &text, |topology| {
+            let beside = path.parent().unwrap_or(Path::new("")).join(topology);
+            let text = bounded(&beside)?;
+            let name = beside.display().to_string();
+            let is_yaml =
+                beside.extension().is_some_and(|ending| ["topo", "yml", "yaml"].iter().any(|each| ending == *each));
+            let read = if is_yaml { Topology::from_topo(&name, &text) } else { Topology::from_toml(&name, &text) };
+            Ok((read.map_err(|error| error.to_string())?, text))
+        })
+    }
+
+    /// Reads and checks a text; `open` finds the topology that it names, and its text.
+    ///
+    /// # Errors
+    /// As for [`Self::load`].
+    pub fn read(
+        path: &Path,
+        text: &str,
+        open: impl FnOnce(&str) -> Result<(Topology, String), String>,
+    ) -> Result<Self, PlanError> {
+        let located = |(line, problem)| PlanError::new(&path.display().to_string(), line, problem);
+        read::read(path, text, open).map_err(located)
+    }
+
+    /// The plan as `--quick` has it.
+    #[must_use]
+    pub fn quick(mut self) -> Self {
+        self.repetitions = self.quick.repetitions.unwrap_or(self.repetitions);
+        self.content_bytes = self.quick.content_bytes.unwrap_or(self.content_bytes);
+        self
+    }
+
+    /// All cells: the candidates of a cell's surroundings follow each other, so that they are measured close in time.
+    pub fn cells(&self) -> Vec<Cell> {
+        let connections: Vec<Option<u32>> =
+            if self.connections.is_empty() { vec![None] } else { self.connections.iter().copied().map(Some).collect() };
+        let around =
+            (0..self.placements.len()).flat_map(|each| connections.iter().map(move |connections| (each, *connections)));
+        let all = around.flat_map(|(placement, connections)| {
+            (0..self.candidates.len()).map(move |candidate| Cell { placement, candidate, connections })
+        });
+        all.collect()
+    }
+
+    /// A cell as people and files name it: `5as/scion`, `5as/scion/7`.
+    pub fn name(&self, cell: &Cell) -> String {
+        let (placement, candidate) = (&self.placements[cell.placement].name, &self.candidates[cell.candidate].name);
+        match cell.connections {
+            Some(connections) => format!("{placement}/{candidate}/{connections}"),
+            None => format!("{placement}/{candidate}"),
+        }
+    }
+
+    /// What groups along an axis are called, in their order.
+    pub fn values(&self, axis: Axis) -> Vec<String> {
+        match axis {
+            Axis::Candidate => self.candidates.iter().map(|each| each.name.clone()).collect(),
+            Axis::Placement => self.placements.iter().map(|each| each.name.clone()).collect(),
+            Axis::Connections => self.connections.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// A file's text, if it is no larger than a plan or topology may be.
+fn bounded(path: &Path) -> Result<String, String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    match read {
+        Err(error) => Err(format!("{} cannot be read ({error}): correct the name", path.display())),
+        Ok(len) if len as u64 > FILE_BYTES_MAX => {
+            Err(format!("{} has more than {FILE_BYTES_MAX} bytes: split it", path.display()))
+        }
+        Ok(_) => Ok(text),
+    }
+}

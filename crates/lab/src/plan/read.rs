@@ -1,0 +1,460 @@
+//! Plans from TOML.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anabranch_asnet::link::LinkShape;
+use anabranch_asnet::topology::document::{self, Fields, Node};
+use anabranch_asnet::topology::{Topology, parse_duration, parse_size, set_property};
+use anabranch_paths::IsdAs;
+use anabranch_paths::select::Selector;
+
+use super::limits::*;
+use super::{Axis, Candidate, Cell, Change, Claim, Event, Figure, Measure, Peer, Placement, Plan, Quick, Role};
+use crate::bed::Routing;
+
+/// A problem and its line.
+type Located<T> = Result<T, (usize, String)>;
+
+const NAME: &str = "up to 40 small letters, digits and dashes";
+const PROSE: &str = "a text of up to 400 characters on one line";
+const SIZE: &str = "a size from 16 KiB to 100 GB, as in \"100 MB\"";
+const TIME: &str = "a time up to 24 h, as in \"10 s\"";
+const COUNT: &str = "a whole number from 1";
+
+/// What `document` says, with its message as text.
+fn told<T>(result: document::Located<T>) -> Located<T> {
+    result.map_err(|(line, problem)| (line, problem.to_string()))
+}
+
+pub(super) fn read(
+    path: &Path,
+    text: &str,
+    open: impl FnOnce(&str) -> Result<(Topology, String), String>,
+) -> Located<Plan> {
+    let document = told(document::from_toml(text))?;
+    let mut fields = told(Fields::new(&document, "the plan"))?;
+    let id = name(told(fields.need("id", "id = \"000-fig4\""))?, "id")?;
+    let title = prose(told(fields.need("title", "title = \"what it is about\""))?, "title")?;
+    let source = fields.get("source").map(|node| prose(node, "source")).transpose()?;
+    let node = told(fields.need("topology", "topology = \"../topologies/demo.toml\""))?;
+    let (topology, topology_text) =
+        open(told(node.scalar("topology", "the name of a topology file"))?).map_err(|problem| (node.line, problem))?;
+    let (content_bytes, piece_bytes) =
+        content(told(fields.need("content", "[content] and size = \"100 MB\" under it"))?)?;
+    let candidates = entries(&mut fields, "candidate", VALUES_MAX, candidate)?;
+    if candidates.is_empty() {
+        return Err((1, "there is nothing to compare: write [[candidate]] with a name and a routing".into()));
+    }
+    let mut placements = Vec::new();
+    for (line, add) in entries(&mut fields, "peers", ENTRIES_MAX, |node| Ok((node.line, peers(node, &topology)?)))? {
+        place(&mut placements, line, add)?;
+    }
+    check_placements(&placements)?;
+    let events = entries(&mut fields, "event", ENTRIES_MAX, |node| event(node, &topology))?;
+    let connections = fields.get("sweep").map(sweep).transpose()?.unwrap_or_default();
+    let number = |node: Option<&Node>, key, max| node.map(|node| count(node, key, max)).transpose();
+    let repetitions = number(fields.get("repetitions"), "repetitions", REPETITIONS_MAX)?.unwrap_or(1);
+    let seed = number(fields.get("seed"), "seed", u32::MAX)?.unwrap_or(1);
+    let limit = fields.get("limit").map(|node| time(node, "limit")).transpose()?.unwrap_or(LIMIT_DEFAULT);
+    let quick = fields.get("quick").map(quick).transpose()?.unwrap_or_default();
+    let mut plan = Plan {
+        file: path.to_path_buf(),
+        text: text.to_owned(),
+        topology_text,
+        id,
+        title,
+        source,
+        topology,
+        content_bytes,
+        piece_bytes,
+        candidates,
+        placements,
+        connections,
+        events,
+        repetitions,
+        seed: u64::from(seed),
+        limit,
+        quick,
+        figures: Vec::new(),
+        claims: Vec::new(),
+    };
+    distinct(&plan)?;
+    plan.figures = entries(&mut fields, "figure", ENTRIES_MAX, |node| figure(node, &plan))?;
+    plan.claims = entries(&mut fields, "must", ENTRIES_MAX, |node| claim(node, &plan))?;
+    told(fields.finish())?;
+    Ok(plan)
+}
+
+/// The tables of `[[key]]`.
+fn entries<T>(
+    fields: &mut Fields<'_>,
+    key: &'static str,
+    max: usize,
+    read: impl FnMut(&Node) -> Located<T>,
+) -> Located<Vec<T>> {
+    let Some(node) = fields.get(key) else { return Ok(Vec::new()) };
+    let items = told(node.list(key, "tables, each under a line with its name in double brackets"))?;
+    if items.len() > max {
+        return Err((node.line, format!("there are more than {max} of [[{key}]]: use fewer")));
+    }
+    items.iter().map(read).collect()
+}
+
+fn content(node: &Node) -> Located<(u64, u32)> {
+    let mut fields = told(Fields::new(node, "the content"))?;
+    let bytes = size(told(fields.need("size", "size = \"100 MB\""))?, "size")?;
+    let piece = fields.get("piece_length").map(|node| {
+        told(node.read("piece_length", "a power of two from 16 KiB to 128 MiB, as in \"256 KiB\"", |text| {
+            let bytes = u32::try_from(parse_size(text)?).ok()?;
+            (bytes.is_power_of_two() && (16 << 10..=128 << 20).contains(&bytes)).then_some(bytes)
+        }))
+    });
+    told(fields.finish())?;
+    Ok((bytes, piece.transpose()?.unwrap_or(256 << 10)))
+}
+
+fn candidate(node: &Node) -> Located<Candidate> {
+    let mut fields = told(Fields::new(node, "a candidate"))?;
+    let called = name(told(fields.need("name", "name = \"scion\""))?, "name")?;
+    let node = told(fields.need("routing", "routing = \"scion\""))?;
+    let routing = told(node.read("routing", "scion, bgp, bgp-multipath or plain", |text| {
+        Routing::ALL.into_iter().find(|routing| routing.name() == text)
+    }))?;
+    let selector = fields.get("selector").map(|node| {
+        let chosen = told(node.read(
+            "selector",
+            "first, shortest, all, handshake-race, bandwidth-race, disjoint-paper or disjoint",
+            |text| Selector::ALL.into_iter().find(|selector| selector.name() == text),
+        ))?;
+        if routing != Routing::Scion {
+            return Err((
+                node.line,
+                format!("`selector` has no effect with the routing {}: leave it out", routing.name()),
+            ));
+        }
+        Ok(chosen.name().to_owned())
+    });
+    let selector = selector.transpose()?;
+    let paths = fields.get("paths").map(|node| count(node, "paths", 16)).transpose()?;
+    let connections = fields.get("connections").map(|node| count(node, "connections", 4096)).transpose()?;
+    let flags = fields.get("flags").map(flags).transpose()?.unwrap_or_default();
+    told(fields.finish())?;
+    Ok(Candidate { name: called, routing, selector, paths, connections, flags })
+}
+
+/// Flags that `get` and `share` are given besides; those that a run sets itself are refused.
+fn flags(node: &Node) -> Located<Vec<String>> {
+    const OURS: [&str; 9] =
+        ["--peer", "--listen", "--sciond", "--json", "--data", "--seed", "--selector", "--paths", "-o"];
+    let items = told(node.list("flags", "a list of texts, as in [\"--congestion\", \"cubic\"]"))?;
+    let read = |item: &Node| {
+        let word = told(item.scalar("flags", "a list of texts, as in [\"--congestion\", \"cubic\"]"))?;
+        match OURS.iter().find(|ours| word.split('=').next() == Some(ours)) {
+            Some(ours) => Err((item.line, format!("`{ours}` is for the lab to set: leave it out of `flags`"))),
+            None => Ok(word.to_owned()),
+        }
+    };
+    items.iter().take(VALUES_MAX).map(read).collect()
+}
+
+/// The name of a placement and peers of it.
+fn peers(node: &Node, topology: &Topology) -> Located<(String, Vec<Peer>)> {
+    let mut fields = told(Fields::new(node, "peers"))?;
+    let placement = fields.get("placement").map(|node| name(node, "placement")).transpose()?;
+    let ases = told(fields.need("in", "in = [\"1-ff00:0:110\"]"))?;
+    let homes = told(ases.list("in", "a list of ISD-AS numbers"))?.iter().map(|item| home(item, topology));
+    let homes = homes.collect::<Located<Vec<usize>>>()?;
+    let number = fields.get("count").map(|node| count(node, "count", PEERS_MAX as u32)).transpose()?.unwrap_or(1);
+    let role = fields.get("role").map(|node| {
+        told(node.read("role", "seed or leecher", |text| match text {
+            "seed" => Some(Role::Seed),
+            "leecher" => Some(Role::Leecher),
+            _ => None,
+        }))
+    });
+    let role = role.transpose()?.unwrap_or(Role::Leecher);
+    let client = fields
+        .get("client")
+        .map(|node| told(node.read("client", "anabranch", |text| (text == "anabranch").then_some(()))));
+    client.transpose()?;
+    let join = fields.get("join").map(|node| time(node, "join")).transpose()?.unwrap_or_default();
+    let mut limit = |key| fields.get(key).map(|node| rate_limit(node, key)).transpose();
+    let limits = [limit("limit_up")?, limit("limit_down")?];
+    told(fields.finish())?;
+    if homes.len() * number as usize > PEERS_MAX {
+        return Err((node.line, format!("there are more than {PEERS_MAX} peers: use fewer")));
+    }
+    let one = |home: &usize| Peer { home: *home, role, join, limits: limits.clone() };
+    let all = homes.iter().flat_map(|home| std::iter::repeat_n(one(home), number as usize)).collect();
+    Ok((placement.unwrap_or_else(|| "swarm".into()), all))
+}
+
+/// Adds peers to their placement.
+fn place(placements: &mut Vec<Placement>, line: usize, (name, peers): (String, Vec<Peer>)) -> Located<()> {
+    if !placements.iter().any(|each| each.name == name) {
+        placements.push(Placement { name: name.clone(), peers: Vec::new() });
+    }
+    let Some(placement) = placements.iter_mut().find(|each| each.name == name) else { return Ok(()) };
+    placement.peers.extend(peers);
+    placement.peers.sort_by_key(|peer| peer.role == Role::Leecher);
+    if placement.peers.len() > PEERS_MAX || placements.len() > VALUES_MAX {
+        return Err((line, format!("there are more than {PEERS_MAX} peers or {VALUES_MAX} placements: use fewer")));
+    }
+    Ok(())
+}
+
+fn check_placements(placements: &[Placement]) -> Located<()> {
+    if placements.is_empty() {
+        return Err((1, "there is nobody: write [[peers]] with role = \"seed\", and others for who fetches".into()));
+    }
+    for placement in placements {
+        let homes = |role| placement.peers.iter().filter(move |peer| peer.role == role).map(|peer| peer.home);
+        let seeds: Vec<usize> = homes(Role::Seed).collect();
+        if seeds.is_empty() {
+            return Err((
+                1,
+                format!("nobody in `{}` has the content: give [[peers]] a role = \"seed\"", placement.name),
+            ));
+        }
+        if homes(Role::Leecher).all(|home| seeds.contains(&home)) {
+            let name = &placement.name;
+            return Err((
+                1,
+                format!("everybody in `{name}` who fetches is in a seed's AS: put [[peers]] into another one"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn event(node: &Node, topology: &Topology) -> Located<Event> {
+    let mut fields = told(Fields::new(node, "an event"))?;
+    let at = time(told(fields.need("at", "at = \"10 s\""))?, "at")?;
+    let ends = told(fields.need("link", "link = [\"1-ff00:0:110\", \"1-ff00:0:120\"]"))?;
+    let ases = told(ends.list("link", "the two ASes that it joins"))?;
+    let [a, b] = ases else { return Err((ends.line, "`link` names two ASes: write the two that it joins".into())) };
+    let (a, b) = (home(a, topology)?, home(b, topology)?);
+    let is_between = |ends: &[Option<usize>; 2]| *ends == [Some(a), Some(b)] || *ends == [Some(b), Some(a)];
+    let ends_of = |link: usize| topology.links()[link].ends.map(|end| topology.index(end.isd_as));
+    let found: Vec<usize> = (0..topology.links().len()).filter(|link| is_between(&ends_of(*link))).collect();
+    let [link] = found[..] else {
+        return Err((
+            ends.line,
+            format!("there are {} links between the two: name two ASes that one link joins", found.len()),
+        ));
+    };
+    let direction = fields.get("direction").map(|node| {
+        told(node.read("direction", "both, there (from the first AS named) or back", |text| match text {
+            "both" => Some([true, true]),
+            "there" => Some([true, false]),
+            "back" => Some([false, true]),
+            _ => None,
+        }))
+    });
+    let mut ways = direction.transpose()?.unwrap_or([true, true]);
+    if ends_of(link) == [Some(b), Some(a)] {
+        ways.reverse();
+    }
+    let (set, cross) = (fields.get("set"), fields.get("cross"));
+    let length = fields.get("length").map(|node| time(node, "length")).transpose()?;
+    told(fields.finish())?;
+    let change = match (set, cross, length) {
+        (Some(set), None, None) => Change::Set(properties(set, topology.links()[link].shapes[0])?),
+        (None, Some(cross), Some(length)) => {
+            let mut shape = LinkShape::default();
+            let text = told(cross.scalar("cross", "a rate, as in \"8 Mbit/s\""))?;
+            set_property(&mut shape, "rate", text).map_err(|error| (cross.line, error.to_string()))?;
+            let rate = shape.checked().map_err(|error| (cross.line, error.to_string()))?.rate_bps;
+            let rate_bps =
+                rate.ok_or((cross.line, "cross traffic needs a rate: write one, as in \"8 Mbit/s\"".to_owned()))?;
+            Change::Cross { rate_bps, length }
+        }
+        _ => return Err((node.line, "an event has either `set`, or `cross` and `length`: write one of them".into())),
+    };
+    Ok(Event { at, link, ways, change })
+}
+
+/// Properties of a link, which can have them.
+fn properties(node: &Node, mut shape: LinkShape) -> Located<Vec<(String, String)>> {
+    let mut set = Vec::new();
+    for (key, node) in told(node.table("set", "properties of a link, as in { rate = \"1 Mbit/s\" }"))? {
+        let value = told(node.scalar("set", "a value as in topology files"))?;
+        set_property(&mut shape, key, value).map_err(|error| (node.line, error.to_string()))?;
+        set.push((key.clone(), value.to_owned()));
+    }
+    shape.checked().map_err(|error| (node.line, error.to_string()))?;
+    Ok(set)
+}
+
+fn sweep(node: &Node) -> Located<Vec<u32>> {
+    let mut fields = told(Fields::new(node, "the sweep"))?;
+    let node = told(fields.need("connections", "connections = [3, 5, 7, 10]"))?;
+    let items = told(node.list("connections", "a list of numbers, as in [3, 5, 7, 10]"))?;
+    let values = items.iter().map(|item| count(item, "connections", 4096)).collect::<Located<Vec<u32>>>()?;
+    told(fields.finish())?;
+    let mut seen = values.clone();
+    seen.sort_unstable();
+    seen.dedup();
+    if values.is_empty() || values.len() > VALUES_MAX || seen.len() < values.len() {
+        return Err((node.line, format!("`connections` has 1 to {VALUES_MAX} values, each once: correct the list")));
+    }
+    Ok(values)
+}
+
+fn quick(node: &Node) -> Located<Quick> {
+    let mut fields = told(Fields::new(node, "the quick form"))?;
+    let repetitions = fields.get("repetitions").map(|node| count(node, "repetitions", REPETITIONS_MAX)).transpose()?;
+    let content_bytes = fields.get("size").map(|node| size(node, "size")).transpose()?;
+    told(fields.finish())?;
+    Ok(Quick { repetitions, content_bytes })
+}
+
+fn figure(node: &Node, plan: &Plan) -> Located<Figure> {
+    let mut fields = told(Fields::new(node, "a figure"))?;
+    let id = name(told(fields.need("id", "id = \"000-fig4a\""))?, "id")?;
+    let title = prose(told(fields.need("title", "title = \"what it shows\""))?, "title")?;
+    let measure = told(told(fields.need("measure", "measure = \"goodput\""))?.read(
+        "measure",
+        "goodput, time, time-max, cpu, cpu-peers, cpu-network or wire",
+        |text| Measure::ALL.into_iter().find(|measure| measure.name() == text),
+    ))?;
+    let groups = fields.get("groups").map(|node| {
+        told(node.read("groups", "placement or connections", |text| match text {
+            "placement" => Some(Axis::Placement),
+            "connections" if !plan.connections.is_empty() => Some(Axis::Connections),
+            _ => None,
+        }))
+    });
+    let groups = groups.transpose()?.unwrap_or(Axis::Placement);
+    let relative_to = fields.get("relative_to").map(|node| known(node, "relative_to", &plan.values(Axis::Candidate)));
+    let relative_to = relative_to.transpose()?;
+    let paper = fields.get("paper").map(|node| paper(node, &plan.values(groups), &plan.values(Axis::Candidate)));
+    let paper = paper.transpose()?.unwrap_or_default();
+    told(fields.finish())?;
+    Ok(Figure { id, title, measure, groups, relative_to, paper })
+}
+
+fn paper(node: &Node, groups: &[String], candidates: &[String]) -> Located<Vec<(String, String, f64)>> {
+    const VALUES: &str = "values by group and candidate, as in { bgp = 100, scion = 148 }";
+    let mut values = Vec::new();
+    for (group, node) in told(node.table("paper", VALUES))? {
+        let among = |name: &String, all: &[String], what: &str| match all.contains(name) {
+            true => Ok(()),
+            false => Err((node.line, format!("`{name}` is no {what} here: use one of {}", all.join(", ")))),
+        };
+        among(group, groups, "group")?;
+        for (candidate, node) in told(node.table("paper", VALUES))? {
+            among(candidate, candidates, "candidate")?;
+            let value = told(node.read("paper", "a number above zero", |text| {
+                text.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0)
+            }))?;
+            values.push((group.clone(), candidate.clone(), value));
+        }
+    }
+    Ok(values)
+}
+
+fn claim(node: &Node, plan: &Plan) -> Located<Claim> {
+    let mut fields = told(Fields::new(node, "what must hold"))?;
+    let that = told(fields.need("that", "that = \"goodput(scion) >= 1.3 * goodput(bgp)\""))?;
+    let text = told(that.scalar("that", PROSE))?;
+    let why = fields.get("why").map(|node| prose(node, "why")).transpose()?;
+    told(fields.finish())?;
+    Claim::read(text, why, &|names| cell(plan, names)).map_err(|problem| (that.line, problem))
+}
+
+/// The one cell that names stand for.
+fn cell(plan: &Plan, names: &[&str]) -> Result<Cell, String> {
+    for name in names {
+        let known = [Axis::Candidate, Axis::Placement, Axis::Connections]
+            .iter()
+            .any(|axis| plan.values(*axis).iter().any(|value| value == name));
+        if !known {
+            return Err(format!(
+                "`{name}` is no candidate, placement or number of connections of this plan: correct it"
+            ));
+        }
+    }
+    let is_meant = |cell: &Cell| {
+        let full = plan.name(cell);
+        let parts: Vec<&str> = full.split('/').collect();
+        names.iter().all(|name| parts.contains(name))
+    };
+    let found: Vec<Cell> = plan.cells().into_iter().filter(is_meant).collect();
+    match &found[..] {
+        [cell] => Ok(cell.clone()),
+        [] => Err(format!("no cell is ({}): name one candidate, and at most one placement", names.join(", "))),
+        _ => {
+            Err(format!("{} cells are ({}): name the placement and the connections too", found.len(), names.join(", ")))
+        }
+    }
+}
+
+/// Whether every name means one thing.
+fn distinct(plan: &Plan) -> Located<()> {
+    let mut names: Vec<String> =
+        [Axis::Candidate, Axis::Placement, Axis::Connections].into_iter().flat_map(|axis| plan.values(axis)).collect();
+    names.sort();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            Err((1, format!("`{}` names two things: give each candidate and placement a name of its own", pair[0])))
+        }
+        None => Ok(()),
+    }
+}
+
+fn home(node: &Node, topology: &Topology) -> Located<usize> {
+    let isd_as =
+        told(node.read("ISD-AS", "an ISD-AS number, as in \"1-ff00:0:110\"", |text| text.parse::<IsdAs>().ok()))?;
+    topology.index(isd_as).ok_or_else(|| (node.line, format!("AS {isd_as} is not in the topology: name one that is")))
+}
+
+fn known(node: &Node, key: &str, all: &[String]) -> Located<String> {
+    let text = told(node.scalar(key, NAME))?;
+    match all.iter().find(|each| *each == text) {
+        Some(found) => Ok(found.clone()),
+        None => Err((node.line, format!("`{text}` is no value for `{key}`: use one of {}", all.join(", ")))),
+    }
+}
+
+fn name(node: &Node, key: &str) -> Located<String> {
+    told(node.read(key, NAME, |text| {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let is_name =
+            !text.is_empty() && text.len() <= NAME_CHARS_MAX && text.chars().all(fits) && !text.starts_with('-');
+        is_name.then(|| text.to_owned())
+    }))
+}
+
+fn prose(node: &Node, key: &str) -> Located<String> {
+    told(node.read(key, PROSE, |text| {
+        let fits = !text.is_empty() && text.chars().count() <= PROSE_CHARS_MAX && !text.contains(char::is_control);
+        fits.then(|| text.to_owned())
+    }))
+}
+
+fn count(node: &Node, key: &str, max: u32) -> Located<u32> {
+    let value = told(node.read(key, COUNT, |text| text.parse::<u32>().ok().filter(|value| *value > 0)))?;
+    if value > max { Err((node.line, format!("`{key}` is {value}: give at most {max}"))) } else { Ok(value) }
+}
+
+fn size(node: &Node, key: &str) -> Located<u64> {
+    told(node.read(key, SIZE, |text| {
+        Some(parse_size(text)? as u64).filter(|bytes| (CONTENT_BYTES_MIN..=CONTENT_BYTES_MAX).contains(bytes))
+    }))
+}
+
+fn time(node: &Node, key: &str) -> Located<Duration> {
+    told(node.read(key, TIME, |text| parse_duration(text).filter(|time| *time <= TIME_MAX)))
+}
+
+/// A rate as the program's own flags take it.
+fn rate_limit(node: &Node, key: &str) -> Located<String> {
+    told(node.read(key, "bytes a second as flags have them, as in \"500K\", \"10M\" or \"1.5MiB\"", |text| {
+        let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+        let fits = number.parse::<f64>().is_ok_and(|number| number > 0.0)
+            && ["", "K", "M", "G", "KiB", "MiB", "GiB"].contains(&unit);
+        fits.then(|| text.to_owned())
+    }))
+}

@@ -1,0 +1,182 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TOPOLOGY: &str = "[as.'1-1']\ncore = true\n[as.'1-2']\n[as.'1-3']\n[[link]]\nparent = '1-1'\nchild = '1-2'\nrate = '10 Mbit/s'\n\
+                        [[link]]\nparent = '1-1'\nchild = '1-3'\n";
+
+const PLAN: &str = r#"id = "two"
+title = "Two"
+topology = "net.toml"
+repetitions = 3
+[content]
+size = "1 MB"
+[sweep]
+connections = [3, 7]
+[quick]
+repetitions = 1
+size = "100 kB"
+[[candidate]]
+name = "bgp"
+routing = "bgp"
+[[candidate]]
+name = "scion"
+routing = "scion"
+selector = "disjoint"
+flags = ["--congestion", "cubic"]
+[[peers]]
+in = ["1-3"]
+count = 2
+join = "5 s"
+[[peers]]
+role = "seed"
+in = ["1-2"]
+limit_up = "500K"
+[[event]]
+at = "2 s"
+link = ["1-2", "1-1"]
+direction = "there"
+set = { rate = "1 Mbit/s" }
+[[event]]
+at = "3 s"
+link = ["1-1", "1-3"]
+cross = "4 Mbit/s"
+length = "1 s"
+[[figure]]
+id = "fig"
+title = "Goodput"
+measure = "goodput"
+groups = "connections"
+relative_to = "bgp"
+[figure.paper]
+3 = { bgp = 100, scion = 148 }
+[[must]]
+that = "1 < goodput(scion, 7) / goodput(bgp, 7) <= 1 + 2 * 3"
+"#;
+
+fn read(text: &str) -> Result<Plan, PlanError> {
+    Plan::read(Path::new("two.toml"), text, |name| {
+        let topology = Topology::from_toml(name, TOPOLOGY).map_err(|error| error.to_string())?;
+        Ok((topology, TOPOLOGY.to_owned()))
+    })
+}
+
+#[test]
+fn a_plan_says_what_runs() {
+    let plan = read(PLAN).unwrap();
+    let names: Vec<String> = plan.cells().iter().map(|cell| plan.name(cell)).collect();
+    assert_eq!(names, ["swarm/bgp/3", "swarm/scion/3", "swarm/bgp/7", "swarm/scion/7"]);
+    let peers = &plan.placements[0].peers;
+    assert_eq!(
+        peers.iter().map(|peer| (peer.home, peer.role)).collect::<Vec<_>>(),
+        [(1, Role::Seed), (2, Role::Leecher), (2, Role::Leecher)]
+    );
+    assert_eq!(peers[0].limits, [Some("500K".to_owned()), None]);
+    // From 1-2, which is the second end of its link.
+    assert_eq!((plan.events[0].link, plan.events[0].ways), (0, [false, true]));
+    assert_eq!(plan.events[1].change, Change::Cross { rate_bps: 4_000_000, length: Duration::from_secs(1) });
+    assert_eq!(plan.figures[0].paper[1], ("3".into(), "scion".into(), 148.0));
+    let quick = plan.quick();
+    assert_eq!((quick.repetitions, quick.content_bytes), (1, 100_000));
+}
+
+#[test]
+fn claims_are_judged_by_means() {
+    let plan = read(PLAN).unwrap();
+    let judge = |scion: f64| {
+        plan.claims[0].judge(&|_, cell| match (cell.candidate, cell.connections) {
+            (0, Some(7)) => Some(10.0),
+            (1, Some(7)) => Some(scion),
+            _ => None,
+        })
+    };
+    assert_eq!(judge(15.0), Verdict::Holds(vec![1.0, 1.5, 7.0]));
+    assert_eq!(judge(10.0), Verdict::Fails(vec![1.0, 1.0, 7.0]));
+    assert_eq!(judge(70.0), Verdict::Holds(vec![1.0, 7.0, 7.0]));
+    assert_eq!(judge(71.0), Verdict::Fails(vec![1.0, 7.1, 7.0]));
+    assert_eq!(plan.claims[0].judge(&|_, _| None), Verdict::Unknown);
+    // What is divided by nothing is no value.
+    assert_eq!(plan.claims[0].judge(&|_, _| Some(0.0)), Verdict::Unknown);
+}
+
+#[test]
+fn errors_name_line_and_remedy() {
+    for (was, is, says) in [
+        ("title = \"Two\"", "titel = \"Two\"", "two.toml:1: the plan needs `title`: write title ="),
+        ("repetitions = 3", "repetition = 3", "two.toml:4: `repetition` means nothing in the plan: use one of"),
+        (
+            "repetitions = 3",
+            "repetitions = 0",
+            "two.toml:4: `0` is no value for `repetitions`: write a whole number from 1",
+        ),
+        ("repetitions = 3", "repetitions = 1001", "two.toml:4: `repetitions` is 1001: give at most 1000"),
+        ("size = \"1 MB\"", "size = \"1 kB\"", "two.toml:6: `1 kB` is no value for `size`: write a size from 16 KiB"),
+        ("routing = \"bgp\"", "routing = \"ospf\"", "two.toml:14: `ospf` is no value for `routing`: write scion, bgp,"),
+        ("routing = \"bgp\"", "routing = \"bgp\"\nselector = \"all\"", "two.toml:15: `selector` has no effect"),
+        ("\"--congestion\", \"cubic\"", "\"--peer\", \"x\"", "`--peer` is for the lab to set: leave it out"),
+        ("name = \"scion\"", "name = \"bgp\"", "`bgp` names two things: give each"),
+        ("in = [\"1-3\"]", "in = [\"1-4\"]", "two.toml:21: AS 1-4 is not in the topology: name one"),
+        ("role = \"seed\"", "role = \"leecher\"", "nobody in `swarm` has the content: give"),
+        ("in = [\"1-3\"]", "in = [\"1-2\"]", "everybody in `swarm` who fetches is in a seed's AS: put"),
+        ("count = 2", "count = 501", "`count` is 501: give at most 500"),
+        (
+            "limit_up = \"500K\"",
+            "limit_up = \"500 Kbit\"",
+            "`500 Kbit` is no value for `limit_up`: write bytes a second",
+        ),
+        ("link = [\"1-2\", \"1-1\"]", "link = [\"1-2\", \"1-3\"]", "there are 0 links between the two: name two"),
+        ("rate = \"1 Mbit/s\"", "rate = \"1 bit/s\"", "rate of 1 bit/s: give 1 kbit/s"),
+        ("length = \"1 s\"", "", "an event has either `set`, or `cross` and `length`: write"),
+        ("connections = [3, 7]", "connections = [3, 3]", "`connections` has 1 to 64 values, each once: correct"),
+        ("scion = 148", "tor = 148", "`tor` is no candidate here: use one of bgp, scion"),
+        ("3 = { bgp", "4 = { bgp", "`4` is no group here: use one of 3, 7"),
+        ("goodput(scion, 7)", "goodput(scion)", "two.toml:48: 2 cells are (scion): name the placement"),
+        ("goodput(scion, 7)", "goodput(tor, 7)", "`tor` is no candidate, placement or number"),
+        ("goodput(scion, 7)", "speed(scion, 7)", "`speed` is no measure: use one of goodput,"),
+        ("goodput(scion, 7)", "goodput", "`goodput` needs a cell behind it: write"),
+        (" <= 1 + 2 * 3", " = 3", "`= 3` cannot stand there: write"),
+        ("1 < goodput(scion, 7) / goodput(bgp, 7) <= 1 + 2 * 3", "goodput(scion, 7)", "a claim compares: write"),
+        ("1 + 2 * 3", "(1 + 2", "a `)` is missing: close"),
+        ("id = \"two\"", "id = \"../two\"", "two.toml:1: `../two` is no value for `id`: write up to 40"),
+        ("id = \"two\"", "id = ", "two.toml:1: "),
+    ] {
+        assert!(PLAN.contains(was), "{was}");
+        let error = read(&PLAN.replacen(was, is, 1)).map(drop).unwrap_err().to_string();
+        assert!(error.contains(says), "{was} -> {is}: {error}");
+    }
+    let nested = format!("{}1{} < 2", "(".repeat(30), ")".repeat(30));
+    let error = read(&PLAN.replace("1 < goodput(scion, 7) / goodput(bgp, 7) <= 1 + 2 * 3", &nested)).unwrap_err();
+    assert!(error.to_string().contains("the claim is too long: split it"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_missing_is_named() {
+    let error = Plan::load(Path::new("/nonexistent/plan.toml")).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/plan.toml cannot be read"), "{error}");
+}
+
+#[test]
+fn the_plans_of_this_repository_are_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let plan = Plan::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(path.file_stem().unwrap().to_str(), Some(plan.id.as_str()), "a plan is named by its id");
+        count += 1;
+    }
+    assert!(count >= 3);
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_it(cut in 0..PLAN.len(), junk in "\\PC{0,20}", claim in "[a-z0-9()+*/<>=., -]{0,60}") {
+        let mut text = PLAN.to_owned();
+        text.insert_str(cut, &junk);
+        drop(read(&text));
+        drop(read(&PLAN[..cut]));
+        drop(read(&PLAN.replace("1 < goodput(scion, 7) / goodput(bgp, 7) <= 1 + 2 * 3", &claim)));
+    }
+}

@@ -1,0 +1,299 @@
+//! The page of a plan's results: one self-contained HTML file, a function of the results alone.
+//!
+//! Every figure redrawn beside the paper's values with all runs and confidence intervals; every claim with its verdict; every
+//! cell with what the network could carry; what it was measured on.
+
+mod figure;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::fluid::Bounds;
+use crate::plan::{Axis, Cell, Measure, Verdict};
+use crate::report::markup::{escape, put};
+use crate::stats::Summary;
+use crate::trial::Results;
+
+/// Above this share of work, processors were in each other's way.
+const BUSY_MAX: f64 = 0.9;
+
+/// Results, and what follows from them.
+pub struct Sheet<'a> {
+    results: &'a Results,
+    cells: Vec<(Cell, Bounds)>,
+}
+
+impl<'a> Sheet<'a> {
+    /// Of these results.
+    pub fn new(results: &'a Results) -> Self {
+        let plan = &results.plan;
+        Self { results, cells: plan.cells().into_iter().map(|cell| (cell.clone(), Bounds::new(plan, &cell))).collect() }
+    }
+
+    /// What became of the plan's claims, in their order.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let mean = |measure: Measure, cell: &Cell| Some(self.summary(measure, cell)?.mean);
+        self.results.plan.claims.iter().map(|claim| claim.judge(&mean)).collect()
+    }
+
+    /// What came out, for a terminal: cells, then claims.
+    pub fn text(&self) -> String {
+        let heads = ["cell", "runs", "goodput", "+-", "time", "longest", "cpu", "bound", "fluid"].map(str::to_owned);
+        let mut rows = vec![heads];
+        for (cell, bounds) in &self.cells {
+            let mean = |measure| self.summary(measure, cell);
+            let shown = |value: Option<f64>, unit: &str| {
+                value.map_or("-".to_owned(), |value| format!("{} {unit}", short(value)))
+            };
+            let goodput = mean(Measure::Goodput);
+            rows.push([
+                self.results.plan.name(cell),
+                goodput.map_or(0, |goodput| goodput.count).to_string(),
+                shown(goodput.map(|goodput| goodput.mean), "Mbit/s"),
+                shown(goodput.and_then(|goodput| goodput.half_width), ""),
+                shown(mean(Measure::Time).map(|time| time.mean), "s"),
+                shown(mean(Measure::TimeMax).map(|time| time.mean), "s"),
+                shown(mean(Measure::Cpu).map(|cpu| cpu.mean), "s/GiB"),
+                shown(bounds.goodput_mbit, "Mbit/s"),
+                shown(Some(bounds.fluid_mbit), "Mbit/s"),
+            ]);
+        }
+        let mut text = table(&rows);
+        for (claim, verdict) in self.results.plan.claims.iter().zip(self.verdicts()) {
+            put!(text, "{:<7} {}{}\n", word(&verdict), claim.text, sides(&verdict));
+        }
+        text
+    }
+
+    /// The page.
+    pub fn html(&self) -> String {
+        let plan = &self.results.plan;
+        let mut page = String::with_capacity(64 << 10);
+        page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+        page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+        put!(page, "<title>{}: {}</title>\n", escape(&plan.id), escape(&plan.title));
+        let [style, more] = [include_str!("../report/style.css"), include_str!("sheet.css")];
+        put!(page, "<style>\n{style}{more}</style>\n</head>\n<body>\n<main>\n");
+        put!(page, "<h1>{}</h1>\n<p class=\"lede\">{}.", escape(&plan.title), escape(&plan.id));
+        if let Some(source) = &plan.source {
+            put!(page, " Redraws {}.", escape(source));
+        }
+        put!(page, "</p>\n");
+        self.warnings(&mut page);
+        self.claims(&mut page);
+        for figure in &plan.figures {
+            figure::write(&mut page, self, figure);
+        }
+        self.table(&mut page);
+        self.facts(&mut page);
+        page.push_str("</main>\n</body>\n</html>\n");
+        page
+    }
+
+    fn summary(&self, measure: Measure, cell: &Cell) -> Option<Summary> {
+        Summary::of(&self.results.values(measure, cell))
+    }
+
+    /// The cell of a group and a candidate; with several cells there, the first one.
+    fn cell(&self, axis: Axis, group: usize, candidate: usize) -> Option<&Cell> {
+        let is_meant = |cell: &Cell| match axis {
+            Axis::Candidate | Axis::Placement => cell.placement == group,
+            Axis::Connections => cell.connections == self.results.plan.connections.get(group).copied(),
+        };
+        self.cells.iter().map(|(cell, _)| cell).find(|cell| cell.candidate == candidate && is_meant(cell))
+    }
+
+    fn warnings(&self, page: &mut String) {
+        let runs = &self.results.runs;
+        let busy = runs.iter().filter(|run| run.busy.is_some_and(|busy| busy > BUSY_MAX)).count();
+        if busy > 0 {
+            put!(
+                page,
+                "<p class=\"warning\">In {busy} of {} runs the processors of the machine were at work more than 90 % of the ",
+                runs.len()
+            );
+            page.push_str("time: they, and not the links, may have been the limit there. Take absolute values as indications.</p>\n");
+        }
+        let failed: Vec<_> = runs.iter().filter_map(|run| Some((run, run.failed.as_ref()?))).collect();
+        for (run, reason) in &failed {
+            put!(
+                page,
+                "<p class=\"warning\">Run {} of {} failed: {}</p>\n",
+                run.repetition + 1,
+                escape(&run.cell),
+                escape(reason)
+            );
+        }
+    }
+
+    fn claims(&self, page: &mut String) {
+        let plan = &self.results.plan;
+        if plan.claims.is_empty() {
+            return;
+        }
+        page.push_str("<section>\n<h2>Same shape?</h2>\n<p class=\"sub\">What must hold of the means of cells.</p>\n");
+        page.push_str("<div class=\"scroll\"><table>\n<thead><tr><th>claim</th><th>both sides</th><th>verdict</th></tr></thead>\n<tbody>\n");
+        for (claim, verdict) in plan.claims.iter().zip(self.verdicts()) {
+            let why =
+                claim.why.as_ref().map_or(String::new(), |why| format!("<span class=\"about\">{}</span>", escape(why)));
+            put!(
+                page,
+                "<tr><td><code>{}</code>{why}</td><td>{}</td>",
+                escape(&claim.text),
+                escape(sides(&verdict).trim())
+            );
+            put!(page, "<td><span class=\"chip {}\">{}</span></td></tr>\n", class(&verdict), word(&verdict));
+        }
+        page.push_str("</tbody></table></div>\n</section>\n");
+    }
+
+    fn table(&self, page: &mut String) {
+        page.push_str("<section>\n<h2>All cells</h2>\n<p class=\"sub\">Means, and half the width of their 95 % confidence intervals. ");
+        page.push_str("Goodput and times are of peers whose AS has no seed. <i>Bound</i>: the maximum flow from the seeds to each peer\u{2019}s AS, ");
+        page.push_str("summed, which no routing and no choice of paths exceeds. <i>Fluid</i>: all pairs of ASes at once, over the paths of this routing, max-min fair.</p>\n");
+        page.push_str("<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th class=\"n\">runs</th>");
+        for measure in Measure::ALL {
+            let (unit, about) = measure.about();
+            put!(page, "<th class=\"n\">{}<br>{unit}</th>", escape(about));
+        }
+        page.push_str("<th class=\"n\">bound<br>Mbit/s</th><th class=\"n\">of it</th><th class=\"n\">fluid<br>Mbit/s</th></tr></thead>\n<tbody>\n");
+        for (cell, bounds) in &self.cells {
+            let goodput = self.summary(Measure::Goodput, cell);
+            put!(
+                page,
+                "<tr><td>{}</td><td class=\"n\">{}</td>",
+                escape(self.results.plan.name(cell)),
+                goodput.map_or(0, |found| found.count)
+            );
+            for measure in Measure::ALL {
+                let shown = self.summary(measure, cell).map_or("\u{2013}".to_owned(), |found| {
+                    let width = found
+                        .half_width
+                        .map_or(String::new(), |width| format!("<span class=\"about\">\u{b1} {}</span>", short(width)));
+                    format!("{}{width}", short(found.mean))
+                });
+                put!(page, "<td class=\"n\">{shown}</td>");
+            }
+            let bound = bounds.goodput_mbit.map_or("\u{2013}".to_owned(), short);
+            let share = goodput
+                .zip(bounds.goodput_mbit)
+                .map_or("\u{2013}".to_owned(), |(found, bound)| format!("{:.0} %", 100.0 * found.mean / bound));
+            put!(
+                page,
+                "<td class=\"n\">{bound}</td><td class=\"n\">{share}</td><td class=\"n\">{}</td></tr>\n",
+                short(bounds.fluid_mbit)
+            );
+        }
+        page.push_str("</tbody></table></div>\n</section>\n");
+    }
+
+    fn facts(&self, page: &mut String) {
+        let (plan, lock) = (&self.results.plan, &self.results.lock);
+        let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+        let machine = &lock["machine"];
+        let calibration = lock["calibration"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let fitting = calibration.iter().filter(|each| each["fits"] == true).count();
+        let mut facts = vec![
+            (
+                "Network",
+                format!(
+                    "{}: {} ASes, {} links",
+                    plan.topology.name,
+                    plan.topology.ases().len(),
+                    plan.topology.links().len()
+                ),
+            ),
+            ("Content", format!("{} bytes in pieces of {}", plan.content_bytes, plan.piece_bytes)),
+            ("Seed", plan.seed.to_string()),
+            ("Program", format!("anabranch {}", text(&lock["program"]["version"]))),
+            (
+                "Machine",
+                format!(
+                    "{}, {} processors, Linux {}",
+                    text(&machine["processor"]),
+                    machine["processors"],
+                    text(&machine["kernel"])
+                ),
+            ),
+            (
+                "Links measured before",
+                format!("{fitting} of {} directions had their rate and delay within 2 %", calibration.len()),
+            ),
+        ];
+        if let Some(frr) = lock["frr"].as_str() {
+            facts.push(("BGP", frr.to_owned()));
+        }
+        if lock["quick"] == true {
+            facts.push(("Form", "quick: fewer runs and a smaller content than the plan's full form".into()));
+        }
+        let busy: Vec<f64> = self.results.runs.iter().filter_map(|run| run.busy).collect();
+        if let Some(busy) = Summary::of(&busy) {
+            facts.push((
+                "Processors at work",
+                format!("{:.0} % in the mean of all runs, everything on the machine counted", busy.mean * 100.0),
+            ));
+        }
+        page.push_str("<section>\n<h2>How it was measured</h2>\n<dl>\n");
+        for (name, value) in facts {
+            put!(page, "<dt>{name}</dt><dd>{}</dd>\n", escape(value));
+        }
+        page.push_str("</dl>\n<details><summary>The plan</summary><pre>");
+        put!(
+            page,
+            "{}</pre></details>\n<details><summary>The topology</summary><pre>{}</pre></details>\n</section>\n",
+            escape(&plan.text),
+            escape(&plan.topology_text)
+        );
+    }
+}
+
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds(_) => "holds",
+        Verdict::Fails(_) => "fails",
+        Verdict::Unknown => "unknown",
+    }
+}
+
+fn class(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds(_) => "chosen",
+        Verdict::Fails(_) => "fails",
+        Verdict::Unknown => "left",
+    }
+}
+
+fn sides(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Holds(values) | Verdict::Fails(values) => {
+            format!("  ({})", values.iter().map(|value| short(*value)).collect::<Vec<_>>().join(" and "))
+        }
+        Verdict::Unknown => "  (a cell has no result)".into(),
+    }
+}
+
+/// Three digits that count.
+pub(crate) fn short(value: f64) -> String {
+    let decimals = match value.abs() {
+        big if big >= 99.95 => 0,
+        middle if middle >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Columns as wide as what is in them, names to the left, figures to the right.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths: [usize; N] =
+        std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        for (at, cell) in row.iter().enumerate() {
+            let width = widths[at];
+            if at == 0 { put!(text, "{cell:<width$}") } else { put!(text, "  {cell:>width$}") }
+        }
+        text.push('\n');
+    }
+    text
+}

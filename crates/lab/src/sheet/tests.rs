@@ -1,0 +1,126 @@
+use std::path::{Path, PathBuf};
+
+use anabranch_asnet::topology::Topology;
+use serde_json::json;
+
+use super::*;
+use crate::plan::{Plan, Role};
+use crate::trial::{PeerResult, RunResult};
+use crate::wire::WireUse;
+
+const PLAN: &str = r#"
+id = "two"
+title = "Two <ways>"
+topology = "net.toml"
+[content]
+size = "10 MB"
+[[candidate]]
+name = "bgp"
+routing = "bgp"
+[[candidate]]
+name = "scion"
+routing = "scion"
+[[peers]]
+role = "seed"
+in = ["1-3"]
+[[peers]]
+in = ["1-4", "1-3"]
+[[figure]]
+id = "fig"
+title = "Goodput & more"
+measure = "goodput"
+relative_to = "bgp"
+[figure.paper]
+swarm = { bgp = 100, scion = 148 }
+[[must]]
+that = "goodput(scion) >= 1.5 * goodput(bgp)"
+[[must]]
+that = "time(scion) < time(bgp)"
+"#;
+
+const TOPOLOGY: &str = include_str!("../../../../topologies/ring.toml");
+
+fn run(cell: &str, repetition: u32, seconds: f64) -> RunResult {
+    let peer = |role, local, seconds| PeerResult { isd_as: "1-4".into(), role, local, joined: 0.0, seconds, cpu: 0.5 };
+    let peers = vec![
+        peer(Role::Seed, true, None),
+        peer(Role::Leecher, false, Some(seconds)),
+        // Beside the seed: it needs no link, and does not count.
+        peer(Role::Leecher, true, Some(0.1)),
+    ];
+    let used = WireUse { bytes: 11_000_000, dropped: 3, lost: 0, cross: 0 };
+    RunResult {
+        cell: cell.into(),
+        repetition,
+        began: 1.7e9,
+        build_seconds: 2.0,
+        seconds,
+        content_bytes: 10_000_000,
+        peers,
+        cpu: [1.5, 0.5, 0.1],
+        busy: Some(0.95),
+        links: vec![[used, WireUse::default()]],
+        failed: None,
+    }
+}
+
+fn results(runs: Vec<RunResult>) -> Results {
+    let plan = Plan::read(Path::new("two.toml"), PLAN, |name| {
+        Ok((Topology::from_toml(name, TOPOLOGY).map_err(|error| error.to_string())?, TOPOLOGY.to_owned()))
+    });
+    let lock = json!({ "machine": { "kernel": "6.1", "processors": 2 }, "calibration": [{ "fits": true }, { "fits": false }] });
+    Results { folder: PathBuf::from("/nowhere"), lock, plan: plan.unwrap(), runs }
+}
+
+#[test]
+fn measures_are_of_peers_that_need_links() {
+    let run = run("swarm/bgp", 0, 8.0);
+    assert_eq!(run.value(Measure::Goodput), Some(10.0));
+    assert_eq!(run.value(Measure::Time), Some(8.0));
+    // 2 s for the 20 MB that both received.
+    assert!((run.value(Measure::Cpu).unwrap() - 2.0 / (20e6 / 1_073_741_824.0)).abs() < 1e-9);
+    assert_eq!(run.value(Measure::Wire), Some(0.55));
+    let failed = RunResult { failed: Some("slow".into()), ..run.clone() };
+    assert_eq!(failed.value(Measure::Time), None);
+    for run in [run, failed] {
+        let topology = results(Vec::new()).plan.topology;
+        assert_eq!(RunResult::from_json(&run.to_json(&topology)), Some(run));
+    }
+}
+
+#[test]
+fn the_page_shows_bars_claims_and_bounds() {
+    let results = results(vec![run("swarm/bgp", 0, 16.0), run("swarm/scion", 0, 8.0), run("swarm/scion", 1, 10.0)]);
+    let sheet = Sheet::new(&results);
+    // Two links of 8 Mbit/s lead into the only AS that counts; BGP takes one of them, each way.
+    let bounds: Vec<(Option<f64>, f64)> =
+        sheet.cells.iter().map(|(_, bounds)| (bounds.goodput_mbit, bounds.fluid_mbit)).collect();
+    assert_eq!(bounds, [(Some(16.0), 16.0), (Some(16.0), 32.0)]);
+    assert_eq!(sheet.verdicts(), [Verdict::Holds(vec![9.0, 7.5]), Verdict::Holds(vec![9.0, 16.0])]);
+    let page = sheet.html();
+    for part in [
+        "Two &lt;ways&gt;",
+        "Goodput &amp; more",
+        "% of bgp",
+        ">180<",
+        "class=\"paper\"",
+        "more than 90 %",
+        "1 of 2 directions",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("http://") && !page.contains("<script"), "the page asks nobody for anything");
+    let text = sheet.text();
+    assert!(
+        text.contains("swarm/scion") && text.contains("holds   time(scion) < time(bgp)  (9.00 and 16.0)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_has_no_run_is_unknown_and_drawn_as_such() {
+    let results = results(vec![run("swarm/scion", 0, 8.0)]);
+    let sheet = Sheet::new(&results);
+    assert_eq!(sheet.verdicts(), [Verdict::Unknown, Verdict::Unknown]);
+    assert!(sheet.html().contains("no run"));
+}

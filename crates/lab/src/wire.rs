@@ -1,0 +1,278 @@
+//! An inter-AS link between two namespaces: rate, delay, jitter, loss and queue, made in user space.
+//!
+//! Each end is a TUN device; a thread carries packets, one by one, through a [`Shaper`] for each direction. Sizes are those
+//! of IP packets. Whatever routing runs above, its packets meet the same wire. Both directions are apart, and may be
+//! changed while packets pass. A [`Wire::cross`] puts packets of nobody into a direction's queue, which take room and time
+//! there and end with it: cross traffic by UDP at a rate, without a sender or a receiver that would need processors.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anabranch_asnet::link::{LinkShape, Shaper, ShaperStats};
+
+use crate::netns::{Namespace, NetnsError};
+use crate::tun::{Framing, Tun};
+
+/// Packets read from one end before the other gets its turn and due packets are sent.
+const BATCH_MAX: usize = 64;
+/// Largest IP packet that is read.
+const PACKET_BYTES_MAX: usize = 65_536;
+/// Bytes of a packet of cross traffic.
+const CROSS_PACKET_BYTES: usize = 1250;
+/// Packets of cross traffic that are made up for when the thread was late: more would be a burst that no sender sent.
+const CROSS_LATE_MAX: u32 = 32;
+
+/// What passed in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireUse {
+    /// Bytes that came out at the other end, of cross traffic too.
+    pub bytes: u64,
+    /// Packets that found the queue full.
+    pub dropped: u64,
+    /// Packets that the wire lost.
+    pub lost: u64,
+    /// Packets of cross traffic that came through.
+    pub cross: u64,
+}
+
+/// A wire and the thread that carries over it.
+#[derive(Debug)]
+pub struct Wire {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    wake: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    /// Shapes that are to be taken on, and rates of cross traffic.
+    orders: [Option<LinkShape>; 2],
+    cross: [u64; 2],
+    used: [WireUse; 2],
+    cpu: Duration,
+    failure: Option<String>,
+}
+
+impl Shared {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // SAFETY: eight readable bytes, a descriptor that is open as long as this is.
+        unsafe { libc::write(self.wake.as_raw_fd(), 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+    }
+}
+
+impl Wire {
+    /// Makes device `name` in both namespaces, without addresses, and starts to carry. `shapes` are of what leaves the first
+    /// and the second end, and their MTU is that of IP packets; `seed` decides about losses.
+    ///
+    /// # Errors
+    /// When this process may not make TUN devices.
+    pub fn new(ends: [&Namespace; 2], name: &str, shapes: [LinkShape; 2], seed: u64) -> Result<Self, NetnsError> {
+        let tuns: [Result<Tun, NetnsError>; 2] = ends.map(|end| end.enter(|| Tun::open(name, Framing::Packets)));
+        let [first, second] = tuns;
+        let tuns = [first?, second?];
+        // SAFETY: no preconditions.
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake < 0 {
+            return Err(NetnsError::last_os("eventfd"));
+        }
+        // SAFETY: the descriptor is fresh and owned from here on.
+        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
+        let shared = Arc::new(Shared { state: Mutex::default(), wake });
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn({
+            let shared = shared.clone();
+            move || {
+                let now = Instant::now();
+                let lines = [0, 1].map(|way| Shaper::new(shapes[way], seed.wrapping_mul(2) + way as u64, now));
+                let mut carrier = Carrier { tuns, lines, cross: [Cross::default(); 2], crossed: [0; 2] };
+                if let Err(error) = carrier.carry(&shared) {
+                    shared.state().failure = Some(error.to_string());
+                }
+            }
+        });
+        let thread = thread.map_err(|source| NetnsError::System { what: "starting a wire's thread".into(), source })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Gives a direction (0: what leaves the first end) another shape, which has been [checked](LinkShape::checked).
+    pub fn set_shape(&self, way: usize, shape: LinkShape) {
+        self.shared.state().orders[way] = Some(shape);
+        self.shared.wake();
+    }
+
+    /// Lets cross traffic of so many bits a second into a direction; zero ends it.
+    pub fn cross(&self, way: usize, rate_bps: u64) {
+        self.shared.state().cross[way] = rate_bps;
+        self.shared.wake();
+    }
+
+    /// What passed so far, in both directions.
+    pub fn used(&self) -> [WireUse; 2] {
+        self.shared.state().used
+    }
+
+    /// Processor time of the thread so far.
+    pub fn cpu(&self) -> Duration {
+        self.shared.state().cpu
+    }
+
+    /// Why it carries no more, if that is so.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.state().failure.clone()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.shared.state().stop = true;
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            thread.join().ok();
+        }
+    }
+}
+
+/// Cross traffic of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cross {
+    rate_bps: u64,
+    next: Option<Instant>,
+}
+
+struct Carrier {
+    tuns: [Tun; 2],
+    lines: [Shaper; 2],
+    cross: [Cross; 2],
+    /// Packets of cross traffic that came through.
+    crossed: [u64; 2],
+}
+
+impl Carrier {
+    fn carry(&mut self, shared: &Shared) -> Result<(), NetnsError> {
+        // SAFETY: changes how late this thread's timers may fire (nanoseconds), nothing else.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+        let mut buffer = vec![0; PACKET_BYTES_MAX];
+        while self.obey(shared, Instant::now()) {
+            let mut busy = false;
+            for way in 0..2 {
+                busy |= self.take(way, &mut buffer)?;
+                self.cross(way, Instant::now());
+                busy |= self.deliver(way)?;
+            }
+            if !busy {
+                self.count(shared);
+                self.wait(shared);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes orders; whether to go on.
+    fn obey(&mut self, shared: &Shared, now: Instant) -> bool {
+        let mut state = shared.state();
+        for way in 0..2 {
+            if let Some(shape) = state.orders[way].take() {
+                self.lines[way].set_shape(now, shape);
+            }
+            if self.cross[way].rate_bps != state.cross[way] {
+                let rate_bps = state.cross[way];
+                self.cross[way] = Cross { rate_bps, next: (rate_bps > 0).then_some(now) };
+            }
+        }
+        !state.stop
+    }
+
+    fn count(&self, shared: &Shared) {
+        let used = [0, 1].map(|way: usize| {
+            let ShaperStats { delivered_bytes, lost_packets, queue_full_packets, .. } = self.lines[way].stats();
+            let (dropped, lost) = (queue_full_packets, lost_packets);
+            WireUse { bytes: delivered_bytes, dropped, lost, cross: self.crossed[way] }
+        });
+        let mut state = shared.state();
+        state.used = used;
+        state.cpu = thread_cpu();
+    }
+
+    /// Reads what one end sends; whether there may be more.
+    fn take(&mut self, way: usize, buffer: &mut [u8]) -> Result<bool, NetnsError> {
+        for _ in 0..BATCH_MAX {
+            let Some(len) = self.tuns[way].read(buffer)? else { return Ok(false) };
+            // The line counts what it drops.
+            self.lines[way].enqueue(Instant::now(), &buffer[..len]).ok();
+        }
+        Ok(true)
+    }
+
+    /// Hands out what has arrived at the other end; whether there was anything.
+    fn deliver(&mut self, way: usize) -> Result<bool, NetnsError> {
+        let mut any = false;
+        for _ in 0..BATCH_MAX {
+            let Some(burst) = self.lines[way].due(Instant::now()) else { break };
+            for packet in burst.bytes.chunks(burst.segment_len) {
+                // No version of IP begins with a zero: such packets are ours.
+                if packet.first() == Some(&0) {
+                    self.crossed[way] += 1;
+                } else {
+                    self.tuns[1 - way].write(packet)?;
+                }
+            }
+            let packets = burst.packets;
+            self.lines[way].consume(packets);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Puts in what cross traffic sent by `now`.
+    fn cross(&mut self, way: usize, now: Instant) {
+        let Cross { rate_bps, next: Some(mut next) } = self.cross[way] else { return };
+        let every = Duration::from_nanos(CROSS_PACKET_BYTES as u64 * 8_000_000_000 / rate_bps.max(1));
+        next = next.max(now.checked_sub(every * CROSS_LATE_MAX).unwrap_or(next));
+        while next <= now {
+            self.lines[way].enqueue(now, &[0; CROSS_PACKET_BYTES]).ok();
+            next += every;
+        }
+        self.cross[way].next = Some(next);
+    }
+
+    /// Sleeps until an end can be read, something is due or an order comes.
+    fn wait(&self, shared: &Shared) {
+        let due = self.lines.iter().filter_map(Shaper::deadline);
+        let next = due.chain(self.cross.iter().filter_map(|cross| cross.next)).min();
+        let fds = [self.tuns[0].fd(), self.tuns[1].fd(), shared.wake.as_raw_fd()];
+        let mut entries = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let left = next.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| libc::timespec {
+            tv_sec: left.as_secs() as libc::time_t,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let left = left.as_ref().map_or(std::ptr::null(), |left| left as *const _);
+        // SAFETY: three pollfds and a timespec (or null) that live across the call; no signal mask.
+        unsafe { libc::ppoll(entries.as_mut_ptr(), 3, left, std::ptr::null()) };
+        if entries[2].revents != 0 {
+            let mut count = [0u8; 8];
+            // SAFETY: eight writable bytes; the descriptor does not block.
+            unsafe { libc::read(entries[2].fd, count.as_mut_ptr().cast(), 8) };
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one plain value through a valid pointer.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
