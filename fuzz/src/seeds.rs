@@ -79,6 +79,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "datagram", &scion_socket())?;
     write(&corpus, "frames", &frames())?;
     write(&corpus, "topology", &topology())?;
+    write(&corpus, "plan", &plans())?;
     write(&corpus, "control", &control())?;
     write(&corpus, "bulk", &bulk())?;
     write(&corpus, "bulk_ends", &bulk_ends())
@@ -230,6 +231,68 @@ fn bencode() -> Vec<Vec<u8>> {
     ["d1:ad1:bi-7ee4:listli1e2:xxlee3:zzz0:e", "i0e", "le", "d2:bbi1e2:aai2ee", "i-0e", "01:a", "d1:a1:x1:a1:ye"]
         .map(|text| text.as_bytes().to_vec())
         .into()
+}
+
+fn plans() -> Vec<Vec<u8>> {
+    let everything = r#"
+id = "two"
+title = "Two"
+source = "A paper"
+topology = "net.toml"
+repetitions = 3
+seed = 7
+limit = "1 min"
+[content]
+size = "1 MB"
+piece_length = "64 KiB"
+[sweep]
+connections = [3, 7]
+[quick]
+repetitions = 1
+size = "100 kB"
+[[candidate]]
+name = "bgp"
+routing = "bgp"
+connections = 9
+[[candidate]]
+name = "scion"
+routing = "scion"
+selector = "disjoint"
+paths = 4
+flags = ["--congestion", "cubic"]
+[[peers]]
+in = ["1-3"]
+count = 2
+join = "5 s"
+client = "anabranch"
+[[peers]]
+role = "seed"
+in = ["1-2"]
+limit_up = "500K"
+limit_down = "1MiB"
+[[event]]
+at = "2 s"
+link = ["1-2", "1-1"]
+direction = "there"
+set = { rate = "1 Mbit/s" }
+[[event]]
+at = "3 s"
+link = ["1-1", "1-3"]
+cross = "4 Mbit/s"
+length = "1 s"
+[[figure]]
+id = "fig"
+title = "Goodput"
+measure = "goodput"
+groups = "connections"
+relative_to = "bgp"
+[figure.paper]
+3 = { bgp = 100, scion = 148 }
+[[must]]
+that = "1 < (goodput(scion, 7) - 1) / goodput(bgp, 7) <= 1 + 2 * 3"
+why = "so"
+"#;
+    vec![everything.as_bytes().to_vec()]
 }
 
 fn topology() -> Vec<Vec<u8>> {
