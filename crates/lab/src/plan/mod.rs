@@ -270,11 +270,22 @@ impl Plan {
         read::read(path, text, open).map_err(located)
     }
 
-    /// The plan as `--quick` has it.
+    /// The plan as `--quick` has it. Join times and events are nearer in proportion to the content, so that a crowd that comes early in
+    /// a long transfer does not come after a short one.
     #[must_use]
     pub fn quick(mut self) -> Self {
         self.repetitions = self.quick.repetitions.unwrap_or(self.repetitions);
-        self.content_bytes = self.quick.content_bytes.unwrap_or(self.content_bytes);
+        let bytes = self.quick.content_bytes.unwrap_or(self.content_bytes);
+        let part = bytes as f64 / self.content_bytes as f64;
+        self.content_bytes = bytes;
+        let shorten = |time: &mut Duration| *time = time.mul_f64(part.min(1.0));
+        self.placements.iter_mut().flat_map(|each| &mut each.peers).for_each(|peer| shorten(&mut peer.join));
+        for event in &mut self.events {
+            shorten(&mut event.at);
+            if let Change::Cross { length, .. } = &mut event.change {
+                shorten(length);
+            }
+        }
         self
     }
 

@@ -80,6 +80,8 @@ fn a_plan_says_what_runs() {
     assert_eq!(plan.figures[0].paper[1], ("3".into(), "scion".into(), 148.0));
     let quick = plan.quick();
     assert_eq!((quick.repetitions, quick.content_bytes), (1, 100_000));
+    let at = Duration::from_millis;
+    assert_eq!((quick.placements[0].peers[1].join, quick.events[1].at), (at(500), at(300)));
 }
 
 #[test]
