@@ -9,10 +9,12 @@ export ANABRANCH_BIN := $(TARGET)/release/anabranch
 # bench: rows to run (all when empty) and further flags, such as `make bench ROWS="loopback-v1 create" FLAGS=--quick`.
 ROWS ?=
 FLAGS ?=
+# lab: what to run.
+PLAN ?= plans/000-fig4.toml
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
+.PHONY: help build check deps demo lab test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,6 +29,9 @@ check: lint ## Form, lints and the tests that need neither root nor other progra
 
 demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it
 	$(ANABRANCH_BIN) demo --out $(TARGET)/demo
+
+lab: deps build ## Compare SCION with BGP on the same links, as PLAN says (as root; PLAN=plans/000-fig4.toml takes an hour, FLAGS=--quick minutes)
+	$(ANABRANCH_BIN) lab run $(PLAN) --out $(TARGET)/lab $(FLAGS)
 
 deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION end host into .deps/)
 	$(INSTALL)

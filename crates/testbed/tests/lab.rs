@@ -1,13 +1,17 @@
 //! The lab through the front door: BGP beside SCION on the same links.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anabranch_testbed::net;
+use anabranch_asnet::link::LinkShape;
+use anabranch_lab::netns::Namespace;
+use anabranch_lab::wire::Wire;
 use anabranch_testbed::peers::{anabranch, checkout};
 use anabranch_testbed::process::Process;
+use anabranch_testbed::{Error, net};
 use serde_json::Value;
 
 /// Far more than the small plan takes.
@@ -17,6 +21,49 @@ fn lab(words: &[&str], dir: &Path) -> Command {
     let mut command = anabranch::command(None).unwrap_or_else(|error| panic!("{error}"));
     command.arg("lab").args(words).current_dir(dir);
     command
+}
+
+/// Waits for what takes as long as the machine takes.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let asked = Instant::now();
+    while !holds() {
+        assert!(asked.elapsed() < LIMIT, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_wire_carries_what_crosses_and_changes_on_the_way() {
+    if !net::available() {
+        eprintln!("not run: namespaces need root");
+        return;
+    }
+    let ends = [Namespace::new().unwrap(), Namespace::new().unwrap()];
+    let shape = LinkShape { rate_bps: Some(1_000_000), queue_bytes: 10_000, mtu: 1500, ..LinkShape::default() };
+    let wire = Wire::new([&ends[0], &ends[1]], "wire0", [shape; 2], 7).unwrap();
+    for (end, address) in ends.iter().zip(["10.9.0.1/24", "10.9.0.2/24"]) {
+        end.ip_batch(&format!("addr add {address} dev wire0\nlink set wire0 up\n")).unwrap();
+    }
+    let bind = |end: usize, address: &str| {
+        ends[end].enter(|| UdpSocket::bind(address).map_err(Error::system("a socket"))).unwrap()
+    };
+    let (here, there) = (bind(0, "10.9.0.1:7"), bind(1, "10.9.0.2:7"));
+    there.set_read_timeout(Some(LIMIT)).unwrap();
+    here.send_to(b"hello", "10.9.0.2:7").unwrap();
+    assert_eq!(there.recv(&mut [0; 9]).unwrap(), 5);
+
+    // Four times what the link takes, in one direction alone.
+    wire.cross(0, 4_000_000);
+    eventually("cross traffic fills the queue", || wire.used()[0].cross > 10 && wire.used()[0].dropped > 10);
+    wire.cross(0, 0);
+    assert_eq!((wire.used()[1].cross, wire.used()[1].dropped), (0, 0));
+
+    wire.set_shape(1, LinkShape { loss: 1.0, ..shape });
+    eventually("the direction loses everything", || {
+        there.send_to(b"lost", "10.9.0.1:7").unwrap();
+        wire.used()[1].lost > 0
+    });
+    assert_eq!((wire.used()[0].lost, wire.failure()), (0, None));
 }
 
 fn namespaces() -> Vec<String> {

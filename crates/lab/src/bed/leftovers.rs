@@ -18,13 +18,13 @@ const LOCK: &str = "lock";
 
 /// The folder of this lab, held until it is dropped.
 #[derive(Debug)]
-pub struct Claim {
+pub struct Lease {
     folder: PathBuf,
     /// Keeps the lock.
     _lock: File,
 }
 
-impl Claim {
+impl Lease {
     /// Removes what labs left that live no more, and makes a folder for this one. Says what was removed, too.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for Lease {
     fn drop(&mut self) {
         // What stays is found by the next lab.
         fs::remove_dir_all(&self.folder).ok();

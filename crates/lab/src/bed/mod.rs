@@ -2,7 +2,7 @@
 //!
 //! The same wires carry whichever routing runs above: FRR's BGP ([`bgp`]), SCION's control services and routers ([`scion`]),
 //! or static routes. Nothing of it reaches the machine's own network. Dropped, everything ends and goes; what a killed lab
-//! leaves is removed by the next one ([`Claim`]).
+//! leaves is removed by the next one ([`Lease`]).
 
 mod addresses;
 mod bgp;
@@ -29,7 +29,7 @@ use crate::wire::{Wire, WireUse};
 pub(crate) use bgp::daemon;
 pub use calibrate::{Calibration, Measured};
 pub use error::BedError;
-pub use leftovers::Claim;
+pub use leftovers::Lease;
 use leftovers::PREFIX;
 use program::Program;
 
@@ -107,7 +107,7 @@ impl Bed {
     ///
     /// # Errors
     /// When the system refuses, a program is missing or does not start, or routing does not converge.
-    pub fn build(claim: &Claim, setup: &Setup<'_>, cancel: &AtomicBool) -> Result<Self, BedError> {
+    pub fn build(lease: &Lease, setup: &Setup<'_>, cancel: &AtomicBool) -> Result<Self, BedError> {
         let topology = setup.topology;
         let mut per_as = vec![0; topology.ases().len()];
         setup.hosts.iter().for_each(|at| per_as[*at] += 1);
@@ -134,7 +134,7 @@ impl Bed {
             bed.hosts.push(host);
             check(cancel)?;
         }
-        bed.route(claim, setup, cancel)?;
+        bed.route(lease, setup, cancel)?;
         Ok(bed)
     }
 
@@ -155,7 +155,7 @@ impl Bed {
         Ok(())
     }
 
-    fn route(&mut self, claim: &Claim, setup: &Setup<'_>, cancel: &AtomicBool) -> Result<(), BedError> {
+    fn route(&mut self, lease: &Lease, setup: &Setup<'_>, cancel: &AtomicBool) -> Result<(), BedError> {
         let topology = setup.topology;
         match setup.routing {
             Routing::Plain => {
@@ -167,7 +167,7 @@ impl Bed {
             Routing::Bgp | Routing::BgpMultipath => {
                 let multipath = setup.routing == Routing::BgpMultipath;
                 for (at, namespace) in self.ases.iter().enumerate() {
-                    let folder = claim.folder().join(format!("as{at}"));
+                    let folder = lease.folder().join(format!("as{at}"));
                     self.programs.extend(bgp::start(topology, at, multipath, namespace, [&folder, setup.logs])?);
                 }
                 let mut wanted = setup.hosts.to_vec();
@@ -176,7 +176,7 @@ impl Bed {
                 bgp::converge(&self.ases, &wanted, setup.logs, cancel)?;
             }
             Routing::Scion => {
-                let [file, secret] = ["network.toml", "network.key"].map(|name| claim.folder().join(name));
+                let [file, secret] = ["network.toml", "network.key"].map(|name| lease.folder().join(name));
                 let text = scion::topology_file(topology);
                 for path in [&file, &setup.logs.join("network.toml")] {
                     fs::write(path, &text).map_err(|error| BedError::file(path, error))?;

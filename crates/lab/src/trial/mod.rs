@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::bed::program::bare;
-use crate::bed::{Bed, BedError, Calibration, Claim, Routing, Setup, daemon};
+use crate::bed::{Bed, BedError, Calibration, Lease, Routing, Setup, daemon};
 use crate::demo::DemoError;
 use crate::demo::content::{self, Scratch};
 use crate::fluid::Bounds;
@@ -211,7 +211,7 @@ pub fn run(
     {
         ["zebra", "bgpd"].into_iter().try_for_each(|name| daemon(name).map(drop))?;
     }
-    let (claim, removed) = Claim::new()?;
+    let (lease, removed) = Lease::new()?;
     if !removed.is_empty() {
         watch(Notice::Removed(&removed));
     }
@@ -228,14 +228,14 @@ pub fn run(
     // Those that failed have another try.
     runs.retain(|run| run.failed.is_none());
     if !folder.join(lock::FILE).exists() {
-        let calibration = calibrate(&claim, &plan, &folder, options, cancel)?;
+        let calibration = calibrate(&lease, &plan, &folder, options, cancel)?;
         watch(Notice::Calibrated(&calibration));
         let lock = lock::make(&plan, options.quick, &options.program, &calibration);
         write_whole(&folder.join(lock::FILE), &format!("{lock:#}\n"))?;
     }
     let lock = lock::read(&folder)?;
     let mut results = Results { folder, lock, plan, runs };
-    if let Err(error) = run_all(&mut results, &claim, options, &open, cancel, watch) {
+    if let Err(error) = run_all(&mut results, &lease, options, &open, cancel, watch) {
         // What is there is shown.
         results.write()?;
         return Err(error);
@@ -269,7 +269,7 @@ fn read_runs(path: &Path) -> Result<Vec<RunResult>, TrialError> {
 }
 
 fn calibrate(
-    claim: &Claim,
+    lease: &Lease,
     plan: &Plan,
     folder: &Path,
     options: &Options,
@@ -283,13 +283,13 @@ fn calibrate(
         logs: folder,
         seed: plan.seed,
     };
-    let bed = Bed::build(claim, &setup, cancel)?;
+    let bed = Bed::build(lease, &setup, cancel)?;
     Ok(bed.calibrate(cancel, &plan.topology)?)
 }
 
 fn run_all(
     results: &mut Results,
-    claim: &Claim,
+    lease: &Lease,
     options: &Options,
     open: &[(&Cell, u32)],
     cancel: &AtomicBool,
@@ -313,7 +313,7 @@ fn run_all(
         drop(Scratch::new(&logs));
         fs::create_dir_all(&logs).map_err(|error| BedError::file(&logs, error))?;
         let ground = one::Ground {
-            claim,
+            lease,
             plan: &results.plan,
             program: &options.program,
             torrent: &torrent,

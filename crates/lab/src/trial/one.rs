@@ -9,7 +9,7 @@ use anabranch_asnet::topology::set_property;
 
 use super::result::{PeerResult, RunResult};
 use crate::bed::program::{Program, bare};
-use crate::bed::{Bed, BedError, Claim, Host, Routing, Setup};
+use crate::bed::{Bed, BedError, Host, Lease, Routing, Setup};
 use crate::demo::content::Scratch;
 use crate::plan::{Candidate, Cell, Change, Plan, Role};
 use crate::processors::processors;
@@ -27,7 +27,7 @@ const SCION_PORT: u16 = 31000;
 
 /// What all runs of a plan have in common.
 pub(super) struct Ground<'a> {
-    pub claim: &'a Claim,
+    pub lease: &'a Lease,
     pub plan: &'a Plan,
     pub program: &'a Path,
     /// The torrent, and the folder of its content.
@@ -70,7 +70,7 @@ pub(super) fn run(
         seed,
     };
     let (began, building) = (SystemTime::now(), Instant::now());
-    let mut bed = Bed::build(ground.claim, &setup, ground.cancel)?;
+    let mut bed = Bed::build(ground.lease, &setup, ground.cancel)?;
     let build_seconds = building.elapsed().as_secs_f64();
     std::fs::write(logs.join("routes.txt"), bed.routes()).map_err(|error| BedError::file(logs, error))?;
     let scratch = Scratch::new(&ground.scratch.join("got"));
