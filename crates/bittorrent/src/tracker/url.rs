@@ -114,7 +114,7 @@ impl TrackerUrl {
 
     /// What is at `path` below this, whose characters are ones of a path.
     pub fn below(&self, path: &str) -> TrackerUrl {
-        TrackerUrl { path: format!("{}{path}", self.path), ..self.clone() }
+        TrackerUrl { path: format!("{}{path}", self.path()), ..self.clone() }
     }
 
     /// Where scrapes go, if the URL tells (BEP 48: the last path component begins with `announce`).
