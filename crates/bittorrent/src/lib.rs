@@ -44,7 +44,6 @@
 
 pub mod blame;
 pub mod choker;
-mod compact;
 pub mod extension;
 pub mod handshake;
 pub mod ip_filter;
@@ -63,6 +62,8 @@ pub mod tracker;
 pub mod utp;
 pub mod web_seed;
 pub mod wire;
+
+use anabranch_paths::compact;
 
 /// A 20-byte info-hash as handshakes and trackers know it: SHA-1 for v1, SHA-256 cut short for v2 (BEP 52).
 pub type InfoHash = [u8; 20];

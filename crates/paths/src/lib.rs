@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compact;
 mod connection;
 mod endpoint;
 pub mod flow;

@@ -9,19 +9,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use anabranch_paths::{Endpoint, IsdAs, ScionAddr};
+use crate::{Endpoint, IsdAs, ScionAddr};
 
 /// Bytes of an IPv4 address with port (BEP 23).
-pub(crate) const V4_LEN: usize = 6;
+pub const V4_LEN: usize = 6;
 /// Bytes of an IPv6 address with port (BEP 7).
-pub(crate) const V6_LEN: usize = 18;
+pub const V6_LEN: usize = 18;
 /// Bytes of the longest SCION address with port.
-pub(crate) const SCION_LEN_MAX: usize = ISD_AS_LEN + 1 + V6_LEN;
+pub const SCION_LEN_MAX: usize = ISD_AS_LEN + 1 + V6_LEN;
 const ISD_AS_LEN: usize = 8;
 const PORT_LEN: usize = 2;
 
 /// Appends the compact form of `address`.
-pub(crate) fn pack(address: SocketAddr, out: &mut Vec<u8>) {
+pub fn pack(address: SocketAddr, out: &mut Vec<u8>) {
     match address.ip() {
         IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
         IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
@@ -30,7 +30,7 @@ pub(crate) fn pack(address: SocketAddr, out: &mut Vec<u8>) {
 }
 
 /// Appends our compact form of a SCION address.
-pub(crate) fn pack_scion(address: &ScionAddr, out: &mut Vec<u8>) {
+pub fn pack_scion(address: &ScionAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(&address.isd_as.to_u64().to_be_bytes());
     out.push(if address.host.is_ipv4() { 4 } else { 16 });
     pack(address.host, out);
@@ -38,7 +38,7 @@ pub(crate) fn pack_scion(address: &ScionAddr, out: &mut Vec<u8>) {
 
 /// Takes the SCION address that `bytes` begin with; `None` where they begin with none, and then nothing is taken, as there
 /// is no telling where the next one begins.
-pub(crate) fn take_scion(bytes: &mut &[u8]) -> Option<ScionAddr> {
+pub fn take_scion(bytes: &mut &[u8]) -> Option<ScionAddr> {
     let (isd_as, rest) = bytes.split_first_chunk::<ISD_AS_LEN>()?;
     let (ip_len, rest) = rest.split_first()?;
     let (ip, rest) = rest.split_at_checked(usize::from(*ip_len))?;
@@ -49,12 +49,12 @@ pub(crate) fn take_scion(bytes: &mut &[u8]) -> Option<ScionAddr> {
 }
 
 /// The SCION addresses in `bytes`, up to the first broken one.
-pub(crate) fn unpack_scion(mut bytes: &[u8]) -> impl Iterator<Item = ScionAddr> + '_ {
+pub fn unpack_scion(mut bytes: &[u8]) -> impl Iterator<Item = ScionAddr> + '_ {
     std::iter::from_fn(move || take_scion(&mut bytes))
 }
 
 /// Whether anybody can listen there: a port, one host, and for SCION one AS. An IPv6 zone means nothing to others.
-pub(crate) fn is_dialable(endpoint: &Endpoint) -> bool {
+pub fn is_dialable(endpoint: &Endpoint) -> bool {
     let (ip, port) = (endpoint.ip().to_canonical(), endpoint.socket_addr().port());
     let names_an_as = |scion: ScionAddr| {
         let has_zone = matches!(scion.host, SocketAddr::V6(host) if host.scope_id() != 0);
@@ -64,19 +64,19 @@ pub(crate) fn is_dialable(endpoint: &Endpoint) -> bool {
 }
 
 /// The whole IPv4 addresses in `bytes`.
-pub(crate) fn unpack_v4(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
+pub fn unpack_v4(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
     let (units, _) = bytes.as_chunks::<V4_LEN>();
     units.iter().map(|[a, b, c, d, port @ ..]| (Ipv4Addr::new(*a, *b, *c, *d), u16::from_be_bytes(*port)).into())
 }
 
 /// The whole IPv6 addresses in `bytes`.
-pub(crate) fn unpack_v6(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
+pub fn unpack_v6(bytes: &[u8]) -> impl Iterator<Item = SocketAddr> + '_ {
     let (units, _) = bytes.as_chunks::<V6_LEN>();
     units.iter().map(|[ip @ .., high, low]| (Ipv6Addr::from(*ip), u16::from_be_bytes([*high, *low])).into())
 }
 
 /// An address without a port: 4 or 16 bytes.
-pub(crate) fn unpack_ip(bytes: &[u8]) -> Option<IpAddr> {
+pub fn unpack_ip(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => bytes.try_into().ok().map(|octets: [u8; 4]| IpAddr::from(octets)),
         16 => bytes.try_into().ok().map(|octets: [u8; 16]| IpAddr::from(octets)),
