@@ -5,7 +5,7 @@ use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::Path;
 use anabranch_paths::manager::PathVerdict;
 use anabranch_paths::select::{Choice, Selector};
-use anabranch_swarm::{EventKind, FailureKind, PathProgress, PauseCause, Progress};
+use anabranch_swarm::{Discovery, EventKind, FailureKind, PathProgress, PauseCause, Progress};
 use serde_json::{Value, json};
 
 /// Why a magnet link's peer is not dialled (`anabranch_bittorrent::reach`).
@@ -93,6 +93,7 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
             });
             ("path", fields)
         }
+        EventKind::Discovered { by, peers } => ("discovered", json!({ "source": by.name(), "peers": peers })),
         EventKind::Tracker { url, peers } => ("tracker", json!({ "url": url, "peers": peers })),
         EventKind::TrackerFailed { url, reason } => ("tracker_error", json!({ "url": url, "reason": reason })),
         EventKind::Paused { reason, .. } => ("paused", json!({ "reason": reason })),
@@ -225,6 +226,8 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
             (true, format!("{address} is left alone for some seconds: {reason}; the next time it is banned"))
         }
         EventKind::PathsChosen { .. } | EventKind::PathChanged { .. } => return None,
+        EventKind::Discovered { by: Discovery::Dht, peers } => (false, format!("the DHT named {peers} peers")),
+        EventKind::Discovered { by: Discovery::Local, .. } => (false, "a peer in this network called out".to_owned()),
         EventKind::Tracker { url, peers } => (false, format!("{url} named {peers} peers")),
         EventKind::TrackerFailed { url, reason } => {
             (true, format!("tracker {url} failed and is asked again later: {reason}"))

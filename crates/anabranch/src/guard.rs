@@ -49,7 +49,7 @@ pub(crate) fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: C
     config.filter = Arc::new(IpFilter::new(rules));
     if let Some(proxy) = &guard.proxy {
         chatter.note(format_args!(
-            "through {proxy}: peers over TCP and trackers{}; SCION is off{}",
+            "through {proxy}: peers over TCP and trackers{}; SCION, the DHT and local discovery are off{}",
             if proxy.may_relay_udp() { "" } else { " over HTTP; UDP trackers are off" },
             if flags.listen.is_empty() { ", and nobody can connect to us" } else { "" },
         ));

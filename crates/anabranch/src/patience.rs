@@ -1,6 +1,6 @@
 //! How long `get` waits for what is missing, what it says meanwhile, and when it gives up.
 //!
-//! A content has no source left when nobody is connected, no tracker can be asked, no address that others named is being tried,
+//! A content has no source left when nobody is connected, no tracker can be asked, the DHT is off or knows no way in, no address that others named is being tried,
 //! and every peer that the user or the link named is in trouble. Then:
 //!
 //! - at once, where waiting cannot help: nobody is named, or what the user asked for cannot be (no SCION network, no path there,
@@ -69,6 +69,7 @@ type Amounts = (u64, Option<u64>, u64);
 enum Stall {
     Callers,
     Trackers,
+    Dht,
     NobodyHasIt,
     NobodyServes,
 }
@@ -114,7 +115,7 @@ impl Patience {
     fn is_over(&mut self, sources: &Sources, rules: &Rules, now: Instant) -> bool {
         let named = &sources.named;
         let serves = |seed: &WebSeed| seed.trouble.is_none();
-        let is_sure = sources.connections > 0 || sources.trackers > 0 || sources.heard_of > 0;
+        let is_sure = sources.connections > 0 || sources.trackers > 0 || sources.dht || sources.heard_of > 0;
         let is_sure = is_sure || sources.web_seeds.iter().any(serves);
         if is_sure || named.iter().any(|peer| peer.trouble.is_none()) {
             self.alone_since = None;
@@ -143,6 +144,7 @@ impl Patience {
 fn stall(sources: &Sources, rules: &Rules) -> Option<Stall> {
     match sources.connections {
         0 if sources.trackers > 0 => Some(Stall::Trackers),
+        0 if sources.dht => Some(Stall::Dht),
         0 if sources.named.is_empty() && rules.awaits_callers => Some(Stall::Callers),
         0 => None,
         _ if !sources.is_any_wanted => Some(Stall::NobodyHasIt),
@@ -160,6 +162,7 @@ impl Stall {
                 "no peer is connected: waiting for {} to name some",
                 count(sources.trackers, "tracker", "trackers")
             ),
+            Self::Dht => "no peer is connected: looking for some in the DHT".to_owned(),
             Self::NobodyHasIt => format!("{connected}, and none has what is missing: waiting for others"),
             Self::NobodyServes => format!("{connected}, and none serves us at the moment: waiting for their turn"),
         }
@@ -275,6 +278,7 @@ mod tests {
                 Rules::default(),
                 Some(LONELY_MAX),
             ),
+            (Sources { dht: true, ..named(now, &[Some(true)]) }, Rules::default(), None),
             (Sources { connections: 1, ..named(now, &[Some(false)]) }, Rules::default(), None),
             (Sources { is_waiting: false, ..waiting() }, Rules::default(), None),
         ] {

@@ -11,8 +11,8 @@ use anabranch_content::info::Version;
 use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    BUFFER_BYTES_DEFAULT, ContentId, Data, Event, EventKind, Events, FailureKind, PathProgress, PathsConfig, Progress,
-    Session, SessionConfig, SessionError, parse_peer,
+    BUFFER_BYTES_DEFAULT, ContentId, Data, DhtConfig, Event, EventKind, Events, FailureKind, PathProgress, PathsConfig,
+    Progress, Session, SessionConfig, SessionError, parse_peer,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use crate::address::PeerAddress;
-use crate::cli::SessionFlags;
+use crate::cli::{NodeName, SessionFlags, Switch};
 use crate::exit::{Code, Failure};
 use crate::guard::{self, Bans};
 use crate::output::{self, Chatter};
@@ -31,10 +31,15 @@ use crate::seeding::Seeding;
 use crate::source::Source;
 use crate::status::StatusLines;
 use crate::units::Size;
-use crate::{clients, events, scion, system, units};
+use crate::{clients, events, scion, settings, system, units};
 
 /// The port that BitTorrent peers expect first.
 const LISTEN_PORT: u16 = 6881;
+/// Nodes of the distributed hash table that anybody may begin from, as other clients do.
+const PUBLIC_NODES: [(&str, u16); 3] =
+    [("dht.libtorrent.org", 25401), ("router.bittorrent.com", 6881), ("dht.transmissionbt.com", 6881)];
+/// The file that keeps its nodes from run to run.
+const NODES_FILE: &str = "dht-nodes";
 /// Paths to one peer where nobody says: what most hosts with several ways have.
 const PATHS_WISHED: usize = 4;
 /// How often progress is told in JSON.
@@ -119,7 +124,10 @@ pub(crate) async fn fetching(
     let mut scion = scion::config(flags, named, chatter).await?;
     let peers = peers(flags, scion.is_some()).await?;
     scion::remember(scion.as_mut(), flags, &peers, chatter)?;
-    let config = session_config(flags, SessionConfig { scion, ..first }, chatter)?;
+    let mut config = session_config(flags, SessionConfig { scion, ..first }, chatter)?;
+    if sources.iter().all(|source| matches!(source, Source::Ppspp(_))) {
+        discover_nobody(&mut config);
+    }
     let (session, events) = start(flags, config, chatter)?;
     Ok((session, events, peers))
 }
@@ -160,7 +168,30 @@ pub(crate) fn session_config(
         ..first
     };
     guard::apply(flags, &mut config, chatter)?;
+    discover(flags, &mut config);
     Ok(config)
+}
+
+/// Says how peers are found without trackers. Whoever admits keys alone has nothing to do with strangers who are found so, and what would
+/// go past a proxy is off.
+fn discover(flags: &SessionFlags, config: &mut SessionConfig) {
+    let discovery = &flags.discovery;
+    if config.proxy.is_some() || !flags.guard.allow.is_empty() {
+        return;
+    }
+    let name = |node: &NodeName| (node.0.clone(), node.1);
+    config.dht = (discovery.dht == Switch::On).then(|| DhtConfig {
+        nodes: discovery.dht_node.iter().map(name).collect(),
+        public_nodes: PUBLIC_NODES.map(|(host, port)| (host.to_owned(), port)).into(),
+        file: config.state_dir.clone().or_else(settings::state_folder).map(|folder| folder.join(NODES_FILE)),
+    });
+    config.local_discovery = discovery.lsd == Switch::On;
+}
+
+/// No content of the session is BitTorrent's.
+pub(crate) fn discover_nobody(config: &mut SessionConfig) {
+    config.dht = None;
+    config.local_discovery = false;
 }
 
 /// The keys that the flags' peers have to prove.

@@ -37,7 +37,8 @@ impl Reserved {
 
     /// Byte 5, BEP 10: bit 20 from the right.
     const EXTENSION: u8 = 0x10;
-    /// Byte 7, BEP 5.
+    /// Byte 7, BEP 5: the last bit.
+    const DHT: u8 = 0x01;
     /// Byte 7, BEP 6.
     const FAST: u8 = 0x04;
     /// Byte 7, BEP 52: the 4th most significant bit.
@@ -56,6 +57,17 @@ impl Reserved {
     /// BEP 52: a v1 handshake may be answered with the v2 info-hash ("upgrade path").
     pub fn v2(self) -> bool {
         self.0[7] & Self::V2 != 0
+    }
+
+    /// BEP 5: the sender is a node of the distributed hash table, and wants to be told of others.
+    pub fn dht(self) -> bool {
+        self.0[7] & Self::DHT != 0
+    }
+
+    /// The same with BEP 5's bit set.
+    pub fn with_dht(mut self) -> Self {
+        self.0[7] |= Self::DHT;
+        self
     }
 
     /// The same with BEP 52's bit set.
@@ -151,6 +163,7 @@ mod tests {
         assert!(reserved.extension_protocol() && reserved.fast() && !reserved.v2());
         assert_eq!(reserved.with_v2().0, [0, 0, 0, 0, 0, 0x10, 0, 0x14]);
         assert!(reserved.with_v2().v2());
+        assert!(!reserved.dht() && reserved.with_dht().dht() && reserved.with_dht().0[7] == 0x05);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! | [`tracker`] | when to ask which tracker for what; being one (BEP 3, 7, 12, 15, 23) |
 //! | [`ip_filter`] | whom a user wants nothing to do with |
 //! | [`reach`] | who may name which address to us |
+//! | [`local_discovery`] | what is called out in a local network, and when (BEP 14) |
 //! | [`web_seed`] | what of HTTP servers is asked for, and what their answers are worth (BEP 19) |
 //! | [`utp`] | what callers over uTP are told (BEP 29) |
 //! | [`rate`] | how fast something has been lately |
@@ -47,6 +48,7 @@ pub mod choker;
 pub mod extension;
 pub mod handshake;
 pub mod ip_filter;
+pub mod local_discovery;
 pub mod mse;
 pub mod peerbook;
 pub mod picker;

@@ -28,8 +28,12 @@ const FAILURES_MAX: u32 = 6;
 pub enum Source {
     /// Another peer (BEP 11).
     Exchange,
+    /// Nodes of the distributed hash table, who had it from anybody (BEP 5).
+    Dht,
     /// A tracker.
     Tracker,
+    /// The peer itself, in the same network (BEP 14).
+    Local,
     /// The user, or a magnet link: never forgotten.
     User,
 }

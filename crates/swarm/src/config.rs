@@ -17,6 +17,7 @@ use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_scion::socket::BindError;
 use anabranch_transport::{InterfaceError, NodeId, Proxy};
 
+use crate::dht::DhtConfig;
 use crate::net::scion::ScionConfig;
 
 /// Choices that hold for all contents of a session.
@@ -57,6 +58,10 @@ pub struct SessionConfig {
     pub web_seeds: bool,
     /// Whether connections over TCP are encrypted.
     pub encryption: Encryption,
+    /// How peers are found in the distributed hash table (BEP 5); `None`: not at all.
+    pub dht: Option<DhtConfig>,
+    /// Whether peers in the same network find each other (BEP 14).
+    pub local_discovery: bool,
     /// How files get their space.
     pub preallocate: Preallocate,
     /// Whom we have nothing to do with.
@@ -95,6 +100,8 @@ impl Default for SessionConfig {
             pex: true,
             web_seeds: true,
             encryption: Encryption::default(),
+            dht: None,
+            local_discovery: false,
             preallocate: Preallocate::default(),
             filter: Arc::default(),
             proxy: None,

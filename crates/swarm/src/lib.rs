@@ -15,6 +15,7 @@
 //! | `net` | who gets in; our interfaces, and the SCION network |
 //! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
 //! | [`tracker`] | asking trackers; being one |
+//! | `dht` | the distributed hash table over real sockets |
 //! | [`http`] | a content's files for players, while they arrive |
 //! | `limits` | rate limits |
 //!
@@ -35,6 +36,7 @@
 
 mod bittorrent;
 mod config;
+mod dht;
 mod events;
 pub mod hercules;
 pub mod http;
@@ -53,7 +55,8 @@ pub use anabranch_transport::NodeId;
 pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Encryption, FileFilter, PathsConfig, SessionConfig, SessionError,
 };
-pub use events::{ContentId, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
+pub use dht::DhtConfig;
+pub use events::{ContentId, Discovery, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
 pub use hercules as bulk;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{Contents, Data, Handle, LiveRead, LiveReader, ReadError, Reader, Session, Source, parse_peer};

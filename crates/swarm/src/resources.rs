@@ -14,6 +14,7 @@ use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::Semaphore;
 
 use crate::config::{SessionConfig, SessionError};
+use crate::dht::DhtNode;
 use crate::events::{Event, EventHub};
 use crate::limits::Line;
 use crate::net::admission::{Pace, Strangers};
@@ -38,6 +39,8 @@ pub(crate) struct Resources {
     pub listening: Vec<SocketAddr>,
     /// Our place in the SCION network.
     pub scion: Option<Rc<ScionNet>>,
+    /// Our node of the distributed hash table, where there is one.
+    pub dht: Option<Rc<DhtNode>>,
     /// The ways out of this machine; `None` where the system does not tell.
     pub uplinks: Option<Uplinks>,
     /// What was measured of paths.
@@ -100,6 +103,11 @@ impl Resources {
             ScionNet::open(scion, Rc::clone(&links)).map(Rc::new).map_err(failed)
         });
         let scion = scion.transpose()?;
+        // Datagrams would go past a proxy.
+        let dht = config.dht.as_ref().filter(|_| config.proxy.is_none()).map(|dht| {
+            let ports = (listening.as_slice(), config.keeps_ports_for_ppspp);
+            Rc::new(DhtNode::open(dht, ports, scion.as_ref(), (&config.filter, config.seed)))
+        });
         let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
             // There is one way, whichever interface leads to it.
             _ if config.proxy.is_some() => None,
@@ -115,6 +123,7 @@ impl Resources {
         let resources = Self {
             listening,
             scion,
+            dht,
             uplinks,
             links,
             board: RefCell::default(),

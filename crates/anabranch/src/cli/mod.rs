@@ -30,7 +30,7 @@ pub(crate) use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
     OnePathFlags, PathFlags, PathsFlags, PingFlags, QueryFlags, TracerouteFlags,
 };
-pub(crate) use session::{CongestionChoice, FindFlags, SessionFlags, StopFlags};
+pub(crate) use session::{CongestionChoice, FindFlags, NodeName, SessionFlags, StopFlags, Switch};
 pub(crate) use tools::{CompletionsFlags, DemoFlags, ManFlags, TrackerFlags};
 pub(crate) use torrent::{CreateFlags, EditFlags, MakeFlags, ShowFlags, VerifyFlags};
 pub(crate) use transfer::{DialectChoice, GetFlags, PlayFlags, ShareFlags};

@@ -94,12 +94,66 @@ pub(crate) struct SessionFlags {
     #[arg(long, value_name = "WHEN", default_value = "allow", value_parser = encryption_by_name())]
     pub encryption: Encryption,
     #[command(flatten)]
+    pub discovery: DiscoveryFlags,
+    #[command(flatten)]
     pub guard: GuardFlags,
     #[command(flatten)]
     pub scion: ScionFlags,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// How peers are found without a tracker.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Finding peers")]
+pub(crate) struct DiscoveryFlags {
+    /// Find peers in the distributed hash table, and be found there; never for private torrents
+    #[arg(long, value_name = "on|off", value_enum, default_value_t = Switch::On)]
+    pub dht: Switch,
+    /// Node of the distributed hash table to begin from, HOST:PORT or a SCION address; may be given several times [default: those known
+    /// from before and from peers; public ones where nobody else is found, on machines with an address on the Internet]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_node)]
+    pub dht_node: Vec<NodeName>,
+    /// Find peers in the same network by calling out, and be found so; never for private torrents
+    #[arg(long, value_name = "on|off", value_enum, default_value_t = Switch::On)]
+    pub lsd: Switch,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// It is used
+    On,
+    /// It is not
+    Off,
+}
+
+/// A node's host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeName(pub String, pub u16);
+
+/// Ports below this one are for the system's services: nobody's node is there.
+const NODE_PORT_MIN: u16 = 1024;
+
+fn parse_node(text: &str) -> Result<NodeName, String> {
+    let wrong = || "write HOST:PORT, such as 192.0.2.5:6881, [2001:db8::5]:6881 or node.example.org:6881".to_owned();
+    let (host, port) = match text.parse::<Endpoint>() {
+        Ok(Endpoint::Ip(address)) => (address.ip().to_string(), address.port()),
+        Ok(Endpoint::Scion(address)) => (format!("{},{}", address.isd_as, address.host.ip()), address.host.port()),
+        Err(_) => {
+            let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            if host.is_empty() || host.len() > 255 || !host.bytes().all(is_name) {
+                return Err(wrong());
+            }
+            (host.to_owned(), port.parse().map_err(|_| wrong())?)
+        }
+    };
+    if port < NODE_PORT_MIN {
+        return Err(format!("nodes are not asked at ports below {NODE_PORT_MIN}, which are for other services"));
+    }
+    Ok(NodeName(host, port))
 }
 
 /// How many paths are used, and which.
@@ -181,4 +235,25 @@ fn encryption_by_name() -> impl TypedValueParser<Value = Encryption> {
 /// Values of `--selector`, which shells complete.
 pub(super) fn selector_by_name() -> impl TypedValueParser<Value = Selector> {
     PossibleValuesParser::new(Selector::ALL.map(Selector::name)).try_map(|name| name.parse::<Selector>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_hosts_with_ports() {
+        for (text, host, port) in [
+            ("192.0.2.5:6881", "192.0.2.5", 6881),
+            ("[2001:db8::5]:1024", "2001:db8::5", 1024),
+            ("node.example.org:25401", "node.example.org", 25401),
+            ("[1-ff00:0:110,10.0.0.1]:31000", "1-ff00:0:110,10.0.0.1", 31000),
+        ] {
+            assert_eq!(parse_node(text), Ok(NodeName(host.to_owned(), port)), "{text}");
+        }
+        for text in ["", "192.0.2.5", "192.0.2.5:53", "host:", ":6881", "host:70000", "ho st:6881", "http://host:6881"]
+        {
+            assert!(parse_node(text).is_err(), "{text}");
+        }
+    }
 }

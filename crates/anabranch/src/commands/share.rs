@@ -62,7 +62,10 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
         let peers = run::peers(&flags.session, scion.is_some()).await?;
         scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
         let config = SessionConfig { scion, keeps_ports_for_ppspp: flags.ppspp, ..SessionConfig::default() };
-        let config = run::session_config(&flags.session, config, chatter)?;
+        let mut config = run::session_config(&flags.session, config, chatter)?;
+        if flags.ppspp && !flags.with_torrent {
+            run::discover_nobody(&mut config);
+        }
         let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = async {

@@ -29,6 +29,8 @@ pub(crate) fn anabranch(dir: &Path) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ANABRANCH_")) {
         command.env_remove(name);
     }
+    // Nothing is sent or looked up abroad: tests of these name their own nodes.
+    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off");
     command
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anabranch_content::geometry::BLOCK_LEN;
+use anabranch_paths::Endpoint;
 
 use crate::choker;
 use crate::picker::{Order, RequestStrategy};
@@ -80,6 +81,10 @@ pub struct TorrentConfig {
     /// Where we listen over SCION, for the extension handshake's `ab_scion`; 0 where we only dial over it, `None` where we
     /// do not speak it and want no such addresses from peers.
     pub scion_port: Option<u16>,
+    /// The port of our node of the distributed hash table over IP (BEP 5); `None` where there is none.
+    pub dht_port: Option<u16>,
+    /// The same over SCION.
+    pub dht_scion_port: Option<u16>,
     /// Name and version for the extension handshake's `v`.
     pub client: String,
     /// Rarest first or in order.
@@ -98,6 +103,13 @@ pub struct TorrentConfig {
     pub seed: u64,
 }
 
+impl TorrentConfig {
+    /// The port of our node in the network that `address` is in.
+    pub(super) fn dht_port_for(&self, address: &Endpoint) -> Option<u16> {
+        if address.as_scion().is_some() { self.dht_scion_port } else { self.dht_port }
+    }
+}
+
 impl Default for TorrentConfig {
     /// Nobody in particular, who does not listen.
     fn default() -> Self {
@@ -105,6 +117,8 @@ impl Default for TorrentConfig {
             peer_id: [0; 20],
             listen_port: None,
             scion_port: None,
+            dht_port: None,
+            dht_scion_port: None,
             client: String::new(),
             order: Order::default(),
             strategy: RequestStrategy::default(),

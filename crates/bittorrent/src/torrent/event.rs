@@ -46,6 +46,8 @@ pub enum Event {
     },
     /// Addresses of other peers, and what is said of them (BEP 11).
     Peers(Vec<(Endpoint, PexFlags)>),
+    /// A peer says that its node of the distributed hash table is there (BEP 5).
+    DhtNode(Endpoint),
     /// A peer wants block hashes of this piece (BEP 52): hash it and call `leaves_ready`.
     LeavesWanted {
         /// Index of the piece.

@@ -1,10 +1,11 @@
 //! Extension messages: greetings, metadata, peers, and who only uploads.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anabranch_content::geometry::BLOCK_LEN;
-use anabranch_paths::{Endpoint, Host};
+use anabranch_paths::{Endpoint, Host, ScionAddr};
 
 use super::config::{BAD_EXTENSIONS_MAX, longest_block};
 use super::conn::Conn;
@@ -13,6 +14,7 @@ use crate::extension::{
     Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
     PathsInUse, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
 };
+use crate::handshake::Handshake;
 use crate::reach::may_name_peer;
 use crate::wire::Message;
 use crate::{ConnId, PeerKey};
@@ -25,6 +27,34 @@ pub(super) const PEX_TAKEN_MAX: usize = 100;
 pub(super) const PEX_OF_HOST_MAX: usize = 3;
 
 impl Torrent {
+    /// Says where our node of the distributed hash table is, to who wants to know (BEP 5, "port"). Once the pieces were announced:
+    /// some peers take nothing before.
+    pub(super) fn tell_dht_port(&mut self, id: ConnId, theirs: &Handshake) {
+        let is_private = self.known_info().is_some_and(|info| info.private);
+        let Some(conn) = self.conns.get_mut(&id).filter(|_| theirs.reserved.dht() && !is_private) else { return };
+        if let Some(port) = self.config.dht_port_for(&conn.address) {
+            Message::Port(port).encode(&mut conn.out);
+            self.touch(id);
+        }
+    }
+
+    /// The peer says where its node is.
+    pub(super) fn on_dht_port(&mut self, id: ConnId, port: u16) {
+        // BEP 27: a private torrent has nothing to do with the table.
+        let is_private = self.known_info().is_some_and(|info| info.private);
+        let Some(conn) = self.conns.get(&id).filter(|_| port != 0 && !is_private) else { return };
+        if self.config.dht_port_for(&conn.address).is_none() {
+            return;
+        }
+        let node = match conn.address {
+            Endpoint::Ip(address) => SocketAddr::new(address.ip(), port).into(),
+            Endpoint::Scion(ScionAddr { isd_as, host }) => {
+                ScionAddr::new(isd_as, SocketAddr::new(host.ip(), port)).into()
+            }
+        };
+        self.events.push_back(Event::DhtNode(node));
+    }
+
     pub(super) fn send_extended_handshake(&mut self, id: ConnId) {
         let finished = self.is_finished();
         let info = self.known_info();

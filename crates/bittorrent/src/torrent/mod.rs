@@ -295,6 +295,7 @@ impl Torrent {
         if self.content.is_some() {
             self.announce_pieces(id);
             self.grant_fast(id);
+            self.tell_dht_port(id, theirs);
         }
         Ok(id)
     }
@@ -348,7 +349,8 @@ impl Torrent {
         }
         conn.chat(chatter_of(&message, pieces))?;
         match message {
-            Message::KeepAlive | Message::Port(_) | Message::Suggest(_) | Message::HaveNone => {}
+            Message::KeepAlive | Message::Suggest(_) | Message::HaveNone => {}
+            Message::Port(port) => self.on_dht_port(id, port),
             // What is said twice changes nothing.
             Message::Choke if !conn.choking_us => self.on_choke(id, now),
             Message::Unchoke if conn.choking_us => self.on_unchoke(id, now),

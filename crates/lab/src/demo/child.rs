@@ -59,6 +59,8 @@ fn command(program: &Path, dir: &Path) -> Command {
     for name in ours.chain(["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR"].map(Into::into)) {
         command.env_remove(name);
     }
+    // The demo's network is all there is.
+    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off");
     // Ctrl-C on the terminal is for us, who then end them in their order.
     command.process_group(0);
     // SAFETY: the call changes a setting of the new process and neither allocates nor locks.

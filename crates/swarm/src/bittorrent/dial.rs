@@ -351,7 +351,11 @@ async fn answer_handshake(contents: &dyn Registry, stream: Stream) -> Result<(To
 }
 
 fn handshake(resources: &Resources, torrent: &TorrentDriver, info_hash: [u8; 20]) -> Handshake {
-    let reserved = if torrent.hashes.v2.is_some() { Reserved::OURS.with_v2() } else { Reserved::OURS };
+    let mut reserved = if torrent.hashes.v2.is_some() { Reserved::OURS.with_v2() } else { Reserved::OURS };
+    // BEP 27: what is private has nothing to do with it.
+    if resources.dht.is_some() && torrent.core.known_info().is_none_or(|info| !info.private) {
+        reserved = reserved.with_dht();
+    }
     Handshake { reserved, info_hash, peer_id: resources.peer_id }
 }
 

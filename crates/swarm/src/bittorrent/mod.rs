@@ -9,6 +9,7 @@ const _: () = assert!(CHUNK_LEN.is_multiple_of(REQUEST_BOUNDARY));
 
 pub(crate) mod announce;
 pub(crate) mod conn;
+pub(crate) mod dht;
 pub(crate) mod dial;
 mod files;
 mod greeting;

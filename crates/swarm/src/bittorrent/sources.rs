@@ -84,10 +84,18 @@ impl TorrentDriver {
             is_any_wanted: self.core.is_any_wanted(),
             is_any_serving: self.core.is_any_serving(),
             trackers: self.trackers_left,
+            dht: self.may_find_by_dht(now),
             heard_of: self.book.heard_of(now),
             named: self.named.list(),
             web_seeds: if self.metadata_known { self.web_seeds.clone() } else { Vec::new() },
         }
+    }
+
+    /// Whether the distributed hash table may bring somebody.
+    fn may_find_by_dht(&self, now: Instant) -> bool {
+        // BEP 27: not for what is private.
+        let is_public = self.core.known_info().is_none_or(|info| !info.private);
+        is_public && self.resources().dht.as_ref().is_some_and(|dht| dht.may_find(now))
     }
 
     /// Whether trackers are to be asked for peers: something is missing, nobody connected has it, and nobody is being dialled.

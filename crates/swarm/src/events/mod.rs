@@ -28,6 +28,25 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// How peers were found, beside trackers and other peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discovery {
+    /// In the distributed hash table (BEP 5).
+    Dht,
+    /// In the same network (BEP 14).
+    Local,
+}
+
+impl Discovery {
+    /// As events and people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dht => "dht",
+            Self::Local => "local",
+        }
+    }
+}
+
 /// What can happen.
 #[derive(Clone, Debug)]
 pub enum EventKind {
@@ -86,6 +105,13 @@ pub enum EventKind {
     LiveTwin {
         /// Who has that stream.
         address: Endpoint,
+    },
+    /// Peers that were not known before.
+    Discovered {
+        /// How they were found.
+        by: Discovery,
+        /// How many.
+        peers: usize,
     },
     /// A peer is connected.
     PeerConnected {
@@ -258,6 +284,7 @@ impl EventKind {
             Self::Checking { .. }
             | Self::Piece { .. }
             | Self::PieceFailed { .. }
+            | Self::Discovered { .. }
             | Self::PeerConnected { .. }
             | Self::PeerDisconnected { .. }
             | Self::PeerUnfit { .. }

@@ -128,6 +128,7 @@ impl Content {
             is_any_wanted,
             is_any_serving,
             trackers: self.trackers_left,
+            dht: false,
             heard_of: self.peers.heard_of(),
             named: self.peers.named(),
             web_seeds: Vec::new(),

@@ -19,7 +19,7 @@ use anabranch_transport::NodeId;
 use crate::bittorrent::lifecycle;
 use crate::bittorrent::paths_driver;
 use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
-use crate::bittorrent::{announce, dial, open, web_seeds};
+use crate::bittorrent::{announce, dht, dial, open, web_seeds};
 use crate::config::{AddError, AddOptions, Encryption};
 use crate::events::{ContentId, EventKind};
 use crate::ppspp::{self, Hashed, LiveShare};
@@ -54,6 +54,11 @@ impl Contents {
             Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Default::default()),
             Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet, &resources.listening)),
             Source::Ppspp(_) | Source::PpsppFile(_) => Default::default(),
+        };
+        // BEP 27: what is private has nothing to do with the distributed hash table.
+        let (nodes, is_private) = match &source {
+            Source::Metainfo(metainfo) => (metainfo.nodes.clone(), metainfo.info.private),
+            _ => Default::default(),
         };
         // What the user says of a host goes before what a link says, which holds for the link's content alone.
         let keys = magnet_keys(&source).into_iter().chain(options.keys.clone()).collect();
@@ -107,6 +112,9 @@ impl Contents {
             state.spawn(open::guarded(torrent.clone(), opening));
         }
         web_seeds::begin(&torrent, &mut state, &named_web_seeds, &web_seeds);
+        if let Some(node) = resources.dht.clone().filter(|_| !is_private) {
+            state.spawn(dht::find(torrent.clone(), node, nodes));
+        }
         let urls = parse_trackers(&state, &tiers);
         state.trackers_left = urls.iter().map(Vec::len).sum();
         if urls.iter().any(|tier| !tier.is_empty()) {
@@ -153,6 +161,8 @@ fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) ->
         peer_id: resources.peer_id,
         listen_port: resources.listening.first().map(SocketAddr::port),
         scion_port: resources.scion.as_ref().map(|net| net.endpoint.local().socket_addr().port()),
+        dht_port: resources.dht.as_ref().and_then(|dht| dht.port()),
+        dht_scion_port: resources.dht.as_ref().and_then(|dht| dht.scion_port()),
         client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
         order: if options.sequential { Order::Sequential } else { Order::RarestFirst },
         strategy: config.strategy,

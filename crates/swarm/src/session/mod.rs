@@ -14,6 +14,7 @@
 //! | `control` | what an owner may ask of one |
 //! | `handle` | the same, from other threads |
 //! | `live` | a live stream is fed, and read |
+//! | `local_discovery` | peers in the same network find each other |
 //! | `read` | a content is read while it arrives |
 //! | `housekeeping` | what is done for all of them |
 
@@ -23,11 +24,13 @@ mod control;
 mod handle;
 mod housekeeping;
 mod live;
+mod local_discovery;
 mod read;
 mod remove;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -87,12 +90,20 @@ impl Session {
             tasks.spawn_local(dial::accept(contents.clone(), listener));
         }
         // Behind the SCION socket, whose port it must not take.
-        let beside = resources.listening.iter().filter(|_| !resources.config.keeps_ports_for_ppspp);
+        let is_answered = |address: &SocketAddr| resources.dht.as_ref().is_some_and(|dht| dht.is_at(*address));
+        let beside = resources.listening.iter().filter(|address| !is_answered(address));
+        let beside = beside.filter(|_| !resources.config.keeps_ports_for_ppspp);
         for socket in beside.filter_map(|address| utp::open(*address).ok()) {
             tasks.spawn_local(utp::turn_away(socket));
         }
         if let Some(net) = &resources.scion {
             tasks.spawn_local(Rc::clone(net).listen());
+        }
+        if let Some(dht) = &resources.dht {
+            dht.serve(&mut tasks, resources);
+        }
+        if resources.config.local_discovery {
+            tasks.spawn_local(local_discovery::discover(Rc::clone(&contents)));
         }
         tasks.spawn_local(housekeeping::serve_disk(Rc::clone(&contents), replies));
         for line in [&resources.down, &resources.up] {
@@ -114,6 +125,9 @@ impl Session {
     /// Takes a few seconds at most, whatever trackers and disks do.
     pub async fn shutdown(self) {
         self.contents.remove_all("we are leaving").await;
+        if let Some(dht) = &self.contents.resources.dht {
+            dht.keep();
+        }
         if let Some(net) = &self.contents.resources.scion {
             net.endpoint.close().await;
         }

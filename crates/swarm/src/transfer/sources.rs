@@ -24,6 +24,8 @@ pub struct Sources {
     pub is_any_serving: bool,
     /// Trackers that are, or will be, asked again.
     pub trackers: usize,
+    /// The distributed hash table is searched, and nodes of it are known or being asked.
+    pub dht: bool,
     /// Addresses that trackers and peers named, and that are tried.
     pub heard_of: usize,
     /// The peers that the user or the magnet link named.

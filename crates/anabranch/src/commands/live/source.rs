@@ -49,7 +49,8 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
         let peers = run::peers(&flags.session, scion.is_some()).await?;
         scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
         let config = SessionConfig { scion, keeps_ports_for_ppspp: true, ..SessionConfig::default() };
-        let config = run::session_config(&flags.session, config, chatter)?;
+        let mut config = run::session_config(&flags.session, config, chatter)?;
+        run::discover_nobody(&mut config);
         let (session, events) = run::start(&flags.session, config, chatter)?;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = match begin(&session, &flags, (share, name), &peers, &mut watch) {

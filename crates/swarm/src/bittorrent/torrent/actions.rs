@@ -65,6 +65,11 @@ impl TorrentDriver {
                 }
                 self.dial.notify_one();
             }
+            CoreEvent::DhtNode(address) => {
+                if let Some(dht) = &self.resources.dht {
+                    dht.add_node(address);
+                }
+            }
             CoreEvent::LeavesWanted { piece } => self.hash_leaves(piece),
             CoreEvent::PieceLayer { look_at, .. } => {
                 if self.core.knows_all_layers() {

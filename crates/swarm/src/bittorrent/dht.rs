@@ -1,0 +1,116 @@
+//! Looks for a content's peers in the distributed hash table, and announces it there.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::peerbook::Source;
+use anabranch_dht::{Announce, Event, Goal, NodeId, Port};
+
+use crate::bittorrent::torrent::TorrentHandle;
+use crate::config::Aim;
+use crate::dht::DhtNode;
+use crate::events::{Discovery, EventKind};
+
+/// Between two announces: others keep them for at least half an hour (BEP 5 says nothing, and clients do so).
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(15 * 60);
+/// Between two searches of a content that lacks peers, at first; doubles each time ...
+const LACKING_FIRST: Duration = Duration::from_secs(10);
+/// ... up to this.
+const LACKING_MAX: Duration = Duration::from_secs(5 * 60);
+/// How often it is looked whether there is something to do.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// So long trackers and other peers have before public nodes are asked for the way into the table.
+const TRIED_FOR: Duration = Duration::from_secs(5);
+
+/// Searches and announces until the content ends, or turns out to be private.
+pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(String, u16)>) {
+    let mut searched_at: Option<Instant> = None;
+    let mut lacking_for = LACKING_FIRST;
+    let mut lacks_since: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        let (is_at_work, needs_peers, has_other_ways) = {
+            let state = torrent.borrow();
+            // BEP 27: the peers of what is private come from its trackers alone.
+            if state.stopping || state.core.known_info().is_some_and(|info| info.private) {
+                return;
+            }
+            (!state.is_held(), state.needs_peers(now), state.trackers_left > 0 || state.conn_count() > 0)
+        };
+        if is_at_work {
+            node.begin();
+        }
+        lacks_since = if needs_peers { lacks_since.or(Some(now)) } else { None };
+        let has_nodes = node.nodes() > 0;
+        if is_at_work && !has_nodes {
+            let tried = lacks_since.is_some_and(|since| !has_other_ways || now >= since + TRIED_FOR);
+            let resources = torrent.borrow().resources();
+            node.look_for_entry(&named, tried, &resources);
+        }
+        let wait = if needs_peers { lacking_for } else { ANNOUNCE_EVERY };
+        if is_at_work && has_nodes && searched_at.is_none_or(|at| now >= at + wait) {
+            if search(&torrent, &node).await {
+                searched_at = Some(Instant::now());
+                lacking_for = if needs_peers { (lacking_for * 2).min(LACKING_MAX) } else { LACKING_FIRST };
+            }
+            continue;
+        }
+        // Whoever waits for the way in goes on at once when there is one.
+        let _ = tokio::time::timeout(LOOK_EVERY, node.joined()).await;
+    }
+}
+
+/// One round over the content's hashes; `false` where there was no place for it.
+async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> bool {
+    let (hashes, announce) = {
+        let state = torrent.borrow();
+        (state.hashes, announce(&state))
+    };
+    let mut is_begun = false;
+    for hash in hashes.wire_hashes() {
+        let Some(mut searching) = node.search(Goal::Peers { info_hash: NodeId(hash), announce, scrape: false }) else {
+            tokio::time::sleep(LOOK_EVERY).await;
+            continue;
+        };
+        is_begun = true;
+        while let Some(event) = searching.next().await {
+            match event {
+                Event::Peers { peers, .. } => found(torrent, &peers),
+                Event::Ended { .. } => break,
+                Event::Item { .. } | Event::Samples { .. } | Event::Joined { .. } | Event::Address { .. } => {}
+            }
+            if torrent.borrow().stopping {
+                return true;
+            }
+        }
+    }
+    is_begun
+}
+
+/// What is said of us: nothing where nobody can connect, or where nothing is to be shared.
+fn announce(state: &crate::bittorrent::torrent::TorrentDriver) -> Option<Announce> {
+    let resources = state.resources();
+    let ip = resources.listening.first().map(|address| Port::Number(address.port()));
+    let scion = resources.scion.as_ref().map(|net| Port::Number(net.endpoint.local().socket_addr().port()));
+    let says_something = state.options.aim != Aim::Metadata && (ip.is_some() || scion.is_some());
+    says_something.then(|| Announce { ip, scion, seed: state.core.is_finished() })
+}
+
+fn found(torrent: &TorrentHandle, peers: &[anabranch_paths::Endpoint]) {
+    let mut state = torrent.borrow_mut();
+    if state.core.known_info().is_some_and(|info| info.private) {
+        return;
+    }
+    let filter = Arc::clone(&state.resources().config.filter);
+    let speaks_scion = state.resources().scion.is_some();
+    let mut fresh = 0;
+    for peer in peers.iter().filter(|peer| !filter.blocks(peer) && (speaks_scion || peer.as_scion().is_none())) {
+        let is_known = state.book.contains(peer);
+        fresh += usize::from(state.book.add(*peer, Source::Dht) && !is_known);
+    }
+    if fresh > 0 {
+        state.tell(EventKind::Discovered { by: Discovery::Dht, peers: fresh });
+        state.dial.notify_one();
+    }
+}

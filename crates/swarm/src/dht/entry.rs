@@ -1,0 +1,198 @@
+//! Whom to ask first, where nobody is known.
+//!
+//! The user names nodes, and so do torrents (BEP 5, "nodes"). Nodes that anybody may ask are the last resort: only where a content finds
+//! nobody in any other way, and where this machine has an address on the Internet. So in a laboratory or a closed network
+//! nothing is looked up or sent abroad.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::reach::{Reach, may_link_to_peer};
+use anabranch_paths::Endpoint;
+use anabranch_transport::Interfaces;
+
+use super::{DhtConfig, DhtNode};
+use crate::resources::Resources;
+
+/// Before nodes are asked again that led nowhere; doubles each time.
+const AGAIN_FIRST: Duration = Duration::from_secs(15);
+/// The longest such wait.
+const AGAIN_MAX: Duration = Duration::from_secs(15 * 60);
+/// So long it may take until somebody who is asked answers, and is joined.
+const ASKING_FOR: Duration = Duration::from_secs(15);
+/// One name's look-up.
+const LOOKUP_MAX: Duration = Duration::from_secs(10);
+/// Addresses of one name that are asked.
+const ADDRESSES_MAX: usize = 8;
+/// Nodes that torrents name, of all contents at once.
+const NAMED_MAX: usize = 64;
+
+/// The ways in.
+pub(super) struct Entry {
+    of_user: Vec<(String, u16)>,
+    public: Vec<(String, u16)>,
+    again: RefCell<Again>,
+    public_again: RefCell<Again>,
+    /// Torrents' nodes that were asked, and are not asked twice in a row.
+    named: RefCell<HashSet<(String, u16)>>,
+    asking_until: Cell<Option<Instant>>,
+}
+
+/// When to ask again.
+#[derive(Default)]
+struct Again {
+    at: Option<Instant>,
+    times: u32,
+}
+
+impl Again {
+    fn is_due(&mut self, now: Instant) -> bool {
+        if self.at.is_some_and(|at| now < at) {
+            return false;
+        }
+        let wait = AGAIN_FIRST.saturating_mul(1 << self.times.min(16)).min(AGAIN_MAX);
+        self.times += 1;
+        self.at = Some(now + wait);
+        true
+    }
+}
+
+impl Entry {
+    pub(super) fn new(config: &DhtConfig) -> Self {
+        Self {
+            of_user: config.nodes.clone(),
+            public: config.public_nodes.clone(),
+            again: RefCell::default(),
+            public_again: RefCell::default(),
+            named: RefCell::default(),
+            asking_until: Cell::new(None),
+        }
+    }
+
+    pub(super) fn is_asking(&self, now: Instant) -> bool {
+        self.asking_until.get().is_some_and(|until| now < until)
+    }
+
+    pub(super) fn look(&self, node: &Rc<DhtNode>, named: &[(String, u16)], is_alone: bool, resources: &Resources) {
+        let now = Instant::now();
+        if !self.of_user.is_empty() && self.again.borrow_mut().is_due(now) {
+            self.ask(node, self.of_user.clone(), true, resources, now);
+            self.named.borrow_mut().clear();
+        }
+        let fresh = |name: &&(String, u16)| {
+            let mut known = self.named.borrow_mut();
+            known.len() < NAMED_MAX && known.insert((*name).clone())
+        };
+        let named: Vec<(String, u16)> = named.iter().filter(fresh).cloned().collect();
+        if !named.is_empty() {
+            self.ask(node, named, false, resources, now);
+        }
+        let is_abroad = || {
+            let uplinks = resources.uplinks.as_ref();
+            uplinks.is_some_and(|uplinks| has_global_address(&uplinks.interfaces()))
+        };
+        if is_alone && !self.public.is_empty() && is_abroad() && self.public_again.borrow_mut().is_due(now) {
+            self.ask(node, self.public.clone(), true, resources, now);
+        }
+    }
+
+    fn ask(
+        &self,
+        node: &Rc<DhtNode>,
+        names: Vec<(String, u16)>,
+        is_trusted: bool,
+        resources: &Resources,
+        now: Instant,
+    ) {
+        self.asking_until.set(Some(now + ASKING_FOR));
+        let listening = &resources.listening;
+        let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
+        for (host, port) in names {
+            let node = Rc::downgrade(node);
+            tokio::task::spawn_local(async move {
+                let addresses = addresses(&host, port).await;
+                let Some(node) = node.upgrade() else { return };
+                let may = |address: &Endpoint| is_trusted || may_link_to_peer(address, [], at_home);
+                addresses.into_iter().filter(may).for_each(|address| node.add_node(address));
+            });
+        }
+    }
+}
+
+/// Where a host is. A name takes a look-up, an address none.
+async fn addresses(host: &str, port: u16) -> Vec<Endpoint> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return vec![SocketAddr::new(ip, port).into()];
+    }
+    if let Ok(scion) = format!("[{host}]:{port}").parse::<anabranch_paths::ScionAddr>() {
+        return vec![scion.into()];
+    }
+    let found = tokio::time::timeout(LOOKUP_MAX, tokio::net::lookup_host((host, port))).await;
+    let Ok(Ok(found)) = found else { return Vec::new() };
+    found.take(ADDRESSES_MAX).map(Endpoint::from).collect()
+}
+
+fn has_global_address(interfaces: &Interfaces) -> bool {
+    let usable = interfaces.list().iter().filter(|interface| interface.usable && !interface.loopback);
+    usable.flat_map(|interface| &interface.addresses).any(|address| is_global(address.ip))
+}
+
+/// Whether packets from elsewhere reach it: not the networks of examples either, which laboratories use.
+fn is_global(ip: IpAddr) -> bool {
+    let is_example = match ip {
+        IpAddr::V4(ip) => {
+            // RFC 5737.
+            let networks = [Ipv4Addr::new(192, 0, 2, 0), Ipv4Addr::new(198, 51, 100, 0), Ipv4Addr::new(203, 0, 113, 0)];
+            networks.iter().any(|network| ip.to_bits() >> 8 == network.to_bits() >> 8)
+        }
+        // RFC 3849, RFC 9637.
+        IpAddr::V6(ip) => {
+            let documentation = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0).to_bits();
+            ip.to_bits() >> 96 == documentation >> 96 || ip.segments()[0] == 0x3fff
+        }
+    };
+    Reach::of(ip) == Reach::World && !is_example
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn laboratories_and_closed_networks_are_not_abroad() {
+        for near in [
+            "127.0.0.1",
+            "10.0.0.1",
+            "192.168.1.1",
+            "100.64.0.1",
+            "169.254.1.1",
+            "192.0.2.2",
+            "198.51.100.3",
+            "203.0.113.4",
+            "::1",
+            "fd00::2",
+            "fe80::1",
+            "2001:db8::1",
+            "3fff::1",
+        ] {
+            assert!(!is_global(near.parse().unwrap()), "{near}");
+        }
+        for abroad in ["8.8.8.8", "2a00:1450::1"] {
+            assert!(is_global(abroad.parse().unwrap()), "{abroad}");
+        }
+    }
+
+    #[test]
+    fn who_leads_nowhere_is_asked_less_and_less_often() {
+        let (mut again, now, second) = (Again::default(), Instant::now(), Duration::from_secs(1));
+        assert!(again.is_due(now) && !again.is_due(now + AGAIN_FIRST - second));
+        assert!(again.is_due(now + AGAIN_FIRST));
+        assert!(!again.is_due(now + 2 * AGAIN_FIRST) && again.is_due(now + 3 * AGAIN_FIRST));
+        again.times = 60;
+        let late = now + AGAIN_MAX;
+        assert!(again.is_due(late) && !again.is_due(late + AGAIN_MAX - second) && again.is_due(late + AGAIN_MAX));
+    }
+}

@@ -1,0 +1,341 @@
+//! The distributed hash table over real sockets: see [`anabranch_dht`], which decides all.
+//!
+//! One node for all contents of a session. It is at the UDP ports beside the listeners, over every uplink with a name of its own (BEP 45),
+//! and over SCION at a socket of its own. It does nothing before a content asks for it that is not private.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | this one | lends the core sockets and time, and passes on what searches find |
+//! | `homes` | which addresses of ours are places in a network; they come and go with uplinks |
+//! | `entry` | whom to ask first, where nobody is known: nodes that are kept, that the user or a torrent names, and public ones |
+//! | `scion` | its socket in the SCION network |
+//! | `kept` | the tables, from run to run |
+
+mod entry;
+mod homes;
+mod kept;
+mod scion;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anabranch_bittorrent::ip_filter::IpFilter;
+use anabranch_bittorrent::reach::may_name_peer;
+use anabranch_dht::{Config, Dht, Event, Family, Goal, Policy, SearchId, Transmit};
+use anabranch_paths::Endpoint;
+use anabranch_paths::manager::UPLINKS_EVERY;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::net::scion::ScionNet;
+use crate::net::udp_port::{self, UdpPort};
+use crate::resources::Resources;
+
+use entry::Entry;
+use homes::Homes;
+use kept::Kept;
+use scion::ScionPort;
+
+/// How often the tables are kept.
+const KEPT_EVERY: Duration = Duration::from_secs(5 * 60);
+/// Our program, to other nodes: by custom two letters and a version.
+const VERSION: [u8; 4] = *b"AB01";
+
+/// How the distributed hash table is used.
+#[derive(Clone, Debug, Default)]
+pub struct DhtConfig {
+    /// Nodes that the user named, host and port: asked where nobody else is known.
+    pub nodes: Vec<(String, u16)>,
+    /// Nodes that anybody may ask: the last resort of a content that finds nobody, on a machine with an address on the Internet.
+    pub public_nodes: Vec<(String, u16)>,
+    /// Where tables are kept from run to run; `None` keeps none.
+    pub file: Option<PathBuf>,
+}
+
+/// The node of a session.
+pub(crate) struct DhtNode {
+    core: RefCell<Dht>,
+    homes: RefCell<Homes>,
+    ports: Vec<Rc<UdpPort>>,
+    scion: Option<Rc<ScionPort>>,
+    entry: Entry,
+    kept: RefCell<Kept>,
+    is_begun: Cell<bool>,
+    searches: RefCell<HashMap<SearchId, UnboundedSender<Event>>>,
+    wake: Notify,
+    /// A network was joined.
+    joined: Notify,
+}
+
+/// A search under way; dropped, it is cancelled.
+pub(crate) struct Searching {
+    node: Rc<DhtNode>,
+    id: SearchId,
+    /// At most as many as the core tells of one search.
+    events: UnboundedReceiver<Event>,
+}
+
+struct Guard {
+    filter: Arc<IpFilter>,
+}
+
+impl Policy for Guard {
+    fn fits(&self, address: &Endpoint, met_at: &Endpoint) -> bool {
+        may_name_peer(met_at, address)
+    }
+
+    fn blocks(&self, address: &Endpoint) -> bool {
+        self.filter.blocks(address)
+    }
+}
+
+impl DhtNode {
+    /// Opens sockets beside `listening`, at the same ports where these are free and not `kept` for others. Nothing is sent yet.
+    pub(crate) fn open(
+        config: &DhtConfig,
+        (listening, keeps_ports): (&[SocketAddr], bool),
+        scion: Option<&Rc<ScionNet>>,
+        (filter, seed): (&Arc<IpFilter>, u64),
+    ) -> Self {
+        let now = Instant::now();
+        let open = |address: &SocketAddr| {
+            let beside = if keeps_ports { None } else { UdpPort::open(*address).ok() };
+            beside.or_else(|| UdpPort::open(SocketAddr::new(address.ip(), 0)).ok()).map(Rc::new)
+        };
+        let mut secret = [0; 16];
+        let mut rng = fastrand::Rng::new();
+        rng.fill(&mut secret);
+        let core = Config {
+            secret,
+            seed,
+            read_only: false,
+            version: VERSION,
+            policy: Box::new(Guard { filter: Arc::clone(filter) }),
+        };
+        Self {
+            core: RefCell::new(Dht::new(core, now)),
+            homes: RefCell::default(),
+            ports: listening.iter().filter_map(open).collect(),
+            scion: scion.and_then(|net| ScionPort::open(net)).map(Rc::new),
+            entry: Entry::new(config),
+            kept: RefCell::new(Kept::new(config.file.clone())),
+            is_begun: Cell::new(false),
+            searches: RefCell::default(),
+            wake: Notify::new(),
+            joined: Notify::new(),
+        }
+    }
+
+    /// Its port over plain IP, as peers are told (BEP 5, "port").
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.ports.first().map(|port| port.local().port())
+    }
+
+    /// The same over SCION.
+    pub(crate) fn scion_port(&self) -> Option<u16> {
+        self.scion.as_ref().map(|port| port.local().host.port())
+    }
+
+    /// Whether it is at the UDP port beside a listener, and answers callers over uTP there.
+    pub(crate) fn is_at(&self, address: SocketAddr) -> bool {
+        self.ports.iter().any(|port| port.local() == address)
+    }
+
+    /// The first content that is not private wants it.
+    pub(crate) fn begin(&self) {
+        if !self.is_begun.replace(true) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Whether a search may find anybody, now or soon.
+    pub(crate) fn may_find(&self, now: Instant) -> bool {
+        self.nodes() > 0 || self.entry.is_asking(now)
+    }
+
+    /// Nodes that are known.
+    pub(crate) fn nodes(&self) -> usize {
+        let core = self.core.borrow();
+        Family::ALL.into_iter().map(|family| core.nodes(family)).sum()
+    }
+
+    /// Wakes when a network is joined.
+    pub(crate) async fn joined(&self) {
+        self.joined.notified().await;
+    }
+
+    /// Begins a search; `None` while there are too many.
+    pub(crate) fn search(self: &Rc<Self>, goal: Goal) -> Option<Searching> {
+        let now = Instant::now();
+        let (sender, events) = unbounded_channel();
+        let id = self.core.borrow_mut().search(goal, now)?;
+        self.searches.borrow_mut().insert(id, sender);
+        self.flush();
+        Some(Searching { node: Rc::clone(self), id, events })
+    }
+
+    /// Somebody says that a node is there.
+    pub(crate) fn add_node(&self, address: Endpoint) {
+        if self.is_begun.get() {
+            self.core.borrow_mut().add_node(address, Instant::now());
+            self.flush();
+        }
+    }
+
+    /// Nobody is known, and a content wants somebody: whom the user, a torrent (`named`) or everybody knows is asked, as far as that is
+    /// allowed. Public nodes are only where the content `is_alone`.
+    pub(crate) fn look_for_entry(self: &Rc<Self>, named: &[(String, u16)], is_alone: bool, resources: &Resources) {
+        self.entry.look(self, named, is_alone, resources);
+    }
+
+    /// Serves its sockets, until the session ends.
+    pub(crate) fn serve(self: &Rc<Self>, tasks: &mut JoinSet<()>, resources: &Rc<Resources>) {
+        for (at, port) in self.ports.iter().enumerate() {
+            let node = Rc::clone(self);
+            tasks.spawn_local(udp_port::serve(Rc::clone(port), move |from, local, datagram| {
+                node.received(at, from, local, datagram);
+            }));
+        }
+        if let Some(port) = &self.scion {
+            tasks.spawn_local(Rc::clone(port).serve(Rc::clone(self)));
+        }
+        tasks.spawn_local(Rc::clone(self).keep_time(Rc::clone(resources)));
+    }
+
+    /// Keeps the tables: the session ends.
+    pub(crate) fn keep(&self) {
+        let places = self.homes.borrow().snapshot(&self.core.borrow(), Instant::now());
+        self.kept.borrow_mut().write(&places);
+    }
+
+    async fn keep_time(self: Rc<Self>, resources: Rc<Resources>) {
+        while !self.is_begun.get() {
+            self.wake.notified().await;
+        }
+        self.kept.borrow_mut().read();
+        let mut kept_at = Instant::now();
+        let mut looked_at = None;
+        loop {
+            let now = Instant::now();
+            if looked_at.is_none_or(|at| now >= at + UPLINKS_EVERY) {
+                looked_at = Some(now);
+                self.settle_in(&resources, now);
+            }
+            if now >= kept_at + KEPT_EVERY {
+                kept_at = now;
+                self.keep();
+            }
+            self.core.borrow_mut().on_deadline(now);
+            self.flush();
+            let deadline = self.core.borrow().deadline();
+            let wait = deadline.map_or(UPLINKS_EVERY, |at| at.saturating_duration_since(now).min(UPLINKS_EVERY));
+            // Not more often than the core could mean: a deadline that has passed is its own affair.
+            let wait = wait.max(Duration::from_millis(1));
+            let _ = tokio::time::timeout(wait, self.wake.notified()).await;
+        }
+    }
+
+    /// Takes places at the addresses that there are now.
+    fn settle_in(&self, resources: &Resources, now: Instant) {
+        let wanted = {
+            if let Some(uplinks) = &resources.uplinks {
+                uplinks.refresh(now);
+            }
+            let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
+            let ports: Vec<SocketAddr> = self.ports.iter().map(|port| port.local()).collect();
+            homes::wanted(&ports, interfaces.as_deref(), self.scion.as_ref().map(|port| port.local()))
+        };
+        let (mut core, mut kept) = (self.core.borrow_mut(), self.kept.borrow_mut());
+        self.homes.borrow_mut().settle(wanted, &mut core, &mut kept, now);
+    }
+
+    fn received(&self, port: usize, from: SocketAddr, local: Option<IpAddr>, datagram: &[u8]) {
+        let from = Endpoint::from(from);
+        let home = self.homes.borrow().at(port, Family::of(&from), local);
+        if let Some(home) = home {
+            self.core.borrow_mut().receive(home, from, datagram, Instant::now());
+            self.flush();
+        }
+    }
+
+    /// A datagram came over SCION.
+    fn received_scion(&self, from: Endpoint, datagram: &[u8]) {
+        let home = self.homes.borrow().scion();
+        if let Some(home) = home {
+            self.core.borrow_mut().receive(home, from, datagram, Instant::now());
+            self.flush();
+        }
+    }
+
+    /// Sends what there is to send, and tells what there is to tell.
+    fn flush(&self) {
+        loop {
+            let transmit = self.core.borrow_mut().poll_transmit();
+            let Some(transmit) = transmit else { break };
+            self.send(&transmit);
+        }
+        loop {
+            let event = self.core.borrow_mut().poll_event();
+            let Some(event) = event else { break };
+            self.tell(event);
+        }
+        self.wake.notify_one();
+    }
+
+    fn send(&self, transmit: &Transmit) {
+        match transmit.to {
+            Endpoint::Ip(to) => {
+                let homes = self.homes.borrow();
+                let Some((port, via)) = homes.way(transmit.home) else { return };
+                if let Some(port) = self.ports.get(port) {
+                    port.send(via, to, &transmit.bytes);
+                }
+            }
+            Endpoint::Scion(to) => {
+                if let Some(port) = &self.scion {
+                    port.send(to, &transmit.bytes);
+                }
+            }
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        let search = match &event {
+            Event::Peers { search, .. }
+            | Event::Item { search, .. }
+            | Event::Samples { search, .. }
+            | Event::Ended { search, .. } => *search,
+            Event::Joined { .. } => return self.joined.notify_waiters(),
+            Event::Address { .. } => return,
+        };
+        let is_over = matches!(event, Event::Ended { .. });
+        let mut searches = self.searches.borrow_mut();
+        if let Some(sender) = searches.get(&search) {
+            // Whoever cancelled it listens no more.
+            let _ = sender.send(event);
+        }
+        if is_over {
+            searches.remove(&search);
+        }
+    }
+}
+
+impl Searching {
+    /// What it found next; `None` once it has ended.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+}
+
+impl Drop for Searching {
+    fn drop(&mut self) {
+        self.node.searches.borrow_mut().remove(&self.id);
+        self.node.core.borrow_mut().cancel(self.id);
+    }
+}
