@@ -55,6 +55,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "known_keys", &known_keys())?;
     write(&corpus, "socks", &socks())?;
     write(&corpus, "tracker", &tracker())?;
+    write(&corpus, "dht", &dht())?;
     write(&corpus, "resume", &resume())?;
     write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
@@ -455,6 +456,33 @@ fn magnet() -> Vec<Vec<u8>> {
     ]
     .map(String::into_bytes)
     .into()
+}
+
+/// The examples of BEP 5, 44 and 14, a file of nodes, and a conversation of three messages.
+fn dht() -> Vec<Vec<u8>> {
+    let messages: [&[u8]; 8] = [
+        b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t2:aa1:y1:qe",
+        b"d1:ad2:id20:abcdefghij01234567896:target20:mnopqrstuvwxyz1234564:wantl2:n42:n6ee1:q9:find_node1:t2:aa1:y1:qe",
+        b"d1:ad2:id20:abcdefghij01234567899:info_hash20:mnopqrstuvwxyz1234566:scrapei1ee1:q9:get_peers1:t2:aa1:y1:qe",
+        b"d1:ad2:id20:abcdefghij012345678912:implied_porti1e9:info_hash20:mnopqrstuvwxyz1234564:porti6881e5:token8:aoeusnthe1:q13:announce_peer1:t2:aa1:y1:qe",
+        b"d1:ad2:id20:abcdefghij01234567895:token1:t1:v5:helloe1:q3:put1:t2:aa1:y1:qe",
+        b"d1:ad2:id20:abcdefghij01234567896:target20:mnopqrstuvwxyz123456e1:q17:sample_infohashes1:t2:aa1:y1:qe",
+        b"d1:rd2:id20:abcdefghij01234567895:nodes26:abcdefghij0123456789\x14\0\0\x01\x1a\xe15:token8:aoeusnth6:valuesl6:axje.u6:idhtnmee1:t2:aa1:y1:re",
+        b"d1:eli201e23:A Generic Error Ocurrede1:t2:aa1:y1:ee",
+    ];
+    let mut seeds: Vec<Vec<u8>> = messages.iter().map(|message| [&[0], *message].concat()).collect();
+    let part = |message: &&[u8]| [&[message.len() as u8][..], *message].concat();
+    seeds.push([vec![1], messages[..3].iter().flat_map(|message| part(message)).collect()].concat());
+    // What an answer to a query of ours has in it.
+    seeds.push([&[1][..], &part(&&b"d2:id20:abcdefghij01234567895:nodes0:e"[..])].concat());
+    let saved = anabranch_dht::snapshot::encode(&[(anabranch_dht::Family::V4, Default::default())]);
+    seeds.push([vec![2], saved].concat());
+    let call = format!(
+        "BT-SEARCH * HTTP/1.1\r\nHost: 239.192.152.143:6771\r\nPort: 6881\r\nInfohash: {}\r\ncookie: a\r\n\r\n\r\n",
+        "ab".repeat(20)
+    );
+    seeds.push([&[3][..], call.as_bytes()].concat());
+    seeds
 }
 
 fn tracker() -> Vec<Vec<u8>> {

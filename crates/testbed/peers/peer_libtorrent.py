@@ -1,7 +1,7 @@
 """A libtorrent peer for tests and benches: one process, one torrent, one JSON object a line on stdout.
 
 Modes: create, create-each, info, seed, leech, verify, idle. Settings are those under which libtorrent is fastest on loopback; nothing
-leaves the machine (no DHT, LSD, UPnP, NAT-PMP, uTP; encryption off).
+leaves the machine (no UPnP, NAT-PMP, uTP; encryption off; DHT and LSD only where asked for, the DHT with the nodes that are named).
 """
 
 import argparse
@@ -63,6 +63,20 @@ def settings(args):
         "alert_mask": ALERTS.error_notification | ALERTS.status_notification | ALERTS.connect_notification
         | ALERTS.storage_notification,
     })
+    if args.dht:
+        # Several nodes of one network, and of one address: what is forbidden abroad.
+        chosen.update({
+            "enable_dht": True,
+            "dht_bootstrap_nodes": ",".join(args.dht_node),
+            "dht_restrict_routing_ips": False,
+            "dht_restrict_search_ips": False,
+            "dht_ignore_dark_internet": False,
+            "dht_enforce_node_id": False,
+            "dht_prefer_verified_node_ids": False,
+            "dht_block_ratelimit": 1000,
+        })
+    if args.lsd:
+        chosen["enable_lsd"] = True
     for name, value in (pair.split("=") for pair in args.set):
         chosen[name] = int(value)
     if args.limit_up:
@@ -121,7 +135,10 @@ def open_torrent(args, seed):
     params.save_path = args.data
     flags = lt.torrent_flags
     params.flags &= ~(flags.paused | flags.auto_managed)
-    params.flags |= flags.disable_dht | flags.disable_lsd
+    if not args.dht:
+        params.flags |= flags.disable_dht
+    if not args.lsd:
+        params.flags |= flags.disable_lsd
     if args.no_pex:
         params.flags |= flags.disable_pex
     if seed and args.assume_complete:
@@ -264,6 +281,9 @@ def main():
         one.add_argument("--timeout", type=float, default=600)
         one.add_argument("--limit-up", type=int, default=0)
         one.add_argument("--set", action="append", default=[], help="NAME=NUMBER, any libtorrent setting")
+        one.add_argument("--dht", action="store_true")
+        one.add_argument("--dht-node", action="append", default=[], help="HOST:PORT")
+        one.add_argument("--lsd", action="store_true")
         one.add_argument("--assume-complete", action="store_true")
         one.add_argument("--stay", action="store_true")
         one.add_argument("--no-pex", action="store_true")

@@ -129,7 +129,7 @@ impl Dht {
     }
 
     fn sample_seed(&self, now: Instant, period: u64) -> u64 {
-        self.config.seed ^ self.asking.age(now).as_secs() / period
+        self.config.seed ^ (self.asking.age(now).as_secs() / period)
     }
 
     fn check_token(&mut self, token: &[u8], from: &Endpoint, now: Instant) -> Result<(), Refusal> {

@@ -122,7 +122,7 @@ impl DhtNode {
             core: RefCell::new(Dht::new(core, now)),
             homes: RefCell::default(),
             ports: listening.iter().filter_map(open).collect(),
-            scion: scion.and_then(|net| ScionPort::open(net)).map(Rc::new),
+            scion: scion.and_then(ScionPort::open).map(Rc::new),
             entry: Entry::new(config),
             kept: RefCell::new(Kept::new(config.file.clone())),
             is_begun: Cell::new(false),

@@ -173,8 +173,17 @@ impl Libtorrent {
     /// # Errors
     /// When it is missing or does not come up.
     pub fn idle(torrents: &Path, data: &Path) -> Result<Self> {
+        Self::idle_with(torrents, data, &[])
+    }
+
+    /// The same, with further flags of the script: a node of the distributed hash table, where there are no torrents.
+    ///
+    /// # Errors
+    /// When it is missing or does not come up.
+    pub fn idle_with(torrents: &Path, data: &Path, extra: &[&str]) -> Result<Self> {
         let mut command = command(None)?;
-        let mut peer = Self::start("libtorrent", command.arg("idle").arg(torrents).arg("--data").arg(data))?;
+        command.arg("idle").arg(torrents).arg("--data").arg(data).args(extra);
+        let mut peer = Self::start("libtorrent", &mut command)?;
         peer.process.wait_event("ready", START_LIMIT)?;
         Ok(peer)
     }
