@@ -57,8 +57,8 @@ fn libtorrent_finds_us_in_the_dht() {
     let extra = ["--dht", "on", "--dht-node", &entry];
     let _sharer = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), LOOPBACK, None, &extra));
     let out = must(fixture.folder("out"));
-    let dht = (LOOPBACK, &["--dht", "--dht-node", entry.as_str()][..]);
-    let mut leech = must(Libtorrent::leech_with(&bare(&fixture), &out, &[], None, dht));
+    let dht = ["--dht", "--dht-node", entry.as_str()];
+    let mut leech = must(Libtorrent::leech_with(&bare(&fixture), &out, &[], None, LOOPBACK, &dht));
     must(leech.wait_finished(LIMIT));
     must(fixture.check(&out));
 }
@@ -72,7 +72,7 @@ fn libtorrent_meets_through_a_node_of_ours() {
     let dht = ["--dht", "--dht-node", entry.as_str()];
     let _seeder = must(Libtorrent::seed_with(&fixture.torrent, &fixture.data, None, LOOPBACK, &dht));
     let out = must(fixture.folder("out"));
-    let mut leech = must(Libtorrent::leech_with(&bare(&fixture), &out, &[], None, (LOOPBACK, &dht)));
+    let mut leech = must(Libtorrent::leech_with(&bare(&fixture), &out, &[], None, LOOPBACK, &dht));
     must(leech.wait_finished(LIMIT));
     must(fixture.check(&out));
 }
@@ -121,7 +121,7 @@ fn libtorrent_in_one_network_is_found_and_finds_us() {
     let _sharer =
         must(Anabranch::share(&fixture.torrent, Some(&fixture.data), "0.0.0.0:7002", Some(&right), &["--lsd", "on"]));
     let again = must(fixture.folder("again"));
-    let mut leech = must(Libtorrent::leech_with(&bare(&fixture), &again, &[], Some(&left), ("0.0.0.0:7003", &lsd)));
+    let mut leech = must(Libtorrent::leech_with(&bare(&fixture), &again, &[], Some(&left), "0.0.0.0:7003", &lsd));
     must(leech.wait_finished(LIMIT));
     must(fixture.check(&again));
 }

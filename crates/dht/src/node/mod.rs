@@ -300,6 +300,11 @@ impl Dht {
         self.homes.values().filter(|home| home.family == family).map(|home| home.table.len()).sum()
     }
 
+    /// Whether a network is being joined.
+    pub fn is_joining(&self) -> bool {
+        self.homes.values().any(|home| home.upkeep.is_joining())
+    }
+
     /// The name of one of our places.
     pub fn id(&self, home: HomeId) -> Option<NodeId> {
         self.homes.get(&home).map(|home| home.table.own())

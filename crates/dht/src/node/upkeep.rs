@@ -64,6 +64,10 @@ impl Upkeep {
         &self.saved
     }
 
+    pub(super) fn is_joining(&self) -> bool {
+        self.joining.is_some()
+    }
+
     /// Addresses to begin from where few nodes are known; others each time, as long as there are.
     pub(super) fn seeds(&mut self) -> Vec<Endpoint> {
         let count = self.saved.len().min(SEEDS_MAX);

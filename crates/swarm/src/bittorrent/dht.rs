@@ -15,7 +15,7 @@ use crate::events::{Discovery, EventKind};
 /// Between two announces: others keep them for at least half an hour (BEP 5 says nothing, and clients do so).
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(15 * 60);
 /// Between two searches of a content that lacks peers, at first; doubles each time ...
-const LACKING_FIRST: Duration = Duration::from_secs(10);
+const LACKING_FIRST: Duration = Duration::from_secs(5);
 /// ... up to this.
 const LACKING_MAX: Duration = Duration::from_secs(5 * 60);
 /// How often it is looked whether there is something to do.
@@ -38,14 +38,14 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
             }
             (!state.is_held(), state.needs_peers(now), state.trackers_left > 0 || state.conn_count() > 0)
         };
+        let resources = torrent.borrow().resources();
         if is_at_work {
-            node.begin();
+            node.begin(&resources);
         }
         lacks_since = if needs_peers { lacks_since.or(Some(now)) } else { None };
         let has_nodes = node.nodes() > 0;
         if is_at_work && !has_nodes {
             let tried = lacks_since.is_some_and(|since| !has_other_ways || now >= since + TRIED_FOR);
-            let resources = torrent.borrow().resources();
             node.look_for_entry(&named, tried, &resources);
         }
         let wait = if needs_peers { lacking_for } else { ANNOUNCE_EVERY };

@@ -147,16 +147,22 @@ impl DhtNode {
         self.ports.iter().any(|port| port.local() == address)
     }
 
-    /// The first content that is not private wants it.
-    pub(crate) fn begin(&self) {
-        if !self.is_begun.replace(true) {
-            self.wake.notify_one();
+    /// A content that is not private wants it. The first one has it take its places in the networks.
+    pub(crate) fn begin(self: &Rc<Self>, resources: &Resources) {
+        if self.is_begun.replace(true) {
+            return;
         }
+        let now = Instant::now();
+        self.kept.borrow_mut().read();
+        self.settle_in(resources, now);
+        self.core.borrow_mut().on_deadline(now);
+        self.flush();
+        self.wake.notify_one();
     }
 
     /// Whether a search may find anybody, now or soon.
     pub(crate) fn may_find(&self, now: Instant) -> bool {
-        self.nodes() > 0 || self.entry.is_asking(now)
+        self.nodes() > 0 || self.entry.is_asking(now) || self.core.borrow().is_joining()
     }
 
     /// Nodes that are known.
@@ -177,6 +183,7 @@ impl DhtNode {
         let id = self.core.borrow_mut().search(goal, now)?;
         self.searches.borrow_mut().insert(id, sender);
         self.flush();
+        self.wake.notify_one();
         Some(Searching { node: Rc::clone(self), id, events })
     }
 
@@ -185,6 +192,7 @@ impl DhtNode {
         if self.is_begun.get() {
             self.core.borrow_mut().add_node(address, Instant::now());
             self.flush();
+            self.wake.notify_one();
         }
     }
 
@@ -218,13 +226,11 @@ impl DhtNode {
         while !self.is_begun.get() {
             self.wake.notified().await;
         }
-        self.kept.borrow_mut().read();
-        let mut kept_at = Instant::now();
-        let mut looked_at = None;
+        let (mut kept_at, mut looked_at) = (Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
-            if looked_at.is_none_or(|at| now >= at + UPLINKS_EVERY) {
-                looked_at = Some(now);
+            if now >= looked_at + UPLINKS_EVERY {
+                looked_at = now;
                 self.settle_in(&resources, now);
             }
             if now >= kept_at + KEPT_EVERY {
@@ -261,6 +267,8 @@ impl DhtNode {
         if let Some(home) = home {
             self.core.borrow_mut().receive(home, from, datagram, Instant::now());
             self.flush();
+            // Its deadline may be another.
+            self.wake.notify_one();
         }
     }
 
@@ -270,6 +278,8 @@ impl DhtNode {
         if let Some(home) = home {
             self.core.borrow_mut().receive(home, from, datagram, Instant::now());
             self.flush();
+            // Its deadline may be another.
+            self.wake.notify_one();
         }
     }
 
@@ -285,7 +295,6 @@ impl DhtNode {
             let Some(event) = event else { break };
             self.tell(event);
         }
-        self.wake.notify_one();
     }
 
     fn send(&self, transmit: &Transmit) {
