@@ -26,7 +26,8 @@ const TRIED_FOR: Duration = Duration::from_secs(5);
 /// Searches and announces until the content ends, or turns out to be private.
 pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(String, u16)>) {
     let mut searched_at: Option<Instant> = None;
-    let mut lacking_for = LACKING_FIRST;
+    // Before the next search of a content that lacks peers.
+    let mut lacking_for = LACKING_FIRST / 2;
     let mut lacks_since: Option<Instant> = None;
     loop {
         let now = Instant::now();
@@ -52,7 +53,7 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
         if is_at_work && has_nodes && searched_at.is_none_or(|at| now >= at + wait) {
             if search(&torrent, &node).await {
                 searched_at = Some(Instant::now());
-                lacking_for = if needs_peers { (lacking_for * 2).min(LACKING_MAX) } else { LACKING_FIRST };
+                lacking_for = if needs_peers { (lacking_for * 2).min(LACKING_MAX) } else { LACKING_FIRST / 2 };
             }
             continue;
         }
