@@ -176,16 +176,16 @@ mod tests {
             assert!(told.starts_with(b"id: r-2\nevent: reset"), "{strange}");
             assert!(lost.take().is_none());
         }
+        let mut slow = feed.watch(Some("r-0"));
         for at in 0..KEPT_MAX {
             feed.tell("content", &json!(at));
         }
-        let mut slow = again;
         assert!(slow.take().is_some_and(|text| text.starts_with(b"id: r-4098\nevent: reset")));
         let mut known = feed.watch(Some("r-2"));
         assert_eq!(id(&known.next().await), "r-3");
         let mut forgotten = feed.watch(Some("r-1"));
         assert!(forgotten.next().await.starts_with(b"id: r-4098\nevent: reset"));
-        drop((first, current, slow, known, forgotten));
+        drop((first, again, current, slow, known, forgotten));
         assert!(!feed.is_watched());
     }
 

@@ -167,6 +167,11 @@ async function log() {
 
 const keyOf = (path) => `${path.peer} ${path.path}`;
 
+// A path as text, which breaks between its hops alone.
+function way(text) {
+  return el("span", { class: "mono" }, ...text.split(" ").flatMap((hop, at) => [at ? " " : "", el("span", { class: "hop" }, hop)]));
+}
+
 function spark(history, color) {
   const node = (name, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -194,20 +199,19 @@ async function paths() {
   });
   if (!told.paths.length && !told.choices.length) return [el("p", { class: "soft" }, "No peer is connected, so there is no path yet.")];
   const made = [el("div", { class: "scroll" }, drawMap(told))];
-  const order = [...told.paths].sort((a, b) => (b.down_rate + b.up_rate) - (a.down_rate + a.up_rate));
   made.push(el("h3", {}, `${told.paths.length} paths with a connection`));
-  order.forEach((path) => {
-    const color = `c${told.paths.indexOf(path) % 8}`;
+  told.paths.forEach((path, at) => {
+    const color = `c${at % 8}`;
     const numbers = [`↓ ${rate(path.down_rate)}`, `↑ ${rate(path.up_rate)}`, path.rtt_ms != null ? `RTT ${path.rtt_ms.toFixed(1)} ms` : null, `${path.lost} lost`, `${bytes(path.downloaded + path.uploaded)} moved`];
     made.push(el("div", { class: `path ${color}`, onmouseenter: () => lightUp(path), onmouseleave: () => lightUp(null) },
-      el("div", {}, el("span", { class: "dot" }), el("span", { class: `chip ${path.state}` }, path.state), " ", el("span", { class: "mono" }, path.text)),
+      el("div", {}, el("span", { class: "dot" }), el("span", { class: `chip ${path.state}` }, path.state), " ", way(path.text)),
       el("div", {}, numbers.filter(Boolean).join(" · ")),
       el("div", { class: "sub" }, [`to ${path.peer}`, path.reason].filter(Boolean).join(" · ")),
       spark(samples.get(keyOf(path)), color)));
   });
   for (const choice of told.choices) {
     const row = (candidate) => el("tr", { onmouseenter: () => lightUp(candidate), onmouseleave: () => lightUp(null) },
-      el("td", {}, el("span", { class: `chip ${candidate.choice}` }, candidate.choice)), el("td", { class: "mono" }, candidate.text), el("td", {}, candidate.reason),
+      el("td", {}, el("span", { class: `chip ${candidate.choice}` }, candidate.choice)), el("td", {}, way(candidate.text)), el("td", {}, candidate.reason),
       el("td", { class: "n" }, candidate.latency_ms != null ? `${candidate.latency_ms.toFixed(1)} ms` : ""));
     made.push(el("h3", {}, `Paths to ${choice.peer}: ${choice.candidates.length + choice.left_out} looked at`),
       el("p", { class: "soft" }, `Chosen ${choice.selector ? `by ${choice.selector}` : "by the peer"}: ${choice.why}.`),
