@@ -184,9 +184,12 @@ impl Desk {
         let first = *queue.front()?;
         let (mut count, mut end) = (1, self.offset(&first) + u64::from(first.len));
         let begin = self.offset(&first);
+        // So that at the end no lane has much before it while others have nothing.
+        let queued: u64 = queue.iter().map(|range| u64::from(range.len)).sum();
+        let longest = (queued / LANES_MAX as u64).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
         while let Some(next) = queue.get(count)
             && self.offset(next) == end
-            && end - begin < RUN_BYTES_MAX
+            && end - begin < longest
         {
             end += u64::from(next.len);
             count += 1;
