@@ -9,7 +9,6 @@ use std::time::Instant;
 use anabranch_paths::manager::PathVerdict;
 use anabranch_swarm::http::Desk;
 use anabranch_swarm::{ContentId, Progress};
-use serde_json::Value;
 
 use crate::library::Turn;
 
@@ -118,8 +117,8 @@ pub(crate) struct Live {
     pub(super) changes: VecDeque<PathChange>,
     pub(super) log: VecDeque<(u64, String)>,
     pub(super) desk: Option<Rc<Desk>>,
-    /// What was told of it last.
-    pub(super) told: Value,
+    /// What was told of it last, as a hash: whole, it would be most of what a content at rest takes.
+    pub(super) told: Option<u64>,
     /// When its numbers last changed.
     pub(super) moved: Option<Instant>,
     /// Totals that are not kept yet.

@@ -1,5 +1,6 @@
 //! How contents look from outside.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
 use anabranch_paths::Path;
@@ -115,11 +116,10 @@ impl Engine {
                     fields.remove(*passing);
                 });
             }
-            if content.live.told == lasting {
-                return None;
-            }
-            content.live.told = lasting;
-            Some(whole)
+            let mut hasher = DefaultHasher::new();
+            lasting.to_string().hash(&mut hasher);
+            let told = hasher.finish();
+            (content.live.told.replace(told) != Some(told)).then_some(whole)
         });
         if let Some(whole) = news.flatten() {
             self.feed.tell("content", &whole);
