@@ -134,7 +134,7 @@ fn errors_name_line_and_remedy() {
         ("connections = [3, 7]", "connections = [3, 3]", "`connections` has 1 to 64 values, each once: correct"),
         ("scion = 148", "tor = 148", "`tor` is no candidate here: use one of bgp, scion"),
         ("3 = { bgp", "4 = { bgp", "`4` is no group here: use one of 3, 7"),
-        ("goodput(scion, 7)", "goodput(scion)", "two.toml:48: 2 cells are (scion): name the placement"),
+        ("goodput(scion, 7)", "goodput(scion)", "two.toml:47: 2 cells are (scion): name the placement"),
         ("goodput(scion, 7)", "goodput(tor, 7)", "`tor` is no candidate, placement or number"),
         ("goodput(scion, 7)", "speed(scion, 7)", "`speed` is no measure: use one of goodput,"),
         ("goodput(scion, 7)", "goodput", "`goodput` needs a cell behind it: write"),
