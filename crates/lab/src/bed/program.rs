@@ -184,5 +184,7 @@ pub(crate) fn bare(program: &Path) -> Command {
     for name in ours.chain(["SCION_DAEMON_ADDRESS", "SCION_DAEMON", "SCION_LOCAL_ADDR"].map(Into::into)) {
         command.env_remove(name);
     }
+    // Peers meet as the plan says, and by nothing else.
+    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off");
     command
 }
