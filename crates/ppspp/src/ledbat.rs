@@ -153,9 +153,12 @@ impl Ledbat {
         if self.mode == Mode::Paper { Duration::ZERO } else { CATCH_UP_FAST }
     }
 
-    /// A packet was acknowledged: `rtt` after it left, if it left once; `delay_us` is what the ACK says of its way by two clocks
-    /// whose difference nobody knows. `limited`: the window is what kept us from sending more.
-    pub fn acked(&mut self, now: Instant, rtt: Option<Duration>, delay_us: u64, limited: bool) {
+    /// Packets that left at once were acknowledged at once: `rtt` after they left, if they left once; `delay_us` is what the ACK says of
+    /// their way by two clocks whose difference nobody knows. `limited`: the window is what kept us from sending more.
+    pub fn acked(&mut self, now: Instant, packets: u64, rtt: Option<Duration>, delay_us: u64, limited: bool) {
+        if packets == 0 {
+            return;
+        }
         if let Some(rtt) = rtt {
             self.rtt.sample(rtt);
         }
@@ -163,12 +166,12 @@ impl Ledbat {
         let delay = delay_us as i64;
         self.base.sample(now, delay);
         let span = if self.mode == Mode::Paper { Duration::ZERO } else { self.rtt().mul_f64(CURRENT_FILTER_RTTS) };
-        self.current.sample(now, delay, span);
-        self.round_acked += 1.0;
+        self.current.sample(now, delay, span, packets);
+        self.round_acked += packets as f64;
         self.round(now);
         match self.mode {
-            Mode::Paper => self.acked_paper(limited),
-            Mode::Fast => self.acked_fast(now, limited),
+            Mode::Paper => (0..packets).for_each(|_| self.acked_paper(limited)),
+            Mode::Fast => self.acked_fast(now, packets, limited),
         }
         self.window = self.window.min(WINDOW_MAX);
     }
@@ -186,7 +189,7 @@ impl Ledbat {
         }
     }
 
-    fn acked_fast(&mut self, now: Instant, limited: bool) {
+    fn acked_fast(&mut self, now: Instant, packets: u64, limited: bool) {
         self.full.seen(now, self.queue());
         let target = self.full.target();
         let off_target = self.off_target(target);
@@ -199,7 +202,7 @@ impl Ledbat {
                 self.hold_until = Some(now + self.rtt());
                 self.cut_at = Some(now);
             } else if limited {
-                self.window += 1.0;
+                self.window += packets as f64;
             }
             return;
         }
@@ -209,17 +212,19 @@ impl Ledbat {
         // A window that answers a queue one round trip later must not answer it whole.
         let target = target.as_secs_f64();
         let part = 0.4 * target / (self.rtt().as_secs_f64() + target);
-        let change = if off_target < 0.0 {
-            // LEDBAT++: shrinks with the window, by half at most in a round trip.
-            (part * off_target).max(-0.5)
-        } else if limited {
-            // Far below the target there is nothing to swing about; one step of this more is a queue that is still bearable.
-            let part = if off_target > 0.75 { part.max(GROWTH_LONG) } else { part };
-            part.min(GROWTH) * off_target + off_target / self.window
-        } else {
-            0.0
-        };
-        self.window = (self.window + change).max(WINDOW_MIN);
+        for _ in 0..packets {
+            let change = if off_target < 0.0 {
+                // LEDBAT++: shrinks with the window, by half at most in a round trip.
+                (part * off_target).max(-0.5)
+            } else if limited {
+                // Far below the target there is nothing to swing about; one step of this more is a queue that is still bearable.
+                let part = if off_target > 0.75 { part.max(GROWTH_LONG) } else { part };
+                part.min(GROWTH) * off_target + off_target / self.window
+            } else {
+                break;
+            };
+            self.window = (self.window + change).max(WINDOW_MIN);
+        }
     }
 
     /// 1 with no queue, 0 at the target, negative above.
@@ -281,12 +286,12 @@ struct CurrentDelay {
 }
 
 impl CurrentDelay {
-    fn sample(&mut self, now: Instant, delay: i64, span: Duration) {
+    fn sample(&mut self, now: Instant, delay: i64, span: Duration, packets: u64) {
         while self.lowest.back().is_some_and(|(.., last)| *last >= delay) {
             self.lowest.pop_back();
         }
-        self.lowest.push_back((self.count, now, delay));
-        self.count += 1;
+        self.count += packets;
+        self.lowest.push_back((self.count - 1, now, delay));
         let is_old = |(number, at, _): &(u64, Instant, i64)| {
             *number + CURRENT_FILTER < self.count && now.saturating_duration_since(*at) > span
         };

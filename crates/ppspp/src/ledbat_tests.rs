@@ -179,7 +179,7 @@ fn run(link: &Link, flows: &mut [Flow], end_s: f64, seed: u64) {
                     Control::Ledbat(ledbat) => {
                         flow.windows[(now_s / SLOT_S) as usize] = ledbat.window();
                         let limited = flow.inflight.len() as f64 + 2.0 >= ledbat.window() / 2.0;
-                        ledbat.acked(at(now_s), Some(Duration::from_secs_f64(now_s - sent_s)), delay_us, limited);
+                        ledbat.acked(at(now_s), 1, Some(Duration::from_secs_f64(now_s - sent_s)), delay_us, limited);
                         if let Some(sent_s) = lost.last() {
                             ledbat.lost(at(now_s), lost.len() as u64, at(*sent_s));
                         }
@@ -361,6 +361,7 @@ fn absurd_delays_move_the_window_within_its_bounds() {
                     1 => ledbat.timed_out(at),
                     _ => ledbat.acked(
                         at,
+                        rng.u64(..4),
                         rng.bool().then(|| Duration::from_micros(rng.u64(..1 << 40))),
                         rng.u64(..),
                         true,
@@ -373,12 +374,12 @@ fn absurd_delays_move_the_window_within_its_bounds() {
     }
     let mut ledbat = Ledbat::new(Mode::Fast);
     for (at_s, (delay, queue_ms)) in (0..).zip([(u64::MAX - 4999, 0), (5000, 0), (5000, 0), (5000, 0), (5000, 10)]) {
-        ledbat.acked(now + Duration::from_secs(at_s), None, delay, true);
+        ledbat.acked(now + Duration::from_secs(at_s), 1, None, delay, true);
         assert_eq!(ledbat.queue(), Duration::from_millis(queue_ms), "across zero");
     }
     // Ten minutes on, a longer way is the way.
     for minute in 1..=10 {
-        ledbat.acked(now + Duration::from_secs(61 * minute), None, 5000, true);
+        ledbat.acked(now + Duration::from_secs(61 * minute), 1, None, 5000, true);
     }
     assert_eq!(ledbat.queue(), Duration::ZERO);
 }

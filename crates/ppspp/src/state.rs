@@ -120,9 +120,9 @@ impl SendControl {
         now.saturating_duration_since(self.received_at)
     }
 
-    /// A chunk was acknowledged: see [`Ledbat::acked`].
-    pub fn acked(&mut self, now: Instant, rtt: Option<Duration>, delay_us: u64, limited: bool) {
-        self.ledbat.acked(now, rtt, delay_us, limited);
+    /// Chunks that left at once were acknowledged at once: see [`Ledbat::acked`].
+    pub fn acked(&mut self, now: Instant, chunks: u64, rtt: Option<Duration>, delay_us: u64, limited: bool) {
+        self.ledbat.acked(now, chunks, rtt, delay_us, limited);
         if self.state == State::PingPong {
             self.state = State::SlowStart;
         }
@@ -247,7 +247,7 @@ mod tests {
         control.sent(now, true);
         (0..acks).for_each(|_| {
             control.received(now, true);
-            control.acked(now, Some(RTT), 1000, true);
+            control.acked(now, 1, Some(RTT), 1000, true);
         });
         control
     }
@@ -261,11 +261,11 @@ mod tests {
         control.wanted(now, true);
         assert!(control.send_at(0).is_some() && control.send_at(1).is_none(), "one packet, then its answer");
         control.sent(now, true);
-        control.acked(now, Some(RTT), 1000, true);
+        control.acked(now, 1, Some(RTT), 1000, true);
         // cw 1, one more per ACK: 200 ms / 2 is 100 ms, and only less than that ends the start.
         assert_eq!((control.state(), control.ledbat().window()), (State::SlowStart, 2.0));
         assert!(control.send_at(1).is_some() && control.send_at(2).is_none());
-        control.acked(now, Some(RTT), 1000, true);
+        control.acked(now, 1, Some(RTT), 1000, true);
         assert_eq!((control.state(), control.ledbat().window()), (State::CongestionControl, 3.0));
         // A timeout in the start halves too.
         let mut control = sending(now, 1);
@@ -300,7 +300,7 @@ mod tests {
         for (timeouts, stays) in [(3, true), (4, false)] {
             let mut control = SendControl::new(Mode::Paper, now);
             control.wanted(now, true);
-            control.acked(now, Some(rtt), 0, true);
+            control.acked(now, 1, Some(rtt), 0, true);
             let mut at = now;
             for _ in 0..timeouts {
                 at += rtt * 2;

@@ -70,6 +70,13 @@ fn check(map: &Binmap, naive: &[bool], seed: u64) {
         };
         let largest = (0..20).take_while(full).last().and_then(|layer| Bin::new(layer, start >> layer));
         assert_eq!(map.largest_full(start), largest, "around {start}");
+        for chunk in [start, start + chunks, start << 20] {
+            let least = (0..=Bin::LAYER_MAX).find(|layer| {
+                let around = Bin::chunk(chunk).expect("a chunk").ancestor(*layer);
+                !map.is_empty_in(around)
+            });
+            assert_eq!(map.least_filled_layer(chunk), least, "around {chunk}");
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+use std::cell::RefCell;
+
 use super::*;
 use crate::binmap::Binmap;
 use crate::hash::HashFunction;
@@ -27,6 +29,17 @@ fn bin(number: u64) -> Bin {
     Bin::from_u64(number).expect("not empty")
 }
 
+/// What a receiver needs that has some chunks.
+fn proof_of(tree: &Tree<MemoryNodes>, chunk: u64, has: &Binmap) -> Option<Vec<(Bin, Digest)>> {
+    uncles_by(tree, chunk, has, &mut Way::default())
+}
+
+fn uncles_by(tree: &Tree<MemoryNodes>, chunk: u64, has: &Binmap, way: &mut Way) -> Option<Vec<(Bin, Digest)>> {
+    let mut uncles = Vec::new();
+    tree.uncles(chunk, has.least_filled_layer(chunk), way, &mut uncles)?;
+    Some(uncles)
+}
+
 /// RFC 7574 §5.1, figure 3, and §5.6.1, figure 4: seven chunks, by hand.
 #[test]
 fn the_rfcs_tree_of_seven() {
@@ -39,13 +52,14 @@ fn the_rfcs_tree_of_seven() {
     assert_eq!(tree.peaks(), [(bin(3), node3), (bin(9), node9), (bin(12), leaf(6))]);
     assert_eq!(tree.root(), Some(p(&node3, &node11)));
     // The uncles of C4 are its sibling alone, its parent being a peak; those of C0 are 5 and 2.
-    assert_eq!(tree.uncles(4, |_| false), Some(vec![(bin(10), leaf(5))]));
+    let nothing = Binmap::new();
+    assert_eq!(proof_of(&tree, 4, &nothing), Some(vec![(bin(10), leaf(5))]));
     let node5 = p(&leaf(2), &leaf(3));
-    assert_eq!(tree.uncles(0, |_| false), Some(vec![(bin(5), node5), (bin(2), leaf(1))]));
+    assert_eq!(proof_of(&tree, 0, &nothing), Some(vec![(bin(5), node5), (bin(2), leaf(1))]));
     // §5.3: who has chunk 2 knows node 1 already.
     let has: Binmap = [bin(4)].into_iter().collect();
-    assert_eq!(tree.uncles(0, |below| !has.is_empty_in(below)), Some(vec![(bin(2), leaf(1))]));
-    assert_eq!((tree.uncles(6, |_| false), tree.uncles(7, |_| false)), (Some(vec![]), None));
+    assert_eq!(proof_of(&tree, 0, &has), Some(vec![(bin(2), leaf(1))]));
+    assert_eq!((proof_of(&tree, 6, &nothing), proof_of(&tree, 7, &nothing)), (Some(vec![]), None));
 }
 
 /// However a tree grows, it is the same one; every size has its own root.
@@ -87,8 +101,9 @@ fn every_datagram_verifies_by_itself() {
         let mut order: Vec<u64> = (0..chunks).collect();
         rng.shuffle(&mut order);
         let mut has = Binmap::new();
+        let way = RefCell::new(Way::default());
         let proof = |chunk, has: &Binmap| {
-            let uncles = source.uncles(chunk, |below| !has.is_empty_in(below)).expect("a whole tree");
+            let uncles = uncles_by(&source, chunk, has, &mut way.borrow_mut()).expect("a whole tree");
             let mut offers = Offers::new();
             // §5.6.2: the peaks go ahead of the first chunk.
             let peaks = if has.is_empty() { source.peaks() } else { Vec::new() };
@@ -117,7 +132,8 @@ fn every_datagram_verifies_by_itself() {
             assert_eq!(tree.verify(chunk, leaf(chunk), 8, &offers), Verdict::Good);
             has.insert(Bin::chunk(chunk).expect("a chunk"));
             assert_eq!((tree.chunk_count(), tree.chunks_claimed()), (Some(chunks), None));
-            assert_eq!(tree.uncles(chunk, |_| false), source.uncles(chunk, |_| false), "can be served");
+            let nothing = Binmap::new();
+            assert_eq!(proof_of(&tree, chunk, &nothing), proof_of(&source, chunk, &nothing), "can be served");
             assert_eq!(tree.verify(chunks, leaf(chunks), 8, &offers), Verdict::Wrong, "past the end");
         }
         assert!(tree.check());
@@ -176,7 +192,8 @@ fn a_tree_from_disk_needs_no_hashing_of_its_content() {
     for chunk in 0..37 {
         let at = sidecar.node_offset(Bin::chunk(chunk).expect("a chunk")) as usize;
         assert_eq!(file[at..at + HASH.len()], *leaf(chunk).as_bytes());
-        assert_eq!(read.uncles(chunk, |_| false), tree.uncles(chunk, |_| false));
+        let nothing = Binmap::new();
+        assert_eq!(proof_of(&read, chunk, &nothing), proof_of(&tree, chunk, &nothing));
     }
     for seed in 0..60 {
         println!("seed {seed}");

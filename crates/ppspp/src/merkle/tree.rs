@@ -17,18 +17,20 @@ pub struct Tree<S> {
     /// Chunks of the content, once they are known.
     chunks: Option<u64>,
     claimed: Option<u64>,
+    /// The peaks of so many chunks are in the store.
+    has_peaks: bool,
 }
 
 impl<S: NodeStore> Tree<S> {
     /// The tree below a root that somebody trusted told, and the number of chunks if they told that too; then `nodes` may
     /// hold verified nodes from before.
     pub fn with_root(hash: HashFunction, root: Digest, chunks: Option<u64>, nodes: S) -> Self {
-        Self { hash, nodes, root: Some(root), chunks, claimed: None }
+        Self { hash, nodes, root: Some(root), chunks, claimed: None, has_peaks: false }
     }
 
     /// A tree that grows with [`Tree::extend`].
     pub fn growing(hash: HashFunction, nodes: S) -> Self {
-        Self { hash, nodes, root: None, chunks: Some(0), claimed: None }
+        Self { hash, nodes, root: None, chunks: Some(0), claimed: None, has_peaks: false }
     }
 
     /// Appends the leaves of the next chunks: digests one after the other, as [`HashFunction::hash_many`] gives them.
@@ -91,6 +93,7 @@ impl<S: NodeStore> Tree<S> {
 
     /// The nodes, for whoever keeps them.
     pub fn nodes_mut(&mut self) -> &mut S {
+        self.has_peaks = false;
         &mut self.nodes
     }
 
@@ -140,7 +143,7 @@ impl<S: NodeStore> Tree<S> {
         if chunk >= chunks {
             return Verdict::Wrong;
         }
-        if !self.has_peaks(chunks) {
+        if !self.has_peaks && Bin::peaks(chunks).any(|peak| self.nodes.get(peak).is_none()) {
             let peaks = self.peaks_offered(bin, leaf, offers);
             // Size, root and peaks bind each other: whoever brought them, they hold.
             if peaks.last().is_none_or(|(bin, _)| bin.end() != chunks) {
@@ -148,6 +151,7 @@ impl<S: NodeStore> Tree<S> {
             }
             peaks.iter().for_each(|(bin, digest)| self.nodes.put(*bin, digest));
         }
+        self.has_peaks = true;
         let (verdict, proven) = climb(self.hash, bin, leaf, |bin| self.nodes.get(bin), offers);
         proven.iter().for_each(|(bin, digest)| self.nodes.put(*bin, digest));
         verdict
@@ -182,29 +186,38 @@ impl<S: NodeStore> Tree<S> {
         if self.root.is_some() && root_of_peaks(self.hash, &peaks) == self.root { peaks } else { Vec::new() }
     }
 
-    fn has_peaks(&self, chunks: u64) -> bool {
-        Bin::peaks(chunks).all(|peak| self.nodes.get(peak).is_some())
-    }
-
     /// The digests that a chunk needs, the highest first (RFC 7574 §5.4): siblings on the way to its peak, up to where the
-    /// receiver has a chunk below already. `None` where the tree does not have them: the chunk cannot be served.
-    pub fn uncles(&self, chunk: u64, has_below: impl Fn(Bin) -> bool) -> Option<Vec<(Bin, Digest)>> {
-        let chunks = self.chunks?;
-        let mut uncles = Vec::new();
-        let mut at = Bin::chunk(chunk).filter(|_| chunk < chunks)?;
-        // A node whose parent reaches past the content is a peak.
-        while let Some(parent) = at.parent().filter(|parent| parent.end() <= chunks && !has_below(*parent)) {
-            let sibling = at.sibling()?;
-            uncles.push((sibling, self.nodes.get(sibling)?));
-            at = parent;
+    /// receiver has a chunk below already, as it has below the bin of `known_layer` around this chunk. They are put to `uncles`; `way` is
+    /// what is kept of the chunk before. `None` where the tree does not have them: the chunk cannot be served.
+    pub fn uncles(
+        &self,
+        chunk: u64,
+        known_layer: Option<u32>,
+        way: &mut Way,
+        uncles: &mut Vec<(Bin, Digest)>,
+    ) -> Option<()> {
+        let chunks = self.chunks.filter(|chunks| chunk < *chunks)?;
+        // A node whose parent reaches past the content is a peak: it begins where the two numbers differ first.
+        let peak_layer = (chunk ^ chunks).ilog2();
+        // The last layer with a sibling to tell is below that of what is known.
+        let layers = known_layer.map_or(peak_layer, |known| peak_layer.min(known.saturating_sub(1)));
+        way.go_to(chunk);
+        for layer in (0..layers).rev() {
+            let sibling = Bin::new(layer, chunk >> layer ^ 1)?;
+            let place = way.siblings.get_mut(layer as usize)?;
+            let digest = match place {
+                Some(digest) => *digest,
+                None => *place.insert(self.nodes.get(sibling)?),
+            };
+            uncles.push((sibling, digest));
         }
-        uncles.reverse();
-        Some(uncles)
+        Some(())
     }
 
     /// Keeps what leads down from the root without a gap, of nodes that lay on a disk and that nobody vouches for: the others
     /// are forgotten. `false` where not even the peaks lead to the root: nothing is known then.
     pub fn keep_proven(&mut self) -> bool {
+        self.has_peaks = false;
         let Some(chunks) = self.chunks else { return false };
         let peaks = self.peaks();
         if peaks.last().map_or(0, |(bin, _)| bin.end()) != chunks || root_of_peaks(self.hash, &peaks) != self.root() {
@@ -244,6 +257,29 @@ impl<S: NodeStore> Tree<S> {
             layer += 1;
         }
         true
+    }
+}
+
+/// The siblings on a chunk's way up, by their layers, as far as they were looked for. Those of the chunk that is next are mostly the same.
+#[derive(Clone, Debug)]
+pub struct Way {
+    chunk: u64,
+    siblings: Box<[Option<Digest>]>,
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        Self { chunk: 0, siblings: vec![None; Bin::LAYER_MAX as usize].into() }
+    }
+}
+
+impl Way {
+    /// Forgets what the way of this chunk does not share.
+    fn go_to(&mut self, chunk: u64) {
+        let from_layer = (u64::BITS - (chunk ^ self.chunk).leading_zeros()) as usize;
+        let own = from_layer.min(self.siblings.len());
+        self.siblings[..own].fill(None);
+        self.chunk = chunk;
     }
 }
 

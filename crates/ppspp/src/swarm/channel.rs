@@ -1,14 +1,15 @@
 //! What is known of one peer over one channel.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::live::LiveChannel;
+use super::runs::{Along, RunMap};
 use super::{PeerAddress, Transmit};
 use crate::binmap::Binmap;
 use crate::ledbat::Mode;
-use crate::merkle::Offers;
+use crate::merkle::{Offers, Way};
 use crate::pull::InterArrival;
 use crate::state::{SendControl, State};
 use crate::wire::{ChannelId, Codec, Dialect, Message};
@@ -67,9 +68,11 @@ pub(super) struct Channel<P> {
     pub offers: Offers,
     /// What it asked for.
     pub wants: VecDeque<Range<u64>>,
+    /// How far the way of the chunk that left last is known.
+    pub way: Way,
     /// Chunks on their way to it; the order in which they left is beside, with entries of some that arrived since.
-    pub inflight: BTreeMap<u64, Sent>,
-    pub sent_order: VecDeque<(u64, u64)>,
+    pub inflight: RunMap<Sent>,
+    pub sent_order: VecDeque<(u64, Range<u64>)>,
     pub sent_count: u64,
     /// Chunks that were lost and did not arrive since.
     pub lost: BTreeSet<u64>,
@@ -80,7 +83,7 @@ pub(super) struct Channel<P> {
     /// It does not answer ours.
     pub chokes_us: bool,
     /// Chunks asked of it, since when; and when the latest of those that came was asked for, now and at looks before.
-    pub asked: BTreeMap<u64, Instant>,
+    pub asked: RunMap<Instant>,
     pub came_asked_at: Option<Instant>,
     pub came_before: VecDeque<(Instant, Instant)>,
     /// When a chunk that it was asked for came last, or it was asked while it owed nothing; and silences since.
@@ -115,13 +118,26 @@ pub(super) struct Channel<P> {
     pub pex_answered_at: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     /// The how manieth chunk it was that left.
     pub number: u64,
     pub at: Instant,
     /// It left before.
     pub is_again: bool,
+}
+
+impl Along for Sent {
+    fn along(self, chunks: u64) -> Self {
+        Self { number: self.number + chunks, ..self }
+    }
+}
+
+/// When chunks were asked for.
+impl Along for Instant {
+    fn along(self, _chunks: u64) -> Self {
+        self
+    }
 }
 
 /// Bytes of chunks that may move over a channel, each way, until the driver says again.
@@ -155,14 +171,15 @@ impl<P: PeerAddress> Channel<P> {
             unsaid: Binmap::new(),
             offers: Offers::new(),
             wants: VecDeque::new(),
-            inflight: BTreeMap::new(),
+            way: Way::default(),
+            inflight: RunMap::new(),
             sent_order: VecDeque::new(),
             sent_count: 0,
             lost: BTreeSet::new(),
             replied: false,
             choked: false,
             chokes_us: false,
-            asked: BTreeMap::new(),
+            asked: RunMap::new(),
             came_asked_at: None,
             heard_at: now,
             silences: 0,
@@ -215,7 +232,14 @@ impl<P: PeerAddress> Channel<P> {
     pub(super) fn answered(&mut self) {
         // An ACK among the messages still finds the newest.
         let newest = self.sent_count.saturating_sub(1);
-        self.inflight.retain(|_, sent| sent.number == newest);
+        let kept = self.inflight.iter().find_map(|(run, sent)| {
+            let ahead = newest.checked_sub(sent.number).filter(|ahead| *ahead < run.end - run.start)?;
+            Some((run.start + ahead, sent.along(ahead)))
+        });
+        self.inflight.clear();
+        if let Some((chunk, sent)) = kept {
+            self.inflight.insert(chunk..chunk + 1, sent);
+        }
         self.replied = true;
     }
 
@@ -272,8 +296,8 @@ impl<P: PeerAddress> Channel<P> {
         }
         let is_overdue = |at: Instant| is_silent || since(at) > patience || passed.is_some_and(|passed| at < passed);
         let mut overdue = Binmap::new();
-        for (chunk, _) in self.asked.iter().filter(|(_, at)| is_overdue(**at)) {
-            overdue.insert_range(*chunk..*chunk + 1);
+        for (run, _) in self.asked.iter().filter(|(_, at)| is_overdue(*at)) {
+            overdue.insert_range(run);
         }
         // In a live stream somebody else's turn is at once.
         if self.silences > SILENCES_MAX || (is_live && !overdue.is_empty()) {
@@ -289,7 +313,7 @@ impl<P: PeerAddress> Channel<P> {
     }
 
     fn waiting_for(&self) -> usize {
-        if self.replied && self.control.state() == State::PingPong { 0 } else { self.inflight.len() }
+        if self.replied && self.control.state() == State::PingPong { 0 } else { self.inflight.len() as usize }
     }
 
     /// When a chunk may leave for it.

@@ -25,8 +25,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let clock_us = self.clock_us(now);
         let leaf = self.made_ahead(chunk);
         let Some(channel) = self.channels.get_mut(&id) else { return false };
-        if let Some(asked_at) = channel.asked.remove(&chunk) {
-            channel.came_asked_at = channel.came_asked_at.max(Some(asked_at));
+        let mut asked_at = None;
+        channel.asked.remove(&(chunk..chunk.saturating_add(1)), |_, at| asked_at = Some(at));
+        if asked_at.is_some() {
+            channel.came_asked_at = channel.came_asked_at.max(asked_at);
             self.requested.remove_range(chunk..chunk + 1);
             self.asked_count -= 1;
         }
@@ -199,14 +201,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let mut size = Pull {
             rtt: channel.rtt,
             period: channel.arrivals.period(),
-            outstanding: channel.asked.len() as u64,
+            outstanding: channel.asked.len(),
             rate_allowed: allowed.min(room),
-            granularity: if allowed == u64::MAX { channel.asked.len() as u64 / ASK_DIVISOR } else { 0 },
+            granularity: if allowed == u64::MAX { channel.asked.len() / ASK_DIVISOR } else { 0 },
         }
         .request_size();
         let mut bins = Vec::new();
         if self.live.is_some() {
-            size = size.max(ASK_MIN.saturating_sub(channel.asked.len() as u64)).min(allowed.min(room));
+            size = size.max(ASK_MIN.saturating_sub(channel.asked.len())).min(allowed.min(room));
         } else if self.tree.chunk_count().is_none() {
             // The size first: any chunk brings the peaks, and the last one proves them.
             let chunk = self.tree.chunks_claimed().map_or(0, |chunks| chunks - 1);
@@ -243,7 +245,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if channel.allowance.down_bytes != u64::MAX {
             channel.allowance.down_bytes = channel.allowance.down_bytes.saturating_sub(count * chunk_len);
         }
-        channel.asked.extend(bins.iter().flat_map(|bin| bin.range()).map(|chunk| (chunk, now)));
+        bins.iter().for_each(|bin| channel.asked.insert(bin.range(), now));
         let messages: Vec<Message<'_>> = bins.iter().map(|bin| Message::Request(bin.range())).collect();
         if let Some(datagram) = channel.datagram(&messages) {
             self.out.push_back(super::Transmit { peer: channel.peer.clone(), datagram, chunk: None });

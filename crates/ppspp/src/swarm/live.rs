@@ -366,11 +366,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.has.remove_range(0..kept);
             channel.unsaid.remove_range(0..floor);
             channel.live.allotted.remove_range(0..floor);
-            let asked = channel.asked.split_off(&floor);
-            self.asked_count -= std::mem::replace(&mut channel.asked, asked).len() as u64;
+            channel.asked.remove(&(0..floor), |run, _| self.asked_count -= run.end - run.start);
             channel.lost = channel.lost.split_off(&floor);
             // What left and is forgotten is not sent again: it neither arrived nor is waited for.
-            channel.inflight = channel.inflight.split_off(&floor);
+            channel.inflight.remove(&(0..floor), |_, _| ());
         }
         self.live_events.push_back(LiveEvent::Discarded(floor));
     }

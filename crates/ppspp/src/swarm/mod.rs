@@ -20,6 +20,7 @@ mod live_source;
 mod live_tests;
 mod open;
 mod receive;
+mod runs;
 mod schedule;
 mod serve;
 mod stats;
@@ -38,6 +39,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::avail::Availability;
+use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::hash::Digest;
 use crate::ledbat::Mode;
@@ -153,6 +155,8 @@ pub struct Swarm<P, S = MemoryNodes> {
     ahead: VecDeque<(usize, u64, Option<Digest>)>,
     reading: usize,
     digests: Vec<u8>,
+    /// What proves the chunk that is about to leave.
+    proving: Vec<(Bin, Digest)>,
     /// Channels that there are, or are no more, since somebody asked.
     changes: Vec<(ChannelId, P, bool)>,
 }
@@ -194,6 +198,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             ahead: VecDeque::new(),
             reading: 0,
             digests: Vec::new(),
+            proving: Vec::new(),
             changes: Vec::new(),
         }
     }

@@ -157,10 +157,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if self.counts_rarity() {
             self.availability.remove(&channel.has);
         }
-        for chunk in channel.asked.keys() {
-            self.requested.remove_range(*chunk..chunk + 1);
+        for run in channel.asked.ranges() {
+            self.requested.remove_range(run);
         }
-        self.asked_count -= channel.asked.len() as u64;
+        self.asked_count -= channel.asked.len();
         self.events.push_back(Event::Closed(channel.peer));
     }
 

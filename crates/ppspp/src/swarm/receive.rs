@@ -108,11 +108,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 continue;
             };
             let Some(codec) = channel.codec else { continue };
-            for message in Messages::new(codec, messages) {
-                let Ok(message) = message else { break };
-                if let Message::Data { chunk, payload, .. } = message
-                    && !self.held.contains(chunk)
-                {
+            let mut messages = Messages::new(codec, messages);
+            while let Some((chunk, payload)) = messages.next_data() {
+                if !self.held.contains(chunk) {
                     payloads.push(payload);
                     self.ahead.push_back((at, chunk, None));
                 }
@@ -188,10 +186,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 }
                 Message::Choke => {
                     channel.chokes_us = true;
-                    for (chunk, _) in std::mem::take(&mut channel.asked) {
-                        self.requested.remove_range(chunk..chunk + 1);
-                        self.asked_count -= 1;
+                    for run in channel.asked.ranges() {
+                        self.requested.remove_range(run);
                     }
+                    self.asked_count -= channel.asked.len();
+                    channel.asked.clear();
                 }
                 Message::Unchoke => channel.chokes_us = false,
                 Message::PexRequest => self.pex_answer(now, id),

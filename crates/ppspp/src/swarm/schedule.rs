@@ -5,6 +5,7 @@
 //! over each, as long as round trips are short beside that. Where they are not, or a channel is new, the difference is made up here:
 //! what is wanted in order is left to the faster channels as far as they bring it before this one would.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
@@ -64,9 +65,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             if wanted.is_none_or(|wanted| wanted.start >= front_end) {
                 continue;
             }
-            let is_later = |chunk: &u64| !(position..position.saturating_add(high)).contains(chunk);
             let mut later = Binmap::new();
-            channel.asked.keys().copied().filter(is_later).for_each(|chunk| later.insert_range(chunk..chunk + 1));
+            channel.asked.ranges().for_each(|run| later.insert_range(run));
+            later.remove_range(position..position.saturating_add(high));
             if !later.is_empty() {
                 self.take_back(now, id, &later);
                 self.ask(now, id);
@@ -99,7 +100,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     fn hand_over(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get(&id).filter(|channel| !channel.asked.is_empty()) else { return };
         let mut asked = Binmap::new();
-        channel.asked.keys().for_each(|chunk| asked.insert_range(*chunk..chunk + 1));
+        channel.asked.ranges().for_each(|run| asked.insert_range(run));
         self.take_back(now, id, &asked);
         let others: Vec<ChannelId> = self.channels.keys().copied().filter(|other| *other != id).collect();
         others.into_iter().for_each(|other| self.ask(now, other));
@@ -108,8 +109,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Chunks that were asked for over a channel are wanted no more there: others are asked for them, or it is once more.
     pub(super) fn take_back(&mut self, now: Instant, id: ChannelId, chunks: &Binmap) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        for chunk in chunks.runs().flatten() {
-            channel.asked.remove(&chunk);
+        for run in chunks.runs() {
+            channel.asked.remove(&run, |_, _| ());
         }
         self.requested.subtract(chunks);
         self.asked_count -= chunks.count();
@@ -131,7 +132,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         let brings = |other: &Channel<P>| {
             let can = other.proven && other.is_used && !other.chokes_us && !other.is_stalled(now);
-            can && channel.asked.keys().any(|chunk| other.has.contains(*chunk))
+            let has_of = |run: Range<u64>| other.has.next_set(run.start).is_some_and(|chunk| chunk < run.end);
+            can && channel.asked.ranges().any(has_of)
         };
         if self.channels.iter().any(|(other, channel)| *other != id && brings(channel)) {
             if let Some(channel) = self.channels.get_mut(&id) {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use super::channel::{Channel, Sent};
 use super::live::put_munro;
 use super::{PeerAddress, Swarm, Transmit};
+use crate::bin::Bin;
 use crate::binmap::Binmap;
+use crate::hash::Digest;
 use crate::merkle::{LiveTree, NodeStore, Tree};
 use crate::wire::{ChannelId, Integrity, Message};
 
@@ -46,18 +48,17 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 Some(live) => Proof::Live(live.tree()),
                 None => Proof::Complete(&self.tree, self.params.integrity()),
             };
-            let Some(datagrams) = proven_chunk(channel, &proof, chunk, clock_us) else {
+            let Some((ahead, datagram)) = proven_chunk(channel, &proof, chunk, clock_us, &mut self.proving) else {
                 continue;
             };
-            for (datagram, chunk) in datagrams {
-                self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk });
+            if let Some(datagram) = ahead {
+                self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
             }
+            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: Some(chunk) });
             channel.control.sent(now, true);
             channel.replied = false;
             let is_again = channel.lost.contains(&chunk);
-            channel.inflight.insert(chunk, Sent { number: channel.sent_count, at: now, is_again });
-            channel.sent_order.push_back((channel.sent_count, chunk));
-            channel.sent_count += 1;
+            channel.left(now, chunk, is_again);
             let len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
             channel.uploaded_bytes += len;
             channel.allowance.up_bytes = match channel.allowance.up_bytes {
@@ -105,48 +106,56 @@ enum Proof<'a, S> {
     Live(&'a LiveTree),
 }
 
-/// The digests that the receiver misses, then the chunk's head; in one datagram where they fit.
+/// The digests that the receiver misses, then the chunk's head; in one datagram where they fit, else in one before.
 fn proven_chunk<P: PeerAddress, S: NodeStore>(
-    channel: &Channel<P>,
+    channel: &mut Channel<P>,
     proof: &Proof<'_, S>,
     chunk: u64,
     clock_us: u64,
-) -> Option<Vec<(Vec<u8>, Option<u64>)>> {
-    let codec = channel.codec?;
-    let has_below = |below| !channel.has.is_empty_in(below);
-    let (mut digests, mut messages) = (Vec::new(), Vec::new());
+    digests: &mut Vec<(Bin, Digest)>,
+) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
+    let codec = channel.codec.filter(|_| channel.remote != 0)?;
+    let known_layer = channel.has.least_filled_layer(chunk);
+    digests.clear();
+    let mut munro = None;
     match proof {
         Proof::Complete(tree, integrity) => {
             if !channel.knows_peaks && tree.chunk_count() != Some(1) {
-                digests = tree.peaks();
+                digests.extend(tree.peaks());
             }
             if *integrity == Integrity::MerkleTree {
-                digests.extend(tree.uncles(chunk, has_below)?);
+                tree.uncles(chunk, known_layer, &mut channel.way, digests)?;
             }
         }
         Proof::Live(tree) => {
+            let has_below = |below: Bin| known_layer.is_some_and(|known| known <= below.layer());
             // RFC 7574 §6.1.2.3: the munro goes ahead of the first chunk below it.
-            let munro = tree.munro(chunk)?;
-            if !has_below(munro.node) {
-                put_munro(munro, &mut messages);
-            }
-            digests = tree.uncles(chunk, has_below)?;
+            munro = Some(tree.munro(chunk)?).filter(|munro| !has_below(munro.node));
+            digests.extend(tree.uncles(chunk, has_below)?);
         }
     }
-    messages.extend(digests.iter().map(|(node, digest)| Message::Integrity { node: *node, digest: *digest }));
-    let mut datagram = channel.datagram(&messages)?;
     let chunk_len = codec.chunk_len.map_or(CHUNK_LEN_UNTOLD as usize, |len| len as usize);
-    let mut datagrams = Vec::new();
-    // RFC 7574 §5.4: where they do not fit, the digests go first. A chunk that is longer than a frame is cut in pieces anyway.
     let data_len = codec.data_head_len() + chunk_len;
+    let digests_len = digests.len() * codec.integrity_len();
+    let mut datagram = Vec::with_capacity(CHANNEL_LEN + digests_len + codec.data_head_len());
+    datagram.extend_from_slice(&channel.remote.to_be_bytes());
+    if let Some(munro) = munro {
+        let mut messages = Vec::new();
+        put_munro(munro, &mut messages);
+        messages.iter().try_for_each(|message| message.encode(&codec, &mut datagram)).ok()?;
+    }
+    for (node, digest) in &*digests {
+        codec.put_integrity(*node, digest, &mut datagram).ok()?;
+    }
+    let mut ahead = None;
+    // RFC 7574 §5.4: where they do not fit, the digests go first. A chunk that is longer than a frame is cut in pieces anyway.
     let len_max = channel.peer.datagram_len();
     let len_max = if CHANNEL_LEN + data_len > len_max { CHANNEL_LEN + data_len + BESIDE_LONG_CHUNK } else { len_max };
-    if !messages.is_empty() && datagram.len() + data_len > len_max {
-        datagrams.push((std::mem::replace(&mut datagram, channel.datagram(&[])?), None));
+    if datagram.len() > CHANNEL_LEN && datagram.len() + data_len > len_max {
+        ahead = Some(std::mem::replace(&mut datagram, channel.remote.to_be_bytes().to_vec()));
     }
     codec.put_data_head(chunk, clock_us, &mut datagram).ok()?;
-    datagrams.push((datagram, Some(chunk)));
-    Some(datagrams)
+    Some((ahead, datagram))
 }
 
 impl<P: PeerAddress> Channel<P> {
@@ -160,7 +169,7 @@ impl<P: PeerAddress> Channel<P> {
                         self.wants.pop_front();
                     }
                     // Asked for again while it is on its way: if it is lost, it leaves again anyway.
-                    if !self.inflight.contains_key(&found.start) {
+                    if self.inflight.get(found.start).is_none() {
                         return Some(found.start);
                     }
                 }
@@ -180,35 +189,49 @@ impl<P: PeerAddress> Channel<P> {
             .collect();
     }
 
+    /// A chunk left.
+    fn left(&mut self, now: Instant, chunk: u64, is_again: bool) {
+        let number = self.sent_count;
+        self.inflight.insert(chunk..chunk + 1, Sent { number, at: now, is_again });
+        match self.sent_order.back_mut() {
+            Some((first, run)) if run.end == chunk && *first + (run.end - run.start) == number => run.end += 1,
+            _ => self.sent_order.push_back((number, chunk..chunk + 1)),
+        }
+        self.sent_count += 1;
+    }
+
     /// Chunks arrived.
     pub(super) fn acked(&mut self, now: Instant, chunks: &Range<u64>, delay_us: u64) {
         let limited = self.inflight.len() as f64 + 1.0 >= self.control.ledbat().window() / 2.0;
         let soonest = self.control.ledbat().rtt() / 2;
         let mut last = None;
-        while let Some((chunk, sent)) = self.inflight.range(chunks.clone()).next().map(|(chunk, sent)| (*chunk, *sent))
-        {
-            self.inflight.remove(&chunk);
+        let control = &mut self.control;
+        self.inflight.remove(chunks, |run, sent| {
             let since = now.saturating_duration_since(sent.at);
+            let count = run.end - run.start;
             // RFC 8985 §6.2: what is acknowledged so soon after it left again is what left before, and tells nothing of what left
             // between the two.
             if !sent.is_again || since >= soonest {
-                last = last.max(Some(sent.number));
+                last = last.max(Some(sent.number + count - 1));
             }
-            self.control.acked(now, (!sent.is_again).then_some(since), delay_us, limited);
-        }
+            control.acked(now, count, (!sent.is_again).then_some(since), delay_us, limited);
+        });
         while let Some(chunk) = self.lost.range(chunks.clone()).next().copied() {
             self.lost.remove(&chunk);
         }
         let Some(last) = last else { return };
         self.knows_peaks = true;
         let mut lost = Vec::new();
-        while let Some((number, chunk)) = self.sent_order.front().copied() {
-            let is_here = self.inflight.get(&chunk).is_some_and(|sent| sent.number == number);
-            if is_here && number >= last.saturating_sub(REORDERING) {
+        while let Some((number, run)) = self.sent_order.front_mut() {
+            let is_here = self.inflight.get(run.start).is_some_and(|sent| sent.number == *number);
+            if is_here && *number >= last.saturating_sub(REORDERING) {
                 break;
             }
-            self.sent_order.pop_front();
-            lost.extend(is_here.then_some(chunk));
+            lost.extend(is_here.then_some(run.start));
+            (*number, run.start) = (*number + 1, run.start + 1);
+            if run.is_empty() {
+                self.sent_order.pop_front();
+            }
         }
         self.lose(now, &lost, false);
     }
@@ -217,17 +240,19 @@ impl<P: PeerAddress> Channel<P> {
     pub(super) fn lose_late(&mut self, now: Instant) {
         let timeout = self.control.ledbat().timeout();
         let late = |sent: &Sent| now.saturating_duration_since(sent.at) > timeout;
-        let lost: Vec<u64> = self.inflight.iter().filter(|(_, sent)| late(sent)).map(|(chunk, _)| *chunk).collect();
-        let all = lost.len() == self.inflight.len();
+        let lost: Vec<u64> = self.inflight.iter().filter(|(_, sent)| late(sent)).flat_map(|(run, _)| run).collect();
+        let all = lost.len() as u64 == self.inflight.len();
         self.lose(now, &lost, all);
     }
 
     fn lose(&mut self, now: Instant, lost: &[u64], all: bool) {
-        let Some(sent_at) = lost.iter().filter_map(|chunk| Some(self.inflight.get(chunk)?.at)).max() else { return };
+        let Some(sent_at) = lost.iter().filter_map(|chunk| Some(self.inflight.get(*chunk)?.at)).max() else { return };
         self.lost_chunks += lost.len() as u64;
         for chunk in lost {
             // Sent again, unless it arrived after all.
-            if self.inflight.remove(chunk).is_some() {
+            let before = self.inflight.len();
+            self.inflight.remove(&(*chunk..chunk + 1), |_, _| ());
+            if self.inflight.len() < before {
                 if self.lost.len() < LOST_MAX {
                     self.lost.insert(*chunk);
                 }

@@ -49,7 +49,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             rtt: if channel.uploaded_bytes > 0 { channel.control.ledbat().rtt() } else { channel.rtt },
             chunks: channel.has.count(),
             lost_chunks: channel.lost_chunks,
-            asked: channel.asked.len() as u64,
+            asked: channel.asked.len(),
             wants: !channel.wants.is_empty(),
             is_wanted: match self.tree.chunk_count() {
                 Some(_) => Binmap::next_match(0, 1, &[&channel.has], &[&self.held]).is_some(),

@@ -159,11 +159,12 @@ impl Codec {
     /// Reads a specification that has to be a node of the tree.
     pub(super) fn bin(&self, reader: &mut Reader<'_>) -> Result<Bin, WireError> {
         let range = self.range(reader)?;
-        let mut cover = Bin::cover(range.clone());
-        match (cover.next(), cover.next()) {
-            (Some(bin), None) if bin.range() == range => Ok(bin),
-            _ => Err(WireError::BadChunks),
+        let len = range.end - range.start;
+        if !len.is_power_of_two() || !range.start.is_multiple_of(len) {
+            return Err(WireError::BadChunks);
         }
+        let layer = len.trailing_zeros();
+        Bin::new(layer, range.start >> layer).ok_or(WireError::BadChunks)
     }
 
     /// Reads a specification that has to be one chunk.

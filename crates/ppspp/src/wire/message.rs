@@ -102,14 +102,7 @@ impl Message<'_> {
             Self::Have(chunks) => codec.put_ranges(kind::HAVE, chunks.clone(), &[], out)?,
             Self::Request(chunks) => codec.put_ranges(kind::REQUEST, chunks.clone(), &[], out)?,
             Self::Cancel(chunks) => codec.put_ranges(kind::CANCEL, chunks.clone(), &[], out)?,
-            Self::Integrity { node, digest } => {
-                if digest.as_bytes().len() != codec.hash.len() {
-                    return Err(DoesNotFit);
-                }
-                out.push(kind::INTEGRITY);
-                codec.put_bin(*node, out)?;
-                out.extend_from_slice(digest.as_bytes());
-            }
+            Self::Integrity { node, digest } => codec.put_integrity(*node, digest, out)?,
             Self::SignedIntegrity { node, ntp, signature } => {
                 if signature.len() != usize::from(codec.signature_len) {
                     return Err(DoesNotFit);
@@ -156,6 +149,17 @@ impl Codec {
         Ok(())
     }
 
+    /// Appends an INTEGRITY message.
+    pub fn put_integrity(&self, node: Bin, digest: &Digest, out: &mut Vec<u8>) -> Result<(), DoesNotFit> {
+        if digest.as_bytes().len() != self.hash.len() {
+            return Err(DoesNotFit);
+        }
+        out.push(kind::INTEGRITY);
+        self.put_bin(node, out)?;
+        out.extend_from_slice(digest.as_bytes());
+        Ok(())
+    }
+
     /// Length of a DATA message without its payload.
     pub const fn data_head_len(&self) -> usize {
         1 + self.spec_len() + if matches!(self.dialect, Dialect::Legacy) { 0 } else { 8 }
@@ -183,6 +187,21 @@ impl<'a> Messages<'a> {
     /// The bytes not yet read.
     pub fn rest(&self) -> &'a [u8] {
         self.reader.0
+    }
+
+    /// The next DATA message, whatever is before it: its chunk and payload. `None` after the last one, and after an error.
+    pub fn next_data(&mut self) -> Option<(u64, &'a [u8])> {
+        while let Some(kind) = self.reader.0.first() {
+            if *kind == kind::INTEGRITY {
+                // Most of what comes with chunks: nothing of it is needed here.
+                self.reader.bytes(self.codec.integrity_len()).ok()?;
+                continue;
+            }
+            if let Message::Data { chunk, payload, .. } = self.message().ok()? {
+                return Some((chunk, payload));
+            }
+        }
+        None
     }
 
     fn message(&mut self) -> Result<Message<'a>, WireError> {
