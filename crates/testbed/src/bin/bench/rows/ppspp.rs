@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anabranch_testbed::peers::anabranch;
-use anabranch_testbed::process::Process;
+use anabranch_testbed::process::{Line, Process};
 use anabranch_testbed::wire::{Shape, Wire};
 use anabranch_testbed::{Error, Result, net};
 
@@ -16,6 +17,11 @@ use crate::report::Sample;
 use crate::workspace::Workspace;
 
 const LIMIT: Duration = Duration::from_secs(600);
+/// How long the floor is measured.
+const FLOOR_TIME_S: f64 = 4.0;
+/// What a datagram has beside its chunk while chunks flow: the channel, the head of the chunk, and nine digests of SHA-256.
+const BESIDE_CHUNK_LEN: u32 = 4 + 17 + 9 * 41;
+const IP_UDP_LEN: u32 = 28;
 /// The link of the row with seeks.
 const SEEK_RATE_BITS: u64 = 50_000_000;
 const SEEK_RTT: Duration = Duration::from_millis(40);
@@ -31,6 +37,29 @@ fn share(workspace: &Workspace, listen: &str, inside: Option<&Wire>, chunk: &str
     let (started, _) = process.wait_event("started", LIMIT)?;
     let link = started["link"].as_str().unwrap_or_default().to_owned();
     Ok((process, link))
+}
+
+/// Datagrams as long as those of chunks with their digests, by UDP alone, in bursts, and nothing done to them: rate of what would be chunks.
+pub(super) fn floor(workspace: &mut Workspace, chunk_len: u32) -> Result<Sample> {
+    // Nobody else takes the port in between, on a machine that measures.
+    let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(nonsense)?;
+    let port = free.port().to_string();
+    let mut receiver = Process::spawn("UDP receiver", Command::new(workspace.floor()).args(["udp-recv", &port]))?;
+    receiver.wait_event("listening", LIMIT)?;
+    let mtu = (chunk_len + BESIDE_CHUNK_LEN + IP_UDP_LEN).to_string();
+    let mut sender = Command::new(workspace.floor());
+    sender.args(["udp-send", &free.to_string(), &mtu, &FLOOR_TIME_S.to_string()]);
+    let (lines, share) = Process::run("UDP sender", &mut sender, LIMIT)?;
+    let fetch = receiver.stop()?;
+    let event = lines.iter().map(Line::json).find(|event| event["event"] == "finished").unwrap_or_default();
+    let (bytes, seconds) = (event["arrived"].as_u64().unwrap_or(0), event["seconds"].as_f64().unwrap_or(f64::NAN));
+    let payload = bytes as f64 * f64::from(chunk_len) / f64::from(chunk_len + BESIDE_CHUNK_LEN);
+    let (cpu_fetch, cpu_share) = (fetch.cpu().as_secs_f64(), share.cpu().as_secs_f64());
+    Ok(Sample {
+        figure: payload * 8e-6 / seconds,
+        extra: Some((cpu_fetch + cpu_share) / (payload / f64::from(1 << 30))),
+        ..Sample::default()
+    })
 }
 
 /// One seeder to one leecher, everything verified: payload rate; beside it CPU seconds of both ends for a GiB.
