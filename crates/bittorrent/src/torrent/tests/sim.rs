@@ -429,7 +429,7 @@ impl Sim {
                     let leaves = merkle::leaves(&self.nodes[at].data[start..][..geometry.data_len(piece) as usize]);
                     self.nodes[at].torrent.leaves_ready(piece, &leaves);
                 }
-                Event::PieceLayer { .. } => {}
+                Event::PieceLayer { .. } | Event::DhtNode(_) => {}
             }
         }
         let mut dirty = Vec::new();
