@@ -29,7 +29,7 @@ mod library;
 mod store;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -64,8 +64,6 @@ pub struct Config {
     pub allow: Vec<PathBuf>,
     /// The socket of the same user's programs.
     pub socket: Option<PathBuf>,
-    /// Where others with a token, and browsers, come in.
-    pub address: Option<SocketAddr>,
     /// Names by which they may call this host, beside addresses.
     pub names: Vec<String>,
     /// Where peers reach the session, for people.
@@ -118,6 +116,11 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+/// Listens where others with a token, and browsers, are to come in. To be asked first: nothing is left behind where that fails.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    door::bind_address(address).map_err(|source| StartError::Address { address, source })
+}
+
 /// A daemon at work. It ends when this is dropped.
 pub struct Daemon {
     address: Option<SocketAddr>,
@@ -128,9 +131,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one over a session. It listens when this returns; contents are opened in the background.
-    pub fn start(handle: Handle, config: Config) -> Result<Self, StartError> {
-        let Config { state_dir, dir, allow, socket, address, names, listening, peers, keys, trackers, limits } = config;
+    /// Starts one over a session, which serves programs of the same user and whoever comes to `listener`. Contents are opened in the
+    /// background.
+    pub fn start(handle: Handle, listener: Option<TcpListener>, config: Config) -> Result<Self, StartError> {
+        let Config { state_dir, dir, allow, socket, names, listening, peers, keys, trackers, limits } = config;
         let folder = |path: &Path, source| StartError::Folder { path: path.to_owned(), source };
         std::fs::create_dir_all(&dir).map_err(|error| folder(&dir, error))?;
         let dir = dir.canonicalize().map_err(|error| folder(&dir, error))?;
@@ -143,11 +147,7 @@ impl Daemon {
         let tokens = Keys::open(&state_dir)?;
         let token = tokens.full().to_owned();
         let run = door::secret()?.chars().take(8).collect();
-        let listener = address
-            .map(|address| door::bind_address(address).map_err(|source| StartError::Address { address, source }));
-        let listener = listener.transpose()?;
-        let address =
-            listener.as_ref().map(std::net::TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
         let unix = socket.map(|path| match door::bind_socket(&path) {
             Ok(listener) => Ok((listener, path)),
             Err(source) => Err(StartError::Socket { path, source }),

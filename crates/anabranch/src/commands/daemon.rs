@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
 
 use anabranch_daemon::client::{default_socket, token_file};
-use anabranch_daemon::{Config, Daemon, StartError};
+use anabranch_daemon::{Config, Daemon, StartError, listen};
 use anabranch_paths::Endpoint;
 use anabranch_swarm::SessionConfig;
 use serde_json::json;
@@ -28,6 +28,7 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
     // Who names a folder of its own may be a second daemon of this user.
     let runtime_dir = runtime_dir.filter(|_| flags.state_dir.is_none());
     let socket = flags.socket.clone().unwrap_or_else(|| default_socket(runtime_dir.as_deref(), &state_dir));
+    let listener = flags.api.0.map(listen).transpose().map_err(failure)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let config = SessionConfig {
@@ -45,7 +46,6 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
             dir: flags.dir.clone(),
             allow: flags.allow_dir.clone(),
             socket: Some(socket.clone()),
-            address: flags.api.0,
             names: flags.api_name.clone(),
             listening: listening.map(|address| address.to_string()).collect(),
             peers,
@@ -53,7 +53,7 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
             trackers: flags.tracker.clone(),
             limits: (flags.session.limit_down.map(|rate| rate.0), flags.session.limit_up.map(|rate| rate.0)),
         };
-        let daemon = match Daemon::start(session.handle(), config) {
+        let daemon = match Daemon::start(session.handle(), listener, config) {
             Ok(daemon) => daemon,
             Err(error) => {
                 session.shutdown().await;

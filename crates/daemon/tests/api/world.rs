@@ -66,11 +66,11 @@ impl World {
                     state_dir: base.join("state"),
                     dir: base.join("files"),
                     socket: Some(base.join("daemon.sock")),
-                    address: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
                     listening: session.listening().iter().map(ToString::to_string).collect(),
                     ..Config::default()
                 };
-                let daemon = Daemon::start(session.handle(), config).unwrap();
+                let listener = anabranch_daemon::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+                let daemon = Daemon::start(session.handle(), Some(listener), config).unwrap();
                 told.send(daemon.address().unwrap()).unwrap();
                 let _ = ended.await;
                 // What serves the daemon's questions goes on while it ends.
