@@ -640,6 +640,7 @@ fn extension() -> Vec<Vec<u8>> {
         proof: Some(IdentityProof([9; 64])),
         scion_port: Some(6881),
         addresses: Some(peers.to_vec()),
+        prefers_encryption: Some(true),
     };
     let interface = |asn, id| Interface { isd_as: IsdAs::new(1, asn).expect("a small number"), id };
     let path = InterfaceSequence::new(vec![interface(110, 1), interface(111, 2)]).expect("one link");

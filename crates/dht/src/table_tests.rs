@@ -69,8 +69,10 @@ fn names_that_an_address_may_not_have_give_way() {
     let unfit = contact(50, 0);
     assert_eq!(table.answered(unfit, now), Entered::Refused, "the bucket is full of better ones");
     let mut table = Table::new(OWN, now);
-    (0..BUCKET_LEN as u32).for_each(|number| drop(table.answered(contact(1000 + number, 1), now)));
-    (0..BUCKET_LEN as u32).for_each(|number| drop(table.answered(contact(number, 0), now)));
+    for number in 0..BUCKET_LEN as u32 {
+        table.answered(contact(1000 + number, 1), now);
+        table.answered(contact(number, 0), now);
+    }
     assert!(table.asked(secure(50), now) && !table.asked(contact(51, 0), now));
     assert_eq!(table.answered(secure(50), now), Entered::In);
     assert_eq!(table.len(), 2 * BUCKET_LEN);
@@ -134,7 +136,9 @@ proptest! {
         for (at, (kind, number, bits)) in steps.into_iter().enumerate() {
             let now = start + Duration::from_secs(at as u64 * 7);
             match kind {
-                0 | 1 => drop(table.answered(contact(number, bits), now)),
+                0 | 1 => {
+                    table.answered(contact(number, bits), now);
+                }
                 _ => table.failed(&contact(number, bits)),
             }
             let held: usize = table.buckets.iter().map(|bucket| bucket.nodes.len() + bucket.spare.len()).sum();

@@ -294,3 +294,28 @@ fn metadata_at_hand_is_not_asked_for() {
     lone.pass(MS * 500);
     assert_eq!(asked(&mut lone, id), [0; 0]);
 }
+
+#[test]
+fn nodes_of_the_table_are_told_and_heard_of_but_for_private_torrents() {
+    for private in [false, true] {
+        let content = Content::new(Version::V1, 16 * 1024, &[200_000], private);
+        let mut lone = Lone::seed(&content);
+        lone.torrent.config.dht_port = Some(6882);
+        let (node, plain) = (lone.join_as(Reserved::OURS.with_dht()), lone.join());
+        let told = |lone: &mut Lone, id| lone.sent(id).iter().any(|message| message.starts_with("Port(6882)"));
+        assert_eq!((told(&mut lone, node), told(&mut lone, plain)), (!private, false));
+        lone.events();
+        lone.say(node, Message::Port(7000));
+        lone.say(node, Message::Port(0));
+        let events = lone.events();
+        let named: Vec<_> = events.iter().filter(|event| matches!(event, Event::DhtNode(_))).collect();
+        assert_eq!(named.len(), usize::from(!private), "{events:?}");
+        if let Some(Event::DhtNode(address)) = named.first() {
+            assert_eq!(address.socket_addr().port(), 7000);
+        }
+        // Who has no node of its own wants to hear of none.
+        lone.torrent.config.dht_port = None;
+        lone.say(node, Message::Port(7001));
+        assert!(!lone.events().iter().any(|event| matches!(event, Event::DhtNode(_))));
+    }
+}
