@@ -43,13 +43,14 @@ mod resume_store;
 mod seal;
 mod send;
 pub mod span_journal;
+mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod vectored;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -71,6 +72,7 @@ pub use reading::Reading;
 pub use resume::{Change, FileRecord, Lease, Reconciled, Resume, ResumeError, Stamp};
 pub use resume_store::{CHECKPOINT_INTERVAL, JOURNAL_LIMIT_BYTES, Loaded, ResumeStore};
 pub use send::{SendSegment, SendSegments};
+pub use sync::SyncFailed;
 
 pub(crate) use beneath::look;
 
@@ -124,16 +126,6 @@ impl Default for StorageOptions {
     fn default() -> Self {
         Self { preallocate: Preallocate::default(), read_only: false, overwrite: false, handles: Handles::shared() }
     }
-}
-
-/// Bytes did not reach the disk. The kernel may have dropped them, and will not say so again: syncing once more and succeeding
-/// proves nothing of what was written before ("fsyncgate").
-#[derive(Debug)]
-pub struct SyncFailed {
-    /// Indices in the file list; its length stands for the file of unwanted bytes.
-    pub files: Vec<usize>,
-    /// What happened to the first of them.
-    pub error: StorageError,
 }
 
 /// The files of one content below one folder.
@@ -397,75 +389,6 @@ impl Storage {
             }
             if let Some(mtime) = entry.mtime {
                 self.set_modified(index, mtime)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Forces `file`'s bytes to the disk where it was written to since the last time, or perhaps before we came.
-    pub fn flush(&self, file: usize) -> Result<(), StorageError> {
-        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.states[file].fetch_and(!DIRTY, Ordering::AcqRel) & DIRTY == 0 {
-            return Ok(());
-        }
-        // The pages are the inode's, not the descriptor's: a file that was closed meanwhile is synced all the same.
-        let synced = self
-            .open_present(file, false)
-            .and_then(|handle| handle.sync_data().map_err(|source| self.error(Op::Sync, file, source)));
-        if synced.is_err() {
-            self.states[file].fetch_or(DIRTY, Ordering::AcqRel);
-        }
-        synced
-    }
-
-    /// Forces all bytes written so far to the disk. May take as long as the disk takes; does not hold up writers. Where a file
-    /// fails the others are synced all the same, and the error says which failed.
-    pub fn flush_all(&self) -> Result<(), SyncFailed> {
-        let mut failed: Option<SyncFailed> = None;
-        let mut note = |file, error| match &mut failed {
-            Some(failed) => failed.files.push(file),
-            None => failed = Some(SyncFailed { files: vec![file], error }),
-        };
-        for file in 0..self.info.files.len() {
-            if let Err(error) = self.flush(file) {
-                note(file, error);
-            }
-        }
-        if let Err(error) = self.flush_parts() {
-            note(self.info.files.len(), error);
-        }
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn flush_parts(&self) -> Result<(), StorageError> {
-        let (path, file) = {
-            let mut parts = self.lock_parts();
-            if !parts.exists() || self.options.read_only {
-                return Ok(());
-            }
-            let path = self.root.join(&parts.path);
-            let file =
-                parts.file(&self.root, false, false).map_err(|source| StorageError::new(Op::Open, &path, source))?;
-            (path, file)
-        };
-        file.sync_data().map_err(|source| StorageError::new(Op::Sync, path, source))
-    }
-
-    /// Forces the names of wanted files and of the folders they are in to the disk.
-    pub(crate) fn flush_folders(&self) -> Result<(), StorageError> {
-        let mut folders = BTreeSet::new();
-        for (_, entry) in self.wanted_entries().filter(|(_, entry)| entry.kind != FileKind::Pad) {
-            // Once a folder is known, all above it are.
-            let above = entry.path.ancestors().skip(1);
-            above.take_while(|folder| folders.insert(folder.to_path_buf())).for_each(drop);
-        }
-        for folder in folders {
-            let path = self.root.join(folder);
-            let synced = File::open(&path).and_then(|folder| folder.sync_all());
-            match synced {
-                // Some file systems cannot sync a folder; those keep its names with the files' data.
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-                synced => synced.map_err(|source| StorageError::new(Op::Sync, path, source))?,
             }
         }
         Ok(())
