@@ -238,7 +238,11 @@ impl KnownKeys {
             file.sync_all()?;
             fs::rename(&new, &self.path)
         };
-        write().map_err(|source| self.io(source))
+        write().map_err(|source| {
+            // What is half written is of no use.
+            let _ = fs::remove_file(&new);
+            self.io(source)
+        })
     }
 
     fn beside(&self, ending: &str) -> PathBuf {

@@ -456,7 +456,11 @@ impl ResumeStore {
             file.write_all_at(&torrent.encode(), 0)?;
             std::fs::rename(&temporary, &path)
         };
-        write().map_err(|source| StorageError::new(Op::Write, &path, source))
+        write().map_err(|source| {
+            // What is half written is of no use.
+            let _ = std::fs::remove_file(&temporary);
+            StorageError::new(Op::Write, &path, source)
+        })
     }
 
     /// The layers that were kept, as far as they are there and right: each is proven by its root. Nothing was synced, and

@@ -50,8 +50,10 @@ pub(crate) fn keep(folder: &Path, torrent: &Metainfo) -> io::Result<()> {
     let bytes = torrent.encode();
     for name in names(&torrent.info.hashes) {
         let temporary = folder.join(format!("{name}-new"));
-        fs::write(&temporary, &bytes)?;
-        fs::rename(temporary, folder.join(name))?;
+        fs::write(&temporary, &bytes).and_then(|()| fs::rename(&temporary, folder.join(name))).inspect_err(|_| {
+            // What is half written is of no use, and takes room where there is none.
+            let _ = fs::remove_file(&temporary);
+        })?;
     }
     prune(folder)
 }
@@ -117,6 +119,16 @@ mod tests {
         assert!(load(&folder, &other).is_none(), "another content under this name");
         fs::write(name(&other), "d4:infodee").unwrap();
         assert!(load(&folder, &other).is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_kept_leaves_nothing_half_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, torrent) = (dir.path().join("kept"), torrent_of(dir.path(), 1));
+        let in_the_way = folder.join(names(&torrent.info.hashes).next().unwrap());
+        fs::create_dir_all(in_the_way.join("something")).unwrap();
+        keep(&folder, &torrent).unwrap_err();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     }
 
     #[test]

@@ -646,9 +646,11 @@ fn begin_journal(
     let until = now_ns() + LEASE_NS;
     let leases = leases.iter().copied().chain([(now_ns() - CLOCK_LAG_NS, until)]);
     leases.for_each(|(from, until)| bytes.extend(writer.record(&Record::Lease(from, until))));
-    file.write_all(&bytes)?;
-    file.sync_data()?;
-    below.replace(&fresh, name)?;
+    let written = file.write_all(&bytes).and_then(|()| file.sync_data()).and_then(|()| below.replace(&fresh, name));
+    written.inspect_err(|_| {
+        // What is half written is of no use, and takes room where there is none.
+        let _ = below.unlink(&fresh);
+    })?;
     Ok(Log { file, writer, len: bytes.len() as u64, kept, lease_until: until })
 }
 
