@@ -189,7 +189,10 @@ impl ConfigFile {
         let mut text = String::new();
         let read = File::open(&path).and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text));
         match read {
-            Err(error) if error.kind() == ErrorKind::NotFound && !must_exist => return Ok(Self::default()),
+            // Not a directory: HOME is /dev/null, as that of accounts that services run under may be.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) && !must_exist => {
+                return Ok(Self::default());
+            }
             Err(error) => {
                 let message =
                     format!("cannot read the configuration file {}: {error}; correct or remove it", path.display());

@@ -200,6 +200,13 @@ fn the_command_line_goes_before_the_environment_and_that_before_the_file() {
     assert_eq!(create(Some(""), None).0, "table");
     assert_eq!(create(Some("environment"), Some("flag")).0, "flag");
 
+    // Where there can be no file, there is none; one that is named has to be there.
+    let mut homeless = anabranch(dir.path());
+    homeless.env_remove("XDG_CONFIG_HOME").env("HOME", "/dev/null").args(["create", "one.bin", "-o", "h"]);
+    let (code, _, stderr) = finish(&mut homeless);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(run(dir.path(), &["--config", "/dev/null/config.toml", "show", "h"]).0, 2);
+
     // What is on in the file can be turned off, and the other way round.
     fs::write(&file, "private = true\n").unwrap();
     let private = |variable: Option<&str>, flag: &[&str]| {
