@@ -42,6 +42,9 @@ const PUBLIC_NODES: [(&str, u16); 3] =
 const NODES_FILE: &str = "dht-nodes";
 /// Paths to one peer where nobody says: what most hosts with several ways have.
 const PATHS_WISHED: usize = 4;
+/// Signals that come so soon after the first ask for the same: a terminal that is closed sends SIGHUP to all that ran in it, and its
+/// shell does so too; `timeout` and other programs pass on what has reached everybody already.
+const SAME_REQUEST: Duration = Duration::from_millis(300);
 /// How often progress is told in JSON.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// How often progress is drawn.
@@ -77,6 +80,8 @@ pub(crate) fn interrupts() -> Result<Rc<Notify>, Failure> {
     tokio::task::spawn_local(async move {
         next_signal(&mut signals).await;
         told.notify_one();
+        tokio::time::sleep(SAME_REQUEST).await;
+        drop_signals(&mut signals).await;
         next_signal(&mut signals).await;
         std::process::exit(Code::Interrupted as i32);
     });
@@ -87,6 +92,17 @@ async fn next_signal(signals: &mut [tokio::signal::unix::Signal]) {
     std::future::poll_fn(|context| {
         let any = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
         if any { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
+/// Forgets those that came meanwhile.
+async fn drop_signals(signals: &mut [tokio::signal::unix::Signal]) {
+    std::future::poll_fn(|context| {
+        for signal in &mut *signals {
+            while signal.poll_recv(context).is_ready() {}
+        }
+        std::task::Poll::Ready(())
     })
     .await;
 }

@@ -71,6 +71,22 @@ fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
     assert_eq!(tracker.interrupt().0, 0);
 }
 
+/// As where a terminal is closed: the kernel tells everybody in it, and the shell tells its jobs.
+#[test]
+fn two_signals_at_once_end_it_in_good_order() {
+    let dir = tempfile::tempdir().unwrap();
+    common::tree(dir.path());
+    assert_eq!(run(dir.path(), &["create", "tree", "-o", "t.torrent"]).0, 0);
+    let get = ["get", "t.torrent", "-o", "out", "--json", "--listen", "127.0.0.1:0"];
+    let mut getter = Running::start(anabranch(dir.path()).args(get));
+    getter.event("started");
+    for name in ["STOP", "TERM", "HUP", "CONT"] {
+        signal(getter.child.id(), name);
+    }
+    assert_eq!(getter.child.wait().unwrap().code(), Some(130));
+    assert!(!dir.path().join("out/.anabranch-lock").exists(), "it did not tidy up");
+}
+
 #[test]
 fn files_takes_one_pattern_and_leaves_the_source() {
     let dir = tempfile::tempdir().unwrap();
