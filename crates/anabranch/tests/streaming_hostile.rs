@@ -103,7 +103,7 @@ impl Trick {
                 break;
             }
         }
-        out.truncate(1400.max(if self == Self::Unasked { 2100 } else { 0 }));
+        out.truncate(if self == Self::Unasked { 2100 } else { 1400 });
         if self == Self::Noise {
             out.truncate(rng.usize(..=out.len()))
         }
@@ -164,10 +164,11 @@ fn stranger(
     (address, doing)
 }
 
+/// The most that it had in memory; 0 of one that has ended.
 fn rss_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    line.split_whitespace().next().map_or(0, |kib| kib.parse().unwrap())
 }
 
 fn share(dir: &Path) -> (Running, Link, SocketAddr, Vec<u8>) {
@@ -196,7 +197,8 @@ fn fetched_all_the_same(trick: Trick) {
         })
         .collect();
     let (waiting, one) = stranger(trick, &link, vec![honest], pointed_at.clone(), Arc::clone(&stop));
-    let arguments = ["get", &link.to_string(), "--peer", &waiting.to_string(), "--limit-down", RATE, "-o", "out"];
+    let (source, peer) = (link.to_string(), waiting.to_string());
+    let arguments = ["get", &source, "--peer", &peer, "--limit-down", RATE, "-o", "out"];
     let mut getter = Running::start(anabranch(dir.path()).args(arguments).args(["--listen", "127.0.0.1:0", "--json"]));
     let victim = getter.event("listening")["address"].as_str().unwrap().parse().unwrap();
     let (dialling, other) = stranger(trick, &link, vec![victim], pointed_at, Arc::clone(&stop));
@@ -251,7 +253,9 @@ fn replayed_and_forged_datagrams_change_nothing() {
     let (front, back) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     let forger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = front.local_addr().unwrap();
-    [&front, &back].map(|socket| socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap());
+    for socket in [&front, &back] {
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    }
     let (stop, forged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let between = {
         let (stop, forged) = (Arc::clone(&stop), Arc::clone(&forged));
@@ -341,7 +345,8 @@ fn absurd_sizes_are_refused_or_never_believed() {
         }
         asked
     });
-    let arguments = ["get", &claimed.to_string(), "-o", "claimed", "--listen", "127.0.0.1:0", "--give-up", "2s"];
+    let source = claimed.to_string();
+    let arguments = ["get", &source, "-o", "claimed", "--listen", "127.0.0.1:0", "--give-up", "2s"];
     let (code, _, stderr) = run(dir.path(), &arguments);
     stop.store(true, Ordering::Relaxed);
     claiming.join().unwrap();
