@@ -26,9 +26,6 @@ const KEEP_ALIVE_FIRST: Duration = Duration::from_secs(1);
 /// The longest time between keep-alives, after which the channel is closed (the paper, §3.3); and silence after which a peer
 /// is dead (RFC 7574 §8.14.1, "3 minutes").
 pub const KEEP_ALIVE_MAX: Duration = Duration::from_secs(180);
-/// What is due within so long leaves together, as TCP's bursts do, and so many chunks at most: what the system sends as one.
-const TOGETHER_FOR: Duration = Duration::from_millis(1);
-const TOGETHER_MAX: u128 = 46;
 /// Datagrams without an answer that a dead peer was sent at least (RFC 7574 §8.14.1, "at least 3 datagrams").
 const UNANSWERED_MIN: u32 = 3;
 
@@ -189,39 +186,8 @@ impl SendControl {
         if !self.wanted || inflight as f64 >= window {
             return None;
         }
-        if self.state == State::PingPong {
-            return Some(self.data_at.unwrap_or(self.sent_at));
-        }
-        let (interval, together) = (self.ledbat.send_interval(), self.together());
-        // Where the window has not room for as many, what is on its way makes it.
-        if inflight as f64 + together as f64 > window.max(1.0) && inflight > 0 && together > 1 {
-            return None;
-        }
-        Some(self.data_at.map_or(self.sent_at, |at| at + interval * together))
-    }
-
-    /// Chunks that leave together where they are so fast that each by itself would cost more than it carries: no more than a quarter of the
-    /// window, so that those which are on their way bring the next.
-    fn together(&self) -> u32 {
-        if self.ledbat.catch_up().is_zero() {
-            return 1;
-        }
-        let in_time = TOGETHER_FOR.as_nanos() / self.ledbat.send_interval().as_nanos().max(1);
-        let in_window = (self.ledbat.window() / 4.0) as u128;
-        in_time.min(in_window).clamp(1, TOGETHER_MAX) as u32
-    }
-
-    /// How many chunks may leave now, with `inflight` on their way: those that are due, as far as the window has room for them.
-    pub fn may_send(&self, now: Instant, inflight: usize) -> u64 {
-        let Some(due) = self.send_at(inflight).filter(|due| *due <= now) else { return 0 };
-        if self.state == State::PingPong {
-            return 1;
-        }
-        // As with chunks that are sent one by one: the first is late by any time, the others by what is caught up with.
-        let late = now.saturating_duration_since(due).min(self.ledbat.catch_up());
-        let due = late.as_nanos() / self.ledbat.send_interval().as_nanos().max(1);
-        let room = (self.ledbat.window() - inflight as f64).ceil().max(1.0) as u64;
-        room.min(u64::try_from(due).unwrap_or(u64::MAX).saturating_add(self.together().into()))
+        let interval = if self.state == State::PingPong { Duration::ZERO } else { self.ledbat.send_interval() };
+        Some(self.data_at.map_or(self.sent_at, |at| at + interval))
     }
 
     /// Time passed.

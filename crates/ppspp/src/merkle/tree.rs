@@ -102,12 +102,6 @@ impl<S: NodeStore> Tree<S> {
         self.nodes.get(bin)
     }
 
-    /// Whether a chunk's digest is known: nothing more is needed to judge it.
-    pub fn has_leaf(&self, chunk: u64) -> bool {
-        self.chunks.is_some_and(|chunks| chunk < chunks)
-            && Bin::chunk(chunk).is_some_and(|leaf| self.nodes.get(leaf).is_some())
-    }
-
     /// The peaks with their digests, the widest first; empty while the size is not known.
     pub fn peaks(&self) -> Vec<(Bin, Digest)> {
         let peaks = Bin::peaks(self.chunks.unwrap_or(0));

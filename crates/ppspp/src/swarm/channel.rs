@@ -12,7 +12,7 @@ use crate::ledbat::Mode;
 use crate::merkle::{Offers, Way};
 use crate::pull::InterArrival;
 use crate::state::{SendControl, State};
-use crate::wire::{ChannelId, Codec, Dialect, Message, Messages};
+use crate::wire::{ChannelId, Codec, Dialect, Message};
 
 /// Ranges that a peer may have asked for and not been served: a second of 10 Gbit/s in the smallest requests that anybody
 /// sends, and 16 KiB of memory.
@@ -228,15 +228,6 @@ impl<P: PeerAddress> Channel<P> {
         }
     }
 
-    /// Takes in digests, which nothing has proven yet.
-    pub(super) fn offer(&mut self, digests: Messages<'_>) {
-        for message in digests {
-            if let Ok(Message::Integrity { node, digest }) = message {
-                self.offers.add(node, digest);
-            }
-        }
-    }
-
     /// What is on its way is not waited for any more.
     pub(super) fn answered(&mut self) {
         // An ACK among the messages still finds the newest.
@@ -321,7 +312,7 @@ impl<P: PeerAddress> Channel<P> {
         self.rtt.saturating_add(self.arrivals.period().unwrap_or_default().saturating_mul(before))
     }
 
-    pub(super) fn waiting_for(&self) -> usize {
+    fn waiting_for(&self) -> usize {
         if self.replied && self.control.state() == State::PingPong { 0 } else { self.inflight.len() as usize }
     }
 

@@ -24,11 +24,17 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub(super) fn data(&mut self, now: Instant, id: ChannelId, chunk: u64, sent_us: u64, payload: &[u8]) -> bool {
         let clock_us = self.clock_us(now);
         let leaf = self.made_ahead(chunk);
-        self.came(id, chunk);
         let Some(channel) = self.channels.get_mut(&id) else { return false };
+        let mut asked_at = None;
+        channel.asked.remove(&(chunk..chunk.saturating_add(1)), |_, at| asked_at = Some(at));
+        if asked_at.is_some() {
+            channel.came_asked_at = channel.came_asked_at.max(asked_at);
+            self.requested.remove_range(chunk..chunk + 1);
+            self.asked_count -= 1;
+        }
         channel.arrived += 1;
         channel.downloaded_bytes += payload.len() as u64;
-        let known = self.held.contains(chunk) || self.came_new.contains(&chunk);
+        let known = self.held.contains(chunk);
         let size_before = self.tree.chunk_count();
         let verdict = if known {
             Verdict::Good
@@ -60,10 +66,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if known {
             self.wasted_bytes += payload.len() as u64;
         } else {
-            match &mut self.came_new {
-                run if run.end == chunk && !run.is_empty() => run.end = chunk + 1,
-                run => self.held.insert_range(std::mem::replace(run, chunk..chunk + 1)),
-            }
+            self.held.insert_range(chunk..chunk + 1);
         }
         channel.offers.clear();
         let delay_us = clock_us.wrapping_sub(sent_us);
@@ -77,31 +80,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             self.size_known(chunks, payload.len());
         }
         !known
-    }
-
-    /// A chunk came over a channel, good or not: it is not waited for there any more. Chunks that follow each other are noted as one.
-    fn came(&mut self, id: ChannelId, chunk: u64) {
-        match &mut self.came {
-            (over, run) if *over == id && run.end == chunk && !run.is_empty() => run.end = chunk + 1,
-            _ => {
-                self.flush_came();
-                self.came = (id, chunk..chunk.saturating_add(1));
-            }
-        }
-    }
-
-    /// Notes what came before anybody asks.
-    pub(super) fn flush_came(&mut self) {
-        self.held.insert_range(std::mem::take(&mut self.came_new));
-        let (id, run) = std::mem::take(&mut self.came);
-        let Some(channel) = self.channels.get_mut(&id).filter(|_| !run.is_empty()) else { return };
-        let (requested, asked_count) = (&mut self.requested, &mut self.asked_count);
-        let came_asked_at = &mut channel.came_asked_at;
-        channel.asked.remove(&run, |run, at| {
-            *came_asked_at = (*came_asked_at).max(Some(at));
-            *asked_count -= run.end - run.start;
-            requested.remove_range(run);
-        });
     }
 
     /// A batch was read: what came is acknowledged, and more is asked for.

@@ -36,7 +36,6 @@ pub use stats::PeerStats;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::time::Instant;
 
 use crate::avail::Availability;
@@ -156,9 +155,6 @@ pub struct Swarm<P, S = MemoryNodes> {
     ahead: VecDeque<(usize, u64, Option<Digest>)>,
     reading: usize,
     digests: Vec<u8>,
-    /// Chunks that came last and are not noted yet: those of one channel, good or not; and those that hold and are new.
-    came: (ChannelId, Range<u64>),
-    came_new: Range<u64>,
     /// What proves the chunk that is about to leave.
     proving: Vec<(Bin, Digest)>,
     /// Channels that there are, or are no more, since somebody asked.
@@ -202,8 +198,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             ahead: VecDeque::new(),
             reading: 0,
             digests: Vec::new(),
-            came: (0, 0..0),
-            came_new: 0..0,
             proving: Vec::new(),
             changes: Vec::new(),
         }

@@ -147,7 +147,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     }
 
     pub(super) fn close(&mut self, id: ChannelId, say: bool) {
-        self.flush_came();
         let Some(mut channel) = self.channels.remove(&id) else { return };
         if say {
             channel.say(&Message::Handshake(Handshake::closing()), &mut self.out);

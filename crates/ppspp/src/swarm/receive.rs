@@ -17,9 +17,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub fn datagram<'a>(&mut self, now: Instant, peer: &P, datagram: &'a [u8]) -> Option<Vec<(u64, &'a [u8])>> {
         let mut chunks = Vec::new();
         self.ahead.clear();
-        let id = self.read(now, peer, datagram, &mut chunks);
-        self.flush_came();
-        let id = id?;
+        let id = self.read(now, peer, datagram, &mut chunks)?;
         self.settle(now, id);
         self.serve(now, id);
         Some(chunks)
@@ -38,7 +36,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 met.push(id);
             }
         }
-        self.flush_came();
         for id in met {
             self.settle(now, id);
             self.serve(now, id);
@@ -146,29 +143,16 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     ) {
         let Some(codec) = self.channels.get(&id).and_then(|channel| channel.codec) else { return };
         let is_rarity_counted = self.counts_rarity();
-        let mut messages = Messages::new(codec, messages);
-        loop {
-            // Most digests come again and again, for a chunk that may be lost; where this one's is known they are not read.
-            let digests = messages.take_integrity();
-            let Some(channel) = self.channels.get_mut(&id) else { break };
+        for message in Messages::new(codec, messages) {
             // The rest of a datagram that makes no sense is nothing; the channel's other datagrams may.
-            let Some(Ok(message)) = messages.next() else {
-                channel.offer(digests);
-                break;
-            };
-            if let Message::Data { chunk, sent_us, payload } = message {
-                let is_leaf_known = self.live.is_none() && self.tree.has_leaf(chunk);
-                if !is_leaf_known {
-                    channel.offer(digests);
-                }
-                let is_new = self.data(now, id, chunk, sent_us, payload);
-                chunks.extend(is_new.then_some((chunk, payload)));
-                continue;
-            }
-            channel.offer(digests);
-            self.flush_came();
+            let Ok(message) = message else { break };
             let Some(channel) = self.channels.get_mut(&id) else { break };
             match message {
+                Message::Data { chunk, sent_us, payload } => {
+                    let is_new = self.data(now, id, chunk, sent_us, payload);
+                    chunks.extend(is_new.then_some((chunk, payload)));
+                }
+                Message::Integrity { node, digest } => channel.offers.add(node, digest),
                 Message::SignedIntegrity { node, ntp, signature } => {
                     if let Some(digest) = channel.offers.get(node) {
                         self.munro(now, id, Munro { node, digest, ntp, signature: signature.to_vec() });

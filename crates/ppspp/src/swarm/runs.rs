@@ -37,12 +37,6 @@ impl<T: Along> RunMap<T> {
         (*start <= chunk).then(|| value.along(chunk - start))
     }
 
-    /// The first run that ends after `chunk`.
-    pub(super) fn next_run(&self, chunk: u64) -> Option<Range<u64>> {
-        let (end, (start, _)) = self.by_end.range(chunk.checked_add(1)?..).next()?;
-        Some(*start..*end)
-    }
-
     /// Adds chunks; what was known of them is replaced.
     pub(super) fn insert(&mut self, range: Range<u64>, value: T) {
         if range.is_empty() {
@@ -139,7 +133,6 @@ mod tests {
                 assert_eq!((runs.len(), runs.is_empty()), (plain.len() as u64, plain.is_empty()));
                 assert!((0..80).all(|chunk| runs.get(chunk) == plain.get(&chunk).copied()));
                 assert!(runs.ranges().flatten().eq(plain.keys().copied()));
-                assert!((0..80).all(|chunk| runs.next_run(chunk) == runs.ranges().find(|run| run.end > chunk)));
             }
         }
         let mut runs = RunMap::new();

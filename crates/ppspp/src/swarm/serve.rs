@@ -11,7 +11,7 @@ use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::hash::Digest;
 use crate::merkle::{LiveTree, NodeStore, Tree};
-use crate::wire::{ChannelId, Codec, Integrity, Message};
+use crate::wire::{ChannelId, Integrity, Message};
 
 /// Bytes of the channel's number in front of the messages.
 const CHANNEL_LEN: usize = 4;
@@ -20,7 +20,7 @@ const BESIDE_LONG_CHUNK: usize = 400;
 /// What a chunk counts for where chunks differ: those of our live sources are no longer.
 pub(super) const CHUNK_LEN_UNTOLD: u64 = 1024;
 /// Chunks sent at once on one look: the driver sends them in one call.
-const BURST_MAX: u64 = 64;
+const BURST_MAX: usize = 64;
 /// A chunk is lost when so many that left later have arrived, as TCP has it.
 const REORDERING: u64 = 3;
 /// Lost chunks of a channel that are remembered as such until they arrive: a peer that acknowledges nothing costs no more memory.
@@ -33,36 +33,38 @@ const PEX_ANSWER_EVERY_LIVE: Duration = Duration::from_secs(1);
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Sends what the window and the requests allow.
     pub(super) fn serve(&mut self, now: Instant, id: ChannelId) {
-        let chunk_len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
-        let clock_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
-        let mut left = BURST_MAX;
-        while left > 0 && !self.is_paused {
+        if self.is_paused {
+            return;
+        }
+        for _ in 0..BURST_MAX {
             let Some(channel) = self.channels.get_mut(&id).filter(|channel| channel.proven) else { return };
             channel.control.wanted(now, !channel.wants.is_empty() || !channel.inflight.is_empty());
-            let may = channel.may_send(now, chunk_len).min(left);
-            let Some(run) = Some(may).filter(|may| *may > 0).and_then(|may| channel.wanted_run(&self.have, may)) else {
+            if channel.send_at().is_none_or(|at| now < at) {
                 return;
-            };
-            left -= run.end - run.start;
+            }
+            let Some(chunk) = channel.next_wanted(&self.have) else { return };
+            let clock_us = now.saturating_duration_since(self.epoch).as_micros() as u64;
             let proof = match &self.live {
                 Some(live) => Proof::Live(live.tree()),
                 None => Proof::Complete(&self.tree, self.params.integrity()),
             };
-            let level = channel.common_layer(&run);
-            for chunk in run {
-                let proven = proven_chunk(channel, &proof, (chunk, level), clock_us, &mut self.proving);
-                let Some((ahead, datagram)) = proven else { continue };
-                if let Some(datagram) = ahead {
-                    self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
-                }
-                self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: Some(chunk) });
-                channel.left(now, chunk);
-                channel.uploaded_bytes += chunk_len;
-                channel.allowance.up_bytes = match channel.allowance.up_bytes {
-                    u64::MAX => u64::MAX,
-                    left => left.saturating_sub(chunk_len),
-                };
+            let Some((ahead, datagram)) = proven_chunk(channel, &proof, chunk, clock_us, &mut self.proving) else {
+                continue;
+            };
+            if let Some(datagram) = ahead {
+                self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
             }
+            self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: Some(chunk) });
+            channel.control.sent(now, true);
+            channel.replied = false;
+            let is_again = channel.lost.contains(&chunk);
+            channel.left(now, chunk, is_again);
+            let len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
+            channel.uploaded_bytes += len;
+            channel.allowance.up_bytes = match channel.allowance.up_bytes {
+                u64::MAX => u64::MAX,
+                left => left.saturating_sub(len),
+            };
         }
     }
 
@@ -108,12 +110,12 @@ enum Proof<'a, S> {
 fn proven_chunk<P: PeerAddress, S: NodeStore>(
     channel: &mut Channel<P>,
     proof: &Proof<'_, S>,
-    (chunk, level): (u64, Option<u32>),
+    chunk: u64,
     clock_us: u64,
     digests: &mut Vec<(Bin, Digest)>,
 ) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
     let codec = channel.codec.filter(|_| channel.remote != 0)?;
-    let known_layer = level.or_else(|| channel.has.least_filled_layer(chunk));
+    let known_layer = channel.has.least_filled_layer(chunk);
     digests.clear();
     let mut munro = None;
     match proof {
@@ -132,6 +134,8 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
             digests.extend(tree.uncles(chunk, has_below)?);
         }
     }
+    let chunk_len = codec.chunk_len.map_or(CHUNK_LEN_UNTOLD as usize, |len| len as usize);
+    let data_len = codec.data_head_len() + chunk_len;
     let digests_len = digests.len() * codec.integrity_len();
     let mut datagram = Vec::with_capacity(CHANNEL_LEN + digests_len + codec.data_head_len());
     datagram.extend_from_slice(&channel.remote.to_be_bytes());
@@ -144,8 +148,9 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
         codec.put_integrity(*node, digest, &mut datagram).ok()?;
     }
     let mut ahead = None;
-    // RFC 7574 §5.4: where they do not fit, the digests go first.
-    let (data_len, len_max) = channel.lengths(&codec);
+    // RFC 7574 §5.4: where they do not fit, the digests go first. A chunk that is longer than a frame is cut in pieces anyway.
+    let len_max = channel.peer.datagram_len();
+    let len_max = if CHANNEL_LEN + data_len > len_max { CHANNEL_LEN + data_len + BESIDE_LONG_CHUNK } else { len_max };
     if datagram.len() > CHANNEL_LEN && datagram.len() + data_len > len_max {
         ahead = Some(std::mem::replace(&mut datagram, channel.remote.to_be_bytes().to_vec()));
     }
@@ -154,55 +159,21 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
 }
 
 impl<P: PeerAddress> Channel<P> {
-    /// Bytes of a DATA message, and bytes that a datagram with one may have. A chunk that is longer than a frame is cut in pieces anyway.
-    fn lengths(&self, codec: &Codec) -> (usize, usize) {
-        let chunk_len = codec.chunk_len.map_or(CHUNK_LEN_UNTOLD as usize, |len| len as usize);
-        let (data_len, len_max) = (codec.data_head_len() + chunk_len, self.peer.datagram_len());
-        let is_long = CHANNEL_LEN + data_len > len_max;
-        (data_len, if is_long { CHANNEL_LEN + data_len + BESIDE_LONG_CHUNK } else { len_max })
-    }
-
-    /// Chunks that may leave for it now.
-    fn may_send(&self, now: Instant, chunk_len: u64) -> u64 {
-        match self.allowance.up_bytes {
-            _ if !self.proven || self.wants.is_empty() => 0,
-            u64::MAX => self.control.may_send(now, self.waiting_for()),
-            left => self.control.may_send(now, self.waiting_for()).min(left.div_ceil(chunk_len)),
-        }
-    }
-
-    /// Chunks that leave together in datagrams of one length go through the system as one: so each of them has the digests that the one
-    /// among them needs that needs most, where these fit. `None` where they do not, or where they are of different kinds.
-    fn common_layer(&self, run: &Range<u64>) -> Option<u32> {
-        let codec = self.codec.filter(|_| run.end - run.start > 1 && self.knows_peaks)?;
-        let mut layers = run.clone().map(|chunk| self.has.least_filled_layer(chunk));
-        let most = layers.try_fold(0, |most, layer| Some(most.max(layer?)))?;
-        let (data_len, len_max) = self.lengths(&codec);
-        let digests_len = most.saturating_sub(1) as usize * codec.integrity_len();
-        (CHANNEL_LEN + digests_len + data_len <= len_max).then_some(most)
-    }
-
-    /// The next chunks that the peer asked for, `len_max` at most, that are here and that it still lacks. They are taken off what it wants.
-    fn wanted_run(&mut self, have: &Binmap, len_max: u64) -> Option<Range<u64>> {
-        while let Some(want) = self.wants.front_mut() {
-            let found = Binmap::next_match(want.start, len_max, &[have], &[&self.has]);
-            let Some(found) = found.filter(|found| found.start < want.end) else {
-                self.wants.pop_front();
-                continue;
-            };
-            let mut run = found.start..found.end.min(want.end);
-            // Asked for again while it is on its way: if it is lost, it leaves again anyway.
-            match self.inflight.next_run(run.start) {
-                Some(flying) if flying.start <= run.start => run = flying.end.min(run.end)..flying.end.min(run.end),
-                Some(flying) => run.end = run.end.min(flying.start),
-                None => {}
-            }
-            want.start = run.end;
-            if want.is_empty() {
-                self.wants.pop_front();
-            }
-            if !run.is_empty() {
-                return Some(run);
+    /// The next chunk that the peer asked for, that is here and that it still lacks.
+    fn next_wanted(&mut self, have: &Binmap) -> Option<u64> {
+        while let Some(range) = self.wants.front_mut() {
+            match Binmap::next_match(range.start, 1, &[have], &[&self.has]) {
+                Some(found) if found.start < range.end => {
+                    range.start = found.end;
+                    if range.is_empty() {
+                        self.wants.pop_front();
+                    }
+                    // Asked for again while it is on its way: if it is lost, it leaves again anyway.
+                    if self.inflight.get(found.start).is_none() {
+                        return Some(found.start);
+                    }
+                }
+                _ => drop(self.wants.pop_front()),
             }
         }
         None
@@ -219,10 +190,7 @@ impl<P: PeerAddress> Channel<P> {
     }
 
     /// A chunk left.
-    fn left(&mut self, now: Instant, chunk: u64) {
-        self.control.sent(now, true);
-        self.replied = false;
-        let is_again = self.lost.contains(&chunk);
+    fn left(&mut self, now: Instant, chunk: u64, is_again: bool) {
         let number = self.sent_count;
         self.inflight.insert(chunk..chunk + 1, Sent { number, at: now, is_again });
         match self.sent_order.back_mut() {

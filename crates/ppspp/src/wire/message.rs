@@ -189,20 +189,14 @@ impl<'a> Messages<'a> {
         self.reader.0
     }
 
-    /// The INTEGRITY messages that come next, as they are: whoever needs none of their digests reads none.
-    pub fn take_integrity(&mut self) -> Messages<'a> {
-        let (len, bytes) = (self.codec.integrity_len(), self.reader.0);
-        let count = bytes.chunks_exact(len).take_while(|message| message[0] == kind::INTEGRITY).count();
-        let (taken, rest) = bytes.split_at(count * len);
-        self.reader.0 = rest;
-        Self::new(self.codec, taken)
-    }
-
     /// The next DATA message, whatever is before it: its chunk and payload. `None` after the last one, and after an error.
     pub fn next_data(&mut self) -> Option<(u64, &'a [u8])> {
-        while !self.reader.0.is_empty() {
-            // Most of what comes with chunks: nothing of it is needed here.
-            self.take_integrity();
+        while let Some(kind) = self.reader.0.first() {
+            if *kind == kind::INTEGRITY {
+                // Most of what comes with chunks: nothing of it is needed here.
+                self.reader.bytes(self.codec.integrity_len()).ok()?;
+                continue;
+            }
             if let Message::Data { chunk, payload, .. } = self.message().ok()? {
                 return Some((chunk, payload));
             }

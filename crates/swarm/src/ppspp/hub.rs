@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_paths::ScionAddr;
 use anabranch_ppspp::wire::{ChannelId, Opening, split_channel};
-use anabranch_transport::datagram::{Packet, Receiver, Socket};
+use anabranch_transport::datagram::{Packet, Place, Receiver, Socket};
 use tokio::io::unix::AsyncFd;
 
 use super::content::{Content, Handle};
@@ -23,12 +23,12 @@ use super::path_table::{PathAddress, PathTable, TooLong};
 use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 
-/// Messages received with one call, each of which may be 64 KiB of datagrams: what stays in the cache until it was hashed and copied.
-const MESSAGES_MAX: usize = 8;
-/// What a datagram has beside its chunk: a handshake with the longest identifier, or digests of every layer.
-const BESIDE_CHUNK_LEN: usize = 2600;
+/// Datagrams received with one call: what the kernel coalesces at most.
+const BATCH_MAX: usize = 64;
 /// Batches that one socket may take in before other tasks have their turn.
 const BATCHES_A_TURN: usize = 8;
+/// What a datagram has beside its chunk: a handshake with the longest identifier, or digests of every layer.
+const BESIDE_CHUNK_LEN: usize = 2600;
 /// Pause after an error of the socket, so that one that persists does not spin.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
@@ -163,10 +163,11 @@ pub(crate) async fn serve(hub: Rc<Hub>, at: usize, socket: Socket, filter: Arc<I
     // SAFETY: the socket owns its descriptor, gives the same one each time, and keeps it open as long as it is.
     let Ok(io) = (unsafe { AsyncFd::register(socket.clone()) }) else { return };
     let mut receiver = socket.receiver();
+    let mut memory = Vec::new();
     loop {
         let Ok(mut ready) = io.readable().await else { return };
         for _ in 0..BATCHES_A_TURN {
-            match receive(&hub, at, &mut receiver, &filter) {
+            match receive(&hub, at, &mut receiver, &mut memory, &filter) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
@@ -184,39 +185,27 @@ pub(crate) async fn serve(hub: Rc<Hub>, at: usize, socket: Socket, filter: Arc<I
 }
 
 /// One batch: to each content what is its own, in the order of arrival.
-fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, filter: &IpFilter) -> io::Result<()> {
-    let batch = receiver.recv_here(MESSAGES_MAX)?;
-    let len_max = hub.chunk_len.get() + BESIDE_CHUNK_LEN;
+fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, filter: &IpFilter) -> io::Result<()> {
+    let place_len = hub.chunk_len.get() + BESIDE_CHUNK_LEN;
+    memory.resize(BATCH_MAX * place_len, 0);
+    let mut places: Vec<Place<'_>> =
+        memory.chunks_exact_mut(place_len).map(|body| Place { head: &mut [], body }).collect();
+    let batch = receiver.recv(&mut places)?;
+    drop(places);
     let now = Instant::now();
     let mut met: Vec<PathAddress> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
-    // Packets come in bursts: whose the one before was, and by which way it came.
-    let mut before = None;
-    for received in batch.iter() {
-        let datagram = batch.payload(received);
-        if datagram.len() > len_max {
+    for received in batch.iter().filter(|received| !received.is_truncated) {
+        let datagram = &memory[received.place * place_len..][..received.len];
+        let Some(id) = hub.whose(datagram) else { continue };
+        let way = hub.paths_mut().of_received(at, received, batch.headers(received), now);
+        let Some(way) = way else { continue };
+        if met.last() != Some(&way) {
+            met.push(way);
+        }
+        if filter.blocks(&way.remote) {
             continue;
         }
-        let channel = split_channel(datagram).map_or(0, |(channel, _)| channel);
-        let sender = (received.from, received.local, received.path, channel);
-        // Of a path through SCION that is not known yet, the sender says nothing; nor does a channel that is being opened.
-        let says_all = channel != 0 && (received.path.is_some() || batch.headers(received).is_empty());
-        let (id, way) = match before {
-            Some((of, id, way)) if says_all && of == sender => (id, way),
-            _ => {
-                let Some(id) = hub.whose(datagram) else { continue };
-                let way = hub.paths_mut().of_received(at, received, batch.headers(received), now);
-                let Some(way) = way else { continue };
-                if met.last() != Some(&way) {
-                    met.push(way);
-                }
-                if filter.blocks(&way.remote) {
-                    continue;
-                }
-                before = Some((sender, id, way));
-                (id, way)
-            }
-        };
         match &mut of_content {
             Some((of, datagrams)) if *of == id => datagrams.push((way, datagram)),
             other => {

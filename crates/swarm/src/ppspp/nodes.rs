@@ -57,7 +57,7 @@ impl Nodes {
     /// Lets go of memory that can be had again.
     pub(crate) fn trim(&self) {
         if let Self::File(nodes) = self {
-            nodes.cache.borrow_mut().trim();
+            nodes.cache.borrow_mut().pages.retain(|_, page| page.is_dirty);
         }
     }
 }
@@ -101,55 +101,16 @@ pub(crate) struct FileNodes {
 
 #[derive(Debug, Default)]
 struct Cache {
-    /// Where each page is.
-    places: BTreeMap<u64, usize>,
-    pages: Vec<Page>,
-    /// The pages that were used last: the next node is in one of them, as a rule.
-    recent: [Option<usize>; 2],
+    pages: BTreeMap<u64, Page>,
     /// Counts uses: the page that was used longest ago makes room.
     uses: u64,
 }
 
 #[derive(Debug)]
 struct Page {
-    number: u64,
     bytes: Box<[u8]>,
     is_dirty: bool,
     used: u64,
-}
-
-impl Cache {
-    fn find(&mut self, number: u64) -> Option<usize> {
-        let is_it = |at: &usize| self.pages[*at].number == number;
-        let at = self.recent.into_iter().flatten().find(is_it).or_else(|| self.places.get(&number).copied())?;
-        if self.recent[0] != Some(at) {
-            self.recent = [Some(at), self.recent[0]];
-        }
-        Some(at)
-    }
-
-    fn oldest(&self) -> Option<usize> {
-        self.pages.iter().enumerate().min_by_key(|(_, page)| page.used).map(|(at, _)| at)
-    }
-
-    /// Takes in a page, in the place of another or beside all others.
-    fn put(&mut self, page: Page, instead: Option<usize>) -> usize {
-        let at = instead.unwrap_or(self.pages.len());
-        let number = page.number;
-        match self.pages.get_mut(at) {
-            Some(place) => _ = self.places.remove(&std::mem::replace(place, page).number),
-            None => self.pages.push(page),
-        }
-        self.places.insert(number, at);
-        at
-    }
-
-    /// Forgets what is in the file too.
-    fn trim(&mut self) {
-        self.pages.retain(|page| page.is_dirty);
-        self.places = self.pages.iter().enumerate().map(|(at, page)| (page.number, at)).collect();
-        self.recent = [None; 2];
-    }
 }
 
 impl FileNodes {
@@ -185,8 +146,8 @@ impl FileNodes {
 
     /// Brings to the file what is only in memory.
     fn flush(&self) -> io::Result<()> {
-        for page in self.cache.borrow_mut().pages.iter_mut().filter(|page| page.is_dirty) {
-            self.write(page.number, &page.bytes)?;
+        for (number, page) in self.cache.borrow_mut().pages.iter_mut().filter(|(_, page)| page.is_dirty) {
+            self.write(*number, &page.bytes)?;
             page.is_dirty = false;
         }
         Ok(())
@@ -217,25 +178,24 @@ impl FileNodes {
         bytes
     }
 
-    fn with_page<T>(&self, number: u64, look: impl FnOnce(&mut Page) -> T) -> T {
+    fn with_page<T>(&self, page: u64, look: impl FnOnce(&mut Page) -> T) -> T {
         let mut cache = self.cache.borrow_mut();
         cache.uses += 1;
         let uses = cache.uses;
-        let at = match cache.find(number) {
-            Some(at) => at,
-            None => {
-                let page = Page { number, bytes: self.read(number), is_dirty: false, used: uses };
-                let oldest = (cache.pages.len() >= PAGES_MAX).then(|| cache.oldest()).flatten();
-                // One that cannot be written stays until it can: pieces that it proves are not recorded before.
-                let is_free = |at: &usize| {
-                    let oldest = &cache.pages[*at];
-                    !oldest.is_dirty || self.write(oldest.number, &oldest.bytes).is_ok()
-                };
-                let instead = oldest.filter(is_free);
-                cache.put(page, instead)
+        if !cache.pages.contains_key(&page) {
+            if cache.pages.len() >= PAGES_MAX
+                && let Some(oldest) = cache.pages.iter().min_by_key(|(_, page)| page.used).map(|(number, _)| *number)
+                && let Some(evicted) = cache.pages.remove(&oldest)
+                && evicted.is_dirty
+                && self.write(oldest, &evicted.bytes).is_err()
+            {
+                // It stays until it can be written: pieces that it proves are not recorded before.
+                cache.pages.insert(oldest, Page { used: uses, ..evicted });
             }
-        };
-        let page = &mut cache.pages[at];
+            cache.pages.insert(page, Page { bytes: self.read(page), is_dirty: false, used: uses });
+        }
+        let page =
+            cache.pages.entry(page).or_insert_with(|| Page { bytes: Box::default(), is_dirty: false, used: uses });
         page.used = uses;
         look(page)
     }

@@ -56,8 +56,7 @@ impl Place<'_> {
 /// A packet that was received.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Which of the places it is in; of no meaning if it was handed on where it lies ([`Receiver::recv_each`],
-    /// [`Receiver::recv_here`]).
+    /// Which of the places it is in; zero if it was handed on where it lies ([`Receiver::recv_each`]).
     pub place: usize,
     /// Bytes of its payload. More than the place has: those beyond it are lost.
     pub len: usize,
@@ -77,8 +76,6 @@ pub struct Received {
     pub is_truncated: bool,
     /// Where its headers are in the image.
     headers: (usize, usize),
-    /// Where its payload is in the image, if it is in no place.
-    payload: (usize, usize),
 }
 
 /// What one receive brought. Not in order of arrival where packets had to be moved.
@@ -102,11 +99,6 @@ impl<'a> Batch<'a> {
     /// Whether nothing came but SCMP or what was dropped.
     pub fn is_empty(&self) -> bool {
         self.received.is_empty()
-    }
-
-    /// The payload of a packet of [`Receiver::recv_here`]. Empty of one that is in a place.
-    pub fn payload(&self, received: &Received) -> &'a [u8] {
-        self.image.get(received.payload.0..received.payload.1).unwrap_or_default()
     }
 
     /// Over SCION: the headers of a packet of this batch, SCION's and UDP's. Empty over IP.
@@ -280,65 +272,6 @@ impl Receiver {
             |receiver, inlet, take| receiver.hand_on_frames(inlet, take),
         )?;
         Ok(is_full || frames > 0)
-    }
-
-    /// Receives what has arrived, at most `messages_max` messages of the system's, each of which may be a whole burst. Payloads stay where
-    /// they came to ([`Batch::payload`]): for whoever looks at every packet anyway, and keeps a part of it elsewhere. What comes past the
-    /// kernel is not received so, and what [`Self::recv`] left for its next call is gone.
-    ///
-    /// # Errors
-    /// As [`Self::recv`].
-    pub fn recv_here(&mut self, messages_max: usize) -> io::Result<Batch<'_>> {
-        self.received.clear();
-        if let Some(inbound) = &mut self.inbound {
-            inbound.keep_up(self.shared.changes());
-        }
-        self.messages = [Message::NONE; MESSAGES];
-        let count = messages_max.clamp(1, MESSAGES);
-        let mut images = self.image.chunks_exact_mut(RECV_BUFFER_LEN);
-        let mut parts: [[IoSliceMut<'_>; 1]; MESSAGES] =
-            std::array::from_fn(|_| [IoSliceMut::new(images.next().unwrap_or_default())]);
-        let mut scatters: [Scatter<'_, '_>; MESSAGES] = {
-            let mut parts = parts.iter_mut();
-            std::array::from_fn(|_| Scatter {
-                parts: parts.next().map_or(&mut [], |parts| &mut parts[..]),
-                received: Arrival::NONE,
-            })
-        };
-        let got = self.shared.udp.recv_scattered(&mut scatters[..count])?;
-        for (message, scatter) in self.messages.iter_mut().zip(&scatters[..got]) {
-            message.arrival = scatter.received;
-        }
-        for index in 0..got {
-            let arrival = self.messages[index].arrival;
-            // Over IP, what one packet means the others of the message do.
-            let mut of_ip = None;
-            let mut start = 0;
-            while start < arrival.len {
-                let at = index * RECV_BUFFER_LEN + start;
-                let len = self.messages[index].segment_at(start);
-                let meaning = match of_ip {
-                    Some(path) => Ok(Meaning::Data { path, headers_len: 0, ecn: arrival.ecn }),
-                    None => self.meaning(&arrival, at..at + len),
-                };
-                if let (Ok(Meaning::Data { path, .. }), None) = (&meaning, &self.inbound) {
-                    of_ip = Some(*path);
-                }
-                let headers_len = match &meaning {
-                    Ok(Meaning::Data { headers_len, .. }) => *headers_len,
-                    _ => 0,
-                };
-                if self.note(meaning, &arrival, 0, at, len - headers_len, false)
-                    && let Some(received) = self.received.last_mut()
-                {
-                    received.payload = (at + headers_len, at + len);
-                }
-                start += len;
-            }
-            self.messages[index].next = arrival.len;
-        }
-        self.counters.packets += self.received.len() as u64;
-        Ok(Batch { received: &self.received, image: &self.image })
     }
 
     /// One receive of the system's.
@@ -676,7 +609,6 @@ impl Receiver {
                     arrived: arrival.arrived,
                     is_truncated,
                     headers: (packet_at, packet_at + headers_len),
-                    payload: (0, 0),
                 });
                 return true;
             }

@@ -13,7 +13,7 @@
 //! a pointer is good while the caller holds the exclusive borrow with which it was made, and no longer.
 //! A block has one filler at most: while it has one, its place is given to nobody else.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -95,8 +95,7 @@ pub(crate) struct PieceBuffers {
     pools: Rc<Pools>,
     geometry: Geometry,
     chunk_len: u32,
-    /// Few at a time, each of which is looked for with every block.
-    pieces: BTreeMap<u32, Piece>,
+    pieces: HashMap<u32, Piece>,
     /// Pieces that were taken for verification: what still arrives of them has no place.
     closed: Bitfield,
 }
@@ -110,7 +109,7 @@ impl PieceBuffers {
         assert!(geometry.block_length() <= CHUNK_LEN, "a block fits into a chunk");
         let chunk_len = chunk_length(&geometry);
         let closed = Bitfield::new(geometry.piece_count());
-        Self { pools, geometry, chunk_len, pieces: BTreeMap::new(), closed }
+        Self { pools, geometry, chunk_len, pieces: HashMap::new(), closed }
     }
 
     /// Where the payload of `range` goes: memory of `range.len` bytes, see [pointers](self#pointers).
