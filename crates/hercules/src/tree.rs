@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use anabranch_content::geometry::BLOCK_LEN;
+use anabranch_content::hash::sha256_many;
 use anabranch_content::info::Sha256Digest;
 use anabranch_content::merkle;
 
@@ -65,7 +66,7 @@ pub struct Hasher {
     at: u64,
     /// Of a block that has not come whole.
     partial: Vec<u8>,
-    /// Of the span that is being read.
+    /// Of the spans that were not read whole yet.
     leaves: Vec<Sha256Digest>,
     spans: Vec<Sha256Digest>,
 }
@@ -81,32 +82,33 @@ impl Hasher {
         self.at
     }
 
-    /// Takes the next bytes; what is past the content's end is left.
-    pub fn update(&mut self, mut bytes: &[u8]) {
+    /// Takes the next bytes; what is past the content's end is left. All blocks that are whole now are hashed side by side, wherever
+    /// spans end.
+    pub fn update(&mut self, bytes: &[u8]) {
         let block_len = BLOCK_LEN as usize;
-        while !bytes.is_empty() && self.at < self.content_len {
-            let room = (span_bytes(self.content_len, self.spans.len() as u64).end - self.at) as usize;
-            let (now, rest) = bytes.split_at(bytes.len().min(room));
-            (self.at, bytes) = (self.at + now.len() as u64, rest);
-            let mut now = now;
-            if !self.partial.is_empty() {
-                let (fill, rest) = now.split_at(now.len().min(block_len - self.partial.len()));
-                self.partial.extend(fill);
-                now = rest;
-                if self.partial.len() == block_len {
-                    self.leaves.extend(merkle::leaves(&self.partial));
-                    self.partial.clear();
-                }
-            }
-            let (whole, partial) = now.split_at(now.len() / block_len * block_len);
-            self.leaves.extend(merkle::leaves(whole));
-            self.partial.extend(partial);
-            if self.at == span_bytes(self.content_len, self.spans.len() as u64).end {
-                self.leaves.extend(merkle::leaves(&self.partial));
-                self.partial.clear();
-                self.spans.push(hash_of_leaves(self.content_len, &self.leaves));
-                self.leaves.clear();
-            }
+        let left = usize::try_from(self.content_len - self.at).unwrap_or(usize::MAX);
+        let mut bytes = &bytes[..bytes.len().min(left)];
+        self.at += bytes.len() as u64;
+        if !self.partial.is_empty() {
+            let (fill, rest) = bytes.split_at(bytes.len().min(block_len - self.partial.len()));
+            self.partial.extend_from_slice(fill);
+            bytes = rest;
+        }
+        let is_end = self.at == self.content_len;
+        let (whole, rest) = if is_end { (bytes, &[][..]) } else { bytes.split_at(bytes.len() / block_len * block_len) };
+        let first = Some(&self.partial[..]).filter(|first| first.len() == block_len || is_end && !first.is_empty());
+        let is_first_whole = first.is_some();
+        let blocks: Vec<&[u8]> = first.into_iter().chain(whole.chunks(block_len)).collect();
+        self.leaves.extend(sha256_many(&blocks));
+        if is_first_whole {
+            self.partial.clear();
+        }
+        self.partial.extend_from_slice(rest);
+        let span_blocks = (span_len(self.content_len) / u64::from(BLOCK_LEN)) as usize;
+        while self.leaves.len() >= span_blocks || is_end && !self.leaves.is_empty() {
+            let count = self.leaves.len().min(span_blocks);
+            self.spans.push(hash_of_leaves(self.content_len, &self.leaves[..count]));
+            self.leaves.drain(..count);
         }
     }
 

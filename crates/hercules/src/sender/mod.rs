@@ -387,6 +387,11 @@ impl Sender {
         self.events.pop_front()
     }
 
+    /// The chunk that the round comes to next; what was lost is sent again beside it, from memory.
+    pub fn position(&self) -> u64 {
+        self.work.position()
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         let sum = |count: fn(&Path) -> u64| self.paths.iter().map(|slot| count(&slot.path)).sum();

@@ -47,6 +47,11 @@ impl Work {
         }
     }
 
+    /// Where the round is.
+    pub(super) fn position(&self) -> u64 {
+        self.cursor
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.acked.is_full()
     }
@@ -95,14 +100,16 @@ impl Work {
         if out.len() >= end {
             return;
         }
-        if let Some(run) = shelf.at_hand(next) {
-            self.take_run(next..run.end, end, out);
+        let mut next = Some(next);
+        while let Some(at) = next.filter(|_| out.len() < end) {
+            let Some(run) = shelf.at_hand(at) else {
+                shelf.want(at);
+                break;
+            };
+            self.take_run(at..run.end, end, out);
+            next = self.todo.next_member(self.cursor);
         }
-        let more = out.len() < end;
-        if more {
-            if let Some(next) = self.todo.next_member(self.cursor.max(next)) {
-                shelf.want(next);
-            }
+        if out.len() < end {
             for run in shelf.runs() {
                 self.take_other(run, end, out);
             }
@@ -190,6 +197,21 @@ fn take_from(set: &mut ChunkSet, run: Range<u64>, end: usize, out: &mut Vec<u64>
 mod tests {
     use super::*;
     use crate::shelf::{Everything, SharedShelf};
+
+    #[test]
+    fn a_round_goes_on_in_order_from_range_to_range_and_takes_others_only_while_its_own_is_read() {
+        let (mut work, mut out) = (Work::new(1000), Vec::new());
+        let mut shelf = SharedShelf::new(1000, 10, 40);
+        for unit in [0, 1, 2, 4] {
+            shelf.want(unit * 10);
+            shelf.poll_read().and_then(|_| shelf.on_read());
+        }
+        work.take(&mut shelf, 15, &mut out);
+        assert_eq!((&out, work.position()), (&(0..15).collect(), 15));
+        work.take(&mut shelf, 20, &mut out);
+        assert_eq!((out.split_off(15), work.position()), ((15..30).chain(40..45).collect(), 30));
+        assert_eq!(shelf.poll_read(), Some(30..40), "it is wanted");
+    }
 
     #[test]
     fn what_was_lost_goes_before_it_falls_out_of_memory() {

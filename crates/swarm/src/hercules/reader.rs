@@ -241,7 +241,7 @@ impl Store {
         bytes.get(start..(start + self.chunk_len as usize).min(bytes.len()))
     }
 
-    /// Reads ahead of `chunk`, which is being sent.
+    /// Reads ahead of `chunk`, which is sent next.
     pub(super) fn read_ahead(&mut self, chunk: u64) {
         let unit = chunk / self.unit_chunks;
         for ahead in 1..=AHEAD {

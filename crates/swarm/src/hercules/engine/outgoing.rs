@@ -194,10 +194,8 @@ impl Outgoing {
             sealer.seal_chunk(number, *chunk, body, head);
             self.lens.push(DATA_HEAD_LEN + bytes.len());
         }
-        // What was lost is behind where the round is.
-        if let Some(chunk) = self.batch.chunks.iter().max() {
-            store.read_ahead(*chunk);
-        }
+        // Not of what was lost, which is behind that.
+        store.read_ahead(self.core.position());
     }
 
     /// Sends what is left of the batch.
