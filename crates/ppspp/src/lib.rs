@@ -35,7 +35,7 @@ pub mod avail;
 pub mod bin;
 pub mod binmap;
 pub mod hash;
-pub mod ledbat;
+pub use anabranch_ledbat as ledbat;
 pub mod link;
 pub mod merkle;
 pub mod picker;

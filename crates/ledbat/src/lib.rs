@@ -1,4 +1,4 @@
-//! LEDBAT, the congestion control of PPSPP (RFC 6817), in two modes.
+//! LEDBAT, the congestion control of PPSPP and uTP (RFC 6817), in two modes.
 //!
 //! Both follow the one-way delays that ACKs carry: the lowest of the last ten minutes is the way itself, what is above it is
 //! queue, and the window moves so that the queue stays near a target.
@@ -418,5 +418,4 @@ impl RttEstimate {
 }
 
 #[cfg(test)]
-#[path = "ledbat_tests.rs"]
 mod tests;

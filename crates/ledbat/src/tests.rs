@@ -1,4 +1,4 @@
-//! LEDBAT over links in virtual time. `cargo test -p anabranch-ppspp ledbat -- --nocapture` prints the tables.
+//! LEDBAT over links in virtual time. `cargo test -p anabranch-ledbat -- --nocapture` prints the tables.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
