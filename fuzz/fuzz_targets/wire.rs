@@ -14,9 +14,6 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(handshake.encode()[..], stream[..68]);
     }
     display_name(stream);
-    if let Some(reset) = anabranch_bittorrent::utp::refusal(stream) {
-        assert!(reset.len() <= stream.len() && anabranch_bittorrent::utp::refusal(&reset).is_none());
-    }
     let piece_count = (options & 1 != 0).then_some(u32::from(options >> 4));
     let block_len_max = if options & 2 != 0 { 64 } else { u32::MAX };
     let limits = Limits { piece_count, block_len_max };

@@ -47,17 +47,21 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::LiveJoined { chunk } => ("joined", json!({ "chunk": chunk })),
         EventKind::LiveRestarted => ("restarted", json!({})),
         EventKind::LiveTwin { address } => ("twin", json!({ "peer": address.to_string() })),
-        EventKind::PeerConnected { address, outgoing, peer_id, encryption } => {
+        EventKind::PeerConnected { address, outgoing, peer_id, transport, encryption } => {
             // BEP 20: program and version are the first eight letters, mostly.
             let client = String::from_utf8_lossy(&peer_id[..8]);
             let encryption = encryption.map(|method| match method {
                 Method::Plaintext => "handshake",
                 Method::Rc4 => "rc4",
             });
-            (
-                "peer_connected",
-                json!({ "peer": address.to_string(), "outgoing": outgoing, "client": client, "encryption": encryption }),
-            )
+            let fields = json!({
+                "peer": address.to_string(),
+                "outgoing": outgoing,
+                "client": client,
+                "transport": transport,
+                "encryption": encryption,
+            });
+            ("peer_connected", fields)
         }
         EventKind::PeerDisconnected { address, reason } => {
             ("peer_disconnected", json!({ "peer": address.to_string(), "reason": reason }))

@@ -173,6 +173,7 @@ pub(crate) fn session_config(
         },
         pex: !flags.no_pex,
         encryption: flags.encryption,
+        utp: flags.utp,
         web_seeds: flags.web_seeds,
         paths: PathsConfig {
             wished: flags.multipath.paths_per_peer.map_or(PATHS_WISHED, |paths| paths as usize),

@@ -19,7 +19,6 @@
 //! | [`reach`] | who may name which address to us |
 //! | [`local_discovery`] | what is called out in a local network, and when (BEP 14) |
 //! | [`web_seed`] | what of HTTP servers is asked for, and what their answers are worth (BEP 19) |
-//! | [`utp`] | what callers over uTP are told (BEP 29) |
 //! | [`rate`] | how fast something has been lately |
 //!
 //! Left to the driver: sockets, files, hashing, name look-ups, memory for payload. It feeds bytes and the time in, and
@@ -61,7 +60,6 @@ mod requests;
 mod text;
 pub mod torrent;
 pub mod tracker;
-pub mod utp;
 pub mod web_seed;
 pub mod wire;
 

@@ -25,8 +25,8 @@ use crate::net::scion::ScionConfig;
 pub struct SessionConfig {
     /// Where to listen; port 0 lets the system choose. Empty: peers cannot reach us.
     pub listen: Vec<SocketAddr>,
-    /// The UDP ports beside the listeners are kept for PPSPP, of which contents will come. Otherwise callers over uTP are answered
-    /// there, and PPSPP takes other ports.
+    /// The UDP ports beside the listeners are kept for PPSPP, of which contents will come, and nobody calls over uTP there. Otherwise they are
+    /// uTP's, and PPSPP takes other ports.
     pub keeps_ports_for_ppspp: bool,
     /// How peers are reached over SCION; `None`: not at all.
     pub scion: Option<ScionConfig>,
@@ -62,6 +62,8 @@ pub struct SessionConfig {
     pub dht: Option<DhtConfig>,
     /// Whether peers in the same network find each other (BEP 14).
     pub local_discovery: bool,
+    /// Whether uTP is spoken beside TCP.
+    pub utp: Utp,
     /// How files get their space.
     pub preallocate: Preallocate,
     /// Whom we have nothing to do with.
@@ -102,6 +104,7 @@ impl Default for SessionConfig {
             encryption: Encryption::default(),
             dht: None,
             local_discovery: false,
+            utp: Utp::default(),
             preallocate: Preallocate::default(),
             filter: Arc::default(),
             proxy: None,
@@ -137,6 +140,20 @@ impl Encryption {
             Self::Off => None,
         }
     }
+}
+
+/// Whether uTP (BEP 29) is spoken, over plain IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Utp {
+    /// Who calls is let in, and peers are called so where TCP does not open at once.
+    #[default]
+    On,
+    /// Who calls is let in; we call over TCP alone.
+    In,
+    /// There are no other connections.
+    Only,
+    /// Not at all: who calls is sent on to TCP.
+    Off,
 }
 
 /// How paths are chosen.

@@ -54,6 +54,7 @@ pub use anabranch_bittorrent::torrent::{PeerStats, TorrentStats};
 pub use anabranch_transport::NodeId;
 pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Encryption, FileFilter, PathsConfig, SessionConfig, SessionError,
+    Utp,
 };
 pub use dht::DhtConfig;
 pub use events::{ContentId, Discovery, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};

@@ -13,13 +13,14 @@ use anabranch_paths::{Endpoint, Scoreboard};
 use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::Semaphore;
 
-use crate::config::{SessionConfig, SessionError};
+use crate::config::{SessionConfig, SessionError, Utp};
 use crate::dht::DhtNode;
 use crate::events::{Event, EventHub};
 use crate::limits::Line;
 use crate::net::admission::{Pace, Strangers};
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
+use crate::net::utp::UtpNet;
 use crate::store::disk::{Disk, Replies};
 use crate::store::pools::Pools;
 use crate::tracker::{Client, ClientConfig, TrackerAccess};
@@ -41,6 +42,8 @@ pub(crate) struct Resources {
     pub scion: Option<Rc<ScionNet>>,
     /// Our node of the distributed hash table, where there is one.
     pub dht: Option<Rc<DhtNode>>,
+    /// The sockets that speak uTP.
+    pub utp: UtpNet,
     /// The ways out of this machine; `None` where the system does not tell.
     pub uplinks: Option<Uplinks>,
     /// What was measured of paths.
@@ -103,11 +106,19 @@ impl Resources {
             ScionNet::open(scion, Rc::clone(&links)).map(Rc::new).map_err(failed)
         });
         let scion = scion.transpose()?;
+        let beside = if config.keeps_ports_for_ppspp { &[][..] } else { &listening };
+        // Behind the SCION socket, whose port it must not take.
+        let utp = UtpNet::open(config.utp, beside, config.proxy.is_some());
+        if config.utp == Utp::Only {
+            // Their ports stay ours over UDP.
+            listeners.clear();
+        }
+        listeners.extend(utp.listeners());
         // Datagrams would go past a proxy.
-        let dht = config.dht.as_ref().filter(|_| config.proxy.is_none()).map(|dht| {
-            let ports = (listening.as_slice(), config.keeps_ports_for_ppspp);
-            Rc::new(DhtNode::open(dht, ports, scion.as_ref(), (&config.filter, config.seed)))
-        });
+        let dht =
+            config.dht.as_ref().filter(|_| config.proxy.is_none()).map(|dht| {
+                Rc::new(DhtNode::open(dht, (&listening, &utp), scion.as_ref(), (&config.filter, config.seed)))
+            });
         let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
             // There is one way, whichever interface leads to it.
             _ if config.proxy.is_some() => None,
@@ -122,6 +133,7 @@ impl Resources {
         let identity = identity.or_else(|| Identity::ephemeral().ok());
         let resources = Self {
             listening,
+            utp,
             scion,
             dht,
             uplinks,

@@ -18,6 +18,7 @@ mod quic;
 mod stats;
 mod stream;
 mod tcp;
+mod utp;
 
 pub use encrypted::{EncryptedStream, StreamCipher};
 pub use error::ConnectError;
@@ -33,3 +34,4 @@ pub use quic::{ALPN, Congestion, MTU_MIN, QuicBudget, QuicEndpoint, QuicOptions,
 pub use stats::StreamStats;
 pub use stream::{Listener, Stream};
 pub use tcp::{TcpListener, TcpStream};
+pub use utp::{UtpEndpoint, UtpStream};

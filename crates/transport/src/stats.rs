@@ -22,13 +22,13 @@ pub struct StreamStats {
     pub rtt: Duration,
     /// Congestion window, in bytes.
     pub cwnd_bytes: u64,
-    /// Packets taken for lost (QUIC) or sent again (TCP) since the connection opened.
+    /// Packets taken for lost (QUIC, uTP) or sent again (TCP) since the connection opened.
     pub lost_packets: u64,
     /// Rate at which the peer acknowledges, in bytes per second.
     pub delivery_rate_bytes: u64,
-    /// Largest payload of a packet on this path, in bytes: of UDP datagrams (QUIC), of segments (TCP).
+    /// Largest payload of a packet on this path, in bytes: of UDP datagrams (QUIC, uTP), of segments (TCP).
     pub mtu_bytes: u64,
-    /// Bytes sent since the connection opened: all of them (QUIC), those acknowledged (TCP).
+    /// Bytes sent since the connection opened: all of them (QUIC, uTP), those acknowledged (TCP).
     pub sent_bytes: u64,
     /// Bytes received since the connection opened.
     pub received_bytes: u64,
@@ -57,6 +57,18 @@ impl StreamStats {
             sent_bytes: long(BYTES_ACKED_AT),
             received_bytes: long(BYTES_RECEIVED_AT),
         })
+    }
+
+    pub(crate) fn of_utp(stats: &anabranch_utp::ConnStats) -> Self {
+        Self {
+            rtt: stats.rtt,
+            cwnd_bytes: stats.window_bytes,
+            lost_packets: stats.lost_packets,
+            delivery_rate_bytes: stats.delivery_rate_bytes,
+            mtu_bytes: stats.datagram_len as u64,
+            sent_bytes: stats.sent_bytes,
+            received_bytes: stats.received_bytes,
+        }
     }
 
     pub(crate) fn of_quic(stats: &noq::PathStats) -> Self {

@@ -1,4 +1,4 @@
-//! One face for streams over TCP and over QUIC, encrypted or not, so that a driver has the same calls for all.
+//! One face for streams over TCP, uTP and QUIC, encrypted or not, so that a driver has the same calls for all.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -7,13 +7,18 @@ use std::task::{Context, Poll};
 
 use anabranch_paths::{Endpoint, PathPeer};
 
-use crate::{EncryptedStream, MemoryStream, NodeId, QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream};
+use crate::{
+    EncryptedStream, MemoryStream, NodeId, QuicEndpoint, QuicStream, StreamStats, TcpListener, TcpStream, UtpEndpoint,
+    UtpStream,
+};
 
 /// A connection, bound to the path it was opened on for its whole life.
 #[derive(Debug)]
 pub enum Stream {
     /// Over plain IP.
     Tcp(TcpStream),
+    /// Over plain IP, in UDP packets.
+    Utp(UtpStream),
     /// Over plain IP or SCION.
     Quic(Box<QuicStream>),
     /// Over one of the others, through ciphers that both ends agreed on.
@@ -25,6 +30,12 @@ pub enum Stream {
 impl From<TcpStream> for Stream {
     fn from(stream: TcpStream) -> Self {
         Self::Tcp(stream)
+    }
+}
+
+impl From<UtpStream> for Stream {
+    fn from(stream: UtpStream) -> Self {
+        Self::Utp(stream)
     }
 }
 
@@ -51,16 +62,28 @@ impl Stream {
     pub fn peer(&self) -> &PathPeer {
         match self {
             Self::Tcp(stream) => stream.peer(),
+            Self::Utp(stream) => stream.peer(),
             Self::Quic(stream) => stream.peer(),
             Self::Encrypted(stream) => stream.inner().peer(),
             Self::Memory(stream) => stream.peer(),
         }
     }
 
+    /// What it runs over.
+    pub fn transport(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "tcp",
+            Self::Utp(_) => "utp",
+            Self::Quic(_) => "quic",
+            Self::Encrypted(stream) => stream.inner().transport(),
+            Self::Memory(_) => "memory",
+        }
+    }
+
     /// The key that the other end proved, where the transport asks for one.
     pub fn node_id(&self) -> Option<NodeId> {
         match self {
-            Self::Tcp(_) | Self::Memory(_) => None,
+            Self::Tcp(_) | Self::Utp(_) | Self::Memory(_) => None,
             Self::Quic(stream) => Some(stream.node_id()),
             Self::Encrypted(stream) => stream.inner().node_id(),
         }
@@ -77,6 +100,8 @@ impl Stream {
             // SAFETY: the caller vouches for the buffers.
             Self::Tcp(stream) => unsafe { stream.try_recv(buffers) },
             // SAFETY: the caller vouches for the buffers.
+            Self::Utp(stream) => unsafe { stream.try_recv(buffers) },
+            // SAFETY: the caller vouches for the buffers.
             Self::Quic(stream) => unsafe { stream.try_recv(buffers) },
             // SAFETY: the caller vouches for the buffers.
             Self::Encrypted(stream) => unsafe { stream.try_recv(buffers) },
@@ -89,6 +114,7 @@ impl Stream {
     pub fn try_send(&self, buffers: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_send(buffers, more),
+            Self::Utp(stream) => stream.try_send(buffers),
             Self::Quic(stream) => stream.try_send(buffers, more),
             Self::Encrypted(stream) => stream.try_send(buffers, more),
             Self::Memory(stream) => stream.try_send(buffers),
@@ -100,6 +126,7 @@ impl Stream {
     pub fn try_send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_send_file(file, offset, len),
+            Self::Utp(stream) => stream.try_send_file(file, offset, len),
             Self::Quic(stream) => stream.try_send_file(file, offset, len),
             Self::Encrypted(stream) => stream.try_send_file(file, offset, len),
             Self::Memory(stream) => stream.try_send_file(file, offset, len),
@@ -110,6 +137,7 @@ impl Stream {
     pub fn set_cork(&self, corked: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_cork(corked),
+            Self::Utp(stream) => stream.set_cork(corked),
             Self::Quic(stream) => stream.set_cork(corked),
             Self::Encrypted(stream) => stream.inner().set_cork(corked),
             Self::Memory(_) => Ok(()),
@@ -117,10 +145,10 @@ impl Stream {
     }
 
     /// Whether everything that was sent is on its way. If not, [`Stream::poll_send_ready`] has to be waited for, even
-    /// if there is nothing more to send. TCP's bytes are the kernel's once they are taken.
+    /// if there is nothing more to send. TCP's bytes are the kernel's once they are taken, and uTP's its endpoint's.
     pub fn flush(&self) -> io::Result<bool> {
         match self {
-            Self::Tcp(_) => Ok(true),
+            Self::Tcp(_) | Self::Utp(_) => Ok(true),
             Self::Quic(stream) => stream.flush(),
             Self::Encrypted(stream) => stream.flush(),
             Self::Memory(_) => Ok(true),
@@ -131,6 +159,7 @@ impl Stream {
     pub fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_recv_ready(cx),
+            Self::Utp(stream) => stream.poll_recv_ready(cx),
             Self::Quic(stream) => stream.poll_recv_ready(cx),
             Self::Encrypted(stream) => stream.poll_recv_ready(cx),
             Self::Memory(stream) => stream.poll_recv_ready(cx),
@@ -141,6 +170,7 @@ impl Stream {
     pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_send_ready(cx),
+            Self::Utp(stream) => stream.poll_send_ready(cx),
             Self::Quic(stream) => stream.poll_send_ready(cx),
             Self::Encrypted(stream) => stream.poll_send_ready(cx),
             Self::Memory(stream) => stream.poll_send_ready(cx),
@@ -151,6 +181,7 @@ impl Stream {
     pub fn stats(&self) -> io::Result<StreamStats> {
         match self {
             Self::Tcp(stream) => stream.stats(),
+            Self::Utp(stream) => stream.stats(),
             Self::Quic(stream) => stream.stats(),
             Self::Encrypted(stream) => stream.inner().stats(),
             Self::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -158,11 +189,13 @@ impl Stream {
     }
 }
 
-/// Accepts connections: over TCP, over QUIC, over QUIC on SCION.
+/// Accepts connections: over TCP, over uTP, over QUIC, over QUIC on SCION.
 #[derive(Debug)]
 pub enum Listener {
     /// Over TCP.
     Tcp(TcpListener),
+    /// Over uTP; who dials from here has the same endpoint.
+    Utp(Rc<UtpEndpoint>),
     /// Over QUIC; who dials from here has the same endpoint.
     Quic(Rc<QuicEndpoint>),
 }
@@ -172,6 +205,7 @@ impl Listener {
     pub fn local(&self) -> io::Result<Endpoint> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Endpoint::from),
+            Self::Utp(endpoint) => Ok(endpoint.local_addr().into()),
             Self::Quic(endpoint) => Ok(endpoint.local()),
         }
     }
@@ -180,6 +214,7 @@ impl Listener {
     pub async fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => listener.accept().await.map(Stream::from),
+            Self::Utp(endpoint) => Ok(endpoint.accept().await.into()),
             Self::Quic(endpoint) => {
                 endpoint.accept().await.map(Stream::from).ok_or_else(|| io::ErrorKind::NotConnected.into())
             }

@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// A UDP socket that never blocks and never fragments. Sending and receiving take `&self`: threads may share it.
+/// A UDP socket that never blocks, and never fragments unless it is told that it may. Sending and receiving take `&self`: threads may share it.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -97,6 +97,19 @@ impl Socket {
 
     pub(crate) fn is_v6(&self) -> bool {
         self.is_v6
+    }
+
+    /// Whether what leaves from here on may be cut apart on its way, as long as that is wanted; it may not at first.
+    pub fn set_may_fragment(&self, may: bool) {
+        let (v4, v6) = match may {
+            true => (libc::IP_PMTUDISC_DONT, libc::IPV6_PMTUDISC_DONT),
+            false => (libc::IP_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_PROBE),
+        };
+        // What the kernel does not know is passed over, as when it was bound.
+        let _ = self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, v4);
+        if self.is_v6 {
+            let _ = self.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, v6);
+        }
     }
 
     fn configure(&self, options: &Options) -> io::Result<()> {

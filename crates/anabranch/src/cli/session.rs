@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, PathIdPrefix};
-use anabranch_swarm::Encryption;
+use anabranch_swarm::{Encryption, Utp};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -93,6 +93,9 @@ pub(crate) struct SessionFlags {
     /// Encrypt connections over TCP: where the peer wants it (allow), takes it (prefer), always (require), never (off)
     #[arg(long, value_name = "WHEN", default_value = "allow", value_parser = encryption_by_name())]
     pub encryption: Encryption,
+    /// Speak uTP beside TCP: in both directions (on), to those who call so (in), alone (only), never (off)
+    #[arg(long, value_name = "WHEN", default_value = "on", value_parser = utp_by_name())]
+    pub utp: Utp,
     #[command(flatten)]
     pub discovery: DiscoveryFlags,
     #[command(flatten)]
@@ -230,6 +233,14 @@ fn encryption_by_name() -> impl TypedValueParser<Value = Encryption> {
         let known = ENCRYPTIONS.iter().find(|(known, _)| *known == name);
         known.map_or(Encryption::default(), |(_, encryption)| *encryption)
     })
+}
+
+/// The names of `--utp`.
+const UTPS: [(&str, Utp); 4] = [("on", Utp::On), ("in", Utp::In), ("only", Utp::Only), ("off", Utp::Off)];
+
+fn utp_by_name() -> impl TypedValueParser<Value = Utp> {
+    let names = PossibleValuesParser::new(UTPS.map(|(name, _)| name));
+    names.map(|name| UTPS.iter().find(|(known, _)| *known == name).map_or(Utp::default(), |(_, utp)| *utp))
 }
 
 /// Values of `--selector`, which shells complete.

@@ -185,6 +185,6 @@ pub(crate) fn bare(program: &Path) -> Command {
         command.env_remove(name);
     }
     // Peers meet as the plan says, and by nothing else.
-    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off");
+    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off").env("ANABRANCH_UTP", "off");
     command
 }

@@ -183,11 +183,11 @@ fn admit(resources: &Resources, address: Endpoint) -> Result<(), ConnError> {
 }
 
 async fn connect(resources: &Resources, remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
-    let stream = match &resources.config.proxy {
-        Some(proxy) => TcpStream::connect_through(proxy, remote.into()).await?,
-        None => TcpStream::connect(remote.into(), via).await?,
-    };
-    Ok(stream.into())
+    if let Some(proxy) = &resources.config.proxy {
+        return TcpStream::connect_through(proxy, remote.into()).await.map(Stream::from);
+    }
+    let tcp = async { TcpStream::connect(remote.into(), via).await.map(Stream::from) };
+    resources.utp.connect(remote, via, tcp).await
 }
 
 /// Why a peer was not reached: one cause, whichever of our interfaces it was tried by.
@@ -409,10 +409,11 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
                     state.core.set_prefers_encryption(id);
                 }
                 let peer_id = theirs.peer_id;
-                state.tell(EventKind::PeerConnected { address, outgoing, peer_id, encryption: method });
+                let transport = stream.transport();
+                state.tell(EventKind::PeerConnected { address, outgoing, peer_id, transport, encryption: method });
                 let route = match &stream {
                     Stream::Quic(stream) => stream.route(),
-                    Stream::Tcp(_) | Stream::Encrypted(_) | Stream::Memory(_) => None,
+                    Stream::Tcp(_) | Stream::Utp(_) | Stream::Encrypted(_) | Stream::Memory(_) => None,
                 };
                 let conn = PathConn { address, path, route, handle: Rc::clone(&handle) };
                 state.path_joined(id, conn, took, Instant::now());

@@ -26,15 +26,17 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_bittorrent::reach::may_name_peer;
+use anabranch_dht::wire::is_krpc;
 use anabranch_dht::{Config, Dht, Event, Family, Goal, Policy, SearchId, Transmit};
 use anabranch_paths::Endpoint;
 use anabranch_paths::manager::UPLINKS_EVERY;
+use anabranch_transport::UtpEndpoint;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::net::scion::ScionNet;
-use crate::net::udp_port::{self, UdpPort};
+use crate::net::utp::UtpNet;
 use crate::resources::Resources;
 
 use entry::Entry;
@@ -62,7 +64,10 @@ pub struct DhtConfig {
 pub(crate) struct DhtNode {
     core: RefCell<Dht>,
     homes: RefCell<Homes>,
-    ports: Vec<Rc<UdpPort>>,
+    /// Beside the listeners, shared with uTP where that is at the same ports.
+    ports: Vec<Rc<UtpEndpoint>>,
+    /// Those among them that are ours alone.
+    own_ports: Vec<Rc<UtpEndpoint>>,
     scion: Option<Rc<ScionPort>>,
     entry: Entry,
     kept: RefCell<Kept>,
@@ -96,18 +101,23 @@ impl Policy for Guard {
 }
 
 impl DhtNode {
-    /// Opens sockets beside `listening`, at the same ports where these are free and not `kept` for others. Nothing is sent yet.
+    /// Takes the sockets that `utp` has beside `listening`, and opens others where it has none. Nothing is sent yet.
     pub(crate) fn open(
         config: &DhtConfig,
-        (listening, keeps_ports): (&[SocketAddr], bool),
+        (listening, utp): (&[SocketAddr], &UtpNet),
         scion: Option<&Rc<ScionNet>>,
         (filter, seed): (&Arc<IpFilter>, u64),
     ) -> Self {
         let now = Instant::now();
-        let open = |address: &SocketAddr| {
-            let beside = if keeps_ports { None } else { UdpPort::open(*address).ok() };
-            beside.or_else(|| UdpPort::open(SocketAddr::new(address.ip(), 0)).ok()).map(Rc::new)
+        let mut own_ports = Vec::new();
+        let mut open = |address: &SocketAddr| {
+            utp.beside(*address).or_else(|| {
+                let port = UtpEndpoint::bind(SocketAddr::new(address.ip(), 0), false).ok()?;
+                own_ports.push(Rc::clone(&port));
+                Some(port)
+            })
         };
+        let ports = listening.iter().filter_map(&mut open).collect();
         let mut secret = [0; 16];
         let mut rng = fastrand::Rng::new();
         rng.fill(&mut secret);
@@ -121,7 +131,8 @@ impl DhtNode {
         Self {
             core: RefCell::new(Dht::new(core, now)),
             homes: RefCell::default(),
-            ports: listening.iter().filter_map(open).collect(),
+            ports,
+            own_ports,
             scion: scion.and_then(ScionPort::open).map(Rc::new),
             entry: Entry::new(config),
             kept: RefCell::new(Kept::new(config.file.clone())),
@@ -134,17 +145,12 @@ impl DhtNode {
 
     /// Its port over plain IP, as peers are told (BEP 5, "port").
     pub(crate) fn port(&self) -> Option<u16> {
-        self.ports.first().map(|port| port.local().port())
+        self.ports.first().map(|port| port.local_addr().port())
     }
 
     /// The same over SCION.
     pub(crate) fn scion_port(&self) -> Option<u16> {
         self.scion.as_ref().map(|port| port.local().host.port())
-    }
-
-    /// Whether it is at the UDP port beside a listener, and answers callers over uTP there.
-    pub(crate) fn is_at(&self, address: SocketAddr) -> bool {
-        self.ports.iter().any(|port| port.local() == address)
     }
 
     /// A content that is not private wants it. The first one has it take its places in the networks.
@@ -205,10 +211,16 @@ impl DhtNode {
     /// Serves its sockets, until the session ends.
     pub(crate) fn serve(self: &Rc<Self>, tasks: &mut JoinSet<()>, resources: &Rc<Resources>) {
         for (at, port) in self.ports.iter().enumerate() {
-            let node = Rc::clone(self);
-            tasks.spawn_local(udp_port::serve(Rc::clone(port), move |from, local, datagram| {
-                node.received(at, from, local, datagram);
-            }));
+            // The node has the port.
+            let node = Rc::downgrade(self);
+            port.set_other(move |from, local, datagram| {
+                if let Some(node) = node.upgrade().filter(|_| is_krpc(datagram)) {
+                    node.received(at, from, local, datagram);
+                }
+            });
+        }
+        for port in &self.own_ports {
+            tasks.spawn_local(Rc::clone(port).run());
         }
         if let Some(port) = &self.scion {
             tasks.spawn_local(Rc::clone(port).serve(Rc::clone(self)));
@@ -254,7 +266,7 @@ impl DhtNode {
                 uplinks.refresh(now);
             }
             let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
-            let ports: Vec<SocketAddr> = self.ports.iter().map(|port| port.local()).collect();
+            let ports: Vec<SocketAddr> = self.ports.iter().map(|port| port.local_addr()).collect();
             homes::wanted(&ports, interfaces.as_deref(), self.scion.as_ref().map(|port| port.local()))
         };
         let (mut core, mut kept) = (self.core.borrow_mut(), self.kept.borrow_mut());
@@ -303,7 +315,7 @@ impl DhtNode {
                 let homes = self.homes.borrow();
                 let Some((port, via)) = homes.way(transmit.home) else { return };
                 if let Some(port) = self.ports.get(port) {
-                    port.send(via, to, &transmit.bytes);
+                    port.send_other(via, to, &transmit.bytes);
                 }
             }
             Endpoint::Scion(to) => {

@@ -121,6 +121,8 @@ pub enum EventKind {
         outgoing: bool,
         /// What it calls itself; by convention it begins with its program and version (BEP 20).
         peer_id: [u8; 20],
+        /// What it is connected over: `tcp`, `utp`, `quic`, `http` or, for PPSPP, `udp`.
+        transport: &'static str,
         /// What message stream encryption agreed on; `None` where the connection did not begin with that.
         encryption: Option<Method>,
     },

@@ -4,6 +4,5 @@ pub(crate) mod admission;
 pub(crate) mod conn_handle;
 pub(crate) mod multicast;
 pub(crate) mod scion;
-pub(crate) mod udp_port;
 pub(crate) mod uplinks;
 pub(crate) mod utp;

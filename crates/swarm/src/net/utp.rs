@@ -1,65 +1,130 @@
-//! Sends peers that call over uTP on to TCP: see [`anabranch_bittorrent::utp`].
+//! uTP (BEP 29): the sockets beside the listeners, and when it is tried.
+//!
+//! Who calls is answered always: where uTP is not let in, by a reset, so that callers turn to TCP at once. We call over TCP, and over
+//! uTP beside it where that takes long, as behind many NATs; whichever opens first stays.
 
 use std::io;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
 
-use anabranch_bittorrent::utp::{HEADER_LEN, refusal};
-use tokio::net::UdpSocket;
+use anabranch_transport::{ConnectError, Listener, Stream, UtpEndpoint, UtpStream, Via};
+use tokio::task::JoinSet;
 
-/// Answers a second at most: more callers than the listeners take strangers. Further ones find out by waiting.
-const REFUSALS_PER_SECOND_MAX: u32 = 256;
-/// Calls have a header and an extension or two; what is longer is none.
-const DATAGRAM_LEN_MAX: usize = 64;
-/// Pause after a socket error, so that one that persists does not spin.
-const ERROR_PAUSE: Duration = Duration::from_millis(50);
+use crate::config::Utp;
 
-/// The socket beside a TCP listener at `address`.
-///
-/// # Errors
-/// When another program has the port. That program is who callers over UDP mean to reach, then.
-pub(crate) fn open(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = std::net::UdpSocket::bind(address)?;
-    socket.set_nonblocking(true)?;
-    UdpSocket::from_std(socket)
+/// How long TCP is tried alone: the pause of happy eyeballs (RFC 8305 §5, "Connection Attempt Delay", 250 ms).
+const TCP_ALONE: Duration = Duration::from_millis(250);
+/// How long uTP is tried where TCP is refused: two calls. Somebody is there, who mostly speaks both or neither.
+const AFTER_REFUSAL: Duration = Duration::from_secs(2);
+
+/// The sockets of a session that speak uTP.
+pub(crate) struct UtpNet {
+    mode: Utp,
+    /// Beside the listeners.
+    listening: Vec<Rc<UtpEndpoint>>,
+    /// Where none of those reaches everybody: who dials alone.
+    dialling: Vec<Rc<UtpEndpoint>>,
 }
 
-/// What callers are answered, as often as that is allowed.
-pub(crate) struct Refusals {
-    second: Instant,
-    answered: u32,
-}
-
-impl Refusals {
-    /// Nobody was answered yet.
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { second: now, answered: 0 }
-    }
-
-    /// The answer to a datagram, if it is a call and one is left this second.
-    pub(crate) fn answer(&mut self, datagram: &[u8], now: Instant) -> Option<[u8; HEADER_LEN]> {
-        let reset = refusal(datagram).filter(|_| datagram.len() <= DATAGRAM_LEN_MAX)?;
-        if now >= self.second + Duration::from_secs(1) {
-            (self.second, self.answered) = (now, 0);
+impl UtpNet {
+    /// Opens the sockets beside `listening`, as far as their ports are free: another program that has one is who callers over UDP mean to
+    /// reach, then. Where connections go through a proxy, none of ours goes over uTP.
+    pub(crate) fn open(mode: Utp, listening: &[SocketAddr], is_proxied: bool) -> Self {
+        let accepts = mode != Utp::Off;
+        let listening: Vec<_> = listening.iter().filter_map(|at| UtpEndpoint::bind(*at, accepts).ok()).collect();
+        let mut dialling = Vec::new();
+        let dials = matches!(mode, Utp::On | Utp::Only) && !is_proxied;
+        let is_anywhere = |endpoint: &Rc<UtpEndpoint>| endpoint.local_addr().ip().is_unspecified();
+        if dials && !listening.iter().any(is_anywhere) {
+            let any = [(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()];
+            dialling.extend(any.into_iter().find_map(|at: SocketAddr| UtpEndpoint::bind(at, false).ok()));
+        } else if dials {
+            dialling.extend(listening.iter().filter(|endpoint| is_anywhere(endpoint)).cloned());
         }
-        self.answered += 1;
-        (self.answered <= REFUSALS_PER_SECOND_MAX).then_some(reset)
+        Self { mode, listening, dialling }
+    }
+
+    /// The socket beside the listener at `address`.
+    pub(crate) fn beside(&self, address: SocketAddr) -> Option<Rc<UtpEndpoint>> {
+        self.listening.iter().find(|endpoint| endpoint.local_addr() == address).cloned()
+    }
+
+    /// Where peers come in.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = Listener> {
+        let accepts = self.mode != Utp::Off;
+        self.listening.iter().filter(move |_| accepts).map(|endpoint| Listener::Utp(Rc::clone(endpoint)))
+    }
+
+    /// Lets packets move, in tasks that end with `tasks`.
+    pub(crate) fn serve(&self, tasks: &mut JoinSet<()>) {
+        let own = self.dialling.iter().filter(|one| !self.listening.iter().any(|other| Rc::ptr_eq(one, other)));
+        for endpoint in self.listening.iter().chain(own) {
+            tasks.spawn_local(Rc::clone(endpoint).run());
+        }
+    }
+
+    /// Lets what was written last arrive.
+    pub(crate) async fn close(&self) {
+        for endpoint in self.listening.iter().chain(&self.dialling) {
+            endpoint.close().await;
+        }
+    }
+
+    /// Connects to `remote` over `tcp` or uTP.
+    ///
+    /// # Errors
+    /// What TCP says, where it was tried.
+    pub(crate) async fn connect(
+        &self,
+        remote: SocketAddr,
+        via: Option<&Via>,
+        tcp: impl Future<Output = Result<Stream, ConnectError>>,
+    ) -> Result<Stream, ConnectError> {
+        let is_v4 = remote.ip().to_canonical().is_ipv4();
+        let reaches = |endpoint: &&Rc<UtpEndpoint>| endpoint.local_addr().is_ipv6() || is_v4;
+        let Some(endpoint) = self.dialling.iter().find(reaches) else {
+            return match self.mode {
+                Utp::Only => Err(ConnectError::Io {
+                    endpoint: remote.into(),
+                    source: io::Error::other("no socket for uTP could be opened: allow others with --utp on"),
+                }),
+                _ => tcp.await,
+            };
+        };
+        let utp = endpoint.connect(remote.into(), via);
+        match self.mode {
+            Utp::Only => utp.await.map(Stream::from),
+            _ => race(tcp, utp).await,
+        }
     }
 }
 
-/// Answers calls until the session ends.
-pub(crate) async fn turn_away(socket: UdpSocket) {
-    let mut datagram = [0; DATAGRAM_LEN_MAX];
-    let mut refusals = Refusals::new(Instant::now());
-    loop {
-        match socket.recv_from(&mut datagram).await {
-            Ok((length, caller)) => {
-                if let Some(reset) = refusals.answer(&datagram[..length], Instant::now()) {
-                    // A full send buffer loses the answer, as the network might: the caller waits instead.
-                    let _ = socket.try_send_to(&reset, caller);
-                }
+/// TCP first, uTP beside it when that takes long, or at once where TCP is refused; who opens first wins, and the other one is dropped.
+async fn race(
+    tcp: impl Future<Output = Result<Stream, ConnectError>>,
+    utp: impl Future<Output = Result<UtpStream, ConnectError>>,
+) -> Result<Stream, ConnectError> {
+    let (mut tcp, mut utp) = (pin!(tcp), pin!(utp));
+    let refused = match tokio::time::timeout(TCP_ALONE, &mut tcp).await {
+        Ok(Ok(stream)) => return Ok(stream),
+        Ok(Err(error)) => error,
+        Err(_) => {
+            tokio::select! {
+                opened = &mut utp => return match opened {
+                    Ok(stream) => Ok(stream.into()),
+                    Err(_) => tcp.await,
+                },
+                opened = &mut tcp => match opened {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => error,
+                },
             }
-            Err(_) => tokio::time::sleep(ERROR_PAUSE).await,
         }
+    };
+    match tokio::time::timeout(AFTER_REFUSAL, utp).await {
+        Ok(Ok(stream)) => Ok(stream.into()),
+        _ => Err(refused),
     }
 }

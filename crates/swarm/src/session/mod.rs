@@ -30,7 +30,6 @@ mod remove;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -47,7 +46,6 @@ use crate::bittorrent::dial;
 use crate::config::{SessionConfig, SessionError};
 use crate::events::Events;
 use crate::limits::keep_pace;
-use crate::net::utp;
 use crate::resources::{Opened, Resources};
 
 /// A running session: its [`Contents`], and the tasks that serve them.
@@ -89,13 +87,7 @@ impl Session {
         for listener in listeners {
             tasks.spawn_local(dial::accept(contents.clone(), listener));
         }
-        // Behind the SCION socket, whose port it must not take.
-        let is_answered = |address: &SocketAddr| resources.dht.as_ref().is_some_and(|dht| dht.is_at(*address));
-        let beside = resources.listening.iter().filter(|address| !is_answered(address));
-        let beside = beside.filter(|_| !resources.config.keeps_ports_for_ppspp);
-        for socket in beside.filter_map(|address| utp::open(*address).ok()) {
-            tasks.spawn_local(utp::turn_away(socket));
-        }
+        resources.utp.serve(&mut tasks);
         if let Some(net) = &resources.scion {
             tasks.spawn_local(Rc::clone(net).listen());
         }
@@ -128,6 +120,7 @@ impl Session {
         if let Some(dht) = &self.contents.resources.dht {
             dht.keep();
         }
+        self.contents.resources.utp.close().await;
         if let Some(net) = &self.contents.resources.scion {
             net.endpoint.close().await;
         }

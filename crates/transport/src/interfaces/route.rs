@@ -48,6 +48,32 @@ fn probe(interface: &LocalInterface, source: Option<IpAddr>, remote: SocketAddr)
     Ok(socket.local_addr()?.ip())
 }
 
+/// The address that packets to `remote` leave from as the system's routes go, or `source`, and how long they may be on the first link, IP
+/// header included, as far as the system tells.
+///
+/// # Errors
+/// Where no route leads there, or `source` is none of ours.
+pub(crate) fn towards(source: Option<IpAddr>, remote: SocketAddr) -> io::Result<(IpAddr, Option<usize>)> {
+    let mut remote = remote;
+    remote.set_ip(remote.ip().to_canonical());
+    remote.set_port(PORT);
+    let any = if remote.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+    let source = source.map(|source| source.to_canonical()).filter(|source| source.is_ipv4() == remote.is_ipv4());
+    let mut from = SocketAddr::new(source.unwrap_or(any), 0);
+    if let (SocketAddr::V6(from), SocketAddr::V6(to), Some(true)) = (&mut from, remote, source.map(is_link_local)) {
+        from.set_scope_id(to.scope_id());
+    }
+    let socket = UdpSocket::bind(from)?;
+    socket.connect(remote)?;
+    let (level, option) =
+        if remote.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    let (mut mtu, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the pointers and the length describe `mtu` and `len`.
+    let got = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len) };
+    let mtu = usize::try_from(mtu).ok().filter(|mtu| got == 0 && *mtu > 0);
+    Ok((socket.local_addr()?.ip(), mtu))
+}
+
 fn bind_to_device(socket: &UdpSocket, name: &str) -> io::Result<()> {
     // SAFETY: the pointer and length describe `name`.
     let result = unsafe {

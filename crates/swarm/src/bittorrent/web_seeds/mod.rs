@@ -209,7 +209,13 @@ async fn serve(torrent: &TorrentHandle, at: usize, url: &TrackerUrl, by: NamedBy
                 let handle = state.attach(id, host);
                 state.web_seeds[at].trouble = None;
                 let (address, peer_id) = (first.remote.into(), theirs.peer_id);
-                state.tell(EventKind::PeerConnected { address, outgoing: true, peer_id, encryption: None });
+                state.tell(EventKind::PeerConnected {
+                    address,
+                    outgoing: true,
+                    peer_id,
+                    transport: "http",
+                    encryption: None,
+                });
                 (id, handle)
             }
             Err(Refused::Banned(reason)) => return (0, Err(Failure::Banned(reason))),

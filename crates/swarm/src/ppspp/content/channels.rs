@@ -133,7 +133,7 @@ impl Content {
         });
         let rates = Rates::new();
         self.conns.insert(way, Conn { down, up, key, asked_bytes: 0, sent_bytes: 0, handle, rates, is_told: false });
-        self.tell(EventKind::PeerConnected { address, outgoing, peer_id: *CLIENT, encryption: None });
+        self.tell(EventKind::PeerConnected { address, outgoing, peer_id: *CLIENT, transport: "udp", encryption: None });
     }
 
     fn closed(&mut self, way: &PathAddress, now: Instant) {
