@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anabranch_bittorrent::ip_filter::{IpFilter, List, Rule, parse_list};
 use anabranch_paths::Endpoint;
-use anabranch_swarm::SessionConfig;
+use anabranch_swarm::{SessionConfig, Utp};
 
 use crate::address::PeerAddress;
 use crate::bulk::target;
@@ -47,9 +47,14 @@ pub(crate) fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: C
         }
     }
     config.filter = Arc::new(IpFilter::new(rules));
+    if guard.proxy.is_some() && flags.utp == Utp::Only {
+        return Err(Failure::usage(
+            "`--utp only` does not go through `--proxy`, which takes TCP: leave one of them out",
+        ));
+    }
     if let Some(proxy) = &guard.proxy {
         chatter.note(format_args!(
-            "through {proxy}: peers over TCP and trackers{}; SCION, the DHT and local discovery are off{}",
+            "through {proxy}: peers over TCP and trackers{}; SCION, uTP, the DHT and local discovery are off{}",
             if proxy.may_relay_udp() { "" } else { " over HTTP; UDP trackers are off" },
             if flags.listen.is_empty() { ", and nobody can connect to us" } else { "" },
         ));

@@ -102,27 +102,6 @@ fn a_link_leads_to_no_service_of_this_machine() {
     running.interrupt();
 }
 
-#[test]
-fn a_call_over_utp_is_sent_on_to_tcp_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("one.bin"), noise(50_000, 2)).unwrap();
-    let (sharer, address, _) = share(dir.path(), &["one.bin"]);
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    // BEP 29: type and version, extension, connection id; times and window; seq_nr 1, ack_nr 0.
-    let mut syn = [0; 20];
-    syn[..4].copy_from_slice(&[0x41, 0, 0x12, 0x34]);
-    syn[17] = 1;
-    socket.send_to(&syn, &address).unwrap();
-    let mut reset = [0; 64];
-    let (length, from) = socket.recv_from(&mut reset).unwrap();
-    assert_eq!((length, from.to_string()), (20, address.clone()));
-    assert_eq!((reset[0], &reset[2..4], &reset[18..20]), (0x31, &[0x12, 0x34][..], &[0, 1][..]));
-    // TCP is there as ever.
-    TcpStream::connect(&address).unwrap().write_all(b"\x13BitTorrent protocol").unwrap();
-    assert_eq!(sharer.interrupt().0, 0);
-}
-
 /// What a GET is answered, head and body.
 fn http_get(address: &str, target: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
