@@ -71,6 +71,36 @@ fn a_long_path_is_filled_and_a_probe_finds_its_packets() {
 }
 
 #[test]
+fn it_yields_to_tcp_and_takes_what_tcp_leaves() {
+    // 20 Mbit/s, 40 ms there and back, a queue of 200 ms.
+    let way = Way { delay: Duration::from_millis(20), rate: 2.5e6, queue: 500e3, ..Way::default() };
+    let mut net = Net::new(12, [way; 2]);
+    net.owners[0].to_send = noise(12, 160_000_000);
+    net.connect();
+    let second = Duration::from_secs(1);
+    let share = |net: &mut Net, seconds: u32| {
+        let before = (net.owners[1].received.len(), net.cubic.as_ref().map_or(0, |cubic| cubic.delivered));
+        net.run(second * seconds, |_| false);
+        let ours = net.owners[1].received.len() - before.0;
+        let theirs = net.cubic.as_ref().map_or(0, |cubic| cubic.delivered) - before.1;
+        let rate = |bytes: f64| bytes / f64::from(seconds) / 2.5e6;
+        (rate(ours as f64), rate(theirs as f64))
+    };
+    net.run(second * 5, |_| false);
+    let (alone, _) = share(&mut net, 10);
+    net.cubic = Some(common::Cubic::new(net.now));
+    share(&mut net, 5);
+    let (beside, tcp) = share(&mut net, 20);
+    net.cubic = None;
+    share(&mut net, 5);
+    let (after, _) = share(&mut net, 5);
+    println!("alone {alone:.2}, beside TCP {beside:.2} and TCP {tcp:.2}, after it {after:.2} of the link");
+    assert!(alone > 0.85, "{alone}");
+    assert!(beside < 0.15 && tcp > 0.8, "{beside} {tcp}");
+    assert!(after > 0.8, "{after}");
+}
+
+#[test]
 fn losses_that_are_the_links_do_not_slow_it_down_much() {
     let way = Way { delay: Duration::from_millis(25), rate: 6.25e6, queue: 625e3, loss: 0.01, ..Way::default() };
     let net = exchange(2, way, 30_000_000);

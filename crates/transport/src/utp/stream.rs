@@ -222,7 +222,7 @@ mod tests {
                 for endpoint in [&listening, &dialling] {
                     tokio::task::spawn_local(Rc::clone(endpoint).run());
                 }
-                let payload: Vec<u8> = (0..3_000_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+                let payload: Vec<u8> = (0..3_000_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
                 let expected = payload.clone();
                 let answering = tokio::task::spawn_local({
                     let listening = Rc::clone(&listening);

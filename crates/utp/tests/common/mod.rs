@@ -81,7 +81,70 @@ pub struct End {
     pub reads: usize,
 }
 
+/// A TCP flow with CUBIC (RFC 9438, without fast convergence) that shares the way to the second end; each packet is acknowledged.
+#[derive(Debug)]
+pub struct Cubic {
+    window: f64,
+    threshold: f64,
+    window_max: f64,
+    epoch: Instant,
+    sent_at: std::collections::BTreeMap<u64, Instant>,
+    next: u64,
+    recovery_until: u64,
+    heard_at: Instant,
+    rtt: Duration,
+    pub delivered: u64,
+}
+
+/// Bytes of its packets.
+const CUBIC_LEN: usize = 1472;
+/// Where its packets, and its acknowledgements, arrive.
+const CUBIC_SINK: usize = 2;
+const CUBIC_SOURCE: usize = 3;
+
+impl Cubic {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            window: 10.0,
+            threshold: f64::MAX,
+            window_max: 0.0,
+            epoch: now,
+            sent_at: std::collections::BTreeMap::new(),
+            next: 0,
+            recovery_until: 0,
+            heard_at: now,
+            rtt: Duration::from_millis(100),
+            delivered: 0,
+        }
+    }
+
+    fn acked(&mut self, number: u64, now: Instant) {
+        let Some(sent_at) = self.sent_at.remove(&number) else { return };
+        self.heard_at = now;
+        self.rtt = (self.rtt * 7 + (now - sent_at)) / 8;
+        self.delivered += CUBIC_LEN as u64;
+        let later = self.sent_at.split_off(&number.saturating_sub(3));
+        let lost = std::mem::replace(&mut self.sent_at, later);
+        if lost.keys().any(|lost| *lost >= self.recovery_until) {
+            (self.window_max, self.epoch, self.recovery_until) = (self.window, now, self.next);
+            self.window = (self.window * 0.7).max(2.0);
+            self.threshold = self.window;
+        } else if self.window < self.threshold {
+            self.window += 1.0;
+        } else {
+            let rtt = self.rtt.as_secs_f64();
+            let since = (now - self.epoch).as_secs_f64();
+            let k = (self.window_max * 0.3 / 0.4).cbrt();
+            let cubic = 0.4 * (since + rtt - k).powi(3) + self.window_max;
+            let reno = self.window_max * 0.7 + 0.53 * since / rtt;
+            let goal = cubic.max(reno).clamp(self.window, self.window * 1.5);
+            self.window += (goal - self.window) / self.window;
+        }
+    }
+}
+
 pub struct Net {
+    pub cubic: Option<Cubic>,
     pub now: Instant,
     pub start: Instant,
     pub ends: [Endpoint; 2],
@@ -112,6 +175,7 @@ impl Net {
         let ends = [Endpoint::new(start, seed, true), Endpoint::new(start, seed ^ 0xffff, true)];
         let owner = || End { reads: usize::MAX, ..End::default() };
         Self {
+            cubic: None,
             now: start,
             start,
             ends,
@@ -135,7 +199,8 @@ impl Net {
 
     /// Puts a datagram on the way to `to`.
     pub fn put(&mut self, to: usize, bytes: Vec<u8>, may_fragment: bool) {
-        let way = self.ways[to];
+        let at_bottleneck = if to == CUBIC_SINK { 1 } else { to };
+        let way = self.ways[at_bottleneck];
         self.datagrams += 1;
         self.wire_bytes += bytes.len() as u64;
         self.longest = self.longest.max(bytes.len());
@@ -146,14 +211,14 @@ impl Net {
         for _ in 0..copies {
             let mut at = self.now;
             if way.rate > 0.0 {
-                let queued = self.free_at[to].saturating_duration_since(self.now);
+                let free_at = &mut self.free_at[at_bottleneck];
+                let queued = free_at.saturating_duration_since(self.now);
                 if queued.as_secs_f64() * way.rate > way.queue {
                     return;
                 }
                 self.queue_max = self.queue_max.max(queued);
-                self.free_at[to] =
-                    self.free_at[to].max(self.now) + Duration::from_secs_f64((bytes.len() + 28) as f64 / way.rate);
-                at = self.free_at[to];
+                *free_at = (*free_at).max(self.now) + Duration::from_secs_f64((bytes.len() + 28) as f64 / way.rate);
+                at = *free_at;
             }
             at += way.delay;
             if self.rng.f64() < way.late {
@@ -173,6 +238,36 @@ impl Net {
             }
             out.clear();
         }
+    }
+
+    /// Lets the TCP flow send what its window allows.
+    fn drive_cubic(&mut self) {
+        let Some(mut cubic) = self.cubic.take() else { return };
+        if self.now > cubic.heard_at + Duration::from_secs(1) {
+            // Everything was lost.
+            (cubic.window, cubic.heard_at) = (2.0, self.now);
+            cubic.sent_at.clear();
+        }
+        while (cubic.sent_at.len() as f64) < cubic.window {
+            cubic.sent_at.insert(cubic.next, self.now);
+            let mut bytes = vec![0; CUBIC_LEN];
+            bytes[..8].copy_from_slice(&cubic.next.to_be_bytes());
+            cubic.next += 1;
+            self.put(CUBIC_SINK, bytes, false);
+        }
+        self.cubic = Some(cubic);
+    }
+
+    /// A packet of the TCP flow, or its acknowledgement, arrives.
+    fn arrived_cubic(&mut self, packet: Packet) {
+        let Some(cubic) = &mut self.cubic else { return };
+        if packet.to == CUBIC_SOURCE {
+            let number = u64::from_be_bytes(*packet.bytes.first_chunk().unwrap());
+            return cubic.acked(number, self.now);
+        }
+        self.number += 1;
+        let at = self.now + self.ways[0].delay;
+        self.flying.push(Reverse(Packet { at, number: self.number, to: CUBIC_SOURCE, bytes: packet.bytes }));
     }
 
     fn serve(&mut self, end: usize) {
@@ -229,6 +324,7 @@ impl Net {
                 self.flush(end);
                 self.serve(end);
             }
+            self.drive_cubic();
             if done(self) {
                 return true;
             }
@@ -241,6 +337,10 @@ impl Net {
             self.now = self.now.max(next);
             while self.flying.peek().is_some_and(|packet| packet.0.at <= self.now) {
                 let Some(Reverse(packet)) = self.flying.pop() else { break };
+                if packet.to >= CUBIC_SINK {
+                    self.arrived_cubic(packet);
+                    continue;
+                }
                 assert!(self.ends[packet.to].datagram(self.now, route_to(1 - packet.to), &packet.bytes));
             }
             self.ends.iter_mut().for_each(|end| end.on_time(self.now));
