@@ -225,7 +225,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(mut bytes: Vec<u8>, likely: bool) {
             if let (true, Some(first)) = (likely, bytes.first_mut()) {
-                *first = *first % 5 << 4 | 1;
+                *first = ((*first % 5) << 4) | 1;
             }
             if let Ok(packet) = Packet::parse(&bytes) {
                 prop_assert!(packet.payload.len() + packet.sack.len() + HEADER_LEN <= bytes.len());
