@@ -41,6 +41,8 @@ use anabranch_scion_wire::{
     Address, DataplanePath, HeaderFields, HeaderTemplate, HopField, InfoField, OneHopPath, Packet, PathRef,
     PathSegment, Ports, Service, checksum,
 };
+use anabranch_utp::Seq;
+use anabranch_utp::packet::{Header, Kind};
 use anabranch_xdp::FrameTemplate;
 use prost::Message as _;
 
@@ -59,6 +61,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "resume", &resume())?;
     write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
+    write(&corpus, "utp", &utp())?;
     write(&corpus, "mse", &mse())?;
     write(&corpus, "web_seed", &web_seed())?;
     write(&corpus, "ppspp_wire", &ppspp_wire())?;
@@ -572,6 +575,31 @@ fn resume() -> Vec<Vec<u8>> {
     journal.extend(lease.from_ns.to_le_bytes());
     journal.extend(lease.until_ns.to_le_bytes());
     vec![[&[0], &file[..]].concat(), [&[1], &len[..], body, &journal].concat()]
+}
+
+/// A byte of options, then each step behind a byte of what to do and its length: a call is answered, bytes are written, pass, are lost
+/// and pass again.
+fn utp() -> Vec<Vec<u8>> {
+    let step = |what: u8, bytes: &[u8]| [&[what], &(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let (pass, lose, wait, write, read) = (4 << 1, 0x80 | (4 << 1), 0x40 | (5 << 1), 3 << 1, 6 << 1);
+    let header = Header {
+        kind: Kind::Syn,
+        connection_id: 7,
+        timestamp_us: 1,
+        delay_us: 0,
+        window: 1 << 20,
+        seq: Seq(1),
+        ack: Seq(0),
+    };
+    let mut syn = Vec::new();
+    header.write(&[], 0, &mut syn);
+    let mut state = Vec::new();
+    Header { kind: Kind::State, ..header }.write(&[1, 0, 0, 0], 9, &mut state);
+    let moved = [step(pass, &[]), step(pass, &[]), step(write, &[5; 9000]), step(pass, &[])].concat();
+    let lost = [step(write, &[6; 5000]), step(lose, &[]), step(wait, &[]), step(pass, &[]), step(read, &[])].concat();
+    let strangers = [step(0, &syn), step(2 << 1, &syn), step(1, &state), step(pass, &[])].concat();
+    [syn, state, [&[1], &moved[..]].concat(), [&[2], &moved[..], &lost[..]].concat(), [&[3], &strangers[..]].concat()]
+        .into()
 }
 
 fn wire() -> Vec<Vec<u8>> {

@@ -66,7 +66,7 @@ fn where_tcp_is_refused_utp_is_tried_and_else_tcp_stays() {
         [("only", "on", "utp"), ("on", "on", "tcp"), ("in", "only", "utp"), ("in", "in", "tcp"), ("off", "on", "tcp")]
     {
         let (sharer, address, magnet) = share(dir.path(), &["one.bin", "--utp", theirs]);
-        let arguments = get(&address, &[&magnet, "-o", "out", "--overwrite", "--utp", ours, "--json"]);
+        let arguments = get(&address, &[&magnet, "-o", "out", "--utp", ours, "--json"]);
         let (code, out, errors) = run(dir.path(), &arguments);
         assert_eq!(code, 0, "{theirs} {ours}: {out}{errors}");
         let expected = format!("\"transport\":\"{transport}\"");
@@ -122,9 +122,10 @@ fn floods_of_calls_and_forged_resets_change_nothing() {
 #[test]
 fn what_cannot_be_is_told() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, _, errors) = run(dir.path(), &["get", "x.torrent", "--utp", "sometimes"]);
+    let link = format!("magnet:?xt=urn:btih:{}", "ab".repeat(20));
+    let (code, _, errors) = run(dir.path(), &["get", &link, "--utp", "sometimes"]);
     assert!(code == 2 && errors.contains("[possible values: on, in, only, off]"), "{errors}");
-    let proxied = ["get", "x.torrent", "--utp", "only", "--proxy", "socks5://127.0.0.1:1"];
+    let proxied = ["get", &link, "--utp", "only", "--proxy", "socks5://127.0.0.1:1"];
     let (code, _, errors) = run(dir.path(), &proxied);
     assert!(code == 2 && errors.contains("--utp only"), "{errors}");
 }
