@@ -172,11 +172,11 @@ fn items_scrapes_and_samples_go_through_the_network() {
         let goal = Goal::Item { target: wanted.target(), salt };
         let search = sim.act(50, |dht, now| dht.search(goal, now)).unwrap();
         let events = sim.finish(50, search);
-        let got = events.iter().filter_map(|(_, event)| match event {
+        let got = events.iter().rev().find_map(|(_, event)| match event {
             Event::Item { item, .. } => Some(item.clone()),
             _ => None,
         });
-        assert_eq!(got.last(), Some(wanted));
+        assert_eq!(got, Some(wanted));
     }
     for (announcer, seed) in [(10, true), (11, true), (12, false)] {
         let goal = peers(77, Some(Announce { ip: Some(Port::OfSocket), scion: None, seed }));
