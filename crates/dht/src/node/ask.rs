@@ -24,7 +24,7 @@ const PACE: (f64, f64) = (100.0, 300.0);
 const TRANSACTION_LEN: usize = 4;
 /// Nodes of another network are asked for while fewer are known there.
 const OTHERS_WANTED_BELOW: usize = 32;
-/// Nodes of another network that are taken from one answer.
+/// Nodes of each other network that are taken from one answer.
 const OTHERS_MAX: usize = 4;
 
 /// What a query is for.
@@ -283,15 +283,15 @@ impl Dht {
     /// Nodes of other networks that an answer names are asked themselves.
     fn hear_of_others(&mut self, home: HomeId, from: &Endpoint, answer: &Answer<'_>, now: Instant) {
         let Some(own) = self.homes.get(&home).map(|home| home.family) else { return };
-        let policy = &self.config.policy;
-        let others = answer.nodes.iter().filter(|contact| Family::of(&contact.address) != own);
-        let fit: Vec<Contact> =
-            others.filter(|contact| policy.fits(&contact.address, from)).take(OTHERS_MAX).copied().collect();
-        for contact in fit {
-            let family = Family::of(&contact.address);
-            if self.nodes(family) < OTHERS_WANTED_BELOW {
-                self.try_node(contact.address, now);
+        for family in Family::ALL.into_iter().filter(|family| *family != own) {
+            if self.nodes(family) >= OTHERS_WANTED_BELOW {
+                continue;
             }
+            let policy = &self.config.policy;
+            let named = answer.nodes.iter().map(|contact| contact.address);
+            let fit = named.filter(|address| Family::of(address) == family && policy.fits(address, from));
+            let fit: Vec<Endpoint> = fit.take(OTHERS_MAX).collect();
+            fit.into_iter().for_each(|address| self.try_node(address, now));
         }
     }
 }
