@@ -1,12 +1,12 @@
 //! Whom to ask first, where nobody is known.
 //!
 //! The user names nodes, and so do torrents (BEP 5, "nodes"). Nodes that anybody may ask are the last resort: only where a content finds
-//! nobody in any other way, and where this machine has an address on the Internet. So in a laboratory or a closed network
-//! nothing is looked up or sent abroad.
+//! nobody in any other way, and where this machine has an address on the Internet, or one that is translated on the way there. So in a
+//! laboratory or a closed network nothing is looked up or sent abroad.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ impl Entry {
         }
         let is_abroad = || {
             let uplinks = resources.uplinks.as_ref();
-            uplinks.is_some_and(|uplinks| has_global_address(&uplinks.interfaces()))
+            uplinks.is_some_and(|uplinks| is_abroad(&uplinks.interfaces()))
         };
         if is_alone && !self.public.is_empty() && is_abroad() && self.public_again.borrow_mut().is_due(now) {
             self.ask(node, self.public.clone(), true, resources, now);
@@ -135,9 +135,25 @@ async fn addresses(host: &str, port: u16) -> Vec<Endpoint> {
     found.take(ADDRESSES_MAX).map(Endpoint::from).collect()
 }
 
-fn has_global_address(interfaces: &Interfaces) -> bool {
+/// Whether the Internet is there: by an address of its own, or behind a translator of addresses, where most people are.
+fn is_abroad(interfaces: &Interfaces) -> bool {
     let usable = interfaces.list().iter().filter(|interface| interface.usable && !interface.loopback);
-    usable.flat_map(|interface| &interface.addresses).any(|address| is_global(address.ip))
+    let addresses: Vec<IpAddr> = usable.flat_map(|interface| &interface.addresses).map(|address| address.ip).collect();
+    addresses.iter().any(|ip| is_global(*ip)) || addresses.iter().any(|ip| is_translated(*ip)) && has_default_route()
+}
+
+/// Whether it is of those that a home's or a provider's router translates (RFC 1918, RFC 6598).
+fn is_translated(ip: IpAddr) -> bool {
+    let IpAddr::V4(ip) = ip.to_canonical() else { return false };
+    let shared = Ipv4Addr::new(100, 64, 0, 0);
+    ip.is_private() || ip.to_bits() >> 22 == shared.to_bits() >> 22
+}
+
+/// Whether the system knows where to send what is for no network of its own. A UDP socket that is connected sends nothing.
+fn has_default_route() -> bool {
+    // The first address of the world that is nobody's host (RFC 7526: no anycast relay is there any more).
+    let nowhere = (Ipv4Addr::new(192, 88, 99, 1), 9);
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| socket.connect(nowhere)).is_ok()
 }
 
 /// Whether packets from elsewhere reach it: not the networks of examples either, which laboratories use.
@@ -182,6 +198,23 @@ mod tests {
         }
         for abroad in ["8.8.8.8", "2a00:1450::1"] {
             assert!(is_global(abroad.parse().unwrap()), "{abroad}");
+        }
+    }
+
+    #[test]
+    fn homes_are_behind_translators() {
+        for (home, is) in [
+            ("192.168.1.2", true),
+            ("10.1.2.3", true),
+            ("172.31.0.1", true),
+            ("100.127.255.255", true),
+            ("::ffff:10.0.0.1", true),
+            ("100.128.0.1", false),
+            ("192.0.2.2", false),
+            ("169.254.1.1", false),
+            ("fd00::2", false),
+        ] {
+            assert_eq!(is_translated(home.parse().unwrap()), is, "{home}");
         }
     }
 
