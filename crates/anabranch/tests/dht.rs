@@ -43,7 +43,13 @@ fn a_link_that_names_nobody_finds_who_shares_it() {
     let (magnet, files) = content(dir.path(), &[]);
     let (_first, entry) = node(dir.path(), 1, None);
     let others: Vec<_> = (2..5).map(|number| node(dir.path(), number, Some(&entry))).collect();
-    let (_sharer, _) = sharing(dir.path(), "one.torrent", Some(&entry));
+    // Elsewhere: a program keeps the nodes of a state folder for itself as long as it runs.
+    let elsewhere = dir.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    for name in ["one.bin", "one.torrent"] {
+        fs::copy(dir.path().join(name), elsewhere.join(name)).unwrap();
+    }
+    let (_sharer, _) = sharing(&elsewhere, "one.torrent", Some(&entry));
     // By another way in than the sharer's.
     let mut getting = anabranch(dir.path());
     getting.args(["get", &magnet, "-o", "out", "--listen", "127.0.0.1:0", "--json", "--give-up", "50s"]);

@@ -150,7 +150,7 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
     begin_handshake(torrent, stream, began, Opening::Plain).await
 }
 
-/// Connects over plain IP, and greets as the user and the peer want it. Where the peer does not, the other way at once.
+/// Connects over plain IP, and greets as the user and the peer want it. Where the peer does not, the other way at once, and over uTP.
 async fn call_ip(torrent: &TorrentHandle, remote: SocketAddr, via: Option<&Via>) -> Result<Handshaken, ConnError> {
     let resources = torrent.borrow().resources();
     let call = async |opening| {
@@ -164,11 +164,22 @@ async fn call_ip(torrent: &TorrentHandle, remote: SocketAddr, via: Option<&Via>)
         Err(error) if greeting::is_refusal(first, &error) => error,
         result => return result,
     };
-    let Some(other) = other else { return Err(greeting::explain(error, resources.config.encryption)) };
-    resources.pace.spend();
-    let Ok(handshaken) = call(other).await else { return Err(error) };
-    torrent.borrow_mut().book.set_prefers_encryption(remote.into(), handshaken.method.is_some());
-    Ok(handshaken)
+    if let Some(other) = other {
+        resources.pace.spend();
+        if let Ok(handshaken) = call(other).await {
+            torrent.borrow_mut().book.set_prefers_encryption(remote.into(), handshaken.method.is_some());
+            return Ok(handshaken);
+        }
+    }
+    // Who speaks uTP alone may take TCP's connections to end them (libtorrent does, and so qBittorrent).
+    let began = Instant::now();
+    if let Some(stream) = resources.utp.connect_beside(remote, via).await {
+        resources.pace.spend();
+        if let Ok(handshaken) = begin_handshake(torrent, stream, began, first).await {
+            return Ok(handshaken);
+        }
+    }
+    Err(if other.is_none() { greeting::explain(error, resources.config.encryption) } else { error })
 }
 
 /// Whether the user lets us deal with whoever is at `address`.

@@ -82,9 +82,7 @@ impl UtpNet {
         via: Option<&Via>,
         tcp: impl Future<Output = Result<Stream, ConnectError>>,
     ) -> Result<Stream, ConnectError> {
-        let is_v4 = remote.ip().to_canonical().is_ipv4();
-        let reaches = |endpoint: &&Rc<UtpEndpoint>| endpoint.local_addr().is_ipv6() || is_v4;
-        let Some(endpoint) = self.dialling.iter().find(reaches) else {
+        let Some(endpoint) = self.endpoint_for(remote) else {
             return match self.mode {
                 Utp::Only => Err(ConnectError::Io {
                     endpoint: remote.into(),
@@ -98,6 +96,20 @@ impl UtpNet {
             Utp::Only => utp.await.map(Stream::from),
             _ => race(tcp, utp).await,
         }
+    }
+
+    /// Connects to `remote` over uTP, where a connection over TCP was opened and came to nothing. `None` where uTP is not for that, or
+    /// nobody answers soon.
+    pub(crate) async fn connect_beside(&self, remote: SocketAddr, via: Option<&Via>) -> Option<Stream> {
+        let endpoint = self.endpoint_for(remote).filter(|_| self.mode == Utp::On)?;
+        let opened = tokio::time::timeout(AFTER_REFUSAL, endpoint.connect(remote.into(), via)).await;
+        opened.ok()?.ok().map(Stream::from)
+    }
+
+    /// The socket to dial `remote` from.
+    fn endpoint_for(&self, remote: SocketAddr) -> Option<&Rc<UtpEndpoint>> {
+        let is_v4 = remote.ip().to_canonical().is_ipv4();
+        self.dialling.iter().find(|endpoint| endpoint.local_addr().is_ipv6() || is_v4)
     }
 }
 
