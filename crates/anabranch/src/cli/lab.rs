@@ -37,7 +37,7 @@ pub(crate) struct LabRunFlags {
     #[arg(long, value_name = "DIR", default_value = "lab-results", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
     /// Run only cells of this name, or whose names have these parts: scion, or 5as/scion; may be given several times
-    #[arg(long, value_name = "CELL")]
+    #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
     /// Run each cell so often [default: as the plan says]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
