@@ -155,8 +155,10 @@ async fn call_ip(torrent: &TorrentHandle, remote: SocketAddr, via: Option<&Via>)
     let resources = torrent.borrow().resources();
     let call = async |opening| {
         let began = Instant::now();
-        let connected = connect(&resources, remote, via).await;
-        let stream = connected.map_err(|error| ConnError::Ended(cause(error)))?;
+        // Told at once, though uTP may lead there yet.
+        let told = |error: &ConnectError| torrent.borrow_mut().peer_failed(remote.into(), &cause(error), false);
+        let connected = connect(&resources, remote, via, told).await;
+        let stream = connected.map_err(|error| ConnError::Ended(cause(&error)))?;
         begin_handshake(torrent, stream, began, opening).await
     };
     let (first, other) = torrent.borrow().openings(remote);
@@ -171,15 +173,17 @@ async fn call_ip(torrent: &TorrentHandle, remote: SocketAddr, via: Option<&Via>)
             return Ok(handshaken);
         }
     }
+    let error = if other.is_none() { greeting::explain(error, resources.config.encryption) } else { error };
     // Who speaks uTP alone may take TCP's connections to end them (libtorrent does, and so qBittorrent).
     let began = Instant::now();
+    torrent.borrow_mut().peer_failed(remote.into(), &error.to_string(), is_final(&error));
     if let Some(stream) = resources.utp.connect_beside(remote, via).await {
         resources.pace.spend();
         if let Ok(handshaken) = begin_handshake(torrent, stream, began, first).await {
             return Ok(handshaken);
         }
     }
-    Err(if other.is_none() { greeting::explain(error, resources.config.encryption) } else { error })
+    Err(error)
 }
 
 /// Whether the user lets us deal with whoever is at `address`.
@@ -193,18 +197,24 @@ fn admit(resources: &Resources, address: Endpoint) -> Result<(), ConnError> {
     Ok(())
 }
 
-async fn connect(resources: &Resources, remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
+/// Connects; `told` hears of TCP's failure before uTP has been waited for.
+async fn connect(
+    resources: &Resources,
+    remote: SocketAddr,
+    via: Option<&Via>,
+    told: impl Fn(&ConnectError),
+) -> Result<Stream, ConnectError> {
     if let Some(proxy) = &resources.config.proxy {
         return TcpStream::connect_through(proxy, remote.into()).await.map(Stream::from);
     }
-    let tcp = async { TcpStream::connect(remote.into(), via).await.map(Stream::from) };
+    let tcp = async { TcpStream::connect(remote.into(), via).await.map(Stream::from).inspect_err(|error| told(error)) };
     resources.utp.connect(remote, via, tcp).await
 }
 
 /// Why a peer was not reached: one cause, whichever of our interfaces it was tried by.
-fn cause(error: ConnectError) -> String {
+fn cause(error: &ConnectError) -> String {
     match error {
-        ConnectError::Over { source, .. } => cause(*source),
+        ConnectError::Over { source, .. } => cause(source),
         ConnectError::Io { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
             "it refuses connections: nothing listens on that port".to_owned()
         }
@@ -224,7 +234,8 @@ pub(crate) async fn over_ip(
     let resources = torrent.borrow().resources();
     admit(&resources, remote.into())?;
     let reaching = async {
-        let stream = connect(&resources, remote, via).await.map_err(|error| ConnError::Ended(error.to_string()))?;
+        let stream =
+            connect(&resources, remote, via, |_| {}).await.map_err(|error| ConnError::Ended(error.to_string()))?;
         let (opening, _) = torrent.borrow().openings(remote);
         begin_handshake(torrent, stream, began, opening).await
     };
