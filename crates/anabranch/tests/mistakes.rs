@@ -103,13 +103,20 @@ fn flags(help: &str) -> BTreeSet<(String, bool)> {
 }
 
 fn all_mistakes(dir: &Path) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
-    for (command, (name, _)) in COMMANDS.iter().enumerate() {
+    let help_of = |(name, _): &(&[&str], &[&str])| {
         let (code, help, _) = run(dir, &[*name, &["--help"]].concat());
         assert_eq!(code, 0, "{name:?}");
-        for (flag, is_free) in flags(&help) {
+        flags(&help)
+    };
+    let flags: Vec<BTreeSet<(String, bool)>> = COMMANDS.iter().map(help_of).collect();
+    // A variable that only another command's flag of that name takes is passed over.
+    let is_free_somewhere = |flag: &String| flags.iter().any(|flags| flags.contains(&(flag.clone(), true)));
+    let mut mistakes = Vec::new();
+    for (command, flags) in flags.iter().enumerate() {
+        for (flag, is_free) in flags {
             for value in ABSURD {
                 for place in [Place::CommandLine, Place::Environment, Place::File] {
+                    let is_free = *is_free || place == Place::Environment && is_free_somewhere(flag);
                     mistakes.push(Mistake { command, flag: flag.clone(), is_free, value, place });
                 }
             }

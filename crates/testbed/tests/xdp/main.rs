@@ -153,6 +153,9 @@ fn transfer(sender: &mut Sender, receiver: &mut Receiver, count: u32, len_max: u
             }
             for bytes in arrived {
                 let number = u32::from_be_bytes(*bytes.first_chunk().unwrap());
+                if number == u32::MAX {
+                    continue;
+                }
                 assert!(bytes == payload(number, len(number)), "packet {number} arrived changed");
                 missing.remove(&number);
             }
@@ -444,7 +447,8 @@ fn an_interface_may_go_down_come_back_and_vanish() {
     let (mut sender, mut receiver) = (must(here.sender(&Path::ip(address("10.7.0.2"), None))), there.receiver());
     transfer(&mut sender, &mut receiver, 100, 1400);
     let mut fails = |what: &str| {
-        let (start, body) = (Instant::now(), [0; 100]);
+        // What waits in a ring as the link goes down leaves when it is back: a number that is in no transfer.
+        let (start, body) = (Instant::now(), [0xff; 100]);
         loop {
             assert!(start.elapsed() < PATIENCE, "{what}");
             match sender.try_send(&[Packet { head: &[], body: &body }]) {
@@ -459,8 +463,6 @@ fn an_interface_may_go_down_come_back_and_vanish() {
     let error = fails("down");
     assert!(error.kind.is_passing(), "{error}");
     must(a.set_device("link0", true));
-    // What had left before the link went down is none of what follows.
-    while !receive(&mut receiver).is_empty() {}
     run(&a, "ip", &["route", "replace", "10.7.0.0/24", "dev", "link0"]);
     let mut sender = must(here.sender(&Path::ip(address("10.7.0.2"), None)));
     transfer(&mut sender, &mut receiver, 100, 1400);
