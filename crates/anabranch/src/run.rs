@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
@@ -66,6 +67,26 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     let done = LocalSet::new().block_on(&runtime, work);
     runtime.shutdown_background();
     done
+}
+
+/// Runs `work` beside the runtime. Where the user or the system asks to end, `cancel` is set, and the work's own end is waited for: it
+/// ends what it started, which takes a moment.
+pub(crate) fn cancellable(
+    cancel: &AtomicBool,
+    work: impl FnOnce() -> Result<Code, Failure> + Send + 'static,
+) -> Result<Code, Failure> {
+    block_on(async {
+        let interrupted = interrupts()?;
+        let mut work = tokio::task::spawn_blocking(work);
+        let done = tokio::select! {
+            done = &mut work => done,
+            () = interrupted.notified() => {
+                cancel.store(true, Ordering::Relaxed);
+                work.await
+            }
+        };
+        done.map_err(|error| Failure::new(Code::Failed, error))?
+    })
 }
 
 /// Says when the user or the system asks to end. A second time ends the program at once. A signal that whoever started the

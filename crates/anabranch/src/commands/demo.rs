@@ -32,26 +32,11 @@ pub(crate) fn run(flags: &DemoFlags, chatter: Chatter) -> Result<Code, Failure> 
     })?;
     let options = Options { program, out: flags.out.clone(), content_bytes: flags.size.0 };
     let cancel = Arc::new(AtomicBool::new(false));
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
-        let mut screen = Screen::new(flags, chatter, Arc::clone(&cancel));
-        let work = tokio::task::spawn_blocking({
-            let cancel = Arc::clone(&cancel);
-            move || {
-                let outcome = demo::run(&options, &cancel, &mut |notice| screen.show(&notice));
-                screen.close(outcome)
-            }
-        });
-        tokio::pin!(work);
-        let done = tokio::select! {
-            done = &mut work => done,
-            () = interrupted.notified() => {
-                cancel.store(true, Ordering::Relaxed);
-                // It ends what it started, which takes a moment.
-                work.await
-            }
-        };
-        done.map_err(|error| Failure::new(Code::Failed, error))?
+    let mut screen = Screen::new(flags, chatter, Arc::clone(&cancel));
+    let seen = Arc::clone(&cancel);
+    run::cancellable(&cancel, move || {
+        let outcome = demo::run(&options, &seen, &mut |notice| screen.show(&notice));
+        screen.close(outcome)
     })
 }
 

@@ -57,34 +57,18 @@ fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
         quick: flags.quick,
     };
     let cancel = Arc::new(AtomicBool::new(false));
-    let json = flags.json;
-    run::block_on(async {
-        let interrupted = run::interrupts()?;
-        let mut screen = Screen::new(json, chatter, Arc::clone(&cancel));
-        let work = tokio::task::spawn_blocking({
-            let cancel = Arc::clone(&cancel);
-            move || {
-                let mut code = Code::Success;
-                for plan in plans {
-                    let outcome = trial::run(plan, &options, &cancel, &mut |notice| screen.show(&notice));
-                    let came_out = screen.close(outcome, &options)?;
-                    if came_out != Code::Success {
-                        code = came_out;
-                    }
-                }
-                Ok(code)
+    let mut screen = Screen::new(flags.json, chatter, Arc::clone(&cancel));
+    let seen = Arc::clone(&cancel);
+    run::cancellable(&cancel, move || {
+        let mut code = Code::Success;
+        for plan in plans {
+            let outcome = trial::run(plan, &options, &seen, &mut |notice| screen.show(&notice));
+            let came_out = screen.close(outcome, &options)?;
+            if came_out != Code::Success {
+                code = came_out;
             }
-        });
-        tokio::pin!(work);
-        let done = tokio::select! {
-            done = &mut work => done,
-            () = interrupted.notified() => {
-                cancel.store(true, Ordering::Relaxed);
-                // It ends what it started, which takes a moment.
-                work.await
-            }
-        };
-        done.map_err(|error| Failure::new(Code::Failed, error))?
+        }
+        Ok(code)
     })
 }
 
