@@ -132,9 +132,9 @@ impl Torrent {
         self.wishes.events.pop_front()
     }
 
-    /// Whether there is any.
+    /// Whether there is any that asks for something to be done: what peers use only matters when paths are chosen next.
     pub fn has_path_events(&self) -> bool {
-        !self.wishes.events.is_empty()
+        self.wishes.events.iter().any(|event| !matches!(event, PathEvent::InUse { .. }))
     }
 
     /// The connection that paths are talked of with `peer` over.

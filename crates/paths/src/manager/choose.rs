@@ -145,6 +145,8 @@ impl PathManager {
             candidate.hops = usize::from(!self.is_open(host, way.path.id()));
         }
         candidate.place = place;
+        let decision = if client.uploads_to.is_some() { &host.uploads } else { &host.fetches };
+        candidate.is_held = decision.chosen.contains(&way.path.id());
         candidate.handshake = self.handshakes.get(&way.path.id()).copied();
         candidate
     }
@@ -172,7 +174,7 @@ impl PathManager {
 
     /// Chooses for all clients, within one budget.
     pub(super) fn decide(&mut self, clients: &[Client], inputs: &mut Inputs<'_>, now: Instant) {
-        inputs.board.set_third_party_load(self.third_party_load(inputs.foreign));
+        inputs.board.set_third_party_load(self.third_party_load(&(inputs.foreign)()));
         let trigger = self.trigger.take_why();
         // What peers granted us takes its part whatever we choose.
         let granted: usize = self.hosts.values().map(|host| host.granted.len()).sum();

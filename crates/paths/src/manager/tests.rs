@@ -173,7 +173,7 @@ impl Sim {
             is_finished: self.is_finished,
             measure: &measure,
             uplinks: over_ip,
-            foreign: &self.foreign,
+            foreign: &|| self.foreign.clone(),
             links: &mut self.links,
             board: &mut self.board,
         };

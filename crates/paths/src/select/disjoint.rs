@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::numbered::Numbered;
 use super::simple::by_length;
-use super::{Ballot, Choice, Reason, Verdict};
+use super::{Ballot, Candidate, Choice, Reason, Verdict};
 use crate::Scoreboard;
 
 /// Overlaps below this are none: what is left of weights that were measured as nearly zero.
@@ -76,6 +76,10 @@ fn is_fair(ballot: &Ballot<'_>, chosen: &[usize]) -> bool {
     most <= ballot.budget.per_peer && (most <= 1 || counts.len() == ballot.peers().len())
 }
 
+/// How much better another path has to be than one that is in use, as a factor: what others use changes with every look at it, a new
+/// connection starts slowly, and where all hosts of a network follow each other's choices, none would ever settle.
+const HELD_FAVOUR: f64 = 2.0;
+
 /// What is known of the resources, and the load on each.
 struct Field<'a> {
     numbered: &'a Numbered,
@@ -103,11 +107,14 @@ struct Offer {
     /// them.
     is_full: bool,
     is_taken: bool,
+    /// 1, or [`HELD_FAVOUR`] for what is in use.
+    favour: f64,
 }
 
 impl Offer {
     fn is_better(&self, other: &Self) -> bool {
-        self.gain > other.gain || self.gain == other.gain && self.overlap < other.overlap
+        let (ours, theirs) = (self.gain * self.favour, other.gain * other.favour);
+        ours > theirs || ours == theirs && self.overlap / self.favour < other.overlap / other.favour
     }
 }
 
@@ -140,6 +147,7 @@ impl<'a> Field<'a> {
             overlap: numbers.iter().map(|&n| self.weights[n] * (self.load[n] + self.foreign[n])).sum(),
             is_full: numbers.iter().any(|&n| self.congested[n] && self.load[n] > 0.0),
             is_taken: false,
+            favour: 1.0,
         }
     }
 
@@ -149,7 +157,11 @@ impl<'a> Field<'a> {
         for paths in &mut peers {
             paths.sort_by_cached_key(|&index| by_length(ballot, index));
         }
-        let mut offers: Vec<Offer> = (0..ballot.candidates.len()).map(|index| self.offer(index)).collect();
+        let offer = |(index, candidate): (usize, &Candidate)| {
+            let favour = if candidate.is_held { HELD_FAVOUR } else { 1.0 };
+            Offer { favour, ..self.offer(index) }
+        };
+        let mut offers: Vec<Offer> = ballot.candidates.iter().enumerate().map(offer).collect();
         let mut chosen = Vec::new();
         // Rounds: in each, every peer gets at most one path more; within a round the best goes first.
         for round in 0..ballot.budget.per_peer {

@@ -58,6 +58,8 @@ pub struct Candidate {
     pub handshake: Option<Duration>,
     /// Its place in the list that the path lookup gave.
     pub place: usize,
+    /// It was chosen last time.
+    pub is_held: bool,
 }
 
 impl Candidate {
@@ -73,7 +75,7 @@ impl Candidate {
             }
             None => (vec![Resource::Local(path.local()), Resource::Remote(path.remote())], vec![None; 2], 0, None),
         };
-        Self { peer, path: path.id(), resources, claims_kbps, hops, latency, handshake: None, place: 0 }
+        Self { peer, path: path.id(), resources, claims_kbps, hops, latency, handshake: None, place: 0, is_held: false }
     }
 }
 

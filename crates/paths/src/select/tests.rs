@@ -26,6 +26,7 @@ pub(super) fn candidate(peer: u64, number: u64, resources: &[u16]) -> Candidate 
         latency: None,
         handshake: None,
         place: number as usize,
+        is_held: false,
     }
 }
 
@@ -159,6 +160,24 @@ fn what_others_use_is_avoided() {
     assert_eq!(Selector::Disjoint.select(&candidates, &board, budget).chosen().collect::<Vec<_>>(), [1]);
     board.set_third_party_load([(resource(2), 3)]);
     assert_eq!(Selector::Disjoint.select(&candidates, &board, budget).chosen().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn what_is_in_use_stays_until_something_is_clearly_better() {
+    let mut candidates = [candidate(1, 0, &[1]), candidate(1, 1, &[2])];
+    let choose = |candidates: &[Candidate], loads: [u32; 2]| {
+        let mut board = Scoreboard::default();
+        board.set_third_party_load([(resource(1), loads[0]), (resource(2), loads[1])]);
+        let budget = Budget { connections: 1, per_peer: 1 };
+        Selector::Disjoint.select(candidates, &board, budget).chosen().collect::<Vec<_>>()
+    };
+    for claim in [None, Some(10_000)] {
+        candidates.iter_mut().for_each(|candidate| (candidate.claims_kbps, candidate.is_held) = (vec![claim], false));
+        assert_eq!(choose(&candidates, [5, 4]), [1]);
+        candidates[0].is_held = true;
+        assert_eq!(choose(&candidates, [5, 4]), [0]);
+        assert_eq!(choose(&candidates, [11, 4]), [1]);
+    }
 }
 
 #[test]

@@ -30,6 +30,10 @@ use crate::net::scion::{self, ScionNet};
 use crate::resources::Resources;
 use crate::transfer::PathProgress;
 
+/// Between two looks that somebody asked for: what happens to many connections at once is one thing to look at. The network's
+/// word that a path is down does not wait.
+const LOOKS_APART: Duration = Duration::from_millis(20);
+
 /// A connection, as far as its path is concerned.
 pub(crate) struct PathConn {
     /// Who is at its end.
@@ -68,8 +72,15 @@ pub(crate) async fn drive(torrent: TorrentHandle) {
         (Rc::clone(&torrent.paths.wake), torrent.resources())
     };
     let mut news = resources.scion.as_ref().map(|net| net.news());
+    let mut looked_at: Option<Instant> = None;
     loop {
         let next_look = torrent.borrow().paths.manager.next_look(Instant::now());
+        let asked = async {
+            wake.notified().await;
+            if let Some(at) = looked_at {
+                tokio::time::sleep_until((at + LOOKS_APART).into()).await;
+            }
+        };
         let pause = async {
             match next_look {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -83,7 +94,7 @@ pub(crate) async fn drive(torrent: TorrentHandle) {
             }
         };
         tokio::select! {
-            () = wake.notified() => {}
+            () = asked => {}
             () = pause => {}
             event = next => match event {
                 Ok(event) => torrent.borrow_mut().on_scmp(&event, Instant::now()),
@@ -95,7 +106,9 @@ pub(crate) async fn drive(torrent: TorrentHandle) {
         if torrent.borrow().stopping {
             return;
         }
-        torrent.borrow_mut().look_after_paths(&torrent, Instant::now());
+        let now = Instant::now();
+        looked_at = Some(now);
+        torrent.borrow_mut().look_after_paths(&torrent, now);
     }
 }
 
@@ -222,13 +235,15 @@ impl TorrentDriver {
             self.tell_own_addresses(&resources, now);
         }
         let peers: Vec<PeerView> = self.core.peer_views().into_iter().map(|view| self.view(view)).collect();
-        let foreign = self.core.third_party_paths(now).into_iter();
-        let foreign: Vec<_> = foreign.map(|(path, users)| (path.interfaces().to_vec(), users)).collect();
         let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
         let own = interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&resources.listening));
         let Self { core, paths: ContentPaths { manager, conns, .. }, .. } = self;
         let pair = |remotes: &[SocketAddr]| {
             resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.candidates(remotes))
+        };
+        let foreign = || {
+            let paths = core.third_party_paths(now).into_iter();
+            paths.map(|(path, users)| (path.interfaces().to_vec(), users)).collect()
         };
         let has = |local: IpAddr| interfaces.as_ref().is_some_and(|interfaces| interfaces.has(local));
         let mut inputs = Inputs {
