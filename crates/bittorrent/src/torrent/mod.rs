@@ -414,6 +414,7 @@ impl Torrent {
             self.check_requests(id, now);
             self.talk_of_paths(id, now);
             self.tell_addresses(id, now);
+            self.tell_late(id, now);
         }
         self.exchange_peers(now);
         self.fetch_metadata(now);

@@ -1,13 +1,17 @@
 //! What peers have, and whether that interests us.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anabranch_content::bitfield::Bitfield;
 
 use super::conn::{Conn, Has};
 use super::content::Content;
 use super::{ConnId, PeerMisbehaved, Torrent};
+use crate::PeerKey;
 use crate::wire::Message;
+
+/// How late a peer may hear of what we gained over a connection that is not its quickest.
+pub(super) const HAVES_LATE_MAX: Duration = Duration::from_secs(5);
 
 impl Torrent {
     pub(super) fn on_bitfield(&mut self, id: ConnId, bytes: &[u8], now: Instant) -> Result<(), PeerMisbehaved> {
@@ -177,11 +181,32 @@ impl Torrent {
         content.gained.push(piece);
     }
 
-    /// Has `id` take what is there for it, if it wants to be told of pieces.
+    /// Has `id` take what is there for it, if it wants to be told of pieces. Who speaks of paths knows what we gained over all of its
+    /// connections once it heard so over one: the quickest tells it, and the others when they have something else to say, or
+    /// [after a while](Torrent::tell_late).
     pub(super) fn call_to_hear(&mut self, id: ConnId) {
-        if self.conns.get(&id).is_some_and(Conn::cares_for_haves) {
+        let Some(conn) = self.conns.get(&id).filter(|conn| conn.cares_for_haves()) else { return };
+        if self.path_speaker(conn.peer).is_none() || self.quickest(conn.peer) == Some(id) {
             self.touch(id);
         }
+    }
+
+    /// Once a tick: tells what was gained over a connection that had nothing else to say.
+    pub(super) fn tell_late(&mut self, id: ConnId, now: Instant) {
+        let gained = self.content.as_ref().map_or(0, |content| content.gained.len());
+        let is_late = |conn: &Conn| now.saturating_duration_since(conn.last_sent) > HAVES_LATE_MAX;
+        if self.conns.get(&id).is_some_and(|conn| conn.told < gained && conn.cares_for_haves() && is_late(conn)) {
+            self.touch(id);
+        }
+    }
+
+    /// The connection of `peer` with the shortest round trip.
+    fn quickest(&self, peer: PeerKey) -> Option<ConnId> {
+        let conns = self.peers.get(&peer)?.conns.iter().filter_map(|id| Some((*id, self.conns.get(id)?)));
+        conns
+            .filter(|(_, conn)| conn.is_usable())
+            .min_by_key(|(id, conn)| (conn.pipeline.round_trip(), *id))
+            .map(|(id, _)| id)
     }
 
     /// Says so where interest began or ended (BEP 3, "interested").

@@ -138,7 +138,7 @@ impl Torrent {
     }
 
     /// The connection that paths are talked of with `peer` over.
-    fn path_speaker(&self, peer: PeerKey) -> Option<ConnId> {
+    pub(super) fn path_speaker(&self, peer: PeerKey) -> Option<ConnId> {
         let speaks = |id: &ConnId| {
             self.conns.get(id).is_some_and(|conn| conn.extensions.get(Extension::Paths).is_some() && conn.is_usable())
         };

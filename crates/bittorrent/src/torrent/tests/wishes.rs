@@ -13,7 +13,8 @@ use crate::extension::{
 };
 use crate::handshake::Reserved;
 use crate::torrent::config::PATH_EVENTS_MAX;
-use crate::torrent::{PathEvent, PathState};
+use crate::torrent::pieces::HAVES_LATE_MAX;
+use crate::torrent::{PathEvent, PathState, TICK};
 
 const WISH: Wish = Wish { paths: 2, dial: false, selector: None };
 
@@ -166,4 +167,32 @@ fn events_that_nobody_asks_for_are_bounded() {
         lone.torrent.disconnected(id, lone.now);
     }
     assert_eq!(lone.torrent.wishes.events.len(), PATH_EVENTS_MAX);
+}
+
+#[test]
+fn who_speaks_of_paths_hears_of_a_piece_over_its_quickest_path_and_over_the_others_later() {
+    let content = Content::v1(16 * 1024, 200_000);
+    let mut lone = Lone::leecher(&content);
+    let far = greeted(&mut lone, 1, 1);
+    let near = greeted(&mut lone, 1, 2);
+    let stranger = lone.join();
+    for (id, millis) in [(far, 80), (near, 10)] {
+        lone.torrent.set_path_rtt(id, Duration::from_millis(millis));
+    }
+    let wants = |lone: &mut Lone| {
+        let mut dirty = Vec::new();
+        lone.torrent.take_dirty(&mut dirty);
+        dirty
+    };
+    for id in [far, near, stranger] {
+        lone.sent(id);
+    }
+    wants(&mut lone);
+    lone.good(3);
+    let told = wants(&mut lone);
+    assert!(told.contains(&near) && told.contains(&stranger) && !told.contains(&far), "{told:?}");
+    assert_eq!(lone.sent(near), ["Have(3)"]);
+    lone.pass(HAVES_LATE_MAX + TICK * 2);
+    assert!(wants(&mut lone).contains(&far));
+    assert_eq!(lone.sent(far), ["Have(3)"]);
 }
