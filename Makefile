@@ -37,7 +37,7 @@ deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION 
 	$(INSTALL)
 
 test: deps build ## Run all tests, the matrix of clients included (but for rqbit, JPAN and pocketscion)
-	$(TEST) --workspace
+	CARGO="$(CARGO)" crates/testbed/run-tests.sh
 
 zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
 	$(TEST) -p anabranch-testbed --test zoo -- --ignored --nocapture

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Runs all tests of the workspace. Most of their time is waiting (for peers, timers, links), so several test programs run side by
+# side: SIDE_BY_SIDE of them, two where nothing is said. One that fails there has a second try alone, and is named: what fails again,
+# fails. CARGO is the cargo to use.
+set -eu
+cargo=${CARGO:-cargo}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+trap 'exit 130' INT TERM HUP
+
+"$cargo" test --workspace --no-run --message-format json-render-diagnostics >"$logs/built"
+# A line for each program: the folder of its package, and itself. Who talks to other programs takes longest, and begins.
+sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*|\1 \2|p' \
+    "$logs/built" | sort -u | awk '/\/testbed /{ print; next } { rest = rest $0 "\n" } END { printf "%s", rest }' >"$logs/programs"
+[ -s "$logs/programs" ] || { echo "no test programs among what cargo built" >&2; exit 1; }
+
+# As a session that nobody has told to ignore Ctrl-C: tests end programs with it.
+cat >"$logs/one" <<'ONE'
+log=$1/$(basename "$3").log
+cd "$2" && CARGO_MANIFEST_DIR=$2 env --default-signal=INT,HUP "$3" >"$log" 2>&1 </dev/null
+status=$?
+{ echo "     Running $(basename "$3") ($2)"; cat "$log"; }
+[ $status = 0 ] || echo "$2 $3" >>"$1/failed"
+exit 0
+ONE
+xargs -P "${SIDE_BY_SIDE:-2}" -n 2 sh "$logs/one" "$logs" <"$logs/programs"
+
+if [ -e "$logs/failed" ]; then
+    mv "$logs/failed" "$logs/again"
+    echo "these failed beside others, and are tried again alone:"
+    sed 's/.* /    /' "$logs/again"
+    xargs -n 2 sh "$logs/one" "$logs" <"$logs/again"
+fi
+"$cargo" test --workspace --doc
+if [ -e "$logs/failed" ]; then
+    echo "failed twice:" >&2
+    sed 's/.* /    /' "$logs/failed" >&2
+    exit 1
+fi
