@@ -25,7 +25,7 @@ pub use error::ConnectError;
 pub use identity::{Identity, IdentityError, NodeId, NodeIdError};
 pub use interfaces::{
     CANDIDATES_MAX, INTERFACE_ADDRESSES_MAX, INTERFACES_MAX, InterfaceError, Interfaces, IpCandidate, LocalAddress,
-    LocalInterface, Via, mtu_of,
+    LocalInterface, Via, gateway_of, mtu_of,
 };
 pub use memory::MemoryStream;
 pub use proxy::{Proxy, ProxyError, Target, UDP_HEADER_LEN_MAX, UdpRelay, UdpSource, UdpTarget, parse_relayed};

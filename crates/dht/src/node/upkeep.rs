@@ -203,17 +203,34 @@ impl Dht {
         votes.push_back((voter, told.ip()));
         let agreeing = votes.iter().filter(|(_, ip)| *ip == told.ip()).count();
         let is_agreed = agreeing >= VOTES_NEEDED && 2 * agreeing > votes.len();
-        if !is_agreed || home.table.own().is_secure(&told) {
+        if is_agreed {
+            self.take_name_for(id, told, now);
+        }
+    }
+
+    /// Somebody who should know it, such as a router, says where others see one of our places. Others may disagree later.
+    pub fn set_address(&mut self, id: HomeId, address: Endpoint, now: Instant) {
+        let is_its = self.homes.get(&id).is_some_and(|home| home.family == Family::of(&address));
+        if is_its && network_of(&address).is_some() {
+            self.take_name_for(id, address, now);
+            self.pump(now);
+        }
+    }
+
+    /// BEP 42: our name is one that the address may have.
+    fn take_name_for(&mut self, id: HomeId, address: Endpoint, now: Instant) {
+        let Some(home) = self.homes.get_mut(&id) else { return };
+        if home.table.own().is_secure(&address) {
             return;
         }
         if home.upkeep.renamed_at.is_some_and(|at| now < at + RENAME_EVERY) {
             return;
         }
         home.upkeep.renamed_at = Some(now);
-        let own = NodeId::secure(&told, self.rng.u8(..), &mut self.rng);
+        let own = NodeId::secure(&address, self.rng.u8(..), &mut self.rng);
         home.table.rename(own, now);
         // Our place in the network is another now.
         home.upkeep.join_at = Some(now);
-        self.tell(Event::Address { home: id, address: told });
+        self.tell(Event::Address { home: id, address });
     }
 }

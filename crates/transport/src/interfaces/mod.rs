@@ -16,6 +16,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 pub use candidates::{CANDIDATES_MAX, IpCandidate};
+pub use route::gateway_of;
 pub(crate) use route::towards;
 
 /// Usable interfaces that are considered: more uplinks than anybody has, also where containers have one each.

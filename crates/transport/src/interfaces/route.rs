@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::{LocalInterface, is_link_local};
+use super::{LocalInterface, Via, is_link_local};
 
 /// Any port: a UDP socket that is connected sends nothing. 9 is "discard" (RFC 863).
 const PORT: u16 = 9;
@@ -14,8 +14,12 @@ const MESSAGE_LEN_MAX: usize = 4096;
 const HEADER_LEN: usize = 16;
 const ROUTE_LEN: usize = 12;
 const ROUTE_TYPE_AT: usize = HEADER_LEN + 7;
+const ATTRIBUTE_LEN: usize = 4;
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTN_UNICAST: u8 = 1;
+
+/// An address of the world that is nobody's host (RFC 7526: no anycast relay is there any more).
+const ABROAD: Ipv4Addr = Ipv4Addr::new(192, 88, 99, 1);
 
 /// The address that packets to `remote` leave from by `interface`: `source`, or the one that the system would choose. `None`
 /// where no route leads there.
@@ -93,6 +97,17 @@ fn bind_to_device(socket: &UdpSocket, name: &str) -> io::Result<()> {
 /// A socket that is bound to a device does not tell for IPv4: where its tables have no route, Linux takes the destination to be
 /// on the device's own link. So the tables themselves are asked (`RTM_F_FIB_MATCH`).
 fn is_routed(index: u32, from: Option<Ipv4Addr>, to: Ipv4Addr) -> io::Result<bool> {
+    verdict(&ask(&question(index, from, to, RTM_F_FIB_MATCH))?)
+}
+
+/// The router that leads abroad by the uplink `via`, as the system's routes go. `None` where there is none, and over IPv6.
+pub fn gateway_of(via: &Via) -> Option<Ipv4Addr> {
+    let IpAddr::V4(from) = via.source else { return None };
+    gateway(&ask(&question(via.index, Some(from), ABROAD, 0)).ok()?)
+}
+
+/// What the system answers to a question about its routes.
+fn ask(question: &[u8]) -> io::Result<Vec<u8>> {
     // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
     let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
     if socket < 0 {
@@ -100,24 +115,23 @@ fn is_routed(index: u32, from: Option<Ipv4Addr>, to: Ipv4Addr) -> io::Result<boo
     }
     // SAFETY: as above.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let question = question(index, from, to);
     // SAFETY: the pointer and length describe `question`.
     let sent = unsafe { libc::send(socket.as_raw_fd(), question.as_ptr().cast(), question.len(), 0) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut answer = [0u8; MESSAGE_LEN_MAX];
+    let mut answer = vec![0u8; MESSAGE_LEN_MAX];
     // The system has answered before `send` returned: nothing is waited for.
     // SAFETY: the pointer and length describe `answer`.
     let len = unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT) };
-    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-    verdict(&answer[..len])
+    answer.truncate(usize::try_from(len).map_err(|_| io::Error::last_os_error())?);
+    Ok(answer)
 }
 
-fn question(index: u32, from: Option<Ipv4Addr>, to: Ipv4Addr) -> Vec<u8> {
+fn question(index: u32, from: Option<Ipv4Addr>, to: Ipv4Addr, flags: u32) -> Vec<u8> {
     let mut body = vec![libc::AF_INET as u8, 32, if from.is_some() { 32 } else { 0 }];
     body.resize(8, 0);
-    body.extend_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
+    body.extend_from_slice(&flags.to_ne_bytes());
     let mut attribute = |kind: u16, value: [u8; 4]| {
         body.extend_from_slice(&8u16.to_ne_bytes());
         body.extend_from_slice(&kind.to_ne_bytes());
@@ -136,6 +150,22 @@ fn question(index: u32, from: Option<Ipv4Addr>, to: Ipv4Addr) -> Vec<u8> {
     message
 }
 
+/// The next hop of the route that the system answered.
+fn gateway(answer: &[u8]) -> Option<Ipv4Addr> {
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    let mut rest = answer.get(HEADER_LEN + ROUTE_LEN..).filter(|_| kind == libc::RTM_NEWROUTE)?;
+    // rtnetlink(7): attributes of a length, a kind and a value, each from a multiple of four bytes on.
+    while let Some((head, _)) = rest.split_first_chunk::<ATTRIBUTE_LEN>() {
+        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let value = rest.get(ATTRIBUTE_LEN..len)?;
+        if u16::from_ne_bytes([head[2], head[3]]) == libc::RTA_GATEWAY {
+            return Some(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?));
+        }
+        rest = rest.get(len.next_multiple_of(4)..)?;
+    }
+    None
+}
+
 /// What the system answered: a route, or an error that says that there is none.
 fn verdict(answer: &[u8]) -> io::Result<bool> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
@@ -148,5 +178,37 @@ fn verdict(answer: &[u8]) -> io::Result<bool> {
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(false),
         Some(code) => Err(io::Error::from_raw_os_error(code)),
         None => Err(malformed()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(kind: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_LEN + ROUTE_LEN];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        for (kind, value) in attributes {
+            bytes.extend(((ATTRIBUTE_LEN + value.len()) as u16).to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend_from_slice(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_next_hop_is_found_among_the_attributes() {
+        let hop = (libc::RTA_GATEWAY, &[192, 168, 1, 1][..]);
+        let with = answer(libc::RTM_NEWROUTE, &[(libc::RTA_DST, &[1, 2, 3]), hop]);
+        assert_eq!(gateway(&with), Some(Ipv4Addr::new(192, 168, 1, 1)));
+        assert_eq!(gateway(&answer(libc::RTM_NEWROUTE, &[(libc::RTA_DST, &[1, 2, 3, 4])])), None, "on the link");
+        assert_eq!(gateway(&answer(libc::NLMSG_ERROR as u16, &[hop])), None);
+        for len in 0..with.len() {
+            assert_eq!(gateway(&with[..len]), None);
+        }
+        let mut endless = with;
+        endless[HEADER_LEN + ROUTE_LEN..HEADER_LEN + ROUTE_LEN + 2].fill(0);
+        assert_eq!(gateway(&endless), None);
     }
 }

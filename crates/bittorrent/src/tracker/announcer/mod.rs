@@ -303,6 +303,14 @@ impl Announcer {
         }
     }
 
+    /// Peers reach us at another port than before: trackers are told soon.
+    pub fn set_port(&mut self, port: u16, now: Instant) {
+        if self.config.port != port {
+            self.config.port = port;
+            self.announce_soon(now);
+        }
+    }
+
     /// Somebody wants it: every tracker that is not asked just now is, as soon as it allows, whenever it failed last.
     pub fn announce_soon(&mut self, now: Instant) {
         for lane in &mut self.lanes {
