@@ -1,10 +1,11 @@
 //! ADDR as users write it.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
 use anabranch_paths::{Endpoint, EndpointError, ScionAddr};
 use anabranch_scion::lookup::names::Names;
+use anabranch_swarm::Leave;
 use anabranch_transport::{NodeId, NodeIdError};
 
 use crate::exit::{Code, Failure};
@@ -78,8 +79,8 @@ impl PeerAddress {
         }
     }
 
-    /// All addresses it stands for. With `scion`, names of SCION hosts are known too.
-    pub(crate) async fn resolve(&self, scion: bool) -> Result<Vec<Endpoint>, Failure> {
+    /// All addresses it stands for; names are looked up by way of `leave`. With `scion`, names of SCION hosts are known too.
+    pub(crate) async fn resolve(&self, scion: bool, leave: &Leave) -> Result<Vec<Endpoint>, Failure> {
         let (host, port) = match self {
             Self::Endpoint(endpoint) => return Ok(vec![*endpoint]),
             Self::Keyed(_, address) => return Ok(vec![Endpoint::Scion(*address)]),
@@ -90,8 +91,8 @@ impl PeerAddress {
             true => Names::system().endpoints(&format!("{host}:{port}")).await.unwrap_or_default(),
             false => Vec::new(),
         };
-        match (host.as_str(), port).to_socket_addrs() {
-            Ok(found) => Ok(of_scion.into_iter().chain(found.map(Endpoint::from)).collect()),
+        match leave.look_up(host, port).await {
+            Ok(found) => Ok(of_scion.into_iter().chain(found.into_iter().map(Endpoint::from)).collect()),
             Err(_) if !of_scion.is_empty() => Ok(of_scion),
             Err(error) => {
                 let message = format!("cannot look up `{host}`: {error}; check the name, or give the peer's address");

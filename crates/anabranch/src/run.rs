@@ -12,8 +12,8 @@ use anabranch_content::info::Version;
 use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
-    BUFFER_BYTES_DEFAULT, ContentId, Data, DhtConfig, Event, EventKind, Events, FailureKind, PathProgress, PathsConfig,
-    Progress, Session, SessionConfig, SessionError, parse_peer,
+    BUFFER_BYTES_DEFAULT, ContentId, Data, DhtConfig, Event, EventKind, Events, FailureKind, Leave, PathProgress,
+    PathsConfig, Progress, Session, SessionConfig, SessionError, parse_peer,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
@@ -243,9 +243,9 @@ pub(crate) fn keys(flags: &SessionFlags) -> Vec<(ScionAddr, NodeId)> {
 
 /// The peers that the flags name.
 pub(crate) async fn peers(flags: &SessionFlags, scion: bool) -> Result<Vec<Endpoint>, Failure> {
-    let mut peers = Vec::new();
+    let (mut peers, leave) = (Vec::new(), Leave::by(&flags.multipath.interface));
     for peer in &flags.peer {
-        peers.extend(peer.resolve(scion).await?);
+        peers.extend(peer.resolve(scion, &leave).await?);
     }
     match peers.iter().find(|peer| peer.socket_addr().port() == 0) {
         Some(peer) => Err(Failure::usage(format!("`--peer {peer}`: port 0 cannot be dialled; give the peer's port"))),

@@ -18,6 +18,7 @@ use crate::dht::DhtNode;
 use crate::events::{Event, EventHub};
 use crate::limits::Line;
 use crate::net::admission::{Pace, Strangers};
+use crate::net::leave::Leave;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
 use crate::net::utp::UtpNet;
@@ -150,7 +151,11 @@ impl Resources {
             strangers: Strangers::default(),
             pace: Pace::new(now),
             trackers: Client::new(ClientConfig {
-                access: TrackerAccess { filter: Arc::clone(&config.filter), proxy: config.proxy.clone() },
+                access: TrackerAccess {
+                    filter: Arc::clone(&config.filter),
+                    proxy: config.proxy.clone(),
+                    leave: Leave::by(&config.paths.interfaces),
+                },
                 ..ClientConfig::default()
             }),
             opening: Semaphore::new(OPENING_MAX),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_hercules::congestion::Kind;
+use anabranch_swarm::Leave;
 use anabranch_swarm::bulk::files::FileSource;
 use anabranch_swarm::bulk::{self, Dial, Options, PeerKey, Peers, Source};
 use tokio::sync::Notify;
@@ -153,12 +154,12 @@ async fn source(flags: &SendFlags, chatter: Chatter, interrupted: &Notify) -> Re
 
 /// Whom to call, and what they are called in turn.
 async fn dials(flags: &SendFlags, scion: bool, known: &Known) -> Result<(Vec<Dial>, Vec<Dialled>), Failure> {
-    let (mut dials, mut dialled) = (Vec::new(), Vec::new());
+    let (mut dials, mut dialled, leave) = (Vec::new(), Vec::new(), Leave::by(&flags.bulk.paths.interface));
     for target in &flags.to {
         let (dial, is_remembered) = match target {
             Target::Ticket(ticket) => (Dial::from(&**ticket), false),
             Target::Host { key, address, .. } => {
-                let addresses = address.resolve(scion).await?;
+                let addresses = address.resolve(scion, &leave).await?;
                 let found = key.or_else(|| known.find(&addresses));
                 (Dial { addresses, key: found.map(PeerKey::Whole), secret: None }, key.is_none())
             }

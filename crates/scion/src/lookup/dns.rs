@@ -1,5 +1,6 @@
-//! As much of the DNS as one question for TXT records needs (RFC 1035): a query, its answer, UDP, and TCP where an answer is
-//! too long for UDP. A resolver crate would bring a cache, six record types and forty more crates for this one.
+//! As much of the DNS as one question needs (RFC 1035): a query, its answer, UDP, and TCP where an answer is too long for UDP. TXT records
+//! are asked for here; who has to choose the way that a question leaves by asks for addresses with [`query_for`] and [`parse_addresses`].
+//! A resolver crate would bring a cache, six record types and forty more crates for these.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,8 +26,14 @@ const RECORDS_MAX: usize = 256;
 const LABELS_MAX: usize = 127;
 const HEADER_LEN: usize = 12;
 const PORT: u16 = 53;
+/// Longest label, and longest name as it is written (RFC 1035 §2.3.4, less the two bytes at the ends of a name in a message).
+const LABEL_LEN_MAX: usize = 63;
+const NAME_LEN_MAX: usize = 253;
 /// RFC 1035 §3.2.2, §3.2.4.
 const TYPE_TXT: u16 = 16;
+const TYPE_A: u16 = 1;
+/// RFC 3596 §2.1.
+const TYPE_AAAA: u16 = 28;
 const CLASS_IN: u16 = 1;
 
 /// Why there is no answer.
@@ -56,7 +63,7 @@ pub enum Answer {
 }
 
 /// The servers that a resolv.conf names.
-pub(super) fn servers(resolv_conf: &str) -> Vec<SocketAddr> {
+pub fn servers(resolv_conf: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_whitespace();
         let address = words.next().filter(|&key| key == "nameserver").and(words.next())?;
@@ -120,6 +127,18 @@ async fn ask_tcp(query: &[u8], server: SocketAddr) -> Result<Vec<Vec<u8>>, DnsEr
 
 /// The question for TXT records of `name`, which has labels of at most 63 bytes.
 pub fn query(id: u16, name: &str) -> Vec<u8> {
+    question(id, name, TYPE_TXT)
+}
+
+/// The question for the addresses of one family of `name`; `None` where it is no name that the DNS has.
+pub fn query_for(id: u16, name: &str, is_ipv6: bool) -> Option<Vec<u8>> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_label = |label: &str| (1..=LABEL_LEN_MAX).contains(&label.len());
+    let is_name = name.len() <= NAME_LEN_MAX && name.is_ascii() && name.split('.').all(is_label);
+    is_name.then(|| question(id, name, if is_ipv6 { TYPE_AAAA } else { TYPE_A }))
+}
+
+fn question(id: u16, name: &str, kind: u16) -> Vec<u8> {
     const RECURSION_DESIRED: u16 = 0x0100;
     let header = [id, RECURSION_DESIRED, 1, 0, 0, 0];
     let mut message: Vec<u8> = header.iter().flat_map(|field| field.to_be_bytes()).collect();
@@ -128,12 +147,57 @@ pub fn query(id: u16, name: &str) -> Vec<u8> {
         message.extend(label.as_bytes());
     }
     message.push(0);
-    message.extend([TYPE_TXT, CLASS_IN].iter().flat_map(|field| field.to_be_bytes()));
+    message.extend([kind, CLASS_IN].iter().flat_map(|field| field.to_be_bytes()));
     message
 }
 
 /// What `message` answers to `query`; `None` if it does not.
 pub fn parse(message: &[u8], query: &[u8]) -> Option<Answer> {
+    let mut texts = Vec::new();
+    let outcome = read(message, query, |kind, data| {
+        if kind == TYPE_TXT {
+            texts.push(strings(data)?);
+        }
+        Some(())
+    })?;
+    Some(match outcome {
+        Outcome::Whole => Answer::Texts(texts),
+        Outcome::Truncated => Answer::Truncated,
+        Outcome::Error(code) => Answer::Error(code),
+    })
+}
+
+/// The addresses that `message` answers to `query`, none where the name does not exist or the server knows nothing; `None` if it does not
+/// answer it, `Some(Err)` if it is too long for UDP.
+pub fn parse_addresses(message: &[u8], query: &[u8]) -> Option<Result<Vec<IpAddr>, TooLong>> {
+    let mut addresses = Vec::new();
+    let outcome = read(message, query, |kind, data| {
+        match (kind, data.len()) {
+            (TYPE_A, _) => addresses.push(IpAddr::from(<[u8; 4]>::try_from(data).ok()?)),
+            (TYPE_AAAA, _) => addresses.push(IpAddr::from(<[u8; 16]>::try_from(data).ok()?)),
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(match outcome {
+        Outcome::Whole => Ok(addresses),
+        Outcome::Error(_) => Ok(Vec::new()),
+        Outcome::Truncated => Err(TooLong),
+    })
+}
+
+/// An answer that is to be had over TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+enum Outcome {
+    Whole,
+    Truncated,
+    Error(u8),
+}
+
+/// Goes through the records of the Internet's class in an answer, each with its type and data.
+fn read(message: &[u8], query: &[u8], mut take: impl FnMut(u16, &[u8]) -> Option<()>) -> Option<Outcome> {
     const RESPONSE: u8 = 0x80;
     const TRUNCATED: u8 = 0x02;
     const NXDOMAIN: u8 = 3;
@@ -146,13 +210,12 @@ pub fn parse(message: &[u8], query: &[u8]) -> Option<Answer> {
         return None;
     }
     match header[3] & 0x0f {
-        _ if header[2] & TRUNCATED != 0 => return Some(Answer::Truncated),
+        _ if header[2] & TRUNCATED != 0 => return Some(Outcome::Truncated),
         0 => {}
-        NXDOMAIN => return Some(Answer::Texts(Vec::new())),
-        code => return Some(Answer::Error(code)),
+        NXDOMAIN => return Some(Outcome::Whole),
+        code => return Some(Outcome::Error(code)),
     }
     let records = usize::from(u16::from_be_bytes([header[6], header[7]])).min(RECORDS_MAX);
-    let mut texts = Vec::new();
     for _ in 0..records {
         // Records of the names that ours is an alias of count as well: the server has followed the aliases.
         reader.skip_name()?;
@@ -160,11 +223,11 @@ pub fn parse(message: &[u8], query: &[u8]) -> Option<Answer> {
         reader.take(4)?; // Time to live: we keep nothing.
         let len = reader.u16()?;
         let data = reader.take(len.into())?;
-        if (kind, class) == (TYPE_TXT, CLASS_IN) {
-            texts.push(strings(data)?);
+        if class == CLASS_IN {
+            take(kind, data)?;
         }
     }
-    Some(Answer::Texts(texts))
+    Some(Outcome::Whole)
 }
 
 /// Strings with a byte of length before each, joined.
@@ -256,6 +319,26 @@ mod tests {
         assert!(parse(&ours, &ours).is_none(), "a question is no answer");
     }
 
+    #[test]
+    fn addresses_are_those_of_the_family_that_was_asked_for() {
+        let ask = |name, is_ipv6| query_for(7, name, is_ipv6);
+        let query = ask("a.example.", false).unwrap();
+        assert_eq!(query, question(7, "a.example", TYPE_A));
+        let mut message = [&query[..2], &[0x81, 0x80, 0, 1, 0, 2, 0, 0, 0, 0], &query[12..]].concat();
+        // An alias first, then the address of what it stands for.
+        message.extend([0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 2, 0xc0, 12]);
+        message.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 7]);
+        assert_eq!(parse_addresses(&message, &query), Some(Ok(vec!["192.0.2.7".parse().unwrap()])));
+        assert_eq!(parse_addresses(&message, &ask("a.example", true).unwrap()), None, "another question");
+        message[2] |= 2;
+        assert_eq!(parse_addresses(&message, &query), Some(Err(TooLong)));
+        let (long_label, long_name) = ("a".repeat(64), "a.".repeat(130));
+        for bad in ["", ".", "a..b", &long_label, &long_name, "ä.example"] {
+            assert_eq!(ask(bad, false), None, "{bad}");
+        }
+        assert!(ask(&"a".repeat(63), false).is_some());
+    }
+
     proptest! {
         #[test]
         fn changed_answers_never_panic(at in 0usize..200, with: u8, cut in 0usize..200, tail: Vec<u8>) {
@@ -263,7 +346,7 @@ mod tests {
             let mut message = answer(&query, 3, 4);
             let at = at % message.len();
             message[at] = with;
-            let _ = parse(&message, &query);
+            let _ = (parse(&message, &query), parse_addresses(&message, &query));
             message.truncate(cut);
             let _ = parse(&message, &query);
             message.extend(tail);

@@ -15,6 +15,7 @@ use anabranch_paths::Endpoint;
 use anabranch_transport::Interfaces;
 
 use super::{DhtConfig, DhtNode};
+use crate::net::leave::Leave;
 use crate::resources::Resources;
 
 /// Before nodes are asked again that led nowhere; doubles each time.
@@ -111,9 +112,9 @@ impl Entry {
         let listening = &resources.listening;
         let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
         for (host, port) in names {
-            let node = Rc::downgrade(node);
+            let (node, leave) = (Rc::downgrade(node), resources.trackers.access().leave.clone());
             tokio::task::spawn_local(async move {
-                let addresses = addresses(&host, port).await;
+                let addresses = addresses(&leave, &host, port).await;
                 let Some(node) = node.upgrade() else { return };
                 let may = |address: &Endpoint| is_trusted || may_link_to_peer(address, [], at_home);
                 addresses.into_iter().filter(may).for_each(|address| node.add_node(address));
@@ -123,16 +124,16 @@ impl Entry {
 }
 
 /// Where a host is. A name takes a look-up, an address none.
-async fn addresses(host: &str, port: u16) -> Vec<Endpoint> {
+async fn addresses(leave: &Leave, host: &str, port: u16) -> Vec<Endpoint> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return vec![SocketAddr::new(ip, port).into()];
     }
     if let Ok(scion) = format!("[{host}]:{port}").parse::<anabranch_paths::ScionAddr>() {
         return vec![scion.into()];
     }
-    let found = tokio::time::timeout(LOOKUP_MAX, tokio::net::lookup_host((host, port))).await;
+    let found = tokio::time::timeout(LOOKUP_MAX, leave.look_up(host, port)).await;
     let Ok(Ok(found)) = found else { return Vec::new() };
-    found.take(ADDRESSES_MAX).map(Endpoint::from).collect()
+    found.into_iter().take(ADDRESSES_MAX).map(Endpoint::from).collect()
 }
 
 /// Whether the Internet is there: by an address of its own, or behind a translator of addresses, where most people are.

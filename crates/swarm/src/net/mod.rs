@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod conn_handle;
+pub(crate) mod leave;
 pub(crate) mod multicast;
 pub(crate) mod scion;
 pub(crate) mod uplinks;

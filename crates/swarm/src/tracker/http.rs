@@ -21,7 +21,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{self, pki_types::ServerName};
 
-use super::{Cause, TrackerAccess, resolve};
+use super::{Cause, TrackerAccess};
+use crate::net::leave::Leave;
 
 /// Redirects followed in one announce. Honest trackers use one, for a move.
 pub const REDIRECTS_MAX: u32 = 5;
@@ -55,7 +56,7 @@ pub(super) async fn get(
     for _ in 0..=REDIRECTS_MAX {
         let (stream, addr) = match &access.proxy {
             Some(proxy) => (through(proxy, &url).await?, BEHIND_PROXY),
-            None => connect(&addrs).await?,
+            None => connect(&addrs, &access.leave).await?,
         };
         let (reply, location) = match url.scheme() {
             Scheme::Https => {
@@ -77,7 +78,7 @@ pub(super) async fn get(
             (target, url) = (next.target(), next);
             continue;
         }
-        let mut next_addrs = access.free(resolve(&next).await?)?;
+        let mut next_addrs = access.free(access.resolve(&next).await?)?;
         next_addrs.retain(|next| next.is_ipv6() == addr.is_ipv6());
         if !next_addrs.iter().all(|next| may_redirect(addr.ip(), *next)) {
             return Err(Cause::RedirectUnfit);
@@ -99,10 +100,10 @@ pub(crate) async fn through(proxy: &Proxy, url: &TrackerUrl) -> Result<TcpStream
     proxy.connect(target).await.map_err(Cause::Connect)
 }
 
-async fn connect(addrs: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), Cause> {
+async fn connect(addrs: &[SocketAddr], leave: &Leave) -> Result<(TcpStream, SocketAddr), Cause> {
     let mut last = Cause::NoAddress;
     for addr in addrs.iter().take(ADDRESSES_TRIED_MAX) {
-        match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(addr)).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT, leave.connect(*addr)).await {
             Ok(Ok(stream)) => return Ok((stream, *addr)),
             Ok(Err(error)) => last = Cause::from_connect(error),
             Err(_) => last = Cause::Timeout(CONNECT_TIMEOUT),

@@ -34,6 +34,8 @@ use anabranch_transport::{Proxy, UdpTarget};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::rustls;
 
+use crate::net::leave::Leave;
+
 mod http;
 mod server;
 #[cfg(test)]
@@ -84,9 +86,18 @@ pub struct TrackerAccess {
     pub filter: Arc<IpFilter>,
     /// What all connections go through, and UDP where it relays it.
     pub proxy: Option<Arc<Proxy>>,
+    /// By which interfaces to leave, where there is no proxy.
+    pub leave: Leave,
 }
 
 impl TrackerAccess {
+    /// The addresses of a tracker's or web seed's host; at least one.
+    pub(crate) async fn resolve(&self, url: &TrackerUrl) -> Result<Vec<SocketAddr>, Cause> {
+        let mut addrs = self.leave.look_up(url.host(), url.port()).await.map_err(Cause::Dns)?;
+        addrs.truncate(ADDRESSES_MAX);
+        if addrs.is_empty() { Err(Cause::NoAddress) } else { Ok(addrs) }
+    }
+
     /// The addresses that are not blocked; at least one.
     pub(crate) fn free(&self, mut addrs: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
         addrs.retain(|addr| !self.filter.blocks_ip(addr.ip()));
@@ -386,7 +397,8 @@ impl Shared {
         }
         let _lookup = self.lookups.acquire().await.map_err(closed)?;
         let limit = self.config.http_timeout;
-        let addrs = tokio::time::timeout(limit, resolve(url)).await.map_err(|_| Cause::Timeout(limit))??;
+        let looking = self.config.access.resolve(url);
+        let addrs = tokio::time::timeout(limit, looking).await.map_err(|_| Cause::Timeout(limit))??;
         Ok((self.config.access.free(addrs)?, permit))
     }
 
@@ -419,12 +431,12 @@ impl Shared {
     ) -> Result<(T, SocketAddr), Cause> {
         let attempts = async {
             let mut last = Cause::NoAddress;
-            if let Some(proxy) = self.config.access.proxy.as_deref() {
-                let answer = self.udp_through(proxy, url, &build, &read).await;
+            if self.config.access.proxy.is_some() {
+                let answer = self.udp_through(url, &build, &read).await;
                 return answer.map(|value| (value, http::BEHIND_PROXY));
             }
             for addr in addrs {
-                let session = match self.sessions.get(&UdpTarget::Address(*addr), None).await {
+                let session = match self.sessions.get(&UdpTarget::Address(*addr), &self.config.access).await {
                     Ok(session) => session,
                     Err(cause) => {
                         last = cause;
@@ -447,7 +459,6 @@ impl Shared {
     /// Asks through the proxy, which looks the tracker's name up. A relay that had ended unnoticed is replaced once.
     async fn udp_through<T>(
         &self,
-        proxy: &Proxy,
         url: &TrackerUrl,
         build: impl Fn(u64, u32) -> Vec<u8>,
         read: impl Fn(&[u8], u32, bool) -> Result<T, ReplyError>,
@@ -455,7 +466,7 @@ impl Shared {
         let target = UdpTarget::new(url.host(), url.port());
         let mut attempts_left = 2;
         loop {
-            let session = self.sessions.get(&target, Some(proxy)).await.inspect_err(|cause| {
+            let session = self.sessions.get(&target, &self.config.access).await.inspect_err(|cause| {
                 if matches!(cause, Cause::NoRelay) {
                     *self.no_relay.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                 }
@@ -498,12 +509,6 @@ fn platform_tls() -> Option<Arc<rustls::ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().ok()?;
     Some(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
-}
-
-pub(crate) async fn resolve(url: &TrackerUrl) -> Result<Vec<SocketAddr>, Cause> {
-    let addrs = tokio::net::lookup_host((url.host(), url.port())).await.map_err(Cause::Dns)?;
-    let addrs: Vec<SocketAddr> = addrs.take(ADDRESSES_MAX).collect();
-    if addrs.is_empty() { Err(Cause::NoAddress) } else { Ok(addrs) }
 }
 
 /// Runs both; once one has worked, the other has [`OTHER_FAMILY_GRACE`] left. `None` is for one that ran out of it.

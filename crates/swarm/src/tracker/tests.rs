@@ -198,7 +198,11 @@ async fn http_announces_at_once_are_bounded() {
 async fn udp_sockets_are_bounded() {
     let sessions = udp::Sessions::default();
     for port in 1..=udp::SESSIONS_MAX as u16 + 10 {
-        sessions.get(&UdpTarget::Address((Ipv4Addr::LOCALHOST, port).into()), None).await.map(drop).unwrap();
+        sessions
+            .get(&UdpTarget::Address((Ipv4Addr::LOCALHOST, port).into()), &TrackerAccess::default())
+            .await
+            .map(drop)
+            .unwrap();
     }
     assert_eq!(sessions.len(), udp::SESSIONS_MAX);
 }

@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,13 +16,13 @@ use anabranch_bittorrent::tracker::ReplyError;
 use anabranch_bittorrent::tracker::udp::{
     self, CONNECTION_ID_USED, DATAGRAM_BYTES_MAX, RETRANSMIT_EXPONENT_MAX, reply_transaction,
 };
-use anabranch_transport::{Proxy, UDP_HEADER_LEN_MAX, UdpRelay, UdpTarget};
+use anabranch_transport::{UDP_HEADER_LEN_MAX, UdpRelay, UdpTarget};
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::Cause;
+use super::{Cause, TrackerAccess};
 
 /// Sockets kept open, one a tracker address. As many as announces that may be under way at once, so that an idle one
 /// can always be found to close.
@@ -38,9 +37,9 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// The socket for `target`, a new one if there is none, through `proxy` if there is one; without it, `target` is an address.
+    /// The socket for `target`, a new one if there is none, through a proxy if there is one; without it, `target` is an address.
     /// Idle ones whose connection id has run out are closed.
-    pub(super) async fn get(&self, target: &UdpTarget, proxy: Option<&Proxy>) -> Result<Arc<Session>, Cause> {
+    pub(super) async fn get(&self, target: &UdpTarget, access: &TrackerAccess) -> Result<Arc<Session>, Cause> {
         {
             let mut sessions = self.by_target.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(session) = sessions.get(target).filter(|session| !session.is_over()) {
@@ -54,9 +53,11 @@ impl Sessions {
                 idle.and_then(|idle| sessions.remove(&idle));
             }
         }
-        let way = match (proxy, target) {
+        let way = match (access.proxy.as_deref(), target) {
             (Some(proxy), _) => Carrier::Relayed(proxy.associate(target.clone()).await.map_err(Cause::from_proxy)?),
-            (None, UdpTarget::Address(addr)) => Carrier::Direct(direct(*addr).await.map_err(Cause::from_connect)?),
+            (None, UdpTarget::Address(addr)) => {
+                Carrier::Direct(access.leave.datagrams(*addr).await.map_err(Cause::from_connect)?)
+            }
             (None, UdpTarget::Name(..)) => return Err(Cause::NoAddress),
         };
         let session = Arc::new(Session::new(way, target));
@@ -119,16 +120,6 @@ impl Carrier {
             Self::Relayed(relay) => relay.recv(buffer).await.map(|(datagram, is_ipv6)| (datagram, Some(is_ipv6))),
         }
     }
-}
-
-async fn direct(addr: SocketAddr) -> io::Result<UdpSocket> {
-    let any: SocketAddr = match addr {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(any).await?;
-    socket.connect(addr).await?;
-    Ok(socket)
 }
 
 /// What a session and its reader know of its way.

@@ -27,7 +27,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::Failure;
 use crate::resources::Resources;
-use crate::tracker::{BEHIND_PROXY, NamedBy, resolve, through};
+use crate::tracker::{BEHIND_PROXY, NamedBy, through};
 
 /// Redirects followed for one range.
 pub(super) const REDIRECTS_MAX: u32 = 5;
@@ -97,7 +97,7 @@ impl Site {
                 (through(proxy, url).await?, BEHIND_PROXY.ip(), BEHIND_PROXY)
             }
             None => {
-                let mut addrs = access.free(resolve(url).await?)?;
+                let mut addrs = access.free(access.resolve(url).await?)?;
                 match (from, self.by) {
                     (Some(from), _) if !addrs.iter().all(|addr| may_redirect(from, *addr)) => {
                         return Err(Failure::RedirectUnfit);
