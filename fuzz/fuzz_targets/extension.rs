@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::extension::{
-    ADDRESSES_MAX, ExtensionHandshake, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage, MetadataProgress, PathTalk,
+    ADDRESSES_MAX, ExtensionHandshake, HolepunchMessage, METADATA_PIECE_LEN, MetadataFetch, MetadataMessage, MetadataProgress, PathTalk,
     PathsMessage, PexMessage, Wish, parse_dont_have, parse_upload_only,
 };
 use anabranch_content::hash::sha1;
@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, payload)) = data.split_first() else { return };
-    match choice % 6 {
+    match choice % 7 {
         0 => {
             let Ok(handshake) = ExtensionHandshake::parse(payload) else { return };
             assert!(handshake.addresses.iter().flatten().count() <= ADDRESSES_MAX);
@@ -34,6 +34,11 @@ fuzz_target!(|data: &[u8]| {
             let _ = (parse_dont_have(payload), parse_upload_only(payload));
         }
         4 => fetch(payload),
+        5 => {
+            let Ok(Some(message)) = HolepunchMessage::parse(payload) else { return };
+            let again = HolepunchMessage::parse(&message.encode()).expect("written whole").expect("known");
+            assert_eq!(again.address, message.address);
+        }
         _ => {
             let Ok(message) = PathsMessage::parse(payload) else { return };
             assert_eq!(PathsMessage::parse(&message.encode()), Ok(message.clone()));

@@ -27,11 +27,14 @@ pub enum Extension {
     DontHave,
     /// Ours alone: see [`PathTalk`](super::PathTalk).
     Paths,
+    /// BEP 55.
+    Holepunch,
 }
 
 impl Extension {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Metadata, Self::Pex, Self::UploadOnly, Self::DontHave, Self::Paths];
+    pub const ALL: [Self; 6] =
+        [Self::Metadata, Self::Pex, Self::UploadOnly, Self::DontHave, Self::Paths, Self::Holepunch];
 
     /// The number that our handshake gives it: what peers send us.
     pub const fn our_id(self) -> u8 {
@@ -51,6 +54,7 @@ impl Extension {
             Self::UploadOnly => "upload_only",
             Self::DontHave => "lt_donthave",
             Self::Paths => "ab_paths",
+            Self::Holepunch => "ut_holepunch",
         }
     }
 }
@@ -71,6 +75,7 @@ impl ExtensionIds {
             Some(Extension::UploadOnly.our_id()),
             Some(Extension::DontHave.our_id()),
             Some(Extension::Paths.our_id()),
+            Some(Extension::Holepunch.our_id()),
         ],
     };
 
@@ -250,7 +255,7 @@ mod tests {
             1:v17:libtorrent/2.1.1\x1b6:yourip4:\x0a\0\0\x02e";
         let handshake = ExtensionHandshake::parse(payload).unwrap();
         let ids = Extension::ALL.map(|extension| handshake.ids.get(extension));
-        assert_eq!(ids, [Some(2), Some(1), Some(3), Some(7), None]);
+        assert_eq!(ids, [Some(2), Some(1), Some(3), Some(7), None, Some(4)]);
         assert_eq!(handshake.client.as_deref(), Some("libtorrent/2.1.1"));
         assert_eq!((handshake.listen_port, handshake.request_queue_len), (Some(6881), Some(500)));
         assert_eq!((handshake.metadata_size, handshake.upload_only), (Some(31235), Some(true)));
@@ -290,8 +295,8 @@ mod tests {
         let later = ExtensionHandshake::parse(b"d1:md6:ut_pexi0e11:upload_onlyi9eee").unwrap().ids;
         ids.update(&later);
         let ids = Extension::ALL.map(|extension| ids.get(extension));
-        let [metadata, _, _, lost, paths] = Extension::ALL.map(|extension| Some(extension.our_id()));
-        assert_eq!(ids, [metadata, None, Some(9), lost, paths]);
+        let [metadata, _, _, lost, paths, holepunch] = Extension::ALL.map(|extension| Some(extension.our_id()));
+        assert_eq!(ids, [metadata, None, Some(9), lost, paths, holepunch]);
         assert_eq!(ExtensionIds::OURS.without(Extension::Pex).get(Extension::Pex), None);
     }
 
@@ -301,13 +306,13 @@ mod tests {
             assert_eq!(Extension::from_our_id(extension.our_id()), Some(extension));
         }
         assert_eq!(Extension::from_our_id(HANDSHAKE_ID), None);
-        assert_eq!(Extension::from_our_id(6), None);
+        assert_eq!(Extension::from_our_id(7), None);
     }
 
     proptest! {
         #[test]
         fn handshakes_round_trip(
-            ids: [Option<u8>; 5], client in proptest::option::of("[a-zA-Z/. ]{0,40}"),
+            ids: [Option<u8>; 6], client in proptest::option::of("[a-zA-Z/. ]{0,40}"),
             listen_port in proptest::option::of(1u16..), request_queue_len: Option<u32>,
             your_ip: Option<IpAddr>, ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>,
             sizes: [Option<u32>; 2], [upload_only, prefers_encryption]: [Option<bool>; 2],

@@ -6,6 +6,7 @@
 //! | `ut_pex` | addresses of other peers, IP and SCION, and paths they use | BEP 11, docs/protocol.md: [`PexMessage`], [`PexState`], [`PathsInUse`] |
 //! | `upload_only` | a peer stops asking for blocks | BEP 21: [`encode_upload_only`], [`parse_upload_only`] |
 //! | `lt_donthave` | a piece was lost | BEP 54: [`encode_dont_have`], [`parse_dont_have`] |
+//! | `ut_holepunch` | two peers behind NATs are brought together | BEP 55: [`HolepunchMessage`] |
 //! | `ab_paths` | paths wanted, granted and used | our own: [`PathsMessage`], [`PathTalk`] |
 //!
 //! An extended message carries the number that its *receiver* named in its handshake. Ours are fixed:
@@ -22,6 +23,7 @@
 
 mod addresses;
 mod handshake;
+mod holepunch;
 mod identity;
 mod in_use;
 mod metadata_fetch;
@@ -31,6 +33,7 @@ mod ut_metadata;
 
 pub use addresses::ADDRESSES_MAX;
 pub use handshake::{Extension, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID};
+pub use holepunch::{HolepunchError, HolepunchKind, HolepunchMessage};
 pub(crate) use identity::OwnName;
 pub use identity::{CHALLENGE_LEN, Challenge, IdentityProof, PROOF_LEN, PeerIdentity, SeenAs};
 pub(crate) use in_use::KEY as IN_USE_KEY;
@@ -143,6 +146,7 @@ mod tests {
             let _ = MetadataMessage::parse(&noise);
             let _ = PexMessage::parse(&noise);
             let _ = PathsMessage::parse(&noise);
+            let _ = HolepunchMessage::parse(&noise);
         }
 
         /// Dictionaries with the right keys and any values.

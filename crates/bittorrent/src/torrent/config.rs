@@ -97,6 +97,8 @@ pub struct TorrentConfig {
     pub choker: choker::Config,
     /// Whether peers may be exchanged (BEP 11); a private torrent never does (BEP 27).
     pub pex: bool,
+    /// Whether we take part in hole punching (BEP 55): where we call peers over uTP. A private torrent never does.
+    pub holepunch: bool,
     /// Whether peers are told that we rather have connections encrypted (`e` in the extension handshake).
     pub prefers_encryption: bool,
     /// Where all random choices come from.
@@ -125,6 +127,7 @@ impl Default for TorrentConfig {
             open_bytes_max: crate::picker::PickerConfig::default().open_bytes_max,
             choker: choker::Config::default(),
             pex: true,
+            holepunch: true,
             prefers_encryption: false,
             seed: 0,
         }

@@ -13,6 +13,7 @@ use super::answers::Answer;
 use super::config::{
     CHATTER_LEAK, CHATTER_MAX, PENDING_HAVES_MAX, PIPELINE_BYTES_MAX, TAKEN_BACK_SPARE, UPLOAD_OVERFLOW_LEAK,
 };
+use super::meeting::Quota;
 use crate::PeerKey;
 use crate::choker::{SNUBBED_AFTER, UNUSED_AFTER};
 use crate::extension::{Challenge, ExtensionIds, PeerIdentity, PexState};
@@ -50,6 +51,8 @@ pub struct Link {
     pub key: Option<[u8; 32]>,
     /// The address that its packets leave from here, where it is known.
     pub local: Option<IpAddr>,
+    /// It is a connection over uTP (BEP 29): the address is one that others may call the peer at over uTP.
+    pub over_utp: bool,
 }
 
 /// One connection. It belongs to one path.
@@ -155,6 +158,9 @@ pub(super) struct Conn {
     pub pex_next: Instant,
     /// Extension messages that could not be read.
     pub bad_extensions: u32,
+    pub over_utp: bool,
+    /// What it may have us do for it and others to meet.
+    pub meetings: Quota,
 }
 
 /// What the two handshakes agreed on.
@@ -239,6 +245,8 @@ impl Conn {
             pex: PexState::default(),
             pex_next: now,
             bad_extensions: 0,
+            over_utp: link.over_utp,
+            meetings: Quota::new(now),
         }
     }
 

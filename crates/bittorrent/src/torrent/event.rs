@@ -1,5 +1,6 @@
 //! What a torrent tells its driver.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use anabranch_content::info::Sha256Digest;
@@ -46,6 +47,11 @@ pub enum Event {
     },
     /// Addresses of other peers, and what is said of them (BEP 11).
     Peers(Vec<(Endpoint, PexFlags)>),
+    /// Somebody is to be called over uTP, now: it calls us at the same time (BEP 55).
+    Meet {
+        /// Where.
+        address: SocketAddr,
+    },
     /// A peer says that its node of the distributed hash table is there (BEP 5).
     DhtNode(Endpoint),
     /// A peer wants block hashes of this piece (BEP 52): hash it and call `leaves_ready`.

@@ -11,8 +11,9 @@ use super::config::{BAD_EXTENSIONS_MAX, longest_block};
 use super::conn::Conn;
 use super::{Event, PeerMisbehaved, REQUEST_LEN_MAX, Torrent, UPLOAD_QUEUE_MAX};
 use crate::extension::{
-    Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, MetadataMessage, MetadataProgress,
-    PathsInUse, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have, parse_upload_only,
+    Extension, ExtensionError, ExtensionHandshake, ExtensionIds, HANDSHAKE_ID, HolepunchMessage, MetadataMessage,
+    MetadataProgress, PathsInUse, PexFlags, PexMessage, encode_dont_have, encode_upload_only, parse_dont_have,
+    parse_upload_only,
 };
 use crate::handshake::Handshake;
 use crate::reach::may_name_peer;
@@ -70,8 +71,12 @@ impl Torrent {
         if !self.config.pex {
             ids = ids.without(Extension::Pex);
         }
+        if !self.config.holepunch {
+            ids = ids.without(Extension::Holepunch);
+        }
         if private {
             ids = ids.switched_off(Extension::Pex).switched_off(Extension::Metadata);
+            ids = ids.switched_off(Extension::Holepunch);
         }
         let handshake = ExtensionHandshake {
             ids,
@@ -90,6 +95,12 @@ impl Torrent {
         };
         Message::Extended { id: HANDSHAKE_ID, payload: &handshake.encode() }.encode(&mut conn.out);
         self.touch(id);
+    }
+
+    /// Peers that connect from now on are told that we listen at this port, as others see it, and that our node of the distributed
+    /// hash table is at that one.
+    pub fn set_listen_ports(&mut self, listen: Option<u16>, dht: Option<u16>) {
+        (self.config.listen_port, self.config.dht_port) = (listen, dht);
     }
 
     pub(super) fn on_extended(
@@ -139,6 +150,11 @@ impl Torrent {
                 self.close_if_useless(id);
             }
             Some(Extension::Paths) => self.on_paths(id, payload, now)?,
+            Some(Extension::Holepunch) => {
+                if let Some(message) = HolepunchMessage::parse(payload)? {
+                    self.on_holepunch(id, message, now);
+                }
+            }
             Some(Extension::DontHave) => return Ok(self.on_dont_have(id, parse_dont_have(payload)?, now)),
             // BEP 10: messages that were not agreed on are ignored.
             None => {}
@@ -335,6 +351,10 @@ impl Torrent {
         // A message that names one host again and again means it harm.
         let added = added.filter(|(address, _)| fits(address)).filter(|(address, _)| few(address));
         let added: Vec<(Endpoint, PexFlags)> = added.take(PEX_TAKEN_MAX).collect();
+        let takes_part = |(_, flags): &&(Endpoint, PexFlags)| flags.contains(PexFlags::HOLEPUNCH);
+        for (address, _) in added.iter().filter(takes_part) {
+            self.may_meet(id, address);
+        }
         if !added.is_empty() {
             self.events.push_back(Event::Peers(added));
         }
@@ -350,7 +370,7 @@ impl Torrent {
         self.send_extension(id, Extension::DontHave, &encode_dont_have(piece));
     }
 
-    fn send_extension(&mut self, id: ConnId, extension: Extension, payload: &[u8]) {
+    pub(super) fn send_extension(&mut self, id: ConnId, extension: Extension, payload: &[u8]) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if let Some(number) = conn.extensions.get(extension) {
             Message::Extended { id: number, payload }.encode(&mut conn.out);
@@ -365,6 +385,8 @@ fn flags_of(conn: &Conn) -> PexFlags {
         (conn.is_seed() || conn.upload_only, PexFlags::UPLOAD_ONLY),
         (conn.prefers_encryption, PexFlags::ENCRYPTION),
         (conn.outgoing, PexFlags::REACHABLE),
+        (conn.over_utp, PexFlags::UTP),
+        (conn.extensions.get(Extension::Holepunch).is_some(), PexFlags::HOLEPUNCH),
     ];
     let set = flags.into_iter().filter(|(is_set, _)| *is_set);
     set.fold(PexFlags::default(), |flags, (_, flag)| flags.with(flag))

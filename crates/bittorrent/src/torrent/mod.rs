@@ -21,6 +21,7 @@
 //! | `peers.rs` | address-level peers and their credit |
 //! | `bans.rs` | whom the torrent does not deal with again, or not for a while |
 //! | `fault.rs` | what a peer can do wrong, and what it costs it |
+//! | `meeting.rs` | hole punching |
 //! | `wishes.rs` | which paths are wanted, granted and used |
 //! | `addresses.rs` | where else peers listen, and we |
 //! | `look.rs` | totals and lists |
@@ -71,6 +72,7 @@ mod exchange;
 mod fault;
 mod hashes;
 mod ledger;
+mod meeting;
 mod paths;
 mod peers;
 mod pieces;
@@ -110,6 +112,7 @@ use bans::Ban;
 use config::{CHATTER_PIECES, OUT_BYTES_MAX};
 use conn::{Conn, RATE_WINDOW};
 use content::Content;
+use meeting::Meetings;
 use peers::Peer;
 use wishes::Wishes;
 
@@ -179,6 +182,8 @@ pub struct Torrent {
     dirty: Vec<ConnId>,
     events: VecDeque<Event>,
     wishes: Box<Wishes>,
+    /// Who may be met through whom.
+    meetings: Meetings,
     stats: TorrentStats,
     down: Rate,
     up: Rate,
@@ -214,6 +219,7 @@ impl Torrent {
             dirty: Vec::new(),
             events: VecDeque::new(),
             wishes: Box::default(),
+            meetings: Meetings::default(),
             stats: TorrentStats::default(),
             down: Rate::new(RATE_WINDOW),
             up: Rate::new(RATE_WINDOW),
@@ -242,7 +248,11 @@ impl Torrent {
         theirs: &Handshake,
         now: Instant,
     ) -> Result<ConnId, Refused> {
-        self.connected_over(Link { address, outgoing, path: None, key: None, local: None }, theirs, now)
+        self.connected_over(
+            Link { address, outgoing, path: None, key: None, local: None, over_utp: false },
+            theirs,
+            now,
+        )
     }
 
     /// Adds a connection whose handshakes were exchanged. Greetings are queued for it at once. A peer may have one for every
@@ -320,6 +330,7 @@ impl Torrent {
         if let Some(metadata) = &mut self.metadata {
             metadata.remove_peer(id);
         }
+        self.meets_nobody_over(id);
         self.leave_peer(id, &conn);
         self.choker.on_gone(conn.peer, id, now);
         if !conn.requests.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ const USEFUL_BYTES: u64 = 16 * 1024;
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// How often a lack of connections is looked at again.
 const PLACES_RETRY: Duration = Duration::from_millis(500);
+/// A peer that has not answered after so long may be behind a NAT: longer than it takes to reach one anywhere.
+const ASKED_TO_MEET_AFTER: Duration = Duration::from_secs(1);
 /// How often it is looked whether a peer is still connected over other paths.
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
 
@@ -67,18 +70,30 @@ pub(crate) async fn dial(torrent: TorrentHandle) {
                 && resources.has_room()
                 && dialling.get() < DIALLING_MAX
                 && resources.pace.allows(now);
-            if room { torrent.next_to_dial(now) } else { None }
+            let meeting = if room && !torrent.is_held() { torrent.to_meet.pop_front() } else { None };
+            match meeting {
+                Some(address) => Some((address.into(), Some(address))),
+                None if room => torrent.next_to_dial(now).map(|address| (address, None)),
+                None => None,
+            }
         };
-        if let Some(address) = next {
+        if let Some((address, meeting)) = next {
             dialling.set(dialling.get() + 1);
             resources.pace.spend();
             let (torrent, dialling, wake) = (torrent.clone(), Rc::clone(&dialling), Rc::clone(&wake));
             let dialled = torrent.clone();
             dialled.borrow().spawn(async move {
-                let handshaken = reach(&torrent, address).await;
+                let handshaken = match meeting {
+                    Some(address) => meet(&torrent, address).await,
+                    None => reach_or_ask(&torrent, address).await,
+                };
                 dialling.set(dialling.get().saturating_sub(1));
                 torrent.borrow_mut().paths.manager.tried(address, handshaken.is_ok());
                 wake.notify_one();
+                if meeting.is_some() && handshaken.is_err() {
+                    // It may have reached us, and is dialled as before in any case.
+                    return;
+                }
                 let useful = outgoing(&torrent, address, handshaken).await;
                 // Over whichever path it is connected still: it need not be dialled.
                 while torrent.borrow().paths.manager.reaches(address) && !torrent.borrow().stopping {
@@ -123,6 +138,38 @@ async fn outgoing(torrent: &TorrentHandle, address: Endpoint, handshaken: Result
             false
         }
     }
+}
+
+/// Connects and exchanges handshakes. Where that takes long or leads nowhere, who named the peer is asked to have it call us (BEP 55).
+async fn reach_or_ask(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken, ConnError> {
+    let ask = || {
+        let (mut state, now) = (torrent.borrow_mut(), Instant::now());
+        if state.core.ask_to_meet(&address, now) {
+            state.pump(now);
+        }
+    };
+    let mut reaching = pin!(reach(torrent, address));
+    match tokio::time::timeout(ASKED_TO_MEET_AFTER, &mut reaching).await {
+        Ok(Ok(reached)) => Ok(reached),
+        Ok(Err(error)) => {
+            ask();
+            Err(error)
+        }
+        Err(_) => {
+            ask();
+            reaching.await
+        }
+    }
+}
+
+/// Calls a peer over uTP that calls us at the same time (BEP 55), and exchanges handshakes.
+async fn meet(torrent: &TorrentHandle, remote: SocketAddr) -> Result<Handshaken, ConnError> {
+    let (began, resources) = (Instant::now(), torrent.borrow().resources());
+    admit(&resources, remote.into())?;
+    let via = torrent.borrow().first_via(remote)?;
+    let stream = resources.utp.meet(remote, via.as_ref()).await.map_err(|error| ConnError::Ended(cause(&error)))?;
+    let (opening, _) = torrent.borrow().openings(remote);
+    begin_handshake(torrent, stream, began, opening).await
 }
 
 /// Connects over any path and exchanges handshakes.
@@ -409,7 +456,8 @@ async fn run(torrent: &TorrentHandle, handshaken: Handshaken) -> Ended {
     let path = torrent.borrow().paths.manager.named(&path);
     let host = Host::of(&address);
     let key = stream.node_id().map(|key| *key.as_bytes());
-    let link = Link { address, outgoing, path: Some(path.id()), key, local: Some(path.local()) };
+    let over_utp = stream.transport() == "utp";
+    let link = Link { address, outgoing, path: Some(path.id()), key, local: Some(path.local()), over_utp };
     let resources = torrent.borrow().resources();
     let joined = {
         let mut state = torrent.borrow_mut();

@@ -106,6 +106,28 @@ impl UtpNet {
         opened.ok()?.ok().map(Stream::from)
     }
 
+    /// Whether peers behind NATs may be met (BEP 55): where we call over uTP at all.
+    pub(crate) fn may_meet(&self) -> bool {
+        !self.dialling.is_empty()
+    }
+
+    /// Connects over uTP to a peer that calls us at the same time: from the port beside the listener, which it was told of and which our NAT
+    /// knows.
+    ///
+    /// # Errors
+    /// Where nobody answers.
+    pub(crate) async fn meet(&self, remote: SocketAddr, via: Option<&Via>) -> Result<Stream, ConnectError> {
+        let is_v4 = remote.ip().to_canonical().is_ipv4();
+        let fits = |endpoint: &&Rc<UtpEndpoint>| {
+            let at = endpoint.local_addr().ip();
+            if at.is_unspecified() { at.is_ipv6() || is_v4 } else { via.is_some_and(|via| via.source == at) }
+        };
+        let endpoint = self.listening.iter().find(fits).or_else(|| self.endpoint_for(remote));
+        let none = || io::Error::other("no socket for uTP could be opened");
+        let endpoint = endpoint.ok_or_else(|| ConnectError::Io { endpoint: remote.into(), source: none() })?;
+        endpoint.connect(remote.into(), via).await.map(Stream::from)
+    }
+
     /// The socket to dial `remote` from.
     fn endpoint_for(&self, remote: SocketAddr) -> Option<&Rc<UtpEndpoint>> {
         let is_v4 = remote.ip().to_canonical().is_ipv4();

@@ -169,6 +169,7 @@ fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) ->
         open_bytes_max: config.buffer_bytes,
         choker: config.choker,
         pex: config.pex,
+        holepunch: resources.utp.may_meet(),
         prefers_encryption: matches!(config.encryption, Encryption::Prefer | Encryption::Require),
         seed: config.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }

@@ -218,7 +218,7 @@ fn a_scion_peer_that_dialled_us_is_told_by_the_port_it_names() {
     lone.pass(MS);
     let message = lone.sent_extended(ours, Extension::Pex.our_id()).pop().unwrap();
     let told = PexMessage::parse(&message).unwrap();
-    assert_eq!(told.added, [("[1-ff00:0:110,10.0.0.1]:7000".parse().unwrap(), PexFlags::default())]);
+    assert_eq!(told.added, [("[1-ff00:0:110,10.0.0.1]:7000".parse().unwrap(), PexFlags::HOLEPUNCH)]);
 }
 
 #[test]

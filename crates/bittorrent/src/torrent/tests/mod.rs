@@ -8,6 +8,7 @@ mod hashes;
 mod ledger;
 mod limits;
 mod lone;
+mod meeting;
 mod path_sim;
 mod paths;
 mod peers;

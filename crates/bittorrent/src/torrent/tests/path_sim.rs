@@ -128,8 +128,14 @@ impl PathSim {
         let path = Some(path_id(self.paths.len() as u16 + 1));
         let info_hash = self.info.hashes.wire_hashes().next().unwrap();
         let hello = |peer_id| Handshake { reserved: Reserved::OURS, info_hash, peer_id: [peer_id; 20] };
-        let link =
-            |host: &str, outgoing| Link { address: host.parse().unwrap(), outgoing, path, key: None, local: None };
+        let link = |host: &str, outgoing| Link {
+            address: host.parse().unwrap(),
+            outgoing,
+            path,
+            key: None,
+            local: None,
+            over_utp: false,
+        };
         let up = self.uploader.connected_over(link("10.0.0.2:2000", false), &hello(2), self.now).unwrap();
         let down = self.downloader.connected_over(link("10.0.0.1:1000", true), &hello(1), self.now).unwrap();
         self.uploader.set_path_rtt(up, rtt);

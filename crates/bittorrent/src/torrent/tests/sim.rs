@@ -230,7 +230,8 @@ impl Sim {
             let port = if at == 0 { self.nodes[other].config.listen_port.unwrap() } else { 50_000 };
             let local = Some(address(own, 0).ip());
             let path = path.map(path_id);
-            let link = Link { address: address(other, port), outgoing: at == 0, path, key: None, local };
+            let link =
+                Link { address: address(other, port), outgoing: at == 0, path, key: None, local, over_utp: false };
             ids[at] = self.nodes[own].torrent.connected_over(link, &theirs, self.now).unwrap();
         }
         let first = self.sides.len();
@@ -429,7 +430,7 @@ impl Sim {
                     let leaves = merkle::leaves(&self.nodes[at].data[start..][..geometry.data_len(piece) as usize]);
                     self.nodes[at].torrent.leaves_ready(piece, &leaves);
                 }
-                Event::PieceLayer { .. } | Event::DhtNode(_) => {}
+                Event::PieceLayer { .. } | Event::DhtNode(_) | Event::Meet { .. } => {}
             }
         }
         let mut dirty = Vec::new();

@@ -15,6 +15,9 @@ use crate::events::EventKind;
 use crate::store::disk::Reply;
 use crate::store::spill;
 
+/// Peers that wait to be met: those beyond have called in vain by the time that it is their turn.
+const TO_MEET_MAX: usize = 16;
+
 impl TorrentDriver {
     /// Acts on what the core wants, and wakes the connections that have something to send.
     pub(crate) fn pump(&mut self, now: Instant) {
@@ -64,6 +67,13 @@ impl TorrentDriver {
                     }
                 }
                 self.dial.notify_one();
+            }
+            CoreEvent::Meet { address } => {
+                let blocked = self.resources.config.filter.blocks(&address.into());
+                if !blocked && self.to_meet.len() < TO_MEET_MAX && !self.to_meet.contains(&address) {
+                    self.to_meet.push_back(address);
+                    self.dial.notify_one();
+                }
             }
             CoreEvent::DhtNode(address) => {
                 if let Some(dht) = &self.resources.dht {

@@ -6,7 +6,8 @@ mod reading;
 mod storage;
 
 use std::cell::{Ref, RefCell, RefMut};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,6 +102,8 @@ pub(crate) struct TorrentDriver {
     pub layers_at_hand: bool,
     /// Who may be dialled.
     pub book: PeerBook,
+    /// Whom to call over uTP as they call us (BEP 55).
+    pub to_meet: VecDeque<SocketAddr>,
     /// The keys that hosts have to prove, as many as the user and the link name.
     pub keys: HashMap<ScionAddr, NodeId>,
     /// Whom the user or the magnet link named.
@@ -220,6 +223,7 @@ impl TorrentDriver {
             options: new.options,
             layers_at_hand: new.layers_at_hand,
             book: PeerBook::new(),
+            to_meet: VecDeque::new(),
             keys: new.keys,
             named: Named::default(),
             web_seeds: Vec::new(),
