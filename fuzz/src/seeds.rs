@@ -62,6 +62,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "policy", &policy())?;
     write(&corpus, "wire", &wire())?;
     write(&corpus, "utp", &utp())?;
+    write(&corpus, "portmap", &portmap())?;
     write(&corpus, "mse", &mse())?;
     write(&corpus, "web_seed", &web_seed())?;
     write(&corpus, "ppspp_wire", &ppspp_wire())?;
@@ -602,6 +603,28 @@ fn utp() -> Vec<Vec<u8>> {
         .into()
 }
 
+/// Answers of a router, each behind a byte of what it is and its length: PCP that opens, that is not spoken, NAT-PMP, and UPnP's three steps.
+fn portmap() -> Vec<Vec<u8>> {
+    let step = |what: u8, bytes: &[u8]| [&[what], &(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let outside = [9, 9, 9, 1, 0xff, 0xff];
+    let pcp = [step(2, &outside), step(6 | 12 << 3, &[]), step(2, &outside)].concat();
+    let other = step(0, b"\0\x81\0\x01\0\0\0\x05");
+    let address = step(0, b"\0\x80\0\0\0\0\x37\x74\x09\x09\x09\x01");
+    let map = |opcode: u8| step(0, &[&[0, opcode, 0, 0, 0, 0, 0x37, 0x74][..], b"\x1a\xe1\x1a\xe2\0\0\x02\x58"].concat());
+    let natpmp = [other, address, map(0x82), map(0x81)].concat();
+    let found = step(0, b"HTTP/1.1 200 OK\r\nLOCATION: http://192.168.1.1:5000/desc.xml\r\n\r\n");
+    let service = "urn:schemas-upnp-org:service:WANIPConnection:1";
+    let description = format!(
+        "<?xml version=\"1.0\"?><root><URLBase>http://192.168.1.1:80/</URLBase><device><serviceList><service><serviceType>{service}\
+         </serviceType><controlURL>/ctl</controlURL></service></serviceList></device></root>"
+    );
+    let told = "<s:Envelope><s:Body><u:R><NewExternalIPAddress>9.9.9.1</NewExternalIPAddress></u:R></s:Body></s:Envelope>";
+    let fault = "<s:Fault><errorCode>718</errorCode></s:Fault>";
+    let http = [step(4, description.as_bytes()), step(4, told.as_bytes()), step(12, fault.as_bytes()), step(4, b"<ok/>")];
+    let upnp = [&step(3, &[])[..], &found, &http.concat(), &step(4, b"<ok/>"), &step(5, &[])].concat();
+    vec![pcp, natpmp, upnp]
+}
+
 fn wire() -> Vec<Vec<u8>> {
     let range = BlockRange { piece: 1, begin: 16384, len: 16384 };
     let request = TreeRequest { root: [7; 32], part: HashRequest { base: 0, index: 2, length: 2, proof_layers: 2 } };
@@ -695,8 +718,10 @@ fn extension() -> Vec<Vec<u8>> {
         with_choice(3, &[0, 0, 0, 1]),
         with_choice(4, &honest),
         with_choice(4, &liar),
-        with_choice(5, &paths.encode()),
-        with_choice(5, &PathsMessage { wish: Some(None), ..PathsMessage::default() }.encode()),
+        with_choice(6, &paths.encode()),
+        with_choice(6, &PathsMessage { wish: Some(None), ..PathsMessage::default() }.encode()),
+        with_choice(5, b"\0\0\x09\x09\x01\x02\x1b\x58\0\0\0\0"),
+        with_choice(5, &[&[2, 1][..], &[9; 18], &[0, 0, 0, 3]].concat()),
     ]
 }
 

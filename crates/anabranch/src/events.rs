@@ -5,7 +5,7 @@ use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::Path;
 use anabranch_paths::manager::PathVerdict;
 use anabranch_paths::select::{Choice, Selector};
-use anabranch_swarm::{Discovery, EventKind, FailureKind, PathProgress, PauseCause, Progress};
+use anabranch_swarm::{Discovery, EventKind, FailureKind, PathProgress, PauseCause, PortProtocol, Progress};
 use serde_json::{Value, json};
 
 /// Why a magnet link's peer is not dialled (`anabranch_bittorrent::reach`).
@@ -98,6 +98,22 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
             ("path", fields)
         }
         EventKind::Discovered { by, peers } => ("discovered", json!({ "source": by.name(), "peers": peers })),
+        EventKind::PortOpened(port) => {
+            let fields = json!({
+                "protocol": protocol(port.protocol),
+                "local": port.local.to_string(),
+                "external": port.external.to_string(),
+                "public": port.is_public(),
+                "method": port.method.to_string(),
+            });
+            ("port_opened", fields)
+        }
+        EventKind::PortLost { local, protocol: lost } => {
+            ("port_lost", json!({ "protocol": protocol(*lost), "local": local.to_string() }))
+        }
+        EventKind::PortsRefused { router, reason } => {
+            ("port_error", json!({ "router": router.to_string(), "reason": reason }))
+        }
         EventKind::Tracker { url, peers } => ("tracker", json!({ "url": url, "peers": peers })),
         EventKind::TrackerFailed { url, reason } => ("tracker_error", json!({ "url": url, "reason": reason })),
         EventKind::Paused { reason, .. } => ("paused", json!({ "reason": reason })),
@@ -109,6 +125,13 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
         EventKind::Removed => ("removed", json!({})),
         EventKind::Missed { events } => ("missed", json!({ "events": events })),
         EventKind::Failed { kind, reason } => ("error", json!({ "kind": failure_kind(*kind), "message": reason })),
+    }
+}
+
+fn protocol(protocol: PortProtocol) -> &'static str {
+    match protocol {
+        PortProtocol::Tcp => "tcp",
+        PortProtocol::Udp => "udp",
     }
 }
 
@@ -232,6 +255,26 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
         EventKind::PathsChosen { .. } | EventKind::PathChanged { .. } => return None,
         EventKind::Discovered { by: Discovery::Dht, peers } => (false, format!("the DHT named {peers} peers")),
         EventKind::Discovered { by: Discovery::Local, .. } => (false, "a peer in this network called out".to_owned()),
+        EventKind::PortOpened(port) if port.is_public() => {
+            let (local, external) = (port.local.port(), port.external);
+            (false, format!("the router opened {} port {local}: it is {external} ({})", port.protocol, port.method))
+        }
+        EventKind::PortOpened(port) => {
+            let text = format!(
+                "the router opened {} port {} at {}, which is behind another router: peers outside do not reach it ({})",
+                port.protocol,
+                port.local.port(),
+                port.external,
+                port.method
+            );
+            (false, text)
+        }
+        EventKind::PortLost { local, protocol } => {
+            (false, format!("the router has {protocol} port {} open no more", local.port()))
+        }
+        EventKind::PortsRefused { router, reason } => {
+            (false, format!("the router {router} opens no port ({reason}): peers outside may not reach this one"))
+        }
         EventKind::Tracker { url, peers } => (false, format!("{url} named {peers} peers")),
         EventKind::TrackerFailed { url, reason } => {
             (true, format!("tracker {url} failed and is asked again later: {reason}"))

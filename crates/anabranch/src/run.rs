@@ -210,7 +210,7 @@ pub(crate) fn session_config(
     Ok(config)
 }
 
-/// Says how peers are found without trackers. Whoever admits keys alone has nothing to do with strangers who are found so, and what would
+/// Says how peers are found without trackers, and whether routers let them in. Whoever admits keys alone has nothing to do with strangers who are found so, and what would
 /// go past a proxy is off.
 fn discover(flags: &SessionFlags, config: &mut SessionConfig) {
     let discovery = &flags.discovery;
@@ -224,12 +224,14 @@ fn discover(flags: &SessionFlags, config: &mut SessionConfig) {
         file: config.state_dir.clone().or_else(settings::state_folder).map(|folder| folder.join(NODES_FILE)),
     });
     config.local_discovery = discovery.lsd == Switch::On;
+    config.port_mapping = flags.port_mapping;
 }
 
 /// No content of the session is BitTorrent's.
 pub(crate) fn discover_nobody(config: &mut SessionConfig) {
     config.dht = None;
     config.local_discovery = false;
+    config.port_mapping = false;
 }
 
 /// The keys that the flags' peers have to prove.

@@ -64,6 +64,8 @@ pub struct SessionConfig {
     pub local_discovery: bool,
     /// Whether uTP is spoken beside TCP.
     pub utp: Utp,
+    /// Whether routers are asked to open the ports that we listen at.
+    pub port_mapping: bool,
     /// How files get their space.
     pub preallocate: Preallocate,
     /// Whom we have nothing to do with.
@@ -105,6 +107,7 @@ impl Default for SessionConfig {
             dht: None,
             local_discovery: false,
             utp: Utp::default(),
+            port_mapping: false,
             preallocate: Preallocate::default(),
             filter: Arc::default(),
             proxy: None,

@@ -12,7 +12,7 @@
 //! | [`hercules`] | bulk transfer, a world of its own: from one to many, as fast as the machine |
 //! | [`ppspp`] | a content at work in PPSPP, over datagrams |
 //! | `transfer` | what a session asks of a content at work, whichever protocol it speaks |
-//! | `net` | who gets in; our interfaces, and the SCION network |
+//! | `net` | who gets in; our interfaces, and the SCION network; which ports routers opened |
 //! | `store` | where blocks gather; who verifies and writes them; what is on disk already; reading ahead of what is sent |
 //! | [`tracker`] | asking trackers; being one |
 //! | `dht` | the distributed hash table over real sockets |
@@ -51,6 +51,7 @@ mod transfer;
 
 pub use anabranch_bittorrent::picker::Priority;
 pub use anabranch_bittorrent::torrent::{PeerStats, TorrentStats};
+pub use anabranch_portmap::Protocol as PortProtocol;
 pub use anabranch_transport::NodeId;
 pub use config::{
     AddError, AddOptions, Aim, BUFFER_BYTES_DEFAULT, Encryption, FileFilter, PathsConfig, SessionConfig, SessionError,
@@ -60,6 +61,7 @@ pub use dht::DhtConfig;
 pub use events::{ContentId, Discovery, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
 pub use hercules as bulk;
 pub use net::leave::Leave;
+pub use net::ports::OpenPort;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{Contents, Data, Handle, LiveRead, LiveReader, ReadError, Reader, Session, Source, parse_peer};
 pub use transfer::{

@@ -10,6 +10,7 @@ use std::time::Instant;
 use anabranch_bittorrent::handshake::peer_id;
 use anabranch_paths::manager::{LinkHealth, ManagerConfig};
 use anabranch_paths::{Endpoint, Scoreboard};
+use anabranch_portmap::Protocol;
 use anabranch_transport::{Identity, InterfaceError, Listener, TcpListener};
 use tokio::sync::Semaphore;
 
@@ -19,6 +20,7 @@ use crate::events::{Event, EventHub};
 use crate::limits::Line;
 use crate::net::admission::{Pace, Strangers};
 use crate::net::leave::Leave;
+use crate::net::ports::Ports;
 use crate::net::scion::ScionNet;
 use crate::net::uplinks::Uplinks;
 use crate::net::utp::UtpNet;
@@ -45,6 +47,8 @@ pub(crate) struct Resources {
     pub dht: Option<Rc<DhtNode>>,
     /// The sockets that speak uTP.
     pub utp: UtpNet,
+    /// The ports that routers opened for us.
+    pub ports: Ports,
     /// The ways out of this machine; `None` where the system does not tell.
     pub uplinks: Option<Uplinks>,
     /// What was measured of paths.
@@ -137,6 +141,7 @@ impl Resources {
             utp,
             scion,
             dht,
+            ports: Ports::default(),
             uplinks,
             links,
             board: RefCell::default(),
@@ -164,6 +169,16 @@ impl Resources {
             config,
         };
         Ok((resources, Opened { listeners, replies }))
+    }
+
+    /// Where peers reach us, as they see it: the port told to trackers and peers.
+    pub(crate) fn listen_port(&self) -> Option<u16> {
+        self.listening.first().map(|at| self.ports.outside(Protocol::Tcp, at.port()))
+    }
+
+    /// The same of our node of the distributed hash table.
+    pub(crate) fn dht_port(&self) -> Option<u16> {
+        self.dht.as_ref()?.port().map(|port| self.ports.outside(Protocol::Udp, port))
     }
 
     /// Whether there is a place for one more connection.

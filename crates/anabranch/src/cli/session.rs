@@ -96,6 +96,9 @@ pub(crate) struct SessionFlags {
     /// Speak uTP beside TCP: in both directions (on), to those who call so (in), alone (only), never (off)
     #[arg(long, value_name = "WHEN", default_value = "on", value_parser = utp_by_name())]
     pub utp: Utp,
+    /// Have routers open the ports that are listened at (PCP, NAT-PMP, UPnP), where they translate the uplink's address
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_or_off(), action = clap::ArgAction::Set)]
+    pub port_mapping: bool,
     #[command(flatten)]
     pub discovery: DiscoveryFlags,
     #[command(flatten)]

@@ -30,7 +30,7 @@ pub(crate) fn anabranch(dir: &Path) -> Command {
         command.env_remove(name);
     }
     // Nothing is sent or looked up abroad: tests of these name their own nodes.
-    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off");
+    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off").env("ANABRANCH_PORT_MAPPING", "off");
     command
 }
 

@@ -186,5 +186,6 @@ pub(crate) fn bare(program: &Path) -> Command {
     }
     // Peers meet as the plan says, and by nothing else.
     command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off").env("ANABRANCH_UTP", "off");
+    command.env("ANABRANCH_PORT_MAPPING", "off");
     command
 }

@@ -60,7 +60,7 @@ fn command(program: &Path, dir: &Path) -> Command {
         command.env_remove(name);
     }
     // The demo's network is all there is.
-    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off");
+    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off").env("ANABRANCH_PORT_MAPPING", "off");
     // Ctrl-C on the terminal is for us, who then end them in their order.
     command.process_group(0);
     // SAFETY: the call changes a setting of the new process and neither allocates nor locks.

@@ -43,14 +43,14 @@ async fn until_stopped(
 ) {
     let resources = torrent.borrow().resources();
     // Without a listener port 1 is told: BEP 3 wants one, and nobody is there to be reached.
-    let port = resources.listening.first().map_or(1, |address| address.port());
+    let port = || resources.listen_port().unwrap_or(1);
     let scion = resources.scion.as_ref().and_then(|net| net.endpoint.local().as_scion());
     let seed = resources.config.seed ^ torrent.borrow().id.0;
     let hashes = torrent.borrow().hashes;
     let config = AnnouncerConfig {
         hashes,
         peer_id: resources.peer_id,
-        port,
+        port: port(),
         scion: scion.map(|address| vec![address]),
         key: seed as u32,
         seed,
@@ -70,6 +70,7 @@ async fn until_stopped(
             return;
         }
         is_stopping = stopping;
+        announcer.set_port(port(), now);
         if std::mem::take(&mut torrent.borrow_mut().is_announce_due) {
             announcer.announce_soon(now);
         }
@@ -147,8 +148,8 @@ fn take_in(
             announcer.on_outcome(action.id, Outcome::Reply(&reply), now);
             let mut torrent = torrent.borrow_mut();
             let resources = torrent.resources();
-            if let (Some(ip), Some(listening)) = (reply.external_ip, resources.listening.first()) {
-                torrent.book.set_own((ip, listening.port()).into());
+            if let (Some(ip), Some(port)) = (reply.external_ip, resources.listen_port()) {
+                torrent.book.set_own((ip, port).into());
             }
             let filter = Arc::clone(&resources.config.filter);
             for peer in reply.peers.iter().filter(|peer| !filter.blocks(peer)) {

@@ -229,14 +229,16 @@ impl TorrentDriver {
             }
         }
         let resources = self.resources();
-        let version = resources.uplinks.as_ref().map(|uplinks| uplinks.refresh(now));
+        let version = resources.uplinks.as_ref().map(|uplinks| uplinks.refresh(now) + resources.ports.version());
         if self.paths.told_version != version {
             self.paths.told_version = version;
             self.tell_own_addresses(&resources, now);
         }
         let peers: Vec<PeerView> = self.core.peer_views().into_iter().map(|view| self.view(view)).collect();
         let interfaces = resources.uplinks.as_ref().map(|uplinks| uplinks.interfaces());
-        let own = interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&resources.listening));
+        let mut own =
+            interfaces.as_ref().map_or(Vec::new(), |interfaces| interfaces.reachable_at(&resources.listening));
+        own.extend(resources.ports.reachable_at());
         let Self { core, paths: ContentPaths { manager, conns, .. }, .. } = self;
         let pair = |remotes: &[SocketAddr]| {
             resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.candidates(remotes))
@@ -320,7 +322,8 @@ impl TorrentDriver {
         let scion = resources.scion.as_ref().map(|net| net.endpoint.local());
         let over_ip =
             resources.uplinks.as_ref().map_or(Vec::new(), |uplinks| uplinks.reachable_at(&resources.listening));
-        let mut own: Vec<Endpoint> = over_ip.into_iter().map(Endpoint::from).chain(scion).collect();
+        let outside = resources.ports.reachable_at();
+        let mut own: Vec<Endpoint> = over_ip.into_iter().chain(outside).map(Endpoint::from).chain(scion).collect();
         // A peer knows the only one.
         if own.len() < 2 {
             own.clear();

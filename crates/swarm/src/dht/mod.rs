@@ -30,6 +30,7 @@ use anabranch_dht::wire::is_krpc;
 use anabranch_dht::{Config, Dht, Event, Family, Goal, Policy, SearchId, Transmit};
 use anabranch_paths::Endpoint;
 use anabranch_paths::manager::UPLINKS_EVERY;
+use anabranch_portmap::Protocol;
 use anabranch_transport::UtpEndpoint;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -72,6 +73,8 @@ pub(crate) struct DhtNode {
     entry: Entry,
     kept: RefCell<Kept>,
     is_begun: Cell<bool>,
+    /// The open ports that our names were last made to fit.
+    ports_version: Cell<u64>,
     searches: RefCell<HashMap<SearchId, UnboundedSender<Event>>>,
     wake: Notify,
     /// A network was joined.
@@ -137,6 +140,7 @@ impl DhtNode {
             entry: Entry::new(config),
             kept: RefCell::new(Kept::new(config.file.clone())),
             is_begun: Cell::new(false),
+            ports_version: Cell::new(0),
             searches: RefCell::default(),
             wake: Notify::new(),
             joined: Notify::new(),
@@ -271,6 +275,17 @@ impl DhtNode {
         };
         let (mut core, mut kept) = (self.core.borrow_mut(), self.kept.borrow_mut());
         self.homes.borrow_mut().settle(wanted, &mut core, &mut kept, now);
+        // A router's word is heeded once, so that others may say otherwise.
+        if self.ports_version.replace(resources.ports.version()) != resources.ports.version() {
+            for open in resources.ports.list().iter().filter(|open| open.is_public()) {
+                let is_its = |port: &Rc<UtpEndpoint>| port.local_addr().port() == open.local.port();
+                let port = self.ports.iter().position(is_its).filter(|_| open.protocol == Protocol::Udp);
+                let home = port.and_then(|port| self.homes.borrow().at(port, Family::V4, Some(open.local.ip())));
+                if let Some(home) = home {
+                    core.set_address(home, open.external.into(), now);
+                }
+            }
+        }
     }
 
     fn received(&self, port: usize, from: SocketAddr, local: Option<IpAddr>, datagram: &[u8]) {

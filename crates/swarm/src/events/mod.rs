@@ -2,6 +2,7 @@
 
 mod stream;
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anabranch_bittorrent::mse::Method;
@@ -9,7 +10,9 @@ use anabranch_content::info::InfoHashes;
 use anabranch_content::storage::naming::Renamed;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, Path};
+use anabranch_portmap::Protocol as PortProtocol;
 
+use crate::net::ports::OpenPort;
 use anabranch_paths::manager::{ChangeReason, PathCondition, PathNews, PathVerdict, Trigger};
 
 pub(crate) use stream::EventHub;
@@ -112,6 +115,22 @@ pub enum EventKind {
         by: Discovery,
         /// How many.
         peers: usize,
+    },
+    /// A router opened one of the session's ports, or has it at another address now.
+    PortOpened(OpenPort),
+    /// A port that a router had opened is open no more.
+    PortLost {
+        /// Where we listen.
+        local: SocketAddr,
+        /// For connections, or for datagrams.
+        protocol: PortProtocol,
+    },
+    /// A router opens none of the session's ports; it is asked again later.
+    PortsRefused {
+        /// The router.
+        router: IpAddr,
+        /// Why, by each of the ways to ask it.
+        reason: String,
     },
     /// A peer is connected.
     PeerConnected {
@@ -287,6 +306,9 @@ impl EventKind {
             | Self::Piece { .. }
             | Self::PieceFailed { .. }
             | Self::Discovered { .. }
+            | Self::PortOpened(_)
+            | Self::PortLost { .. }
+            | Self::PortsRefused { .. }
             | Self::PeerConnected { .. }
             | Self::PeerDisconnected { .. }
             | Self::PeerUnfit { .. }

@@ -159,9 +159,9 @@ fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) ->
     let config = &resources.config;
     TorrentConfig {
         peer_id: resources.peer_id,
-        listen_port: resources.listening.first().map(SocketAddr::port),
+        listen_port: resources.listen_port(),
         scion_port: resources.scion.as_ref().map(|net| net.endpoint.local().socket_addr().port()),
-        dht_port: resources.dht.as_ref().and_then(|dht| dht.port()),
+        dht_port: resources.dht_port(),
         dht_scion_port: resources.dht.as_ref().and_then(|dht| dht.scion_port()),
         client: format!("Anabranch {}", env!("CARGO_PKG_VERSION")),
         order: if options.sequential { Order::Sequential } else { Order::RarestFirst },

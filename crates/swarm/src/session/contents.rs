@@ -21,9 +21,10 @@ use crate::bittorrent::conn::Scratch;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::torrent::TorrentHandle;
 use crate::config::{Aim, FileFilter};
-use crate::events::ContentId;
+use crate::events::{ContentId, EventKind};
 use crate::net::admission::{Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
+use crate::net::ports::OpenPort;
 use crate::ppspp;
 use crate::resources::Resources;
 use crate::store::open::blocking;
@@ -90,6 +91,21 @@ impl Contents {
     pub fn reachable(&self) -> Vec<SocketAddr> {
         let uplinks = self.resources.uplinks.as_ref();
         uplinks.map_or(Vec::new(), |uplinks| uplinks.reachable_at(&self.resources.listening))
+    }
+
+    /// The ports that routers opened for it, beside those that it listens at.
+    pub fn open_ports(&self) -> Vec<OpenPort> {
+        self.resources.ports.list().to_vec()
+    }
+
+    /// Routers opened something, or did not: contents tell of it, and tell others where we are reached now.
+    pub(super) fn ports_changed(&self, kind: &EventKind) {
+        for torrent in self.torrents() {
+            let mut state = torrent.borrow_mut();
+            state.tell(kind.clone());
+            state.core.set_listen_ports(self.resources.listen_port(), self.resources.dht_port());
+            state.announce.notify_one();
+        }
     }
 
     /// The contents there are, in the order in which they came; those that are being removed are among them.
@@ -226,6 +242,9 @@ impl Contents {
     /// A content of BitTorrent comes.
     pub(super) fn insert_torrent(&self, id: ContentId, hashes: &InfoHashes, torrent: TorrentHandle) {
         self.insert(id, Rc::new(torrent.clone()));
+        for port in self.open_ports() {
+            torrent.borrow().tell(EventKind::PortOpened(port));
+        }
         self.torrents.borrow_mut().insert(id, torrent);
         self.enter_hashes(id, hashes);
     }

@@ -15,6 +15,7 @@
 //! | `handle` | the same, from other threads |
 //! | `live` | a live stream is fed, and read |
 //! | `local_discovery` | peers in the same network find each other |
+//! | `port_mapping` | routers are asked to open our ports |
 //! | `read` | a content is read while it arrives |
 //! | `housekeeping` | what is done for all of them |
 
@@ -25,6 +26,7 @@ mod handle;
 mod housekeeping;
 mod live;
 mod local_discovery;
+mod port_mapping;
 mod read;
 mod remove;
 #[cfg(test)]
@@ -97,6 +99,9 @@ impl Session {
         if resources.config.local_discovery {
             tasks.spawn_local(local_discovery::discover(Rc::clone(&contents)));
         }
+        if resources.config.port_mapping {
+            tasks.spawn_local(port_mapping::keep_open(Rc::clone(&contents)));
+        }
         tasks.spawn_local(housekeeping::serve_disk(Rc::clone(&contents), replies));
         for line in [&resources.down, &resources.up] {
             tasks.spawn_local(keep_pace(Rc::clone(line)));
@@ -120,6 +125,7 @@ impl Session {
         if let Some(dht) = &self.contents.resources.dht {
             dht.keep();
         }
+        self.contents.resources.ports.close().await;
         self.contents.resources.utp.close().await;
         if let Some(net) = &self.contents.resources.scion {
             net.endpoint.close().await;

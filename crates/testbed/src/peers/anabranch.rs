@@ -45,7 +45,7 @@ pub fn command(inside: Option<&Namespace>) -> Result<Command> {
     // And so is the state: networks of one test give out the addresses of those of another.
     command.env("XDG_CACHE_HOME", "/dev/null/no-cache").env("XDG_STATE_HOME", "/dev/null/no-state");
     // Nothing is sent or looked up abroad: tests of these name their own nodes.
-    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off");
+    command.env("ANABRANCH_DHT", "off").env("ANABRANCH_LSD", "off").env("ANABRANCH_PORT_MAPPING", "off");
     Ok(command)
 }
 
