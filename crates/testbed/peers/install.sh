@@ -72,6 +72,9 @@ need transmission-remote transmission-cli
 need transmission-create transmission-cli
 need qbittorrent-nox qbittorrent-nox
 need ip iproute2
+# Routers that translate addresses, and open ports.
+need /usr/sbin/nft nftables
+need /usr/sbin/miniupnpd miniupnpd-nftables
 need sysctl procps
 need python3 python3
 # BGP of the lab: daemons that are in nobody's PATH.

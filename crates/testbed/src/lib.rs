@@ -16,6 +16,7 @@
 //! - [`web`]: a web server with ranges, which may be wrong in many ways.
 //! - [`zoo`]: folders as strangers have them, out of a seed.
 //! - [`net`] and [`wire`]: networks in namespaces, and a wire between two of them with rate, delay, loss and a queue.
+//! - [`router`]: homes behind routers that translate addresses, and an Internet between them.
 //! - [`page_cache`]: files in and out of it.
 //! - [`pulses`]: a peer that answers all it was asked every so often, and is silent in between.
 //! - [`raw`]: what bare TCP reaches, and the naive floor: receive, hash, write in one thread.
@@ -42,6 +43,7 @@ pub mod process;
 pub mod pulses;
 pub mod quic;
 pub mod raw;
+pub mod router;
 pub mod tracker;
 pub mod tricks;
 pub mod udp;

@@ -1,0 +1,271 @@
+//! Nothing leaves where it must not: with `--interface` by another uplink, with `--proxy` past the proxy, for a private torrent to anybody
+//! but its tracker and peers. Counted by the kernel, at the uplinks of a host in a namespace.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anabranch_testbed::fixture::{Content, Fixture, Maker};
+use anabranch_testbed::net::{self, Namespace};
+use anabranch_testbed::peers::anabranch::{Anabranch, command};
+use anabranch_testbed::process::Process;
+use anabranch_testbed::{Error, Result};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Where everything abroad is.
+const ABROAD: Ipv4Addr = Ipv4Addr::new(9, 9, 9, 9);
+const PROXY_PORT: u16 = 1080;
+
+fn must<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A host with two uplinks, `a` and `b`, of which the system takes `b`; and the world.
+struct World {
+    host: Namespace,
+    abroad: Namespace,
+    resolv_conf: PathBuf,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        if !net::available() {
+            eprintln!("left out: not root");
+            return None;
+        }
+        let (host, abroad) = (must(Namespace::new()), must(Namespace::new()));
+        for (number, name) in [(1, "a"), (2, "b")] {
+            let network = format!("10.{number}.0.0/24");
+            must(host.link(name, &abroad));
+            must(host.device_up(name, &format!("10.{number}.0.2/24"), &network, 1500));
+            must(abroad.device_up(name, &format!("10.{number}.0.1/24"), &network, 1500));
+            must(host.route("default", name, Some(&format!("10.{number}.0.1")), 3 - number));
+            must(host.route("224.0.0.0/4", name, None, 3 - number));
+        }
+        must(abroad.add_address("lo", &format!("{ABROAD}/32")));
+        // `ip netns exec` lays it over the machine's own.
+        let folder = PathBuf::from("/etc/netns").join(host.name());
+        std::fs::create_dir_all(&folder).unwrap();
+        let resolv_conf = folder.join("resolv.conf");
+        std::fs::write(&resolv_conf, format!("nameserver {ABROAD}\n")).unwrap();
+        Some(Self { host, abroad, resolv_conf })
+    }
+
+    /// Has the kernel count what leaves by uplinks and is not `excepted`.
+    fn count(&self, uplinks: &str, excepted: &str) {
+        let rules = format!(
+            "table inet leaks {{
+                chain out {{
+                    type filter hook output priority 0; policy accept;
+                    {excepted}
+                    oifname {{ {uplinks} }} meta l4proto {{ tcp, udp, igmp }} counter
+                }}
+            }}\n"
+        );
+        must(Process::run("nft", self.host.command("nft").arg(rules), LIMIT));
+    }
+
+    /// Packets counted so far.
+    fn counted(&self) -> u64 {
+        let (lines, _) =
+            must(Process::run("nft", self.host.command("nft").args(["list", "table", "inet", "leaks"]), LIMIT));
+        let line = lines.iter().find_map(|line| line.text.split_once("counter packets ")).expect("a counter");
+        line.1.split(' ').next().and_then(|count| count.parse().ok()).expect("a number")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.resolv_conf);
+        if let Some(folder) = self.resolv_conf.parent() {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+/// Answers every question for an IPv4 address with [`ABROAD`], and notes what was asked.
+fn serve_dns(asked: &Mutex<Vec<String>>, over: &AtomicBool) -> Result<()> {
+    let socket = UdpSocket::bind((ABROAD, 53)).map_err(Error::system("bind"))?;
+    socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(Error::system("timeout"))?;
+    let mut question = [0; 512];
+    while !over.load(Ordering::Relaxed) {
+        let Ok((len, from)) = socket.recv_from(&mut question) else { continue };
+        let (mut labels, mut rest) = (Vec::new(), &question[12..len]);
+        while let Some((&len, behind)) = rest.split_first().filter(|(len, _)| **len > 0) {
+            let (label, behind) = behind.split_at(len.into());
+            labels.push(String::from_utf8_lossy(label).into_owned());
+            rest = behind;
+        }
+        let is_v4 = rest.get(1..3) == Some(&[0, 1]);
+        asked.lock().unwrap().push(labels.join("."));
+        let mut answer =
+            [&question[..2], &[0x81, 0x80, 0, 1, 0, u8::from(is_v4), 0, 0, 0, 0], &question[12..len]].concat();
+        if is_v4 {
+            answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+            answer.extend(ABROAD.octets());
+        }
+        let _ = socket.send_to(&answer, from);
+    }
+    Ok(())
+}
+
+/// SOCKS5 without a relay of UDP (RFC 1928). Every name is [`ABROAD`].
+fn serve_socks(over: &AtomicBool) -> Result<()> {
+    let listener = TcpListener::bind(("10.1.0.1", PROXY_PORT)).map_err(Error::system("listen"))?;
+    listener.set_nonblocking(true).map_err(Error::system("listen"))?;
+    while !over.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => drop(std::thread::spawn(move || pass_on(stream))),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    Ok(())
+}
+
+fn pass_on(mut near: TcpStream) -> Option<()> {
+    near.set_nonblocking(false).ok()?;
+    let mut take = |len: usize| {
+        let mut bytes = vec![0; len];
+        near.read_exact(&mut bytes).ok().map(|()| bytes)
+    };
+    let methods = take(2)?[1];
+    take(methods.into())?;
+    near.write_all(&[5, 0]).ok()?;
+    let mut take = |len: usize| {
+        let mut bytes = vec![0; len];
+        near.read_exact(&mut bytes).ok().map(|()| bytes)
+    };
+    let head = take(4)?;
+    let host = match head[3] {
+        1 => <[u8; 4]>::try_from(take(4)?).ok().map(Ipv4Addr::from)?,
+        3 => {
+            let len = take(1)?[0];
+            take(len.into()).map(|_| ABROAD)?
+        }
+        _ => return None,
+    };
+    let port = take(2)?;
+    if head[1] != 1 {
+        return near.write_all(&[5, 7, 0, 1, 0, 0, 0, 0, 0, 0]).ok();
+    }
+    let mut far = TcpStream::connect((host, u16::from_be_bytes([port[0], port[1]]))).ok()?;
+    near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()?;
+    let (mut back, mut there) = (far.try_clone().ok()?, near.try_clone().ok()?);
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut back, &mut there);
+        let _ = there.shutdown(std::net::Shutdown::Both);
+    });
+    let _ = std::io::copy(&mut near, &mut far);
+    far.shutdown(std::net::Shutdown::Both).ok()
+}
+
+/// A tracker abroad that also knows who shares there; the URLs of the tracker by the name of its host.
+fn tracker(world: &World) -> (Process, String, String) {
+    let mut command = must(command(Some(&world.abroad)));
+    command.args(["tracker", "--json", "--listen", &format!("{ABROAD}:6969")]);
+    let mut tracker = must(Process::spawn("anabranch tracker", &mut command));
+    must(tracker.wait_event("listening", LIMIT));
+    (tracker, "http://tracker.example:6969/announce".to_owned(), "udp://tracker.example:6969/announce".to_owned())
+}
+
+/// Somebody abroad shares, and tells the tracker so.
+fn share(world: &World, fixture: &Fixture) -> Anabranch {
+    let tracker = format!("http://{ABROAD}:6969/announce");
+    let extra = ["--tracker", tracker.as_str()];
+    let listen = format!("{ABROAD}:7000");
+    let (mut share, _) =
+        must(Anabranch::share(&fixture.torrent, Some(&fixture.data), &listen, Some(&world.abroad), &extra));
+    must(share.process.wait_event("tracker", LIMIT));
+    share
+}
+
+/// Runs `work` while the DNS and a proxy are there. Answers what the DNS was asked.
+fn beside(world: &World, work: impl FnOnce()) -> Vec<String> {
+    let (asked, over) = (Mutex::default(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let dns = scope.spawn(|| world.abroad.enter(|| serve_dns(&asked, &over)));
+        let socks = scope.spawn(|| world.abroad.enter(|| serve_socks(&over)));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        over.store(true, Ordering::Relaxed);
+        must(dns.join().unwrap());
+        must(socks.join().unwrap());
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    asked.into_inner().unwrap()
+}
+
+/// Everything that is on by default, with names wherever a name may stand.
+const ALL: [&str; 8] = ["--dht", "on", "--dht-node", "node.example:7777", "--lsd", "on", "--port-mapping", "on"];
+
+#[test]
+fn with_an_interface_nothing_leaves_by_another() {
+    let Some(world) = World::new() else { return };
+    let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
+    let (_tracker, http, udp) = tracker(&world);
+    let _share = share(&world, &fixture);
+    world.count("\"b\"", "");
+    let asked = beside(&world, || {
+        let torrent = fixture.torrent.to_string_lossy().into_owned();
+        for (tracker, folder) in [(&http, "http"), (&udp, "udp")] {
+            let out = must(fixture.folder(folder));
+            let named = ["--interface", "a", "--tracker", tracker.as_str(), "--web-seed", "http://seed.example:81/"];
+            let listen = ["--listen", "0.0.0.0:7001"];
+            let extra: Vec<&str> = named.iter().chain(&listen).chain(&ALL).copied().collect();
+            let mut get = must(Anabranch::get(&torrent, &out, &[], Some(&world.host), &extra));
+            must(get.wait_finished(LIMIT));
+            must(fixture.check(&out));
+        }
+    });
+    assert_eq!(world.counted(), 0);
+    for name in ["tracker.example", "seed.example", "node.example"] {
+        assert!(asked.iter().any(|asked| asked == name), "{name}: {asked:?}");
+    }
+}
+
+#[test]
+fn with_a_proxy_nothing_leaves_past_it() {
+    let Some(world) = World::new() else { return };
+    let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
+    let (_tracker, http, udp) = tracker(&world);
+    let _share = share(&world, &fixture);
+    world.count("\"a\", \"b\"", &format!("ip daddr 10.1.0.1 tcp dport {PROXY_PORT} accept"));
+    let asked = beside(&world, || {
+        let out = must(fixture.folder("out"));
+        let torrent = fixture.torrent.to_string_lossy().into_owned();
+        let proxy = format!("socks5://10.1.0.1:{PROXY_PORT}");
+        let named =
+            ["--proxy", proxy.as_str(), "--tracker", &udp, "--tracker", &http, "--web-seed", "http://seed.example:81/"];
+        let extra: Vec<&str> = named.iter().chain(&ALL).copied().collect();
+        let mut get = must(Anabranch::get(&torrent, &out, &[], Some(&world.host), &extra));
+        must(get.wait_finished(LIMIT));
+        must(fixture.check(&out));
+    });
+    assert_eq!((world.counted(), asked), (0, vec![]));
+}
+
+#[test]
+fn a_private_torrent_is_told_to_its_tracker_alone() {
+    let Some(world) = World::new() else { return };
+    let mut fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
+    let private = must(fixture.folder("private")).join("private.torrent");
+    let mut edit = must(command(None));
+    edit.arg("edit").arg(&fixture.torrent).arg("-o").arg(&private).arg("--private=yes");
+    must(Process::run("anabranch edit", &mut edit, LIMIT));
+    fixture.torrent = private;
+    let (_tracker, ..) = tracker(&world);
+    let _share = share(&world, &fixture);
+    // Local discovery, and the one node that is known.
+    world.count("\"a\", \"b\"", "udp dport != { 6771, 7777 } accept\nip protocol { tcp, igmp } accept");
+    let node: SocketAddr = (ABROAD, 7777).into();
+    let out = must(fixture.folder("out"));
+    let torrent = fixture.torrent.to_string_lossy().into_owned();
+    let (tracker, node) = (format!("http://{ABROAD}:6969/announce"), node.to_string());
+    let extra = ["--tracker", tracker.as_str(), "--dht", "on", "--dht-node", &node, "--lsd", "on"];
+    let mut get = must(Anabranch::get(&torrent, &out, &[], Some(&world.host), &extra));
+    must(get.wait_finished(LIMIT));
+    must(fixture.check(&out));
+    assert_eq!(world.counted(), 0);
+}
