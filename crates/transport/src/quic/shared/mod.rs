@@ -115,6 +115,7 @@ impl ControlEndpoint {
         let (connection, found) = calls::call(&self.inner, self.client.clone(), to, pin, &self.protocol).await?;
         let opened = connection.open_bi().await;
         let (send, receive) = opened.map_err(|error| calls::explain(endpoint, &self.protocol, error))?;
+        self.shared.meet();
         let lease = RemoteLease::new(Arc::clone(&self.shared), address);
         Ok(ControlStream {
             connection,
@@ -137,7 +138,10 @@ impl ControlEndpoint {
     pub async fn close(&self) {
         self.inner.set_server_config(None);
         self.inner.close(CloseCode::GoingAway.into(), b"the node stops");
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
+        // Calls that nobody answered are told of the end too, and as nobody hears it that would take all of the time.
+        if self.shared.has_met() {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.inner.wait_all_draining()).await;
+        }
     }
 }
 
@@ -253,10 +257,11 @@ async fn accept_one(
     driver: std::sync::Weak<Driver>,
     accepting: mpsc::Sender<ControlStream>,
 ) {
-    let lease = RemoteLease::new(shared, incoming.remote_address());
+    let lease = RemoteLease::new(Arc::clone(&shared), incoming.remote_address());
     let Ok(connecting) = incoming.accept() else { return };
     let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connecting).await else { return };
     let Some(key) = tls::node_id(&connection) else { return };
+    shared.meet();
     let Ok(Ok((send, receive))) = tokio::time::timeout(HANDSHAKE_TIMEOUT, connection.accept_bi()).await else {
         return CloseCode::TooSlow.close(&connection, "you opened no stream in time");
     };

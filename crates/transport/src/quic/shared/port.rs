@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -31,6 +32,8 @@ const PORT: u16 = 1;
 pub(super) struct Shared {
     socket: Socket,
     state: Mutex<State>,
+    /// Whether anybody ever proved a key.
+    has_met: AtomicBool,
 }
 
 #[derive(Default)]
@@ -60,11 +63,20 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     pub(super) fn new(socket: Socket) -> Arc<Self> {
-        Arc::new(Self { socket, state: Mutex::default() })
+        Arc::new(Self { socket, state: Mutex::default(), has_met: AtomicBool::new(false) })
     }
 
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
+    }
+
+    /// Somebody proved a key.
+    pub(super) fn meet(&self) {
+        self.has_met.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_met(&self) -> bool {
+        self.has_met.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
