@@ -2,7 +2,8 @@
 //!
 //! A thread takes a group of pieces and reads them in stripes: a little of each, then a little more of each. So all lanes
 //! are busy whatever the piece length, a group's stripes stay in the core's own cache, and memory is [`GROUP_BYTES`] a
-//! thread. The next stripes are announced to the kernel, which on a disk reads them while these are hashed.
+//! thread. The next stripes are announced to the kernel, which on a disk reads them while these are hashed. Pieces that are holes of
+//! a file are not read, and hashed once.
 //!
 //! What is not in the page cache does not come into it, where the file system knows direct reads: longer stripes, aligned, by
 //! twice as many threads, of which one half waits for the disk while the other hashes. Which way a group of pieces is read is decided
@@ -23,6 +24,7 @@ use crate::info::{Sha1Digest, Sha256Digest};
 use crate::merkle::{self, Shape};
 use crate::page_cache::cached_bytes;
 use crate::storage::direct::{Alignment, is_refusal};
+use crate::storage::holes::is_hole;
 use crate::storage::{BUFFER_ALIGN, Buffer, BufferPool};
 
 /// Buffer of one thread: half of a common second-level cache, so that hashing reads what reading just wrote from there.
@@ -42,6 +44,8 @@ const SAMPLES: usize = 8;
 const OPEN_FILES_MAX: usize = 8;
 /// Threads: past this, storage is the limit everywhere.
 const THREADS_MAX: usize = 64;
+/// Kinds of pieces of zeros that a thread knows the hashes of.
+const BLANK_MAX: usize = 8;
 /// Reports on their way to the caller; a thread waits when they are not taken.
 const REPORTS_MAX: usize = 256;
 /// Bytes between two reports of progress by one thread.
@@ -113,8 +117,15 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
             let halt = move || stop.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
             scope.spawn(move || {
                 let buffer = vec![0; group * stripe];
-                let mut worker =
-                    Worker { plan, stripe, group, buffer, direct_buffer: None, open: OpenFiles::default() };
+                let mut worker = Worker {
+                    plan,
+                    stripe,
+                    group,
+                    buffer,
+                    direct_buffer: None,
+                    open: OpenFiles::default(),
+                    blank: Vec::new(),
+                };
                 // The caller's end stays until all threads are gone, so sending cannot fail; if it did, this would end.
                 while let Some(pieces) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if halt() || worker.group(pieces, &halt, &sender).is_none() {
@@ -141,7 +152,12 @@ struct Worker<'a> {
     /// For direct reads, with [`DIRECT_SLACK`] a piece; made when first needed.
     direct_buffer: Option<Buffer>,
     open: OpenFiles,
+    /// Of pieces of zeros, by what tells them apart: their hashes.
+    blank: Vec<(Zeros, PieceHashes)>,
 }
+
+/// Bytes of a piece, those of its file, and the height of its node.
+type Zeros = (usize, usize, u32);
 
 /// A piece on its way.
 struct PieceInFlight {
@@ -160,6 +176,60 @@ struct PieceInFlight {
 impl Worker<'_> {
     /// Hashes a group of pieces; `None` where it was halted.
     fn group(&mut self, pieces: &[u32], halt: &impl Fn() -> bool, sender: &SyncSender<Progress>) -> Option<()> {
+        let (mut blank, mut filled) = (Progress { bytes: 0, pieces: Vec::new() }, Vec::new());
+        for piece in pieces {
+            match self.blank(*piece) {
+                Some((len, hashes)) => {
+                    blank.bytes += len as u64;
+                    blank.pieces.push((*piece, Ok(hashes)));
+                }
+                None => filled.push(*piece),
+            }
+        }
+        if !blank.pieces.is_empty() {
+            sender.send(blank).ok()?;
+        }
+        if filled.is_empty() { Some(()) } else { self.filled(&filled, halt, sender) }
+    }
+
+    /// The length of a piece that is a hole of its file, and what it hashes to; `None` for all others.
+    fn blank(&mut self, piece: u32) -> Option<(usize, PieceHashes)> {
+        let lane = self.lane(piece);
+        if !self.open.is_hole(self.plan, lane.start, lane.len) {
+            return None;
+        }
+        let zeros: Zeros = (lane.len, lane.file_len, lane.node_height);
+        let known = self.blank.iter().find(|(of, _)| *of == zeros).map(|(_, hashes)| *hashes);
+        let hashes = known.unwrap_or_else(|| {
+            let hashes = self.hash_zeros(zeros);
+            // The last piece of each file is another one.
+            self.blank.truncate(BLANK_MAX - 1);
+            self.blank.insert(0, (zeros, hashes));
+            hashes
+        });
+        Some((lane.len, hashes))
+    }
+
+    fn hash_zeros(&self, (len, file_len, node_height): Zeros) -> PieceHashes {
+        let block = [0; BLOCK_LEN as usize];
+        let parts = |len: usize| (0..len).step_by(block.len()).map(move |at| (len - at).min(block.len()));
+        let sha1 = self.plan.sha1.then(|| {
+            let mut state = [Sha1::new()];
+            parts(len).for_each(|part| sha1_update_many(&mut state, &[&block[..part]]));
+            let [state] = state;
+            state.finish()
+        });
+        let sha256 = self.plan.sha256.then(|| {
+            let whole = merkle::leaves(&block);
+            let leaf = |part: usize| if part == block.len() { whole.clone() } else { merkle::leaves(&block[..part]) };
+            let leaves: Vec<Sha256Digest> = parts(file_len).flat_map(leaf).collect();
+            merkle::subtree_root(&leaves, 0, node_height)
+        });
+        PieceHashes { sha1, sha256 }
+    }
+
+    /// The same of pieces that are to be read.
+    fn filled(&mut self, pieces: &[u32], halt: &impl Fn() -> bool, sender: &SyncSender<Progress>) -> Option<()> {
         let mut lanes: Vec<PieceInFlight> = pieces.iter().map(|piece| self.lane(*piece)).collect();
         let mut states = vec![Sha1::new(); if self.plan.sha1 { lanes.len() } else { 0 }];
         let mut unreported = 0;
@@ -305,6 +375,21 @@ impl OpenFiles {
         // Where it cannot be opened, reading says why.
         let Ok(open) = self.open(index, extent) else { return false };
         cached_bytes(&open.file, inside, len).is_some_and(|cached| cached < len / 2) && open.direct(extent).is_some()
+    }
+
+    /// Whether `len` bytes of piece space from `at` on are a hole of one file, perhaps with padding behind it. A file that is not as
+    /// long is not one, nor one that cannot be opened: reading says so.
+    fn is_hole(&mut self, plan: &Plan, at: u64, len: usize) -> bool {
+        let index = extent_at(&plan.extents, at);
+        let Some(extent) = plan.extents.get(index).filter(|extent| extent.offset <= at && len > 0) else {
+            return false;
+        };
+        let end = at + len as u64;
+        if plan.extents.get(index + 1).is_some_and(|next| next.offset < end) {
+            return false;
+        }
+        let inside = at - extent.offset..(end - extent.offset).min(extent.length);
+        self.open(index, extent).is_ok_and(|open| is_hole(&open.file, inside))
     }
 
     /// Reads `len` bytes of piece space from `at` on past the page cache, and answers where in `room` they begin; `room` is

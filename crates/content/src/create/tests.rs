@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -66,6 +66,40 @@ fn pieces_equal_a_plain_reading_of_the_files() {
         let expected: Vec<Sha1Digest> =
             content.chunks(PIECE as usize).map(|piece| sha1::Sha1::digest(piece).into()).collect();
         assert_eq!(*info.piece_hashes, *expected);
+    }
+}
+
+#[test]
+fn holes_hash_as_the_zeros_that_they_are() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let piece = u64::from(PIECE);
+    let make_tree = |name: &str, are_holes: bool| {
+        let root = folder.path().join(name).join("tree");
+        fs::create_dir_all(&root).expect("a folder");
+        // Holes before, between and behind; of whole pieces and of less; files that end within a piece.
+        for (file, len) in [("a", 40 * piece + 777), ("b", 3 * piece), ("c", 5 * piece + 16_384)] {
+            let path = root.join(file);
+            let mut bytes = vec![0; len as usize];
+            bytes[..100].fill(u8::from(file == "b"));
+            bytes[(2 * piece + 5) as usize] = 7;
+            let file = fs::File::create(&path).expect("a file");
+            match are_holes {
+                true => {
+                    file.set_len(len).expect("longer");
+                    let data = (0..len).filter(|at| bytes[*at as usize] != 0);
+                    data.for_each(|at| file.write_all_at(&bytes[at as usize..][..1], at).expect("written"));
+                }
+                false => file.write_all_at(&bytes, 0).expect("written"),
+            }
+        }
+        root
+    };
+    let (holes, zeros) = (make_tree("holes", true), make_tree("zeros", false));
+    for version in [Version::V1, Version::V2, Version::Hybrid] {
+        for file in ["", "a", "b", "c"] {
+            let made = |root: &Path| make(&root.join(file), &options(version)).expect("a torrent").metainfo;
+            assert!(made(&holes) == made(&zeros), "{version:?} of `{file}`");
+        }
     }
 }
 

@@ -4,6 +4,10 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+/// Bytes of what the system counts a file's space in.
+const STAT_BLOCK_LEN: u64 = 512;
 
 /// The runs of data among the first `len` bytes of `file`, at most `max` of them: where there are more, the smallest holes are taken
 /// for data. A file system that knows no holes has one run.
@@ -26,6 +30,14 @@ pub fn data_runs(file: &File, len: u64, max: usize) -> io::Result<Vec<Range<u64>
     }
     merge(&mut runs, max);
     Ok(runs)
+}
+
+/// Whether the file has these bytes, and no data there.
+pub(crate) fn is_hole(file: &File, range: Range<u64>) -> bool {
+    let Ok(meta) = file.metadata() else { return false };
+    // Most files have no holes, and need not be asked where.
+    let may_be = meta.len() >= range.end && meta.blocks().saturating_mul(STAT_BLOCK_LEN) < meta.len();
+    may_be && seek(file, range.start, libc::SEEK_DATA).is_ok_and(|data| data.is_none_or(|data| data >= range.end))
 }
 
 /// `None` past the last of what is looked for.
@@ -78,11 +90,13 @@ mod tests {
         file.write_all_at(&[1; 100_000], 2 << 20).unwrap();
         file.write_all_at(&[1; 1], (8 << 20) + 5).unwrap();
         let runs = data_runs(&file, 10 << 20, 9).unwrap();
+        assert!(!is_hole(&file, 0..3 << 20) && !is_hole(&file, 9 << 20..(10 << 20) + 1));
         let has = |at: u64| runs.iter().any(|run| run.contains(&at));
         assert!(has(2 << 20) && has((2 << 20) + 99_999) && has((8 << 20) + 5), "{runs:?}");
         if runs.len() == 2 {
             assert!(!has(0) && !has(5 << 20) && !has((10 << 20) - 1), "{runs:?}");
             assert_eq!(data_runs(&file, 10 << 20, 1).unwrap(), [runs[0].start..runs[1].end]);
+            assert!(is_hole(&file, 0..1 << 20) && is_hole(&file, 9 << 20..10 << 20));
         }
     }
 

@@ -29,7 +29,7 @@ mod delete;
 pub(crate) mod direct;
 mod error;
 mod files;
-mod holes;
+pub(crate) mod holes;
 mod layout;
 pub mod naming;
 mod occupied;
