@@ -516,7 +516,9 @@ impl Watch {
             }
         }
         let said = |always: bool| !self.json && (always && !known || self.chatter.verbose);
-        if let Some((_, text)) = events::note(&event.kind).filter(|(always, _)| said(*always)) {
+        // Where there is nothing else, the program's last word says it.
+        let is_last = matches!(event.kind, EventKind::Failed { .. }) && self.contents.len() == 1;
+        if let Some((_, text)) = events::note(&event.kind).filter(|(always, _)| said(*always) && !is_last) {
             let label = self.contents.get(&id).map_or(String::new(), |content| content.name.clone());
             self.note(format_args!("{label}: {text}"));
         }

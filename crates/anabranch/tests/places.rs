@@ -5,8 +5,9 @@ mod common;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
-use common::{Running, anabranch, assert_same, get, noise, run, share};
+use common::{Running, anabranch, assert_same, finish, get, noise, run, share};
 use serde_json::Value;
 
 /// Shares a folder `data` with a file `a.bin` and one of the sharer's name, from a folder of its own. Answers the sharer, its address,
@@ -124,6 +125,23 @@ fn what_can_never_be_a_file_of_the_content_is_told_at_once() {
     }
     let (code, stdout, _) = run(dir.path(), &["verify", "one/t.torrent", "link"]);
     assert!(code == 4 && stdout.contains("wrong kind"), "as `get` sees it: {stdout}");
+}
+
+#[test]
+fn a_place_that_is_named_from_a_deleted_folder_is_refused_at_once_and_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_sharer, address, magnet, _) = sharer(dir.path(), "one", 300_000, 1, &[]);
+    let prepared = anabranch(dir.path());
+    let mut command = Command::new("sh");
+    command.args(["-c", "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\""]).arg(prepared.get_program());
+    command.args(get(&address, &[&magnet, "-o", "x"])).current_dir(dir.path());
+    prepared.get_envs().for_each(|(name, value)| match value {
+        Some(value) => _ = command.env(name, value),
+        None => _ = command.env_remove(name),
+    });
+    let (code, _, stderr) = finish(&mut command);
+    assert!(code == 5 && stderr.contains("cannot create x: the working folder was deleted"), "{code} {stderr}");
+    assert_eq!(stderr.matches("was deleted").count(), 1, "{stderr}");
 }
 
 #[test]

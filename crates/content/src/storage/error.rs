@@ -54,6 +54,8 @@ pub enum ErrorKind {
     PermissionDenied,
     /// A file that was there is gone or became shorter.
     Vanished,
+    /// The working folder was deleted.
+    NoFolder,
     /// Something of another kind stands at the path: a symbolic link, a folder. Never followed, never overwritten.
     InTheWay,
     /// A file stands at the path that is not the content's, or more than that. Overwritten only where the user says so.
@@ -76,6 +78,7 @@ impl ErrorKind {
             Self::ReadOnly => "the file system is read-only; make it writable or choose another folder",
             Self::PermissionDenied => "permission denied; allow writing there or choose another folder",
             Self::Vanished => "the file is gone or was cut short; put it back, or check the content again",
+            Self::NoFolder => "the working folder was deleted; change to another one, or give a path from `/`",
             Self::InTheWay => "something else is in its place; move that away or choose another folder",
             Self::Different => {
                 "another file is in its place; move that away, choose another folder, or overwrite it (`get --force`)"
@@ -127,7 +130,7 @@ impl StorageError {
 
     /// Whether a person has to choose: no waiting and no trying again makes room for the content.
     pub fn needs_a_choice(&self) -> bool {
-        matches!(self.kind, ErrorKind::InTheWay | ErrorKind::Different | ErrorKind::Claimed)
+        matches!(self.kind, ErrorKind::NoFolder | ErrorKind::InTheWay | ErrorKind::Different | ErrorKind::Claimed)
     }
 }
 

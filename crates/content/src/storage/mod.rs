@@ -157,7 +157,10 @@ impl Storage {
     /// the folder with others calls [`Storage::claim`] before anything is written.
     pub fn open(info: Arc<Info>, root: &Path, options: StorageOptions) -> Result<Self, StorageError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let root = std::path::absolute(root).map_err(|source| StorageError::new(Op::Look, root, source))?;
+        // Nothing can be found from, or made in, a working folder that was deleted.
+        let gone =
+            |_| StorageError::found(Op::Create, root, ErrorKind::NoFolder, "it is named from the working folder");
+        let root = std::path::absolute(root).map_err(gone)?;
         if !options.read_only {
             std::fs::create_dir_all(&root).map_err(|source| StorageError::new(Op::Create, &root, source))?;
         }
