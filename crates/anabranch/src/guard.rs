@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -100,9 +101,14 @@ fn check_allow(flags: &SessionFlags, scion: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe would be waited for until somebody writes to it.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
     let mut bytes = Vec::new();
-    File::open(path)?.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -222,10 +222,13 @@ fn blocked_hosts_are_neither_served_nor_asked() {
     // What a list says has to make sense.
     fs::write(dir.path().join("no-list"), "this is\nno list\n").unwrap();
     fs::write(dir.path().join("packed"), [0x1f, 0x8b, 8, 0]).unwrap();
+    // Nobody writes to it.
+    assert!(std::process::Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap().success());
     for (flag, value, code, needle) in [
         ("--ip-filter", "no-list", 3, "line 1"),
         ("--ip-filter", "packed", 3, "unpack"),
         ("--ip-filter", "nowhere", 3, "cannot read nowhere"),
+        ("--ip-filter", "pipe", 3, "cannot read pipe: it is no file"),
         ("--block", "127.0.0.1/33", 2, "names nobody to block"),
         ("--bans", "nowhere/bans", 5, "--bans"),
         ("--allow", "a key", 3, "`--allow a key` is no key"),
