@@ -76,6 +76,7 @@ churn: ## Add and remove 1000 contents 100 times: memory, descriptors and thread
 	$(TEST) --release -p anabranch-swarm --test churn -- --ignored --nocapture
 
 bench: deps build ## Measure against libtorrent, rqbit (where `make rqbit` built it) and the floor: see docs/bench.md
+	$(INSTALL) bench
 	$(CARGO) build --release -p anabranch-testbed
 	$(TARGET)/release/anabranch-bench $(FLAGS) $(ROWS)
 

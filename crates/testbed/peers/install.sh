@@ -4,6 +4,7 @@
 #   install.sh rqbit         builds rqbit into .deps/rqbit
 #   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
 #   install.sh pocketscion   installs what interop/pocketscion takes to build
+#   install.sh bench         installs the programs that bulk transfer is measured beside
 set -eu
 cd "$(dirname "$0")/../../.."
 
@@ -61,6 +62,18 @@ pocketscion)
     need c++ g++
     # BoringSSL's bindings are made with libclang, which comes without a program.
     ls /usr/lib/llvm-*/lib/libclang.so* >/dev/null 2>&1 || packages="$packages libclang-dev"
+    install_packages
+    exit
+    ;;
+bench)
+    need iperf3 iperf3
+    need rsync rsync
+    need scp openssh-client
+    need /usr/sbin/sshd openssh-server
+    need openssl openssl
+    need curl curl
+    need globus-url-copy globus-gass-copy-progs
+    need /usr/sbin/globus-gridftp-server globus-gridftp-server-progs
     install_packages
     exit
     ;;

@@ -54,7 +54,7 @@ impl Bundle {
         let mut cables = Vec::new();
         for (wire, shape) in shapes.iter().enumerate() {
             let device = Self::device(wire);
-            cables.push(Cable::new([&left_end, &right_end], &device, *shape)?);
+            cables.push(Cable::new([&left_end, &right_end], &device, *shape, None)?);
             for (end, host) in [(&left_end, 1), (&right_end, 2)] {
                 end.device_up(&device, &v4(wire, host), &format!("10.{}.0.0/24", 99 + wire), shape.mtu)?;
                 end.add_address(&device, &format!("{}/64", v6(wire, host)))?;

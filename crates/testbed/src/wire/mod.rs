@@ -5,9 +5,11 @@
 //! segmentation offload, so that a 64 KiB burst passes in one read and one write, checksums left undone: a gigabit
 //! costs a few percent of one core. With loss, offload is off, so that single packets get lost and not bursts.
 
+pub mod attack;
 mod bundle;
 pub mod link;
 
+pub use attack::Attack;
 pub use bundle::{Bundle, Family};
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -20,6 +22,7 @@ use anabranch_lab::tun::{self, Framing, Tun};
 
 use crate::net::Namespace;
 use crate::{Error, Result};
+use attack::Attacker;
 use link::{Burst, Link};
 
 /// Packets read from one end before the other gets its turn and due packets are sent.
@@ -81,8 +84,8 @@ struct Cable {
 
 impl Cable {
     /// Makes device `name` in both namespaces, without addresses, and starts to carry.
-    fn new(ends: [&Namespace; 2], name: &str, shape: Shape) -> Result<Self> {
-        let framing = if shape.loss == 0.0 { Framing::Bursts } else { Framing::Unsummed };
+    fn new(ends: [&Namespace; 2], name: &str, shape: Shape, attack: Option<Attack>) -> Result<Self> {
+        let framing = if shape.loss == 0.0 && attack.is_none() { Framing::Bursts } else { Framing::Unsummed };
         let tuns = ends.iter().map(|namespace| namespace.enter(|| Ok(Tun::open(name, framing)?)));
         let tuns: Vec<Tun> = tuns.collect::<Result<_>>()?;
         // SAFETY: no preconditions; the descriptor is fresh and owned from here on.
@@ -96,7 +99,7 @@ impl Cable {
         let thread = std::thread::spawn({
             let shared = shared.clone();
             let wake = wake.as_raw_fd();
-            move || carry(&tuns, shape, &shared, wake)
+            move || carry(&tuns, shape, attack, &shared, wake)
         });
         Ok(Self { shared, wake, thread: Some(thread) })
     }
@@ -147,8 +150,16 @@ impl Wire {
     /// # Errors
     /// When this process may not make namespaces or TUN devices.
     pub fn new(shape: Shape) -> Result<Self> {
+        Self::attacked(shape, None)
+    }
+
+    /// The same with somebody on it. What arrives because of that takes nothing of the rate.
+    ///
+    /// # Errors
+    /// As [`Wire::new`].
+    pub fn attacked(shape: Shape, attack: Option<Attack>) -> Result<Self> {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
-        let cable = Cable::new([&left, &right], "wire0", shape)?;
+        let cable = Cable::new([&left, &right], "wire0", shape, attack)?;
         for (namespace, address) in [(&left, Self::LEFT), (&right, Self::RIGHT)] {
             namespace.device_up("wire0", address, Self::NETWORK, shape.mtu)?;
         }
@@ -167,10 +178,12 @@ impl Wire {
 }
 
 /// Moves packets until told to stop.
-fn carry(ends: &[Tun], shape: Shape, shared: &Shared, wake: i32) -> Result<()> {
+fn carry(ends: &[Tun], shape: Shape, attack: Option<Attack>, shared: &Shared, wake: i32) -> Result<()> {
     // SAFETY: changes how late this thread's timers may fire (nanoseconds), nothing else.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
     let mut links = [Link::new(shape, 0), Link::new(shape, 1)];
+    let mut attackers = attack.map(|attack| [0, 1].map(|way| Attacker::new(attack, shape.seed + way)));
+    let mut arriving = Vec::new();
     let mut spare: Vec<Vec<u8>> = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let mut busy = false;
@@ -193,7 +206,13 @@ fn carry(ends: &[Tun], shape: Shape, shared: &Shared, wake: i32) -> Result<()> {
             }
             for _ in 0..BATCH_MAX {
                 let Some((buffer, burst)) = links[way].pop(Instant::now()) else { break };
-                ends[1 - way].write(&buffer[..burst.len])?;
+                match &mut attackers {
+                    None => ends[1 - way].write(&buffer[..burst.len])?,
+                    Some(attackers) => {
+                        attackers[way].pass(&buffer[..burst.len], &mut arriving);
+                        arriving.iter().try_for_each(|packet| ends[1 - way].write(packet))?;
+                    }
+                }
                 busy = true;
                 if spare.len() < SPARE_MAX {
                     spare.push(buffer);

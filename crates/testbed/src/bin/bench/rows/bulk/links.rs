@@ -2,17 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::{Read, copy};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_testbed::peers::anabranch;
 use anabranch_testbed::process::{Line, Process};
-use anabranch_testbed::wire::{Shape, Wire};
+use anabranch_testbed::wire::{Attack, Shape, Wire};
 use anabranch_testbed::{Error, Result, data};
 use serde_json::Value;
 
-use super::hosts::{self, LIMIT, Sending, mebibytes, megabits};
+use super::hosts::{self, LIMIT, Sending, gibibytes, mebibytes, megabits};
 use super::peers::Iperf;
 use crate::report::Sample;
 use crate::workspace::Workspace;
@@ -37,6 +37,14 @@ const SEVERAL_RATE_BITS: u64 = 1_000_000_000;
 const SEVERAL_RTT: Duration = Duration::from_millis(10);
 /// What goes to each at most.
 const SEVERAL_LEN_MAX: u64 = 512 << 20;
+/// What passes between two looks without content.
+const SEVERAL_SAID: u64 = 10_000;
+
+/// The link on which somebody is.
+const HOSTILE_RATE_BITS: u64 = 400_000_000;
+const HOSTILE_RTT: Duration = Duration::from_millis(4);
+/// What goes over it at most.
+const HOSTILE_LEN_MAX: u64 = 256 << 20;
 
 fn wire(rate_bits: u64, rtt: Duration, loss: f64) -> Result<Wire> {
     hosts::need_root()?;
@@ -135,11 +143,41 @@ pub(super) fn fair(workspace: &mut Workspace, paths: usize) -> Result<Sample> {
     })
 }
 
+/// A file over a link on which somebody does so to every packet, in both directions.
+pub(super) fn hostile(workspace: &mut Workspace, attack: Option<Attack>) -> Result<Sample> {
+    hosts::need_root()?;
+    let wire = Wire::attacked(Shape::new(HOSTILE_RATE_BITS, HOSTILE_RTT), attack)?;
+    let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
+    let content = part(workspace, HOSTILE_LEN_MAX)?;
+    let len = fs::metadata(&content).map_err(Error::file(&content))?.len();
+    let mut sending = Sending::start(&keys, &content, &wire.left, &[&format!("{}:7000", Wire::LEFT)], &[])?;
+    let mut receiving = hosts::receive(&keys, &sending.ticket, &wire.right, &out)?;
+    let fetch = receiving.wait_success(LIMIT)?;
+    let share = sending.process.wait_success(LIMIT)?;
+    same(&content, &out.join("part.bin"))?;
+    let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
+    Ok(Sample {
+        figure: megabits(len, fetch.wall.as_secs_f64()),
+        cpu_fetch: Some(cpu[0]),
+        cpu_share: Some(cpu[1]),
+        rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
+        extra: Some((cpu[0] + cpu[1]) / gibibytes(len)),
+        more: [Some(mebibytes(share.rss_bytes_max)), None],
+    })
+}
+
+fn same(wanted: &Path, got: &Path) -> Result<()> {
+    if data::same_file(wanted, got)? {
+        return Ok(());
+    }
+    Err(Error::Nonsense { name: "the transfer".into(), what: format!("{} differs", got.display()) })
+}
+
 /// A file to several receivers behind one link.
 pub(super) fn several(workspace: &mut Workspace, receivers: usize) -> Result<Sample> {
     let wire = wire(SEVERAL_RATE_BITS, SEVERAL_RTT, 0.0)?;
     let (keys, out) = (workspace.keep("keys")?, workspace.out()?);
-    let content = part(workspace)?;
+    let content = part(workspace, SEVERAL_LEN_MAX)?;
     let len = fs::metadata(&content).map_err(Error::file(&content))?.len();
     let mut command = anabranch::command(Some(&wire.left))?;
     command.arg("send").arg(&content).args(["--json", "--key"]).arg(keys.join("sender"));
@@ -153,36 +191,41 @@ pub(super) fn several(workspace: &mut Workspace, receivers: usize) -> Result<Sam
         command.args(["--to", event["ticket"].as_str().unwrap_or_default()]);
         receiving.push(process);
     }
+    let (started, carried_before) = (Instant::now(), wire.counts()[0].bytes);
     let mut sending = Process::spawn("anabranch send", &mut command)?;
-    let mut read = 0;
+    let (mut read, mut moved) = (0, (0, Duration::MAX));
     while !sending.has_ended() {
         read = bytes_read(sending.pid()).unwrap_or(read);
+        let carried = wire.counts()[0].bytes - carried_before;
+        // What is said once all is there does not fill the link.
+        if carried > moved.0 + SEVERAL_SAID {
+            moved = (carried, started.elapsed());
+        }
         thread::sleep(Duration::from_millis(20));
     }
     let share = sending.wait_success(LIMIT)?;
     for (receiver, mut process) in receiving.into_iter().enumerate() {
         process.wait_success(LIMIT)?;
         let got = out.join(receiver.to_string()).join("part.bin");
-        if !data::same_file(&content, &got)? {
-            return Err(Error::Nonsense { name: "the transfer".into(), what: format!("{} differs", got.display()) });
-        }
+        same(&content, &got)?;
     }
+    let full = 8e2 * moved.0 as f64 / (moved.1.as_secs_f64() * SEVERAL_RATE_BITS as f64);
     let rate = megabits(len * receivers as u64, share.wall.as_secs_f64());
     Ok(Sample {
         figure: rate * 1e8 / SEVERAL_RATE_BITS as f64,
         extra: Some(read as f64 / len as f64),
-        more: [Some(mebibytes(share.rss_bytes_max)), None],
+        more: [Some(mebibytes(share.rss_bytes_max)), Some(full)],
         ..Sample::default()
     })
 }
 
-/// The first part of the content as a file of its own.
-fn part(workspace: &Workspace) -> Result<PathBuf> {
-    let path = workspace.keep("part")?.join("part.bin");
+/// At most so many of the content's first bytes as a file of its own.
+fn part(workspace: &Workspace, len_max: u64) -> Result<PathBuf> {
+    let path = workspace.keep(&format!("part-{len_max}"))?.join("part.bin");
     if !path.exists() {
         let from = File::open(&workspace.content).map_err(Error::file(&workspace.content))?;
         let mut to = File::create(&path).map_err(Error::file(&path))?;
-        copy(&mut from.take(SEVERAL_LEN_MAX), &mut to).map_err(Error::file(&path))?;
+        copy(&mut from.take(len_max), &mut to).map_err(Error::file(&path))?;
     }
     Ok(path)
 }

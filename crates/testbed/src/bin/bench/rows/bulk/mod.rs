@@ -4,6 +4,8 @@ mod hosts;
 mod links;
 mod peers;
 
+use anabranch_testbed::wire::Attack;
+
 use super::{Spec, contender};
 use crate::rows::Unit;
 
@@ -24,6 +26,7 @@ pub(super) fn specs() -> Vec<Spec> {
                 contender("iperf3 (TCP)", |workspace| peers::iperf3(workspace, 1500)),
                 contender("rsync", |workspace| peers::rsync(workspace, 1500)),
                 contender("scp", |workspace| peers::scp(workspace, 1500)),
+                contender("GridFTP", |workspace| peers::gridftp(workspace, 1500)),
             ],
             1500,
         ),
@@ -34,7 +37,9 @@ pub(super) fn specs() -> Vec<Spec> {
                 contender("UDP alone", |_| peers::udp(9000)),
                 contender("iperf3 (TCP)", |workspace| peers::iperf3(workspace, 9000)),
                 contender("TLS (openssl to curl)", |workspace| peers::tls(workspace, 9000)),
+                contender("rsync", |workspace| peers::rsync(workspace, 9000)),
                 contender("scp", |workspace| peers::scp(workspace, 9000)),
+                contender("GridFTP", |workspace| peers::gridftp(workspace, 9000)),
             ],
             9000,
         ),
@@ -104,10 +109,25 @@ pub(super) fn specs() -> Vec<Spec> {
             title: "one host to four behind a link of 1 Gbit/s with 10 ms of round trip: payload of what of it can be, all of the time from connecting on",
             unit: Percent,
             extra: Some("times that the file was read"),
-            more: &["sender's peak MiB"],
+            more: &["sender's peak MiB", "% with headers, until the last packet"],
             contenders: vec![
                 contender("to one", |workspace| links::several(workspace, 1)),
                 contender("ours", |workspace| links::several(workspace, 4)),
+            ],
+        },
+        Spec {
+            name: "bulk-hostile",
+            title: "over 400 Mbit/s with 4 ms of round trip, and somebody does so to every packet in both directions: payload rate",
+            unit: MegabitsPerSecond,
+            extra: Some("CPU s a GiB"),
+            more: &["sender's peak MiB"],
+            contenders: vec![
+                contender("replayed", |workspace| links::hostile(workspace, Some(Attack::Replay))),
+                contender("forged", |workspace| links::hostile(workspace, Some(Attack::Forge))),
+                contender("truncated", |workspace| links::hostile(workspace, Some(Attack::Truncate))),
+                contender("reordered", |workspace| links::hostile(workspace, Some(Attack::Reorder))),
+                contender("all of it", |workspace| links::hostile(workspace, Some(Attack::All))),
+                contender("ours", |workspace| links::hostile(workspace, None)),
             ],
         },
     ]

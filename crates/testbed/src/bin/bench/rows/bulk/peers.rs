@@ -83,6 +83,14 @@ pub(super) fn iperf3(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     Iperf::start(ends, Hosts::TO, "cubic", &["-n", &len.to_string()])?.finish(Some(len))
 }
 
+/// A program that may be where only root looks for programs.
+fn installed_server(name: &str) -> Result<PathBuf> {
+    installed(name).or_else(|missing| {
+        let usual = Path::new("/usr/sbin").join(name);
+        if usual.is_file() { Ok(usual) } else { Err(missing) }
+    })
+}
+
 /// An sshd in a namespace, and what its clients need.
 struct Ssh {
     server: Process,
@@ -92,10 +100,7 @@ struct Ssh {
 
 impl Ssh {
     fn start(workspace: &Workspace, host: &Namespace) -> Result<Self> {
-        let sshd = installed("sshd").or_else(|missing| {
-            let usual = PathBuf::from("/usr/sbin/sshd");
-            if usual.is_file() { Ok(usual) } else { Err(missing) }
-        })?;
+        let sshd = installed_server("sshd")?;
         let keys = workspace.keep("ssh")?;
         for name in ["host", "user"] {
             if !keys.join(name).exists() {
@@ -186,6 +191,33 @@ pub(super) fn rsync(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
 /// `scp` of one file.
 pub(super) fn scp(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     copy_file(workspace, Copier::Scp, mtu)
+}
+
+/// A file by GridFTP over four connections, in the clear: what the paper compares itself with.
+pub(super) fn gridftp(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
+    let hosts = Hosts::new(mtu)?;
+    let mut command = hosts.from.command(installed_server("globus-gridftp-server")?);
+    command.args(["-aa", "-anonymous-user", "root", "-allow-root", "-disable-usage-stats"]);
+    command.args(["-p", "2811", "-control-interface", Hosts::FROM]);
+    let mut server = Process::spawn("globus-gridftp-server", &mut command)?;
+    std::thread::sleep(Duration::from_millis(500));
+    let out = workspace.out()?.join("content.bin");
+    let mut client = hosts.to.command(installed("globus-url-copy")?);
+    client.args(["-fast", "-p", "4", &format!("ftp://{}:2811{}", Hosts::FROM, workspace.content.display())]);
+    let (_, fetch) = Process::run("globus-url-copy", client.arg(format!("file://{}", out.display())), LIMIT)?;
+    // Waits for what serves the connection, and so has its CPU time.
+    std::thread::sleep(Duration::from_millis(200));
+    let share = server.stop()?;
+    workspace.check(&out)?;
+    let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
+    Ok(Sample {
+        figure: megabits(workspace.len, fetch.wall.as_secs_f64()),
+        cpu_fetch: Some(cpu[0]),
+        cpu_share: Some(cpu[1]),
+        rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
+        extra: Some((cpu[0] + cpu[1]) / gibibytes(workspace.len)),
+        ..Sample::default()
+    })
 }
 
 /// A file over HTTPS: `openssl s_server` to `curl`.

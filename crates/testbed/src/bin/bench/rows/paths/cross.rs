@@ -30,12 +30,17 @@ pub(super) struct CrossTraffic {
 impl CrossTraffic {
     /// `rate_mbps` over the link of this index, from the sender's AS to the receiver's.
     pub(super) fn start(network: &PathsNetwork, link: usize, rate_mbps: u32) -> Result<Self> {
+        Self::between(network, [SENDER, RECEIVER], link, rate_mbps)
+    }
+
+    /// The same between two other ASes.
+    pub(super) fn between(network: &PathsNetwork, ends: [&str; 2], link: usize, rate_mbps: u32) -> Result<Self> {
         let topology = network.network.topology();
         let home = |text: &str| -> Result<_> {
             let number: IsdAs = text.parse().map_err(nonsense)?;
             topology.get(number).ok_or_else(|| nonsense("no such AS"))
         };
-        let (from, to) = (home(SENDER)?, home(RECEIVER)?);
+        let (from, to) = (home(ends[0])?, home(ends[1])?);
         let paths = network.network.control().paths(from.isd_as, to.isd_as, SystemTime::now()).map_err(nonsense)?;
         let over = |path: &ScionPath| path.interfaces.iter().any(|i| topology.links()[link].ends.contains(i));
         let path = paths.into_iter().find(over).ok_or_else(|| nonsense("no path over the link"))?;

@@ -11,10 +11,12 @@
 //! | `cross` | traffic of others |
 //! | `steady` | rows about links that stay as they are |
 //! | `upset` | rows about links that change meanwhile |
+//! | `bulk` | rows about `send` and `receive` |
 //! | `swarm` | many who fetch at once |
 //! | `select` | choosing alone |
 
 mod arrivals;
+mod bulk;
 mod cross;
 mod network;
 mod select;
@@ -37,7 +39,17 @@ const WIRE_20: Wire = Wire::new(20, 5);
 
 /// The rows, in the order in which they run.
 pub(super) fn specs() -> Vec<Spec> {
-    vec![aggregation(), congestion(), failover(), overlap(), cpu(), selection(), crowd()]
+    vec![
+        aggregation(),
+        congestion(),
+        failover(),
+        overlap(),
+        cpu(),
+        selection(),
+        crowd(),
+        bulk_disjoint(),
+        bulk_shared(),
+    ]
 }
 
 fn aggregation() -> Spec {
@@ -160,5 +172,45 @@ fn crowd() -> Spec {
             contender("disjoint-paper, 10 connections", |workspace| swarm(workspace, "disjoint-paper", 10)),
             contender("shortest, 10 connections", |workspace| swarm(workspace, "shortest", 10)),
         ],
+    }
+}
+
+fn bulk_disjoint() -> Spec {
+    use bulk::disjoint;
+    Spec {
+        name: "bulk-paths",
+        title: "`send` and `receive` over disjoint paths between two ASes: payload rate, and its share of what these paths carry one by one",
+        unit: MegabitsPerSecond,
+        extra: Some("% of the paths one by one"),
+        more: &["seconds in all"],
+        contenders: vec![
+            contender("1 x 20 Mbit/s", |workspace| disjoint(workspace, &[WIRE_20])),
+            contender("1 x 100 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(100, 5)])),
+            contender("1 x 10 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(10, 5)])),
+            contender("1 x 50 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(50, 5)])),
+            contender("1 x 30 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(30, 5)])),
+            contender("1 x 5 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(5, 5)])),
+            contender("1 x 20 Mbit/s, RTT 150 ms", |workspace| disjoint(workspace, &[Wire::new(20, 75)])),
+            contender("2 x 20", |workspace| disjoint(workspace, &[WIRE_20; 2])),
+            contender("4 x 20", |workspace| disjoint(workspace, &[WIRE_20; 4])),
+            contender("8 x 20", |workspace| disjoint(workspace, &[WIRE_20; 8])),
+            contender("100 + 10", |workspace| disjoint(workspace, &[Wire::new(100, 5), Wire::new(10, 5)])),
+            contender("50 + 30 + 5", |workspace| {
+                disjoint(workspace, &[Wire::new(50, 5), Wire::new(30, 5), Wire::new(5, 5)])
+            }),
+            contender("20 + 20, RTT 10 + 150 ms", |workspace| disjoint(workspace, &[WIRE_20, Wire::new(20, 75)])),
+        ],
+    }
+}
+
+fn bulk_shared() -> Spec {
+    Spec {
+        name: "bulk-shared",
+        title: "two paths with one first link of 100 Mbit/s, 85 Mbit/s of cross traffic behind it on one from 10 s to 20 s: payload rate meanwhile, \
+                of that before",
+        unit: Percent,
+        extra: Some("% of the link, before"),
+        more: &["% of before, after", "s to shift"],
+        contenders: vec![contender("ours", bulk::shared)],
     }
 }

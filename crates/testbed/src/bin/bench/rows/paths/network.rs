@@ -70,6 +70,13 @@ impl PathsNetwork {
         Ok(Self { network: Network::start(topology, Options::default()).map_err(nonsense)? })
     }
 
+    /// Where an AS's daemon is.
+    fn daemon(&self, isd_as: &str) -> Result<String> {
+        let number: IsdAs = isd_as.parse().map_err(nonsense)?;
+        let home = self.network.topology().get(number).ok_or_else(|| nonsense("no such AS"))?;
+        Ok(home.daemon.to_string())
+    }
+
     /// `anabranch NAME` at host `host` of an AS.
     pub(super) fn command(&self, name: &str, isd_as: &str, host: usize) -> Result<Command> {
         let number: IsdAs = isd_as.parse().map_err(nonsense)?;
@@ -89,6 +96,15 @@ impl PathsNetwork {
         let magnet = event["magnet"].as_str().ok_or_else(|| nonsense("no magnet link"))?.to_owned();
         Ok((process, magnet))
     }
+}
+
+/// A file of so many bytes, made when first asked for.
+fn content(workspace: &Workspace, bytes: u64) -> Result<PathBuf> {
+    let content = workspace.keep("paths")?.join(format!("{bytes}.bin"));
+    if !content.exists() {
+        data::make_file(&content, bytes, bytes)?;
+    }
+    Ok(content)
 }
 
 /// One file on its way from the sender's AS to the receiver's.
@@ -118,17 +134,35 @@ impl Transfer {
         bytes: u64,
         flags: &[&str],
     ) -> Result<Self> {
-        let (have, out) = (workspace.keep("paths")?, workspace.out()?);
-        let content = have.join(format!("{bytes}.bin"));
-        if !content.exists() {
-            data::make_file(&content, bytes, bytes)?;
-        }
+        let (content, out) = (content(workspace, bytes)?, workspace.out()?);
         let (sharer, magnet) = network.share(ends[0], &content, flags)?;
         let log = out.join("paths.csv");
         let sharer_cpu = sharer.cpu_so_far().unwrap_or_default();
         let mut command = network.command("get", ends[1], 0)?;
         command.arg(&magnet).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
         let getter = Process::spawn("anabranch get", &mut command)?;
+        Ok(Self { getter, sharer, log: PathLogReader::new(&log), content, out, sharer_cpu })
+    }
+
+    /// Begins to send `bytes` in bulk, to a receiver that calls, and so chooses the paths; it gets `flags`.
+    pub(super) fn send(
+        workspace: &mut Workspace,
+        network: &PathsNetwork,
+        ends: [&str; 2],
+        bytes: u64,
+        flags: &[&str],
+    ) -> Result<Self> {
+        let (content, keys, out) = (content(workspace, bytes)?, workspace.keep("keys")?, workspace.out()?);
+        let mut command = network.command("send", ends[0], 0)?;
+        let mut sharer = Process::spawn("anabranch send", command.arg(&content).arg("--key").arg(keys.join("sender")))?;
+        let (event, _) = sharer.wait_event("ticket", START_LIMIT)?;
+        let ticket = event["ticket"].as_str().ok_or_else(|| nonsense("no ticket"))?;
+        let log = out.join("paths.csv");
+        let sharer_cpu = sharer.cpu_so_far().unwrap_or_default();
+        let mut command = anabranch::command(None)?;
+        command.args(["receive", ticket, "--json", "--sciond", &network.daemon(ends[1])?, "--key"]);
+        command.arg(keys.join("receiver")).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
+        let getter = Process::spawn("anabranch receive", &mut command)?;
         Ok(Self { getter, sharer, log: PathLogReader::new(&log), content, out, sharer_cpu })
     }
 
