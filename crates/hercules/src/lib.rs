@@ -66,6 +66,6 @@ pub mod wire;
 pub use chunks::ChunkSet;
 pub use misbehaviour::Misbehaviour;
 pub use receiver::{Arrived, Event as ReceiverEvent, REPORTS_PER_MARK_MAX, Receiver};
-pub use sender::{BATCH_PACKETS_MAX, Batch, CONTROL_PACKET_MAX, Event, PathState, Progress, Refused, Sender};
-pub use shelf::{Everything, SharedShelf, Shelf};
+pub use sender::{BATCH_PACKETS_MAX, Batch, CONTROL_PACKET_MAX, Event, PathState, Progress, Refused, Sender, hand_on};
+pub use shelf::{Everything, READ_AHEAD, SharedShelf, Shelf};
 pub use window::{PacketWindow, WINDOW_PACKETS};

@@ -3,11 +3,16 @@
 //! A [`Shelf`] says which chunks are at hand, and hears which are wanted. With one destination, or files mapped into memory,
 //! everything is at hand ([`Everything`]). With several, a [`SharedShelf`] holds the ranges that were read last: each
 //! destination takes what it still needs of them, in any order, since a receiver takes any chunk at any time. The fastest
-//! causes the reads; a slow one takes what it can of each range, and comes back for the rest once the fast ones are done. So
-//! where all go alike each range is read once, and nobody waits for a slow one.
+//! causes the reads; a slow one takes what it can of each range, goes on with the fast ones where they have left it behind, and comes
+//! back for the rest once they are done. So where all go alike each range is read once, and nobody waits for a slow one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
+
+/// Ranges that are read ahead of the one that is sent.
+pub const READ_AHEAD: usize = 6;
+/// So many ranges behind a chunk that is not at hand, as a part of all that fit memory: it fell out, and is not still to come.
+const PASSED_PART: usize = 2;
 
 /// Which chunks a sender may take now.
 pub trait Shelf {
@@ -17,8 +22,13 @@ pub trait Shelf {
     /// Other runs at hand, the newest first.
     fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_;
 
-    /// `chunk` is wanted next.
-    fn want(&mut self, chunk: u64);
+    /// `chunk` is wanted next. What is read with it.
+    fn want(&mut self, chunk: u64) -> Range<u64>;
+
+    /// Where to go on instead, if the other destinations left `chunk` behind: it would be read once more.
+    fn lead(&self, _chunk: u64) -> Option<u64> {
+        None
+    }
 }
 
 /// All chunks are at hand.
@@ -34,7 +44,9 @@ impl Shelf for Everything {
         std::iter::empty()
     }
 
-    fn want(&mut self, _: u64) {}
+    fn want(&mut self, chunk: u64) -> Range<u64> {
+        chunk..u64::MAX
+    }
 }
 
 /// A bounded number of ranges of one length, read on demand, the oldest dropped first.
@@ -85,6 +97,10 @@ impl SharedShelf {
         self.reads
     }
 
+    fn is_coming(&self, unit: u64) -> bool {
+        self.reading == Some(unit) || self.wanted.contains(&unit)
+    }
+
     fn range(&self, unit: u64) -> Range<u64> {
         unit * self.unit..((unit + 1) * self.unit).min(self.chunks)
     }
@@ -100,12 +116,25 @@ impl Shelf for SharedShelf {
         self.loaded.iter().map(|unit| self.range(*unit))
     }
 
-    fn want(&mut self, chunk: u64) {
+    fn want(&mut self, chunk: u64) -> Range<u64> {
         let unit = chunk / self.unit;
-        // Each destination wants one range at a time, so this is as short as there are destinations; never longer than memory.
-        let known = self.reading == Some(unit) || self.loaded.contains(&unit) || self.wanted.contains(&unit);
+        // Each destination wants a few ranges at a time, so this is short as long as there are few; never longer than memory.
+        let known = self.loaded.contains(&unit) || self.is_coming(unit);
         if chunk < self.chunks && !known && self.wanted.len() < self.slots {
             self.wanted.push_back(unit);
         }
+        self.range(unit)
+    }
+
+    fn lead(&self, chunk: u64) -> Option<u64> {
+        let unit = chunk / self.unit;
+        let ahead = || self.loaded.iter().copied().filter(|loaded| *loaded > unit);
+        let block = (self.slots / PASSED_PART).max(1);
+        if ahead().count() < block || self.is_coming(unit) {
+            return None;
+        }
+        // All who are left behind leave out the same, the ends of blocks: what is read for one of them in the end is read for all.
+        let starts = ahead().filter(|loaded| loaded % block as u64 == 0);
+        starts.max().or_else(|| ahead().max()).map(|lead| lead * self.unit)
     }
 }

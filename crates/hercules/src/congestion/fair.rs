@@ -116,6 +116,12 @@ fn round_trip(rtt: Duration) -> Duration {
 }
 
 impl Fair {
+    /// What the window is spread over now.
+    fn spread(&self, path: &PathView) -> Duration {
+        // Where round trips are short, the last alone may be that of a busy host.
+        round_trip(if path.rtt_min < HOST_TIME { path.rtt_min + self.waited } else { path.rtt_latest })
+    }
+
     /// Whether packets that waited so long stood in a queue that may have dropped others.
     fn is_queue(&self, waited: Duration, path: &PathView) -> bool {
         let noise = WAIT_NOISE + path.rtt_min / WAIT_NOISE_PART;
@@ -230,8 +236,7 @@ impl Congestion for Fair {
         if !self.started {
             return self.start.plan(path);
         }
-        // Where round trips are short, the last alone may be that of a busy host.
-        let rtt = round_trip(if path.rtt_min < HOST_TIME { path.rtt_min + self.waited } else { path.rtt_latest });
+        let rtt = self.spread(path);
         let rate = PACE * self.window / rtt.as_secs_f64();
         let length = (rtt / INTERVALS_PER_RTT).max(Duration::from_secs_f64(path.interval_bytes_min / rate.max(1.0)));
         // What is under way counts until an interval's report: that of the one before the last may not be here yet.
@@ -275,6 +280,17 @@ impl Congestion for Fair {
         if self.started && id >= self.unanswered && self.is_queue(waited, path) {
             self.tested = None;
             self.reduce(waited, path);
+        }
+    }
+
+    fn on_room(&mut self, rate_bytes: f64, path: &PathView) {
+        if self.started {
+            let rate = self.window / self.spread(path).as_secs_f64();
+            self.start = Startup::between(rate, rate + rate_bytes);
+            (self.started, self.stale) = (false, true);
+            (self.tested, self.round) = (None, Round::default());
+        } else {
+            self.start.most += rate_bytes;
         }
     }
 

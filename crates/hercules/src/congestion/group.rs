@@ -382,6 +382,13 @@ impl Congestion for Share {
         self.group.lock().on_lost(self.member, id, path);
     }
 
+    fn on_room(&mut self, rate_bytes: f64, path: &PathView) {
+        let mut state = self.group.lock();
+        let view = state.view(path);
+        state.inner.on_room(rate_bytes, &view);
+        state.renew();
+    }
+
     fn is_stale(&self) -> bool {
         let state = self.group.lock();
         let member = &state.members[self.member];

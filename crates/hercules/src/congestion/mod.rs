@@ -138,6 +138,9 @@ pub trait Congestion: fmt::Debug + Send {
         false
     }
 
+    /// Another transfer of this end is over, which took up to `rate_bytes` a second of what this path may have now.
+    fn on_room(&mut self, _rate_bytes: f64, _path: &PathView) {}
+
     /// The path does not answer any more. Intervals are planned on, and not told of.
     fn on_silent(&mut self) {}
 
@@ -202,20 +205,29 @@ pub struct Startup {
     short: u32,
     /// The highest rate of arrival.
     best: f64,
+    /// The rate to stop at.
+    most: f64,
 }
 
 /// An interval does not follow if it arrives at less than this part of the rate.
 const FOLLOWS: f64 = 0.75;
+/// An interval at this part of the rate to stop at was at that rate.
+const AT_MOST: f64 = 0.9;
 /// So many in a row end it: one alone may have met a burst of others.
 const SHORT_INTERVALS: u32 = 2;
 
 impl Default for Startup {
     fn default() -> Self {
-        Self { rate: START_RATE_BYTES, short: 0, best: 0.0 }
+        Self { rate: START_RATE_BYTES, short: 0, best: 0.0, most: RATE_BYTES_MAX }
     }
 }
 
 impl Startup {
+    /// From one rate to another at most, of a path that had the first.
+    fn between(rate: f64, most: f64) -> Self {
+        Self { rate, most, ..Self::default() }
+    }
+
     fn plan(&self, path: &PathView) -> Plan {
         let window = START_WINDOW_BYTES.max(2.0 * path.packet_bytes);
         let rate = self.rate.max(window / path.rtt_min.max(RTT_OF_HOSTS).as_secs_f64());
@@ -231,8 +243,8 @@ impl Startup {
         self.best = self.best.max(delivery);
         if delivery >= FOLLOWS * interval.rate() {
             self.short = 0;
-            self.rate = self.rate.max(2.0 * delivery).min(RATE_BYTES_MAX);
-            return None;
+            self.rate = self.rate.max(2.0 * delivery).min(self.most);
+            return (interval.rate() >= AT_MOST * self.most).then_some(self.best);
         }
         self.short += 1;
         // The fastest single interval may have been a burst.

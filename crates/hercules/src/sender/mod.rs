@@ -35,6 +35,8 @@ pub const BATCH_PACKETS_MAX: usize = 64;
 const AGAIN_PER_SPAN_MAX: u64 = 4;
 /// Chunks left below which slow paths may be passed over.
 const TAIL_CHUNKS: u64 = 1 << 16;
+/// Of what the others have: less, they find out as fast by themselves, and looking for it costs a little.
+const HANDED_ON_MIN: f64 = 0.05;
 /// What a packet has below UDP's payload, for rates: IPv6 and UDP. SCION's headers are the driver's to add.
 const UNDERLAY_LEN: u64 = 48;
 
@@ -404,6 +406,21 @@ impl Sender {
         }
     }
 
+    /// Whether the receiver has all chunks, as far as is known.
+    pub fn has_all(&self) -> bool {
+        self.all_came
+    }
+
+    /// What all of its paths are planned to send at, in bytes a second.
+    pub fn rate_bytes(&self) -> f64 {
+        self.paths.iter().map(|slot| slot.path.rate()).sum()
+    }
+
+    fn on_room(&mut self, rate_bytes: f64, now: Instant) {
+        let up = self.paths.iter().filter(|slot| slot.path.is_up()).count().max(1);
+        self.paths.iter_mut().for_each(|slot| slot.path.on_room(rate_bytes / up as f64, now));
+    }
+
     /// Its paths.
     pub fn paths(&self) -> impl Iterator<Item = PathState> + '_ {
         self.paths.iter().map(|Slot { path, .. }| PathState {
@@ -494,6 +511,22 @@ impl Sender {
         let end = if bytes.end == len { self.offer.chunks() } else { bytes.end / chunk_len };
         Ok(bytes.start.div_ceil(chunk_len)..end)
     }
+}
+
+/// One of several transfers of this end is over: of the uplink that they shared, the others find out at once how much of what it took
+/// they can have. Each by itself would take as long as a flow of TCP on a long path does. What they find out by is what arrives, so where
+/// something else is in their way they stay as they are. Answers what was left, as too little to look for: to be handed in with what
+/// comes next.
+pub fn hand_on<'a>(rate_bytes: f64, to: impl Iterator<Item = &'a mut Sender>, now: Instant) -> f64 {
+    let mut to: Vec<&mut Sender> = to.filter(|sender| sender.ready && !sender.over && !sender.all_came).collect();
+    let theirs: f64 = to.iter().map(|sender| sender.rate_bytes()).sum();
+    if rate_bytes < HANDED_ON_MIN * theirs {
+        return rate_bytes;
+    }
+    // Alike, so that who has least gains most: they draw level, and end together.
+    let part = rate_bytes / to.len().max(1) as f64;
+    to.iter_mut().for_each(|sender| sender.on_room(part, now));
+    0.0
 }
 
 /// The chunks that touch spans; `None` where the content does not have them.

@@ -341,6 +341,14 @@ impl Path {
         (kind(before) != kind(self.phase)).then_some(self.phase)
     }
 
+    /// This end stopped using up to so many bytes a second that this path may have now.
+    pub(super) fn on_room(&mut self, rate_bytes: f64, now: Instant) {
+        if self.is_up() {
+            let view = self.view(now);
+            self.controller.on_room(rate_bytes, &view);
+        }
+    }
+
     /// When the current interval ends.
     fn interval_due(&self, idle: bool) -> Option<Instant> {
         let open = self.intervals.back()?;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::chunks::ChunkSet;
-use crate::shelf::Shelf;
+use crate::shelf::{READ_AHEAD, Shelf};
 
 /// What is left at the end may be sent twice if it is no more than this part of all, or than so many chunks.
 const DOUBLED_PART: u64 = 100;
@@ -103,16 +103,29 @@ impl Work {
         let mut next = Some(next);
         while let Some(at) = next.filter(|_| out.len() < end) {
             let Some(run) = shelf.at_hand(at) else {
-                shelf.want(at);
-                break;
+                // Others went on while this destination was slow: it goes on with what was read for them.
+                let Some(ahead) = shelf.lead(at).and_then(|lead| self.todo.next_member(lead)) else { break };
+                next = Some(ahead);
+                continue;
             };
             self.take_run(at..run.end, end, out);
             next = self.todo.next_member(self.cursor);
         }
+        self.read_ahead(shelf, next.or_else(|| self.todo.next_member(0)));
         if out.len() < end {
             for run in shelf.runs() {
                 self.take_other(run, end, out);
             }
+        }
+    }
+
+    /// What comes next is read before it is waited for; not of what was lost, which is behind that.
+    fn read_ahead(&self, shelf: &mut impl Shelf, from: Option<u64>) {
+        let mut next = from;
+        for _ in 0..=READ_AHEAD {
+            let Some(at) = next else { break };
+            let read = shelf.want(at);
+            next = self.todo.next_member(read.end);
         }
     }
 
@@ -127,7 +140,7 @@ impl Work {
         if let Some(old) = self.later.next_member(0).filter(|old| old + BEHIND_MAX < self.cursor) {
             match shelf.at_hand(old) {
                 Some(run) => _ = take_from(&mut self.later, old..run.end, end, out),
-                None => shelf.want(old),
+                None => _ = shelf.want(old),
             }
         }
     }
@@ -170,7 +183,8 @@ impl Work {
                     continue;
                 }
                 if shelf.at_hand(chunk).is_none() {
-                    return shelf.want(chunk);
+                    shelf.want(chunk);
+                    return;
                 }
                 self.doubled.insert(chunk);
                 out.push(chunk);
@@ -211,6 +225,37 @@ mod tests {
         work.take(&mut shelf, 20, &mut out);
         assert_eq!((out.split_off(15), work.position()), ((15..30).chain(40..45).collect(), 30));
         assert_eq!(shelf.poll_read(), Some(30..40), "it is wanted");
+        shelf.on_read();
+        assert_eq!(shelf.poll_read(), Some(50..60), "and what comes then, of what is not there");
+    }
+
+    #[test]
+    fn one_that_was_left_behind_goes_on_with_the_others_and_comes_back_for_the_rest() {
+        let (mut work, mut out) = (Work::new(100), Vec::new());
+        let mut shelf = SharedShelf::new(100, 10, 4);
+        let read = |shelf: &mut SharedShelf, units: Range<u64>| {
+            units.for_each(|unit| {
+                shelf.want(unit * 10);
+                shelf.poll_read().and_then(|_| shelf.on_read());
+            });
+        };
+        read(&mut shelf, 0..4);
+        work.take(&mut shelf, 5, &mut out);
+        assert_eq!(shelf.poll_read(), Some(40..50), "it is read for it while nobody is ahead");
+        shelf.on_read();
+        // Ranges 0 to 4 fell out while it took nothing.
+        read(&mut shelf, 5..9);
+        while shelf.poll_read().is_some() {
+            shelf.on_read();
+        }
+        out.clear();
+        work.take(&mut shelf, 15, &mut out);
+        // The newest block of two begins at 80, and range 9 is still to be read: others at hand do meanwhile.
+        assert_eq!(out, [(80..90).collect::<Vec<_>>(), (70..75).collect()].concat());
+        // At the end it wants what it left out.
+        read(&mut shelf, 9..10);
+        (0..20).for_each(|_| work.take(&mut shelf, 10, &mut out));
+        assert_eq!(shelf.poll_read(), Some(0..10));
     }
 
     #[test]

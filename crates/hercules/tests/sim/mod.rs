@@ -12,7 +12,7 @@ use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::seal::{CONTROL_HEAD_LEN, DATA_HEAD_LEN, Kind, Opener, Sealer, Secret};
 use anabranch_hercules::{
     Arrived, Batch, CONTROL_PACKET_MAX, ChunkSet, Event, Everything, Misbehaviour, Receiver, ReceiverEvent, Refused,
-    Sender, SharedShelf, congestion, tree,
+    Sender, SharedShelf, congestion, hand_on, tree,
 };
 use cubic::Cubic;
 
@@ -187,6 +187,9 @@ pub(crate) struct Net {
     pub cubics: Vec<Cubic>,
     pub shelves: Vec<SharedShelf>,
     pub cross: Vec<CrossTraffic>,
+    /// All flows are one end's: what one takes that is done is handed on to the others.
+    pub hands_on: bool,
+    freed: f64,
     rng: fastrand::Rng,
 }
 
@@ -211,6 +214,8 @@ impl Net {
             cubics: Vec::new(),
             shelves: Vec::new(),
             cross: Vec::new(),
+            hands_on: false,
+            freed: 0.0,
             rng: fastrand::Rng::with_seed(seed),
         }
     }
@@ -510,9 +515,18 @@ impl Net {
             self.pump_shelf(shelf);
         }
         let state = &mut self.flows[flow];
+        let before = state.events.len();
         while let Some(event) = state.sender.poll_event() {
             state.events.push((self.now, event));
         }
+        if self.hands_on && state.events[before..].iter().any(|(_, event)| *event == Event::AllCame) {
+            self.freed += state.sender.rate_bytes();
+            self.freed = hand_on(self.freed, self.flows.iter_mut().map(|flow| &mut flow.sender), now);
+            (0..self.flows.len())
+                .filter(|other| *other != flow)
+                .for_each(|other| self.schedule(self.now, Happening::Wake(other)));
+        }
+        let state = &mut self.flows[flow];
         let after = |deadline: Option<Instant>, stopped: Option<Duration>| {
             deadline.map(|at| stopped.map_or(at, |until| at.max(self.base + until)))
         };

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_hercules::tree::Hasher;
-use anabranch_hercules::{SharedShelf, Shelf};
+use anabranch_hercules::{READ_AHEAD, SharedShelf, Shelf};
 use tokio::sync::watch;
 
 use super::content::{Source, SourceError};
@@ -16,10 +16,8 @@ use super::engine::poll::Waker;
 
 /// Bytes that are read as one, as long as chunks are shorter.
 pub(super) const UNIT_BYTES: u64 = 1 << 20;
-/// Units that are read ahead of what is sent.
-const AHEAD: u64 = 6;
-/// So many of these that are not read yet mean that reading is what all wait for.
-const LATE: u64 = AHEAD / 2;
+/// So many units that are wanted and not read yet mean that reading is what all wait for.
+const LATE: usize = READ_AHEAD / 2;
 /// Units that wait to be hashed; what does not fit is read again.
 const HASHING_MAX: usize = 8;
 
@@ -173,7 +171,7 @@ impl Store {
     ) -> std::io::Result<Self> {
         let (chunk_len, content_len) = (u64::from(chunk_len), source.content_len());
         let unit_chunks = (UNIT_BYTES / chunk_len).max(1);
-        let slots = (memory_bytes / (unit_chunks * chunk_len)).max(AHEAD + 2) as usize;
+        let slots = (memory_bytes / (unit_chunks * chunk_len)).max(READ_AHEAD as u64 + 2) as usize;
         let (requests, jobs) = sync_channel::<Read>(1);
         let (answering, answers) = sync_channel(1);
         std::thread::Builder::new().name("bulk-read".to_owned()).spawn(move || {
@@ -222,7 +220,7 @@ impl Store {
             self.reading = Some(chunks.start / self.unit_chunks);
             let buffer = self.spare.pop().unwrap_or_default();
             let (offset, len) = (range.start, (range.end - range.start) as usize);
-            let is_late = self.shelf.wanted() as u64 > LATE;
+            let is_late = self.shelf.wanted() > LATE;
             // One at a time: there is always room, unless the thread is gone with its panic.
             let _ = self.requests.try_send(Read { is_late, offset, len, buffer });
         }
@@ -240,14 +238,6 @@ impl Store {
         let start = ((chunk - unit * self.unit_chunks) * self.chunk_len) as usize;
         bytes.get(start..(start + self.chunk_len as usize).min(bytes.len()))
     }
-
-    /// Reads ahead of `chunk`, which is sent next.
-    pub(super) fn read_ahead(&mut self, chunk: u64) {
-        let unit = chunk / self.unit_chunks;
-        for ahead in 1..=AHEAD {
-            self.shelf.want((unit + ahead) * self.unit_chunks);
-        }
-    }
 }
 
 impl Shelf for Store {
@@ -259,7 +249,11 @@ impl Shelf for Store {
         self.shelf.runs()
     }
 
-    fn want(&mut self, chunk: u64) {
-        self.shelf.want(chunk);
+    fn want(&mut self, chunk: u64) -> Range<u64> {
+        self.shelf.want(chunk)
+    }
+
+    fn lead(&self, chunk: u64) -> Option<u64> {
+        self.shelf.lead(chunk)
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::seal::Secret;
-use anabranch_hercules::{ChunkSet, congestion};
+use anabranch_hercules::{ChunkSet, congestion, hand_on};
 use anabranch_transport::control::Inlet;
 use anabranch_transport::datagram::{Pacer, Path, Socket};
 use tokio::sync::mpsc::UnboundedSender;
@@ -196,6 +196,7 @@ pub(super) fn start(sockets: Vec<(Socket, Inlet)>, common: Common) -> std::io::R
         receivers: BTreeMap::new(),
         stores: BTreeMap::new(),
         progress_at: now,
+        freed_rate_bytes: 0.0,
         rest_asked: false,
     };
     std::thread::Builder::new().name("bulk-net".to_owned()).spawn(move || engine.run())?;
@@ -214,6 +215,8 @@ struct Engine {
     stores: BTreeMap<u16, Store>,
     pacer: Option<Pacer>,
     progress_at: Instant,
+    /// Bytes a second that transfers took which are over.
+    freed_rate_bytes: f64,
     /// The rest of the source is to be hashed, and the thread was too busy to hear it.
     rest_asked: bool,
 }
@@ -312,7 +315,8 @@ impl Engine {
             }
             Command::Remove { id } => {
                 if id.sends {
-                    self.senders.remove(&id.transfer);
+                    let removed = self.senders.remove(&id.transfer);
+                    self.freed_rate_bytes += removed.and_then(|mut sender| sender.release()).unwrap_or(0.0);
                     self.stores.retain(|len, _| self.senders.values().any(|sender| sender.store == *len));
                 } else {
                     self.receivers.remove(&id.transfer);
@@ -362,6 +366,17 @@ impl Engine {
         }
     }
 
+    /// What one that is done took of the uplink, the others may take at once.
+    fn hand_on_rates(&mut self, now: Instant) {
+        for sender in self.senders.values_mut().filter(|sender| sender.is_to_be_released()) {
+            self.freed_rate_bytes += sender.release().unwrap_or(0.0);
+        }
+        if self.freed_rate_bytes > 0.0 {
+            let others = self.senders.values_mut().map(Outgoing::core_mut);
+            self.freed_rate_bytes = hand_on(self.freed_rate_bytes, others, now);
+        }
+    }
+
     /// Everything that is due. When the next is.
     fn drive(&mut self) -> Instant {
         let now = Instant::now();
@@ -393,6 +408,7 @@ impl Engine {
             }
             next = next.min(due);
         }
+        self.hand_on_rates(now);
         // What is read now is asked for now.
         self.read();
         self.rest_asked = asks_rest && self.common.source.as_ref().is_some_and(|(_, hashing)| !hashing.rest());

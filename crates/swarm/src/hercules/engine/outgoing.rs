@@ -39,6 +39,8 @@ pub(super) struct Outgoing {
     /// What the receiver asked for.
     limit: Option<Pacer>,
     all_came: bool,
+    /// What it took of the uplink is others' now.
+    is_released: bool,
     /// It is told that it failed, and does nothing more.
     over: bool,
 }
@@ -80,6 +82,7 @@ impl Outgoing {
             news,
             limit: None,
             all_came: false,
+            is_released: false,
             over: false,
         })
     }
@@ -179,7 +182,7 @@ impl Outgoing {
         self.limit = Some(Pacer::new(rate_bytes, now));
     }
 
-    fn seal(&mut self, store: &mut Store) {
+    fn seal(&mut self, store: &Store) {
         self.sent = 0;
         self.lens.clear();
         let Some(slot) = self.paths.get_mut(usize::from(self.batch.path)) else { return };
@@ -194,8 +197,6 @@ impl Outgoing {
             sealer.seal_chunk(number, *chunk, body, head);
             self.lens.push(DATA_HEAD_LEN + bytes.len());
         }
-        // Not of what was lost, which is behind that.
-        store.read_ahead(self.core.position());
     }
 
     /// Sends what is left of the batch.
@@ -291,6 +292,21 @@ impl Outgoing {
     /// Whether everything came, since this was asked last.
     pub(super) fn take_all_came(&mut self) -> bool {
         std::mem::take(&mut self.all_came)
+    }
+
+    /// What it took of the uplink, in bytes a second, once it takes nothing more.
+    pub(super) fn release(&mut self) -> Option<f64> {
+        let is_first = !std::mem::replace(&mut self.is_released, true);
+        Some(self.core.rate_bytes()).filter(|_| is_first)
+    }
+
+    /// Whether it sends nothing more, as far as is known, and has not said so.
+    pub(super) fn is_to_be_released(&self) -> bool {
+        !self.is_released && (self.over || self.core.has_all())
+    }
+
+    pub(super) fn core_mut(&mut self) -> &mut Sender {
+        &mut self.core
     }
 
     /// When there is something to do; asked after everything that could be done was.
