@@ -1,15 +1,14 @@
 //! The root over a content, made while the first round is sent: no hashing pass before the first byte.
 //!
-//! The leaves are the content's blocks of 16 KiB; the tree is that of BEP 52, padded with zeros. What travels and what is
-//! judged is a *span*: a power of two of blocks, 1 MiB for contents up to 1 TiB, more beyond, so that there are never more
-//! than 2^20 hashes. A span is kept, and counts as had after a restart, when all of its chunks came and its hash is right.
+//! The root is the BLAKE3 hash of the content, as `b3sum` prints it of one file without holes. BLAKE3 is a tree, so that parts of it are
+//! hashed by themselves, by instructions that do sixteen blocks at once. What travels and what is judged is a *span*: a power of two
+//! of bytes, 1 MiB for contents up to 1 TiB, more beyond, so that there are never more than 2^20 hashes. Its hash is the chaining value
+//! of its subtree, where it lies in the content. A span is kept, and counts as had after a restart, when all of its chunks came and
+//! its hash is right.
 
 use std::ops::Range;
 
-use anabranch_content::geometry::BLOCK_LEN;
-use anabranch_content::hash::sha256_many;
-use anabranch_content::info::Sha256Digest;
-use anabranch_content::merkle;
+use blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
 use crate::ChunkSet;
 
@@ -40,23 +39,71 @@ pub fn bytes_of(content_len: u64, spans: &ChunkSet) -> u64 {
     spans.runs(0..span_count(content_len)).map(bytes).sum()
 }
 
-/// The hash of one span from its bytes, all of them: blocks are hashed side by side.
-pub fn span_hash(content_len: u64, bytes: &[u8]) -> Sha256Digest {
-    hash_of_leaves(content_len, &merkle::leaves(bytes))
+/// The hash of one span from its bytes, all of them.
+pub fn span_hash(content_len: u64, span: u64, bytes: &[u8]) -> [u8; 32] {
+    let mut hasher = SpanHasher::new(content_len, span);
+    hasher.update(bytes);
+    hasher.finish()
 }
 
-/// The hash of one span of such a content from the hashes of its blocks, all of them.
-pub fn hash_of_leaves(content_len: u64, leaves: &[Sha256Digest]) -> Sha256Digest {
-    merkle::subtree_root(leaves, 0, (span_len(content_len) / u64::from(BLOCK_LEN)).trailing_zeros())
-}
-
-/// The root over a content from the hashes of all its spans; that of an empty content is all zeros.
-pub fn root(content_len: u64, spans: &[Sha256Digest]) -> Sha256Digest {
-    if spans.is_empty() {
-        return [0; 32];
+/// The root over a content from the hashes of all its spans.
+pub fn root(content_len: u64, spans: &[[u8; 32]]) -> [u8; 32] {
+    debug_assert_eq!(spans.len() as u64, span_count(content_len));
+    match spans {
+        [] => *blake3::hash(&[]).as_bytes(),
+        // It is all of the tree.
+        [one] => *one,
+        _ => {
+            let (left, right) = split(spans);
+            *merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes()
+        }
     }
-    // A span is a power of two of blocks, at most 2^16.
-    merkle::root_from_layer(spans, (span_len(content_len) / u64::from(BLOCK_LEN)) as u32)
+}
+
+fn subtree(spans: &[[u8; 32]]) -> [u8; 32] {
+    match spans {
+        [one] => *one,
+        _ => {
+            let (left, right) = split(spans);
+            merge_subtrees_non_root(&subtree(left), &subtree(right), Mode::Hash)
+        }
+    }
+}
+
+/// BLAKE3 §2.1: the left part is the largest power of two that leaves something for the right one. Of two at least.
+fn split(spans: &[[u8; 32]]) -> (&[[u8; 32]], &[[u8; 32]]) {
+    spans.split_at(spans.len().next_power_of_two() / 2)
+}
+
+/// The hash of one span, as its bytes come in order.
+#[derive(Clone, Debug)]
+pub struct SpanHasher {
+    hasher: blake3::Hasher,
+    left: u64,
+    is_alone: bool,
+}
+
+impl SpanHasher {
+    /// Of a span that the content has; nothing of it came.
+    pub fn new(content_len: u64, span: u64) -> Self {
+        let bytes = span_bytes(content_len, span);
+        let mut hasher = blake3::Hasher::new();
+        // A multiple of the 1024 bytes of a BLAKE3 chunk, and of the span's own length. Past the end nothing is hashed.
+        hasher.set_input_offset(if bytes.is_empty() { 0 } else { bytes.start });
+        Self { hasher, left: bytes.end - bytes.start, is_alone: span_count(content_len) == 1 }
+    }
+
+    /// Takes the next bytes; what is past the span's end is left.
+    pub fn update(&mut self, bytes: &[u8]) {
+        let taken = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.hasher.update(&bytes[..taken]);
+        self.left -= taken as u64;
+    }
+
+    /// The hash of what came.
+    pub fn finish(&self) -> [u8; 32] {
+        if self.is_alone { *self.hasher.finalize().as_bytes() } else { self.hasher.finalize_non_root() }
+    }
 }
 
 /// The hashes of a content's spans, as its bytes are read in order.
@@ -64,17 +111,14 @@ pub fn root(content_len: u64, spans: &[Sha256Digest]) -> Sha256Digest {
 pub struct Hasher {
     content_len: u64,
     at: u64,
-    /// Of a block that has not come whole.
-    partial: Vec<u8>,
-    /// Of the spans that were not read whole yet.
-    leaves: Vec<Sha256Digest>,
-    spans: Vec<Sha256Digest>,
+    span: SpanHasher,
+    spans: Vec<[u8; 32]>,
 }
 
 impl Hasher {
     /// Nothing was read of `content_len` bytes.
     pub fn new(content_len: u64) -> Self {
-        Self { content_len, at: 0, partial: Vec::new(), leaves: Vec::new(), spans: Vec::new() }
+        Self { content_len, at: 0, span: SpanHasher::new(content_len, 0), spans: Vec::new() }
     }
 
     /// Which byte has to come next.
@@ -82,43 +126,27 @@ impl Hasher {
         self.at
     }
 
-    /// Takes the next bytes; what is past the content's end is left. All blocks that are whole now are hashed side by side, wherever
-    /// spans end.
-    pub fn update(&mut self, bytes: &[u8]) {
-        let block_len = BLOCK_LEN as usize;
-        let left = usize::try_from(self.content_len - self.at).unwrap_or(usize::MAX);
-        let mut bytes = &bytes[..bytes.len().min(left)];
-        self.at += bytes.len() as u64;
-        if !self.partial.is_empty() {
-            let (fill, rest) = bytes.split_at(bytes.len().min(block_len - self.partial.len()));
-            self.partial.extend_from_slice(fill);
+    /// Takes the next bytes; what is past the content's end is left.
+    pub fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.at < self.content_len {
+            let (taken, rest) = bytes.split_at(bytes.len().min(usize::try_from(self.span.left).unwrap_or(usize::MAX)));
+            self.span.update(taken);
+            self.at += taken.len() as u64;
             bytes = rest;
-        }
-        let is_end = self.at == self.content_len;
-        let (whole, rest) = if is_end { (bytes, &[][..]) } else { bytes.split_at(bytes.len() / block_len * block_len) };
-        let first = Some(&self.partial[..]).filter(|first| first.len() == block_len || is_end && !first.is_empty());
-        let is_first_whole = first.is_some();
-        let blocks: Vec<&[u8]> = first.into_iter().chain(whole.chunks(block_len)).collect();
-        self.leaves.extend(sha256_many(&blocks));
-        if is_first_whole {
-            self.partial.clear();
-        }
-        self.partial.extend_from_slice(rest);
-        let span_blocks = (span_len(self.content_len) / u64::from(BLOCK_LEN)) as usize;
-        while self.leaves.len() >= span_blocks || is_end && !self.leaves.is_empty() {
-            let count = self.leaves.len().min(span_blocks);
-            self.spans.push(hash_of_leaves(self.content_len, &self.leaves[..count]));
-            self.leaves.drain(..count);
+            if self.span.left == 0 {
+                self.spans.push(self.span.finish());
+                self.span = SpanHasher::new(self.content_len, self.spans.len() as u64);
+            }
         }
     }
 
     /// Hashes of the spans that were read whole, from the first on.
-    pub fn spans(&self) -> &[Sha256Digest] {
+    pub fn spans(&self) -> &[[u8; 32]] {
         &self.spans
     }
 
     /// The root, once everything was read.
-    pub fn root(&self) -> Option<Sha256Digest> {
+    pub fn root(&self) -> Option<[u8; 32]> {
         (self.at == self.content_len).then(|| root(self.content_len, &self.spans))
     }
 }
@@ -130,22 +158,30 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(16))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn reading_in_any_parts_makes_the_tree_of_bep_52(len in 0..3_000_000usize, part in 1..400_000usize) {
+        fn reading_in_any_parts_makes_blake3_of_the_content(len in 0..9_000_000usize, part in 1..1_400_000usize) {
             let content: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
             let mut hasher = Hasher::new(len as u64);
             content.chunks(part).for_each(|part| hasher.update(part));
-            // One span is the tallest tree that a short content has here; BEP 52's is only as tall as its file needs.
-            if len as u64 > SPAN_LEN_MIN {
-                prop_assert_eq!(hasher.root(), Some(merkle::root_from_leaves(&merkle::leaves(&content))));
-            }
+            prop_assert_eq!(hasher.root(), Some(*blake3::hash(&content).as_bytes()));
             prop_assert_eq!(hasher.spans().len() as u64, span_count(len as u64));
             for (span, hash) in (0..).zip(hasher.spans()) {
                 let bytes = span_bytes(len as u64, span);
-                prop_assert_eq!(span_hash(len as u64, &content[bytes.start as usize..bytes.end as usize]), *hash);
+                prop_assert_eq!(span_hash(len as u64, span, &content[bytes.start as usize..bytes.end as usize]), *hash);
             }
+        }
+    }
+
+    #[test]
+    fn what_ends_with_a_span_and_what_is_one_have_the_root_of_blake3() {
+        for len in [0, 1, SPAN_LEN_MIN - 1, SPAN_LEN_MIN, SPAN_LEN_MIN + 1, 2 * SPAN_LEN_MIN, 5 * SPAN_LEN_MIN] {
+            let content = vec![42; len as usize];
+            let mut hasher = Hasher::new(len);
+            hasher.update(&content);
+            hasher.update(b"and what is past the end");
+            assert_eq!(hasher.root(), Some(*blake3::hash(&content).as_bytes()), "{len}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Receipts in a file: what each receiver signed, and the manifest that all of them signed, so that the file alone says which
 //! names, and with the content at hand whether that is still what was received.
 //!
-//! The file has a line `anabranch-receipts-v1`, a line `receipt HEX` for each receiver, a line `manifest LEN`, and the manifest's
+//! The file has a line `anabranch-receipts-v2`, a line `receipt HEX` for each receiver, a line `manifest LEN`, and the manifest's
 //! bytes (`docs/bulk.md`).
 
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use anabranch_hercules::wire::receipt::{RECEIPT_LEN, Receipt};
 use crate::exit::{Code, Failure};
 
 /// The first line.
-const HEADING: &str = "anabranch-receipts-v1";
+const HEADING: &str = "anabranch-receipts-v2";
 /// Receivers of one transfer: far more than any sender serves at once.
 const RECEIPTS_MAX: usize = 65_536;
 /// Bytes read at once.
@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in "anabranch-receipts-v1\n((receipt [0-9a-f]{424}|manifest [0-9]|\\PC{0,9})\n){0,3}\\PC{0,9}") {
+        fn any_bytes_are_read_or_refused(bytes in "anabranch-receipts-v2\n((receipt [0-9a-f]{424}|manifest [0-9]|\\PC{0,9})\n){0,3}\\PC{0,9}") {
             if let Some(read) = Receipts::parse(bytes.as_bytes()) {
                 prop_assert!(!read.receipts.is_empty());
             }

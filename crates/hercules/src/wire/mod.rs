@@ -17,8 +17,8 @@ pub mod receipt;
 pub mod seal;
 pub mod ticket;
 
-/// Version of the protocol, in the ticket and the offer.
-pub const VERSION: u8 = 1;
+/// Version of the protocol, in what callers say and in the offer. With the first, hashes were SHA-256.
+pub const VERSION: u8 = 2;
 /// Shortest chunk: below, heads cost more than they carry. An MTU of 576 leaves more.
 pub const CHUNK_LEN_MIN: u16 = 256;
 /// Longest chunk: what fits a UDP datagram over IPv6 behind SCION's longest headers.

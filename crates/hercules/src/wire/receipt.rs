@@ -11,7 +11,7 @@ pub const SIGNATURE_LEN: usize = 64;
 /// Bytes of a receipt.
 pub const RECEIPT_LEN: usize = 4 + 32 + 8 + 32 + 4 + 8 + 2 * KEY_LEN + SIGNATURE_LEN;
 /// What is signed starts with this, so that no signature of another protocol is one of a receipt.
-const CONTEXT: &[u8] = b"anabranch bulk receipt v1\0";
+const CONTEXT: &[u8] = b"anabranch bulk receipt v2\0";
 
 /// Who has what, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]

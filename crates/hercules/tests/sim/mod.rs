@@ -556,8 +556,8 @@ impl Net {
         while let Some(event) = state.receiver.poll_event() {
             if let (ReceiverEvent::SpanCame(span), Some(_)) = (&event, &state.content) {
                 let bytes = tree::span_bytes(state.offer.content_len, *span);
-                let hash =
-                    tree::span_hash(state.offer.content_len, &state.written[bytes.start as usize..bytes.end as usize]);
+                let written = &state.written[bytes.start as usize..bytes.end as usize];
+                let hash = tree::span_hash(state.offer.content_len, *span, written);
                 state.receiver.on_span_hash(*span, hash);
             }
             if let ReceiverEvent::Complete { .. } = event {

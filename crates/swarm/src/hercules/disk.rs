@@ -10,8 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anabranch_content::merkle;
-use anabranch_hercules::tree::{self, SPAN_LEN_MIN};
+use anabranch_hercules::tree::{self, SPAN_LEN_MIN, SpanHasher};
 
 use super::content::{Destination, DestinationError};
 use super::engine::poll::Waker;
@@ -285,7 +284,7 @@ impl Worker<'_> {
                 }
                 if hash {
                     let len = runs.last().map_or(0, |run| run.end);
-                    let hash = tree::span_hash(self.content_len, &buffer[..len]);
+                    let hash = tree::span_hash(self.content_len, span, &buffer[..len]);
                     self.answer(Done::Hashed { span, hash });
                 }
                 self.answer(Done::Written { span, buffer });
@@ -304,17 +303,16 @@ impl Worker<'_> {
 
     fn read_back(&self, span: u64) -> Result<[u8; 32], DestinationError> {
         let bytes = tree::span_bytes(self.content_len, span);
-        let mut leaves = Vec::new();
+        let mut hasher = SpanHasher::new(self.content_len, span);
         let mut scratch = vec![0; SPAN_LEN_MIN as usize];
         let mut at = bytes.start;
         while at < bytes.end {
             let len = (bytes.end - at).min(SPAN_LEN_MIN) as usize;
             self.destination.read(at, &mut scratch[..len])?;
-            // Parts of whole blocks, but for the content's end.
-            leaves.extend(merkle::leaves(&scratch[..len]));
+            hasher.update(&scratch[..len]);
             at += len as u64;
         }
-        Ok(tree::hash_of_leaves(self.content_len, &leaves))
+        Ok(hasher.finish())
     }
 
     /// Does it until there is room. False where it failed, and was told.

@@ -17,7 +17,7 @@ use super::options::{Options, StartError};
 use crate::net::scion::ScionConfig;
 
 /// The protocol that both ends of a connection name (ALPN).
-pub(super) const PROTOCOL: &[u8] = b"anabranch-bulk/1";
+pub(super) const PROTOCOL: &[u8] = b"anabranch-bulk/2";
 /// What paths are taken to carry whose links nobody knows.
 const PACKET_LEN_USUAL: u16 = 1500;
 /// Longest packet, whatever a link takes: jumbo frames. Of longer ones two are more than a path starts with in a round trip.

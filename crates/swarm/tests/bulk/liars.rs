@@ -27,7 +27,7 @@ impl Liar {
     fn new() -> Self {
         let socket = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (endpoint, inlet) =
-            ControlEndpoint::new(&socket, &Identity::ephemeral().unwrap(), b"anabranch-bulk/1").unwrap();
+            ControlEndpoint::new(&socket, &Identity::ephemeral().unwrap(), b"anabranch-bulk/2").unwrap();
         let over = Arc::<AtomicBool>::default();
         let done = over.clone();
         std::thread::spawn(move || receive(&socket, &inlet, &done));

@@ -201,7 +201,7 @@ fn transfer(source: &dyn Source, to: &dyn Destination, random: &mut Rng, spans: 
         let bytes = tree::span_bytes(len, span);
         let mut content = vec![0; (bytes.end - bytes.start) as usize];
         source.read(bytes.start, &mut content).unwrap();
-        to.recorded_hash(span) == Some(tree::span_hash(len, &content))
+        to.recorded_hash(span) == Some(tree::span_hash(len, span, &content))
     };
     let mut missing: Vec<u64> = (0..tree::span_count(len))
         .filter(|span| !(kept.contains(*span) && has_hash(*span) || claimed.contains(*span) && is_there(*span)))
@@ -225,7 +225,7 @@ fn transfer(source: &dyn Source, to: &dyn Destination, random: &mut Rng, spans: 
         let mut back = vec![0; content.len()];
         to.read(bytes.start, &mut back).unwrap();
         assert!(back == content, "what was written is read");
-        to.span_kept(span, &tree::span_hash(len, &content)).unwrap();
+        to.span_kept(span, &tree::span_hash(len, span, &content)).unwrap();
     }
     sent
 }
@@ -668,7 +668,7 @@ fn a_hundred_thousand_small_files() {
                 let mut content = vec![0; (bytes.end - bytes.start) as usize];
                 source.read(bytes.start, &mut content).unwrap();
                 to.write(bytes.start, &content).unwrap();
-                to.span_kept(span, &tree::span_hash(source.content_len(), &content)).unwrap();
+                to.span_kept(span, &tree::span_hash(source.content_len(), span, &content)).unwrap();
             }
             to.finish(&receipt()).unwrap();
         }
