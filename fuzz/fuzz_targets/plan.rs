@@ -23,6 +23,8 @@ fuzz_target!(|data: &[u8]| {
             names.sort();
             names.dedup();
             assert!(!cells.is_empty() && names.len() == cells.len(), "cells have names of their own");
+            cells.iter().take(3).for_each(|cell| assert_eq!(plan.under(cell).cells(), cells, "a variant adds none"));
+            plan.events.iter().for_each(|event| drop(event.about(&plan.topology)));
             plan.claims.iter().for_each(|claim| drop(claim.judge(&|_, _| Some(1.0))));
         }
         Err(error) => assert!((1..=lines + 1).contains(&error.line), "{error}"),

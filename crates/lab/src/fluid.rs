@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use anabranch_asnet::control::{self, ControlPlane, Keys, SECRET_LEN};
 use anabranch_asnet::topology::Topology;
+use anabranch_paths::ScionPath;
 use anabranch_paths::flow::{FlowNetwork, fair_rates};
 
 use crate::bed::Routing;
@@ -37,6 +38,7 @@ pub struct Bounds {
 impl Bounds {
     /// Of a cell.
     pub fn new(plan: &Plan, cell: &Cell) -> Self {
+        let plan = &plan.under(cell);
         let placement = &plan.placements[cell.placement];
         let homes = |role| placement.peers.iter().filter(move |peer| peer.role == role).map(|peer| peer.home);
         let seeds: BTreeSet<usize> = homes(Role::Seed).collect();
@@ -75,8 +77,7 @@ fn fluid(plan: &Plan, cell: &Cell, places: &BTreeSet<usize>) -> f64 {
     let pairs = places.iter().flat_map(|from| places.iter().filter(move |to| *to != from).map(move |to| (*from, *to)));
     let ways: Vec<Vec<usize>> = match candidate.routing {
         Routing::Scion => {
-            let keys = Arc::new(Keys::new(topology, &[0; SECRET_LEN]));
-            let plane = ControlPlane::new(Arc::new(topology.clone()), keys, control::Options::default());
+            let plane = plane(topology);
             let most = candidate.paths.map_or(PATHS_DEFAULT, |paths| paths as usize);
             pairs.flat_map(|pair| disjoint(topology, &plane, pair, most)).collect()
         }
@@ -92,6 +93,18 @@ fn fluid(plan: &Plan, cell: &Cell, places: &BTreeSet<usize>) -> f64 {
         .flat_map(|link| link.shapes.map(|shape| shape.rate_bps.unwrap_or(UNLIMITED_BPS) as f64))
         .collect();
     fair_rates(&ways, &capacities).iter().sum()
+}
+
+/// What control services of a network know.
+fn plane(topology: &Topology) -> ControlPlane {
+    let keys = Arc::new(Keys::new(topology, &[0; SECRET_LEN]));
+    ControlPlane::new(Arc::new(topology.clone()), keys, control::Options::default())
+}
+
+/// All SCION paths from one AS to another, as its control service answers; the fewest links first.
+pub(crate) fn paths(topology: &Topology, from: usize, to: usize) -> Vec<ScionPath> {
+    let ases = topology.ases();
+    plane(topology).paths(ases[from].isd_as, ases[to].isd_as, SystemTime::now()).unwrap_or_default()
 }
 
 /// The shortest paths that share no link with those before them, as directed links.

@@ -26,6 +26,16 @@ pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 9.995 { format!("{seconds:.2} s") } else { format!("{seconds:.1} s") }
 }
 
+/// `20 ms`, `1.5 s`, `90 s`.
+pub(crate) fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 && seconds < 1.0 {
+        format!("{} ms", trimmed(seconds * 1e3))
+    } else {
+        format!("{} s", trimmed(seconds))
+    }
+}
+
 /// `2`, `2.5`: no zeros behind.
 pub(crate) fn trimmed(value: f64) -> String {
     let text = format!("{value:.3}");
@@ -73,6 +83,7 @@ mod tests {
         assert_eq!(rate(140_000_000.0), "140 Mbit/s");
         assert_eq!((mib(128 << 20).as_str(), mib(1_500_000).as_str()), ("128 MiB", "1.4 MiB"));
         assert_eq!((seconds(0.844).as_str(), seconds(27.13).as_str()), ("0.84 s", "27.1 s"));
+        assert_eq!([20, 1500, 90_000, 0].map(|ms| time(Duration::from_millis(ms))), ["20 ms", "1.5 s", "90 s", "0 s"]);
         assert_eq!(short_as("1-ff00:0:110".parse().unwrap()), "110");
         assert_eq!(short_as("64-559".parse().unwrap()), "559");
         let day = |days: u64| utc(Duration::from_secs(days * 86_400 + 3_660));

@@ -3,7 +3,8 @@
 //! Each end is a TUN device; a thread carries packets, one by one, through a [`Shaper`] for each direction. Sizes are those
 //! of IP packets. Whatever routing runs above, its packets meet the same wire. Both directions are apart, and may be
 //! changed while packets pass. A [`Wire::cross`] puts packets of nobody into a direction's queue, which take room and time
-//! there and end with it: cross traffic by UDP at a rate, without a sender or a receiver that would need processors.
+//! there and end with it: cross traffic by UDP at a rate, without a sender or a receiver that would need processors. Cross
+//! traffic by TCP ([`crate::bed`]) is connections of their own, which the wire knows by their port, so that it can count them apart.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,10 @@ const PRIORITY: libc::c_int = -20;
 const CROSS_PACKET_BYTES: usize = 1250;
 /// Packets of cross traffic that are made up for when the thread was late: more would be a burst that no sender sent.
 const CROSS_LATE_MAX: u32 = 32;
+/// Where cross traffic by TCP ends: ports that no peer and no routing here uses, below those that the system hands out.
+pub(crate) const CROSS_TCP_PORTS: std::ops::RangeInclusive<u16> = 9000..=9511;
+/// How long an order to carry nothing may take until it is obeyed.
+const OBEY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What passed in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +40,8 @@ pub struct WireUse {
     pub dropped: u64,
     /// Packets that the wire lost.
     pub lost: u64,
-    /// Packets of cross traffic that came through.
-    pub cross: u64,
+    /// Bytes of cross traffic among those that came out, by UDP and TCP.
+    pub cross_bytes: u64,
 }
 
 /// A wire and the thread that carries over it.
@@ -58,6 +63,9 @@ struct State {
     /// Shapes that are to be taken on, and rates of cross traffic.
     orders: [Option<LinkShape>; 2],
     cross: [u64; 2],
+    /// Whether nothing is to pass, and whether the thread keeps to that.
+    down: bool,
+    is_down: bool,
     used: [WireUse; 2],
     cpu: Duration,
     failure: Option<String>,
@@ -97,7 +105,8 @@ impl Wire {
             move || {
                 let now = Instant::now();
                 let lines = [0, 1].map(|way| Shaper::new(shapes[way], seed.wrapping_mul(2) + way as u64, now));
-                let mut carrier = Carrier { tuns, lines, cross: [Cross::default(); 2], crossed: [0; 2] };
+                let counts = [Counts::default(); 2];
+                let mut carrier = Carrier { tuns, lines, cross: [Cross::default(); 2], counts, down: false };
                 if let Err(error) = carrier.carry(&shared) {
                     shared.state().failure = Some(error.to_string());
                 }
@@ -117,6 +126,17 @@ impl Wire {
     pub fn cross(&self, way: usize, rate_bps: u64) {
         self.shared.state().cross[way] = rate_bps;
         self.shared.wake();
+    }
+
+    /// Lets nothing pass any more, or everything again. What is on the way when it goes down is lost. Returns when it is so.
+    pub fn set_up(&self, up: bool) {
+        self.shared.state().down = !up;
+        self.shared.wake();
+        let asked = Instant::now();
+        // A wire that has failed obeys nobody, and says so elsewhere.
+        while self.shared.state().is_down == up && asked.elapsed() < OBEY_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What passed so far, in both directions.
@@ -157,8 +177,18 @@ struct Carrier {
     tuns: [Tun; 2],
     lines: [Shaper; 2],
     cross: [Cross; 2],
-    /// Packets of cross traffic that came through.
-    crossed: [u64; 2],
+    counts: [Counts; 2],
+    down: bool,
+}
+
+/// What the lines do not count.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Bytes of cross traffic that came through.
+    crossed: u64,
+    /// Packets that found the wire down, and bytes of those that were on the line then.
+    fallen: u64,
+    fallen_bytes: u64,
 }
 
 impl Carrier {
@@ -188,6 +218,8 @@ impl Carrier {
     /// Takes orders; whether to go on.
     fn obey(&mut self, shared: &Shared, now: Instant) -> bool {
         let mut state = shared.state();
+        self.down = state.down;
+        state.is_down = state.down;
         for way in 0..2 {
             if let Some(shape) = state.orders[way].take() {
                 self.lines[way].set_shape(now, shape);
@@ -203,8 +235,13 @@ impl Carrier {
     fn count(&self, shared: &Shared) {
         let used = [0, 1].map(|way: usize| {
             let ShaperStats { delivered_bytes, lost_packets, queue_full_packets, .. } = self.lines[way].stats();
-            let (dropped, lost) = (queue_full_packets, lost_packets);
-            WireUse { bytes: delivered_bytes, dropped, lost, cross: self.crossed[way] }
+            let Counts { crossed, fallen, fallen_bytes } = self.counts[way];
+            WireUse {
+                bytes: delivered_bytes - fallen_bytes,
+                dropped: queue_full_packets,
+                lost: lost_packets + fallen,
+                cross_bytes: crossed,
+            }
         });
         let mut state = shared.state();
         state.used = used;
@@ -215,6 +252,10 @@ impl Carrier {
     fn take(&mut self, way: usize, buffer: &mut [u8]) -> Result<bool, NetnsError> {
         for _ in 0..BATCH_MAX {
             let Some(len) = self.tuns[way].read(buffer)? else { return Ok(false) };
+            if self.down {
+                self.counts[way].fallen += 1;
+                continue;
+            }
             // The line counts what it drops.
             self.lines[way].enqueue(Instant::now(), &buffer[..len]).ok();
         }
@@ -227,10 +268,18 @@ impl Carrier {
         for _ in 0..BATCH_MAX {
             let Some(burst) = self.lines[way].due(Instant::now()) else { break };
             for packet in burst.bytes.chunks(burst.segment_len) {
+                let counts = &mut self.counts[way];
+                if self.down {
+                    counts.fallen += 1;
+                    counts.fallen_bytes += packet.len() as u64;
+                    continue;
+                }
                 // No version of IP begins with a zero: such packets are ours.
-                if packet.first() == Some(&0) {
-                    self.crossed[way] += 1;
-                } else {
+                let is_ours = packet.first() == Some(&0);
+                if is_ours || is_cross_tcp(packet) {
+                    counts.crossed += packet.len() as u64;
+                }
+                if !is_ours {
                     self.tuns[1 - way].write(packet)?;
                 }
             }
@@ -275,10 +324,45 @@ impl Carrier {
     }
 }
 
+/// Whether a packet is of a TCP connection to or from a port of cross traffic (RFC 791, RFC 9293 §3.1).
+fn is_cross_tcp(packet: &[u8]) -> bool {
+    let header = 4 * usize::from(packet.first().copied().unwrap_or(0) & 0x0f);
+    if packet.first().is_none_or(|byte| byte >> 4 != 4) || packet.get(9) != Some(&6) {
+        return false;
+    }
+    let port = |at: usize| packet.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    [port(header), port(header + 2)].iter().flatten().any(|port| CROSS_TCP_PORTS.contains(port))
+}
+
 /// Processor time of this thread.
 fn thread_cpu() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one plain value through a valid pointer.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cross_traffic_is_known_by_its_port() {
+        let mut packet = [0u8; 44];
+        (packet[0], packet[9]) = (0x46, 6);
+        packet[24..28].copy_from_slice(&[0x23, 0x28, 0x1a, 0xe1]);
+        assert!(is_cross_tcp(&packet));
+        packet[24..28].copy_from_slice(&[0x1a, 0xe1, 0x23, 0x29]);
+        assert!(is_cross_tcp(&packet));
+        // Of UDP, of another port, of IPv6, cut off.
+        let of = |at: usize, byte: u8| {
+            let mut other = packet;
+            other[at] = byte;
+            other
+        };
+        for other in [of(9, 17), of(26, 8), of(0, 0x66), of(0, 0x45)] {
+            assert!(!is_cross_tcp(&other));
+        }
+        assert!(!is_cross_tcp(&packet[..25]) && !is_cross_tcp(&[]) && !is_cross_tcp(&[0; 1250]));
+    }
 }

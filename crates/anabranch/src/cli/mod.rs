@@ -24,7 +24,10 @@ pub(crate) use daemon::{AddFlags, AskFlags, DaemonFlags, ListFlags, RemoveFlags,
 pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
-pub(crate) use lab::{LabCheckFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags, LabRunFlags};
+pub(crate) use lab::{
+    LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
+    LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
+};
 pub(crate) use live::LiveFlags;
 pub(crate) use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,

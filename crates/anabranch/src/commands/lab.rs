@@ -1,18 +1,21 @@
 //! `lab`: experiments on networks of this machine, and their results.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anabranch_lab::bed::{BedError, Calibration};
+use anabranch_lab::compare;
 use anabranch_lab::plan::{Measure, Plan, Verdict};
-use anabranch_lab::sheet::Sheet;
-use anabranch_lab::trial::{self, Notice, Options, Results, RunResult, TrialError};
-use anabranch_lab::{compare, plan};
+use anabranch_lab::sheet::{Sheet, markdown};
+use anabranch_lab::trial::{self, Notice, Options, Results, RunResult, Submit, TrialError};
 use serde_json::json;
 
-use crate::cli::{LabCheckFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags, LabRunFlags};
+use crate::cli::{
+    LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
+    LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
+};
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::status::StatusLines;
@@ -29,6 +32,10 @@ pub(crate) fn run(flags: &LabFlags, chatter: Chatter) -> Result<Code, Failure> {
         LabCommand::Run(flags) => run_plans(flags, chatter),
         LabCommand::Check(flags) => check(flags),
         LabCommand::List(flags) => list(flags, chatter),
+        LabCommand::Submit(flags) => submit(flags, chatter),
+        LabCommand::Collect(flags) => collect(flags, chatter),
+        LabCommand::Task(flags) => task(flags, chatter),
+        LabCommand::Routes(flags) => routes(flags),
         LabCommand::Report(flags) => report(flags),
         LabCommand::Compare(flags) => compare(flags),
     }
@@ -39,23 +46,37 @@ fn load(path: &Path) -> Result<Plan, Failure> {
 }
 
 fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
-    // Mistakes are told before hours of work.
-    let plans = flags.plans.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
-    for plan in &plans {
-        trial::chosen(plan, &flags.only).map_err(|error| failure(&error))?;
-    }
-    system::raise_open_files_limit();
-    let program = std::env::current_exe().map_err(|error| {
-        Failure::new(Code::Failed, format!("the system does not say which program this is: {error}"))
-    })?;
-    let options = Options {
+    let program = this_program()?;
+    let mut options = Options {
         program,
         out: flags.out.clone(),
         only: flags.only.clone(),
         repeat: flags.repeat,
         resume: flags.resume,
-        quick: flags.quick,
+        jobs: flags.jobs as usize,
     };
+    // Mistakes are told before hours of work.
+    let plans = match &flags.lock {
+        None => {
+            let load = |path| load(path).map(|plan| if flags.quick { plan.quick() } else { plan });
+            flags.plans.iter().map(|path| load(path.as_path())).collect::<Result<Vec<_>, _>>()?
+        }
+        Some(lock) => {
+            let locked = trial::locked(lock, &options.program).map_err(|error| failure(&error))?;
+            for what in &locked.differs {
+                chatter.note(format_args!("not as it was: {what}"));
+            }
+            if options.only.is_empty() {
+                options.only = locked.only;
+            }
+            options.repeat = options.repeat.or(locked.repeat);
+            vec![locked.plan]
+        }
+    };
+    for plan in &plans {
+        trial::chosen(plan, &options.only).map_err(|error| failure(&error))?;
+    }
+    system::raise_open_files_limit();
     let cancel = Arc::new(AtomicBool::new(false));
     let mut screen = Screen::new(flags.json, chatter, Arc::clone(&cancel));
     let seen = Arc::clone(&cancel);
@@ -63,13 +84,84 @@ fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
         let mut code = Code::Success;
         for plan in plans {
             let outcome = trial::run(plan, &options, &seen, &mut |notice| screen.show(&notice));
-            let came_out = screen.close(outcome, &options)?;
+            let came_out = screen.close(outcome, &options.out)?;
             if came_out != Code::Success {
                 code = came_out;
             }
         }
         Ok(code)
     })
+}
+
+fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::new(Code::Failed, format!("the system does not say which program this is: {error}")))
+}
+
+fn submit(flags: &LabSubmitFlags, chatter: Chatter) -> Result<Code, Failure> {
+    let plan = load(&flags.plan)?;
+    let plan = if flags.quick { plan.quick() } else { plan };
+    let options = Options {
+        program: this_program()?,
+        out: flags.out.clone(),
+        only: flags.only.clone(),
+        repeat: flags.repeat,
+        resume: flags.resume,
+        jobs: 1,
+    };
+    let how = Submit { options, sbatch: flags.sbatch.clone(), at_once: flags.jobs };
+    let submitted = trial::submit(&plan, &how).map_err(|error| failure(&error))?;
+    let ([tasks, done], folder) = (submitted.tasks, submitted.folder.display());
+    if flags.json {
+        output::line(
+            json!({ "job": submitted.job, "tasks": tasks, "tasks_done": done, "folder": folder.to_string() }),
+        )?;
+    } else if let Some(job) = submitted.job {
+        let done = if done > 0 { format!(", {done} are done") } else { String::new() };
+        output::line(format_args!("{}: job {job}, {}{done}", plan.id, units::count(tasks, "task")))?;
+        chatter.note(format_args!("`anabranch lab collect {folder}` puts together what is there, at any time"));
+    } else {
+        output::line(format_args!("{}: all {} are done", plan.id, units::count(done, "task")))?;
+    }
+    Ok(Code::Success)
+}
+
+fn collect(flags: &LabCollectFlags, chatter: Chatter) -> Result<Code, Failure> {
+    let collected = trial::collect(&flags.dir).map_err(|error| failure(&error))?;
+    let outcome = &collected.outcome;
+    if !chatter.quiet {
+        output::line(format_args!("{}\nThe page: {}", Sheet::new(&outcome.results).text(), outcome.page.display()))?;
+    }
+    if collected.missing.is_empty() {
+        return Ok(Code::Success);
+    }
+    let (count, shown) = (collected.missing.len(), collected.missing.iter().take(MISFITS_SHOWN));
+    let names = shown.cloned().collect::<Vec<_>>().join(", ");
+    let more = if count > MISFITS_SHOWN { " and others" } else { "" };
+    chatter.note(format_args!(
+        "{} not done: {names}{more}; collect again when they are, or submit them again (submit --resume)",
+        units::count(count, "cell")
+    ));
+    Ok(Code::Incomplete)
+}
+
+fn task(flags: &LabTaskFlags, chatter: Chatter) -> Result<Code, Failure> {
+    system::raise_open_files_limit();
+    let program = this_program()?;
+    let (dir, number) = (flags.dir.clone(), flags.task);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let mut screen = Screen::new(false, chatter, Arc::clone(&cancel));
+    let seen = Arc::clone(&cancel);
+    run::cancellable(&cancel, move || {
+        let outcome = trial::task(&dir, number, &program, &seen, &mut |notice| screen.show(&notice));
+        screen.close(outcome, &dir)
+    })
+}
+
+fn routes(flags: &LabRoutesFlags) -> Result<Code, Failure> {
+    let text = trial::routes(&flags.run, &flags.only).map_err(|error| failure(&error))?;
+    output::line(text.trim_end())?;
+    Ok(Code::Success)
 }
 
 /// Shows what goes on: a line that is redrawn, plain lines, or events.
@@ -136,10 +228,11 @@ impl Screen {
                 let there = if *done > 0 { format!(" ({done} are there)") } else { String::new() };
                 let (ases, links) = (plan.topology.ases().len(), plan.topology.links().len());
                 output::line(format_args!(
-                    "{}: {}\n{} over {ases} ASes and {links} links, {} each{there}",
+                    "{}: {}\n{} over {ases} ASes and {}, {} each{there}",
                     plan.id,
                     plan.title,
                     units::count(*open, "run"),
+                    units::count(links, "link"),
                     units::bytes(plan.content_bytes)
                 ))
             }
@@ -204,7 +297,7 @@ impl Screen {
         }
     }
 
-    fn close(&mut self, outcome: Result<trial::Outcome, TrialError>, options: &Options) -> Result<Code, Failure> {
+    fn close(&mut self, outcome: Result<trial::Outcome, TrialError>, out: &Path) -> Result<Code, Failure> {
         if let Some(lines) = &mut self.lines {
             lines.clear();
         }
@@ -213,7 +306,7 @@ impl Screen {
         }
         let outcome = outcome.map_err(|error| match error {
             TrialError::Bed(BedError::Canceled) => {
-                let message = format!("interrupted; --resume goes on with what is in {}", options.out.display());
+                let message = format!("interrupted; --resume goes on with what is in {}", out.display());
                 Failure::new(Code::Interrupted, message)
             }
             error => failure(&error),
@@ -266,11 +359,19 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
             units::count(cells.len(), "cell"),
             units::count(plan.repetitions as usize, "time"),
         ))?;
+        if let Some(why) = &plan.sim {
+            output::line(format_args!("  not for real packets: {why}"))?;
+        }
+        for event in &plan.events {
+            output::line(format_args!("  {}", event.about(&plan.topology)))?;
+        }
         for cell in &cells {
             let placement = &plan.placements[cell.placement];
             let routing = plan.candidates[cell.candidate].routing.name();
+            let clients = plan.clients(std::slice::from_ref(cell));
+            let clients = clients.iter().map(|client| client.name()).collect::<Vec<_>>().join(", ");
             output::line(format_args!(
-                "  {:<28} {}, {routing}",
+                "  {:<28} {} of {clients}, {routing}",
                 plan.name(cell),
                 units::count(placement.peers.len(), "peer")
             ))?;
@@ -293,7 +394,8 @@ fn list(flags: &LabListFlags, chatter: Chatter) -> Result<Code, Failure> {
         match Plan::load(&path) {
             Ok(plan) => {
                 let runs = plan.cells().len() * plan.repetitions as usize;
-                output::line(format_args!("{:<16} {:>8}  {}", plan.id, units::count(runs, "run"), plan.title))?;
+                let how = if plan.sim.is_some() { "sim" } else { "lab" };
+                output::line(format_args!("{:<16} {how} {:>10}  {}", plan.id, units::count(runs, "run"), plan.title))?;
             }
             Err(error) => chatter.note(error),
         }
@@ -302,23 +404,25 @@ fn list(flags: &LabListFlags, chatter: Chatter) -> Result<Code, Failure> {
 }
 
 fn report(flags: &LabReportFlags) -> Result<Code, Failure> {
-    for dir in &flags.dirs {
-        let results = Results::load(dir).map_err(|error| failure(&error))?;
+    let all = flags.dirs.iter().map(|dir| Results::load(dir).map_err(|error| failure(&error)));
+    let all = all.collect::<Result<Vec<_>, _>>()?;
+    for results in &all {
         let page = results.write().map_err(|error| failure(&error))?;
-        output::line(format_args!(
-            "{}\n{}\nThe page: {}",
-            results.plan.id,
-            Sheet::new(&results).text(),
-            page.display()
-        ))?;
+        if !flags.markdown {
+            let text = Sheet::new(results).text();
+            output::line(format_args!("{}\n{text}\nThe page: {}", results.plan.id, page.display()))?;
+        }
+    }
+    if flags.markdown {
+        output::raw(markdown::page(&all).as_bytes())?;
     }
     Ok(Code::Success)
 }
 
 fn compare(flags: &LabCompareFlags) -> Result<Code, Failure> {
     let Some(measure) = Measure::ALL.into_iter().find(|measure| measure.name() == flags.measure) else {
-        let known = Measure::ALL.map(plan::Measure::name).join(", ");
-        return Err(Failure::usage(format!("`--measure {}` is none: use one of {known}", flags.measure)));
+        let known = Measure::NAMES;
+        return Err(Failure::usage(format!("`--measure {}` is none: use {known}", flags.measure)));
     };
     let [a, b] = [&flags.a, &flags.b].map(|dir| Results::load(dir).map_err(|error| failure(&error)));
     output::line(compare::text(&a?, &b?, measure).trim_end())?;
@@ -338,7 +442,12 @@ fn failure(error: &TrialError) -> Failure {
         TrialError::Bed(BedError::Canceled) => Code::Interrupted,
         TrialError::Bed(BedError::File { .. }) => Code::Storage,
         TrialError::Bed(_) => Code::Failed,
-        TrialError::NoCell { .. } | TrialError::Occupied(_) | TrialError::Other { .. } => Code::Usage,
+        TrialError::Slurm { .. } => Code::Failed,
+        TrialError::NoCell { .. }
+        | TrialError::Occupied(_)
+        | TrialError::Other { .. }
+        | TrialError::NoTask { .. }
+        | TrialError::Simulated { .. } => Code::Usage,
         TrialError::NoResults { .. } => Code::Input,
     };
     Failure::new(code, error)

@@ -81,6 +81,14 @@ pub enum BedError {
         /// Why.
         reason: String,
     },
+    /// A router that does not hear of its link.
+    #[error("the routers of link {link} could not be told of a change: {said}")]
+    Router {
+        /// Which link.
+        link: String,
+        /// What was said.
+        said: String,
+    },
     /// A run that takes too long.
     #[error("not done after {seconds} s: {missing} of {of} peers were still fetching")]
     Slow {

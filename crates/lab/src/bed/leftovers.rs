@@ -2,6 +2,7 @@
 //!
 //! Every lab has a folder in [`HOME`] that is named by its process number, with a file in it that it keeps locked as long as it
 //! lives; its namespaces have the same number in their names. What belongs to a number whose file nobody holds is nobody's.
+//! Labs that begin at the same moment, as tasks of a job array do, look one after the other.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ impl Lease {
         if !crate::netns::available() {
             return Err(BedError::NotRoot);
         }
+        let _gate = gate()?;
         let removed = remove()?;
         let folder = Path::new(HOME).join(std::process::id().to_string());
         fs::create_dir_all(&folder).map_err(|error| BedError::file(&folder, error))?;
@@ -43,9 +45,11 @@ impl Lease {
         Ok((Self { folder, _lock: lock }, removed))
     }
 
-    /// The folder for sockets.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    /// The folder for sockets of one of its networks.
+    pub(super) fn folder(&self, slot: usize) -> Result<PathBuf, BedError> {
+        let folder = self.folder.join(slot.to_string());
+        fs::create_dir_all(&folder).map_err(|error| BedError::file(&folder, error))?;
+        Ok(folder)
     }
 }
 
@@ -53,8 +57,16 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // What stays is found by the next lab.
         fs::remove_dir_all(&self.folder).ok();
-        fs::remove_dir(HOME).ok();
     }
+}
+
+/// Held while somebody looks through what is there: a lab that comes at the same moment has made its folder and not locked it yet.
+fn gate() -> Result<File, BedError> {
+    let failed = |error| BedError::file(Path::new(HOME), error);
+    fs::create_dir_all(HOME).map_err(failed)?;
+    let gate = File::open(HOME).map_err(failed)?;
+    gate.lock().map_err(failed)?;
+    Ok(gate)
 }
 
 /// Ends processes and removes namespaces and folders of labs that live no more.

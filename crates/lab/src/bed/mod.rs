@@ -7,6 +7,7 @@
 mod addresses;
 mod bgp;
 mod calibrate;
+mod cross;
 mod error;
 mod leftovers;
 pub(crate) mod program;
@@ -15,12 +16,14 @@ mod scion;
 use std::fmt::Write;
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anabranch_asnet::link::LinkShape;
 use anabranch_asnet::topology::Topology;
-use anabranch_paths::IsdAs;
+use anabranch_paths::{Interface, IsdAs};
+use serde_json::Value;
 
 use crate::netns::{Namespace, NetnsError};
 use crate::routes::Routes;
@@ -28,10 +31,12 @@ use crate::wire::{Wire, WireUse};
 
 pub(crate) use bgp::daemon;
 pub use calibrate::{Calibration, Measured};
+pub(crate) use cross::Flows;
 pub use error::BedError;
 pub use leftovers::Lease;
 use leftovers::PREFIX;
 use program::Program;
+pub(crate) use scion::reshaped as topology_file;
 
 /// Bytes of IP and UDP around a SCION packet: links of topologies count the packet alone, wires all of it.
 const UNDERLAY_BYTES: u16 = 28;
@@ -52,6 +57,11 @@ pub enum Routing {
 impl Routing {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Scion, Self::Bgp, Self::BgpMultipath, Self::Plain];
+
+    /// Whether FRR runs it.
+    pub(crate) fn is_bgp(self) -> bool {
+        matches!(self, Self::Bgp | Self::BgpMultipath)
+    }
 
     /// As plans write it.
     pub fn name(self) -> &'static str {
@@ -78,6 +88,8 @@ pub struct Setup<'a> {
     pub logs: &'a Path,
     /// Decides which packets are lost.
     pub seed: u64,
+    /// Tells networks that run at once in one lab from each other.
+    pub slot: usize,
 }
 
 /// A running network.
@@ -88,6 +100,12 @@ pub struct Bed {
     hosts: Vec<Host>,
     ases: Vec<Namespace>,
     links: Vec<String>,
+    /// The ASes that each link joins.
+    ends: Vec<[usize; 2]>,
+    routing: Routing,
+    /// Static routes of each AS, where there are any.
+    statics: Vec<String>,
+    program: PathBuf,
 }
 
 /// A host of the network.
@@ -113,9 +131,22 @@ impl Bed {
         setup.hosts.iter().for_each(|at| per_as[*at] += 1);
         addresses::check(topology.ases().len(), topology.links().len(), &per_as)?;
         let own = std::process::id();
-        let named = |kind: &str, number: usize| Namespace::named(format!("{PREFIX}{own}-{kind}{number}"));
+        let slot = setup.slot;
+        let named = |kind: &str, number: usize| Namespace::named(format!("{PREFIX}{own}-{slot}-{kind}{number}"));
         let links = topology.links().iter().map(|link| format!("{} - {}", link.ends[0], link.ends[1])).collect();
-        let mut bed = Self { programs: Vec::new(), wires: Vec::new(), hosts: Vec::new(), ases: Vec::new(), links };
+        // Both ends of a checked topology's links are in it, here and below.
+        let of = |end: Interface| topology.index(end.isd_as).unwrap_or_default();
+        let mut bed = Self {
+            programs: Vec::new(),
+            wires: Vec::new(),
+            hosts: Vec::new(),
+            ases: Vec::new(),
+            links,
+            ends: topology.links().iter().map(|link| link.ends.map(of)).collect(),
+            routing: setup.routing,
+            statics: Vec::new(),
+            program: setup.program.to_path_buf(),
+        };
         for at in 0..topology.ases().len() {
             let namespace = named("as", at)?;
             namespace.ip_batch(&format!("addr add {}/32 dev lo\n", addresses::own(at)))?;
@@ -124,7 +155,7 @@ impl Bed {
             check(cancel)?;
         }
         for (number, link) in topology.links().iter().enumerate() {
-            bed.join(topology, number, link.shapes, setup.seed)?;
+            bed.join(number, link.shapes, setup.seed)?;
         }
         let mut numbers = vec![0; per_as.len()];
         for (host, at) in setup.hosts.iter().enumerate() {
@@ -139,10 +170,8 @@ impl Bed {
     }
 
     /// Puts the wire of a link between its ASes.
-    fn join(&mut self, topology: &Topology, number: usize, shapes: [LinkShape; 2], seed: u64) -> Result<(), BedError> {
-        let device = format!("link{number}");
-        // Both ends of a checked topology's links are in it.
-        let ends = topology.links()[number].ends.map(|end| topology.index(end.isd_as).unwrap_or_default());
+    fn join(&mut self, number: usize, shapes: [LinkShape; 2], seed: u64) -> Result<(), BedError> {
+        let (device, ends) = (device(number), self.ends[number]);
         let shapes = shapes.map(on_the_wire);
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(number as u64);
         self.wires.push(Wire::new(ends.map(|at| &self.ases[at]), &device, shapes, seed)?);
@@ -160,14 +189,13 @@ impl Bed {
         match setup.routing {
             Routing::Plain => {
                 let routes = Routes::new(topology);
-                for (at, namespace) in self.ases.iter().enumerate() {
-                    namespace.ip_batch(&static_routes(topology, &routes, at))?;
-                }
+                self.statics = (0..self.ases.len()).map(|at| static_routes(topology, &routes, at)).collect();
+                self.ases.iter().zip(&self.statics).try_for_each(|(each, routes)| each.ip_batch(routes))?;
             }
             Routing::Bgp | Routing::BgpMultipath => {
                 let multipath = setup.routing == Routing::BgpMultipath;
                 for (at, namespace) in self.ases.iter().enumerate() {
-                    let folder = lease.folder().join(format!("as{at}"));
+                    let folder = lease.folder(setup.slot)?.join(format!("as{at}"));
                     self.programs.extend(bgp::start(topology, at, multipath, namespace, [&folder, setup.logs])?);
                 }
                 let mut wanted = setup.hosts.to_vec();
@@ -176,7 +204,8 @@ impl Bed {
                 bgp::converge(&self.ases, &wanted, setup.logs, cancel)?;
             }
             Routing::Scion => {
-                let [file, secret] = ["network.toml", "network.key"].map(|name| lease.folder().join(name));
+                let folder = lease.folder(setup.slot)?;
+                let [file, secret] = ["network.toml", "network.key"].map(|name| folder.join(name));
                 let text = scion::topology_file(topology);
                 for path in [&file, &setup.logs.join("network.toml")] {
                     fs::write(path, &text).map_err(|error| BedError::file(path, error))?;
@@ -207,6 +236,46 @@ impl Bed {
         self.wires[link].set_shape(way, on_the_wire(shape));
     }
 
+    /// Lets nothing pass a link any more, or everything again. Both ends see that, as when a cable is drawn: BGP's daemons and the
+    /// kernel by their devices, SCION's routers by being told.
+    ///
+    /// # Errors
+    /// When the system refuses, or a router does not hear.
+    pub fn set_up(&self, link: usize, up: bool) -> Result<(), BedError> {
+        if !up {
+            self.wires[link].set_up(false);
+        }
+        let device = device(link);
+        for at in self.ends[link] {
+            let namespace = &self.ases[at];
+            if self.routing == Routing::Scion {
+                self.tell_router(namespace, link, up)?;
+                continue;
+            }
+            namespace.set_device(&device, up)?;
+            // What went by the device went with it; BGP finds out by itself.
+            if let Some(routes) = self.statics.get(at).filter(|_| up) {
+                namespace.ip_batch(routes)?;
+            }
+        }
+        if up {
+            self.wires[link].set_up(true);
+        }
+        Ok(())
+    }
+
+    fn tell_router(&self, namespace: &Namespace, link: usize, up: bool) -> Result<(), BedError> {
+        let mut command = namespace.command(&self.program);
+        let Some((a, b)) = self.links[link].split_once(" - ") else { return Ok(()) };
+        command.args(["net", "link", a, b, if up { "up" } else { "down" }, "--quiet"]).stdin(Stdio::null());
+        let failed = |said: String| BedError::Router { link: self.links[link].clone(), said };
+        let output = command.output().map_err(|error| failed(error.to_string()))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        }
+    }
+
     /// Whether all wires carry and all programs run.
     ///
     /// # Errors
@@ -231,12 +300,37 @@ impl Bed {
         text
     }
 
+    /// The same for programs: for each AS what `ip -json route` tells.
+    pub fn routes_json(&self) -> String {
+        let told = self.ases.iter().map(|namespace| {
+            let output = Command::new("ip").args(["-n", namespace.name(), "-json", "route", "show"]).output();
+            let told = output.ok().and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
+            told.unwrap_or_else(|| Value::Array(Vec::new()))
+        });
+        Value::Array(told.collect()).to_string()
+    }
+
     /// Ends what routes, and says what processor time that took, and the wires: seconds.
     pub fn end(mut self) -> (f64, f64) {
         let wires = self.wires.iter().map(|wire| wire.cpu().as_secs_f64()).sum();
         self.programs.iter_mut().for_each(Program::interrupt);
         (self.programs.iter_mut().map(|program| program.end().cpu).sum(), wires)
     }
+}
+
+/// The network of an AS, by its place in the topology, as routes name it.
+pub(crate) fn network_of(at: usize) -> String {
+    format!("{}/24", addresses::network(at))
+}
+
+/// The address of the first host of an AS.
+pub(crate) fn first_host(at: usize) -> Ipv4Addr {
+    addresses::host(at, 0)
+}
+
+/// The device of a link, at both of its ends.
+fn device(link: usize) -> String {
+    format!("link{link}")
 }
 
 /// A link's shape as its wire has it: the same rate, with the headers around SCION packets in it.
@@ -297,7 +391,7 @@ fn static_routes(topology: &Topology, routes: &Routes, at: usize) -> String {
         let far = usize::from(ends[0] == Some(at));
         let (network, gateway) = (addresses::network(to), addresses::link(*link, far));
         // Writing to a string does not fail.
-        let _ = writeln!(text, "route add {network}/24 via {gateway}");
+        let _ = writeln!(text, "route replace {network}/24 via {gateway}");
     }
     text
 }

@@ -94,6 +94,28 @@ impl Program {
         }
     }
 
+    /// Where its output is.
+    pub(crate) fn output(&self) -> &Path {
+        &self.out
+    }
+
+    /// Waits until its output has `text` in it.
+    pub(crate) fn wait_text(&mut self, text: &str, limit: Duration) -> Result<(), BedError> {
+        let asked = Instant::now();
+        loop {
+            if fs::read_to_string(&self.out).is_ok_and(|said| said.contains(text)) {
+                return Ok(());
+            }
+            if self.has_ended() {
+                return Err(self.failure("ended early"));
+            }
+            if asked.elapsed() > limit {
+                return Err(self.failure(&format!("did not say `{text}` within {} s", limit.as_secs())));
+            }
+            thread::sleep(END_POLL);
+        }
+    }
+
     /// Waits until it has told of `event`.
     pub(crate) fn wait_event(&mut self, event: &str, limit: Duration) -> Result<Value, BedError> {
         let asked = Instant::now();
@@ -129,15 +151,20 @@ impl Program {
         self.signal(libc::SIGINT);
     }
 
+    /// Kills it, and says what it cost.
+    pub(crate) fn kill(&mut self) -> Ended {
+        self.signal(libc::SIGKILL);
+        self.reap(0);
+        self.ended.unwrap_or(Ended { cpu: 0.0 })
+    }
+
     /// Waits for its end, kills it where it does not come, and says what it cost.
     pub(crate) fn end(&mut self) -> Ended {
         let asked = Instant::now();
         while !self.has_ended() && asked.elapsed() < END_TIMEOUT {
             thread::sleep(END_POLL);
         }
-        self.signal(libc::SIGKILL);
-        self.reap(0);
-        self.ended.unwrap_or(Ended { cpu: 0.0 })
+        self.kill()
     }
 
     fn signal(&self, signal: i32) {

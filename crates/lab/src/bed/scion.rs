@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use anabranch_asnet::link::LinkShape;
 use anabranch_asnet::topology::{LinkType, Topology, show_properties};
 
 use super::program::{Program, bare};
@@ -21,6 +22,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The topology with the addresses of the namespaces.
 pub(super) fn topology_file(topology: &Topology) -> String {
+    let shapes: Vec<[LinkShape; 2]> = topology.links().iter().map(|link| link.shapes).collect();
+    reshaped(topology, &shapes)
+}
+
+/// The same with other shapes, in the order of the links.
+pub(crate) fn reshaped(topology: &Topology, shapes: &[[LinkShape; 2]]) -> String {
     // Writing to a string does not fail, here and below.
     let mut text = "# The network of a run, with the addresses that its namespaces have.\n".to_owned();
     for (at, each) in topology.ases().iter().enumerate() {
@@ -29,7 +36,7 @@ pub(super) fn topology_file(topology: &Topology) -> String {
         let _ = writeln!(text, "control = \"{own}:{CONTROL_PORT}\"\ndaemon = \"{own}:{DAEMON_PORT}\"");
         let _ = writeln!(text, "routers = {{ A = \"{own}:{ROUTER_PORT}\" }}");
     }
-    for (number, link) in topology.links().iter().enumerate() {
+    for (number, (link, shapes)) in topology.links().iter().zip(shapes).enumerate() {
         let [a, b] = link.ends.map(|end| format!("{}-A#{}", end.isd_as, end.id));
         let _ = match link.kind {
             LinkType::Core => writeln!(text, "[[link]]\ncore = [\"{a}\", \"{b}\"]"),
@@ -38,7 +45,7 @@ pub(super) fn topology_file(topology: &Topology) -> String {
         };
         let [left, right] = [0, 1].map(|end| format!("{}:{LINK_PORT}", addresses::link(number, end)));
         let _ = writeln!(text, "underlay = [\"{left}\", \"{right}\"]");
-        for (direction, shape) in ["there", "back"].into_iter().zip(&link.shapes) {
+        for (direction, shape) in ["there", "back"].into_iter().zip(shapes) {
             let properties = show_properties(shape);
             let properties: Vec<String> = properties
                 .split(' ')

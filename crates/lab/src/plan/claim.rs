@@ -1,6 +1,6 @@
 //! What must hold, as plans say it: `goodput(5as, scion) >= 1.3 * goodput(5as, bgp)`.
 //!
-//! Numbers, means of cells, `+ - * /`, parentheses, and one comparison or a chain of them (`a < b < c`). A cell is named by
+//! Numbers, means of cells, what their networks bound (`bound`, `fluid`), `max(...)`, `+ - * /`, parentheses, and one comparison or a chain of them (`a < b < c`). A cell is named by
 //! what tells it from the others: its candidate, its placement where there are several, its connections where they are swept.
 
 use super::limits::{CLAIM_DEPTH_MAX, CLAIM_PARTS_MAX};
@@ -36,10 +36,32 @@ enum Comparison {
     GreaterOrEqual,
 }
 
+/// What a claim may ask of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// The mean of what was measured.
+    Mean(Measure),
+    /// The maximum flow, see [`crate::fluid`]; Mbit/s.
+    Bound,
+    /// What all pairs carry in the fluid model; Mbit/s.
+    Fluid,
+}
+
+impl Quantity {
+    fn named(word: &str) -> Option<Self> {
+        match word {
+            "bound" => Some(Self::Bound),
+            "fluid" => Some(Self::Fluid),
+            _ => Measure::ALL.into_iter().find(|measure| measure.name() == word).map(Self::Mean),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Term {
     Number(f64),
-    Mean(Measure, Cell),
+    Of(Quantity, Cell),
+    Most(Vec<Self>),
     Two(Box<Self>, char, Box<Self>),
 }
 
@@ -65,9 +87,9 @@ impl Claim {
         Ok(Self { text: text.to_owned(), why, sides, comparisons })
     }
 
-    /// Whether it holds, given the means of cells.
-    pub fn judge(&self, mean: &dyn Fn(Measure, &Cell) -> Option<f64>) -> Verdict {
-        let Some(values) = self.sides.iter().map(|side| side.value(mean)).collect::<Option<Vec<f64>>>() else {
+    /// Whether it holds, given what is known of cells.
+    pub fn judge(&self, known: &dyn Fn(Quantity, &Cell) -> Option<f64>) -> Verdict {
+        let Some(values) = self.sides.iter().map(|side| side.value(known)).collect::<Option<Vec<f64>>>() else {
             return Verdict::Unknown;
         };
         let holds = self.comparisons.iter().zip(values.windows(2)).all(|(comparison, pair)| match comparison {
@@ -81,12 +103,16 @@ impl Claim {
 }
 
 impl Term {
-    fn value(&self, mean: &dyn Fn(Measure, &Cell) -> Option<f64>) -> Option<f64> {
+    fn value(&self, known: &dyn Fn(Quantity, &Cell) -> Option<f64>) -> Option<f64> {
         Some(match self {
             Self::Number(number) => *number,
-            Self::Mean(measure, cell) => mean(*measure, cell)?,
+            Self::Of(quantity, cell) => known(*quantity, cell)?,
+            Self::Most(all) => {
+                let values = all.iter().map(|each| each.value(known)).collect::<Option<Vec<f64>>>()?;
+                values.into_iter().reduce(f64::max)?
+            }
             Self::Two(a, sign, b) => {
-                let (a, b) = (a.value(mean)?, b.value(mean)?);
+                let (a, b) = (a.value(known)?, b.value(known)?);
                 match sign {
                     '+' => a + b,
                     '-' => a - b,
@@ -161,14 +187,22 @@ impl Reader<'_> {
             self.rest = after;
             return Ok(Term::Number(number));
         }
-        let Some(measure) = Measure::ALL.into_iter().find(|measure| measure.name() == word) else {
-            let known = Measure::ALL.map(Measure::name).join(", ");
-            return Err(format!("`{word}` is no measure: use one of {known}"));
+        if let Some(after) = after.trim_start().strip_prefix('(').filter(|_| word == "max") {
+            self.rest = after;
+            let mut all = vec![self.sum(depth + 1)?];
+            while self.take(&[',']).is_some() {
+                all.push(self.sum(depth + 1)?);
+            }
+            let closed = self.take(&[')']).ok_or_else(|| "a `)` is missing: close every parenthesis".to_owned());
+            return closed.map(|_| Term::Most(all));
+        }
+        let Some(quantity) = Quantity::named(word) else {
+            return Err(format!("`{word}` is no measure: use bound, fluid, max, {}", Measure::NAMES));
         };
         let inside = after.strip_prefix('(').and_then(|after| after.split_once(')'));
         let (names, after) = inside.ok_or_else(|| format!("`{word}` needs a cell behind it: write {EXAMPLE}"))?;
         self.rest = after;
         let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-        Ok(Term::Mean(measure, (self.cell)(&names)?))
+        Ok(Term::Of(quantity, (self.cell)(&names)?))
     }
 }

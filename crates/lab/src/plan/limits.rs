@@ -6,6 +6,8 @@ use std::time::Duration;
 pub(super) const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Candidates, placements and values of a sweep.
 pub(super) const VALUES_MAX: usize = 64;
+/// Cells: candidates times placements times values of the sweeps.
+pub(super) const CELLS_MAX: usize = 4096;
 /// Peers of a placement: each is a process.
 pub(super) const PEERS_MAX: usize = 500;
 /// Events, figures, claims.
@@ -24,5 +26,7 @@ pub(super) const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Parts of a claim, and how deep its parentheses go.
 pub(super) const CLAIM_PARTS_MAX: usize = 100;
 pub(super) const CLAIM_DEPTH_MAX: usize = 16;
+/// TCP connections of one event's cross traffic, each way: each is two threads.
+pub(super) const CROSS_FLOWS_MAX: u32 = 64;
 /// How long a run may take where the plan does not say.
 pub(super) const LIMIT_DEFAULT: Duration = Duration::from_secs(15 * 60);

@@ -4,11 +4,14 @@
 //! `docs/lab.md` describes the format. What a plan asks for is a set of [`Cell`]s, each of which is run so often.
 
 mod claim;
+pub(crate) mod client;
 mod error;
+mod event;
 mod limits;
 mod read;
 #[cfg(test)]
 mod tests;
+mod variant;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +19,14 @@ use std::time::Duration;
 use anabranch_asnet::topology::Topology;
 
 use crate::bed::Routing;
+use crate::trial::TRACKER_PORT;
 
-pub use claim::{Claim, Verdict};
+pub use claim::{Claim, Quantity, Verdict};
+pub use client::{Client, Speech};
 pub use error::PlanError;
+pub use event::{Change, Event, LinkChange, When};
+pub use variant::Variant;
+
 use limits::FILE_BYTES_MAX;
 
 /// A checked plan.
@@ -48,7 +56,15 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// Connections that a peer chooses at most, where that is swept.
     pub connections: Vec<u32>,
-    /// What happens to the network meanwhile.
+    /// What else is varied.
+    pub variants: Vec<Variant>,
+    /// Why real packets do not run it, if that is so.
+    pub sim: Option<String>,
+    /// Bytes of the file in the plan's full form, and whether this is the quick one.
+    pub full_bytes: u64,
+    /// See [`Self::full_bytes`].
+    pub is_quick: bool,
+    /// What happens meanwhile.
     pub events: Vec<Event>,
     /// How often each cell is run.
     pub repetitions: u32,
@@ -71,14 +87,18 @@ pub struct Candidate {
     pub name: String,
     /// How packets find their way.
     pub routing: Routing,
+    /// What its peers run, where a placement does not say otherwise.
+    pub client: Client,
     /// `--selector`, over SCION.
     pub selector: Option<String>,
     /// `--paths`.
     pub paths: Option<u32>,
     /// `--max-connections`, where it is not swept.
     pub connections: Option<u32>,
-    /// Further flags of `get` and `share`.
+    /// Further flags: of `get` and `share`, of `send`, of another client.
     pub flags: Vec<String>,
+    /// Further flags of who fetches.
+    pub leecher_flags: Vec<String>,
 }
 
 /// Who is where.
@@ -106,37 +126,12 @@ pub struct Peer {
     pub home: usize,
     /// What it is there for.
     pub role: Role,
+    /// What it runs, if not what the candidate says.
+    pub client: Option<Client>,
     /// It comes at some time up to this.
     pub join: Duration,
     /// Bytes a second that it sends and receives at most, as flags write them.
     pub limits: [Option<String>; 2],
-}
-
-/// Something that happens to a link.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Event {
-    /// When, from the first peer's start.
-    pub at: Duration,
-    /// The link, by its place in the topology.
-    pub link: usize,
-    /// Which directions: what leaves its first end, its second.
-    pub ways: [bool; 2],
-    /// What happens.
-    pub change: Change,
-}
-
-/// What happens to a link.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// Properties and their values, as topologies write them.
-    Set(Vec<(String, String)>),
-    /// Cross traffic of so many bits a second, for so long.
-    Cross {
-        /// Bits a second, headers of IP included.
-        rate_bps: u64,
-        /// For how long.
-        length: Duration,
-    },
 }
 
 /// What `--quick` makes of a plan.
@@ -163,14 +158,38 @@ pub enum Measure {
     CpuPeers,
     /// That of what routes alone.
     CpuNetwork,
-    /// Bytes over all links between ASes, for each byte of content that peers received.
+    /// Bytes over all links between ASes, for each byte of content that peers received; cross traffic is not counted.
     Wire,
+    /// Rate at which content came to peers that count, all together, in the second half of the run, Mbit/s.
+    RateSettled,
+    /// The same before the first event that has an end.
+    RateBefore,
+    /// While that event went on.
+    RateDuring,
+    /// From two seconds after its end on.
+    RateAfter,
+    /// Rate of cross traffic over all links together, Mbit/s.
+    Cross,
 }
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Goodput, Self::Time, Self::TimeMax, Self::Cpu, Self::CpuPeers, Self::CpuNetwork, Self::Wire];
+    pub const ALL: [Self; 12] = [
+        Self::Goodput,
+        Self::Time,
+        Self::TimeMax,
+        Self::Cpu,
+        Self::CpuPeers,
+        Self::CpuNetwork,
+        Self::Wire,
+        Self::RateSettled,
+        Self::RateBefore,
+        Self::RateDuring,
+        Self::RateAfter,
+        Self::Cross,
+    ];
+    /// Their names, for people.
+    pub const NAMES: &str = "goodput, time, time-max, cpu, cpu-peers, cpu-network, wire, rate-settled, rate-before, rate-during, rate-after or cross";
 
     /// As plans write it.
     pub fn name(self) -> &'static str {
@@ -182,6 +201,11 @@ impl Measure {
             Self::CpuPeers => "cpu-peers",
             Self::CpuNetwork => "cpu-network",
             Self::Wire => "wire",
+            Self::RateSettled => "rate-settled",
+            Self::RateBefore => "rate-before",
+            Self::RateDuring => "rate-during",
+            Self::RateAfter => "rate-after",
+            Self::Cross => "cross",
         }
     }
 
@@ -195,6 +219,11 @@ impl Measure {
             Self::CpuPeers => ("s/GiB", "processor time of peers"),
             Self::CpuNetwork => ("s/GiB", "processor time of routing"),
             Self::Wire => ("B/B", "bytes over links for each byte of content"),
+            Self::RateSettled => ("Mbit/s", "rate in the second half"),
+            Self::RateBefore => ("Mbit/s", "rate before the event"),
+            Self::RateDuring => ("Mbit/s", "rate during the event"),
+            Self::RateAfter => ("Mbit/s", "rate after the event"),
+            Self::Cross => ("Mbit/s", "cross traffic"),
         }
     }
 }
@@ -208,6 +237,13 @@ pub enum Axis {
     Placement,
     /// How many connections.
     Connections,
+    /// Which variant.
+    Variant,
+}
+
+impl Axis {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Candidate, Self::Placement, Self::Connections, Self::Variant];
 }
 
 /// One figure.
@@ -219,6 +255,8 @@ pub struct Figure {
     pub title: String,
     /// What is measured.
     pub measure: Measure,
+    /// Whether the rate is drawn over time instead.
+    pub over_time: bool,
     /// What groups of bars differ in; bars in a group are candidates.
     pub groups: Axis,
     /// The candidate that is 100 %, where values are shown in relation to one.
@@ -236,6 +274,8 @@ pub struct Cell {
     pub candidate: usize,
     /// Connections, where they are swept.
     pub connections: Option<u32>,
+    /// Index of the variant, where there are any.
+    pub variant: Option<usize>,
 }
 
 impl Plan {
@@ -274,6 +314,7 @@ impl Plan {
     /// a long transfer does not come after a short one.
     #[must_use]
     pub fn quick(mut self) -> Self {
+        self.is_quick = true;
         self.repetitions = self.quick.repetitions.unwrap_or(self.repetitions);
         let bytes = self.quick.content_bytes.unwrap_or(self.content_bytes);
         let part = bytes as f64 / self.content_bytes as f64;
@@ -281,10 +322,10 @@ impl Plan {
         let shorten = |time: &mut Duration| *time = time.mul_f64(part.min(1.0));
         self.placements.iter_mut().flat_map(|each| &mut each.peers).for_each(|peer| shorten(&mut peer.join));
         for event in &mut self.events {
-            shorten(&mut event.at);
-            if let Change::Cross { length, .. } = &mut event.change {
-                shorten(length);
+            if let When::At(at) = &mut event.when {
+                shorten(at);
             }
+            event.length.iter_mut().for_each(shorten);
         }
         self
     }
@@ -293,10 +334,14 @@ impl Plan {
     pub fn cells(&self) -> Vec<Cell> {
         let connections: Vec<Option<u32>> =
             if self.connections.is_empty() { vec![None] } else { self.connections.iter().copied().map(Some).collect() };
+        let variants: Vec<Option<usize>> =
+            if self.variants.is_empty() { vec![None] } else { (0..self.variants.len()).map(Some).collect() };
         let around =
             (0..self.placements.len()).flat_map(|each| connections.iter().map(move |connections| (each, *connections)));
-        let all = around.flat_map(|(placement, connections)| {
-            (0..self.candidates.len()).map(move |candidate| Cell { placement, candidate, connections })
+        let around =
+            around.flat_map(|(each, connections)| variants.iter().map(move |variant| (each, connections, *variant)));
+        let all = around.flat_map(|(placement, connections, variant)| {
+            (0..self.candidates.len()).map(move |candidate| Cell { placement, candidate, connections, variant })
         });
         all.collect()
     }
@@ -304,10 +349,33 @@ impl Plan {
     /// A cell as people and files name it: `5as/scion`, `5as/scion/7`.
     pub fn name(&self, cell: &Cell) -> String {
         let (placement, candidate) = (&self.placements[cell.placement].name, &self.candidates[cell.candidate].name);
-        match cell.connections {
-            Some(connections) => format!("{placement}/{candidate}/{connections}"),
-            None => format!("{placement}/{candidate}"),
-        }
+        let connections = cell.connections.map_or(String::new(), |connections| format!("/{connections}"));
+        let variant = cell.variant.and_then(|variant| self.variants.get(variant));
+        let variant = variant.map_or(String::new(), |variant| format!("/{}", variant.name));
+        format!("{placement}/{candidate}{connections}{variant}")
+    }
+
+    /// The programs that peers of these cells run.
+    pub fn clients(&self, cells: &[Cell]) -> Vec<Client> {
+        let of = |cell: &Cell| {
+            let usual = self.candidates[cell.candidate].client;
+            self.placements[cell.placement]
+                .peers
+                .iter()
+                .map(move |peer| peer.client.unwrap_or(usual))
+                .collect::<Vec<_>>()
+        };
+        let mut all: Vec<Client> = cells.iter().flat_map(of).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The address of the tracker that a run of a cell has, where some of its clients find each other by one alone: at the first seed.
+    pub(crate) fn tracker(&self, cell: &Cell) -> Option<String> {
+        let needs_one = self.clients(std::slice::from_ref(cell)).iter().any(|client| client.is_old());
+        let first = self.placements[cell.placement].peers.first()?;
+        needs_one.then(|| format!("http://{}:{TRACKER_PORT}/announce", crate::bed::first_host(first.home)))
     }
 
     /// What groups along an axis are called, in their order.
@@ -316,6 +384,7 @@ impl Plan {
             Axis::Candidate => self.candidates.iter().map(|each| each.name.clone()).collect(),
             Axis::Placement => self.placements.iter().map(|each| each.name.clone()).collect(),
             Axis::Connections => self.connections.iter().map(ToString::to_string).collect(),
+            Axis::Variant => self.variants.iter().map(|each| each.name.clone()).collect(),
         }
     }
 }

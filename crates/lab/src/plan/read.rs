@@ -3,18 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch_asnet::link::LinkShape;
 use anabranch_asnet::topology::document::{self, Fields, Node};
-use anabranch_asnet::topology::{Topology, parse_duration, parse_size, set_property};
+use anabranch_asnet::topology::{Topology, parse_duration, parse_size};
 use anabranch_paths::IsdAs;
 use anabranch_paths::select::Selector;
 
+use super::event;
 use super::limits::*;
-use super::{Axis, Candidate, Cell, Change, Claim, Event, Figure, Measure, Peer, Placement, Plan, Quick, Role};
+use super::variant::variant;
+use super::{Axis, Candidate, Cell, Claim, Client, Figure, Measure, Peer, Placement, Plan, Quick, Role, Speech};
 use crate::bed::Routing;
 
 /// A problem and its line.
-type Located<T> = Result<T, (usize, String)>;
+pub(super) type Located<T> = Result<T, (usize, String)>;
 
 const NAME: &str = "up to 40 small letters, digits and dashes";
 const PROSE: &str = "a text of up to 400 characters on one line";
@@ -23,7 +24,7 @@ const TIME: &str = "a time up to 24 h, as in \"10 s\"";
 const COUNT: &str = "a whole number from 1";
 
 /// What `document` says, with its message as text.
-fn told<T>(result: document::Located<T>) -> Located<T> {
+pub(super) fn told<T>(result: document::Located<T>) -> Located<T> {
     result.map_err(|(line, problem)| (line, problem.to_string()))
 }
 
@@ -51,8 +52,12 @@ pub(super) fn read(
         place(&mut placements, line, add)?;
     }
     check_placements(&placements)?;
-    let events = entries(&mut fields, "event", ENTRIES_MAX, |node| event(node, &topology))?;
+    let events = entries(&mut fields, "event", ENTRIES_MAX, |node| Ok((node.line, event::event(node, &topology)?)))?;
+    event::check(&events, &placements)?;
+    let events = events.into_iter().map(|(_, event)| event).collect();
+    let variants = entries(&mut fields, "variant", VALUES_MAX, |node| variant(node, &topology))?;
     let connections = fields.get("sweep").map(sweep).transpose()?.unwrap_or_default();
+    let sim = fields.get("sim").map(|node| prose(node, "sim")).transpose()?;
     let number = |node: Option<&Node>, key, max| node.map(|node| count(node, key, max)).transpose();
     let repetitions = number(fields.get("repetitions"), "repetitions", REPETITIONS_MAX)?.unwrap_or(1);
     let seed = number(fields.get("seed"), "seed", u32::MAX)?.unwrap_or(1);
@@ -71,7 +76,11 @@ pub(super) fn read(
         candidates,
         placements,
         connections,
+        variants,
         events,
+        sim,
+        full_bytes: content_bytes,
+        is_quick: false,
         repetitions,
         seed: u64::from(seed),
         limit,
@@ -80,6 +89,12 @@ pub(super) fn read(
         claims: Vec::new(),
     };
     distinct(&plan)?;
+    let counts = Axis::ALL.map(|axis| plan.values(axis).len().max(1));
+    let cells: usize = counts.iter().product();
+    if cells > CELLS_MAX {
+        return Err((1, format!("there are {cells} cells, and at most {CELLS_MAX} are run: sweep over less")));
+    }
+    understand(&plan)?;
     plan.figures = entries(&mut fields, "figure", ENTRIES_MAX, |node| figure(node, &plan))?;
     plan.claims = entries(&mut fields, "must", ENTRIES_MAX, |node| claim(node, &plan))?;
     told(fields.finish())?;
@@ -104,14 +119,16 @@ fn entries<T>(
 fn content(node: &Node) -> Located<(u64, u32)> {
     let mut fields = told(Fields::new(node, "the content"))?;
     let bytes = size(told(fields.need("size", "size = \"100 MB\""))?, "size")?;
-    let piece = fields.get("piece_length").map(|node| {
-        told(node.read("piece_length", "a power of two from 16 KiB to 128 MiB, as in \"256 KiB\"", |text| {
-            let bytes = u32::try_from(parse_size(text)?).ok()?;
-            (bytes.is_power_of_two() && (16 << 10..=128 << 20).contains(&bytes)).then_some(bytes)
-        }))
-    });
+    let piece = fields.get("piece_length").map(piece_length).transpose()?;
     told(fields.finish())?;
-    Ok((bytes, piece.transpose()?.unwrap_or(256 << 10)))
+    Ok((bytes, piece.unwrap_or(256 << 10)))
+}
+
+pub(super) fn piece_length(node: &Node) -> Located<u32> {
+    told(node.read("piece_length", "a power of two from 16 KiB to 128 MiB, as in \"256 KiB\"", |text| {
+        let bytes = u32::try_from(parse_size(text)?).ok()?;
+        (bytes.is_power_of_two() && (16 << 10..=128 << 20).contains(&bytes)).then_some(bytes)
+    }))
 }
 
 fn candidate(node: &Node) -> Located<Candidate> {
@@ -121,30 +138,38 @@ fn candidate(node: &Node) -> Located<Candidate> {
     let routing = told(node.read("routing", "scion, bgp, bgp-multipath or plain", |text| {
         Routing::ALL.into_iter().find(|routing| routing.name() == text)
     }))?;
+    let client = fields.get("client").map(client).transpose()?.unwrap_or(Client::Anabranch);
+    if !client.goes_over(routing) {
+        let problem = format!("{} does not know SCION: give its candidate another routing", client.name());
+        return Err((node.line, problem));
+    }
     let selector = fields.get("selector").map(|node| {
         let chosen = told(node.read(
             "selector",
             "first, shortest, all, handshake-race, bandwidth-race, disjoint-paper or disjoint",
             |text| Selector::ALL.into_iter().find(|selector| selector.name() == text),
         ))?;
-        if routing != Routing::Scion {
-            return Err((
-                node.line,
-                format!("`selector` has no effect with the routing {}: leave it out", routing.name()),
-            ));
+        if routing != Routing::Scion || client == Client::Ppspp {
+            let what = if routing == Routing::Scion { client.name() } else { routing.name() };
+            return Err((node.line, format!("`selector` has no effect with {what}: leave it out")));
         }
         Ok(chosen.name().to_owned())
     });
     let selector = selector.transpose()?;
     let paths = fields.get("paths").map(|node| count(node, "paths", 16)).transpose()?;
-    let connections = fields.get("connections").map(|node| count(node, "connections", 4096)).transpose()?;
-    let flags = fields.get("flags").map(flags).transpose()?.unwrap_or_default();
+    let connections = fields.get("connections").map(|node| match client.speech() {
+        Speech::BitTorrent => count(node, "connections", 4096),
+        _ => Err((node.line, format!("`connections` has no effect with {}: leave it out", client.name()))),
+    });
+    let connections = connections.transpose()?;
+    let mut words = |key| fields.get(key).map(flags).transpose().map(Option::unwrap_or_default);
+    let (flags, leecher_flags) = (words("flags")?, words("leecher_flags")?);
     told(fields.finish())?;
-    Ok(Candidate { name: called, routing, selector, paths, connections, flags })
+    Ok(Candidate { name: called, routing, client, selector, paths, connections, flags, leecher_flags })
 }
 
 /// Flags that `get` and `share` are given besides; those that a run sets itself are refused.
-fn flags(node: &Node) -> Located<Vec<String>> {
+pub(super) fn flags(node: &Node) -> Located<Vec<String>> {
     const OURS: [&str; 9] =
         ["--peer", "--listen", "--sciond", "--json", "--data", "--seed", "--selector", "--paths", "-o"];
     let items = told(node.list("flags", "a list of texts, as in [\"--congestion\", \"cubic\"]"))?;
@@ -166,18 +191,8 @@ fn peers(node: &Node, topology: &Topology) -> Located<(String, Vec<Peer>)> {
     let homes = told(ases.list("in", "a list of ISD-AS numbers"))?.iter().map(|item| home(item, topology));
     let homes = homes.collect::<Located<Vec<usize>>>()?;
     let number = fields.get("count").map(|node| count(node, "count", PEERS_MAX as u32)).transpose()?.unwrap_or(1);
-    let role = fields.get("role").map(|node| {
-        told(node.read("role", "seed or leecher", |text| match text {
-            "seed" => Some(Role::Seed),
-            "leecher" => Some(Role::Leecher),
-            _ => None,
-        }))
-    });
-    let role = role.transpose()?.unwrap_or(Role::Leecher);
-    let client = fields
-        .get("client")
-        .map(|node| told(node.read("client", "anabranch", |text| (text == "anabranch").then_some(()))));
-    client.transpose()?;
+    let role = fields.get("role").map(role).transpose()?.unwrap_or(Role::Leecher);
+    let client = fields.get("client").map(client).transpose()?;
     let join = fields.get("join").map(|node| time(node, "join")).transpose()?.unwrap_or_default();
     let mut limit = |key| fields.get(key).map(|node| rate_limit(node, key)).transpose();
     let limits = [limit("limit_up")?, limit("limit_down")?];
@@ -185,9 +200,25 @@ fn peers(node: &Node, topology: &Topology) -> Located<(String, Vec<Peer>)> {
     if homes.len() * number as usize > PEERS_MAX {
         return Err((node.line, format!("there are more than {PEERS_MAX} peers: use fewer")));
     }
-    let one = |home: &usize| Peer { home: *home, role, join, limits: limits.clone() };
+    let one = |home: &usize| Peer { home: *home, role, client, join, limits: limits.clone() };
     let all = homes.iter().flat_map(|home| std::iter::repeat_n(one(home), number as usize)).collect();
     Ok((placement.unwrap_or_else(|| "swarm".into()), all))
+}
+
+fn client(node: &Node) -> Located<Client> {
+    told(node.read(
+        "client",
+        "anabranch, anabranch-bulk, anabranch-ppspp, libtorrent, aria2, transmission or iperf3",
+        |text| Client::ALL.into_iter().find(|client| client.name() == text),
+    ))
+}
+
+pub(super) fn role(node: &Node) -> Located<Role> {
+    told(node.read("role", "seed or leecher", |text| match text {
+        "seed" => Some(Role::Seed),
+        "leecher" => Some(Role::Leecher),
+        _ => None,
+    }))
 }
 
 /// Adds peers to their placement.
@@ -228,65 +259,6 @@ fn check_placements(placements: &[Placement]) -> Located<()> {
     Ok(())
 }
 
-fn event(node: &Node, topology: &Topology) -> Located<Event> {
-    let mut fields = told(Fields::new(node, "an event"))?;
-    let at = time(told(fields.need("at", "at = \"10 s\""))?, "at")?;
-    let ends = told(fields.need("link", "link = [\"1-ff00:0:110\", \"1-ff00:0:120\"]"))?;
-    let ases = told(ends.list("link", "the two ASes that it joins"))?;
-    let [a, b] = ases else { return Err((ends.line, "`link` names two ASes: write the two that it joins".into())) };
-    let (a, b) = (home(a, topology)?, home(b, topology)?);
-    let is_between = |ends: &[Option<usize>; 2]| *ends == [Some(a), Some(b)] || *ends == [Some(b), Some(a)];
-    let ends_of = |link: usize| topology.links()[link].ends.map(|end| topology.index(end.isd_as));
-    let found: Vec<usize> = (0..topology.links().len()).filter(|link| is_between(&ends_of(*link))).collect();
-    let [link] = found[..] else {
-        return Err((
-            ends.line,
-            format!("there are {} links between the two: name two ASes that one link joins", found.len()),
-        ));
-    };
-    let direction = fields.get("direction").map(|node| {
-        told(node.read("direction", "both, there (from the first AS named) or back", |text| match text {
-            "both" => Some([true, true]),
-            "there" => Some([true, false]),
-            "back" => Some([false, true]),
-            _ => None,
-        }))
-    });
-    let mut ways = direction.transpose()?.unwrap_or([true, true]);
-    if ends_of(link) == [Some(b), Some(a)] {
-        ways.reverse();
-    }
-    let (set, cross) = (fields.get("set"), fields.get("cross"));
-    let length = fields.get("length").map(|node| time(node, "length")).transpose()?;
-    told(fields.finish())?;
-    let change = match (set, cross, length) {
-        (Some(set), None, None) => Change::Set(properties(set, topology.links()[link].shapes[0])?),
-        (None, Some(cross), Some(length)) => {
-            let mut shape = LinkShape::default();
-            let text = told(cross.scalar("cross", "a rate, as in \"8 Mbit/s\""))?;
-            set_property(&mut shape, "rate", text).map_err(|error| (cross.line, error.to_string()))?;
-            let rate = shape.checked().map_err(|error| (cross.line, error.to_string()))?.rate_bps;
-            let rate_bps =
-                rate.ok_or((cross.line, "cross traffic needs a rate: write one, as in \"8 Mbit/s\"".to_owned()))?;
-            Change::Cross { rate_bps, length }
-        }
-        _ => return Err((node.line, "an event has either `set`, or `cross` and `length`: write one of them".into())),
-    };
-    Ok(Event { at, link, ways, change })
-}
-
-/// Properties of a link, which can have them.
-fn properties(node: &Node, mut shape: LinkShape) -> Located<Vec<(String, String)>> {
-    let mut set = Vec::new();
-    for (key, node) in told(node.table("set", "properties of a link, as in { rate = \"1 Mbit/s\" }"))? {
-        let value = told(node.scalar("set", "a value as in topology files"))?;
-        set_property(&mut shape, key, value).map_err(|error| (node.line, error.to_string()))?;
-        set.push((key.clone(), value.to_owned()));
-    }
-    shape.checked().map_err(|error| (node.line, error.to_string()))?;
-    Ok(set)
-}
-
 fn sweep(node: &Node) -> Located<Vec<u32>> {
     let mut fields = told(Fields::new(node, "the sweep"))?;
     let node = told(fields.need("connections", "connections = [3, 5, 7, 10]"))?;
@@ -314,25 +286,36 @@ fn figure(node: &Node, plan: &Plan) -> Located<Figure> {
     let mut fields = told(Fields::new(node, "a figure"))?;
     let id = name(told(fields.need("id", "id = \"000-fig4a\""))?, "id")?;
     let title = prose(told(fields.need("title", "title = \"what it shows\""))?, "title")?;
-    let measure = told(told(fields.need("measure", "measure = \"goodput\""))?.read(
-        "measure",
-        "goodput, time, time-max, cpu, cpu-peers, cpu-network or wire",
-        |text| Measure::ALL.into_iter().find(|measure| measure.name() == text),
-    ))?;
+    let over = fields.get("over").map(|node| told(node.read("over", "time", |text| (text == "time").then_some(()))));
+    let over_time = over.transpose()?.is_some();
+    let measure = if over_time {
+        Measure::Goodput
+    } else {
+        told(told(fields.need("measure", "measure = \"goodput\", or over = \"time\""))?.read(
+            "measure",
+            Measure::NAMES,
+            |text| Measure::ALL.into_iter().find(|measure| measure.name() == text),
+        ))?
+    };
     let groups = fields.get("groups").map(|node| {
-        told(node.read("groups", "placement or connections", |text| match text {
+        told(node.read("groups", "placement, connections or variant, where there are any", |text| match text {
             "placement" => Some(Axis::Placement),
             "connections" if !plan.connections.is_empty() => Some(Axis::Connections),
+            "variant" if !plan.variants.is_empty() => Some(Axis::Variant),
             _ => None,
         }))
     });
     let groups = groups.transpose()?.unwrap_or(Axis::Placement);
+    if over_time {
+        told(fields.finish())?;
+        return Ok(Figure { id, title, measure, over_time, groups, relative_to: None, paper: Vec::new() });
+    }
     let relative_to = fields.get("relative_to").map(|node| known(node, "relative_to", &plan.values(Axis::Candidate)));
     let relative_to = relative_to.transpose()?;
     let paper = fields.get("paper").map(|node| paper(node, &plan.values(groups), &plan.values(Axis::Candidate)));
     let paper = paper.transpose()?.unwrap_or_default();
     told(fields.finish())?;
-    Ok(Figure { id, title, measure, groups, relative_to, paper })
+    Ok(Figure { id, title, measure, over_time, groups, relative_to, paper })
 }
 
 fn paper(node: &Node, groups: &[String], candidates: &[String]) -> Located<Vec<(String, String, f64)>> {
@@ -367,12 +350,10 @@ fn claim(node: &Node, plan: &Plan) -> Located<Claim> {
 /// The one cell that names stand for.
 fn cell(plan: &Plan, names: &[&str]) -> Result<Cell, String> {
     for name in names {
-        let known = [Axis::Candidate, Axis::Placement, Axis::Connections]
-            .iter()
-            .any(|axis| plan.values(*axis).iter().any(|value| value == name));
+        let known = Axis::ALL.iter().any(|axis| plan.values(*axis).iter().any(|value| value == name));
         if !known {
             return Err(format!(
-                "`{name}` is no candidate, placement or number of connections of this plan: correct it"
+                "`{name}` is no candidate, placement, variant or number of connections of this plan: correct it"
             ));
         }
     }
@@ -391,10 +372,40 @@ fn cell(plan: &Plan, names: &[&str]) -> Result<Cell, String> {
     }
 }
 
+/// Whether the peers of every cell speak one language, over a routing that they know.
+fn understand(plan: &Plan) -> Located<()> {
+    for (candidate, placement) in
+        plan.candidates.iter().flat_map(|each| plan.placements.iter().map(move |other| (each, other)))
+    {
+        let clients: Vec<Client> = placement.peers.iter().map(|peer| peer.client.unwrap_or(candidate.client)).collect();
+        let stranger = clients
+            .iter()
+            .find(|client| client.speech() != candidate.client.speech() || !client.goes_over(candidate.routing));
+        if let Some(stranger) = stranger {
+            return Err((
+                1,
+                format!(
+                    "{} in `{}` cannot talk with the peers of `{}`: give them clients of one kind and a routing that all know",
+                    stranger.name(),
+                    placement.name,
+                    candidate.name
+                ),
+            ));
+        }
+        let leechers = placement.peers.iter().filter(|peer| peer.role == Role::Leecher).count();
+        let seeds = placement.peers.len() - leechers;
+        let is_one_to_one = candidate.client == Client::Iperf3;
+        if (is_one_to_one && leechers > 1) || (candidate.client.speech() != Speech::BitTorrent && seeds > 1) {
+            let many = if is_one_to_one { "one seed and one leecher" } else { "one seed" };
+            return Err((1, format!("{} has {many}: correct `{}`", candidate.client.name(), placement.name)));
+        }
+    }
+    Ok(())
+}
+
 /// Whether every name means one thing.
 fn distinct(plan: &Plan) -> Located<()> {
-    let mut names: Vec<String> =
-        [Axis::Candidate, Axis::Placement, Axis::Connections].into_iter().flat_map(|axis| plan.values(axis)).collect();
+    let mut names: Vec<String> = Axis::ALL.into_iter().flat_map(|axis| plan.values(axis)).collect();
     names.sort();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => {
@@ -404,7 +415,7 @@ fn distinct(plan: &Plan) -> Located<()> {
     }
 }
 
-fn home(node: &Node, topology: &Topology) -> Located<usize> {
+pub(super) fn home(node: &Node, topology: &Topology) -> Located<usize> {
     let isd_as =
         told(node.read("ISD-AS", "an ISD-AS number, as in \"1-ff00:0:110\"", |text| text.parse::<IsdAs>().ok()))?;
     topology.index(isd_as).ok_or_else(|| (node.line, format!("AS {isd_as} is not in the topology: name one that is")))
@@ -418,7 +429,7 @@ fn known(node: &Node, key: &str, all: &[String]) -> Located<String> {
     }
 }
 
-fn name(node: &Node, key: &str) -> Located<String> {
+pub(super) fn name(node: &Node, key: &str) -> Located<String> {
     told(node.read(key, NAME, |text| {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let is_name =
@@ -427,30 +438,30 @@ fn name(node: &Node, key: &str) -> Located<String> {
     }))
 }
 
-fn prose(node: &Node, key: &str) -> Located<String> {
+pub(super) fn prose(node: &Node, key: &str) -> Located<String> {
     told(node.read(key, PROSE, |text| {
         let fits = !text.is_empty() && text.chars().count() <= PROSE_CHARS_MAX && !text.contains(char::is_control);
         fits.then(|| text.to_owned())
     }))
 }
 
-fn count(node: &Node, key: &str, max: u32) -> Located<u32> {
+pub(super) fn count(node: &Node, key: &str, max: u32) -> Located<u32> {
     let value = told(node.read(key, COUNT, |text| text.parse::<u32>().ok().filter(|value| *value > 0)))?;
     if value > max { Err((node.line, format!("`{key}` is {value}: give at most {max}"))) } else { Ok(value) }
 }
 
-fn size(node: &Node, key: &str) -> Located<u64> {
+pub(super) fn size(node: &Node, key: &str) -> Located<u64> {
     told(node.read(key, SIZE, |text| {
         Some(parse_size(text)? as u64).filter(|bytes| (CONTENT_BYTES_MIN..=CONTENT_BYTES_MAX).contains(bytes))
     }))
 }
 
-fn time(node: &Node, key: &str) -> Located<Duration> {
+pub(super) fn time(node: &Node, key: &str) -> Located<Duration> {
     told(node.read(key, TIME, |text| parse_duration(text).filter(|time| *time <= TIME_MAX)))
 }
 
 /// A rate as the program's own flags take it.
-fn rate_limit(node: &Node, key: &str) -> Located<String> {
+pub(super) fn rate_limit(node: &Node, key: &str) -> Located<String> {
     told(node.read(key, "bytes a second as flags have them, as in \"500K\", \"10M\" or \"1.5MiB\"", |text| {
         let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
         let fits = number.parse::<f64>().is_ok_and(|number| number > 0.0)

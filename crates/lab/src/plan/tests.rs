@@ -75,13 +75,35 @@ fn a_plan_says_what_runs() {
     );
     assert_eq!(peers[0].limits, [Some("500K".to_owned()), None]);
     // From 1-2, which is the second end of its link.
-    assert_eq!((plan.events[0].link, plan.events[0].ways), (0, [false, true]));
-    assert_eq!(plan.events[1].change, Change::Cross { rate_bps: 4_000_000, length: Duration::from_secs(1) });
+    let set = LinkChange::Set(vec![("rate".into(), "1 Mbit/s".into())]);
+    assert_eq!(plan.events[0].change, Change::Link { link: 0, ways: [false, true], to: set });
+    let cross = Change::Link { link: 1, ways: [true, true], to: LinkChange::Udp(4_000_000) };
+    assert_eq!((&plan.events[1].change, plan.events[1].length), (&cross, Some(Duration::from_secs(1))));
     assert_eq!(plan.figures[0].paper[1], ("3".into(), "scion".into(), 148.0));
     let quick = plan.quick();
     assert_eq!((quick.repetitions, quick.content_bytes), (1, 100_000));
     let at = Duration::from_millis;
-    assert_eq!((quick.placements[0].peers[1].join, quick.events[1].at), (at(500), at(300)));
+    assert_eq!((quick.placements[0].peers[1].join, quick.events[1].when), (at(500), When::At(at(300))));
+    assert_eq!(quick.events[1].length, Some(at(100)));
+}
+
+#[test]
+fn events_are_about_links_and_peers() {
+    let more = "[[event]]\nprogress = \"30 %\"\nlink = [\"1-3\", \"1-1\"]\ndown = true\nlength = \"500 ms\"\n\
+                [[event]]\nat = \"1 s\"\nlink = [\"1-1\", \"1-3\"]\nflows = 4\n\
+                [[event]]\nprogress = \"50 %\"\nleave = 1\nin = [\"1-3\"]\nlength = \"2 s\"\n";
+    let plan = read(&format!("{PLAN}{more}")).unwrap();
+    let about: Vec<String> = plan.events.iter().map(|event| event.about(&plan.topology)).collect();
+    assert_eq!(
+        about,
+        [
+            "after 2 s: 1-2 > 1-1 has rate 1 Mbit/s",
+            "after 3 s for 1 s: 1-1 - 1-3 carries 4.0 Mbit/s of cross traffic",
+            "at 30 % for 500 ms: 1-1 - 1-3 is down",
+            "after 1 s: 1-1 - 1-3 carries 4 TCP connections of others",
+            "at 50 % for 2 s: 1 leechers of 1-3 leave",
+        ]
+    );
 }
 
 #[test]
@@ -99,6 +121,14 @@ fn claims_are_judged_by_means() {
     assert_eq!(judge(70.0), Verdict::Holds(vec![1.0, 7.0, 7.0]));
     assert_eq!(judge(71.0), Verdict::Fails(vec![1.0, 7.1, 7.0]));
     assert_eq!(plan.claims[0].judge(&|_, _| None), Verdict::Unknown);
+    let text = "[[must]]\nthat = \"max(goodput(bgp, 3), fluid(scion, 7), 5) < bound(scion, 7)\"\n";
+    let best = read(&format!("{PLAN}{text}")).unwrap();
+    let known = |quantity: Quantity, _: &Cell| match quantity {
+        Quantity::Mean(_) => Some(7.0),
+        Quantity::Fluid => Some(8.0),
+        Quantity::Bound => Some(9.0),
+    };
+    assert_eq!(best.claims[1].judge(&known), Verdict::Holds(vec![8.0, 9.0]));
     // What is divided by nothing is no value.
     assert_eq!(plan.claims[0].judge(&|_, _| Some(0.0)), Verdict::Unknown);
 }
@@ -130,13 +160,28 @@ fn errors_name_line_and_remedy() {
         ),
         ("link = [\"1-2\", \"1-1\"]", "link = [\"1-2\", \"1-3\"]", "there are 0 links between the two: name two"),
         ("rate = \"1 Mbit/s\"", "rate = \"1 bit/s\"", "rate of 1 bit/s: give 1 kbit/s"),
-        ("length = \"1 s\"", "", "an event has either `set`, or `cross` and `length`: write"),
+        ("cross = \"4 Mbit/s\"", "", "an event has one of `set`, `down`, `cross`, `flows` (with `link`) and"),
+        ("at = \"3 s\"", "", "an event has either `at` or `progress`: write"),
+        ("at = \"3 s\"", "progress = \"3\"", "`3` is no value for `progress`: write a share of what"),
+        ("cross = \"4 Mbit/s\"", "flows = 65", "`flows` is 65: give at most 64"),
+        ("set = { rate = \"1 Mbit/s\" }", "down = true", "a link that is down is down both ways: leave"),
+        (
+            "link = [\"1-1\", \"1-3\"]\ncross = \"4 Mbit/s\"",
+            "leave = 3",
+            "3 leave, and `swarm` has 2 of them: let fewer",
+        ),
+        (
+            "link = [\"1-1\", \"1-3\"]\ncross = \"4 Mbit/s\"\nlength = \"1 s\"",
+            "leave = 2",
+            "everybody in `swarm` who fetches leaves for",
+        ),
         ("connections = [3, 7]", "connections = [3, 3]", "`connections` has 1 to 64 values, each once: correct"),
         ("scion = 148", "tor = 148", "`tor` is no candidate here: use one of bgp, scion"),
         ("3 = { bgp", "4 = { bgp", "`4` is no group here: use one of 3, 7"),
         ("goodput(scion, 7)", "goodput(scion)", "two.toml:47: 2 cells are (scion): name the placement"),
         ("goodput(scion, 7)", "goodput(tor, 7)", "`tor` is no candidate, placement or number"),
-        ("goodput(scion, 7)", "speed(scion, 7)", "`speed` is no measure: use one of goodput,"),
+        ("goodput(scion, 7)", "speed(scion, 7)", "`speed` is no measure: use bound, fluid, max, goodput,"),
+        ("goodput(scion, 7)", "max(goodput(scion, 7), 3", "a `)` is missing: close"),
         ("goodput(scion, 7)", "goodput", "`goodput` needs a cell behind it: write"),
         (" <= 1 + 2 * 3", " = 3", "`= 3` cannot stand there: write"),
         ("1 < goodput(scion, 7) / goodput(bgp, 7) <= 1 + 2 * 3", "goodput(scion, 7)", "a claim compares: write"),
@@ -148,6 +193,18 @@ fn errors_name_line_and_remedy() {
         let error = read(&PLAN.replacen(was, is, 1)).map(drop).unwrap_err().to_string();
         assert!(error.contains(says), "{was} -> {is}: {error}");
     }
+    let wide = |count: usize| (0..count).map(|each| format!("[[variant]]\nname = \"v{each}\"\n")).collect::<String>();
+    assert!(read(&format!("{PLAN}{}", wide(64)).replace("goodput(scion, 7) / goodput(bgp, 7)", "1")).is_ok());
+    let placements: String = (0..33)
+        .map(|each| {
+            let peers = |role: &str, home: &str| {
+                format!("[[peers]]\nplacement = \"p{each}\"\nrole = \"{role}\"\nin = [\"{home}\"]\n")
+            };
+            peers("seed", "1-2") + &peers("leecher", "1-3")
+        })
+        .collect();
+    let error = read(&format!("{PLAN}{placements}{}", wide(64))).unwrap_err().to_string();
+    assert!(error.contains("there are 8704 cells, and at most 4096 are run"), "{error}");
     let nested = format!("{}1{} < 2", "(".repeat(30), ")".repeat(30));
     let error = read(&PLAN.replace("1 < goodput(scion, 7) / goodput(bgp, 7) <= 1 + 2 * 3", &nested)).unwrap_err();
     assert!(error.to_string().contains("the claim is too long: split it"), "{error}");

@@ -22,12 +22,12 @@ const STEPS: f64 = 5.0;
 const COLORS: usize = 8;
 
 /// What is drawn of a cell, in the figure's unit.
-struct Bar {
-    group: usize,
-    candidate: usize,
-    runs: Vec<f64>,
-    summary: Option<Summary>,
-    paper: Option<f64>,
+pub(super) struct Bar {
+    pub group: usize,
+    pub candidate: usize,
+    pub runs: Vec<f64>,
+    pub summary: Option<Summary>,
+    pub paper: Option<f64>,
 }
 
 pub(super) fn write(page: &mut String, sheet: &Sheet<'_>, figure: &Figure) {
@@ -57,7 +57,7 @@ pub(super) fn write(page: &mut String, sheet: &Sheet<'_>, figure: &Figure) {
         escape(&figure.title)
     );
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value / top).clamp(0.0, 1.0);
-    axis(page, top, &unit, &y);
+    axis(page, top, &unit, (WIDTH - RIGHT, &y));
     let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
     let width = (room * (1.0 - GROUP_GAP) / plan.candidates.len() as f64).min(BAR_MAX);
     for bar in &bars {
@@ -69,19 +69,25 @@ pub(super) fn write(page: &mut String, sheet: &Sheet<'_>, figure: &Figure) {
         let x = LEFT + room * (number as f64 + 0.5);
         put!(page, r#"<text class="group" x="{}" y="{}">{}</text>"#, Px(x), HEIGHT - 14.0, escape(group));
     }
-    page.push_str("</svg>\n<ul class=\"keys\">");
-    for (number, candidate) in plan.candidates.iter().enumerate() {
-        put!(page, "<li><i class=\"c{}\"></i>{}</li>", number % COLORS, escape(&candidate.name));
-    }
-    if bars.iter().any(|bar| bar.paper.is_some()) {
-        page.push_str("<li><i class=\"paper\"></i>the paper\u{2019}s value</li>");
-    }
-    page.push_str("</ul>\n");
+    page.push_str("</svg>\n");
+    keys(page, sheet, bars.iter().any(|bar| bar.paper.is_some()));
     values(page, sheet, figure, &bars, &unit);
     page.push_str("</section>\n");
 }
 
-fn bars(sheet: &Sheet<'_>, figure: &Figure) -> Vec<Bar> {
+/// What colours mean.
+pub(super) fn keys(page: &mut String, sheet: &Sheet<'_>, with_paper: bool) {
+    page.push_str("<ul class=\"keys\">");
+    for (number, candidate) in sheet.results.plan.candidates.iter().enumerate() {
+        put!(page, "<li><i class=\"c{}\"></i>{}</li>", number % COLORS, escape(&candidate.name));
+    }
+    if with_paper {
+        page.push_str("<li><i class=\"paper\"></i>the paper\u{2019}s value</li>");
+    }
+    page.push_str("</ul>\n");
+}
+
+pub(super) fn bars(sheet: &Sheet<'_>, figure: &Figure) -> Vec<Bar> {
     let plan = &sheet.results.plan;
     let groups = plan.values(figure.groups);
     let mut bars = Vec::new();
@@ -109,13 +115,17 @@ fn bars(sheet: &Sheet<'_>, figure: &Figure) -> Vec<Bar> {
     bars
 }
 
-fn axis(page: &mut String, top: f64, unit: &str, y: &dyn Fn(f64) -> f64) {
+/// Round values from zero up to `top`.
+pub(super) fn steps(top: f64) -> Vec<f64> {
     let rough = top / STEPS;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|each| each * power).find(|step| *step >= rough).unwrap_or(rough);
-    let mut value = 0.0;
-    while value <= top {
-        put!(page, r#"<path class="grid" d="M{LEFT} {}H{}"/>"#, Px(y(value)), WIDTH - RIGHT);
+    (0..).map(|number| f64::from(number) * step).take_while(|value| *value <= top).collect()
+}
+
+pub(super) fn axis(page: &mut String, top: f64, unit: &str, (right, y): (f64, &dyn Fn(f64) -> f64)) {
+    for value in steps(top) {
+        put!(page, r#"<path class="grid" d="M{LEFT} {}H{right}"/>"#, Px(y(value)));
         put!(
             page,
             r#"<text class="tick" x="{}" y="{}" text-anchor="end">{}</text>"#,
@@ -123,7 +133,6 @@ fn axis(page: &mut String, top: f64, unit: &str, y: &dyn Fn(f64) -> f64) {
             Px(y(value) + 4.0),
             crate::text::trimmed(value)
         );
-        value += step;
     }
     put!(page, r#"<text class="tick" x="{}" y="14">{}</text>"#, LEFT - 40.0, escape(unit));
 }

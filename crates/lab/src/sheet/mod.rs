@@ -3,20 +3,23 @@
 //! Every figure redrawn beside the paper's values with all runs and confidence intervals; every claim with its verdict; every
 //! cell with what the network could carry; what it was measured on.
 
+mod canvas;
 mod figure;
+mod limit;
+mod lines;
+pub mod markdown;
+mod picture;
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
 
 use crate::fluid::Bounds;
-use crate::plan::{Axis, Cell, Measure, Verdict};
+use crate::plan::{Axis, Cell, Measure, Quantity, Verdict};
 use crate::report::markup::{escape, put};
 use crate::stats::Summary;
 use crate::trial::Results;
-
-/// Above this share of work, processors were in each other's way.
-const BUSY_MAX: f64 = 0.9;
+use limit::BUSY_MAX;
 
 /// Results, and what follows from them.
 pub struct Sheet<'a> {
@@ -33,8 +36,13 @@ impl<'a> Sheet<'a> {
 
     /// What became of the plan's claims, in their order.
     pub fn verdicts(&self) -> Vec<Verdict> {
-        let mean = |measure: Measure, cell: &Cell| Some(self.summary(measure, cell)?.mean);
-        self.results.plan.claims.iter().map(|claim| claim.judge(&mean)).collect()
+        let bounds = |cell: &Cell| self.cells.iter().find(|each| each.0 == *cell).map(|each| each.1);
+        let known = |quantity: Quantity, cell: &Cell| match quantity {
+            Quantity::Mean(measure) => Some(self.summary(measure, cell)?.mean),
+            Quantity::Bound => bounds(cell)?.goodput_mbit,
+            Quantity::Fluid => Some(bounds(cell)?.fluid_mbit),
+        };
+        self.results.plan.claims.iter().map(|claim| claim.judge(&known)).collect()
     }
 
     /// What came out, for a terminal: cells, then claims.
@@ -83,12 +91,22 @@ impl<'a> Sheet<'a> {
         self.warnings(&mut page);
         self.claims(&mut page);
         for figure in &plan.figures {
-            figure::write(&mut page, self, figure);
+            match figure.over_time {
+                true => lines::write(&mut page, self, figure),
+                false => figure::write(&mut page, self, figure),
+            }
         }
         self.table(&mut page);
         self.facts(&mut page);
         page.push_str("</main>\n</body>\n</html>\n");
         page
+    }
+
+    /// Each figure as PNG and as CSV, under its id.
+    pub fn figures(&self) -> Vec<(String, Vec<u8>, String)> {
+        let one = |figure| (picture::png(self, figure), picture::csv(self, figure));
+        let figures = self.results.plan.figures.iter();
+        figures.map(|figure| (figure.id.clone(), one(figure))).map(|(id, (png, csv))| (id, png, csv)).collect()
     }
 
     fn summary(&self, measure: Measure, cell: &Cell) -> Option<Summary> {
@@ -100,6 +118,7 @@ impl<'a> Sheet<'a> {
         let is_meant = |cell: &Cell| match axis {
             Axis::Candidate | Axis::Placement => cell.placement == group,
             Axis::Connections => cell.connections == self.results.plan.connections.get(group).copied(),
+            Axis::Variant => cell.variant == Some(group),
         };
         self.cells.iter().map(|(cell, _)| cell).find(|cell| cell.candidate == candidate && is_meant(cell))
     }
@@ -151,13 +170,13 @@ impl<'a> Sheet<'a> {
     fn table(&self, page: &mut String) {
         page.push_str("<section>\n<h2>All cells</h2>\n<p class=\"sub\">Means, and half the width of their 95 % confidence intervals. ");
         page.push_str("Goodput and times are of peers whose AS has no seed. <i>Bound</i>: the maximum flow from the seeds to each peer\u{2019}s AS, ");
-        page.push_str("summed, which no routing and no choice of paths exceeds. <i>Fluid</i>: all pairs of ASes at once, over the paths of this routing, max-min fair.</p>\n");
+        page.push_str("summed, which no routing and no choice of paths exceeds. <i>Fluid</i>: all pairs of ASes at once, over the paths of this routing, max-min fair. <i>Limit</i>: processors that were at work more than 90 % of the time, or the fullest link.</p>\n");
         page.push_str("<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th class=\"n\">runs</th>");
         for measure in Measure::ALL {
             let (unit, about) = measure.about();
             put!(page, "<th class=\"n\">{}<br>{unit}</th>", escape(about));
         }
-        page.push_str("<th class=\"n\">bound<br>Mbit/s</th><th class=\"n\">of it</th><th class=\"n\">fluid<br>Mbit/s</th></tr></thead>\n<tbody>\n");
+        page.push_str("<th class=\"n\">bound<br>Mbit/s</th><th class=\"n\">of it</th><th class=\"n\">fluid<br>Mbit/s</th><th>limit</th></tr></thead>\n<tbody>\n");
         for (cell, bounds) in &self.cells {
             let goodput = self.summary(Measure::Goodput, cell);
             put!(
@@ -181,8 +200,9 @@ impl<'a> Sheet<'a> {
                 .map_or("\u{2013}".to_owned(), |(found, bound)| format!("{:.0} %", 100.0 * found.mean / bound));
             put!(
                 page,
-                "<td class=\"n\">{bound}</td><td class=\"n\">{share}</td><td class=\"n\">{}</td></tr>\n",
-                short(bounds.fluid_mbit)
+                "<td class=\"n\">{bound}</td><td class=\"n\">{share}</td><td class=\"n\">{}</td><td>{}</td></tr>\n",
+                short(bounds.fluid_mbit),
+                escape(limit::limit(&self.results.plan, cell, &self.results.runs))
             );
         }
         page.push_str("</tbody></table></div>\n</section>\n");
@@ -226,6 +246,12 @@ impl<'a> Sheet<'a> {
         }
         if lock["quick"] == true {
             facts.push(("Form", "quick: fewer runs and a smaller content than the plan's full form".into()));
+        }
+        if let Some(machines) = lock["machines"].as_array().filter(|machines| machines.len() > 1) {
+            facts.push(("Machines", format!("{}, of which the first is named above", machines.len())));
+        }
+        for event in &plan.events {
+            facts.push(("Event", event.about(&plan.topology)));
         }
         let busy: Vec<f64> = self.results.runs.iter().filter_map(|run| run.busy).collect();
         if let Some(busy) = Summary::of(&busy) {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::plan::{Plan, Role};
-use crate::trial::{PeerResult, RunResult};
+use crate::trial::{Happened, PeerResult, RunResult};
 use crate::wire::WireUse;
 
 const PLAN: &str = r#"
@@ -41,14 +41,22 @@ that = "time(scion) < time(bgp)"
 const TOPOLOGY: &str = include_str!("../../../../topologies/ring.toml");
 
 fn run(cell: &str, repetition: u32, seconds: f64) -> RunResult {
-    let peer = |role, local, seconds| PeerResult { isd_as: "1-4".into(), role, local, joined: 0.0, seconds, cpu: 0.5 };
+    let peer = |role, local, seconds| PeerResult {
+        isd_as: "1-4".into(),
+        role,
+        local,
+        joined: 0.0,
+        seconds,
+        cpu: 0.5,
+        samples: seconds.map_or(Vec::new(), |seconds| vec![(seconds / 2.0, 2_000_000), (seconds, 10_000_000)]),
+    };
     let peers = vec![
         peer(Role::Seed, true, None),
         peer(Role::Leecher, false, Some(seconds)),
         // Beside the seed: it needs no link, and does not count.
         peer(Role::Leecher, true, Some(0.1)),
     ];
-    let used = WireUse { bytes: 11_000_000, dropped: 3, lost: 0, cross: 0 };
+    let used = WireUse { bytes: 12_000_000, dropped: 3, lost: 0, cross_bytes: 1_000_000 };
     RunResult {
         cell: cell.into(),
         repetition,
@@ -60,6 +68,7 @@ fn run(cell: &str, repetition: u32, seconds: f64) -> RunResult {
         cpu: [1.5, 0.5, 0.1],
         busy: Some(0.95),
         links: vec![[used, WireUse::default()]],
+        happened: vec![Happened { at: 2.5, event: 0, begins: true, peers: vec![1, 2] }],
         failed: None,
     }
 }
@@ -80,6 +89,14 @@ fn measures_are_of_peers_that_need_links() {
     // 2 s for the 20 MB that both received.
     assert!((run.value(Measure::Cpu).unwrap() - 2.0 / (20e6 / 1_073_741_824.0)).abs() < 1e-9);
     assert_eq!(run.value(Measure::Wire), Some(0.55));
+    assert_eq!(run.value(Measure::Cross), Some(1.0));
+    // 8 MB in the last four of eight seconds; an event that has no end has no window.
+    assert_eq!((run.value(Measure::RateSettled), run.value(Measure::RateDuring)), (Some(16.0), None));
+    let mut ended = run.clone();
+    ended.happened.push(Happened { at: 4.5, event: 0, begins: false, peers: Vec::new() });
+    let rates = [Measure::RateBefore, Measure::RateDuring, Measure::RateAfter].map(|each| ended.value(each).unwrap());
+    // 0.5 MB a second before, 2 MB a second from the fourth second on.
+    assert_eq!(rates, [4.0, 7.0, 16.0]);
     let failed = RunResult { failed: Some("slow".into()), ..run.clone() };
     assert_eq!(failed.value(Measure::Time), None);
     for run in [run, failed] {

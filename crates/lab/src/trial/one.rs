@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anabranch_asnet::topology::set_property;
-
-use super::result::{PeerResult, RunResult};
+use super::clients::{self, Order};
+use super::member::{Member, Stay};
+use super::result::{Happened, PeerResult, RunResult};
+use super::script::Script;
+use super::ways;
 use crate::bed::program::{Program, bare};
-use crate::bed::{Bed, BedError, Host, Lease, Routing, Setup};
+use crate::bed::{Bed, BedError, Flows, Host, Lease, Setup};
 use crate::demo::content::Scratch;
-use crate::plan::{Candidate, Cell, Change, Plan, Role};
+use crate::plan::{Candidate, Cell, Change, Client, LinkChange, Plan, Role};
 use crate::processors::processors;
 use crate::wire::WireUse;
 
@@ -20,10 +22,6 @@ const TICK: Duration = Duration::from_millis(50);
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long a seed may take to be ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Where peers listen.
-const IP_PORT: u16 = 6881;
-/// The first of the ports that SCION's end hosts have.
-const SCION_PORT: u16 = 31000;
 
 /// What all runs of a plan have in common.
 pub(super) struct Ground<'a> {
@@ -36,6 +34,15 @@ pub(super) struct Ground<'a> {
     /// Where peers put what they fetch, and where logs go.
     pub scratch: &'a Path,
     pub cancel: &'a AtomicBool,
+    /// Tells runs that go on at once from each other.
+    pub slot: usize,
+}
+
+impl Ground<'_> {
+    /// Where peers of this run put what they fetch.
+    fn got(&self) -> PathBuf {
+        self.scratch.join(format!("got-{}", self.slot))
+    }
 }
 
 /// How a run is at the moment.
@@ -68,12 +75,17 @@ pub(super) fn run(
         program: ground.program,
         logs,
         seed,
+        slot: ground.slot,
     };
     let (began, building) = (SystemTime::now(), Instant::now());
     let mut bed = Bed::build(ground.lease, &setup, ground.cancel)?;
     let build_seconds = building.elapsed().as_secs_f64();
-    std::fs::write(logs.join("routes.txt"), bed.routes()).map_err(|error| BedError::file(logs, error))?;
-    let scratch = Scratch::new(&ground.scratch.join("got"));
+    for (name, text) in [("routes.txt", bed.routes()), (ways::FILE, bed.routes_json())] {
+        std::fs::write(logs.join(name), text).map_err(|error| BedError::file(logs, error))?;
+    }
+    let got = ground.got();
+    let scratch = Scratch::new(&got);
+    std::fs::create_dir_all(&got).map_err(|error| BedError::file(&got, error))?;
     let before = bed.used();
     let mut swarm = Swarm::new(ground, cell, logs, seed);
     swarm.seeds(&bed)?;
@@ -87,6 +99,7 @@ pub(super) fn run(
         .zip(&before)
         .map(|(after, before)| [0, 1].map(|way| since(after[way], before[way])))
         .collect();
+    let happened = std::mem::take(&mut swarm.happened);
     let peers = swarm.end();
     let (network, wires) = bed.end();
     drop(scratch);
@@ -106,6 +119,7 @@ pub(super) fn run(
         peers,
         busy,
         links,
+        happened,
         failed,
     })
 }
@@ -115,7 +129,7 @@ fn since(after: WireUse, before: WireUse) -> WireUse {
         bytes: after.bytes - before.bytes,
         dropped: after.dropped - before.dropped,
         lost: after.lost - before.lost,
-        cross: after.cross - before.cross,
+        cross_bytes: after.cross_bytes - before.cross_bytes,
     }
 }
 
@@ -132,23 +146,19 @@ struct Swarm<'a> {
     peers: Vec<Member>,
     /// When the first leecher was let go.
     began: Option<Instant>,
-    /// What happens to the network, and whether it has: its begin, its end.
-    events: Vec<[bool; 2]>,
-}
-
-struct Member {
-    role: Role,
-    home: usize,
-    local: bool,
-    /// Bytes a second that it sends and receives at most.
-    limits: [Option<String>; 2],
-    /// When it comes.
-    join: Duration,
-    program: Option<Program>,
-    /// When it was started, in seconds since 1970, and after the run began.
-    started: f64,
-    joined: f64,
-    seconds: Option<f64>,
+    began_unix: f64,
+    /// Where the run's tracker is, if it has one, and the program.
+    tracker: Option<String>,
+    tracking: Option<Program>,
+    /// What the first seed told, for those that have to know it.
+    invitation: Option<String>,
+    /// What happens meanwhile, what of it has, and what runs of it: cross traffic by TCP, and peers that are away.
+    script: Script<'a>,
+    happened: Vec<Happened>,
+    flows: Vec<(usize, Flows)>,
+    away: Vec<(usize, Vec<usize>)>,
+    /// Draws who leaves.
+    random: fastrand::Rng,
 }
 
 impl<'a> Swarm<'a> {
@@ -158,33 +168,64 @@ impl<'a> Swarm<'a> {
         let is_seed_home = |home| placement.peers.iter().any(|peer| peer.role == Role::Seed && peer.home == home);
         // The same in all candidates of a repetition.
         let mut random = fastrand::Rng::with_seed(seed);
-        let peers = placement.peers.iter().map(|peer| Member {
-            role: peer.role,
-            home: peer.home,
-            local: is_seed_home(peer.home),
-            limits: peer.limits.clone(),
-            join: peer.join.mul_f64(random.f64()),
-            program: None,
-            started: 0.0,
-            joined: 0.0,
-            seconds: None,
-        });
         let candidate = &plan.candidates[cell.candidate];
-        let connections = cell.connections.or(candidate.connections);
-        let (peers, events) = (peers.collect(), vec![[false; 2]; plan.events.len()]);
-        Self { ground, candidate, connections, logs: logs.to_path_buf(), peers, began: None, events }
+        let peers = placement.peers.iter().map(|peer| {
+            let place = (peer.home, is_seed_home(peer.home));
+            let client = peer.client.unwrap_or(candidate.client);
+            Member::new(peer.role, place, client, peer.limits.clone(), peer.join.mul_f64(random.f64()))
+        });
+        let peers = peers.collect();
+        Self {
+            ground,
+            candidate,
+            connections: cell.connections.or(candidate.connections),
+            logs: logs.to_path_buf(),
+            peers,
+            began: None,
+            began_unix: 0.0,
+            tracker: plan.tracker(cell),
+            tracking: None,
+            invitation: None,
+            script: Script::new(&plan.events),
+            happened: Vec::new(),
+            flows: Vec::new(),
+            away: Vec::new(),
+            random,
+        }
     }
 
     /// Starts who has everything, and waits until they share.
     fn seeds(&mut self, bed: &Bed) -> Result<(), BedError> {
+        if self.tracker.is_some() {
+            let Some(host) = bed.hosts().first() else { return Ok(()) };
+            let mut command = bare(self.ground.program);
+            command.args(["tracker", "--json", "--listen", &format!("{}:{}", host.address, clients::TRACKER_PORT)]);
+            let mut tracker = Program::start("tracker", command, &host.namespace, &self.logs)?;
+            tracker.wait_event("listening", START_TIMEOUT)?;
+            self.tracking = Some(tracker);
+        }
         for number in 0..self.peers.len() {
             if self.peers[number].role == Role::Seed {
                 self.start(bed, number)?;
             }
         }
         for peer in &mut self.peers {
-            if let Some(program) = &mut peer.program {
-                program.wait_event("started", START_TIMEOUT)?;
+            let Some(program) = &mut peer.program else { continue };
+            match peer.client {
+                Client::Anabranch | Client::Libtorrent => {
+                    program.wait_event("started", START_TIMEOUT)?;
+                }
+                Client::Ppspp => {
+                    let told = program.wait_event("started", START_TIMEOUT)?;
+                    self.invitation = told["link"].as_str().map(str::to_owned);
+                }
+                Client::Bulk => {
+                    let told = program.wait_event("ticket", START_TIMEOUT)?;
+                    self.invitation = told["ticket"].as_str().map(str::to_owned);
+                }
+                Client::Iperf3 => program.wait_text("Server listening", START_TIMEOUT)?,
+                // They tell nothing; who fetches finds them once the tracker knows them.
+                Client::Aria2 | Client::Transmission => {}
             }
         }
         Ok(())
@@ -193,73 +234,70 @@ impl<'a> Swarm<'a> {
     /// Starts a peer, which calls all who came before it.
     fn start(&mut self, bed: &Bed, number: usize) -> Result<(), BedError> {
         let host = &bed.hosts()[number];
-        let mut command = bare(self.ground.program);
-        let role = self.peers[number].role;
-        match role {
-            Role::Seed => command.arg("share").arg(self.ground.torrent).arg("--data").arg(self.ground.content),
-            Role::Leecher => {
-                let into = self.ground.scratch.join("got").join(number.to_string());
-                command.arg("get").arg(self.ground.torrent).arg("-o").arg(into).arg("--seed")
-            }
+        let there = (0..self.peers.len()).filter(|other| self.peers[*other].program.is_some());
+        let others: Vec<&Host> = there.map(|other| &bed.hosts()[other]).collect();
+        let into = self.ground.got().join(number.to_string());
+        let peer = &self.peers[number];
+        let order = Order {
+            program: self.ground.program,
+            candidate: self.candidate,
+            client: peer.client,
+            role: peer.role,
+            host,
+            others: &others,
+            torrent: self.ground.torrent,
+            content: self.ground.content,
+            into: &into,
+            logs: &self.logs,
+            number,
+            content_bytes: self.ground.plan.content_bytes,
+            connections: self.connections,
+            limits: &peer.limits,
+            tracker: self.tracker.as_deref(),
+            invitation: self.invitation.as_deref(),
+            leechers: self.peers.iter().filter(|peer| peer.role == Role::Leecher).count(),
         };
-        command.args(["--json", "--listen", &self.address(host)]);
-        if let Some(daemon) = &host.daemon {
-            command.args(["--sciond", daemon]);
-        }
-        if role == Role::Leecher {
-            for other in (0..self.peers.len()).filter(|other| self.peers[*other].program.is_some()) {
-                command.args(["--peer", &self.address(&bed.hosts()[other])]);
-            }
-            if let Some(selector) = &self.candidate.selector {
-                command.args(["--selector", selector]);
-            }
-        }
-        // Who shares grants as many paths as are asked for.
-        if let Some(paths) = self.candidate.paths.filter(|_| role == Role::Leecher) {
-            command.args(["--paths", &paths.to_string()]);
-        }
-        if let Some(connections) = self.connections {
-            command.args(["--max-connections", &connections.to_string()]);
-        }
-        for (flag, rate) in ["--limit-up", "--limit-down"].into_iter().zip(&self.peers[number].limits) {
-            if let Some(rate) = rate {
-                command.args([flag, rate]);
-            }
-        }
-        command.args(&self.candidate.flags);
-        let name = format!("peer-{number}");
+        let command = order.command()?;
         let peer = &mut self.peers[number];
-        peer.started = unix(SystemTime::now());
-        peer.joined = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+        peer.starts += 1;
+        let name = match peer.starts {
+            1 => format!("peer-{number}"),
+            again => format!("peer-{number}-again-{}", again - 1),
+        };
+        if peer.starts == 1 {
+            peer.started = unix(SystemTime::now());
+            peer.joined = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+            let tells_by_file = peer.client.is_old() && peer.role == Role::Leecher;
+            peer.done_file = tells_by_file.then(|| clients::done_file(&self.logs, number));
+        }
         peer.program = Some(Program::start(&name, command, &host.namespace, &self.logs)?);
         Ok(())
-    }
-
-    fn address(&self, host: &Host) -> String {
-        match self.candidate.routing {
-            Routing::Scion => format!("[{},{}]:{SCION_PORT}", host.isd_as, host.address),
-            _ => format!("{}:{IP_PORT}", host.address),
-        }
     }
 
     /// Lets leechers come, and follows them until all are done.
     fn follow(&mut self, bed: &mut Bed, watch: &mut dyn FnMut(Live)) -> Result<(), BedError> {
         let began = Instant::now();
         self.began = Some(began);
+        self.began_unix = unix(SystemTime::now());
         let mut checked = began;
         let mut order: Vec<usize> =
             (0..self.peers.len()).filter(|each| self.peers[*each].role == Role::Leecher).collect();
         order.sort_by_key(|each| self.peers[*each].join);
+        // Seeds that left may come back.
+        let all: Vec<usize> =
+            (0..self.peers.len()).filter(|each| self.peers[*each].role == Role::Seed).chain(order.clone()).collect();
         loop {
             let elapsed = began.elapsed();
-            for number in order.clone() {
-                if self.peers[number].program.is_none() && self.peers[number].join <= elapsed {
+            for number in all.clone() {
+                let peer = &mut self.peers[number];
+                peer.reap();
+                if peer.is_due(elapsed) {
                     self.start(bed, number)?;
                 }
             }
-            self.change(bed, elapsed)?;
             self.listen()?;
-            let done = order.iter().filter(|each| self.peers[**each].seconds.is_some()).count();
+            self.happen(bed, elapsed)?;
+            let done = order.iter().filter(|each| self.peers[**each].is_done()).count();
             watch(Live { seconds: elapsed.as_secs_f64(), done, leechers: order.len() });
             if done == order.len() {
                 return Ok(());
@@ -281,56 +319,99 @@ impl<'a> Swarm<'a> {
 
     /// Hears what peers tell: who has everything.
     fn listen(&mut self) -> Result<(), BedError> {
-        for peer in &mut self.peers {
-            let Some(program) = &mut peer.program else { continue };
-            let told = program.events()?;
-            if let Some(at) =
-                told.iter().filter(|told| told["event"] == "finished").find_map(|told| told["time"].as_f64())
-            {
-                peer.seconds = peer.seconds.or(Some((at - peer.started).max(0.0)));
+        let (began, bytes) = (self.began_unix, self.ground.plan.content_bytes);
+        self.peers.iter_mut().try_for_each(|peer| peer.listen(began, bytes))
+    }
+
+    /// What share of everything that leechers fetch is there, 0 to 1.
+    fn progress(&self) -> f64 {
+        let content = self.ground.plan.content_bytes;
+        let leechers = self.peers.iter().filter(|peer| peer.role == Role::Leecher && peer.stay != Stay::Gone);
+        let (there, count) = leechers.fold((0, 0), |(there, count), peer| {
+            (there + if peer.seconds.is_some() { content } else { peer.bytes().min(content) }, count + 1)
+        });
+        there as f64 / (content * count).max(1) as f64
+    }
+
+    /// Does what is due to the network and to peers.
+    fn happen(&mut self, bed: &Bed, elapsed: Duration) -> Result<(), BedError> {
+        let due = self.script.due(elapsed, self.progress());
+        for (number, begins) in due {
+            let plan = self.ground.plan;
+            let names = match &plan.events[number].change {
+                Change::Link { link, ways, to } => {
+                    self.change(bed, number, (*link, *ways), to, begins)?;
+                    Vec::new()
+                }
+                Change::Leave { count, role, homes } => match begins {
+                    true => self.leave(number, *count, *role, homes),
+                    false => self.come_back(number),
+                },
+            };
+            self.happened.push(Happened { at: elapsed.as_secs_f64(), event: number, begins, peers: names });
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        bed: &Bed,
+        number: usize,
+        (link, ways): (usize, [bool; 2]),
+        to: &LinkChange,
+        begins: bool,
+    ) -> Result<(), BedError> {
+        match to {
+            LinkChange::Tcp(_) if !begins => self.flows.retain(|(event, _)| *event != number),
+            LinkChange::Tcp(count) => {
+                for way in (0..2).filter(|way| ways[*way]) {
+                    self.flows.push((number, bed.flows(link, way, number, *count)?));
+                }
             }
-            if program.has_ended() {
-                let said = told.iter().rev().find_map(|told| told["message"].as_str().map(str::to_owned));
-                return Err(program.failure(&said.map_or("ended early".into(), |said| format!("ended early ({said})"))));
+            LinkChange::Set(_) | LinkChange::Udp(_) => {
+                for way in (0..2).filter(|way| ways[*way]) {
+                    let usual = self.ground.plan.topology.links()[link].shapes[way];
+                    let now = self.script.condition(link, way, usual);
+                    bed.set_shape(link, way, now.shape);
+                    bed.wires()[link].cross(way, now.udp_bps);
+                }
+            }
+            LinkChange::Down => {
+                // Another event may have it down still.
+                let usual = self.ground.plan.topology.links()[link].shapes[0];
+                bed.set_up(link, self.script.condition(link, 0, usual).up)?;
             }
         }
         Ok(())
     }
 
-    /// Does to the network what is due.
-    fn change(&mut self, bed: &Bed, elapsed: Duration) -> Result<(), BedError> {
-        for (event, happened) in self.ground.plan.events.iter().zip(&mut self.events) {
-            let ways = (0..2).filter(|way| event.ways[*way]);
-            match &event.change {
-                Change::Set(properties) if !happened[0] && elapsed >= event.at => {
-                    happened[0] = true;
-                    for way in ways {
-                        let mut shape = self.ground.plan.topology.links()[event.link].shapes[way];
-                        // The plan was checked with them.
-                        properties.iter().for_each(|(key, value)| drop(set_property(&mut shape, key, value)));
-                        bed.set_shape(event.link, way, shape);
-                    }
-                }
-                Change::Cross { rate_bps, length } => {
-                    let due = [elapsed >= event.at, elapsed >= event.at + *length];
-                    for (edge, rate) in [*rate_bps, 0].into_iter().enumerate() {
-                        if due[edge] && !happened[edge] {
-                            happened[edge] = true;
-                            ways.clone().for_each(|way| bed.wires()[event.link].cross(way, rate));
-                        }
-                    }
-                }
-                Change::Set(_) => {}
-            }
-        }
-        Ok(())
+    /// Lets some of those go that are there; says who.
+    fn leave(&mut self, event: usize, count: usize, role: Role, homes: &[usize]) -> Vec<usize> {
+        let is_there = |peer: &Member| {
+            let is_meant = peer.role == role && (homes.is_empty() || homes.contains(&peer.home));
+            is_meant && peer.stay == Stay::Here && peer.program.is_some() && peer.client != Client::Iperf3
+        };
+        let mut there: Vec<usize> = (0..self.peers.len()).filter(|each| is_there(&self.peers[*each])).collect();
+        self.random.shuffle(&mut there);
+        there.truncate(count);
+        let stay = if self.ground.plan.events[event].length.is_some() { Stay::Away } else { Stay::Gone };
+        there.iter().for_each(|each| self.peers[*each].leave(stay));
+        self.away.push((event, there.clone()));
+        there
+    }
+
+    fn come_back(&mut self, event: usize) -> Vec<usize> {
+        let back: Vec<usize> =
+            self.away.iter().filter(|(which, _)| *which == event).flat_map(|(_, who)| who.clone()).collect();
+        self.away.retain(|(which, _)| *which != event);
+        back.iter().for_each(|each| self.peers[*each].stay = Stay::Here);
+        back
     }
 
     /// Ends all peers at once, as Ctrl-C would, and says what each did and cost.
     fn end(&mut self) -> Vec<PeerResult> {
-        for program in self.peers.iter_mut().filter_map(|peer| peer.program.as_mut()) {
-            program.interrupt();
-        }
+        self.flows.clear();
+        self.peers.iter_mut().for_each(|peer| peer.leave(peer.stay));
         let topology = &self.ground.plan.topology;
         let ended = self.peers.iter_mut().map(|peer| PeerResult {
             isd_as: topology.ases()[peer.home].isd_as.to_string(),
@@ -338,7 +419,8 @@ impl<'a> Swarm<'a> {
             local: peer.local,
             joined: peer.joined,
             seconds: peer.seconds,
-            cpu: peer.program.as_mut().map_or(0.0, |program| program.end().cpu),
+            samples: std::mem::take(&mut peer.samples),
+            cpu: peer.end(),
         });
         ended.collect()
     }

@@ -32,8 +32,23 @@ pub struct RunResult {
     pub busy: Option<f64>,
     /// What passed each link.
     pub links: Vec<[WireUse; 2]>,
+    /// What of the plan's events happened.
+    pub happened: Vec<Happened>,
     /// Why it is none, if that is so.
     pub failed: Option<String>,
+}
+
+/// An event of the plan that began or ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Happened {
+    /// Seconds after the first leecher was let go.
+    pub at: f64,
+    /// Which, by its place in the plan.
+    pub event: usize,
+    /// Whether it began.
+    pub begins: bool,
+    /// Who left or came back, by their places in the placement.
+    pub peers: Vec<usize>,
 }
 
 /// One peer of a run.
@@ -51,16 +66,62 @@ pub struct PeerResult {
     pub seconds: Option<f64>,
     /// Seconds of processors.
     pub cpu: f64,
+    /// Seconds after the run began, and bytes that were verified then.
+    pub samples: Vec<(f64, u64)>,
+}
+
+/// Seconds that a transfer has after an event's end until it counts as settled again.
+const RECOVERY_SECONDS: f64 = 2.0;
+
+impl PeerResult {
+    /// Bytes that it had at a time; between samples, as many as lie in the right proportion.
+    fn bytes_at(&self, at: f64) -> f64 {
+        let after = self.samples.iter().position(|sample| sample.0 >= at);
+        let (before, after) = match after {
+            None => return self.samples.last().map_or(0.0, |last| last.1 as f64),
+            Some(0) => ((self.joined, 0), self.samples[0]),
+            Some(place) => (self.samples[place - 1], self.samples[place]),
+        };
+        if at <= before.0 || after.0 <= before.0 {
+            return before.1 as f64;
+        }
+        before.1 as f64 + (after.1 as f64 - before.1 as f64) * (at - before.0) / (after.0 - before.0)
+    }
 }
 
 impl RunResult {
+    /// The peers that count: they need links.
+    fn counted(&self) -> impl Iterator<Item = &PeerResult> {
+        self.peers.iter().filter(|peer| peer.role == Role::Leecher && !peer.local && peer.seconds.is_some())
+    }
+
+    /// Rate at which content came to all peers that count between two times, Mbit/s.
+    pub fn rate_between(&self, from: f64, to: f64) -> Option<f64> {
+        let bytes: f64 = self.counted().map(|peer| peer.bytes_at(to) - peer.bytes_at(from)).sum();
+        (to > from).then(|| bytes * 8.0 / (to - from) / 1e6)
+    }
+
+    /// When the first peer that counts was done.
+    pub fn first_done(&self) -> Option<f64> {
+        self.counted().filter_map(|peer| Some(peer.joined + peer.seconds?)).reduce(f64::min)
+    }
+
+    /// Begin and end of the first event that has both.
+    fn window(&self) -> Option<(f64, f64)> {
+        self.happened.iter().filter(|each| each.begins).find_map(|begin| {
+            let end = self.happened.iter().find(|each| !each.begins && each.event == begin.event)?;
+            Some((begin.at, end.at))
+        })
+    }
+
     /// What is measured of it; nothing of one that failed.
     pub fn value(&self, measure: Measure) -> Option<f64> {
         if self.failed.is_some() {
             return None;
         }
         let times: Vec<f64> = self.peers.iter().filter(|peer| !peer.local).filter_map(|peer| peer.seconds).collect();
-        let leechers = self.peers.iter().filter(|peer| peer.role == Role::Leecher).count();
+        // Those that left for good do not count.
+        let leechers = self.peers.iter().filter(|peer| peer.role == Role::Leecher && peer.seconds.is_some()).count();
         let received = leechers as f64 * self.content_bytes as f64;
         if times.is_empty() || received == 0.0 {
             return None;
@@ -74,14 +135,37 @@ impl RunResult {
             Measure::Cpu => (peers + network) / (received / GIB),
             Measure::CpuPeers => peers / (received / GIB),
             Measure::CpuNetwork => network / (received / GIB),
-            Measure::Wire => self.links.iter().flatten().map(|used| used.bytes as f64).sum::<f64>() / received,
+            Measure::Wire => {
+                let bytes = self.links.iter().flatten().map(|used| used.bytes.saturating_sub(used.cross_bytes));
+                bytes.sum::<u64>() as f64 / received
+            }
+            Measure::Cross => {
+                let bytes: u64 = self.links.iter().flatten().map(|used| used.cross_bytes).sum();
+                (self.seconds > 0.0).then(|| bytes as f64 * 8.0 / self.seconds / 1e6)?
+            }
+            Measure::RateSettled => {
+                let done = self.first_done()?;
+                self.rate_between(done / 2.0, done)?
+            }
+            Measure::RateBefore => {
+                let (begin, _) = self.window()?;
+                self.rate_between(begin / 2.0, begin)?
+            }
+            Measure::RateDuring => {
+                let (begin, end) = self.window()?;
+                self.rate_between(begin, end)?
+            }
+            Measure::RateAfter => {
+                let from = self.window()?.1 + RECOVERY_SECONDS;
+                self.rate_between(from, self.first_done()?)?
+            }
         })
     }
 
     /// As a line of JSON.
     pub fn to_json(&self, topology: &Topology) -> Value {
         let link = |(number, used): (usize, &[WireUse; 2])| {
-            let way = |used: WireUse| json!({ "bytes": used.bytes, "dropped": used.dropped, "lost": used.lost, "cross": used.cross });
+            let way = |used: WireUse| json!({ "bytes": used.bytes, "dropped": used.dropped, "lost": used.lost, "cross_bytes": used.cross_bytes });
             let ends = topology.links()[number].ends.map(|end| end.to_string());
             json!({ "ends": ends, "there": way(used[0]), "back": way(used[1]) })
         };
@@ -89,9 +173,10 @@ impl RunResult {
             let role = if peer.role == Role::Seed { "seed" } else { "leecher" };
             json!({
                 "as": peer.isd_as, "role": role, "local": peer.local, "joined": peer.joined, "seconds": peer.seconds,
-                "cpu": peer.cpu,
+                "cpu": peer.cpu, "samples": peer.samples,
             })
         };
+        let event = |event: &Happened| json!({ "at": event.at, "event": event.event, "begins": event.begins, "peers": event.peers });
         json!({
             "cell": self.cell,
             "repetition": self.repetition,
@@ -103,6 +188,7 @@ impl RunResult {
             "cpu": { "peers": self.cpu[0], "network": self.cpu[1], "wires": self.cpu[2] },
             "busy": self.busy,
             "links": self.links.iter().enumerate().map(link).collect::<Vec<_>>(),
+            "events": self.happened.iter().map(event).collect::<Vec<_>>(),
             "failed": self.failed,
         })
     }
@@ -115,6 +201,7 @@ impl RunResult {
                 "leecher" => Role::Leecher,
                 _ => return None,
             };
+            let sample = |value: &Value| Some((value[0].as_f64()?, value[1].as_u64()?));
             Some(PeerResult {
                 isd_as: value["as"].as_str()?.to_owned(),
                 role,
@@ -122,6 +209,7 @@ impl RunResult {
                 joined: value["joined"].as_f64()?,
                 seconds: value["seconds"].as_f64(),
                 cpu: value["cpu"].as_f64()?,
+                samples: value["samples"].as_array()?.iter().map(sample).collect::<Option<_>>()?,
             })
         };
         let way = |value: &Value| {
@@ -130,7 +218,16 @@ impl RunResult {
                 bytes: count("bytes")?,
                 dropped: count("dropped")?,
                 lost: count("lost")?,
-                cross: count("cross")?,
+                cross_bytes: count("cross_bytes")?,
+            })
+        };
+        let event = |value: &Value| {
+            let place = |value: &Value| usize::try_from(value.as_u64()?).ok();
+            Some(Happened {
+                at: value["at"].as_f64()?,
+                event: place(&value["event"])?,
+                begins: value["begins"].as_bool()?,
+                peers: value["peers"].as_array()?.iter().map(place).collect::<Option<_>>()?,
             })
         };
         Some(Self {
@@ -148,6 +245,7 @@ impl RunResult {
                 .iter()
                 .map(|link| Some([way(&link["there"])?, way(&link["back"])?]))
                 .collect::<Option<_>>()?,
+            happened: value["events"].as_array()?.iter().map(event).collect::<Option<_>>()?,
             failed: value["failed"].as_str().map(str::to_owned),
         })
     }
@@ -156,8 +254,10 @@ impl RunResult {
 /// One row a run, every measure in a column.
 pub(super) fn runs_csv(plan: &Plan, results: &[RunResult]) -> String {
     let measures: Vec<&str> = Measure::ALL.iter().map(|measure| measure.name()).collect();
-    let mut text =
-        format!("placement,candidate,connections,repetition,failed,busy,build_seconds,{}\n", measures.join(","));
+    let mut text = format!(
+        "placement,candidate,connections,variant,repetition,failed,busy,build_seconds,{}\n",
+        measures.join(",")
+    );
     for (cell, result) in known(plan, results) {
         let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
         let values: Vec<String> = Measure::ALL.iter().map(|measure| number(result.value(*measure))).collect();
@@ -171,7 +271,8 @@ pub(super) fn runs_csv(plan: &Plan, results: &[RunResult]) -> String {
 
 /// One row a peer.
 pub(super) fn peers_csv(plan: &Plan, results: &[RunResult]) -> String {
-    let mut text = "placement,candidate,connections,repetition,peer,as,role,local,joined,seconds,cpu\n".to_owned();
+    let mut text =
+        "placement,candidate,connections,variant,repetition,peer,as,role,local,joined,seconds,cpu\n".to_owned();
     for (cell, result) in known(plan, results) {
         for (number, peer) in result.peers.iter().enumerate() {
             let role = if peer.role == Role::Seed { "seed" } else { "leecher" };
@@ -205,5 +306,6 @@ fn known<'a>(plan: &Plan, results: &'a [RunResult]) -> Vec<(Cell, &'a RunResult)
 
 fn axes(plan: &Plan, cell: &Cell) -> String {
     let connections = cell.connections.map_or(String::new(), |connections| connections.to_string());
-    format!("{},{},{connections}", plan.placements[cell.placement].name, plan.candidates[cell.candidate].name)
+    let variant = cell.variant.and_then(|variant| plan.variants.get(variant)).map_or("", |variant| &variant.name);
+    format!("{},{},{connections},{variant}", plan.placements[cell.placement].name, plan.candidates[cell.candidate].name)
 }

@@ -1,0 +1,119 @@
+//! Results as Markdown: what was claimed, what came out, and what held it back. `docs/results.md` is made of it.
+
+use super::{Sheet, limit, short, word};
+use crate::plan::{Measure, Verdict};
+use crate::report::markup::put;
+use crate::trial::Results;
+
+/// One page of several results.
+pub fn page(all: &[Results]) -> String {
+    let mut text = String::from(
+        "# Results\n\nMade by `anabranch lab report --markdown`; [lab.md](lab.md) says what the lab does and how it measures.\n",
+    );
+    put!(
+        text,
+        "\n## Verdicts\n\n| plan | form | runs | claims that hold | that fail | without results |\n| --- | --- | --- | --- | --- | --- |\n"
+    );
+    for results in all {
+        let verdicts = Sheet::new(results).verdicts();
+        let count = |fits: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| fits(verdict)).count();
+        let done = results.runs.iter().filter(|run| run.failed.is_none()).count();
+        let failed = results.runs.len() - done;
+        let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+        put!(
+            text,
+            "| [{0}](#{0}) | {1} | {done}{failed} | {2} | {3} | {4} |\n",
+            results.plan.id,
+            form(results),
+            count(|verdict| matches!(verdict, Verdict::Holds(_))),
+            count(|verdict| matches!(verdict, Verdict::Fails(_))),
+            count(|verdict| matches!(verdict, Verdict::Unknown)),
+        );
+    }
+    all.iter().for_each(|results| section(&mut text, results));
+    text
+}
+
+fn form(results: &Results) -> &'static str {
+    if results.plan.is_quick { "quick" } else { "full" }
+}
+
+fn section(text: &mut String, results: &Results) {
+    let (plan, sheet) = (&results.plan, Sheet::new(results));
+    put!(text, "\n## {}\n\n{}", plan.id, cell(&plan.title));
+    if let Some(source) = &plan.source {
+        put!(text, "; redraws {}", cell(source));
+    }
+    let (machine, lock) = (&results.lock["machine"], &results.lock);
+    let calibration = lock["calibration"].as_array().map_or(&[][..], Vec::as_slice);
+    let fitting = calibration.iter().filter(|each| each["fits"] == true).count();
+    put!(
+        text,
+        ". {} form: {} bytes, {} repetitions, seed {}; {} processors ({}), Linux {}; {fitting} of {} directions of links within 2 %.\n",
+        form(results),
+        plan.content_bytes,
+        plan.repetitions,
+        plan.seed,
+        machine["processors"],
+        cell(machine["processor"].as_str().unwrap_or("unknown")),
+        machine["kernel"].as_str().unwrap_or("unknown"),
+        calibration.len(),
+    );
+    for event in &plan.events {
+        put!(text, "\n- {}", cell(&event.about(&plan.topology)));
+    }
+    if !plan.events.is_empty() {
+        text.push('\n');
+    }
+    if !plan.claims.is_empty() {
+        put!(text, "\n| claim | both sides | verdict | why |\n| --- | --- | --- | --- |\n");
+        for (claim, verdict) in plan.claims.iter().zip(sheet.verdicts()) {
+            let sides = match &verdict {
+                Verdict::Holds(values) | Verdict::Fails(values) => {
+                    values.iter().map(|value| short(*value)).collect::<Vec<_>>().join(" and ")
+                }
+                Verdict::Unknown => "a cell has no result".into(),
+            };
+            let why = claim.why.as_deref().unwrap_or_default();
+            put!(text, "| `{}` | {sides} | {} | {} |\n", claim.text, word(&verdict), cell(why));
+        }
+    }
+    put!(
+        text,
+        "\n| cell | runs | goodput, Mbit/s | time, s | cpu, s/GiB | bound, Mbit/s | fluid, Mbit/s | limit |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+    );
+    for (each, bounds) in &sheet.cells {
+        let shown = |measure| {
+            sheet.summary(measure, each).map_or("\u{2013}".to_owned(), |found| {
+                let width = found.half_width.map_or(String::new(), |width| format!(" \u{b1} {}", short(width)));
+                format!("{}{width}", short(found.mean))
+            })
+        };
+        put!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            plan.name(each),
+            sheet.summary(Measure::Goodput, each).map_or(0, |found| found.count),
+            shown(Measure::Goodput),
+            shown(Measure::Time),
+            shown(Measure::Cpu),
+            bounds.goodput_mbit.map_or("\u{2013}".into(), short),
+            short(bounds.fluid_mbit),
+            limit::limit(plan, each, &results.runs),
+        );
+    }
+    for run in results.runs.iter().filter(|run| run.failed.is_some()) {
+        put!(
+            text,
+            "\nRun {} of {} failed: {}\n",
+            run.repetition + 1,
+            run.cell,
+            cell(run.failed.as_deref().unwrap_or_default())
+        );
+    }
+}
+
+/// Text that stays within a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
+}

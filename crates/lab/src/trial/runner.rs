@@ -1,0 +1,397 @@
+//! Makes the runs of a plan that have no results yet, one after the other or several at once.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::one::{self, Live};
+use super::result::RunResult;
+use super::{
+    Notice, Options, Outcome, RUNS, Results, TrialError, chosen, estimate, lock, logs_of, read_runs, write_whole,
+};
+use crate::bed::program::bare;
+use crate::bed::{Bed, BedError, Calibration, Lease, Routing, Setup, daemon};
+use crate::demo::DemoError;
+use crate::demo::content::{self, Scratch};
+use crate::plan::{Cell, Plan};
+
+/// Runs a plan, or what of it has no results yet. The calling thread has to live as long.
+///
+/// # Errors
+/// When there can be no results at all; a run that fails is a result, and the next one has its turn.
+pub fn run(
+    plan: Plan,
+    options: &Options,
+    cancel: &AtomicBool,
+    watch: &mut dyn FnMut(Notice<'_>),
+) -> Result<Outcome, TrialError> {
+    if let Some(why) = &plan.sim {
+        return Err(TrialError::Simulated { id: plan.id.clone(), why: why.clone() });
+    }
+    let cells = chosen(&plan, &options.only)?;
+    // What is missing is said before anything begins.
+    if cells.iter().any(|cell| plan.candidates[cell.candidate].routing.is_bgp()) {
+        ["zebra", "bgpd"].into_iter().try_for_each(|name| daemon(name).map(drop))?;
+    }
+    plan.clients(&cells).into_iter().try_for_each(|client| client.check())?;
+    let (lease, removed) = Lease::new()?;
+    if !removed.is_empty() {
+        watch(Notice::Removed(&removed));
+    }
+    let folder = options.out.join(&plan.id);
+    let mut runs = begin(&folder, &plan, options)?;
+    let folder = folder.canonicalize().map_err(|error| BedError::file(&folder, error))?;
+    let done: HashSet<(String, u32)> =
+        runs.iter().filter(|run| run.failed.is_none()).map(|run| (run.cell.clone(), run.repetition)).collect();
+    let repetitions = options.repeat.unwrap_or(plan.repetitions);
+    let all = (0..repetitions).flat_map(|repetition| cells.iter().map(move |cell| (cell, repetition)));
+    let open: Vec<(&Cell, u32)> =
+        all.filter(|(cell, repetition)| !done.contains(&(plan.name(cell), *repetition))).collect();
+    watch(Notice::Plan(&plan, open.len(), done.len()));
+    // Those that failed have another try.
+    runs.retain(|run| run.failed.is_none());
+    if !folder.join(lock::FILE).exists() {
+        let calibration = calibrate(&lease, &plan, &folder, options, cancel)?;
+        watch(Notice::Calibrated(&calibration));
+        let lock = lock::make(&plan, options, &calibration);
+        write_whole(&folder.join(lock::FILE), &format!("{lock:#}\n"))?;
+    }
+    let lock = lock::read(&folder)?;
+    let mut results = Results { folder, lock, plan, runs };
+    let ended = run_all(&results.folder, &results.plan, &lease, options, &open, cancel, &mut results.runs, watch);
+    // What is there is shown.
+    let page = results.write()?;
+    ended?;
+    Ok(Outcome { results, page })
+}
+
+/// Makes the folder, or reads what is in it.
+fn begin(folder: &Path, plan: &Plan, options: &Options) -> Result<Vec<RunResult>, TrialError> {
+    fs::create_dir_all(folder).map_err(|error| BedError::file(folder, error))?;
+    if !folder.join(lock::FILE).exists() {
+        return Ok(Vec::new());
+    }
+    if !options.resume {
+        return Err(TrialError::Occupied(folder.to_path_buf()));
+    }
+    let theirs = lock::read(folder)?;
+    let ours = lock::make(plan, options, &Calibration::default());
+    match lock::difference(&ours, &theirs) {
+        Some(what) => Err(TrialError::Other { folder: folder.to_path_buf(), what }),
+        None => read_runs(&folder.join(RUNS)),
+    }
+}
+
+fn calibrate(
+    lease: &Lease,
+    plan: &Plan,
+    folder: &Path,
+    options: &Options,
+    cancel: &AtomicBool,
+) -> Result<Calibration, TrialError> {
+    let setup = Setup {
+        topology: &plan.topology,
+        routing: Routing::Plain,
+        hosts: &[],
+        program: &options.program,
+        logs: folder,
+        seed: plan.seed,
+        slot: 0,
+    };
+    let bed = Bed::build(lease, &setup, cancel)?;
+    Ok(bed.calibrate(cancel, &plan.topology)?)
+}
+
+/// What workers tell.
+enum Told {
+    Begins(usize),
+    Goes(usize, Live),
+    Ended(usize, Box<Result<RunResult, BedError>>, Duration),
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of one `Results`, of which some are read and one is written")]
+fn run_all(
+    folder: &Path,
+    plan: &Plan,
+    lease: &Lease,
+    options: &Options,
+    open: &[(&Cell, u32)],
+    cancel: &AtomicBool,
+    runs: &mut Vec<RunResult>,
+    watch: &mut dyn FnMut(Notice<'_>),
+) -> Result<(), TrialError> {
+    if open.is_empty() {
+        return Ok(());
+    }
+    let place = folder.join("scratch");
+    let _scratch = Scratch::new(&place);
+    let contents = Contents::make(plan, open, &place, options, cancel)?;
+    let ground = Runs {
+        folder,
+        plan,
+        lease,
+        options,
+        open,
+        place: &place,
+        contents: &contents,
+        next: AtomicUsize::new(0),
+        cancel,
+    };
+    let mut pace = Pace::new(plan, open, options.jobs);
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        for slot in 0..options.jobs.clamp(1, open.len()) {
+            let (ground, tell) = (&ground, tell.clone());
+            scope.spawn(move || ground.work(slot, &tell));
+        }
+        drop(tell);
+        let mut failure = None;
+        for message in told {
+            let named = |at: usize| (plan.name(open[at].0), open[at].1);
+            match message {
+                Told::Begins(at) => {
+                    let (name, repetition) = named(at);
+                    watch(Notice::Run(&name, repetition));
+                }
+                Told::Goes(at, live) => {
+                    watch(Notice::Goes(&named(at).0, live, pace.left(Duration::from_secs_f64(live.seconds))));
+                }
+                Told::Ended(at, made, took) => {
+                    let (name, repetition) = named(at);
+                    let kept = keep(plan, (&name, repetition), *made, folder);
+                    pace.done(took);
+                    match kept {
+                        Ok(run) => {
+                            watch(Notice::Ended(&run));
+                            runs.push(run);
+                        }
+                        Err(error) => {
+                            // Nothing that another try would change: the others end, too.
+                            ground.next.store(open.len(), Ordering::Relaxed);
+                            failure.get_or_insert(error);
+                        }
+                    }
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    })
+}
+
+/// Writes down what came of a run; an error where no other run would fare better.
+fn keep(
+    plan: &Plan,
+    (name, repetition): (&str, u32),
+    made: Result<RunResult, BedError>,
+    folder: &Path,
+) -> Result<RunResult, TrialError> {
+    let run = match made {
+        Ok(run) => run,
+        Err(error @ (BedError::Canceled | BedError::NotRoot | BedError::TooMany { .. } | BedError::File { .. })) => {
+            return Err(error.into());
+        }
+        Err(error) => failed(plan, name, repetition, &error),
+    };
+    append(&folder.join(RUNS), &run.to_json(&plan.topology))?;
+    Ok(run)
+}
+
+/// What workers share.
+struct Runs<'a> {
+    folder: &'a Path,
+    plan: &'a Plan,
+    lease: &'a Lease,
+    options: &'a Options,
+    open: &'a [(&'a Cell, u32)],
+    place: &'a Path,
+    contents: &'a Contents,
+    /// The first run that nobody has taken.
+    next: AtomicUsize,
+    cancel: &'a AtomicBool,
+}
+
+impl Runs<'_> {
+    /// Makes one run after the other. Programs end with the thread that started them, which this one outlives.
+    fn work(&self, slot: usize, tell: &Sender<Told>) {
+        loop {
+            let at = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some((cell, repetition)) = self.open.get(at) else { return };
+            let begun = Instant::now();
+            // Whoever listens lives as long as the workers do.
+            tell.send(Told::Begins(at)).ok();
+            let made = self.one(slot, cell, *repetition, &mut |live| {
+                tell.send(Told::Goes(at, live)).ok();
+            });
+            tell.send(Told::Ended(at, Box::new(made), begun.elapsed())).ok();
+        }
+    }
+
+    fn one(
+        &self,
+        slot: usize,
+        cell: &Cell,
+        repetition: u32,
+        watch: &mut dyn FnMut(Live),
+    ) -> Result<RunResult, BedError> {
+        let logs = logs_of(self.folder, &self.plan.name(cell), repetition);
+        // What an earlier try said is not this one's.
+        drop(Scratch::new(&logs));
+        fs::create_dir_all(&logs).map_err(|error| BedError::file(&logs, error))?;
+        let under = self.plan.under(cell);
+        let (content, torrent) = self.contents.of(&under, cell);
+        let ground = one::Ground {
+            lease: self.lease,
+            plan: &under,
+            program: &self.options.program,
+            torrent: &torrent,
+            content: &content,
+            scratch: self.place,
+            cancel: self.cancel,
+            slot,
+        };
+        one::run(&ground, cell, repetition, &logs, watch)
+    }
+}
+
+/// A run that did not even begin.
+fn failed(plan: &Plan, name: &str, repetition: u32, error: &BedError) -> RunResult {
+    RunResult {
+        cell: name.to_owned(),
+        repetition,
+        began: 0.0,
+        build_seconds: 0.0,
+        seconds: 0.0,
+        content_bytes: plan.content_bytes,
+        peers: Vec::new(),
+        cpu: [0.0; 3],
+        busy: None,
+        links: Vec::new(),
+        happened: Vec::new(),
+        failed: Some(error.to_string()),
+    }
+}
+
+/// The contents that runs fetch, one for each length, length of pieces and tracker.
+struct Contents {
+    folders: HashMap<Content, PathBuf>,
+}
+
+type Content = (u64, u32, Option<String>);
+
+/// What a cell fetches, given its plan with its variant in place.
+fn content_of(under: &Plan, cell: &Cell) -> Content {
+    (under.content_bytes, under.piece_bytes, under.tracker(cell))
+}
+
+impl Contents {
+    fn make(
+        plan: &Plan,
+        open: &[(&Cell, u32)],
+        place: &Path,
+        options: &Options,
+        cancel: &AtomicBool,
+    ) -> Result<Self, TrialError> {
+        let mut folders = HashMap::new();
+        for (cell, _) in open {
+            let under = plan.under(cell);
+            let number = folders.len();
+            if let Entry::Vacant(free) = folders.entry(content_of(&under, cell)) {
+                let folder = place.join(format!("content-{number}"));
+                fs::create_dir_all(&folder).map_err(|error| BedError::file(&folder, error))?;
+                make_content(&under, free.key().2.as_deref(), &folder, options, cancel)?;
+                free.insert(folder);
+            }
+        }
+        Ok(Self { folders })
+    }
+
+    /// The folder and the torrent of what a cell fetches.
+    fn of(&self, under: &Plan, cell: &Cell) -> (PathBuf, PathBuf) {
+        let folder = self.folders.get(&content_of(under, cell)).cloned().unwrap_or_default();
+        let torrent = folder.with_extension("torrent");
+        (folder, torrent)
+    }
+}
+
+/// Writes the content and makes its torrent: of version 1 where clients need a tracker, since these know no other.
+fn make_content(
+    plan: &Plan,
+    tracker: Option<&str>,
+    folder: &Path,
+    options: &Options,
+    cancel: &AtomicBool,
+) -> Result<(), TrialError> {
+    let (file, torrent) = (folder.join("content.bin"), folder.with_extension("torrent"));
+    content::write(&file, plan.content_bytes, cancel).map_err(|error| match error {
+        DemoError::File { path, error } => BedError::File { path, error },
+        _ => BedError::Canceled,
+    })?;
+    let mut command = bare(&options.program);
+    command.arg("create").arg(&file).arg("-o").arg(&torrent).args(["--piece-length", &plan.piece_bytes.to_string()]);
+    if let Some(tracker) = tracker {
+        command.args(["--version", "1", "--tracker", tracker]);
+    }
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| BedError::Start { program: options.program.display().to_string(), error })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(BedError::Program { name: "create".into(), what: "failed".into(), said, log: torrent }.into())
+}
+
+/// Adds a line that is on the disk when this returns.
+fn append(path: &Path, value: &Value) -> Result<(), TrialError> {
+    let written = OpenOptions::new().create(true).append(true).open(path).and_then(|mut file| {
+        // A line that a crash cut off stays alone.
+        let is_cut = fs::read(path)?.last().is_some_and(|byte| *byte != b'\n');
+        let lead = if is_cut { "\n" } else { "" };
+        file.write_all(format!("{lead}{value}\n").as_bytes())?;
+        file.sync_data()
+    });
+    Ok(written.map_err(|error| BedError::file(path, error))?)
+}
+
+/// How long runs take.
+struct Pace {
+    estimated: f64,
+    taken: Vec<f64>,
+    open: usize,
+    jobs: usize,
+}
+
+impl Pace {
+    fn new(plan: &Plan, open: &[(&Cell, u32)], jobs: usize) -> Self {
+        let cells: Vec<Cell> = open.iter().map(|(cell, _)| (*cell).clone()).collect();
+        Self {
+            estimated: estimate(plan, &cells, 1).as_secs_f64() / open.len().max(1) as f64,
+            taken: Vec::new(),
+            open: open.len(),
+            jobs: jobs.max(1),
+        }
+    }
+
+    fn done(&mut self, took: Duration) {
+        self.taken.push(took.as_secs_f64());
+    }
+
+    /// Of all runs that are not done, one of which goes on for so long.
+    fn left(&self, current: Duration) -> Duration {
+        let each = if self.taken.is_empty() {
+            self.estimated
+        } else {
+            self.taken.iter().sum::<f64>() / self.taken.len() as f64
+        };
+        let left = each * (self.open - self.taken.len()) as f64 - current.as_secs_f64().min(each);
+        Duration::from_secs_f64(left.max(0.0) / self.jobs as f64)
+    }
+}
