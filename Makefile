@@ -11,10 +11,12 @@ ROWS ?=
 FLAGS ?=
 # lab: what to run.
 PLAN ?= plans/000-fig4.toml
+# results: which plans; those that are for virtual time are left out.
+PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit
+.PHONY: help build check deps demo lab test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +34,18 @@ demo: build ## Fetch one file over one path, over naive paths and over disjoint 
 
 lab: deps build ## Compare SCION with BGP on the same links, as PLAN says (as root; PLAN=plans/000-fig4.toml takes an hour, FLAGS=--quick minutes)
 	$(ANABRANCH_BIN) lab run $(PLAN) --out $(TARGET)/lab $(FLAGS)
+
+results: deps build ## Run all plans for real packets in their quick form, and write docs/results.md anew (as root; hours; PLANS=... for some)
+	$(ANABRANCH_BIN) lab run $(PLANS) --quick --resume --out $(TARGET)/results || [ $$? = 4 ]
+	$(ANABRANCH_BIN) lab report $(TARGET)/results/*/ --markdown >$(TARGET)/results.md
+	mv $(TARGET)/results.md docs/results.md
+
+slurm: deps build ## Run a sweep of 24 cells as a job array of a Slurm of one node (installs it; minutes)
+	$(INSTALL) slurm
+	$(TEST) -p anabranch-testbed --test lab_slurm -- --ignored --nocapture
+
+kills: deps build ## Kill the lab twenty times at random moments: nothing may be left, and no run lost (a quarter of an hour)
+	$(TEST) -p anabranch-testbed --test lab -- --ignored --nocapture
 
 deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION end host into .deps/)
 	$(INSTALL)

@@ -5,6 +5,7 @@
 #   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
 #   install.sh pocketscion   installs what interop/pocketscion takes to build
 #   install.sh bench         installs the programs that bulk transfer is measured beside
+#   install.sh slurm         installs Slurm, for tests of job arrays
 set -eu
 cd "$(dirname "$0")/../../.."
 
@@ -57,6 +58,15 @@ jpan)
     }
     exit
     ;;
+slurm)
+    need sbatch slurm-client
+    need /usr/sbin/slurmctld slurmctld
+    need /usr/sbin/slurmd slurmd
+    need /usr/sbin/munged munge
+    need nsenter util-linux
+    install_packages
+    exit
+    ;;
 pocketscion)
     need cmake cmake
     need c++ g++
@@ -90,6 +100,7 @@ need /usr/sbin/nft nftables
 need /usr/sbin/miniupnpd miniupnpd-nftables
 need sysctl procps
 need python3 python3
+need iperf3 iperf3
 # BGP of the lab: daemons that are in nobody's PATH.
 need /usr/lib/frr/bgpd frr
 # Debian splits ensurepip off into python3-venv.
