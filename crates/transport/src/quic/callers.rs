@@ -13,11 +13,11 @@ use tokio::task::AbortHandle;
 /// Handshakes under way at once.
 pub(super) const HANDSHAKES_MAX: usize = 256;
 /// Of these, one host's: as many as call at once where a whole network has one address.
-const HANDSHAKES_OF_HOST_MAX: usize = 32;
+pub(super) const HANDSHAKES_OF_HOST_MAX: usize = 32;
 /// Above so many, a caller first has to show that its address is its own ...
-const HANDSHAKES_TRUSTED: usize = 64;
+pub(super) const HANDSHAKES_TRUSTED: usize = 64;
 /// ... and above so many of its host.
-const HANDSHAKES_OF_HOST_TRUSTED: usize = 8;
+pub(super) const HANDSHAKES_OF_HOST_TRUSTED: usize = 8;
 
 /// All of them.
 #[derive(Clone, Default)]

@@ -14,7 +14,7 @@ use crate::error::CONNECT_TIMEOUT;
 use crate::{ConnectError, NodeId};
 
 /// TLS's alert for a protocol that the other side does not speak, as a QUIC error (RFC 7301 §3.2, RFC 9001 §4.8).
-const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
+pub(super) const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
 
 /// Calls `endpoint`, which is at `address`, and hears its key; with `pin`, only if it is that one. `protocol`: what both have to speak.
 pub(super) async fn call(

@@ -24,7 +24,7 @@ pub(super) const SEND_WINDOW_MAX: u64 = RECEIVE_WINDOW_MAX;
 /// A peer that is silent for so long is gone (RFC 9308 §3.2).
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent connection says that it is there: three of these fit into the other side's patience.
-const KEEP_ALIVE: Duration = Duration::from_secs(9);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(9);
 /// The packet size that every QUIC path carries (RFC 9000 §14.1): connections start with it.
 pub const MTU_MIN: u16 = 1200;
 /// The largest UDP payload that is tried: a jumbo frame of 9000 bytes without IPv4 and UDP headers.

@@ -17,6 +17,7 @@ mod lanes;
 mod loss_tolerant_bbr;
 mod probes;
 mod scion;
+pub mod secure;
 pub mod shared;
 #[cfg(test)]
 mod sim;

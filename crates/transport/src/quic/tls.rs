@@ -3,6 +3,7 @@
 //! There are no certificates and no authorities. Each side proves that it holds the private half of the key it shows; whose
 //! key that is, the caller compares ([`NodeId`]).
 
+use std::any::Any;
 use std::sync::Arc;
 
 use noq::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -63,7 +64,12 @@ pub(super) fn server(identity: &Identity, alpn: &[u8]) -> Result<QuicServerConfi
 
 /// The key that the other side proved to hold.
 pub(super) fn node_id(connection: &noq::Connection) -> Option<NodeId> {
-    let certificates = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    node_id_of(connection.peer_identity()?)
+}
+
+/// The same, of what TLS says.
+pub(super) fn node_id_of(identity: Box<dyn Any>) -> Option<NodeId> {
+    let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     NodeId::from_spki(certificates.first()?)
 }
 
