@@ -26,7 +26,7 @@ const COMPRESSED: [&[u8]; 2] = [&[0x1f, 0x8b], b"PK\x03\x04"];
 /// Puts into the session's choices what the flags say.
 pub(crate) fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: Chatter) -> Result<(), Failure> {
     let guard = &flags.guard;
-    check_allow(flags, config.scion.is_some())?;
+    check_allow(flags, config)?;
     let mut rules = guard.block.clone();
     for path in &guard.ip_filter {
         let bytes = read(path).map_err(|error| unreadable(path, &error))?;
@@ -83,13 +83,14 @@ pub(crate) fn check_proxy(flags: &SessionFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check_allow(flags: &SessionFlags, scion: bool) -> Result<(), Failure> {
-    // A mistyped key is told before everything else.
-    if allowed(flags)?.is_none() {
+fn check_allow(flags: &SessionFlags, config: &SessionConfig) -> Result<(), Failure> {
+    // A mistyped key is told before everything else. Peers of secure contents prove keys over IP too.
+    if allowed(flags)?.is_none() || config.secure_identity.is_some() {
         return Ok(());
     }
-    if !scion {
-        let message = "`--allow` admits peers by their keys, which they prove over SCION alone: give --listen with a SCION address, or --sciond";
+    if config.scion.is_none() {
+        let message = "`--allow` admits peers by their keys, which they prove over SCION alone: give --listen with a SCION address, or --sciond; \
+                       over IP too, `share --ppspp --secure` and `live --secure` share by keys";
         return Err(Failure::usage(message));
     }
     if let Some(address) = flags.listen.iter().find(|address| address.as_ip().is_some()) {
@@ -136,6 +137,16 @@ fn take_in(path: &Path, bytes: &[u8], chatter: Chatter) -> Result<List, Failure>
         list.unread_count
     ));
     Ok(list)
+}
+
+/// Plain PPSPP proves no keys, over SCION either: who admits keys alone deals with secure links.
+pub(crate) fn check_plain_ppspp(flags: &SessionFlags, remedy: &str) -> Result<(), Failure> {
+    match flags.guard.allow.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "`--allow` admits peers by their keys, which plain PPSPP does not prove: {remedy}"
+        ))),
+    }
 }
 
 /// Whose keys are admitted, if anybody's in particular.

@@ -15,13 +15,14 @@ use anabranch_swarm::{
     BUFFER_BYTES_DEFAULT, ContentId, Data, DhtConfig, Event, EventKind, Events, FailureKind, Leave, PathProgress,
     PathsConfig, Progress, Session, SessionConfig, SessionError, parse_peer,
 };
-use anabranch_transport::NodeId;
+use anabranch_transport::{Identity, NodeId};
 use serde_json::{Map, Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
 use crate::address::PeerAddress;
+use crate::bulk::options;
 use crate::cli::{NodeName, SessionFlags, Switch};
 use crate::exit::{Code, Failure};
 use crate::guard::{self, Bans};
@@ -153,8 +154,14 @@ pub(crate) async fn fetching(
     chatter: Chatter,
 ) -> Result<(Session, Events, Vec<Endpoint>), Failure> {
     let links = sources.iter().flat_map(Source::peers);
+    let is_plain = |source: &&Source| matches!(source, Source::Ppspp(link) if link.secure.is_none());
+    if let Some(plain) = sources.iter().find(is_plain) {
+        let remedy = format!("the link of {} is not secure; ask who shares it to do so with --secure", plain.name());
+        guard::check_plain_ppspp(flags, &remedy)?;
+    }
     let first = SessionConfig {
         keeps_ports_for_ppspp: sources.iter().any(|source| matches!(source, Source::Ppspp(_))),
+        secure_identity: secure_identity(flags, sources, chatter)?,
         ..first
     };
     let named = links.filter_map(|peer| parse_peer(peer)).map(|(address, _)| address);
@@ -162,11 +169,30 @@ pub(crate) async fn fetching(
     let peers = peers(flags, scion.is_some()).await?;
     scion::remember(scion.as_mut(), flags, &peers, chatter)?;
     let mut config = session_config(flags, SessionConfig { scion, ..first }, chatter)?;
-    if sources.iter().all(|source| matches!(source, Source::Ppspp(_))) {
+    if sources.is_empty() && flags.guard.allow.is_empty() {
+        // Contents will come, and links among them may be secure.
+        config.secure_identity = Some(options::identity(flags.scion.key.as_deref(), chatter)?);
+    }
+    if !sources.is_empty() && sources.iter().all(|source| matches!(source, Source::Ppspp(_))) {
         discover_nobody(&mut config);
     }
     let (session, events) = start(flags, config, chatter)?;
     Ok((session, events, peers))
+}
+
+/// The key that the peers of secure links know us by, where there are such links.
+fn secure_identity(flags: &SessionFlags, sources: &[Source], chatter: Chatter) -> Result<Option<Identity>, Failure> {
+    let is_secure = |source: &&Source| matches!(source, Source::Ppspp(link) if link.secure.is_some());
+    let count = sources.iter().filter(is_secure).count();
+    if count == 0 {
+        return Ok(None);
+    }
+    if count < sources.len() && !flags.guard.allow.is_empty() {
+        return Err(Failure::usage(
+            "`--allow` holds for secure links of PPSPP over IP too, and for torrents over SCION alone: fetch them apart",
+        ));
+    }
+    options::identity(flags.scion.key.as_deref(), chatter).map(Some)
 }
 
 /// The session's choices, as the flags say. What is not among `SessionFlags` stays as in `first`.
@@ -263,7 +289,8 @@ pub(crate) fn start(
 ) -> Result<(Session, Events), Failure> {
     system::raise_open_files_limit();
     let with = |listen: Vec<SocketAddr>| Session::start(SessionConfig { listen, ..config.clone() });
-    let stays_shut = flags.guard.proxy.is_some() || !flags.guard.allow.is_empty();
+    let is_secure = config.secure_identity.is_some();
+    let stays_shut = flags.guard.proxy.is_some() || (!flags.guard.allow.is_empty() && !is_secure);
     let started = if flags.listen.is_empty() && !stays_shut {
         start_anywhere(&with, chatter)
     } else {

@@ -6,7 +6,8 @@
 //!
 //! The identifier is in hexadecimal digits. The keys are libswift's: `cp` the protection of the content, `hf` the hash function,
 //! `ca` the chunk addressing, all by their numbers in the handshake; `cs` the length of a chunk, `cl` that of the content. Ours
-//! are `pe`, a peer, and `tr`, a tracker, each as often as there are any; `dn`, a name. What is not said is RFC 7574's default.
+//! are `pe`, a peer, and `tr`, a tracker, each as often as there are any; `dn`, a name; `sk`, the key of who shares it, whose peers are
+//! reached inside QUIC alone, and `pr=1`, that not everybody is let in. What is not said is RFC 7574's default.
 //! libswift's own links (`tswift://PEER/SWARM-ID?...`) are read with its defaults: its draft, and SHA-1. Unknown keys are left
 //! out, as other programs may have more.
 
@@ -38,7 +39,21 @@ pub struct Link {
     pub trackers: Vec<String>,
     /// What to call it. A stranger's text: not a path.
     pub name: Option<String>,
+    /// Its peers are reached inside QUIC, where they prove keys.
+    pub secure: Option<SecureLink>,
 }
+
+/// What a link says of its peers' keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecureLink {
+    /// The key that the peers named by the link prove, in base32 as it is printed.
+    pub key: String,
+    /// Only those are let in whom the content's owner allows.
+    pub is_private: bool,
+}
+
+/// Characters of a key: 32 bytes in base32 (RFC 4648 §6), unpadded.
+const KEY_LEN: usize = 52;
 
 /// Why a text is no link: the user's or its author's fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -85,18 +100,30 @@ impl FromStr for Link {
         let mut fields = Fields::default();
         let mut name = None;
         let mut trackers = Vec::new();
-        for (key, value) in
+        let (mut key, mut is_private) = (None, None);
+        for (field, value) in
             query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         {
-            match key {
+            match field {
                 "pe" | "tr" if value.is_empty() => {}
-                "pe" if peers.len() < ADDRESSES_MAX => peers.push(decode(key, value)?),
-                "tr" if trackers.len() < ADDRESSES_MAX => trackers.push(decode(key, value)?),
-                "dn" if name.is_some() => return Err(LinkError::Repeated(key.into())),
-                "dn" => name = Some(decode(key, value)?),
-                _ => fields.read(key, value)?,
+                "pe" if peers.len() < ADDRESSES_MAX => peers.push(decode(field, value)?),
+                "tr" if trackers.len() < ADDRESSES_MAX => trackers.push(decode(field, value)?),
+                "dn" if name.is_some() => return Err(LinkError::Repeated(field.into())),
+                "dn" => name = Some(decode(field, value)?),
+                "sk" if key.is_some() => return Err(LinkError::Repeated(field.into())),
+                "sk" => key = Some(parse_key(value).ok_or_else(|| LinkError::Value(field.into()))?),
+                "pr" if is_private.is_some() => return Err(LinkError::Repeated(field.into())),
+                "pr" if matches!(value, "0" | "1") => is_private = Some(value == "1"),
+                "pr" => return Err(LinkError::Value(field.into())),
+                _ => fields.read(field, value)?,
             }
         }
+        let is_private = is_private.unwrap_or(false);
+        // Nobody is let in or kept out by a key that is not asked for; and libswift proves none.
+        if (is_private && key.is_none()) || (key.is_some() && dialect != Dialect::Rfc7574) {
+            return Err(LinkError::Value(if is_private { "pr" } else { "sk" }.into()));
+        }
+        let secure = key.map(|key| SecureLink { key, is_private });
         let number = |key: &str, value: Option<u64>| {
             value.map(|value| u8::try_from(value).map_err(|_| LinkError::Value(key.into()))).transpose()
         };
@@ -115,7 +142,7 @@ impl FromStr for Link {
             // As in the handshake: chunks differ (RFC 7574 §7.11).
             Some(chunk_len).filter(|len| *len != u32::MAX),
         )?;
-        Ok(Self { params, dialect, content_len: fields.cl, peers, trackers, name })
+        Ok(Self { params, dialect, content_len: fields.cl, peers, trackers, name, secure })
     }
 }
 
@@ -161,6 +188,9 @@ impl fmt::Display for Link {
         let (cp, hf, ca) = (self.params.integrity().to_u8(), codec.hash.to_u8(), codec.addressing.to_u8());
         write!(f, "?cp={cp}&hf={hf}&ca={ca}&cs={}", codec.chunk_len.unwrap_or(u32::MAX))?;
         self.content_len.iter().try_for_each(|len| write!(f, "&cl={len}"))?;
+        if let Some(secure) = &self.secure {
+            write!(f, "&sk={}{}", secure.key, if secure.is_private { "&pr=1" } else { "" })?;
+        }
         peers.try_for_each(|peer| write!(f, "&pe={}", encode(peer)))?;
         self.trackers.iter().try_for_each(|tracker| write!(f, "&tr={}", encode(tracker)))?;
         self.name.iter().try_for_each(|name| write!(f, "&dn={}", encode(name)))
@@ -172,6 +202,12 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     let (pairs, odd) = text.as_bytes().as_chunks::<2>();
     let id: Option<Vec<u8>> = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
     id.filter(|id| odd.is_empty() && !id.is_empty())
+}
+
+/// A key's letters and digits; whether anybody can prove it is another question.
+fn parse_key(text: &str) -> Option<String> {
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || (b'2'..=b'7').contains(&byte);
+    (text.len() == KEY_LEN && text.bytes().all(is_letter)).then(|| text.to_ascii_lowercase())
 }
 
 /// RFC 3986 §2.1.
@@ -236,6 +272,29 @@ mod tests {
     }
 
     #[test]
+    fn secure_links_name_a_key() {
+        let (id, key) = ("ab".repeat(32), "b".repeat(51) + "a");
+        for pr in ["", "&pr=1"] {
+            let text = format!("ppspp:{id}?cp=1&hf=2&ca=2&cs=1024&sk={key}{pr}&pe=192.0.2.7:1");
+            let link: Link = text.parse().expect("a link");
+            let secure = link.secure.as_ref().expect("it is secure");
+            assert_eq!((&secure.key, secure.is_private, link.to_string()), (&key, !pr.is_empty(), text));
+        }
+        let error = |query: &str| format!("ppspp:{id}?{query}").parse::<Link>().expect_err("no link");
+        let value = |key: &str| LinkError::Value(key.into());
+        assert_eq!(
+            (error("sk="), error("sk=abc"), error("pr=1"), error("pr=2")),
+            (value("sk"), value("sk"), value("pr"), value("pr"))
+        );
+        assert_eq!(error(&format!("sk={}1", &key[1..])), value("sk"));
+        assert_eq!(error(&format!("sk={key}&sk={key}")), LinkError::Repeated("sk".into()));
+        assert_eq!(error(&format!("sk={key}&pr=1&pr=1")), LinkError::Repeated("pr".into()));
+        assert_eq!(format!("tswift://h:1/{}?sk={key}", "cd".repeat(20)).parse::<Link>(), Err(value("sk")));
+        let upper: Link = format!("ppspp:{id}?sk={}&pr=0", key.to_uppercase()).parse().expect("a link");
+        assert_eq!(upper.secure, Some(SecureLink { key, is_private: false }));
+    }
+
+    #[test]
     fn errors_name_the_key() {
         let id = "ab".repeat(32);
         let error = |query: &str| format!("ppspp:{id}?{query}").parse::<Link>().expect_err("no link");
@@ -265,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn links_survive_being_written(text in "(ppspp:|tswift://[a-z:0-9%]{0,8}/)(ab|0F){18,34}\\?([a-z]{2}=[0-9a-z%]{0,5}&|dn=\\PC{0,9}&|pe=[a-z]{0,5}&|cs=[0-9]{1,5}&){0,6}") {
+        fn links_survive_being_written(text in "(ppspp:|tswift://[a-z:0-9%]{0,8}/)(ab|0F){18,34}\\?([a-z]{2}=[0-9a-z%]{0,5}&|dn=\\PC{0,9}&|pe=[a-z]{0,5}&|cs=[0-9]{1,5}&|sk=[a-z2-7]{52}&|pr=[01]&){0,6}") {
             if let Ok(link) = text.parse::<Link>() {
                 prop_assert_eq!(link.to_string().parse::<Link>(), Ok(link));
             }

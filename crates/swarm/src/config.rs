@@ -1,5 +1,6 @@
 //! What a session is told at its start and of each content, and why it may not start.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use anabranch_paths::manager::PATHS_PER_PEER_MAX;
 use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_scion::socket::BindError;
-use anabranch_transport::{InterfaceError, NodeId, Proxy};
+use anabranch_transport::{Identity, InterfaceError, NodeId, Proxy};
 
 use crate::dht::DhtConfig;
 use crate::net::scion::ScionConfig;
@@ -28,6 +29,8 @@ pub struct SessionConfig {
     /// The UDP ports beside the listeners are kept for PPSPP, of which contents will come, and nobody calls over uTP there. Otherwise they are
     /// uTP's, and PPSPP takes other ports.
     pub keeps_ports_for_ppspp: bool,
+    /// The key that peers of secure contents of PPSPP know us by; `None`: such contents are refused.
+    pub secure_identity: Option<Identity>,
     /// How peers are reached over SCION; `None`: not at all.
     pub scion: Option<ScionConfig>,
     /// How paths are chosen.
@@ -88,6 +91,7 @@ impl Default for SessionConfig {
         Self {
             listen: Vec::new(),
             keeps_ports_for_ppspp: false,
+            secure_identity: None,
             scion: None,
             paths: PathsConfig::default(),
             connections_max: 1000,
@@ -207,6 +211,8 @@ pub struct AddOptions {
     pub peers: Vec<Endpoint>,
     /// The keys that hosts of SCION have to prove.
     pub keys: Vec<(ScionAddr, NodeId)>,
+    /// Whose keys a secure content of PPSPP deals with; `None`: everybody's, or as its link says.
+    pub allowed: Option<HashSet<NodeId>>,
     /// Trackers that the user names: beside the content's own, or among them.
     pub trackers: Vec<String>,
     /// Web seeds that the user names, beside the content's own.

@@ -17,7 +17,7 @@ use crate::settings;
 /// Beside the keys of addresses.
 const KEY_NAME: &str = "own";
 
-/// The key that others know this node by in bulk transfers: the one in `file`, or the one that is kept; `None` where nothing can be
+/// The key that others know this node by in bulk transfers and secure PPSPP: the one in `file`, or the one that is kept; `None` where nothing can be
 /// kept.
 pub(crate) fn own_identity(file: Option<&Path>) -> Result<Option<Identity>, Failure> {
     let storage = |error: IdentityError| Failure::new(Code::Storage, error);
@@ -33,11 +33,11 @@ pub(crate) fn own_identity(file: Option<&Path>) -> Result<Option<Identity>, Fail
 }
 
 /// The same, or a key for this run.
-pub(crate) fn identity(flags: &BulkFlags, chatter: Chatter) -> Result<Identity, Failure> {
-    let why = match own_identity(flags.key.as_deref()) {
+pub(crate) fn identity(file: Option<&Path>, chatter: Chatter) -> Result<Identity, Failure> {
+    let why = match own_identity(file) {
         Ok(Some(identity)) => return Ok(identity),
         Ok(None) => "no folder is known to keep one in".to_owned(),
-        Err(failure) if flags.key.is_none() && failure.code == Code::Storage => failure.to_string(),
+        Err(failure) if file.is_none() && failure.code == Code::Storage => failure.to_string(),
         Err(failure) => return Err(failure),
     };
     if chatter.verbose {

@@ -23,8 +23,8 @@ pub(crate) struct GuardFlags {
     /// File that keeps bans from run to run: its addresses are blocked, and peers that prove hostile are added
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub bans: Option<PathBuf>,
-    /// Deal only with peers that prove this key, or one of those in this file, which is over SCION alone; may be given several
-    /// times
+    /// Deal only with peers that prove this key, or one of those in this file, which is over SCION alone, and with secure links of
+    /// PPSPP (--secure) over IP too; may be given several times
     #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
     pub allow: Vec<Allowed>,
     /// File of the keys that SCION peers had when --peer first named them: who has another key now is refused

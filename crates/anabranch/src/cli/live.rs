@@ -28,6 +28,9 @@ pub(crate) struct LiveFlags {
     /// whom no other can reach
     #[arg(long, value_name = "N", default_value_t = COPIES_MAX_DEFAULT, value_parser = clap::value_parser!(u64).range(2..=256))]
     pub copies: u64,
+    /// Broadcast inside QUIC, encrypted, to viewers that prove a key; with --allow, only to those of these keys
+    #[arg(long)]
+    pub secure: bool,
     /// Tracker where viewers find each other; may be given several times
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub tracker: Vec<String>,

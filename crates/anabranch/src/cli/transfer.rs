@@ -142,6 +142,9 @@ pub(crate) struct ShareFlags {
     /// takes longer ones [default: 1KiB]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_chunk)]
     pub chunk_length: Option<Size>,
+    /// With --ppspp: share inside QUIC, encrypted, with peers that prove a key; with --allow, only with those of these keys
+    #[arg(long)]
+    pub secure: bool,
     /// With --ppspp: whom it is shared with
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
     pub dialect: DialectChoice,

@@ -216,6 +216,7 @@ impl Fetching<'_> {
                 dir: flags.dir.clone(),
                 peers: peers.to_vec(),
                 keys: run::keys(&flags.session),
+                allowed: guard::allowed(&flags.session)?,
                 trackers: flags.find.tracker.clone(),
                 web_seeds: flags.web_seed.clone(),
                 sequential: flags.sequential,

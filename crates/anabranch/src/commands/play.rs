@@ -169,6 +169,7 @@ impl<'a> Playing<'a> {
             dir: place.dir.clone(),
             peers: peers.to_vec(),
             keys: run::keys(&flags.session),
+            allowed: guard::allowed(&flags.session)?,
             trackers: flags.find.tracker.clone(),
             web_seeds: flags.web_seed.clone(),
             sequential: true,

@@ -31,7 +31,7 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
             true => Arc::new(ToOutput(Arc::clone(&output))),
             false => super::bulk_files::destinations(&flags.dir, flags.force, chatter),
         };
-        let identity = identity(&flags.bulk, chatter)?;
+        let identity = identity(flags.bulk.key.as_deref(), chatter)?;
         let key = identity.node_id();
         let in_ticket = ticket.iter().flat_map(|ticket| &ticket.addresses).any(|address| address.as_scion().is_some());
         let listen = &flags.invitation.listen;

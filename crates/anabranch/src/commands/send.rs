@@ -36,7 +36,7 @@ pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failu
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let Some(source) = source(&flags, chatter, &interrupted).await? else { return Ok(Code::Interrupted) };
-        let identity = identity(&flags.bulk, chatter)?;
+        let identity = identity(flags.bulk.key.as_deref(), chatter)?;
         let key = identity.node_id();
         let named_scion = |target: &Target| matches!(target, Target::Host { address, .. } if address.is_scion());
         let in_ticket = |target: &Target| matches!(target, Target::Ticket(ticket) if ticket.addresses.iter().any(|address| address.as_scion().is_some()));

@@ -11,6 +11,7 @@ use anabranch_content::create::create;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::storage::naming;
 use anabranch_paths::Endpoint;
+use anabranch_ppspp::link::SecureLink;
 use anabranch_ppspp::wire::Dialect;
 use anabranch_swarm::ppspp::{CHUNK_LEN_DEFAULT, HashOptions, Hashed, hash_file};
 use anabranch_swarm::{AddOptions, ContentId, Event, EventKind, Events, FailureKind, Session, SessionConfig, Source};
@@ -20,7 +21,8 @@ use tokio::sync::Notify;
 use super::create::{save, tell_left_out, tell_v1_link};
 use super::{create_failure, create_options, first_misfit, tiers};
 use crate::address::reachable;
-use crate::cli::{DialectChoice, ShareFlags};
+use crate::bulk::options::identity;
+use crate::cli::{DialectChoice, SessionFlags, ShareFlags};
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
@@ -62,6 +64,11 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
         let peers = run::peers(&flags.session, scion.is_some()).await?;
         scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
         let config = SessionConfig { scion, keeps_ports_for_ppspp: flags.ppspp, ..SessionConfig::default() };
+        let secure_identity = match flags.secure {
+            true => Some(identity(flags.session.scion.key.as_deref(), chatter)?),
+            false => None,
+        };
+        let config = SessionConfig { secure_identity, ..config };
         let mut config = run::session_config(&flags.session, config, chatter)?;
         if flags.ppspp && !flags.with_torrent {
             run::discover_nobody(&mut config);
@@ -108,7 +115,7 @@ const FOUND: [&str; 2] = ["data", "no-verify"];
 fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
     let given = &flags.given;
     if !flags.ppspp
-        && let Some(flag) = given.first_of(&["chunk-length", "dialect", "with-torrent"])
+        && let Some(flag) = given.first_of(&["chunk-length", "dialect", "secure", "with-torrent"])
     {
         return Err(Failure::usage(format!("`--{flag}` is about sharing by PPSPP: give --ppspp too, or leave it out")));
     }
@@ -118,6 +125,17 @@ fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
                 "`--ppspp` shares files, and {} is a torrent: give the file that it is of",
                 torrent.display()
             )));
+        }
+        if !flags.secure {
+            guard::check_plain_ppspp(&flags.session, "give --secure too")?;
+        } else if flags.with_torrent {
+            return Err(Failure::usage(
+                "`--secure` is about PPSPP, and `--with-torrent` would share the same files in the clear: leave one of them out",
+            ));
+        } else if flags.dialect == DialectChoice::Libswift {
+            return Err(Failure::usage(
+                "`--secure` shares with Anabranch alone, and libswift proves no key: leave it out, or --dialect",
+            ));
         }
         let is_about_torrents = || EDITED.iter().chain(&MADE).chain(&["torrent-out"]).copied();
         let flag = given.first_of(&is_about_torrents().collect::<Vec<_>>());
@@ -192,16 +210,18 @@ async fn hash(
 fn add_hashed(
     session: &Session,
     flags: &ShareFlags,
-    hashed: Hashed,
+    mut hashed: Hashed,
     peers: &[Endpoint],
     watch: &mut Watch,
 ) -> Result<(), Failure> {
     let trackers: Vec<String> = tiers("tracker", &flags.make.tracker)?.into_iter().flatten().collect();
+    hashed.link.secure = secure_link(session, &flags.session);
     let mut link = hashed.link.clone();
     let (name, dir) = (link.name.clone().unwrap_or_default(), hashed.dir.clone());
     let options = AddOptions {
         dir: dir.clone(),
         peers: peers.to_vec(),
+        allowed: guard::allowed(&flags.session)?,
         trackers: trackers.clone(),
         limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
         limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
@@ -223,6 +243,12 @@ fn add_hashed(
     ]);
     watch.contents.insert(id, Content::new(name, swarm_id, extra));
     Ok(())
+}
+
+/// What a link says of our key, where the session has one for that.
+pub(super) fn secure_link(session: &Session, flags: &SessionFlags) -> Option<SecureLink> {
+    let key = session.secure_node_id()?.to_string();
+    Some(SecureLink { key, is_private: !flags.guard.allow.is_empty() })
 }
 
 /// Where others reach our PPSPP, as links have it.

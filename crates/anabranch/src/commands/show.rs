@@ -226,6 +226,7 @@ fn link_json(link: &Link) -> Value {
         "chunk_length": link.params.chunk_len(),
         "protection": protection(link),
         "link": link.to_string(),
+        "secure": link.secure.as_ref().map(|secure| json!({ "key": secure.key, "private": secure.is_private })),
         "trackers": link.trackers,
         "peers": link.peers,
     })
@@ -241,6 +242,10 @@ fn link_text(link: &Link) -> String {
     link.params.chunk_len().iter().for_each(|len| field(&mut text, "chunks", format_args!("of {len} bytes")));
     field(&mut text, "protected by", protection(link));
     field(&mut text, "swarm", anabranch_content::hex::encode(link.params.swarm_id()));
+    if let Some(secure) = &link.secure {
+        let who = if secure.is_private { "those whom its owner allows" } else { "who proves a key" };
+        field(&mut text, "secure", format_args!("for {who}, from the key {}", secure.key));
+    }
     link.trackers.iter().for_each(|url| field(&mut text, "tracker", url));
     link.peers.iter().for_each(|peer| field(&mut text, "peer", peer));
     field(&mut text, "link", link);

@@ -8,6 +8,9 @@ use crate::binmap::Binmap;
 use crate::merkle::NodeStore;
 use crate::wire::{ChannelId, Dialect, Handshake, Message, Messages, Opening, SwarmParams};
 
+/// The bit that every packet of QUIC has set in its first byte (RFC 9000 §17): no channel of ours has it, so that both may share a socket.
+const CHANNEL_BIT_CLEAR: ChannelId = 0x4000_0000;
+
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Opens a channel to a peer; `false` where there is one, it is banned, or there are too many.
     pub fn connect(&mut self, now: Instant, peer: &P) -> bool {
@@ -17,6 +20,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let id = self.new_channel(now, peer.clone(), self.dialect);
         self.send_opening(now, id);
         true
+    }
+
+    /// Whether there is a channel to a peer, be it proven or not.
+    pub fn has_channel(&self, peer: &P) -> bool {
+        self.by_peer.contains_key(peer)
     }
 
     /// Closes the channel to a peer, and tells it so.
@@ -104,8 +112,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     fn new_channel(&mut self, now: Instant, peer: P, dialect: Dialect) -> ChannelId {
         let id = loop {
-            let id = self.rng.u32(1..);
-            if !self.channels.contains_key(&id) {
+            let id = self.rng.u32(1..) & !CHANNEL_BIT_CLEAR;
+            if id != 0 && !self.channels.contains_key(&id) {
                 break id;
             }
         };

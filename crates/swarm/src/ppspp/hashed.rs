@@ -142,6 +142,7 @@ pub fn hash_file(
         peers: Vec::new(),
         trackers: Vec::new(),
         name: Some(name.to_owned()),
+        secure: None,
     };
     let dir = path.parent().unwrap_or(Path::new("."));
     Ok(Hashed { link, dir: dir.into(), tree })

@@ -15,11 +15,14 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_paths::ScionAddr;
 use anabranch_ppspp::wire::{ChannelId, Opening, split_channel};
+use anabranch_transport::NodeId;
 use anabranch_transport::datagram::{Packet, Place, Receiver, Socket};
+use anabranch_transport::secure::is_quic;
 use tokio::io::unix::AsyncFd;
 
 use super::content::{Content, Handle};
 use super::path_table::{PathAddress, PathTable, TooLong};
+use super::secure::{Audience, Secure};
 use crate::events::ContentId;
 use crate::net::scion::ScionNet;
 
@@ -38,9 +41,16 @@ pub(crate) struct Hub {
     paths: RefCell<PathTable>,
     by_channel: RefCell<HashMap<ChannelId, ContentId>>,
     by_swarm: RefCell<HashMap<Box<[u8]>, ContentId>>,
-    contents: RefCell<HashMap<ContentId, Weak<RefCell<Content>>>>,
+    contents: RefCell<HashMap<ContentId, Entry>>,
     /// Longest chunk of all contents that there were.
     chunk_len: Cell<usize>,
+    pub(super) secure: Secure,
+}
+
+/// A content, and with whom it deals where it is secure.
+struct Entry {
+    content: Weak<RefCell<Content>>,
+    audience: Option<Rc<Audience>>,
 }
 
 impl Hub {
@@ -101,7 +111,8 @@ impl Hub {
         let chunk_len = state.link.params.chunk_len().map_or(super::live::CHUNK_LEN_MAX, |len| len as usize);
         self.chunk_len.set(self.chunk_len.get().max(chunk_len));
         self.by_swarm.borrow_mut().insert(swarm_id, id);
-        self.contents.borrow_mut().insert(id, content.downgrade());
+        let entry = Entry { content: content.downgrade(), audience: state.audience() };
+        self.contents.borrow_mut().insert(id, entry);
         true
     }
 
@@ -132,21 +143,46 @@ impl Hub {
 
     /// See [`PathTable::send`].
     pub(crate) fn send(&self, way: &PathAddress, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
+        if way.is_secure() {
+            return self.send_secure(way, packets);
+        }
         self.paths.borrow_mut().send(way, packets)
     }
 
-    fn content(&self, id: ContentId) -> Option<Handle> {
-        Handle::upgrade(self.contents.borrow().get(&id)?)
+    pub(super) fn content(&self, id: ContentId) -> Option<Handle> {
+        Handle::upgrade(&self.contents.borrow().get(&id)?.content)
     }
 
-    /// Whose datagram this is.
-    fn whose(&self, datagram: &[u8]) -> Option<ContentId> {
+    /// All contents that are secure.
+    pub(super) fn contents(&self) -> Vec<Handle> {
+        let contents = self.contents.borrow();
+        let secure = contents.values().filter(|entry| entry.audience.is_some());
+        secure.filter_map(|entry| Handle::upgrade(&entry.content)).collect()
+    }
+
+    /// Whether any content deals with whoever has this key.
+    pub(super) fn admits(&self, key: &NodeId) -> bool {
+        let contents = self.contents.borrow();
+        contents.values().filter_map(|entry| entry.audience.as_ref()).any(|audience| audience.admits(key))
+    }
+
+    /// Whose datagram this is, which is from whoever has the `key` if it was inside QUIC.
+    pub(super) fn whose(&self, datagram: &[u8], key: Option<&NodeId>) -> Option<ContentId> {
         let (channel, messages) = split_channel(datagram)?;
-        if channel != 0 {
-            return self.by_channel.borrow().get(&channel).copied();
-        }
-        let opening = Opening::parse(messages).ok()?;
-        self.of_swarm(opening.handshake.swarm_id.as_deref()?)
+        let id = match channel {
+            0 => {
+                let opening = Opening::parse(messages).ok()?;
+                self.of_swarm(opening.handshake.swarm_id.as_deref()?)?
+            }
+            channel => self.by_channel.borrow().get(&channel).copied()?,
+        };
+        let contents = self.contents.borrow();
+        let is_its_own = match (&contents.get(&id)?.audience, key) {
+            (None, None) => true,
+            (Some(audience), Some(key)) => audience.admits(key),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        is_its_own.then_some(id)
     }
 }
 
@@ -193,11 +229,16 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
     let batch = receiver.recv(&mut places)?;
     drop(places);
     let now = Instant::now();
+    let is_secure = hub.is_secure();
     let mut met: Vec<PathAddress> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
     for received in batch.iter().filter(|received| !received.is_truncated) {
         let datagram = &memory[received.place * place_len..][..received.len];
-        let Some(id) = hub.whose(datagram) else { continue };
+        let inside = is_secure && is_quic(datagram);
+        let id = if inside { None } else { hub.whose(datagram, None) };
+        if id.is_none() && !inside {
+            continue;
+        }
         let way = hub.paths_mut().of_received(at, received, batch.headers(received), now);
         let Some(way) = way else { continue };
         if met.last() != Some(&way) {
@@ -206,6 +247,10 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
         if filter.blocks(&way.remote) {
             continue;
         }
+        let Some(id) = id else {
+            hub.received_secure(&way, datagram, now);
+            continue;
+        };
         match &mut of_content {
             Some((of, datagrams)) if *of == id => datagrams.push((way, datagram)),
             other => {
@@ -215,6 +260,9 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
         }
     }
     deliver(hub, of_content, now);
+    if is_secure {
+        hub.pump_secure(now);
+    }
     let mut paths = hub.paths_mut();
     // Who came of nothing is forgotten.
     met.iter().for_each(|way| paths.sweep(way));

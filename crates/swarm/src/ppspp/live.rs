@@ -57,7 +57,8 @@ impl LiveShare {
         let hash = HashFunction::Sha256;
         let params = SwarmParams::new(id, Integrity::UnifiedMerkleTree, hash, Addressing::Chunks32, None)?;
         let dialect = Dialect::Rfc7574;
-        let link = Link { params, dialect, content_len: None, peers: Vec::new(), trackers: Vec::new(), name };
+        let (peers, trackers) = (Vec::new(), Vec::new());
+        let link = Link { params, dialect, content_len: None, peers, trackers, name, secure: None };
         Ok(Self { link, key, copies_max: COPIES_MAX_DEFAULT })
     }
 }

@@ -10,6 +10,7 @@
 //! | [`hashed`](hash_file), `nodes` | a file's tree is made, and kept on the disk |
 //! | [`live`](LiveShare) | a live stream: chunks in memory instead of files |
 //! | `peers`, `announce` | whom a content knows; its trackers |
+//! | `secure` | datagrams inside QUIC, between peers that prove keys |
 //! | `progress` | how it fares |
 //! | `reading`, `transfer` | it is read while it arrives; the session asks something of it |
 //!
@@ -34,6 +35,7 @@ mod peers;
 mod progress;
 mod rates;
 mod reading;
+mod secure;
 mod transfer;
 
 use std::collections::HashSet;
@@ -49,11 +51,12 @@ use anabranch_content::info::Info;
 use anabranch_paths::Endpoint;
 use anabranch_ppspp::binmap::Binmap;
 use anabranch_ppspp::ledbat::Mode;
-use anabranch_ppspp::link::Link;
+use anabranch_ppspp::link::{Link, SecureLink};
 use anabranch_ppspp::merkle::Tree;
 use anabranch_ppspp::picker::Picker;
 use anabranch_ppspp::swarm::Swarm;
 use anabranch_ppspp::wire::Integrity;
+use anabranch_transport::NodeId;
 
 pub use hashed::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_file, is_named_by};
 pub use live::{COPIES_MAX_DEFAULT, LIVE_CHUNK_LEN, LiveShare, SIGN_AFTER};
@@ -62,12 +65,15 @@ pub use open::file_name;
 pub(crate) use content::{Content, Handle};
 pub(crate) use hub::{Hub, serve};
 pub(crate) use open::hashes;
+pub(crate) use secure::keep_secure_time;
 
 use crate::config::AddOptions;
 use crate::events::{ContentId, EventKind, FailureKind};
 use crate::resources::Resources;
 use checkpoint::checkpoint;
+use content::SecureContent;
 use nodes::Nodes;
+use secure::Audience;
 
 /// The chunks of a piece.
 fn chunks_of(info: &Info, piece: u32) -> Range<u64> {
@@ -100,6 +106,7 @@ pub(crate) fn begin(
 ) -> Handle {
     let now = Instant::now();
     let is_live = link.params.integrity() == Integrity::UnifiedMerkleTree;
+    let is_source = share.is_some();
     let (mut core, live) = match is_live.then(|| live::core(&link, share, now)).flatten() {
         Some((core, live)) => (core, Some(live)),
         None => (complete(&link, now), None),
@@ -111,8 +118,13 @@ pub(crate) fn begin(
     let peers: Vec<Endpoint> =
         link.peers.iter().filter_map(|peer| peer.parse().ok()).chain(options.peers.clone()).collect();
     let is_known = link.content_len.is_some();
+    let named_by_link = link.peers.iter().filter_map(|peer| peer.parse().ok()).collect();
+    let is_ours = hashed.is_some() || is_source;
+    let audience = link.secure.as_ref().map(|secure| audience(secure, &options, resources, is_ours)).transpose();
     let mut content = Content::new(id, link, core, options, (Rc::clone(resources), Rc::clone(hub)));
     content.live = live;
+    let (audience, unfit) = audience.map_or_else(|reason| (None, Some(reason)), |audience| (audience, None));
+    content.secure = audience.map(|audience| SecureContent::new(audience, named_by_link));
     let content = Handle::new(content);
     hub.insert(id, &content);
     let mut state = content.borrow_mut();
@@ -126,6 +138,9 @@ pub(crate) fn begin(
     if state.live.is_none() && !is_complete {
         let reason = "the link is of a content that nothing proves, or each of whose chunks is signed: only complete contents with \
                       a Merkle tree and chunks of one length are fetched, and live streams with a unified Merkle tree";
+        state.fail(FailureKind::Metadata, reason.to_owned());
+    }
+    if let Some(reason) = unfit {
         state.fail(FailureKind::Metadata, reason.to_owned());
     }
     if resources.config.proxy.is_some() && !state.stopping {
@@ -153,6 +168,25 @@ pub(crate) fn begin(
     }
     drop(state);
     content
+}
+
+/// With whom a secure content deals. Whoever shares it lets in those whom the user allows; whoever fetches it, the link's maker too, and of
+/// a private one nobody else.
+fn audience(
+    link: &SecureLink,
+    options: &AddOptions,
+    resources: &Resources,
+    is_ours: bool,
+) -> Result<Audience, &'static str> {
+    let key: NodeId =
+        link.key.parse().map_err(|_| "the link's key is none that anybody can prove: copy the link again, whole")?;
+    let own =
+        resources.config.secure_identity.as_ref().ok_or("this session has no key to prove to the link's peers")?;
+    let allowed = options.allowed.as_ref().or(resources.config.scion.as_ref().and_then(|scion| scion.allowed.as_ref()));
+    let is_closed = allowed.is_some() || (link.is_private && !is_ours);
+    let others = allowed.into_iter().flatten().copied();
+    let admitted = is_closed.then(|| others.chain([key, own.node_id()]).collect());
+    Ok(Audience { key, admitted })
 }
 
 /// The core of a complete content.

@@ -16,6 +16,7 @@ use anabranch_transport::Via;
 use anabranch_transport::datagram::{
     self, Packet, PathError, PathEvent, PathKey, Received, SendErrorKind, Sender, Socket,
 };
+use anabranch_transport::secure::SECURE_OVERHEAD;
 
 /// A way back that was learned is learned anew from what comes by it so often: paths through SCION end, and their users renew them.
 const LEARNED_ANEW_EVERY: Duration = Duration::from_secs(60);
@@ -33,6 +34,30 @@ pub(crate) struct PathAddress {
     number: u32,
     /// Bytes that its datagrams may have.
     datagram_len: u16,
+    /// They are inside QUIC.
+    is_secure: bool,
+}
+
+impl PathAddress {
+    /// The same way, with datagrams inside QUIC.
+    pub(super) fn secured(self) -> Self {
+        match self.is_secure {
+            true => self,
+            false => {
+                Self { datagram_len: self.datagram_len.saturating_sub(SECURE_OVERHEAD as u16), is_secure: true, ..self }
+            }
+        }
+    }
+
+    /// Whether datagrams are inside QUIC.
+    pub(super) fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// Its number.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
 }
 
 impl PeerAddress for PathAddress {
@@ -196,27 +221,46 @@ impl PathTable {
         Some(way)
     }
 
+    /// The way of this number, plain.
+    pub(super) fn way(&self, number: u32) -> Option<PathAddress> {
+        self.known.get(&number).map(|known| known.way)
+    }
+
     /// A channel belongs to the way.
     pub(super) fn hold(&mut self, way: &PathAddress) {
-        if let Some(known) = self.known.get_mut(&way.number) {
+        self.hold_number(way.number);
+    }
+
+    /// A channel or a connection of QUIC belongs to it.
+    pub(super) fn hold_number(&mut self, number: u32) {
+        if let Some(known) = self.known.get_mut(&number) {
             known.users += 1;
         }
     }
 
     /// A channel that belonged to it is gone.
     pub(super) fn let_go(&mut self, way: &PathAddress) {
-        if let Some(known) = self.known.get_mut(&way.number) {
+        self.let_go_number(way.number);
+    }
+
+    /// A channel or a connection of QUIC is gone.
+    pub(super) fn let_go_number(&mut self, number: u32) {
+        if let Some(known) = self.known.get_mut(&number) {
             known.users = known.users.saturating_sub(1);
         }
-        self.sweep(way);
+        self.sweep_number(number);
     }
 
     /// Forgets the way, unless there is a channel that belongs to it.
     pub(super) fn sweep(&mut self, way: &PathAddress) {
-        if self.known.get(&way.number).is_none_or(|known| known.users > 0) {
+        self.sweep_number(way.number);
+    }
+
+    fn sweep_number(&mut self, number: u32) {
+        if self.known.get(&number).is_none_or(|known| known.users > 0) {
             return;
         }
-        let Some(gone) = self.known.remove(&way.number) else { return };
+        let Some(gone) = self.known.remove(&number) else { return };
         gone.keys.iter().for_each(|key| _ = self.by_ip.remove(key));
         if let Some(key) = gone.key {
             self.by_path.remove(&(gone.socket, key));
@@ -247,7 +291,12 @@ impl PathTable {
     /// # Errors
     /// The first one is longer than the way takes, and so will others be.
     pub(super) fn send(&mut self, way: &PathAddress, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
-        let Some(known) = self.known.get(&way.number) else { return Ok(packets.len()) };
+        self.send_by_number(way.number, packets)
+    }
+
+    /// The same, as they are.
+    pub(super) fn send_by_number(&mut self, number: u32, packets: &[Packet<'_>]) -> Result<usize, TooLong> {
+        let Some(known) = self.known.get(&number) else { return Ok(packets.len()) };
         let Some(place) = self.senders.get_mut(known.socket) else { return Ok(packets.len()) };
         let sender = match place {
             Some(sender) => sender.set_path(&known.path).map(|()| sender),
@@ -277,7 +326,7 @@ impl PathTable {
             None => DATAGRAM_LEN_IP,
             Some(_) => path.payload_len(path.mtu_claimed().min(PACKET_LEN_USUAL)) as u16,
         };
-        let way = PathAddress { remote: path.remote(), number, datagram_len };
+        let way = PathAddress { remote: path.remote(), number, datagram_len, is_secure: false };
         self.by_ip.extend(keys.iter().map(|key| (*key, number)));
         self.by_path.extend(key.map(|key| ((socket, key), number)));
         let known = Known { way, socket, path, seen, keys, key, users: 0, learned_at: None, complaint: None };

@@ -238,7 +238,8 @@ impl Content {
 
     /// Opens a channel, to whom there is none.
     fn connect(&mut self, way: &PathAddress, now: Instant) {
-        if !self.core.connect(now, way) {
+        let way = &self.way_of(*way);
+        if !self.open_channel(way, now) {
             self.hub().paths_mut().sweep(way);
             self.peers.is_there(way.remote);
         }
@@ -319,7 +320,7 @@ impl Content {
         let late =
             self.paths.dials.iter().filter(|(way, (_, until))| now >= *until && !self.paths.of_way.contains_key(way));
         let late: Vec<PathAddress> = late.map(|(way, _)| *way).collect();
-        late.iter().for_each(|way| self.core.disconnect(way));
+        late.iter().for_each(|way| self.give_up_way(way, "it does not answer", now));
         let resources = self.resources();
         let measured = self.measured();
         self.heed_complaints(&measured, now);
@@ -384,16 +385,17 @@ impl Content {
             }
             (Endpoint::Scion(_), None) => None,
         };
-        match way {
-            Some(way) if self.core.connect(now, &way) => {
-                self.paths.dials.insert(way, (dial.clone(), now + dial.patience));
+        let way = way.map(|way| self.way_of(way));
+        if let Some(way) = way {
+            self.paths.dials.insert(way, (dial.clone(), now + dial.patience));
+            if self.open_channel(&way, now) {
+                return;
             }
-            way => {
-                way.iter().for_each(|way| self.hub().paths_mut().sweep(way));
-                let reason = "no socket of ours leads there".to_owned();
-                self.paths.manager.dial_ended(&dial, DialEnd::Failed { reason, by_peer: false }, now);
-            }
+            self.paths.dials.remove(&way);
+            self.hub().paths_mut().sweep(&way);
         }
+        let reason = "no socket of ours leads there".to_owned();
+        self.paths.manager.dial_ended(&dial, DialEnd::Failed { reason, by_peer: false }, now);
     }
 
     fn look_up(&self, this: &Handle, address: ScionAddr) {

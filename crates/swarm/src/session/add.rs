@@ -148,6 +148,11 @@ impl Contents {
             let filter = Arc::clone(&resources.config.filter);
             self.serving.borrow_mut().spawn_local(ppspp::serve(Rc::clone(&self.hub), at, socket, filter));
         }
+        if let (Some(_), Some(identity)) = (&link.secure, &resources.config.secure_identity)
+            && self.hub.open_secure(identity, link.params.chunk_len()).map_err(AddError::Socket)?
+        {
+            self.serving.borrow_mut().spawn_local(ppspp::keep_secure_time(Rc::clone(&self.hub)));
+        }
         let id = self.next_id();
         let content = ppspp::begin(id, link, ours, options, (resources, &self.hub));
         self.insert(id, Rc::new(content));

@@ -14,7 +14,7 @@ use anabranch_content::info::{Info, InfoHashes};
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::verify;
 use anabranch_paths::{Host, ScionAddr};
-use anabranch_transport::NodeId;
+use anabranch_transport::{Identity, NodeId};
 use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::Scratch;
@@ -80,6 +80,11 @@ impl Contents {
     /// The key that peers over SCION know it by.
     pub fn node_id(&self) -> Option<NodeId> {
         self.resources.config.scion.as_ref().map(|scion| scion.identity.node_id())
+    }
+
+    /// The key that peers of secure contents of PPSPP know it by.
+    pub fn secure_node_id(&self) -> Option<NodeId> {
+        self.resources.config.secure_identity.as_ref().map(Identity::node_id)
     }
 
     /// Where it is in the SCION network, with the port that was chosen.

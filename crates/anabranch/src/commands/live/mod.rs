@@ -21,6 +21,8 @@ pub(crate) use source::run;
 pub(crate) use watch::run as watch;
 
 use crate::cli::{FindFlags, SessionFlags};
+use crate::exit::Failure;
+use crate::guard;
 use crate::source::Source;
 
 /// Whether it is the link of a live stream.
@@ -29,12 +31,17 @@ pub(crate) fn is_live(source: &Source) -> bool {
 }
 
 /// How a viewer adds it to its session.
-fn options(session: &SessionFlags, find: &FindFlags, peers: &[anabranch_paths::Endpoint]) -> AddOptions {
-    AddOptions {
+fn options(
+    session: &SessionFlags,
+    find: &FindFlags,
+    peers: &[anabranch_paths::Endpoint],
+) -> Result<AddOptions, Failure> {
+    Ok(AddOptions {
         peers: peers.to_vec(),
+        allowed: guard::allowed(session)?,
         trackers: find.tracker.clone(),
         limit_down: session.torrent_limit_down.map(|rate| rate.0),
         limit_up: session.torrent_limit_up.map(|rate| rate.0),
         ..AddOptions::default()
-    }
+    })
 }

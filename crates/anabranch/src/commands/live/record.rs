@@ -69,7 +69,8 @@ pub(crate) fn run(flags: &GetFlags, sources: Vec<Source>, chatter: Chatter) -> R
         let [source] = sources;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let content = Content::live(source.name(), source.id(), Map::new());
-        let ended = match add(&session, source.into(), options(&flags.session, &flags.find, &peers)) {
+        let options = options(&flags.session, &flags.find, &peers)?;
+        let ended = match add(&session, source.into(), options) {
             Ok(id) => {
                 watch.contents.insert(id, content);
                 let rules = rules(&flags.session, &flags.find, chatter);

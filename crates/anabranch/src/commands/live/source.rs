@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::key;
 use super::pace::{self, Pace};
+use crate::bulk::options::identity;
 use crate::cli::LiveFlags;
 use crate::commands::{check_trackers, share};
 use crate::exit::{Code, Failure};
@@ -41,6 +42,9 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
     let (input, head) = open(&flags)?;
     // Here it is the stream's key: who broadcasts is known by that.
     let key = key::open(flags.session.scion.key.take().as_deref())?;
+    if !flags.secure {
+        guard::check_plain_ppspp(&flags.session, "give --secure too")?;
+    }
     let mut share = LiveShare::new(key, Some(name.clone())).map_err(Failure::input)?;
     share.copies_max = flags.copies;
     run::block_on(async {
@@ -48,7 +52,8 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
         let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
         let peers = run::peers(&flags.session, scion.is_some()).await?;
         scion::remember(scion.as_mut(), &flags.session, &peers, chatter)?;
-        let config = SessionConfig { scion, keeps_ports_for_ppspp: true, ..SessionConfig::default() };
+        let secure_identity = if flags.secure { Some(identity(None, chatter)?) } else { None };
+        let config = SessionConfig { scion, secure_identity, keeps_ports_for_ppspp: true, ..SessionConfig::default() };
         let mut config = run::session_config(&flags.session, config, chatter)?;
         run::discover_nobody(&mut config);
         let (session, events) = run::start(&flags.session, config, chatter)?;
@@ -181,12 +186,14 @@ fn read(mut input: Box<dyn Read + Send>, head: Vec<u8>, flags: &LiveFlags) -> mp
 fn begin(
     session: &Session,
     flags: &LiveFlags,
-    (share, name): (LiveShare, String),
+    (mut share, name): (LiveShare, String),
     peers: &[Endpoint],
     watch: &mut Watch,
 ) -> Result<ContentId, Failure> {
+    share.link.secure = share::secure_link(session, &flags.session);
     let mut link = share.link.clone();
     let options = AddOptions {
+        allowed: guard::allowed(&flags.session)?,
         peers: peers.to_vec(),
         trackers: flags.tracker.clone(),
         limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),

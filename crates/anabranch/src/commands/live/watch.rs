@@ -82,7 +82,7 @@ impl<'a> Watching<'a> {
         let server = Server::start(session.handle(), address).map_err(|error| listen_failure(address, &error))?;
         let mut watch = Watch::new(&flags.session, chatter)?;
         let (name, hash) = (source.name(), source.id());
-        let id = add(session, source.into(), options(&flags.session, &flags.find, peers))?;
+        let id = add(session, source.into(), options(&flags.session, &flags.find, peers)?)?;
         watch.contents.insert(id, Content::live(name.clone(), hash.clone(), Map::new()));
         let file = ShownFile { index: 0, number: 1, path: name.clone(), name: name.clone(), length: 0 };
         let url = format!("http://{}{}", reachable(server.address()), file.target());

@@ -56,7 +56,7 @@ impl Content {
                 return;
             }
             // What was to be said to them is said.
-            gone.iter().for_each(|way| self.hub.paths_mut().let_go(way));
+            gone.iter().for_each(|way| self.hub.let_go(way));
         }
     }
 
@@ -69,7 +69,7 @@ impl Content {
                 gone.push(way);
                 continue;
             }
-            self.hub.paths_mut().hold(&way);
+            self.hub.hold(&way);
             if !self.hub.take_channel(channel, self.id) {
                 // One in four thousand million: the peer tries again, or we do.
                 self.core.drop_channel(channel);
@@ -133,13 +133,19 @@ impl Content {
         });
         let rates = Rates::new();
         self.conns.insert(way, Conn { down, up, key, asked_bytes: 0, sent_bytes: 0, handle, rates, is_told: false });
-        self.tell(EventKind::PeerConnected { address, outgoing, peer_id: *CLIENT, transport: "udp", encryption: None });
+        let transport = if way.is_secure() { "quic" } else { "udp" };
+        self.tell(EventKind::PeerConnected { address, outgoing, peer_id: *CLIENT, transport, encryption: None });
     }
 
     fn closed(&mut self, way: &PathAddress, now: Instant) {
         let address = way.remote;
         let was_open = self.conns.remove(way).is_some();
-        let reason = if was_open { "the channel was closed" } else { "it does not answer" };
+        let (reason, is_final) = match self.take_reason(way) {
+            Some(known) => known,
+            None if was_open => ("the channel was closed".to_owned(), false),
+            None => ("it does not answer".to_owned(), false),
+        };
+        let reason = reason.as_str();
         let is_path = self.paths.is_dialled(way);
         self.path_left(way, false, reason, now);
         self.held_back.retain(|transmit| transmit.peer != *way);
@@ -148,7 +154,7 @@ impl Content {
         }
         // As long as there is a channel over another path, it is there.
         if !self.paths.reaches(address) {
-            self.tell_failure(address, reason, (was_open, false), now);
+            self.tell_failure(address, reason, (was_open, is_final), now);
             self.announce.notify_one();
         }
     }

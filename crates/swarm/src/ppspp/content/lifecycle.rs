@@ -64,6 +64,7 @@ impl Content {
     pub(crate) fn close_all(&mut self, now: Instant) {
         let ways: Vec<PathAddress> = self.core.peers().copied().collect();
         ways.iter().for_each(|way| self.core.disconnect(way));
+        self.give_up_all(now);
         self.pump(now);
     }
 

@@ -6,10 +6,12 @@ mod handle;
 mod lifecycle;
 mod lose;
 mod receive;
+mod secure;
 mod send;
 mod time;
 
 pub(crate) use handle::Handle;
+pub(super) use secure::SecureContent;
 pub(crate) use time::keep_time;
 
 use std::cell::RefCell;
@@ -58,6 +60,8 @@ pub(crate) struct Content {
     pub peers: Peers,
     /// What takes the files' place in a live stream.
     pub live: Option<Live>,
+    /// Its datagrams are inside QUIC.
+    pub(super) secure: Option<SecureContent>,
     /// Its description to the store, once the length is known.
     pub info: Option<Arc<Info>>,
     /// Its files, once open.
@@ -167,6 +171,7 @@ impl Content {
             options,
             peers: Peers::default(),
             live: None,
+            secure: None,
             info: None,
             storage: None,
             resume: None,
