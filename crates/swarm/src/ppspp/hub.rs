@@ -6,7 +6,7 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use anabranch_bittorrent::ip_filter::IpFilter;
 use anabranch_paths::ScionAddr;
 use anabranch_ppspp::wire::{ChannelId, Opening, split_channel};
 use anabranch_transport::NodeId;
-use anabranch_transport::datagram::{Packet, Place, Receiver, Socket};
+use anabranch_transport::datagram::{Packet, PathKey, Place, Receiver, Socket};
 use anabranch_transport::secure::is_quic;
 use tokio::io::unix::AsyncFd;
 
@@ -232,8 +232,16 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
     let is_secure = hub.is_secure();
     let mut met: Vec<PathAddress> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
+    let mut before: Option<Before> = None;
     for received in batch.iter().filter(|received| !received.is_truncated) {
         let datagram = &memory[received.place * place_len..][..received.len];
+        let came = (datagram.first_chunk().copied(), received.from, received.local, received.path);
+        if let (Some((is_as, way)), Some((_, datagrams))) = (&before, &mut of_content)
+            && *is_as == came
+        {
+            datagrams.push((*way, datagram));
+            continue;
+        }
         let inside = is_secure && is_quic(datagram);
         let id = if inside { None } else { hub.whose(datagram, None) };
         if id.is_none() && !inside {
@@ -251,6 +259,8 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
             hub.received_secure(&way, datagram, now);
             continue;
         };
+        // What opens a channel is looked at by itself: it may be of another swarm than the one before.
+        before = (came.0 != Some([0; 4])).then_some((came, way));
         match &mut of_content {
             Some((of, datagrams)) if *of == id => datagrams.push((way, datagram)),
             other => {
@@ -271,6 +281,9 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
     }
     Ok(())
 }
+
+/// Channel and sender of a datagram, and its way: the next is the same as a rule, and of the same content.
+type Before = ((Option<[u8; 4]>, SocketAddr, Option<IpAddr>, Option<PathKey>), PathAddress);
 
 /// Datagrams of one content, each with where it came from.
 type OfContent<'a> = (ContentId, Vec<(PathAddress, &'a [u8])>);

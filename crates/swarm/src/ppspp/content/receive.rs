@@ -21,8 +21,9 @@ impl Content {
         } else {
             self.core.datagrams(now, datagrams, &mut chunks);
         }
+        let payload: usize = chunks.iter().map(|(_, payload)| payload.len()).sum();
+        self.rates.received(payload as u64, now);
         for (chunk, payload) in chunks {
-            self.rates.received(payload.len() as u64, now);
             self.keep(chunk, payload, now);
         }
         self.pump(now);
