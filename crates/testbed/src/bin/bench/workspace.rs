@@ -9,6 +9,8 @@ use anabranch_testbed::peers::{checkout, libtorrent};
 use anabranch_testbed::{Error, Result, data, page_cache};
 use tempfile::TempDir;
 
+use crate::rows::Protocol;
+
 /// Bytes a piece in every row.
 pub(crate) const PIECE_LENGTH: u32 = 1 << 20;
 
@@ -23,8 +25,8 @@ pub(crate) struct Workspace {
     pub content: PathBuf,
     /// The loopback with cubic; none where this process may not make namespaces.
     pub inside: Option<Namespace>,
-    /// What one path carried alone, bits a second, by its rate and delay: what several are compared with.
-    pub alone: HashMap<(Option<u32>, u32), Vec<f64>>,
+    /// What one path carried alone, bits a second, by protocol, rate and delay: what several are compared with.
+    pub alone: HashMap<(Protocol, Option<u32>, u32), Vec<f64>>,
     /// The same, in bulk.
     pub alone_bulk: HashMap<(Option<u32>, u32), Vec<f64>>,
     /// On the disk that the checkout is on, made when first asked for.

@@ -14,6 +14,7 @@ mod transfer;
 
 use anabranch_testbed::Result;
 use anabranch_testbed::wire::Family;
+pub(crate) use paths::Protocol;
 
 use crate::report::Sample;
 use crate::workspace::Workspace;

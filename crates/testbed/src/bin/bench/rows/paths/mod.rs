@@ -24,10 +24,13 @@ mod steady;
 mod swarm;
 mod upset;
 
-use anabranch_testbed::Error;
+use anabranch_testbed::{Error, Result};
 
 use super::Unit::{MegabitsPerSecond, Milliseconds, Percent, Seconds};
 use super::{Spec, contender};
+use crate::report::Sample;
+use crate::workspace::Workspace;
+pub(crate) use network::Protocol;
 use network::Wire;
 
 /// What these rows say went wrong.
@@ -37,9 +40,21 @@ fn nonsense(what: impl std::fmt::Display) -> Error {
 
 const WIRE_20: Wire = Wire::new(20, 5);
 
+/// One transfer over these links, as a torrent.
+fn aggregate(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
+    steady::aggregate(Protocol::BitTorrent, workspace, wires)
+}
+
+/// The same by PPSPP.
+fn streamed(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
+    steady::aggregate(Protocol::Ppspp, workspace, wires)
+}
+
 /// The rows, in the order in which they run.
 pub(super) fn specs() -> Vec<Spec> {
     vec![
+        streamed_over_two(),
+        streamed_over_four(),
         aggregation(),
         congestion(),
         failover(),
@@ -53,7 +68,6 @@ pub(super) fn specs() -> Vec<Spec> {
 }
 
 fn aggregation() -> Spec {
-    use steady::aggregate;
     Spec {
         name: "paths-aggregation",
         title: "disjoint paths between two ASes: payload rate, and its share of what these paths carry one by one",
@@ -76,6 +90,43 @@ fn aggregation() -> Spec {
                 aggregate(workspace, &[Wire::new(50, 5), Wire::new(30, 5), Wire::new(5, 5)])
             }),
             contender("20 + 20, RTT 10 + 150 ms", |workspace| aggregate(workspace, &[WIRE_20, Wire::new(20, 75)])),
+        ],
+    }
+}
+
+fn streamed_over_two() -> Spec {
+    Spec {
+        name: "ppspp-paths-2",
+        title: "a file by PPSPP in chunks of 1 KiB over one and two paths of SCION: payload rate, and its share of what these paths carry \
+                one by one",
+        unit: MegabitsPerSecond,
+        extra: Some("% of the paths one by one"),
+        more: &["seconds in all"],
+        contenders: vec![
+            contender("1 x 20 Mbit/s", |workspace| streamed(workspace, &[WIRE_20])),
+            contender("1 x 50 Mbit/s", |workspace| streamed(workspace, &[Wire::new(50, 5)])),
+            contender("1 x 20 Mbit/s, RTT 150 ms", |workspace| streamed(workspace, &[Wire::new(20, 75)])),
+            contender("2 x 20", |workspace| streamed(workspace, &[WIRE_20; 2])),
+            contender("50 + 20", |workspace| streamed(workspace, &[Wire::new(50, 5), WIRE_20])),
+            contender("20 + 20, RTT 10 + 150 ms", |workspace| streamed(workspace, &[WIRE_20, Wire::new(20, 75)])),
+        ],
+    }
+}
+
+fn streamed_over_four() -> Spec {
+    Spec {
+        name: "ppspp-paths-4",
+        title: "the same over four paths",
+        unit: MegabitsPerSecond,
+        extra: Some("% of the paths one by one"),
+        more: &["seconds in all"],
+        contenders: vec![
+            contender("1 x 20 Mbit/s", |workspace| streamed(workspace, &[WIRE_20])),
+            contender("1 x 10 Mbit/s", |workspace| streamed(workspace, &[Wire::new(10, 5)])),
+            contender("4 x 20", |workspace| streamed(workspace, &[WIRE_20; 4])),
+            contender("20 + 20 + 10 + 10", |workspace| {
+                streamed(workspace, &[WIRE_20, WIRE_20, Wire::new(10, 5), Wire::new(10, 5)])
+            }),
         ],
     }
 }

@@ -24,6 +24,15 @@ const NETWORK: &str = "127.140.0.0";
 /// How long a program may take to be up, on a machine that is busy with another.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// By which protocol a file moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Protocol {
+    /// As a torrent.
+    BitTorrent,
+    /// In chunks of 1 KiB.
+    Ppspp,
+}
+
 /// A link that is a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Wire {
@@ -90,11 +99,26 @@ impl PathsNetwork {
 
     /// Shares a file from a host; the program and the magnet link, which names its address.
     pub(super) fn share(&self, isd_as: &str, content: &Path, flags: &[&str]) -> Result<(Process, String)> {
+        self.share_by(Protocol::BitTorrent, isd_as, content, flags)
+    }
+
+    /// The same by either protocol; its own kind of link.
+    pub(super) fn share_by(
+        &self,
+        protocol: Protocol,
+        isd_as: &str,
+        content: &Path,
+        flags: &[&str],
+    ) -> Result<(Process, String)> {
         let mut command = self.command("share", isd_as, 0)?;
-        let mut process = Process::spawn("anabranch share", command.arg(content).args(flags))?;
+        let (own, field): (&[&str], &str) = match protocol {
+            Protocol::BitTorrent => (&[], "magnet"),
+            Protocol::Ppspp => (&["--ppspp"], "link"),
+        };
+        let mut process = Process::spawn("anabranch share", command.args(own).arg(content).args(flags))?;
         let (event, _) = process.wait_event("started", START_LIMIT)?;
-        let magnet = event["magnet"].as_str().ok_or_else(|| nonsense("no magnet link"))?.to_owned();
-        Ok((process, magnet))
+        let link = event[field].as_str().ok_or_else(|| nonsense("no link"))?.to_owned();
+        Ok((process, link))
     }
 }
 
@@ -126,7 +150,7 @@ pub(super) struct Arrived {
 }
 
 impl Transfer {
-    /// Begins to fetch `bytes`; both sides get `flags`.
+    /// Begins to fetch `bytes` as a torrent; both sides get `flags`.
     pub(super) fn start(
         workspace: &mut Workspace,
         network: &PathsNetwork,
@@ -134,12 +158,24 @@ impl Transfer {
         bytes: u64,
         flags: &[&str],
     ) -> Result<Self> {
+        Self::start_by(Protocol::BitTorrent, workspace, network, ends, bytes, flags)
+    }
+
+    /// The same by either protocol.
+    pub(super) fn start_by(
+        protocol: Protocol,
+        workspace: &mut Workspace,
+        network: &PathsNetwork,
+        ends: [&str; 2],
+        bytes: u64,
+        flags: &[&str],
+    ) -> Result<Self> {
         let (content, out) = (content(workspace, bytes)?, workspace.out()?);
-        let (sharer, magnet) = network.share(ends[0], &content, flags)?;
+        let (sharer, link) = network.share_by(protocol, ends[0], &content, flags)?;
         let log = out.join("paths.csv");
         let sharer_cpu = sharer.cpu_so_far().unwrap_or_default();
         let mut command = network.command("get", ends[1], 0)?;
-        command.arg(&magnet).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
+        command.arg(&link).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
         let getter = Process::spawn("anabranch get", &mut command)?;
         Ok(Self { getter, sharer, log: PathLogReader::new(&log), content, out, sharer_cpu })
     }

@@ -8,7 +8,7 @@ use anabranch_paths::{Interface, Path, Scoreboard};
 use anabranch_testbed::Result;
 
 use super::arrivals::Arrivals;
-use super::network::{Arrived, PathsNetwork, RECEIVER, SENDER, Transfer, Wire, parallel};
+use super::network::{Arrived, PathsNetwork, Protocol, RECEIVER, SENDER, Transfer, Wire, parallel};
 use super::nonsense;
 use crate::report::{Sample, median};
 use crate::workspace::Workspace;
@@ -32,18 +32,19 @@ pub(super) fn goodput(arrived: &Arrived) -> Result<f64> {
 }
 
 /// One transfer over these links, each a path.
-pub(super) fn aggregate(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
+pub(super) fn aggregate(protocol: Protocol, workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
     let network = parallel(wires)?;
     let bytes = wires.iter().map(|wire| u64::from(wire.rate_mbps.unwrap_or(0)) * 125_000 * SECONDS).sum();
     let paths = wires.len().to_string();
-    let arrived =
-        Transfer::start(workspace, &network, [SENDER, RECEIVER], bytes, &["--paths", &paths])?.finish(LIMIT)?;
+    let ends = [SENDER, RECEIVER];
+    let transfer = Transfer::start_by(protocol, workspace, &network, ends, bytes, &["--paths", &paths])?;
+    let arrived = transfer.finish(LIMIT)?;
     let rate = goodput(&arrived)?;
     // What each path carries alone was measured before, in this run of the bench.
-    let alone = |wire: &Wire| median(workspace.alone.get(&(wire.rate_mbps, wire.delay_ms))?.iter().copied());
+    let alone = |wire: &Wire| median(workspace.alone.get(&(protocol, wire.rate_mbps, wire.delay_ms))?.iter().copied());
     let sum: Option<f64> = wires.iter().map(alone).sum();
     if let [wire] = wires {
-        workspace.alone.entry((wire.rate_mbps, wire.delay_ms)).or_default().push(rate);
+        workspace.alone.entry((protocol, wire.rate_mbps, wire.delay_ms)).or_default().push(rate);
     }
     Ok(Sample {
         figure: rate / 1e6,
@@ -116,7 +117,7 @@ const OVERLAPPING: &str = "
 ";
 
 /// The sender's link on the shortest path: megabits a second, and milliseconds of the whole path.
-const BOTTLENECK: (Option<u32>, u32) = (Some(20), 4);
+const BOTTLENECK: (Protocol, Option<u32>, u32) = (Protocol::BitTorrent, Some(20), 4);
 const BOTTLENECK_BPS: f64 = 20e6;
 
 /// One transfer with few connections over a network where most paths share their bottleneck.
