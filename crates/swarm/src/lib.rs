@@ -64,6 +64,7 @@ pub use net::leave::Leave;
 pub use net::ports::OpenPort;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{Contents, Data, Handle, LiveRead, LiveReader, ReadError, Reader, Session, Source, parse_peer};
+pub use tracker::{Download, DownloadError};
 pub use transfer::{
     ControlError, FilePriorities, LiveState, NamedPeer, PathProgress, Progress, Removed, Sources, Trouble, WebSeed,
     Work,

@@ -181,7 +181,7 @@ impl Handle {
         self.ask(move |contents| contents.add_peers(id, &peers)).await?
     }
 
-    pub(super) async fn ask<T: Send + 'static>(
+    pub(crate) async fn ask<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Contents) -> T + Send + 'static,
     ) -> Result<T, ControlError> {

@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anabranch_bittorrent::reach::may_redirect;
-use anabranch_bittorrent::tracker::http::BODY_BYTES_MAX;
 use anabranch_bittorrent::tracker::{Scheme, TrackerUrl};
 use anabranch_transport::{Proxy, Target};
 use http_body_util::{BodyExt, Empty};
@@ -28,13 +27,12 @@ use crate::net::leave::Leave;
 pub const REDIRECTS_MAX: u32 = 5;
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// What is read of one connection in all: a head, and a body of the largest size twice over, as chunks have heads of their own. What
-/// comes before the answer (RFC 9110 §15.2, "Informational 1xx") or between its bytes has no end otherwise.
-const CONNECTION_BYTES_MAX: usize = HEAD_BYTES_MAX + 2 * BODY_BYTES_MAX;
 /// One address gets this long to accept a connection, so that a dead one leaves time for the next.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one name that are tried.
 const ADDRESSES_TRIED_MAX: usize = 3;
+/// Where redirects may lead that are for torrent files.
+const MAGNET: &str = "magnet:";
 const USER_AGENT: &str = concat!("anabranch/", env!("CARGO_PKG_VERSION"));
 
 /// What came back, whatever the status.
@@ -43,12 +41,13 @@ pub(super) struct HttpReply {
     pub body: Vec<u8>,
 }
 
-/// GETs `target` from `url`'s host at one of `addrs`, which are of one family; redirects stay in it, and lead no nearer to us. Also
-/// answers where the reply came from.
+/// GETs `target` from `url`'s host at one of `addrs`, which are of one family, with at most `bytes_max` in its body; redirects stay in
+/// that family, and lead no nearer to us. Also answers where the reply came from.
 pub(super) async fn get(
     url: &TrackerUrl,
     target: &str,
     addrs: &[SocketAddr],
+    bytes_max: usize,
     access: &TrackerAccess,
     tls: impl Fn() -> Result<Arc<rustls::ClientConfig>, Cause>,
 ) -> Result<(HttpReply, SocketAddr), Cause> {
@@ -62,12 +61,15 @@ pub(super) async fn get(
             Scheme::Https => {
                 let name = ServerName::try_from(url.host().to_owned()).map_err(|_| Cause::RedirectUnfit)?;
                 let stream = TlsConnector::from(tls()?).connect(name, stream).await.map_err(Cause::Tls)?;
-                exchange(stream, &url, &target).await?
+                exchange(stream, &url, &target, bytes_max).await?
             }
-            Scheme::Http => exchange(stream, &url, &target).await?,
+            Scheme::Http => exchange(stream, &url, &target, bytes_max).await?,
             Scheme::Udp => return Err(Cause::RedirectUnfit),
         };
         let Some(location) = location else { return Ok((reply, addr)) };
+        if location.get(..MAGNET.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(MAGNET)) {
+            return Err(Cause::Magnet(location));
+        }
         let next = url.join(&location).map_err(|_| Cause::RedirectUnfit)?;
         // A passkey that was sent encrypted is not to be sent in the clear.
         if next.scheme() == Scheme::Udp || (url.scheme() == Scheme::Https && next.scheme() == Scheme::Http) {
@@ -113,14 +115,22 @@ async fn connect(addrs: &[SocketAddr], leave: &Leave) -> Result<(TcpStream, Sock
 }
 
 /// One request over a fresh connection; the reply, and where it redirects to, if it does.
-async fn exchange<S>(stream: S, url: &TrackerUrl, target: &str) -> Result<(HttpReply, Option<String>), Cause>
+async fn exchange<S>(
+    stream: S,
+    url: &TrackerUrl,
+    target: &str,
+    bytes_max: usize,
+) -> Result<(HttpReply, Option<String>), Cause>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
     let is_over = Arc::<AtomicBool>::default();
-    let stream = Bounded { stream, left: CONNECTION_BYTES_MAX, is_over: Arc::clone(&is_over) };
+    // A head, and a body of the largest size twice over, as chunks have heads of their own. What comes before the answer (RFC 9110 §15.2,
+    // "Informational 1xx") or between its bytes has no end otherwise.
+    let left = HEAD_BYTES_MAX + 2 * bytes_max;
+    let stream = Bounded { stream, left, is_over: Arc::clone(&is_over) };
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let request = Request::get(target)
         .header(header::HOST, url.authority())
@@ -134,12 +144,12 @@ where
         let location = redirect_location(&response);
         let status = response.status();
         // A redirect's body is not for us.
-        let body = if location.is_some() { Vec::new() } else { read_body(response).await? };
+        let body = if location.is_some() { Vec::new() } else { read_body(response, bytes_max).await? };
         Ok((HttpReply { status, body }, location))
     };
     let mut answer = std::pin::pin!(async {
         let answer = answer.await;
-        if is_over.load(Ordering::Relaxed) { Err(Cause::TooLarge) } else { answer }
+        if is_over.load(Ordering::Relaxed) { Err(Cause::TooLarge(bytes_max)) } else { answer }
     });
     tokio::select! {
         biased;
@@ -186,13 +196,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
     }
 }
 
-async fn read_body(response: Response<hyper::body::Incoming>) -> Result<Vec<u8>, Cause> {
+async fn read_body(response: Response<hyper::body::Incoming>, bytes_max: usize) -> Result<Vec<u8>, Cause> {
     let mut body = response.into_body();
     let mut out = Vec::new();
     while let Some(frame) = body.frame().await {
         if let Some(data) = frame?.data_ref() {
-            if out.len() + data.len() > BODY_BYTES_MAX {
-                return Err(Cause::TooLarge);
+            if out.len() + data.len() > bytes_max {
+                return Err(Cause::TooLarge(bytes_max));
             }
             out.extend_from_slice(data);
         }

@@ -36,12 +36,14 @@ use tokio_rustls::rustls;
 
 use crate::net::leave::Leave;
 
+mod download;
 mod http;
 mod server;
 #[cfg(test)]
 mod tests;
 mod udp;
 
+pub use download::{Download, DownloadError};
 pub use http::REDIRECTS_MAX;
 pub(crate) use http::{BEHIND_PROXY, through};
 pub use server::{CONNECTION_TIMEOUT, CONNECTIONS_MAX, ServerOptions, TrackerServer};
@@ -213,8 +215,11 @@ pub enum Cause {
     #[error("the proxy ended its relay of UDP")]
     RelayEnded,
     /// A body that no tracker needs.
-    #[error("its answer has more than {} bytes", http_form::BODY_BYTES_MAX)]
-    TooLarge,
+    #[error("its answer has more than {0} bytes")]
+    TooLarge(usize),
+    /// To a magnet link, which no tracker is at.
+    #[error("it redirects to a magnet link")]
+    Magnet(String),
     /// The answer is a refusal, or no tracker's answer.
     #[error(transparent)]
     Reply(#[from] ReplyError),
@@ -410,8 +415,8 @@ impl Shared {
         read: impl Fn(&[u8]) -> Result<T, ReplyError>,
     ) -> Result<(T, SocketAddr), Cause> {
         let limit = self.config.http_timeout;
-        let reply =
-            tokio::time::timeout(limit, http::get(url, target, addrs, &self.config.access, || self.tls())).await;
+        let reply = http::get(url, target, addrs, http_form::BODY_BYTES_MAX, &self.config.access, || self.tls());
+        let reply = tokio::time::timeout(limit, reply).await;
         let (reply, from) = reply.map_err(|_| Cause::Timeout(limit))??;
         match read(&reply.body) {
             // Some trackers put the reason for a refusal under an HTTP error.

@@ -258,11 +258,11 @@ async fn bodies_are_read_up_to_the_limit() {
     let port = canned(body(http_form::BODY_BYTES_MAX)).await;
     let reply = patient().announce(&url(&format!("http://127.0.0.1:{port}/a")), &request(1, 1)).await.unwrap();
     assert_eq!(reply.interval, Some(Duration::from_secs(60)));
-    assert!(matches!(cause_of(body(http_form::BODY_BYTES_MAX + 1)).await, Cause::TooLarge));
+    assert!(matches!(cause_of(body(http_form::BODY_BYTES_MAX + 1)).await, Cause::TooLarge(_)));
     // Nor is there more to read of what belongs to no body.
-    assert!(matches!(cause_of("HTTP/1.1 100 Continue\r\n\r\n".repeat(100_000)).await, Cause::TooLarge));
+    assert!(matches!(cause_of("HTTP/1.1 100 Continue\r\n\r\n".repeat(100_000)).await, Cause::TooLarge(_)));
     let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned() + &"1\r\nd\r\n".repeat(400_000);
-    assert!(matches!(cause_of(chunks).await, Cause::TooLarge));
+    assert!(matches!(cause_of(chunks).await, Cause::TooLarge(_)));
 }
 
 #[tokio::test]
