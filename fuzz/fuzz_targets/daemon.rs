@@ -6,10 +6,11 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, data)) = data.split_first() else { return };
-    match kind % 4 {
+    match kind % 5 {
         0 => fuzzing::query(data),
         1 => fuzzing::new_content(data),
         2 => fuzzing::kept(data),
+        3 => fuzzing::form(data),
         _ => fuzzing::changes(data),
     }
 });

@@ -444,7 +444,10 @@ fn metainfo() -> Vec<Vec<u8>> {
 fn daemon() -> Vec<Vec<u8>> {
     let options = r#"{"source":"magnet:?xt=urn:btih:a","dir":"/x","tags":["a"],"paused":true,"limit_up":5,"ratio_max":1.5,"peers":["10.0.0.1:1"]}"#;
     let settings = r#"{"limit_up":5,"downloads_max":null,"ratio_max":1.5,"dir":"/x","categories":{"a":"/b","c":null}}"#;
-    let samples = [(0, "a=1&b=%C3%A4+x&limit=5"), (1, options), (2, "anabranch library 1 4\nend\n"), (3, settings)];
+    let form = "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x\r\nContent-Disposition: form-data; name=t; \
+                filename=\"f\"\r\nContent-Type: a/b\r\n\r\nd1:ai1ee\r\n--x--\r\n";
+    let kept = "anabranch library 1 4\nend\n";
+    let samples = [(0, "a=1&b=%C3%A4+x&limit=5"), (1, options), (2, kept), (3, form), (4, settings)];
     samples.iter().map(|(kind, text)| [&[*kind], text.as_bytes()].concat()).collect()
 }
 

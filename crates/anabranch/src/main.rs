@@ -101,6 +101,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Resume(flags) => commands::remote::turn(&flags, "resume"),
         Command::Remove(flags) => commands::remote::remove(&flags),
         Command::Watch(flags) => commands::remote::watch(&flags, chatter),
+        Command::Password(flags) => commands::remote::password(&flags, chatter),
         Command::Paths(flags) => commands::paths::run(&flags),
         Command::Ping(flags) => commands::ping::run(&flags, chatter),
         Command::Traceroute(flags) => commands::traceroute::run(&flags, chatter),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::choker::{self, Slots};
 use anabranch_content::info::Version;
+use anabranch_daemon::Discovery;
 use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{
@@ -251,6 +252,15 @@ fn discover(flags: &SessionFlags, config: &mut SessionConfig) {
     });
     config.local_discovery = discovery.lsd == Switch::On;
     config.port_mapping = flags.port_mapping;
+}
+
+/// How peers are found without trackers, for those who ask.
+pub(crate) fn discovery(flags: &SessionFlags) -> Discovery {
+    let mut config = SessionConfig::default();
+    if flags.guard.proxy.is_none() {
+        discover(flags, &mut config);
+    }
+    Discovery { dht: config.dht.is_some(), pex: !flags.no_pex, local: config.local_discovery }
 }
 
 /// No content of the session is BitTorrent's.

@@ -39,6 +39,28 @@ pub(crate) fn end_group(group: u32) {
     }
 }
 
+/// Does something while the terminal at standard input, if it is one, does not show what is typed.
+pub(crate) fn without_echo<T>(work: impl FnOnce() -> T) -> T {
+    let mut kept = std::mem::MaybeUninit::<libc::termios>::uninit();
+    // SAFETY: the call only fills the struct, which is read where it says that it did.
+    let kept = unsafe { (libc::tcgetattr(libc::STDIN_FILENO, kept.as_mut_ptr()) == 0).then(|| kept.assume_init()) };
+    let set = |modes: &libc::termios| {
+        // SAFETY: the call only reads the struct, which outlives it.
+        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, modes) }
+    };
+    if let Some(kept) = kept {
+        let mut silent = kept;
+        silent.c_lflag &= !libc::ECHO;
+        // Where it fails, what is typed is seen, as it is where nobody asks.
+        set(&silent);
+    }
+    let done = work();
+    if let Some(kept) = kept {
+        set(&kept);
+    }
+    done
+}
+
 /// A new folder in `parent` that nobody else may look into, whose name begins with `prefix`.
 pub(crate) fn make_private_folder(parent: &Path, prefix: &str) -> io::Result<PathBuf> {
     for _ in 0..FOLDER_TRIES {

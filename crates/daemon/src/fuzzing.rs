@@ -40,3 +40,13 @@ pub fn changes(data: &[u8]) {
         assert_eq!(changed.with(&written), Ok(changed));
     }
 }
+
+/// A form with files: what is accepted lies within it.
+pub fn form(data: &[u8]) {
+    let Some(parts) = crate::qbittorrent::parts(data, "x") else { return };
+    for part in parts {
+        // A range that is out of it fails here.
+        let _ = &data[part.bytes];
+    }
+    let _ = crate::qbittorrent::boundary(&String::from_utf8_lossy(data));
+}

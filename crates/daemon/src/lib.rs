@@ -13,6 +13,7 @@
 //! | `folders` | where contents may go |
 //! | `door` | who gets in |
 //! | `api` | requests and answers, the page among them |
+//! | `qbittorrent` | the same for programs that speak qBittorrent's WebAPI |
 //! | [`client`] | the other end, for the command line |
 //!
 //! What is not here: how contents move (the session), and how a session is set up (the command line).
@@ -26,17 +27,19 @@ mod folders;
 #[doc(hidden)]
 pub mod fuzzing;
 mod library;
+mod qbittorrent;
 mod store;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{Handle, NodeId};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::LocalSet;
 
 pub use api::{Query, decode};
@@ -44,7 +47,7 @@ pub use door::KeyError;
 pub use store::StoreError;
 
 use api::{About, Api};
-use door::Keys;
+use door::{Keys, Passwords};
 use engine::{Common, Engine};
 use feed::Feed;
 use folders::Folders;
@@ -76,6 +79,21 @@ pub struct Config {
     pub trackers: Vec<String>,
     /// Bytes per second that the session may receive and send, where no limits were set by the API.
     pub limits: (Option<u64>, Option<u64>),
+    /// How the session finds peers, for those who ask.
+    pub discovery: Discovery,
+    /// Hosts of the local network that torrent files may be fetched from.
+    pub fetch_hosts: Vec<String>,
+}
+
+/// How peers are found beside trackers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Discovery {
+    /// In the distributed hash table.
+    pub dht: bool,
+    /// By asking peers.
+    pub pex: bool,
+    /// In the local network.
+    pub local: bool,
 }
 
 /// Why a daemon cannot start.
@@ -126,6 +144,7 @@ pub struct Daemon {
     address: Option<SocketAddr>,
     token: String,
     strange: Vec<String>,
+    asked: Arc<Notify>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -134,7 +153,8 @@ impl Daemon {
     /// Starts one over a session, which serves programs of the same user and whoever comes to `listener`. Contents are opened in the
     /// background.
     pub fn start(handle: Handle, listener: Option<TcpListener>, config: Config) -> Result<Self, StartError> {
-        let Config { state_dir, dir, allow, socket, names, listening, peers, keys, trackers, limits } = config;
+        let Config { state_dir, dir, allow, socket, names, listening, peers, keys, trackers, limits, .. } = config;
+        let (discovery, fetch_hosts) = (config.discovery, config.fetch_hosts);
         let folder = |path: &Path, source| StartError::Folder { path: path.to_owned(), source };
         std::fs::create_dir_all(&dir).map_err(|error| folder(&dir, error))?;
         let dir = dir.canonicalize().map_err(|error| folder(&dir, error))?;
@@ -145,7 +165,9 @@ impl Daemon {
         let folders = Folders::new(roots.iter().map(PathBuf::as_path)).map_err(|error| folder(&dir, error))?;
         let opened = Store::open(&state_dir)?;
         let tokens = Keys::open(&state_dir)?;
+        let passwords = Passwords::open(&state_dir)?;
         let token = tokens.full().to_owned();
+        let asked = Arc::new(Notify::new());
         let run = door::secret()?.chars().take(8).collect();
         let address = listener.as_ref().map(TcpListener::local_addr).transpose().map_err(StartError::Thread)?;
         let unix = socket.map(|path| match door::bind_socket(&path) {
@@ -160,13 +182,14 @@ impl Daemon {
             .map_err(StartError::Thread)?;
         let (end, ended) = oneshot::channel::<()>();
         let (told, hear) = std::sync::mpsc::channel();
+        let about = About { listening, names, discovery, end: Arc::clone(&asked) };
         let work = move || {
             let events = handle.subscribe();
-            let common = Common { peers, keys, trackers, limits };
+            let common = Common { peers, keys, trackers, limits, fetch_hosts };
             let (engine, strange) = Engine::new(handle, opened, Feed::new(run), folders, dir, common);
             // Whoever starts it waits for this.
             let _ = told.send(strange);
-            let api = Rc::new(Api::new(Rc::clone(&engine), tokens, About { listening, names }));
+            let api = Rc::new(Api::new(Rc::clone(&engine), tokens, passwords, about));
             LocalSet::new().block_on(&runtime, async {
                 let tasks = [
                     tokio::task::spawn_local(Rc::clone(&engine).listen(events)),
@@ -196,7 +219,7 @@ impl Daemon {
         };
         let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(work).map_err(StartError::Thread)?;
         let strange = hear.recv().unwrap_or_default();
-        Ok(Self { address, token, strange, end: Some(end), thread: Some(thread) })
+        Ok(Self { address, token, strange, asked, end: Some(end), thread: Some(thread) })
     }
 
     /// Where browsers and others come in.
@@ -212,6 +235,11 @@ impl Daemon {
     /// What is kept and makes no sense to this version. It stays as it is.
     pub fn strange(&self) -> &[String] {
         &self.strange
+    }
+
+    /// Told once somebody who may asks it to end.
+    pub fn asked_to_end(&self) -> Arc<Notify> {
+        Arc::clone(&self.asked)
     }
 
     /// Ends it: what moved is kept when this returns. Blocks, for a moment.

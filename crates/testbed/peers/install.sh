@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the tests need and is not there yet: Debian packages, libtorrent for Python in .deps/venv, and a SCION end
+# Installs what the tests need and is not there yet: Debian packages, libtorrent and qbittorrent-api for Python in .deps/venv, and a SCION end
 # host of Anapaya's crates in .deps/sciparse-host. Quick when everything is there. Instead of that (minutes each):
 #   install.sh rqbit         builds rqbit into .deps/rqbit
 #   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
@@ -101,6 +101,8 @@ need /usr/sbin/miniupnpd miniupnpd-nftables
 need sysctl procps
 need python3 python3
 need iperf3 iperf3
+# What says what a service may reach.
+need systemd-analyze systemd
 # BGP of the lab: daemons that are in nobody's PATH.
 need /usr/lib/frr/bgpd frr
 # Debian splits ensurepip off into python3-venv.
@@ -111,10 +113,13 @@ fi
 install_packages
 
 venv=.deps/venv
-installed() { "$venv/bin/python" -c 'import libtorrent, sys; sys.exit(not libtorrent.version.startswith("2.1."))' 2>/dev/null; }
+installed() {
+    "$venv/bin/python" -c 'import libtorrent, qbittorrentapi, sys; sys.exit(not libtorrent.version.startswith("2.1."))' \
+        2>/dev/null
+}
 if ! installed; then
     python3 -m venv --clear "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check 'libtorrent==2.1.*'
+    "$venv/bin/pip" install --quiet --disable-pip-version-check 'libtorrent==2.1.*' qbittorrent-api
     installed
 fi
 

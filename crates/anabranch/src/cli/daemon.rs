@@ -52,6 +52,10 @@ pub(crate) struct DaemonFlags {
     /// Name by which browsers may call this host, beside its addresses and localhost; may be given several times
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Hostname)]
     pub api_name: Vec<String>,
+    /// Host of the local network, by its name or address, that torrent files may be fetched from, such as an indexer's; may be given several
+    /// times
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Hostname)]
+    pub fetch_host: Vec<String>,
     /// Tracker of all contents, beside their own; may be given several times
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub tracker: Vec<String>,
@@ -76,7 +80,7 @@ pub(crate) struct AskFlags {
 /// `add`
 #[derive(Debug, Args)]
 pub(crate) struct AddFlags {
-    /// .torrent files, magnet links and links of PPSPP; with --share, files and folders of the daemon's host
+    /// .torrent files, their addresses on the web, magnet links and links of PPSPP; with --share, files and folders of the daemon's host
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
     /// Share these files and folders from where they are
@@ -177,6 +181,19 @@ pub(crate) struct WatchFlags {
     /// End when all of these are complete
     #[arg(long, requires = "contents")]
     pub wait: bool,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+/// `password`
+#[derive(Debug, Args)]
+pub(crate) struct PasswordFlags {
+    /// Name that goes with the password
+    #[arg(long, value_name = "NAME", default_value = "admin", value_hint = ValueHint::Username)]
+    pub user: String,
+    /// Take the password away: those with a token come in alone
+    #[arg(long)]
+    pub remove: bool,
     #[command(flatten)]
     pub ask: AskFlags,
 }

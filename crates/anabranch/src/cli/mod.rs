@@ -20,7 +20,9 @@ use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand, ValueHint};
 
 pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, ReceiptFlags, ReceiveFlags, SendFlags};
-pub(crate) use daemon::{AddFlags, AskFlags, DaemonFlags, ListFlags, RemoveFlags, StatusFlags, TurnFlags, WatchFlags};
+pub(crate) use daemon::{
+    AddFlags, AskFlags, DaemonFlags, ListFlags, PasswordFlags, RemoveFlags, StatusFlags, TurnFlags, WatchFlags,
+};
 pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
@@ -105,6 +107,8 @@ pub(crate) enum Command {
     Remove(RemoveFlags),
     /// Watch a daemon's contents
     Watch(WatchFlags),
+    /// Set the password of a daemon, for programs and people without its token
+    Password(PasswordFlags),
     /// List the paths to a SCION destination
     Paths(Box<PathsFlags>),
     /// Ask a SCION host for an answer, over one path

@@ -51,6 +51,8 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
             peers,
             keys: run::keys(&flags.session),
             trackers: flags.tracker.clone(),
+            discovery: run::discovery(&flags.session),
+            fetch_hosts: flags.fetch_host.clone(),
             limits: (flags.session.limit_down.map(|rate| rate.0), flags.session.limit_up.map(|rate| rate.0)),
         };
         let daemon = match Daemon::start(session.handle(), listener, config) {
@@ -66,7 +68,11 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
         let told = tell(flags, &daemon, &socket, &token_file(&state_dir), chatter);
         if told.is_ok() {
             notify("READY=1");
-            interrupted.notified().await;
+            let asked = daemon.asked_to_end();
+            tokio::select! {
+                () = interrupted.notified() => {}
+                () = asked.notified() => {}
+            }
             notify("STOPPING=1");
         }
         daemon.stop();

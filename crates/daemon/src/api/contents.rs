@@ -12,7 +12,7 @@ use super::reply::{self, Content};
 use super::{Api, Call, Problem, Query, Reply};
 use crate::door::Access;
 use crate::engine::{Filter, NewContent, NewSource, STATES};
-use crate::library::{Going, Refused, ratio, whole};
+use crate::library::{Going, Refused, own_ratio, own_whole, whole};
 
 /// Contents in one answer, where nobody says.
 const LIMIT_DEFAULT: u64 = 1000;
@@ -79,7 +79,7 @@ impl Api {
         match call.method {
             Method::PATCH => {
                 let changes = call.object(false).await?;
-                self.engine.patch(id, &changes).await?;
+                self.engine.patch(&[id], &changes).await?;
             }
             Method::DELETE => {
                 let going = match call.query.get("data") {
@@ -173,9 +173,15 @@ impl Api {
 pub(crate) fn new_content_of(object: &Map<String, Value>) -> Result<NewContent, Problem> {
     let mut object = object.clone();
     let source = match (object.remove("source"), object.remove("path")) {
+        (Some(Value::String(link)), None) if is_web(&link) => NewSource::Url(link),
         (Some(Value::String(link)), None) => NewSource::Link(link),
         (None, Some(Value::String(path))) => NewSource::Path(path.into()),
-        (Some(_), None) => return Err(Problem::field("source", "a text: a magnet link or a link of PPSPP")),
+        (Some(_), None) => {
+            return Err(Problem::field(
+                "source",
+                "a text: a magnet link, a link of PPSPP or the address of a torrent file",
+            ));
+        }
         (None, Some(_)) => return Err(Problem::field("path", "a text: the path of a file or folder")),
         _ => {
             let detail = "give one of `source`, a link, and `path`, what is to be shared; or send a torrent file";
@@ -183,6 +189,13 @@ pub(crate) fn new_content_of(object: &Map<String, Value>) -> Result<NewContent, 
         }
     };
     new_content(source, &object)
+}
+
+/// Whether it is the address of something that can be fetched.
+fn is_web(link: &str) -> bool {
+    ["http://", "https://"]
+        .iter()
+        .any(|scheme| link.get(..scheme.len()).is_some_and(|head| head.eq_ignore_ascii_case(scheme)))
 }
 
 /// How a content is to be treated.
@@ -206,13 +219,22 @@ fn new_content(source: NewSource, object: &Map<String, Value>) -> Result<NewCont
                 options.category = Some(value.as_str().ok_or_else(|| Problem::field("category", "a text"))?.to_owned());
             }
             "tags" => options.tags = list("tags", value)?.into_iter().collect(),
-            "paused" => options.paused = flag("paused", value)?,
+            "name" if value.is_null() => {}
+            "name" => {
+                options.title = Some(value.as_str().ok_or_else(|| Problem::field("name", "a text"))?.to_owned());
+            }
+            "paused" => new.paused = Some(flag("paused", value)?),
+            "forced" => options.forced = flag("forced", value)?,
+            "to_front" => new.to_front = flag("to_front", value)?,
             "sequential" => options.sequential = flag("sequential", value)?,
+            "edges_first" => options.edges_first = flag("edges_first", value)?,
             "limit_down" => options.limit_down = whole("limit_down", value).map_err(refused)?,
             "limit_up" => options.limit_up = whole("limit_up", value).map_err(refused)?,
-            "ratio_max" => options.ratio_max = ratio("ratio_max", value).map_err(refused)?,
-            "seed_seconds_max" => options.seed_seconds_max = whole("seed_seconds_max", value).map_err(refused)?,
+            "ratio_max" => options.ratio_max = own_ratio("ratio_max", value).map_err(refused)?,
+            "seed_seconds_max" => options.seed_seconds_max = own_whole("seed_seconds_max", value).map_err(refused)?,
+            "idle_seconds_max" => options.idle_seconds_max = own_whole("idle_seconds_max", value).map_err(refused)?,
             "trackers" => options.trackers = list("trackers", value)?,
+            "web_seeds" => options.web_seeds = list("web_seeds", value)?,
             "peers" => options.peers = list("peers", value)?,
             other => {
                 return Err(Problem::bad(format!(
@@ -230,15 +252,17 @@ fn of_query(query: &Query) -> Result<Map<String, Value>, Problem> {
     let mut object = Map::new();
     for (name, text) in query.fields() {
         let value = match name {
-            "paused" | "sequential" => match text {
+            "paused" | "forced" | "to_front" | "sequential" | "edges_first" => match text {
                 "true" | "1" | "yes" => true.into(),
                 "false" | "0" | "no" => false.into(),
                 _ => return Err(Problem::bad(format!("`{name}` must be true or false"))),
             },
-            "limit_down" | "limit_up" | "seed_seconds_max" | "ratio_max" => {
+            "limit_down" | "limit_up" | "seed_seconds_max" | "idle_seconds_max" | "ratio_max" => {
                 serde_json::from_str::<Value>(text).ok().filter(Value::is_number).unwrap_or_else(|| text.into())
             }
-            "tags" | "trackers" | "peers" => text.split(',').filter(|text| !text.is_empty()).collect::<Vec<_>>().into(),
+            "tags" | "trackers" | "web_seeds" | "peers" => {
+                text.split(',').filter(|text| !text.is_empty()).collect::<Vec<_>>().into()
+            }
             _ => text.into(),
         };
         object.insert(name.to_owned(), value);

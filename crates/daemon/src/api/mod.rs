@@ -3,7 +3,8 @@
 //! | module | what it answers |
 //! | --- | --- |
 //! | `contents` | what is in the library, and what is asked of it |
-//! | `session` | the daemon itself: settings, log-in, events, health, metrics |
+//! | `session` | the daemon itself: settings, log-in, events, health |
+//! | `metrics` | numbers for Prometheus |
 //! | `page` | the page and its parts |
 //! | `body`, `query`, `problem`, `reply` | what requests and answers are made of |
 
@@ -13,29 +14,35 @@ mod metrics;
 mod page;
 mod problem;
 mod query;
-mod reply;
+pub(crate) mod reply;
 mod session;
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
+use tokio::sync::Notify;
 
+pub(crate) use body::{TORRENT_BYTES_MAX, object};
 pub(crate) use contents::new_content_of;
 pub(crate) use problem::Problem;
 pub use query::{Query, decode};
 pub(crate) use reply::Reply;
 
-use crate::door::{Access, Foreign, Keys, Way, check};
+use crate::door::{Access, Foreign, Keys, Passwords, Way, check};
 use crate::engine::Engine;
+use crate::{Discovery, qbittorrent};
 
 /// The description of the API.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 /// The cookie of the page.
 pub(crate) const COOKIE_NAME: &str = "anabranch";
+/// All cookies that stand for a token or a password.
+const COOKIE_NAMES: [&str; 2] = [COOKIE_NAME, qbittorrent::COOKIE_NAME];
 /// The first failed log-in is answered after so long, each further one within a minute after twice that ...
 const SLOW_MIN: Duration = Duration::from_millis(100);
 /// ... and none later than this.
@@ -66,13 +73,20 @@ pub(crate) struct About {
     pub(crate) listening: Vec<String>,
     /// Names by which requests may call it, beside addresses.
     pub(crate) names: Vec<String>,
+    /// How peers are found.
+    pub(crate) discovery: Discovery,
+    /// Told when somebody asks for the daemon's end.
+    pub(crate) end: Arc<Notify>,
 }
 
 /// Answers requests.
 pub(crate) struct Api {
-    engine: Rc<Engine>,
-    keys: Keys,
-    about: About,
+    pub(crate) engine: Rc<Engine>,
+    pub(crate) keys: Keys,
+    pub(crate) passwords: Passwords,
+    pub(crate) about: About,
+    /// What is remembered for clients of qBittorrent.
+    pub(crate) qbittorrent: qbittorrent::Memory,
     watchers: Cell<usize>,
     failures: Cell<(u32, Option<Instant>)>,
     slowed: Cell<usize>,
@@ -91,10 +105,11 @@ pub(crate) struct Call {
 
 impl Api {
     /// For a library at work.
-    pub(crate) fn new(engine: Rc<Engine>, keys: Keys, about: About) -> Self {
+    pub(crate) fn new(engine: Rc<Engine>, keys: Keys, passwords: Passwords, about: About) -> Self {
         let failures = Cell::new((0, None));
         let (watchers, slowed, requests) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { engine, keys, about, watchers, failures, slowed, requests }
+        let qbittorrent = qbittorrent::Memory::default();
+        Self { engine, keys, passwords, about, qbittorrent, watchers, failures, slowed, requests }
     }
 
     /// Answers a request.
@@ -137,6 +152,7 @@ impl Api {
             ["readyz"] => self.ready(&call),
             ["metrics"] => self.metrics(&call),
             ["api", "v1", rest @ ..] => self.v1(call, rest).await,
+            ["api", "v2", scope, action] => Ok(qbittorrent::answer(self, call, scope, action).await),
             [name] => page::page(&call, name),
             _ => Err(Problem::missing()),
         }
@@ -147,6 +163,7 @@ impl Api {
             ["openapi.json"] => session::openapi(&call),
             ["login"] => self.login(call).await,
             ["logout"] => self.logout(&call),
+            ["password"] => self.password(call).await,
             ["session"] => self.session(&call),
             ["settings"] => self.settings(call).await,
             ["events"] => self.events(&call),
@@ -173,7 +190,21 @@ impl Api {
             };
         }
         let now = Instant::now();
-        Ok(cookie(headers).and_then(|cookie| self.keys.of_cookie(cookie, now)))
+        Ok(cookies(headers).filter_map(|cookie| self.keys.of_cookie(cookie, now)).max())
+    }
+
+    /// What whoever shows a name and a password may do: one of the tokens is a password too, under any name. Wrong ones are answered
+    /// slowly.
+    pub(crate) async fn access_of(&self, user: &str, password: &str) -> Result<Access, Problem> {
+        if let Some(access) = self.keys.of_token(password.trim()) {
+            return Ok(access);
+        }
+        // A hash takes its time, and is not made for any number of those who guess.
+        if self.slowed.get() < SLOWED_MAX && self.passwords.is_right(user, password).await {
+            return Ok(Access::Full);
+        }
+        self.slow_down().await?;
+        Err(Problem::unauthorized())
     }
 
     /// Somebody guesses. Those who know need not wait.
@@ -252,11 +283,12 @@ fn decode_segment(segment: &str) -> Option<String> {
     decode(&segment.replace('+', "%2B"))
 }
 
-/// The cookie that is shown.
-pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+/// The cookies that are shown.
+pub(crate) fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let pairs =
         headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(';'));
-    pairs.filter_map(|pair| pair.trim().split_once('=')).find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value)
+    let named = pairs.filter_map(|pair| pair.trim().split_once('='));
+    named.filter(|(name, _)| COOKIE_NAMES.contains(name)).map(|(_, value)| value)
 }
 
 fn foreign(foreign: Foreign) -> Problem {

@@ -73,6 +73,7 @@ impl From<Refusal> for Problem {
             Refusal::Busy(..) => (StatusCode::CONFLICT, "busy"),
             Refusal::Conflict(_) | Refusal::Session(_) => (StatusCode::CONFLICT, "conflict"),
             Refusal::Invalid { field, must } => return Self::field(field, must),
+            Refusal::Fetch(_) => (StatusCode::BAD_GATEWAY, "not-fetched"),
             Refusal::Source(_) | Refusal::Torrent(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad-source"),
             Refusal::Full => (StatusCode::INSUFFICIENT_STORAGE, "full"),
             Refusal::Folder(FolderError::Outside(_)) => (StatusCode::FORBIDDEN, "folder-not-allowed"),

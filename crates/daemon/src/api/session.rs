@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::reply::{self, Content};
-use super::{Api, COOKIE_NAME, Call, OPENAPI, Problem, Reply, cookie};
-use crate::door::Access;
+use super::{Api, COOKIE_NAME, Call, OPENAPI, Problem, Reply, cookies};
+use crate::door::{Access, PasswordError};
 
 /// Watchers of events at once.
 pub(crate) const WATCHERS_MAX: usize = 32;
@@ -57,10 +57,11 @@ impl Api {
             return Err(call.wrong_method("POST alone"));
         }
         let object = call.object(false).await?;
-        let token = object.get("token").and_then(Value::as_str).ok_or_else(|| Problem::field("token", "a text"))?;
-        let Some(access) = self.keys.of_token(token.trim()) else {
-            self.slow_down().await?;
-            return Err(Problem::unauthorized());
+        let text =
+            |name: &'static str| object.get(name).and_then(Value::as_str).ok_or_else(|| Problem::field(name, "a text"));
+        let access = match object.contains_key("password") {
+            true => self.access_of(text("user")?, text("password")?).await?,
+            false => self.access_of("", text("token")?).await?,
         };
         let cookie = self.keys.cookie(access, Instant::now());
         let cookie =
@@ -75,11 +76,45 @@ impl Api {
         if call.method != Method::POST {
             return Err(call.wrong_method("POST alone"));
         }
-        if let Some(cookie) = cookie(&call.headers) {
-            self.keys.forget(cookie);
-        }
+        cookies(&call.headers).for_each(|cookie| self.keys.forget(cookie));
         let field = format!("{COOKIE_NAME}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
         Ok(reply::with(reply::done(), SET_COOKIE, &field))
+    }
+
+    /// The name and the password by which people and programs come in that have no token.
+    pub(super) async fn password(&self, mut call: Call) -> Result<Reply, Problem> {
+        match call.method {
+            Method::GET | Method::HEAD => call.need(Access::Read)?,
+            Method::PUT | Method::DELETE => call.need(Access::Full)?,
+            _ => return Err(call.wrong_method("GET, HEAD, PUT and DELETE")),
+        }
+        match call.method {
+            Method::PUT => {
+                let object = call.object(false).await?;
+                let text = |name: &'static str| {
+                    object.get(name).and_then(Value::as_str).ok_or_else(|| Problem::field(name, "a text"))
+                };
+                let kept = self.passwords.set(text("user")?, text("password")?).await;
+                kept.map_err(|error| match error {
+                    PasswordError::Io(_) => {
+                        Problem::new(StatusCode::INSUFFICIENT_STORAGE, "not-kept", error.to_string())
+                    }
+                    PasswordError::Hash(_) => {
+                        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string())
+                    }
+                    error => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", error.to_string()),
+                })?;
+            }
+            Method::DELETE => self.passwords.remove().map_err(|error| {
+                Problem::new(
+                    StatusCode::INSUFFICIENT_STORAGE,
+                    "not-kept",
+                    format!("cannot take the password away: {error}"),
+                )
+            })?,
+            _ => {}
+        }
+        Ok(reply::json(StatusCode::OK, &json!({ "user": self.passwords.user() })))
     }
 
     /// The daemon at a glance.

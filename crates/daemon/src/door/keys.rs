@@ -53,6 +53,9 @@ pub enum KeyError {
     /// It can be guessed.
     #[error("the token in {path} has fewer than {TOKEN_LEN_MIN} letters: delete the file, and a new one is made", path = .0.display())]
     Short(PathBuf),
+    /// What is kept of the password makes no sense.
+    #[error("{path} is damaged: delete it, and set the password again with `anabranch password`", path = .0.display())]
+    Password(PathBuf),
     /// The system has no random numbers.
     #[error("the system gives no random numbers")]
     Random,
@@ -119,7 +122,7 @@ fn fingerprint(secret: &str) -> String {
 }
 
 /// Whether two secrets are the same. How long that takes depends on neither.
-fn is_same(given: &str, secret: &str) -> bool {
+pub(super) fn is_same(given: &str, secret: &str) -> bool {
     let (given, secret) = (sha256(given.as_bytes()), sha256(secret.as_bytes()));
     let differs = given.iter().zip(secret).fold(0, |differs, (given, secret)| differs | (given ^ secret));
     std::hint::black_box(differs) == 0

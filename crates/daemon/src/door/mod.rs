@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | `guard` | which requests mean this host, and come from its own page |
 //! | `keys` | tokens and cookies |
+//! | `passwords` | a name and a password, instead of a token |
 //! | `line` | a connection that is given up when nothing of it is taken |
 
 mod guard;
 mod keys;
 mod line;
+mod passwords;
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -28,6 +30,7 @@ pub(crate) use guard::{Foreign, check};
 pub use keys::KeyError;
 pub(crate) use keys::{Access, Keys, TOKEN_FILE, secret};
 use line::Line;
+pub(crate) use passwords::{PasswordError, Passwords};
 
 use crate::api::Api;
 

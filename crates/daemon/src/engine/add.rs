@@ -2,23 +2,34 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anabranch_content::hex;
 use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
-use anabranch_content::metainfo::{Metainfo, NameRules};
+use anabranch_content::metainfo::{Metainfo, NameRules, is_web_seed};
 use anabranch_ppspp::link::Link;
 use anabranch_ppspp::wire::Integrity;
+use anabranch_swarm::Download;
 
-use super::live::Live;
 use super::{CONTENTS_MAX, Content, Engine, Refusal, unix_now};
-use crate::library::{Entry, Origin, Totals, is_name};
+use crate::library::{About, Entry, Origin, Totals, is_name};
 use crate::store::Change;
 
 /// Tags of a content; trackers and peers that are named for it.
 const TAGS_MAX: usize = 64;
 const TRACKERS_MAX: usize = 100;
 const PEERS_MAX: usize = 100;
+/// Addresses of its own that a content goes without.
+const WITHOUT_MAX: usize = 400;
+/// How long somebody who adds what is just being removed waits for that, and how often it is looked.
+const GONE_MAX: Duration = Duration::from_secs(10);
+const GONE_POLL: Duration = Duration::from_millis(20);
+/// Bytes of a torrent file that is fetched: as many as may be sent.
+const FETCH_BYTES_MAX: usize = 32 << 20;
+/// Bytes of what its user calls a content.
+const TITLE_BYTES_MAX: usize = 512;
 /// Bytes of a tracker's address.
 const URL_BYTES_MAX: usize = 2048;
 
@@ -28,6 +39,8 @@ pub(crate) enum NewSource {
     Torrent(Vec<u8>),
     /// A magnet link or a link of PPSPP.
     Link(String),
+    /// An address that a torrent file is fetched from.
+    Url(String),
     /// A file or folder to share.
     Path(PathBuf),
 }
@@ -38,6 +51,10 @@ pub(crate) struct NewContent {
     pub(crate) source: NewSource,
     /// Where its files go.
     pub(crate) dir: Option<PathBuf>,
+    /// Whether it waits; where nobody says, as the settings do.
+    pub(crate) paused: Option<bool>,
+    /// It goes before all that wait.
+    pub(crate) to_front: bool,
     /// How to treat it; whatever else is in there is not looked at.
     pub(crate) options: Entry,
 }
@@ -46,7 +63,7 @@ impl NewContent {
     /// With nothing said about it.
     pub(crate) fn new(source: NewSource) -> Self {
         let options = Entry::new(0, Origin::Torrent, String::new(), PathBuf::new());
-        Self { source, dir: None, options }
+        Self { source, dir: None, paused: None, to_front: false, options }
     }
 }
 
@@ -57,16 +74,21 @@ struct Described {
     name: String,
     size: Option<u64>,
     torrent: Option<Vec<u8>>,
+    about: Option<Arc<About>>,
 }
 
 impl Engine {
     /// Adds a content. It is kept when this is done, and put to work when it is its turn.
     pub(crate) async fn add(&self, new: NewContent) -> Result<u64, Refusal> {
-        let NewContent { source, dir, options } = new;
+        let NewContent { source, dir, paused, to_front, options } = new;
         check(&options)?;
         let described = match source {
             NewSource::Torrent(bytes) => torrent(bytes).await?,
             NewSource::Link(text) => link(&text)?,
+            NewSource::Url(url) => match self.fetch(&url).await? {
+                Download::Bytes(bytes) => torrent(bytes).await?,
+                Download::Magnet(text) => link(&text)?,
+            },
             NewSource::Path(path) => self.path(path)?,
         };
         let dir = match (&described.origin, dir) {
@@ -83,6 +105,7 @@ impl Engine {
                 self.folders.admit(&dir.or(of_category.flatten()).unwrap_or(settings.dir))?
             }
         };
+        self.wait_gone(&described.hashes).await;
         let _turn = self.writing.lock().await;
         {
             let state = self.state();
@@ -98,35 +121,50 @@ impl Engine {
             }
         }
         let (id, next) = self.next_id();
+        let first = || self.state().contents.values().map(|content| content.entry.rank).min().unwrap_or(0) - 1;
         let entry = Entry {
+            id,
+            origin: described.origin,
             hashes: described.hashes,
+            name: described.name,
+            dir,
             size: described.size,
+            about: described.about,
             added: unix_now(),
-            category: options.category,
-            tags: options.tags,
-            paused: options.paused,
-            sequential: options.sequential,
-            limit_down: options.limit_down,
-            limit_up: options.limit_up,
-            ratio_max: options.ratio_max,
-            seed_seconds_max: options.seed_seconds_max,
-            priorities: options.priorities,
-            trackers: options.trackers,
-            peers: options.peers,
-            rank: options.rank,
-            ..Entry::new(id, described.origin, described.name, dir)
+            paused: paused.unwrap_or_else(|| self.settings().add_paused),
+            rank: if to_front { first() } else { 0 },
+            ..options
         };
         let batch = vec![next, (Entry::key(id), Some(entry.to_json()))];
         let torrents = described.torrent.map(|bytes| (id, bytes)).into_iter().collect();
         self.store.write(Change { batch, torrents, gone: Vec::new() }).await?;
         {
             let mut state = self.state.borrow_mut();
-            state.by_hash.extend(entry.hashes.iter().map(|hash| (hash.clone(), id)));
-            state.contents.insert(id, Content { entry, totals: Totals::default(), live: Live::default() });
+            state.index(&entry);
+            state.contents.insert(id, Content::new(entry, Totals::default()));
         }
         self.announce(id);
         self.changed.notify_one();
         Ok(id)
+    }
+
+    /// Waits until those of these hashes are gone that are on their way out.
+    async fn wait_gone(&self, hashes: &[String]) {
+        let began = Instant::now();
+        let is_going = || {
+            let state = self.state();
+            let content = hashes.iter().find_map(|hash| state.contents.get(state.by_hash.get(hash)?));
+            content.is_some_and(|content| content.entry.going.is_some())
+        };
+        while is_going() && began.elapsed() < GONE_MAX {
+            tokio::time::sleep(GONE_POLL).await;
+        }
+    }
+
+    /// Fetches a torrent file: from the Internet, or from a host of the local network that the user named.
+    async fn fetch(&self, url: &str) -> Result<Download, Refusal> {
+        let _place = self.fetching.acquire().await.map_err(|error| Refusal::Conflict(error.to_string()))?;
+        Ok(self.handle.download(url, FETCH_BYTES_MAX, &self.common.fetch_hosts).await?)
     }
 
     /// A path to share.
@@ -137,12 +175,12 @@ impl Engine {
             return Err(Refusal::Invalid { field: "path", must: "a file or a folder that has a name".into() });
         };
         let origin = Origin::Path { path, seal: None };
-        Ok(Described { origin, hashes: Vec::new(), name, size: None, torrent: None })
+        Ok(Described { origin, hashes: Vec::new(), name, size: None, torrent: None, about: None })
     }
 }
 
 /// Whether options can be taken.
-pub(super) fn check(options: &Entry) -> Result<(), Refusal> {
+pub(crate) fn check(options: &Entry) -> Result<(), Refusal> {
     let refuse = |field, must: String| Err(Refusal::Invalid { field, must });
     let plain = "a name of at most 128 bytes without commas and line breaks";
     if options.category.as_deref().is_some_and(|name| !is_name(name)) {
@@ -157,6 +195,18 @@ pub(super) fn check(options: &Entry) -> Result<(), Refusal> {
     };
     if options.trackers.len() > TRACKERS_MAX || !options.trackers.iter().all(is_url) {
         return refuse("trackers", format!("at most {TRACKERS_MAX} addresses of trackers (http, https, udp)"));
+    }
+    let is_server = |url: &String| url.len() <= URL_BYTES_MAX && is_web_seed(url);
+    if options.web_seeds.len() > TRACKERS_MAX || !options.web_seeds.iter().all(is_server) {
+        return refuse("web_seeds", format!("at most {TRACKERS_MAX} addresses of HTTP servers"));
+    }
+    if options.without.len() > WITHOUT_MAX || options.without.iter().any(|url| url.len() > URL_BYTES_MAX) {
+        return refuse("without", format!("at most {WITHOUT_MAX} addresses"));
+    }
+    let is_title =
+        |title: &String| !title.is_empty() && title.len() <= TITLE_BYTES_MAX && !title.chars().any(char::is_control);
+    if !options.title.as_ref().is_none_or(is_title) {
+        return refuse("name", format!("a name of at most {TITLE_BYTES_MAX} bytes in one line"));
     }
     let is_peer = |peer: &String| anabranch_swarm::parse_peer(peer).is_some();
     if options.peers.len() > PEERS_MAX || !options.peers.iter().all(is_peer) {
@@ -182,6 +232,7 @@ async fn torrent(bytes: Vec<u8>) -> Result<Described, Refusal> {
         hashes: names(&metainfo.info.hashes),
         name: metainfo.info.name.clone(),
         size: Some(metainfo.info.content_size()),
+        about: Some(Arc::new(About::of(&metainfo))),
         torrent: Some(bytes),
     })
 }
@@ -194,7 +245,8 @@ fn link(text: &str) -> Result<Described, Refusal> {
             text.parse().map_err(|error: anabranch_content::magnet::MagnetError| Refusal::Source(error.to_string()))?;
         let hashes = names(&magnet.hashes);
         let name = magnet.name.clone().or_else(|| hashes.first().cloned()).unwrap_or_default();
-        return Ok(Described { origin: Origin::Magnet(text.to_owned()), hashes, name, size: None, torrent: None });
+        let origin = Origin::Magnet(text.to_owned());
+        return Ok(Described { origin, hashes, name, size: None, torrent: None, about: None });
     }
     if begins("ppspp:") || begins("tswift:") {
         let link: Link =
@@ -206,7 +258,8 @@ fn link(text: &str) -> Result<Described, Refusal> {
         let id = hex::encode(link.params.swarm_id());
         let name = link.name.clone().unwrap_or_else(|| id.clone());
         let size = link.content_len;
-        return Ok(Described { origin: Origin::Link(text.to_owned()), hashes: vec![id], name, size, torrent: None });
+        let origin = Origin::Link(text.to_owned());
+        return Ok(Described { origin, hashes: vec![id], name, size, torrent: None, about: None });
     }
     let shown: String = text.chars().take(60).collect();
     let message =

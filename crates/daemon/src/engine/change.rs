@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::live::{Job, Phase};
 use super::{Engine, Refusal};
-use crate::library::{Entry, Going, Origin, ratio, whole};
+use crate::library::{Entry, Going, Origin, own_ratio, own_whole, whole};
 use crate::store::Change;
 
 /// How long a content that is to be deleted, checked or moved may take to be opened.
@@ -65,14 +65,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes options of a content.
-    pub(crate) async fn patch(&self, id: u64, changes: &Map<String, Value>) -> Result<(), Refusal> {
-        self.update(&[id], |entry| patch(entry, changes)).await?;
-        if changes.contains_key("limit_down") || changes.contains_key("limit_up") {
-            let entry = self.entry(id)?;
-            if let Some(session) = self.with(id, |content| content.live.session).flatten() {
+    /// Changes options of contents, of all or of none.
+    pub(crate) async fn patch(&self, ids: &[u64], changes: &Map<String, Value>) -> Result<(), Refusal> {
+        self.update(ids, |entry| patch(entry, changes)).await?;
+        let is_changed = |names: &[&str]| names.iter().any(|name| changes.contains_key(*name));
+        for id in ids {
+            let Some(session) = self.with(*id, |content| content.live.session).flatten() else { continue };
+            if is_changed(&["limit_down", "limit_up"]) {
+                let entry = self.entry(*id)?;
                 // One that failed has nothing to limit.
                 let _ = self.handle.set_limits(session, entry.limit_down, entry.limit_up).await;
+            }
+            if is_changed(&["edges_first"]) {
+                self.hurry_edges(*id).await;
+            }
+            if is_changed(&["sequential", "trackers", "web_seeds", "without"]) {
+                self.with(*id, |content| content.live.reopen = true);
+                self.changed.notify_one();
             }
         }
         Ok(())
@@ -89,6 +98,43 @@ impl Engine {
         let place = |id: u64| ids.iter().position(|other| *other == id).unwrap_or(0) as i64;
         self.update(ids, |entry| {
             entry.rank = if to_front { first - count + place(entry.id) } else { last + 1 + place(entry.id) };
+            Ok(())
+        })
+        .await
+    }
+
+    /// Moves contents one place to the front or to the back, past those that are not among them.
+    pub(crate) async fn shift(&self, ids: &[u64], to_front: bool) -> Result<(), Refusal> {
+        let mut order: Vec<(i64, u64)> =
+            self.state().contents.values().map(|content| (content.entry.rank, content.entry.id)).collect();
+        order.sort_unstable();
+        if !to_front {
+            order.reverse();
+        }
+        for at in 1..order.len() {
+            if ids.contains(&order[at].1) && !ids.contains(&order[at - 1].1) {
+                order.swap(at, at - 1);
+            }
+        }
+        if !to_front {
+            order.reverse();
+        }
+        // Ranks that are as they should be stay, so that little has to be kept.
+        let mut ranks = BTreeMap::new();
+        let mut last = None;
+        for (rank, id) in order {
+            let wanted = match last {
+                Some((before, id_before)) if (rank, id) <= (before, id_before) => before + 1,
+                _ => rank,
+            };
+            if wanted != rank {
+                ranks.insert(id, wanted);
+            }
+            last = Some((wanted, id));
+        }
+        let ids: Vec<u64> = ranks.keys().copied().collect();
+        self.update(&ids, |entry| {
+            entry.rank = ranks.get(&entry.id).copied().unwrap_or(entry.rank);
             Ok(())
         })
         .await
@@ -201,6 +247,16 @@ impl Engine {
         removal.await.unwrap_or(Err(Refusal::Conflict("the daemon is ending".into())))
     }
 
+    /// Has contents go, soon: from the lists at once, from the session and the disk when that is done.
+    pub(crate) async fn let_go(&self, ids: &[u64], going: Going) -> Result<(), Refusal> {
+        self.update(ids, |entry| {
+            // What is shared from its place is the user's, and stays.
+            entry.going = Some(if entry.is_only_shared() { Going::Keep } else { going });
+            Ok(())
+        })
+        .await
+    }
+
     /// Lets a content go that is marked to go.
     pub(super) async fn finish_removal(&self, id: u64, going: Going) -> Result<Vec<PathBuf>, Refusal> {
         self.with(id, |content| {
@@ -299,7 +355,7 @@ impl Engine {
         Ok(())
     }
 
-    fn end(&self, id: u64, outcome: Result<(), String>) {
+    pub(super) fn end(&self, id: u64, outcome: Result<(), String>) {
         if let Err(reason) = outcome {
             self.note(id, reason);
         }
@@ -406,7 +462,7 @@ impl Engine {
         let wanted = info.regular_files().map(|(index, _)| index).filter(|index| priorities.get(index) != Some(&0));
         let show = Show {
             id: session,
-            name: entry.name,
+            name: entry.shown_name().to_owned(),
             hash: entry.hashes.first().cloned().unwrap_or_default(),
             files: info.regular_files().map(shown).collect(),
             wanted: wanted.collect::<BTreeSet<usize>>(),
@@ -421,24 +477,41 @@ impl Engine {
 /// Changes options.
 fn patch(entry: &mut Entry, changes: &Map<String, Value>) -> Result<(), Refusal> {
     let invalid = |field, must: &str| Refusal::Invalid { field, must: must.to_owned() };
+    let text = |field, value: &Value| -> Result<Option<String>, Refusal> {
+        match value {
+            Value::Null => Ok(None),
+            value => Ok(Some(value.as_str().ok_or_else(|| invalid(field, "a text or null"))?.to_owned())),
+        }
+    };
+    let texts = |field, value: &Value| -> Result<Vec<String>, Refusal> {
+        let texts =
+            value.as_array().and_then(|texts| texts.iter().map(|text| text.as_str().map(str::to_owned)).collect());
+        texts.ok_or_else(|| invalid(field, "a list of texts"))
+    };
+    let flag = |field, value: &Value| value.as_bool().ok_or_else(|| invalid(field, "true or false"));
     for (name, value) in changes {
         match name.as_str() {
-            "category" => {
-                entry.category = match value {
-                    Value::Null => None,
-                    value => Some(value.as_str().ok_or_else(|| invalid("category", "a text or null"))?.to_owned()),
-                };
-            }
-            "tags" => {
-                let texts =
-                    value.as_array().and_then(|tags| tags.iter().map(|tag| tag.as_str().map(str::to_owned)).collect());
-                entry.tags = texts.ok_or_else(|| invalid("tags", "a list of texts"))?;
-            }
+            "name" => entry.title = text("name", value)?,
+            "category" => entry.category = text("category", value)?,
+            "tags" => entry.tags = texts("tags", value)?.into_iter().collect(),
+            "forced" => entry.forced = flag("forced", value)?,
+            "sequential" => entry.sequential = flag("sequential", value)?,
+            "edges_first" => entry.edges_first = flag("edges_first", value)?,
             "limit_down" => entry.limit_down = whole("limit_down", value)?,
             "limit_up" => entry.limit_up = whole("limit_up", value)?,
-            "ratio_max" => entry.ratio_max = ratio("ratio_max", value)?,
-            "seed_seconds_max" => entry.seed_seconds_max = whole("seed_seconds_max", value)?,
-            _ => return Err(invalid("changes", "category, tags, limit_down, limit_up, ratio_max or seed_seconds_max")),
+            "ratio_max" => entry.ratio_max = own_ratio("ratio_max", value)?,
+            "seed_seconds_max" => entry.seed_seconds_max = own_whole("seed_seconds_max", value)?,
+            "idle_seconds_max" => entry.idle_seconds_max = own_whole("idle_seconds_max", value)?,
+            "trackers" => entry.trackers = texts("trackers", value)?,
+            "web_seeds" => entry.web_seeds = texts("web_seeds", value)?,
+            "without" => entry.without = texts("without", value)?.into_iter().collect(),
+            other => {
+                let other: String = other.chars().take(40).collect();
+                return Err(invalid(
+                    "changes",
+                    &format!("named as the description of the API has them: `{other}` is not there"),
+                ));
+            }
         }
     }
     super::add::check(entry)

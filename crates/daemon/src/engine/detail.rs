@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::hex;
 use anabranch_content::info::Info;
+use anabranch_content::magnet::Magnet;
 use anabranch_paths::manager::PathVerdict;
 use anabranch_paths::select::Choice as Chosen;
 use anabranch_paths::{Path, ScionPath};
 use anabranch_swarm::{ContentId, PathProgress, PeerStats};
 use serde_json::{Value, json};
 
+use super::seen::is_at;
 use super::view::path_name;
 use super::{Engine, Refusal};
-use crate::library::Origin;
+use crate::library::{About, Origin};
 
 /// Candidates of one choice that are shown: those that were chosen are among the first.
 const CANDIDATES_MAX: usize = 200;
@@ -25,7 +27,7 @@ impl Engine {
     }
 
     /// Which pieces are there; `None` where that is not known at present.
-    async fn have(&self, id: u64) -> Result<Option<Bitfield>, Refusal> {
+    pub(crate) async fn have(&self, id: u64) -> Result<Option<Bitfield>, Refusal> {
         match self.session_of(id)? {
             Some(session) => Ok(self.handle.have(session).await.ok().flatten()),
             None => Ok(None),
@@ -53,6 +55,12 @@ impl Engine {
             })
         };
         Ok(info.regular_files().map(file).collect())
+    }
+
+    /// The bytes of its torrent, where there is one.
+    pub(crate) async fn torrent_file(&self, id: u64) -> Option<Vec<u8>> {
+        let path = self.store.torrent(id);
+        tokio::task::spawn_blocking(move || std::fs::read(path).ok()).await.ok().flatten()
     }
 
     /// Its pieces: how many, how long, and which are there, a bit each, the first one highest, in hex.
@@ -88,37 +96,59 @@ impl Engine {
         Ok(self.handle.peers(session).await?.into_iter().map(peer).collect())
     }
 
+    /// The trackers and HTTP servers that its torrent or link names, and what else that says.
+    pub(crate) async fn own_addresses(&self, id: u64) -> Result<About, Refusal> {
+        let entry = self.entry(id)?;
+        if let Some(about) = &entry.about {
+            let about = About::clone(about);
+            return Ok(match &entry.origin {
+                Origin::Link(link) => About { trackers: trackers_of_link(link), ..about },
+                _ => about,
+            });
+        }
+        Ok(match &entry.origin {
+            Origin::Magnet(link) => {
+                link.parse::<Magnet>().map(|magnet| About::default().with_link(&magnet)).unwrap_or_default()
+            }
+            Origin::Link(link) => About { trackers: trackers_of_link(link), ..About::default() },
+            Origin::Torrent | Origin::Path { .. } => self.about_in_file(id).await.unwrap_or_default(),
+        })
+    }
+
+    /// HTTP servers that have its files, those that are used.
+    pub(crate) async fn web_seeds(&self, id: u64) -> Result<Vec<String>, Refusal> {
+        let entry = self.entry(id)?;
+        let own = self.own_addresses(id).await?.web_seeds.into_iter().filter(|url| !entry.without.contains(url));
+        Ok(own.chain(entry.web_seeds.iter().cloned()).collect())
+    }
+
     /// Its trackers, as they answered last.
     pub(crate) async fn trackers(&self, id: u64) -> Result<Vec<Value>, Refusal> {
         let entry = self.entry(id)?;
         let mut named: BTreeMap<String, Value> = BTreeMap::new();
-        let own: Vec<String> = match &entry.origin {
-            Origin::Magnet(link) => {
-                link.parse::<anabranch_content::magnet::Magnet>().map(|magnet| magnet.trackers).unwrap_or_default()
-            }
-            Origin::Link(link) => {
-                link.parse::<anabranch_ppspp::link::Link>().map(|link| link.trackers).unwrap_or_default()
-            }
-            Origin::Torrent | Origin::Path { .. } => {
-                let path = self.store.torrent(id);
-                let read =
-                    tokio::task::spawn_blocking(move || super::load::read(&path).map(|metainfo| metainfo.trackers));
-                read.await.ok().and_then(Result::ok).unwrap_or_default().into_iter().flatten().collect()
-            }
-        };
-        for url in own.into_iter().chain(entry.trackers).chain(self.common.trackers.iter().cloned()) {
+        let own =
+            self.own_addresses(id).await?.trackers.into_iter().flatten().filter(|url| !entry.without.contains(url));
+        for url in own.chain(entry.trackers.iter().cloned()).chain(self.common.trackers.iter().cloned()) {
             named.entry(url.clone()).or_insert_with(
                 || json!({ "url": url, "state": "not_asked", "peers": null, "reason": null, "time": null }),
             );
         }
         self.with(id, |content| {
-            for (url, tracker) in &content.live.trackers {
+            for (told, tracker) in &content.live.trackers {
                 let (state, peers, reason) = match &tracker.outcome {
                     Ok(peers) => ("working", Some(*peers), None),
                     Err(reason) => ("failed", None, Some(reason.clone())),
                 };
-                let told = json!({ "url": url, "state": state, "peers": peers, "reason": reason, "time": tracker.at });
-                named.insert(url.clone(), told);
+                // They are told of without what may be secret in their addresses.
+                let mut urls: Vec<String> = named.keys().filter(|url| is_at(url, told)).cloned().collect();
+                if urls.is_empty() && !entry.without.iter().any(|url| is_at(url, told)) {
+                    urls.push(told.clone());
+                }
+                for url in urls {
+                    let shown =
+                        json!({ "url": url, "state": state, "peers": peers, "reason": reason, "time": tracker.at });
+                    named.insert(url, shown);
+                }
             }
         });
         Ok(named.into_values().collect())
@@ -178,8 +208,13 @@ impl Engine {
     }
 }
 
+fn trackers_of_link(link: &str) -> Vec<Vec<String>> {
+    let trackers = link.parse::<anabranch_ppspp::link::Link>().map(|link| link.trackers).unwrap_or_default();
+    trackers.into_iter().map(|url| vec![url]).collect()
+}
+
 /// Bytes of a file that are there.
-fn there(info: &Info, have: &Bitfield, index: usize) -> u64 {
+pub(super) fn there(info: &Info, have: &Bitfield, index: usize) -> u64 {
     let Some(file) = info.files.get(index) else { return 0 };
     let range = file.range();
     let in_piece = |piece: u32| {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use anabranch_swarm::ContentId;
+use anabranch_swarm::{ContentId, Data};
 
 use super::live::{Job, Phase};
 use super::{Engine, State};
@@ -24,15 +24,18 @@ enum Step {
     Remove(Going),
     /// A move was begun in an earlier run.
     Moved,
+    /// It holds from its beginning on what was changed.
+    Reopen(ContentId),
 }
 
 impl Engine {
     /// Brings the session in line whenever something changed. Never ends.
     pub(crate) async fn drive(self: Rc<Self>) {
         let settings = self.settings();
-        if settings.limit_down.is_some() || settings.limit_up.is_some() {
+        let (down, up) = settings.limits();
+        if down.is_some() || up.is_some() {
             // A session that ended needs no limits.
-            let _ = self.handle.set_session_limits(settings.limit_down, settings.limit_up).await;
+            let _ = self.handle.set_session_limits(down, up).await;
         }
         loop {
             for (id, step) in self.steps() {
@@ -73,6 +76,22 @@ impl Engine {
                 });
             }
             Step::Moved => self.settle_move(id).await,
+            Step::Reopen(session) => {
+                self.with(id, |content| (content.live.reopen, content.live.job) = (false, Some(Job::Reopen)));
+                let engine = Rc::clone(self);
+                tokio::task::spawn_local(async move {
+                    // It is let go whatever becomes of it: what is known of its pieces is recorded.
+                    let _ = engine.handle.remove(session, Data::Keep).await;
+                    engine.with(id, |content| {
+                        if content.live.session == Some(session) {
+                            content.leave();
+                        }
+                        // It may ask others from now on.
+                        content.live.trackers.clear();
+                    });
+                    engine.end(id, Ok(()));
+                });
+            }
         }
     }
 
@@ -90,21 +109,24 @@ fn plan(state: &mut State) -> (Vec<(u64, Step)>, Vec<u64>) {
         id: content.entry.id,
         rank: content.entry.rank,
         is_wanted: !content.entry.paused && content.entry.going.is_none(),
+        is_forced: content.entry.forced,
         is_complete: content.entry.is_complete(),
         has_failed: content.live.failed.is_some(),
         lacks_space: content.live.lacks_space,
         is_busy: content.live.job.is_some(),
     };
     let candidates: Vec<Candidate> = state.contents.values().map(candidate).collect();
-    let turns = turns(&candidates, state.settings.downloads_max, state.settings.seeds_max);
+    let turns = turns(&candidates, state.settings.places());
     let (mut steps, mut changed) = (Vec::new(), Vec::new());
     let is_loading = |phase: Phase| matches!(phase, Phase::Loading | Phase::Opening | Phase::Checking(..));
     let mut loading = state.contents.values().filter(|content| is_loading(content.live.phase)).count();
     let mut hashing = state.contents.values().filter(|content| content.live.phase == Phase::Hashing).count();
     let mut waiting: Vec<(bool, i64, u64)> = Vec::new();
+    let now = state.tick();
     for (content, turn) in state.contents.values_mut().zip(turns) {
         let (id, live) = (content.entry.id, &mut content.live);
         if live.turn.replace(turn) != Some(turn) {
+            content.touched = now;
             changed.push(id);
         }
         if let Some(going) = content.entry.going {
@@ -118,6 +140,7 @@ fn plan(state: &mut State) -> (Vec<(u64, Step)>, Vec<u64>) {
             continue;
         }
         match live.session {
+            Some(session) if live.reopen && live.job.is_none() => steps.push((id, Step::Reopen(session))),
             Some(session) if turn == Turn::Run && live.is_held => steps.push((id, Step::Release(session))),
             Some(session) if turn != Turn::Run && !live.is_held && live.failed.is_none() => {
                 steps.push((id, Step::Hold(session)));

@@ -1,7 +1,10 @@
 //! What the session tells of its contents.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
+use anabranch_content::magnet::Magnet;
 use anabranch_paths::select::Selector;
 use anabranch_swarm::{Event, EventKind, Events, PauseCause};
 use serde_json::json;
@@ -9,8 +12,11 @@ use serde_json::json;
 use super::live::{Choice, PathChange, Phase};
 use super::view::path_name;
 use super::{EARLY_EVENTS_MAX, Engine, unix_now};
-use crate::library::{Entry, Origin};
+use crate::library::{About, Entry, Origin};
 use crate::store::Change;
+
+/// Files of a content whose first and last pieces go before the others.
+const EDGES_MAX: usize = 1000;
 
 impl Engine {
     /// Takes in what the session tells, until it ends.
@@ -136,6 +142,8 @@ impl Engine {
             self.lacks(id).await;
         }
         self.keep_torrent(id).await;
+        self.keep_about(id).await;
+        self.hurry_edges(id).await;
         let Some(levels) = levels.filter(|levels| levels.values().any(|level| *level > 0)) else { return };
         if let Some(session) = self.with(id, |content| content.live.session).flatten() {
             let choose = move |file: usize, _: &_| super::load::priority(&levels, file);
@@ -195,6 +203,61 @@ impl Engine {
         }
     }
 
+    /// Keeps what a content's torrent says of itself, where that is not known yet.
+    async fn keep_about(&self, id: u64) {
+        let Some((origin, session)) = self
+            .with(id, |content| {
+                content.entry.about.is_none().then(|| (content.entry.origin.clone(), content.live.session))
+            })
+            .flatten()
+        else {
+            return;
+        };
+        let about = match (origin, session) {
+            (Origin::Magnet(link), Some(session)) => {
+                let info = self.handle.info(session).await.ok().flatten();
+                let of_link =
+                    |about: About| link.parse::<Magnet>().map(|magnet| about.with_link(&magnet)).unwrap_or_default();
+                info.map(|info| of_link(About::of_info(&info)))
+            }
+            (Origin::Link(_), Some(session)) => {
+                self.handle.info(session).await.ok().flatten().map(|info| About::of_info(&info))
+            }
+            (Origin::Torrent | Origin::Path { .. }, _) => self.about_in_file(id).await,
+            _ => None,
+        };
+        if let Some(about) = about.map(Arc::new) {
+            self.learn(id, |entry| entry.about = Some(Arc::clone(&about))).await;
+        }
+    }
+
+    /// What the torrent says of itself that is kept of a content.
+    pub(super) async fn about_in_file(&self, id: u64) -> Option<About> {
+        let path = self.store.torrent(id);
+        let read = tokio::task::spawn_blocking(move || super::load::read(&path).map(|metainfo| About::of(&metainfo)));
+        read.await.ok()?.ok()
+    }
+
+    /// Has the first and the last piece of each file go before the others, or not any more.
+    pub(super) async fn hurry_edges(&self, id: u64) {
+        let of = self.with(id, |content| {
+            let is_open = content.live.phase == Phase::Open && !content.entry.is_complete();
+            let session = content.live.session.filter(|_| is_open)?;
+            Some((session, content.entry.edges_first, content.entry.priorities.clone()))
+        });
+        let Some((session, edges_first, priorities)) = of.flatten() else { return };
+        let Ok(Some(info)) = self.handle.info(session).await else { return };
+        let at = edges_first.then(Instant::now);
+        let wanted = info.regular_files().map(|(file, _)| file).filter(|file| priorities.get(file) != Some(&0));
+        for file in wanted.take(EDGES_MAX) {
+            let (first, last) = (info.pieces_of_file(file).next(), info.pieces_of_file(file).last());
+            for piece in first.into_iter().chain(last) {
+                // A content that goes needs no piece.
+                let _ = self.handle.set_deadline(session, piece, at).await;
+            }
+        }
+    }
+
     /// Keeps what was learned of a content. What cannot be kept is learned again the next time.
     pub(super) async fn learn(&self, id: u64, change: impl Fn(&mut Entry)) {
         let Ok(before) = self.entry(id) else { return };
@@ -212,8 +275,7 @@ impl Engine {
         if kept.is_err() {
             self.with(id, |content| change(&mut content.entry));
         }
-        let mut state = self.state.borrow_mut();
-        state.by_hash.extend(after.hashes.into_iter().map(|hash| (hash, id)));
+        self.state.borrow_mut().index(&after);
     }
 
     /// Notes what happened to a content, for people.

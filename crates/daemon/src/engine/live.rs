@@ -48,6 +48,8 @@ pub(super) enum Job {
     Recheck,
     /// They go to another folder.
     Move,
+    /// It is put into the session anew.
+    Reopen,
     /// It goes.
     Remove,
 }
@@ -57,6 +59,7 @@ impl Job {
         match self {
             Self::Recheck => "being checked",
             Self::Move => "being moved",
+            Self::Reopen => "being opened anew",
             Self::Remove => "being removed",
         }
     }
@@ -119,8 +122,14 @@ pub(crate) struct Live {
     pub(super) desk: Option<Rc<Desk>>,
     /// What was told of it last, as a hash: whole, it would be most of what a content at rest takes.
     pub(super) told: Option<u64>,
+    /// It is to be put into the session anew: what it was told there at its beginning is not so any more.
+    pub(super) reopen: bool,
     /// When its numbers last changed.
     pub(super) moved: Option<Instant>,
+    /// When some of it last went either way in this run, in seconds since 1970.
+    pub(super) active: Option<u64>,
+    /// Since when nobody took any of it.
+    pub(super) idle_since: Option<Instant>,
     /// Totals that are not kept yet.
     pub(super) is_unkept: bool,
     pub(super) lacks_space: bool,
@@ -130,7 +139,7 @@ impl Live {
     /// It is in the session no more.
     pub(super) fn leave(&mut self) {
         (self.phase, self.session, self.progress, self.desk) = (Phase::Out, None, None, None);
-        (self.is_held, self.waits) = (false, None);
+        (self.is_held, self.waits, self.reopen, self.idle_since) = (false, None, false, None);
     }
 
     pub(super) fn note(&mut self, at: u64, text: String) {

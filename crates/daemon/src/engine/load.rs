@@ -1,6 +1,6 @@
 //! Contents go into the session.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,14 +11,16 @@ use anabranch_content::create::{CreateOptions, create};
 use anabranch_content::hash::sha256;
 use anabranch_content::hex;
 use anabranch_content::info::Info;
+use anabranch_content::magnet::{Magnet, MagnetError};
 use anabranch_content::metainfo::{Metainfo, NameRules};
 use anabranch_content::storage::naming;
+use anabranch_ppspp::link::{Link, LinkError};
 use anabranch_swarm::{AddOptions, ContentId, Data, FileFilter, Priority, Source, parse_peer};
 
 use super::add::names;
 use super::live::{Hashing, Phase};
 use super::{Engine, unix_now};
-use crate::library::{Entry, Origin, Turn};
+use crate::library::{About, Entry, Origin, Turn};
 use crate::store::Change;
 
 /// What goes into the session.
@@ -56,6 +58,7 @@ impl Engine {
         }
         let path = self.store.torrent(id);
         let of = entry.clone();
+        self.with(id, |content| content.live.reopen = false);
         let prepared = tokio::task::spawn_blocking(move || prepare(&of, &path, fresh)).await;
         let Prepared { source, trusted } = prepared.map_err(|error| error.to_string())??;
         let is_known = !matches!(source, Source::Magnet(_));
@@ -121,6 +124,7 @@ impl Engine {
             keys: self.common.keys.iter().copied().chain(keys).collect(),
             peers: self.common.peers.iter().copied().chain(peers.iter().copied()).collect(),
             trackers: self.common.trackers.iter().chain(&entry.trackers).cloned().collect(),
+            web_seeds: entry.web_seeds.clone(),
             files,
             sequential: entry.sequential,
             limit_down: entry.limit_down,
@@ -170,11 +174,13 @@ impl Engine {
         entry.name.clone_from(&created.torrent.info.name);
         (entry.hashes, entry.dir) = (hashes, created.survey.dir.clone());
         (entry.size, entry.done, entry.completed) = (Some(size), size, Some(unix_now()));
+        let trackers = entry.trackers.iter().map(|url| vec![url.clone()]).collect();
+        entry.about = Some(Arc::new(About { trackers, ..About::of_info(&created.torrent.info) }));
         let batch = vec![(Entry::key(id), Some(entry.to_json()))];
         let change = Change { batch, torrents: vec![(id, created.metainfo)], gone: Vec::new() };
         self.store.write(change).await.map_err(|error| error.to_string())?;
         let mut state = self.state.borrow_mut();
-        state.by_hash.extend(entry.hashes.iter().map(|hash| (hash.clone(), id)));
+        state.index(&entry);
         if let Some(content) = state.contents.get_mut(&id) {
             content.entry = entry;
             content.live.phase = Phase::Loading;
@@ -188,21 +194,37 @@ fn prepare(entry: &Entry, torrent: &Path, fresh: bool) -> Result<Prepared, Strin
     let plain = |source| Prepared { source, trusted: false };
     match &entry.origin {
         Origin::Magnet(link) => {
-            let magnet = link.parse().map_err(|error: anabranch_content::magnet::MagnetError| error.to_string())?;
+            let mut magnet: Magnet = link.parse().map_err(|error: MagnetError| error.to_string())?;
+            magnet.trackers.retain(|url| !entry.without.contains(url));
+            magnet.web_seeds.retain(|url| !entry.without.contains(url));
             Ok(plain(Source::Magnet(Box::new(magnet))))
         }
         Origin::Link(link) => {
-            let link = link.parse().map_err(|error: anabranch_ppspp::link::LinkError| error.to_string())?;
+            let mut link: Link = link.parse().map_err(|error: LinkError| error.to_string())?;
+            link.trackers.retain(|url| !entry.without.contains(url));
             Ok(plain(Source::Ppspp(Box::new(link))))
         }
-        Origin::Torrent => Ok(plain(Source::Metainfo(Box::new(read(torrent)?)))),
+        Origin::Torrent => {
+            let mut metainfo = read(torrent)?;
+            leave_out(&mut metainfo, &entry.without);
+            Ok(plain(Source::Metainfo(Box::new(metainfo))))
+        }
         Origin::Path { seal: kept, .. } => {
             let mut metainfo = read(torrent)?;
+            leave_out(&mut metainfo, &entry.without);
             metainfo.info = naming::for_reading(&metainfo.info, &entry.dir);
             let trusted = fresh || *kept == Some(seal(&metainfo.info, &entry.dir));
             Ok(Prepared { source: Source::Metainfo(Box::new(metainfo)), trusted })
         }
     }
+}
+
+/// Takes the addresses out that a torrent names and its user does not want.
+fn leave_out(metainfo: &mut Metainfo, without: &BTreeSet<String>) {
+    metainfo.trackers.iter_mut().for_each(|tier| tier.retain(|url| !without.contains(url)));
+    metainfo.trackers.retain(|tier| !tier.is_empty());
+    metainfo.web_seeds.retain(|url| !without.contains(url));
+    metainfo.http_seeds.retain(|url| !without.contains(url));
 }
 
 /// Reads a torrent that is kept. Blocks.

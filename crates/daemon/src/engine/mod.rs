@@ -15,7 +15,8 @@
 //! | `events` | what the session tells |
 //! | `tick` | what time brings: rates, limits, room on the disk |
 //! | `live` | what is known of one at work |
-//! | `view`, `detail` | how they look from outside |
+//! | `names` | categories and tags |
+//! | `view`, `detail`, `seen` | how they look from outside |
 
 mod add;
 mod change;
@@ -24,21 +25,24 @@ mod drive;
 mod events;
 mod live;
 mod load;
+mod names;
+mod seen;
 mod tick;
 mod view;
 
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_content::metainfo::MetainfoError;
 use anabranch_paths::{Endpoint, ScionAddr};
-use anabranch_swarm::{ContentId, ControlError, Event, Handle};
+use anabranch_swarm::{ContentId, ControlError, DownloadError, Event, Handle};
 use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore};
 
-pub(crate) use add::{NewContent, NewSource};
+pub(crate) use add::{NewContent, NewSource, check};
+pub(crate) use seen::{Seen, is_at};
 pub(crate) use view::{Filter, STATES};
 
 use crate::feed::Feed;
@@ -51,8 +55,12 @@ use live::Live;
 pub(crate) const CONTENTS_MAX: usize = 100_000;
 /// Events of contents that are being added which wait for these.
 const EARLY_EVENTS_MAX: usize = 4096;
+/// Letters of the hashes that all of BitTorrent knows.
+pub(crate) const SHORT_HASH_LEN: usize = 40;
 /// Contents of which a torrent is made at once: each keeps a disk busy.
 const HASHING_MAX: usize = 1;
+/// Torrent files that are fetched at once, each held in memory.
+const FETCHES_MAX: usize = 4;
 
 /// What holds for all contents.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +73,8 @@ pub(crate) struct Common {
     pub trackers: Vec<String>,
     /// What the session was told to receive and send at most.
     pub limits: (Option<u64>, Option<u64>),
+    /// Hosts of the local network that torrent files may be fetched from.
+    pub fetch_hosts: Vec<String>,
 }
 
 /// Why something that was asked for is not done.
@@ -105,6 +115,9 @@ pub(crate) enum Refusal {
     /// The session did not do it.
     #[error(transparent)]
     Session(#[from] ControlError),
+    /// A torrent file cannot be fetched.
+    #[error("cannot fetch the torrent file: {0}")]
+    Fetch(#[from] DownloadError),
     /// A torrent that cannot be used.
     #[error("this is no torrent that can be used: {0}; get the file again from where it came")]
     Torrent(#[from] MetainfoError),
@@ -122,9 +135,15 @@ pub(crate) struct Content {
     /// What moved before it was put into the session the last time.
     totals: Totals,
     live: Live,
+    /// When something of it last changed, by the clock of [`State`].
+    touched: u64,
 }
 
 impl Content {
+    fn new(entry: Entry, totals: Totals) -> Self {
+        Self { entry, totals, live: Live::default(), touched: 0 }
+    }
+
     /// It is in the session no more: what moved there counts from now on as what moved before.
     fn leave(&mut self) {
         self.totals = tick::totals(self);
@@ -143,6 +162,31 @@ pub(crate) struct State {
     /// Everything that has its turn was put into the session once.
     is_ready: bool,
     rates: (u64, u64),
+    /// Goes on with every change: what was touched after some moment can be told.
+    clock: u64,
+}
+
+impl State {
+    /// A content can be found by its hashes, and by the beginning of those that are longer than others know.
+    fn index(&mut self, entry: &Entry) {
+        for hash in &entry.hashes {
+            self.by_hash.insert(hash.clone(), entry.id);
+            if let Some(short) = hash.get(..SHORT_HASH_LEN).filter(|short| short.len() < hash.len()) {
+                self.by_hash.entry(short.to_owned()).or_insert(entry.id);
+            }
+        }
+    }
+
+    /// Those that are not on their way out.
+    fn staying(&self) -> impl Iterator<Item = &Content> {
+        self.contents.values().filter(|content| content.entry.going.is_none())
+    }
+
+    /// The time of a change that is made now.
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
 }
 
 /// The library at work.
@@ -158,6 +202,9 @@ pub(crate) struct Engine {
     /// One change of the library after the other.
     writing: Mutex<()>,
     hashing: Semaphore,
+    fetching: Semaphore,
+    /// When it was last looked how many bytes are free, and how many were.
+    free: Cell<Option<(Instant, Option<u64>)>>,
     started: Instant,
 }
 
@@ -183,10 +230,11 @@ impl Engine {
             early: VecDeque::new(),
             is_ready: false,
             rates: (0, 0),
+            clock: 1,
         };
         for (entry, totals) in entries {
-            state.by_hash.extend(entry.hashes.iter().map(|hash| (hash.clone(), entry.id)));
-            state.contents.insert(entry.id, Content { entry, totals, live: Live::default() });
+            state.index(&entry);
+            state.contents.insert(entry.id, Content::new(entry, totals));
         }
         let engine = Self {
             handle,
@@ -198,6 +246,8 @@ impl Engine {
             changed: Notify::new(),
             writing: Mutex::new(()),
             hashing: Semaphore::new(HASHING_MAX),
+            fetching: Semaphore::new(FETCHES_MAX),
+            free: Cell::default(),
             started: Instant::now(),
         };
         (Rc::new(engine), strange)
@@ -248,9 +298,7 @@ impl Engine {
         self.store.write(Change { batch, ..Change::default() }).await?;
         for entry in entries {
             let id = entry.id;
-            if let Some(content) = self.state.borrow_mut().contents.get_mut(&id) {
-                content.entry = entry;
-            }
+            self.with(id, |content| content.entry = entry);
             self.announce(id);
         }
         self.changed.notify_one();
@@ -272,7 +320,7 @@ impl Engine {
         let shown = new.to_json();
         let batch = vec![(SETTINGS_KEY.to_owned(), Some(shown.clone()))];
         self.store.write(Change { batch, ..Change::default() }).await?;
-        let (down, up) = (new.limit_down, new.limit_up);
+        let (down, up) = new.limits();
         self.state.borrow_mut().settings = new;
         self.feed.tell("settings", &shown);
         self.changed.notify_one();
@@ -289,7 +337,11 @@ impl Engine {
 
     /// Looks at a content, if it is there.
     fn with<T>(&self, id: u64, look: impl FnOnce(&mut Content) -> T) -> Option<T> {
-        self.state.borrow_mut().contents.get_mut(&id).map(look)
+        let mut state = self.state.borrow_mut();
+        let now = state.tick();
+        let content = state.contents.get_mut(&id)?;
+        content.touched = now;
+        Some(look(content))
     }
 
     fn state(&self) -> Ref<'_, State> {
@@ -306,6 +358,6 @@ impl Engine {
 }
 
 /// Seconds since 1970.
-fn unix_now() -> u64 {
+pub(crate) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::live::Phase;
 use super::{Content, Engine};
-use crate::library::{Entry, Totals, Turn};
+use crate::library::{Enough, Entry, Going, Totals, Turn};
 use crate::store::Change;
 
 /// How often it is looked how contents fare.
@@ -39,7 +39,7 @@ impl Engine {
             let now = Instant::now();
             self.look(&mut resting).await;
             self.count_seeding(now.saturating_duration_since(std::mem::replace(&mut last, now)));
-            self.end_sharing().await;
+            self.end_sharing(now).await;
             if tick % SPACE_TICKS == 0 {
                 self.look_for_space().await;
             }
@@ -73,10 +73,13 @@ impl Engine {
         let Ok(all) = self.handle.progress_of(ids).await else { return };
         let now = Instant::now();
         let mut state = self.state.borrow_mut();
+        let time = state.tick();
         for (session, progress) in all {
             let Some(id) = state.by_session.get(&session).copied() else { continue };
             let Some(content) = state.contents.get_mut(&id) else { continue };
-            take_in(content, progress, now);
+            if take_in(content, progress, now) {
+                content.touched = time;
+            }
         }
         let running = state.contents.values().filter_map(|content| content.live.progress.as_ref());
         state.rates = running.fold((0, 0), |(down, up), progress| {
@@ -96,31 +99,56 @@ impl Engine {
     fn count_seeding(&self, passed: Duration) {
         let seconds = passed.as_secs_f64().round() as u64;
         let mut state = self.state.borrow_mut();
-        for content in state.contents.values_mut().filter(|content| is_seeding(content)) {
-            content.totals.seed_seconds += seconds;
+        for content in state.contents.values_mut().filter(|content| is_active(content)) {
+            content.totals.active_seconds += seconds;
+            if content.entry.is_complete() {
+                content.totals.seed_seconds += seconds;
+            }
             content.live.is_unkept = true;
         }
     }
 
-    /// Those that were shared enough are paused.
-    async fn end_sharing(&self) {
-        let enough: Vec<(u64, &'static str)> = {
+    /// Those that were shared enough are paused, or go.
+    async fn end_sharing(self: &Rc<Self>, now: Instant) {
+        let (enough, what): (Vec<(u64, &'static str)>, Enough) = {
             let state = self.state();
             let settings = &state.settings;
             let why = |content: &Content| {
-                let ratio_max = content.entry.ratio_max.or(settings.ratio_max);
-                let seconds_max = content.entry.seed_seconds_max.or(settings.seed_seconds_max);
-                if ratio_max.is_some_and(|most| ratio(content) >= most) {
+                let entry = &content.entry;
+                let idle = || content.live.idle_since.map_or(0, |since| now.saturating_duration_since(since).as_secs());
+                if entry.ratio_max.or(settings.ratio_max).is_some_and(|most| ratio(content) >= most) {
                     return Some("shared as often as it was to be");
                 }
-                seconds_max
+                if entry
+                    .seed_seconds_max
+                    .or(settings.seed_seconds_max)
                     .is_some_and(|most| content.totals.seed_seconds >= most)
-                    .then_some("shared as long as it was to be")
+                {
+                    return Some("shared as long as it was to be");
+                }
+                let is_left = entry.idle_seconds_max.or(settings.idle_seconds_max).is_some_and(|most| idle() >= most);
+                is_left.then_some("shared with nobody for as long as it was to be")
             };
-            let seeding = state.contents.values().filter(|content| is_seeding(content));
-            seeding.filter_map(|content| Some((content.entry.id, why(content)?))).collect()
+            let is_seeding = |content: &&Content| is_active(content) && content.entry.is_complete();
+            let seeding = state.contents.values().filter(is_seeding);
+            (seeding.filter_map(|content| Some((content.entry.id, why(content)?))).collect(), settings.enough)
         };
         for (id, why) in enough {
+            let going = match what {
+                Enough::Pause => None,
+                Enough::Remove => Some(Going::Keep),
+                // The user's own files stay.
+                Enough::Delete if self.with(id, |content| content.entry.is_only_shared()) == Some(true) => {
+                    Some(Going::Keep)
+                }
+                Enough::Delete => Some(Going::Delete),
+            };
+            if let Some(going) = going {
+                let engine = Rc::clone(self);
+                // What is at something else goes the next time.
+                tokio::task::spawn_local(async move { engine.remove(id, going).await });
+                continue;
+            }
             // What cannot be kept now is tried again.
             let kept = self
                 .update(&[id], |entry| {
@@ -164,6 +192,20 @@ impl Engine {
         }
     }
 
+    /// Bytes free in the folder of contents that are added without one, as looked at a moment ago.
+    pub(crate) async fn free_bytes(&self) -> Option<u64> {
+        let now = Instant::now();
+        if let Some((at, free)) = self.free.get()
+            && now.saturating_duration_since(at) < EVERY
+        {
+            return free;
+        }
+        let dir = self.settings().dir;
+        let free = tokio::task::spawn_blocking(move || free_bytes(&dir)).await.ok().flatten();
+        self.free.set(Some((now, free)));
+        free
+    }
+
     /// Keeps what moved.
     pub(crate) async fn keep_totals(&self) {
         let unkept: Vec<(u64, Value, Value)> = {
@@ -187,8 +229,8 @@ impl Engine {
     }
 }
 
-/// How a content fares now.
-fn take_in(content: &mut Content, progress: Progress, now: Instant) {
+/// How a content fares now; whether that is any different.
+fn take_in(content: &mut Content, progress: Progress, now: Instant) -> bool {
     let (entry, live) = (&mut content.entry, &mut content.live);
     if live.phase == Phase::Open && progress.bytes_total.is_some() {
         (entry.size, entry.done) = (progress.bytes_total, progress.bytes_done);
@@ -196,14 +238,21 @@ fn take_in(content: &mut Content, progress: Progress, now: Instant) {
     let rates = |progress: &Progress| (progress.stats.download_rate_bytes, progress.stats.upload_rate_bytes);
     let moved = |progress: &Progress| (progress.stats.downloaded_bytes, progress.stats.uploaded_bytes);
     let was = live.progress.as_ref();
-    if was.is_none_or(|was| moved(was) != moved(&progress)) {
-        live.is_unkept |= moved(&progress) != (0, 0);
+    if was.is_none_or(|was| moved(was) != moved(&progress)) && moved(&progress) != (0, 0) {
+        live.is_unkept = true;
+        live.active = Some(super::unix_now());
+    }
+    let was_idle = was.is_some_and(|was| was.stats.uploaded_bytes == progress.stats.uploaded_bytes);
+    if !was_idle || live.idle_since.is_none() || !entry.is_complete() {
+        live.idle_since = Some(now);
     }
     let shown = |progress: &Progress| (rates(progress), moved(progress), progress.bytes_done, progress.stats.peers);
-    if was.is_none_or(|was| shown(was) != shown(&progress)) || matches!(live.phase, Phase::Checking(..)) {
+    let is_news = was.is_none_or(|was| shown(was) != shown(&progress)) || matches!(live.phase, Phase::Checking(..));
+    if is_news {
         live.moved = Some(now);
     }
     live.progress = Some(progress);
+    is_news
 }
 
 /// What moved for a content, this run included.
@@ -212,7 +261,7 @@ pub(super) fn totals(content: &Content) -> Totals {
     Totals {
         downloaded: content.totals.downloaded + stats.map_or(0, |stats| stats.downloaded_bytes),
         uploaded: content.totals.uploaded + stats.map_or(0, |stats| stats.uploaded_bytes),
-        seed_seconds: content.totals.seed_seconds,
+        ..content.totals
     }
 }
 
@@ -228,10 +277,9 @@ fn needs_space(content: &Content) -> bool {
     !content.entry.is_complete() && !content.entry.is_only_shared()
 }
 
-fn is_seeding(content: &Content) -> bool {
-    content.entry.is_complete()
-        && content.live.turn == Some(Turn::Run)
-        && content.live.phase == Phase::Open
+fn is_active(content: &Content) -> bool {
+    content.live.turn == Some(Turn::Run)
+        && matches!(content.live.phase, Phase::Open | Phase::Metadata)
         && !content.live.is_held
 }
 

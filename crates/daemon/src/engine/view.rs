@@ -64,7 +64,7 @@ impl Filter {
         self.state.as_deref().is_none_or(|wanted| wanted == state(content))
             && self.category.as_ref().is_none_or(|wanted| entry.category.as_ref() == Some(wanted))
             && self.tag.as_ref().is_none_or(|wanted| entry.tags.contains(wanted))
-            && self.name.as_ref().is_none_or(|wanted| entry.name.to_lowercase().contains(wanted))
+            && self.name.as_ref().is_none_or(|wanted| entry.shown_name().to_lowercase().contains(wanted))
     }
 }
 
@@ -140,6 +140,7 @@ pub(super) fn state(content: &Content) -> &'static str {
         (Some(Job::Move), _) => return "moving",
         (Some(Job::Remove), _) => return "removing",
         (Some(Job::Recheck), _) | (_, Phase::Checking(..)) => return "checking",
+        (Some(Job::Reopen), _) => return "starting",
         (_, Phase::Hashing) => return "hashing",
         _ => {}
     }
@@ -225,7 +226,7 @@ pub(super) fn view(content: &Content) -> Value {
         // The short name of a v2 torrent is no hash of v1.
         let v1 = v1.filter(|_| entry.hashes.first().is_some_and(|first| first.len() == 40));
         let names: Vec<String> = v1.into_iter().chain(v2).collect();
-        let name = anabranch_swarm::http::names::url_encoded(&entry.name);
+        let name = anabranch_swarm::http::names::url_encoded(entry.shown_name());
         (!names.is_empty()).then(|| format!("magnet:?{}&dn={name}", names.join("&")))
     };
     let mut fields = Map::new();
@@ -233,7 +234,7 @@ pub(super) fn view(content: &Content) -> Value {
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     put("id", entry.id.into());
     put("kind", kind.into());
-    put("name", entry.name.as_str().into());
+    put("name", entry.shown_name().into());
     put("hashes", json!(entry.hashes));
     put("link", json!(link.map(str::to_owned).or_else(magnet)));
     put("state", state(content).into());
@@ -245,11 +246,17 @@ pub(super) fn view(content: &Content) -> Value {
     put("tags", json!(entry.tags));
     put("size", json!(entry.size));
     put("pieces", json!(content.live.progress.as_ref().map(|progress| progress.pieces_total)));
+    put("forced", entry.forced.into());
     put("sequential", entry.sequential.into());
+    put("edges_first", entry.edges_first.into());
+    put("trackers", json!(entry.trackers));
+    put("web_seeds", json!(entry.web_seeds));
+    put("without", json!(entry.without));
     put("limit_down", json!(entry.limit_down));
     put("limit_up", json!(entry.limit_up));
-    put("ratio_max", json!(entry.ratio_max));
-    put("seed_seconds_max", json!(entry.seed_seconds_max));
+    put("ratio_max", entry.ratio_max.to_json());
+    put("seed_seconds_max", entry.seed_seconds_max.to_json());
+    put("idle_seconds_max", entry.idle_seconds_max.to_json());
     put("rank", entry.rank.into());
     put("added", entry.added.into());
     put("completed", json!(entry.completed));

@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+
+use super::about::About;
+use super::own::{Own, own_ratio, own_whole};
 
 /// Where a content comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +46,10 @@ pub(crate) struct Entry {
     pub origin: Origin,
     /// The names that peers know it by, in hex: v1 first; empty until its torrent is made.
     pub hashes: Vec<String>,
-    /// For people.
+    /// What its source calls it.
     pub name: String,
+    /// What its user calls it instead.
+    pub title: Option<String>,
     /// The folder below which its files are.
     pub dir: PathBuf,
     /// The folder that its files are being moved to.
@@ -58,20 +64,30 @@ pub(crate) struct Entry {
     pub paused: bool,
     /// Why it was paused, where nobody asked for it.
     pub paused_because: Option<String>,
+    /// It goes on whoever else waits in the queue.
+    pub forced: bool,
     /// Pieces are fetched in order.
     pub sequential: bool,
+    /// The first and the last piece of each file go before the others.
+    pub edges_first: bool,
     /// Bytes per second.
     pub limit_down: Option<u64>,
     /// Bytes per second.
     pub limit_up: Option<u64>,
-    /// Its own limit of uploads, as a multiple of its size.
-    pub ratio_max: Option<f64>,
-    /// Its own limit of time for sharing, in seconds.
-    pub seed_seconds_max: Option<u64>,
+    /// Its limit of uploads, as a multiple of its size.
+    pub ratio_max: Own<f64>,
+    /// Its limit of time for sharing, in seconds.
+    pub seed_seconds_max: Own<u64>,
+    /// Its limit of time for sharing with nobody who takes any of it, in seconds.
+    pub idle_seconds_max: Own<u64>,
     /// How much its files are wanted, 0 to 7, by their index, where that is not as usual.
     pub priorities: BTreeMap<usize, u8>,
     /// Trackers beside its own.
     pub trackers: Vec<String>,
+    /// HTTP servers that have its files, beside its own.
+    pub web_seeds: Vec<String>,
+    /// Trackers and HTTP servers of its own that are not used.
+    pub without: BTreeSet<String>,
     /// Peers to dial for it.
     pub peers: Vec<String>,
     /// Its place in the queue: the lowest goes first.
@@ -84,6 +100,8 @@ pub(crate) struct Entry {
     pub size: Option<u64>,
     /// Bytes of them that were there when it was last looked.
     pub done: u64,
+    /// What its torrent says of itself, once known.
+    pub about: Option<Arc<About>>,
 }
 
 /// What moved for a content, all runs together.
@@ -95,16 +113,21 @@ pub(crate) struct Totals {
     pub uploaded: u64,
     /// Seconds for which it was complete and shared.
     pub seed_seconds: u64,
+    /// Seconds for which it was at work.
+    pub active_seconds: u64,
 }
 
 impl Totals {
     pub(crate) fn to_json(self) -> Value {
-        json!([self.downloaded, self.uploaded, self.seed_seconds])
+        json!([self.downloaded, self.uploaded, self.seed_seconds, self.active_seconds])
     }
 
     pub(crate) fn from_json(value: &Value) -> Option<Self> {
         let at = |at: usize| value.get(at)?.as_u64();
-        Some(Self { downloaded: at(0)?, uploaded: at(1)?, seed_seconds: at(2)? })
+        let seed_seconds = at(2)?;
+        // Versions before did not count how long it was at work.
+        let active_seconds = at(3).unwrap_or(seed_seconds);
+        Some(Self { downloaded: at(0)?, uploaded: at(1)?, seed_seconds, active_seconds })
     }
 }
 
@@ -116,6 +139,7 @@ impl Entry {
             origin,
             hashes: Vec::new(),
             name,
+            title: None,
             dir,
             moving_to: None,
             going: None,
@@ -123,20 +147,31 @@ impl Entry {
             tags: BTreeSet::new(),
             paused: false,
             paused_because: None,
+            forced: false,
             sequential: false,
+            edges_first: false,
             limit_down: None,
             limit_up: None,
-            ratio_max: None,
-            seed_seconds_max: None,
+            ratio_max: Own::Usual,
+            seed_seconds_max: Own::Usual,
+            idle_seconds_max: Own::Usual,
             priorities: BTreeMap::new(),
             trackers: Vec::new(),
+            web_seeds: Vec::new(),
+            without: BTreeSet::new(),
             peers: Vec::new(),
             rank: 0,
             added: 0,
             completed: None,
             size: None,
             done: 0,
+            about: None,
         }
+    }
+
+    /// What it is called.
+    pub(crate) fn shown_name(&self) -> &str {
+        self.title.as_deref().unwrap_or(&self.name)
     }
 
     /// The key under which it is kept.
@@ -173,6 +208,7 @@ impl Entry {
             "origin": origin,
             "hashes": self.hashes,
             "name": self.name,
+            "title": self.title,
             "dir": path_json(&self.dir),
             "moving_to": self.moving_to.as_deref().map(path_json),
             "going": going,
@@ -180,19 +216,25 @@ impl Entry {
             "tags": self.tags,
             "paused": self.paused,
             "paused_because": self.paused_because,
+            "forced": self.forced,
             "sequential": self.sequential,
+            "edges_first": self.edges_first,
             "limit_down": self.limit_down,
             "limit_up": self.limit_up,
-            "ratio_max": self.ratio_max,
-            "seed_seconds_max": self.seed_seconds_max,
+            "ratio_max": self.ratio_max.to_json(),
+            "seed_seconds_max": self.seed_seconds_max.to_json(),
+            "idle_seconds_max": self.idle_seconds_max.to_json(),
             "priorities": priorities,
             "trackers": self.trackers,
+            "web_seeds": self.web_seeds,
+            "without": self.without,
             "peers": self.peers,
             "rank": self.rank,
             "added": self.added,
             "completed": self.completed,
             "size": self.size,
             "done": self.done,
+            "about": self.about.as_ref().map(|about| about.to_json()),
         })
     }
 
@@ -203,6 +245,8 @@ impl Entry {
             let texts = value[key].as_array()?.iter().map(|text| text.as_str().map(str::to_owned));
             texts.collect::<Option<Vec<String>>>()
         };
+        // What earlier versions did not keep is as it was with them.
+        let later = |key: &str| if value[key].is_null() { Some(Vec::new()) } else { texts(key) };
         let origin = &value["origin"];
         let origin = if let Some(link) = origin["magnet"].as_str() {
             Origin::Magnet(link.to_owned())
@@ -225,19 +269,26 @@ impl Entry {
             tags: texts("tags")?.into_iter().collect(),
             paused: value["paused"].as_bool()?,
             paused_because: text("paused_because"),
+            title: text("title"),
+            forced: value["forced"].as_bool().unwrap_or(false),
             sequential: value["sequential"].as_bool()?,
+            edges_first: value["edges_first"].as_bool().unwrap_or(false),
             limit_down: value["limit_down"].as_u64(),
             limit_up: value["limit_up"].as_u64(),
-            ratio_max: value["ratio_max"].as_f64(),
-            seed_seconds_max: value["seed_seconds_max"].as_u64(),
+            ratio_max: own_ratio("ratio_max", &value["ratio_max"]).ok()?,
+            seed_seconds_max: own_whole("seed_seconds_max", &value["seed_seconds_max"]).ok()?,
+            idle_seconds_max: own_whole("idle_seconds_max", &value["idle_seconds_max"]).ok()?,
             priorities: priorities.collect::<Option<_>>()?,
             trackers: texts("trackers")?,
+            web_seeds: later("web_seeds")?,
+            without: later("without")?.into_iter().collect(),
             peers: texts("peers")?,
             rank: value["rank"].as_i64()?,
             added: value["added"].as_u64()?,
             completed: value["completed"].as_u64(),
             size: value["size"].as_u64(),
             done: value["done"].as_u64()?,
+            about: About::from_json(&value["about"]).map(Arc::new),
             ..Self::new(id, origin, text("name")?, path_from(&value["dir"])?)
         })
     }
@@ -288,25 +339,43 @@ mod tests {
                 tags: ["x".to_owned(), "y".to_owned()].into(),
                 paused: true,
                 paused_because: Some("ratio".into()),
+                title: Some("t".into()),
+                forced: true,
                 sequential: true,
+                edges_first: true,
                 limit_down: Some(1),
                 limit_up: Some(2),
-                ratio_max: Some(1.5),
-                seed_seconds_max: Some(3),
+                ratio_max: Own::At(1.5),
+                seed_seconds_max: Own::None,
+                idle_seconds_max: Own::At(3),
                 priorities: [(0, 0), (9, 7)].into(),
                 trackers: vec!["http://t".into()],
+                web_seeds: vec!["http://w".into()],
+                without: ["udp://u".to_owned()].into(),
                 peers: vec!["127.0.0.1:1".into()],
                 rank: -4,
                 added: 5,
                 completed: Some(6),
                 size: Some(7),
                 done: 8,
-                ..plain
+                about: Some(Arc::new(About {
+                    trackers: vec![vec!["http://t".into(), "udp://u".into()], vec!["http://v".into()]],
+                    created: Some(9),
+                    is_folder: true,
+                    ..About::default()
+                })),
+                ..plain.clone()
             };
             assert_eq!(Entry::from_json(7, &full.to_json()), Some(full));
+            // As the version before kept it.
+            let mut old = plain.to_json();
+            for later in ["title", "forced", "edges_first", "idle_seconds_max", "web_seeds", "without", "about"] {
+                old.as_object_mut().unwrap().remove(later);
+            }
+            assert_eq!(Entry::from_json(7, &old), Some(plain));
         }
         assert_eq!(Entry::from_json(7, &json!({})), None);
-        let totals = Totals { downloaded: 1, uploaded: u64::MAX, seed_seconds: 3 };
+        let totals = Totals { downloaded: 1, uploaded: u64::MAX, seed_seconds: 3, active_seconds: 4 };
         assert_eq!(Totals::from_json(&totals.to_json()), Some(totals));
     }
 }

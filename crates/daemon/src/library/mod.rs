@@ -1,6 +1,8 @@
 //! What the daemon knows and keeps: contents with their options, and settings. Pure: nothing here is at work.
 
+mod about;
 mod entry;
+mod own;
 mod queue;
 mod settings;
 
@@ -8,9 +10,11 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+pub(crate) use about::About;
 pub(crate) use entry::{Entry, Going, Origin, Totals};
+pub(crate) use own::{Own, own_ratio, own_whole};
 pub(crate) use queue::{Candidate, Turn, turns};
-pub(crate) use settings::{KEY as SETTINGS_KEY, Refused, Settings, is_name, ratio, whole};
+pub(crate) use settings::{DOWNLOADS_MAX, Enough, KEY as SETTINGS_KEY, Refused, Settings, is_name, whole};
 
 use crate::store::Kept;
 

@@ -11,6 +11,8 @@ pub(crate) struct Candidate {
     pub rank: i64,
     /// Its user lets it go on.
     pub is_wanted: bool,
+    /// It goes on whoever else waits.
+    pub is_forced: bool,
     /// Everything wanted is there.
     pub is_complete: bool,
     /// It failed: it takes no place.
@@ -34,13 +36,25 @@ pub(crate) enum Turn {
     NoSpace,
 }
 
-/// What becomes of each, in their order. At most `downloads_max` that are not complete and `seeds_max` that are go on, the lowest
-/// ranks first, of equals the one that was added first.
-pub(crate) fn turns(candidates: &[Candidate], downloads_max: Option<u32>, seeds_max: Option<u32>) -> Vec<Turn> {
+/// How many go on at once; `None`: all.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Places {
+    /// Of those that are not complete.
+    pub downloads: Option<u32>,
+    /// Of those that are.
+    pub seeds: Option<u32>,
+    /// Of all.
+    pub all: Option<u32>,
+}
+
+/// What becomes of each, in their order. The lowest ranks go on first, of equals the one that was added first. Who is forced takes no
+/// place.
+pub(crate) fn turns(candidates: &[Candidate], places: Places) -> Vec<Turn> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     order.sort_by_key(|at| Reverse((candidates[*at].rank, candidates[*at].id)));
     let mut turns = vec![Turn::Paused; candidates.len()];
-    let mut left = [downloads_max, seeds_max].map(|most| most.unwrap_or(u32::MAX));
+    let mut left = [places.downloads, places.seeds].map(|most| most.unwrap_or(u32::MAX));
+    let mut all_left = places.all.unwrap_or(u32::MAX);
     while let Some(at) = order.pop() {
         let candidate = &candidates[at];
         let places = &mut left[usize::from(candidate.is_complete)];
@@ -49,9 +63,11 @@ pub(crate) fn turns(candidates: &[Candidate], downloads_max: Option<u32>, seeds_
             // It is shown why it failed, not that it waits.
             Candidate { has_failed: true, .. } => Turn::Run,
             Candidate { is_complete: false, lacks_space: true, .. } => Turn::NoSpace,
-            Candidate { is_busy: false, .. } if *places == 0 => Turn::Queued,
+            Candidate { is_forced: true, .. } => Turn::Run,
+            Candidate { is_busy: false, .. } if *places == 0 || all_left == 0 => Turn::Queued,
             _ => {
                 *places = places.saturating_sub(1);
+                all_left = all_left.saturating_sub(1);
                 Turn::Run
             }
         };
@@ -68,6 +84,7 @@ mod tests {
             id,
             rank,
             is_wanted: true,
+            is_forced: false,
             is_complete: false,
             has_failed: false,
             lacks_space: false,
@@ -89,9 +106,26 @@ mod tests {
             Candidate { is_complete: true, is_busy: true, ..candidate(9, 0) },
         ];
         use Turn::{NoSpace, Paused, Queued, Run};
+        let turns = |all: &[Candidate], downloads, seeds| turns(all, Places { downloads, seeds, all: None });
         assert_eq!(turns(&all, Some(2), Some(1)), [Run, Paused, NoSpace, Run, Queued, Run, Run, Queued, Run]);
         assert_eq!(turns(&all, Some(1), None), [Queued, Paused, NoSpace, Run, Queued, Run, Run, Run, Run]);
         assert_eq!(turns(&all, None, None), [Run, Paused, NoSpace, Run, Run, Run, Run, Run, Run]);
         assert!(turns(&[], None, None).is_empty());
+    }
+
+    #[test]
+    fn who_is_forced_takes_no_place_and_all_together_have_a_limit() {
+        let all = [
+            candidate(1, 0),
+            Candidate { is_forced: true, ..candidate(2, 9) },
+            Candidate { is_complete: true, ..candidate(3, 0) },
+            candidate(4, 0),
+        ];
+        use Turn::{Queued, Run};
+        let places = |all| Places { all: Some(all), ..Places::default() };
+        assert_eq!(turns(&all, places(2)), [Run, Run, Run, Queued]);
+        assert_eq!(turns(&all, places(1)), [Run, Run, Queued, Queued]);
+        let one = Places { downloads: Some(1), ..Places::default() };
+        assert_eq!(turns(&all, one), [Run, Run, Run, Queued]);
     }
 }

@@ -124,7 +124,13 @@ fn options_are_checked_changed_and_kept() {
         Some(&json!({ "category": null, "limit_up": 1000, "ratio_max": 2.5, "tags": ["z"] })),
     );
     assert_eq!(changed.status, 200, "{}", changed.json());
-    for bad in [json!({ "name": "x" }), json!({ "tags": [1] }), json!({ "ratio_max": -1 })] {
+    for bad in [
+        json!({ "nam": "x" }),
+        json!({ "name": "" }),
+        json!({ "trackers": ["x"] }),
+        json!({ "tags": [1] }),
+        json!({ "ratio_max": -1 }),
+    ] {
         assert_eq!(world.ask("PATCH", CONTENT, "1", Some(&bad)).status, 422, "{bad}");
     }
     assert_eq!(world.ask("POST", &part("queue"), "3", Some(&json!({ "to": "front" }))).status, 202);

@@ -3,6 +3,7 @@
 mod attacks;
 mod contents;
 mod events;
+mod qbittorrent;
 mod schema;
 mod world;
 
@@ -16,11 +17,12 @@ fn every_path_of_the_document_is_served_and_answers_as_it_says() {
     let id = world.share(&world.files().join("a.txt"));
     let document = world.document.clone();
     for (path, operations) in document["paths"].as_object().unwrap() {
-        for method in ["get", "post", "patch", "delete"].iter().filter(|method| operations[**method].is_object()) {
+        for method in ["get", "post", "put", "patch", "delete"].iter().filter(|method| operations[**method].is_object())
+        {
             // A wrong method, a missing content and a wrong body are problems; what is there answers as described.
             let shown = path.replace("{file}", "0");
             if path == "/api/v1/events" || *method != "get" {
-                let missing = world.send("PUT", &shown.replace("{id}", &id), &world.fields(), b"{}");
+                let missing = world.send("OPTIONS", &shown.replace("{id}", &id), &world.fields(), b"{}");
                 assert_eq!(missing.status, 405, "{path}");
                 world.hold(method, path, &missing);
                 continue;

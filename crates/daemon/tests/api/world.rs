@@ -50,8 +50,18 @@ impl World {
         Self::over(tempfile::tempdir().unwrap())
     }
 
+    /// One that may fetch torrent files from hosts of the local network.
+    pub(crate) fn fetching_from(hosts: &[&str]) -> Self {
+        Self::start(tempfile::tempdir().unwrap(), hosts)
+    }
+
     /// A daemon over what an earlier one left.
     pub(crate) fn over(dir: tempfile::TempDir) -> Self {
+        Self::start(dir, &[])
+    }
+
+    fn start(dir: tempfile::TempDir, fetch_hosts: &[&str]) -> Self {
+        let fetch_hosts: Vec<String> = fetch_hosts.iter().map(|host| (*host).to_owned()).collect();
         let (end, ended) = oneshot::channel::<()>();
         let (told, hear) = std::sync::mpsc::channel();
         let base = dir.path().to_owned();
@@ -66,6 +76,7 @@ impl World {
                     state_dir: base.join("state"),
                     dir: base.join("files"),
                     socket: Some(base.join("daemon.sock")),
+                    fetch_hosts,
                     listening: session.listening().iter().map(ToString::to_string).collect(),
                     ..Config::default()
                 };

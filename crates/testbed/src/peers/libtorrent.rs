@@ -39,15 +39,24 @@ pub struct Finished {
 /// # Errors
 /// When libtorrent is not installed.
 pub fn command(inside: Option<&Namespace>) -> Result<Command> {
+    let python = python()?;
+    let mut command = inside.map_or_else(|| Command::new(&python), |inside| inside.command(&python));
+    command.arg("-W").arg("ignore").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/peer_libtorrent.py"));
+    Ok(command)
+}
+
+/// The Python that has what `make deps` installs.
+///
+/// # Errors
+/// When it was not installed.
+pub fn python() -> Result<PathBuf> {
     let python =
         std::env::var_os("ANABRANCH_PYTHON").map_or_else(|| checkout().join(".deps/venv/bin/python"), PathBuf::from);
     if !python.exists() {
         let remedy = "`make deps` installs what the tests need".into();
         return Err(Error::Missing { what: format!("libtorrent for Python ({})", python.display()), remedy });
     }
-    let mut command = inside.map_or_else(|| Command::new(&python), |inside| inside.command(&python));
-    command.arg("-W").arg("ignore").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/peer_libtorrent.py"));
-    Ok(command)
+    Ok(python)
 }
 
 /// Makes a torrent of `path`; `version` is `1`, `2` or `hybrid`. Answers the `created` event: hashes, magnet, seconds.

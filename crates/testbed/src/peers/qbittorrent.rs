@@ -26,7 +26,8 @@ pub struct QBittorrent {
     pub process: Process,
     /// Where it listens for peers.
     pub address: SocketAddrV4,
-    api: SocketAddrV4,
+    /// Where its Web API is. The name is `admin`, the password `adminadmin`.
+    pub api: SocketAddrV4,
 }
 
 impl QBittorrent {
@@ -65,6 +66,14 @@ impl QBittorrent {
         Ok(seeder)
     }
 
+    /// Has no torrent, and waits to be asked.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be started.
+    pub fn empty(profile: &Path, data: &Path) -> Result<Self> {
+        Self::start(profile, "", data, &[], "")
+    }
+
     fn start(profile: &Path, source: &str, data: &Path, flags: &[&str], further: &str) -> Result<Self> {
         let (address, api) = (free_address()?, free_address()?);
         let config = profile.join("qBittorrent/config");
@@ -73,7 +82,7 @@ impl QBittorrent {
         std::fs::write(&path, settings(address, api, further)).map_err(Error::file(path))?;
         let mut command = Command::new(installed("qbittorrent-nox")?);
         command.arg(format!("--profile={}", profile.display())).arg(format!("--save-path={}", data.display()));
-        command.args(flags).arg(source);
+        command.args(flags).args(Some(source).filter(|source| !source.is_empty()));
         Ok(Self { process: Process::spawn("qbittorrent", &mut command)?, address, api })
     }
 

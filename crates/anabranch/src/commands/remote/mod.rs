@@ -1,5 +1,6 @@
-//! `add`, `list`, `status`, `pause`, `resume`, `remove`, `watch`: a daemon is asked.
+//! `add`, `list`, `status`, `pause`, `resume`, `remove`, `watch`, `password`: a daemon is asked.
 
+mod password;
 mod watch;
 
 use std::io::Read;
@@ -16,6 +17,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::{run, source, units};
 
+pub(crate) use password::run as password;
 pub(crate) use watch::run as watch;
 
 /// Bytes of a token's file.
@@ -54,6 +56,7 @@ fn failure(error: ClientError) -> Failure {
     let code = match &error {
         ClientError::Unreachable { .. } | ClientError::Broken(..) => Code::Network,
         ClientError::Refused { status: 507, .. } => Code::Storage,
+        ClientError::Refused { status: 502, .. } => Code::Network,
         ClientError::Refused { status: 400 | 403 | 404 | 409 | 422, .. } => Code::Input,
         ClientError::Refused { .. } => Code::Failed,
     };
@@ -79,7 +82,7 @@ pub(crate) fn add(flags: &AddFlags) -> Result<Code, Failure> {
                 let mut body = options;
                 body.insert("path".into(), text_of(&path)?.into());
                 client.ask("POST", "/api/v1/contents", Body::Json(&body.into())).await
-            } else if begins("magnet:") || begins("ppspp:") || begins("tswift:") {
+            } else if ["magnet:", "ppspp:", "tswift:", "http://", "https://"].into_iter().any(begins) {
                 let mut body = options;
                 body.insert("source".into(), text.into());
                 client.ask("POST", "/api/v1/contents", Body::Json(&body.into())).await

@@ -1,0 +1,436 @@
+//! `sync/*`: what changed since the last time.
+//!
+//! Whoever asks names the answer that it had last, by its `rid`, and gets what changed after that. Nothing is kept of those who ask: each
+//! field of each torrent has the number of the answer before which it last changed, so that any number of programs may follow, each
+//! from where it is. Who names no answer of this run, or one from too long ago, gets everything.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::field::{Marks, Named, write_list, write_object, write_text};
+use super::form::Form;
+use super::row::{Around, fields, is_queueing, trackers};
+use super::{Answer, Outcome, names, one, transfer, unknown};
+use crate::api::Api;
+
+/// What is gone and remembered: whoever was away for longer gets everything.
+const GONE_MAX: usize = 10_000;
+/// Torrents whose peers were asked for last are remembered.
+const PEERS_MAX: usize = 32;
+/// Answers of one run are numbered from a multiple of this on, so that those of another are told from them ...
+const RUN: u32 = 1 << 20;
+/// ... of so many: numbers stay below 2^31, which is all that some clients take.
+const RUNS: u32 = (1 << 31) / RUN;
+/// How often a page should ask, in milliseconds: what qBittorrent's settings begin with.
+const REFRESH_MS: u64 = 1500;
+
+pub(super) async fn answer(api: &Rc<Api>, form: &Form, action: &str) -> Outcome {
+    match action {
+        "maindata" => main(api, form).await,
+        "torrentPeers" => peers(api, form).await,
+        _ => Err(unknown()),
+    }
+}
+
+/// Something that goes by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Torrent,
+    Category,
+    Tag,
+    Tracker,
+}
+
+/// What is remembered of all torrents.
+pub(crate) struct Main {
+    /// The number of the last answer.
+    rid: u32,
+    /// Answers before this one are forgotten.
+    oldest: u32,
+    /// The engine's clock at that time.
+    clock: u64,
+    rows: BTreeMap<u64, Row>,
+    categories: BTreeMap<String, (String, u32)>,
+    tags: BTreeMap<String, u32>,
+    trackers: HashMap<String, Tracker>,
+    server: Marks,
+    gone: VecDeque<(u32, Kind, String)>,
+}
+
+#[derive(Default)]
+struct Row {
+    hash: String,
+    marks: Marks,
+    trackers: Vec<String>,
+    place: u32,
+    /// What of the settings its fields depend on was the same.
+    around: u64,
+}
+
+#[derive(Default)]
+struct Tracker {
+    ids: BTreeSet<u64>,
+    changed: u32,
+}
+
+impl Default for Main {
+    fn default() -> Self {
+        let first = first();
+        Self {
+            rid: first,
+            oldest: first,
+            clock: 0,
+            rows: BTreeMap::new(),
+            categories: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            trackers: HashMap::new(),
+            server: Marks::default(),
+            gone: VecDeque::new(),
+        }
+    }
+}
+
+/// The number before the first answer of this run.
+fn first() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // The numbers of the first one would be those of clients that never asked.
+    (since % u64::from(RUNS - 1) + 1) as u32 * RUN
+}
+
+impl Main {
+    /// Whether what changed after an answer is known.
+    fn knows(&self, rid: u32) -> bool {
+        rid > self.oldest && rid <= self.rid
+    }
+
+    fn forget(&mut self, kind: Kind, name: String) {
+        if self.gone.len() >= GONE_MAX
+            && let Some((rid, ..)) = self.gone.pop_front()
+        {
+            self.oldest = self.oldest.max(rid);
+        }
+        self.gone.push_back((self.rid, kind, name));
+    }
+
+    /// What of a kind went after an answer, and is not there again.
+    fn gone(&self, kind: Kind, since: u32) -> Vec<&str> {
+        let of = |(rid, other, _): &&(u32, Kind, String)| *rid > since && *other == kind;
+        let names: BTreeSet<&str> = self.gone.iter().filter(of).map(|(_, _, name)| name.as_str()).collect();
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let hashes: HashSet<&str> = match kind {
+            Kind::Torrent => self.rows.values().map(|row| row.hash.as_str()).collect(),
+            _ => HashSet::new(),
+        };
+        let is_there = |name: &str| match kind {
+            Kind::Torrent => hashes.contains(name),
+            Kind::Category => self.categories.contains_key(name),
+            Kind::Tag => self.tags.contains_key(name),
+            Kind::Tracker => self.trackers.contains_key(name),
+        };
+        names.into_iter().filter(|name| !is_there(name)).collect()
+    }
+
+    /// Takes in how all torrents are now.
+    fn look(&mut self, api: &Api, around: &Around) {
+        let (now, clock) = (self.rid, self.clock);
+        self.clock = api.engine.clock();
+        let settings = around.sum();
+        let mut there = BTreeSet::new();
+        let mut renamed = Vec::new();
+        api.engine.for_each(|seen| {
+            let id = seen.entry().id;
+            there.insert(id);
+            let row = self.rows.entry(id).or_default();
+            let place = around.place(id);
+            let is_same =
+                !row.hash.is_empty() && seen.touched() <= clock && row.place == place && row.around == settings;
+            if is_same {
+                return;
+            }
+            (row.place, row.around) = (place, settings);
+            let hash = seen.short_hash();
+            if row.hash != hash {
+                if !row.hash.is_empty() {
+                    renamed.push(row.hash.clone());
+                }
+                (row.hash, row.marks) = (hash, Marks::default());
+            }
+            row.marks.renew(&fields(seen, around), now);
+            let urls = trackers(seen.entry());
+            if row.trackers != urls {
+                for url in std::mem::replace(&mut row.trackers, urls.iter().map(|url| (*url).to_owned()).collect()) {
+                    if let Some(tracker) = self.trackers.get_mut(&url) {
+                        tracker.ids.remove(&id);
+                        tracker.changed = now;
+                    }
+                }
+                for url in urls {
+                    let tracker = self.trackers.entry(url.to_owned()).or_default();
+                    tracker.ids.insert(id);
+                    tracker.changed = now;
+                }
+            }
+        });
+        let gone: Vec<u64> = self.rows.keys().filter(|id| !there.contains(id)).copied().collect();
+        for id in gone {
+            let Some(row) = self.rows.remove(&id) else { continue };
+            for url in row.trackers {
+                if let Some(tracker) = self.trackers.get_mut(&url) {
+                    tracker.ids.remove(&id);
+                    tracker.changed = now;
+                }
+            }
+            self.forget(Kind::Torrent, row.hash);
+        }
+        renamed.into_iter().for_each(|hash| self.forget(Kind::Torrent, hash));
+        let unused = self.trackers.extract_if(|_, tracker| tracker.ids.is_empty()).map(|(url, _)| url);
+        let unused: Vec<String> = unused.collect();
+        unused.into_iter().for_each(|url| self.forget(Kind::Tracker, url));
+    }
+
+    /// Takes in which categories and tags there are now.
+    fn look_at_names(&mut self, api: &Api) {
+        let now = self.rid;
+        let categories = names::categories(api);
+        let gone: Vec<String> =
+            self.categories.keys().filter(|name| !categories.contains_key(*name)).cloned().collect();
+        for (name, category) in categories {
+            let text = category.to_string();
+            let kept = self.categories.entry(name).or_insert((String::new(), now));
+            if kept.0 != text {
+                *kept = (text, now);
+            }
+        }
+        for name in gone {
+            self.categories.remove(&name);
+            self.forget(Kind::Category, name);
+        }
+        let tags = api.engine.tags();
+        let gone: Vec<String> = self.tags.keys().filter(|name| !tags.contains(*name)).cloned().collect();
+        for name in tags {
+            self.tags.entry(name).or_insert(now);
+        }
+        for name in gone {
+            self.tags.remove(&name);
+            self.forget(Kind::Tag, name);
+        }
+    }
+}
+
+async fn main(api: &Rc<Api>, form: &Form) -> Outcome {
+    let free = api.engine.free_bytes().await.unwrap_or(0);
+    let around = Around::new(api);
+    let server = server_state(api, free);
+    let mut main = api.qbittorrent.main.borrow_mut();
+    let asked = form.number::<u32>("rid").unwrap_or(0);
+    if main.rid % RUN == RUN - 1 {
+        let next = (main.rid / RUN % (RUNS - 1) + 1) * RUN;
+        *main = Main { rid: next, oldest: next, ..Main::default() };
+    }
+    main.rid += 1;
+    main.look(api, &around);
+    main.look_at_names(api);
+    let rid = main.rid;
+    main.server.renew(&server, rid);
+    let is_full = !main.knows(asked);
+    let since = if is_full { 0 } else { asked };
+    Ok(Answer::Json(write(api, &main, &around, &server, since, is_full)))
+}
+
+/// Writes what changed after `since`.
+fn write(api: &Api, main: &Main, around: &Around, server: &[Named<'_>], since: u32, is_full: bool) -> Vec<u8> {
+    let mut out = format!("{{\"rid\":{}", main.rid).into_bytes();
+    if is_full {
+        out.extend_from_slice(b",\"full_update\":true");
+    }
+    let mut torrents = Object::new("torrents");
+    api.engine.for_each(|seen| {
+        let Some(row) = main.rows.get(&seen.entry().id).filter(|row| row.marks.latest > since) else { return };
+        let out = torrents.key(&row.hash);
+        write_object(&fields(seen, around), |at| row.marks.is_newer(at, since), out);
+    });
+    torrents.end(&mut out);
+    let mut categories = Object::new("categories");
+    for (name, (text, _)) in main.categories.iter().filter(|(_, (_, changed))| *changed > since) {
+        categories.key(name).extend_from_slice(text.as_bytes());
+    }
+    categories.end(&mut out);
+    let mut trackers = Object::new("trackers");
+    for (url, tracker) in main.trackers.iter().filter(|(_, tracker)| tracker.changed > since) {
+        let hashes = tracker.ids.iter().filter_map(|id| main.rows.get(id)).map(|row| row.hash.as_str());
+        write_list(hashes, trackers.key(url));
+    }
+    trackers.end(&mut out);
+    let new: Vec<&str> =
+        main.tags.iter().filter(|(_, changed)| **changed > since).map(|(name, _)| name.as_str()).collect();
+    list("tags", &new, &mut out);
+    if !is_full {
+        for (kind, name) in [
+            (Kind::Torrent, "torrents_removed"),
+            (Kind::Category, "categories_removed"),
+            (Kind::Tag, "tags_removed"),
+            (Kind::Tracker, "trackers_removed"),
+        ] {
+            list(name, &main.gone(kind, since), &mut out);
+        }
+    }
+    if main.server.latest > since {
+        out.extend_from_slice(b",\"server_state\":");
+        write_object(server, |at| main.server.is_newer(at, since), &mut out);
+    }
+    out.push(b'}');
+    out
+}
+
+/// An object that is left out where it is empty.
+struct Object {
+    name: &'static str,
+    out: Vec<u8>,
+}
+
+impl Object {
+    fn new(name: &'static str) -> Self {
+        Self { name, out: Vec::new() }
+    }
+
+    /// Where the value of a key is to be written.
+    fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        self.out.push(if self.out.is_empty() { b'{' } else { b',' });
+        write_text(key, &mut self.out);
+        self.out.push(b':');
+        &mut self.out
+    }
+
+    fn end(self, out: &mut Vec<u8>) {
+        if !self.out.is_empty() {
+            out.extend_from_slice(format!(",\"{}\":", self.name).as_bytes());
+            out.extend_from_slice(&self.out);
+            out.push(b'}');
+        }
+    }
+}
+
+fn list(name: &str, texts: &[&str], out: &mut Vec<u8>) {
+    if !texts.is_empty() {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        write_list(texts.iter().copied(), out);
+    }
+}
+
+fn server_state(api: &Api, free: u64) -> Vec<Named<'static>> {
+    let (_, _, received, sent, peers) = api.engine.sums();
+    let mut fields = transfer::info(api);
+    let ratio = if received > 0 && sent > 0 { format!("{:.2}", sent as f64 / received as f64) } else { "-".to_owned() };
+    fields.extend([
+        ("alltime_dl", received.into()),
+        ("alltime_ul", sent.into()),
+        ("average_time_queue", 0_u64.into()),
+        ("free_space_on_disk", free.into()),
+        ("global_ratio", ratio.into()),
+        ("queued_io_jobs", 0_u64.into()),
+        ("queueing", api.engine.with_settings(is_queueing).into()),
+        ("read_cache_hits", "0".into()),
+        ("read_cache_overload", "0".into()),
+        ("refresh_interval", REFRESH_MS.into()),
+        ("total_buffers_size", 0_u64.into()),
+        ("total_peer_connections", peers.into()),
+        ("total_queued_size", 0_u64.into()),
+        ("total_wasted_session", api.engine.wasted().into()),
+        ("use_alt_speed_limits", api.engine.with_settings(|settings| settings.slow).into()),
+        ("use_subcategories", false.into()),
+        ("write_cache_overload", "0".into()),
+    ]);
+    fields
+}
+
+/// What is remembered of the peers of some torrents.
+#[derive(Default)]
+pub(crate) struct Peers {
+    rid: u32,
+    /// The last answer of each torrent, the latest last.
+    last: VecDeque<(u64, u32, Map<String, Value>)>,
+}
+
+async fn peers(api: &Rc<Api>, form: &Form) -> Outcome {
+    let id = one(api, form)?;
+    let now: Map<String, Value> = api.engine.peers(id).await?.iter().map(peer).collect();
+    let mut memory = api.qbittorrent.peers.borrow_mut();
+    memory.rid = memory.rid % (RUN - 1) + 1;
+    let rid = memory.rid;
+    let at = memory.last.iter().position(|(other, ..)| *other == id);
+    let before =
+        at.and_then(|at| memory.last.remove(at)).filter(|(_, last, _)| form.number::<u32>("rid") == Some(*last));
+    let mut told = json!({ "rid": rid });
+    match before {
+        None => {
+            told["full_update"] = true.into();
+            told["show_flags"] = false.into();
+            told["peers"] = now.clone().into();
+        }
+        Some((_, _, before)) => {
+            let mut changed = Map::new();
+            for (address, peer) in &now {
+                let is_new =
+                    |name: &str, value: &Value| before.get(address).is_none_or(|before| before[name] != *value);
+                let fields = peer.as_object().into_iter().flatten();
+                let fields: Map<String, Value> = fields
+                    .filter(|(name, value)| is_new(name, value))
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect();
+                if !fields.is_empty() {
+                    changed.insert(address.clone(), fields.into());
+                }
+            }
+            let gone: Vec<&String> = before.keys().filter(|address| !now.contains_key(*address)).collect();
+            if !changed.is_empty() {
+                told["peers"] = changed.into();
+            }
+            if !gone.is_empty() {
+                told["peers_removed"] = json!(gone);
+            }
+        }
+    }
+    if memory.last.len() >= PEERS_MAX {
+        memory.last.pop_front();
+    }
+    memory.last.push_back((id, rid, now));
+    Ok(told.into())
+}
+
+/// A peer as clients know it: where it is, and what is known of it.
+fn peer(peer: &Value) -> (String, Value) {
+    let address = peer["address"].as_str().unwrap_or_default();
+    let (ip, port) = address.rsplit_once(':').unwrap_or((address, "0"));
+    let is = |name: &str| peer[name].as_bool().unwrap_or(false);
+    let mut flags = Vec::new();
+    if is("serves_us") {
+        flags.push(("D", "D = Interested(local) and unchoked(peer)"));
+    }
+    if is("is_served") {
+        flags.push(("U", "U = Interested(peer) and unchoked(local)"));
+    }
+    let join = |texts: Vec<&str>, by: &str| texts.join(by);
+    let shown = json!({
+        "client": peer["client"].as_str().unwrap_or_default(),
+        // Addresses of SCION have a comma.
+        "connection": if ip.contains(',') { "SCION" } else { "BT" },
+        "dl_speed": peer["down_rate"],
+        "downloaded": peer["downloaded"],
+        "files": "",
+        "flags": join(flags.iter().map(|(flag, _)| *flag).collect(), " "),
+        "flags_desc": join(flags.iter().map(|(_, text)| *text).collect(), "\n"),
+        "ip": ip.trim_start_matches('[').trim_end_matches(']'),
+        "peer_id_client": "",
+        "port": port.parse::<u16>().unwrap_or(0),
+        "progress": peer["progress"],
+        "relevance": 0,
+        "up_speed": peer["up_rate"],
+        "uploaded": peer["uploaded"],
+    });
+    (address.to_owned(), shown)
+}
