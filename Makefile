@@ -16,7 +16,7 @@ PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills
+.PHONY: help build check deps demo lab test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -28,6 +28,12 @@ check: lint ## Form, lints and the tests that need neither root nor other progra
 	$(TEST) --workspace --exclude anabranch-testbed --lib
 	$(TEST) -p anabranch-content --test fixtures --test hostile
 	$(TEST) -p anabranch --bins --test commands --test choosing --test quiet
+
+deb: build ## Make a Debian package of the program, its manual, completions and service: target/package/*.deb
+	@packaging/package.sh deb $(ANABRANCH_BIN) $(TARGET)/package
+
+tarball: build ## The same as an archive for other systems: target/package/*.tar.gz
+	@packaging/package.sh tarball $(ANABRANCH_BIN) $(TARGET)/package
 
 demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it
 	$(ANABRANCH_BIN) demo --out $(TARGET)/demo
