@@ -15,7 +15,7 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 38] = [
+const COMMANDS: [(&[&str], &[&str]); 41] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
@@ -53,6 +53,9 @@ const COMMANDS: [(&[&str], &[&str]); 38] = [
     (&["lab", "list"], &["nowhere"]),
     (&["lab", "report"], &["nowhere"]),
     (&["lab", "compare"], &["nowhere", "nowhere"]),
+    (&["lab", "submit"], &["nowhere.toml", "--slurm"]),
+    (&["lab", "collect"], &["nowhere"]),
+    (&["lab", "routes"], &["nowhere"]),
     (&["man"], &["nowhere"]),
 ];
 

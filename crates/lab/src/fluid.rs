@@ -2,7 +2,7 @@
 //!
 //! Two figures. The *maximum flow* from the seeds into an AS bounds how fast that AS can have one copy of the content, over
 //! whichever ways and with whatever help of others; peers inside an AS share without limits, so it bounds each of them. The
-//! *fluid model* lets every AS that has peers send to every other one at once, over the ways that the cell's routing gives
+//! *fluid model* lets every AS that has peers send to every other one where somebody fetches at once, over the ways that the cell's routing gives
 //! them, and all give way evenly at full links (max-min fair rates): what trading among many comes to once all have something.
 
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ impl Bounds {
         Self {
             goodput_mbit: goodput.map(|bps| bps as f64 / 1e6),
             longest_seconds: least.map(|least| plan.content_bytes as f64 * 8.0 / *least as f64),
-            fluid_mbit: fluid(plan, cell, &places) / 1e6,
+            fluid_mbit: fluid(plan, cell, &places, &homes(Role::Leecher).collect()) / 1e6,
         }
     }
 }
@@ -71,10 +71,10 @@ fn max_flow(topology: &Topology, seeds: &BTreeSet<usize>, home: usize) -> Option
     Some(network.max_flow(&0, &(home + 1)).value).filter(|value| *value < UNLIMITED_BPS)
 }
 
-/// All pairs at once, bits per second.
-fn fluid(plan: &Plan, cell: &Cell, places: &BTreeSet<usize>) -> f64 {
+/// From all places to all others where somebody fetches, at once; bits per second.
+fn fluid(plan: &Plan, cell: &Cell, places: &BTreeSet<usize>, targets: &BTreeSet<usize>) -> f64 {
     let (topology, candidate) = (&plan.topology, &plan.candidates[cell.candidate]);
-    let pairs = places.iter().flat_map(|from| places.iter().filter(move |to| *to != from).map(move |to| (*from, *to)));
+    let pairs = places.iter().flat_map(|from| targets.iter().filter(move |to| *to != from).map(move |to| (*from, *to)));
     let ways: Vec<Vec<usize>> = match candidate.routing {
         Routing::Scion => {
             let plane = plane(topology);

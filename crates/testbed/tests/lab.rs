@@ -115,7 +115,7 @@ fn survives_being_killed(times: u32) {
     for number in 0..times {
         let mut killed = Process::spawn("lab", &mut lab(&run, dir.path())).unwrap();
         let wait = Duration::from_millis(random.u64(100..15_000));
-        killed.wait_success(wait).err();
+        drop(killed.wait_success(wait));
         let (owner, there) = (killed.pid(), lines(&runs));
         killed.kill().ok();
         assert!(there >= kept, "round {number}: {there} runs, and {kept} before");

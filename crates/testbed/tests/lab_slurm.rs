@@ -24,7 +24,7 @@ struct Slurm {
     inside: Namespace,
     config: String,
     // In this order they go.
-    _daemons: Vec<Process>,
+    daemons: Vec<Process>,
 }
 
 impl Slurm {
@@ -58,7 +58,7 @@ impl Slurm {
             place("slurmd.pid"),
         );
         fs::write(&config, text).unwrap();
-        let mut slurm = Self { inside, config, _daemons: Vec::new() };
+        let mut slurm = Self { inside, config, daemons: Vec::new() };
         let munged = [
             "--foreground",
             "--force",
@@ -103,11 +103,11 @@ impl Slurm {
         let found =
             found.unwrap_or_else(|| panic!("{program} is missing: run `crates/testbed/peers/install.sh slurm`"));
         let mut command = self.command(&found);
-        self._daemons.push(Process::spawn(program, command.args(words)).unwrap());
+        self.daemons.push(Process::spawn(program, command.args(words)).unwrap());
     }
 
     fn logs(&self) -> String {
-        self._daemons.iter().map(Process::log).collect::<Vec<_>>().join("\n---\n")
+        self.daemons.iter().map(Process::log).collect::<Vec<_>>().join("\n---\n")
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct LabSubmitFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub jobs: Option<u32>,
     /// Further argument of sbatch, such as --sbatch=--exclusive; may be given several times
-    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub sbatch: Vec<String>,
     /// Print one JSON object
     #[arg(long)]

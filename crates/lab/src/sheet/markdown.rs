@@ -59,6 +59,14 @@ fn section(text: &mut String, results: &Results) {
         machine["kernel"].as_str().unwrap_or("unknown"),
         calibration.len(),
     );
+    let busy = results.runs.iter().filter(|run| run.busy.is_some_and(|busy| busy > limit::BUSY_MAX)).count();
+    if busy > 0 {
+        put!(
+            text,
+            "\nIn {busy} of {} runs the processors were at work more than 90 % of the time: they, and not the links, may have been the limit there.\n",
+            results.runs.len()
+        );
+    }
     for event in &plan.events {
         put!(text, "\n- {}", cell(&event.about(&plan.topology)));
     }

@@ -67,7 +67,8 @@ pub fn submit(plan: &Plan, how: &Submit) -> Result<Submission, TrialError> {
     let folder = folder.canonicalize().map_err(|error| BedError::file(&folder, error))?;
     let mut ours = lock::make(plan, options, &Calibration::default());
     ours["tasks"] = json!(cells);
-    if folder.join(lock::FILE).exists() {
+    let is_new = !folder.join(lock::FILE).exists();
+    if !is_new {
         if !options.resume {
             return Err(TrialError::Occupied(folder));
         }
@@ -104,7 +105,19 @@ pub fn submit(plan: &Plan, how: &Submit) -> Result<Submission, TrialError> {
         .arg(folder.join(TASKS).join("%a.log"))
         .args(&how.sbatch)
         .arg(&script);
-    let shown = format!("{command:?}");
+    let said = sent(command).inspect_err(|_| {
+        if is_new {
+            // Nothing was submitted: the next try is a first one. Where this fails, it says that there are results.
+            fs::remove_file(folder.join(lock::FILE)).ok();
+        }
+    })?;
+    // `JOB`, or `JOB;CLUSTER` (sbatch(1), --parsable).
+    let job = said.trim().split(';').next().unwrap_or_default().to_owned();
+    Ok(Submission { job: Some(job), tasks: [open.len(), done], folder })
+}
+
+/// What `sbatch` says to a command.
+fn sent(mut command: Command) -> Result<String, TrialError> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -112,14 +125,13 @@ pub fn submit(plan: &Plan, how: &Submit) -> Result<Submission, TrialError> {
         }
         _ => BedError::Start { program: "sbatch".into(), error },
     })?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(TrialError::Slurm { command: shown, said });
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    // `JOB`, or `JOB;CLUSTER` (sbatch(1), --parsable).
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let job = said.split(';').next().unwrap_or_default().to_owned();
-    Ok(Submission { job: Some(job), tasks: [open.len(), done], folder })
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let command = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let said = String::from_utf8_lossy(&output.stderr).lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    Err(TrialError::Slurm { command, said })
 }
 
 /// What Slurm runs for each task.
