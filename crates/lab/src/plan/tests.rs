@@ -179,7 +179,7 @@ fn errors_name_line_and_remedy() {
         ("scion = 148", "tor = 148", "`tor` is no candidate here: use one of bgp, scion"),
         ("3 = { bgp", "4 = { bgp", "`4` is no group here: use one of 3, 7"),
         ("goodput(scion, 7)", "goodput(scion)", "two.toml:47: 2 cells are (scion): name the placement"),
-        ("goodput(scion, 7)", "goodput(tor, 7)", "`tor` is no candidate, placement or number"),
+        ("goodput(scion, 7)", "goodput(tor, 7)", "`tor` is no candidate, placement, variant or number"),
         ("goodput(scion, 7)", "speed(scion, 7)", "`speed` is no measure: use bound, fluid, max, goodput,"),
         ("goodput(scion, 7)", "max(goodput(scion, 7), 3", "a `)` is missing: close"),
         ("goodput(scion, 7)", "goodput", "`goodput` needs a cell behind it: write"),
