@@ -25,7 +25,7 @@ pub use claim::{Claim, Quantity, Verdict};
 pub use client::{Client, Speech};
 pub use error::PlanError;
 pub use event::{Change, Event, LinkChange, When};
-pub use variant::Variant;
+pub use variant::{Directions, Properties, Variant};
 
 use limits::FILE_BYTES_MAX;
 

@@ -9,13 +9,18 @@ use super::limits::ENTRIES_MAX;
 use super::read::{Located, flags, name, piece_length, rate_limit, size, told};
 use super::{Cell, Plan, Role};
 
+/// A link, by its place in the topology, and which of its directions; all links where there is none.
+pub type Directions = Option<(usize, [bool; 2])>;
+/// Properties of links and their values, as topologies write them.
+pub type Properties = Vec<(String, String)>;
+
 /// One value of a sweep over anything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
     /// Its name.
     pub name: String,
     /// Properties of all links, and then of some: by their places in the topology, and which directions.
-    pub links: Vec<(Option<(usize, [bool; 2])>, Vec<(String, String)>)>,
+    pub links: Vec<(Directions, Properties)>,
     /// Bytes of the content, and of its pieces.
     pub content_bytes: Option<u64>,
     /// See [`Self::content_bytes`].
