@@ -211,7 +211,7 @@ async fn files(api: &Api, form: &Form, id: u64) -> Outcome {
 
 /// The last byte of piece space.
 fn about_end(info: &anabranch_content::info::Info) -> u64 {
-    let last = info.geometry.piece_count().saturating_sub(1);
+    let Some(last) = info.geometry.piece_count().checked_sub(1) else { return 0 };
     (info.geometry.piece_offset(last) + u64::from(info.geometry.piece_len(last))).saturating_sub(1)
 }
 
