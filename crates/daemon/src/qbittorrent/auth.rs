@@ -18,11 +18,11 @@ pub(super) async fn answer(api: &Api, call: &Call, form: &Form, action: &str) ->
         "logout" => {
             cookies(&call.headers).for_each(|cookie| api.keys.forget(cookie));
             let field = format!("{COOKIE_NAME}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0");
-            Ok(Answer::Reply(reply::with(
+            Ok(Answer::Reply(Box::new(reply::with(
                 reply::typed(StatusCode::OK, "text/plain; charset=UTF-8", ""),
                 SET_COOKIE,
                 &field,
-            )))
+            ))))
         }
         _ => Err(unknown()),
     }
@@ -41,5 +41,9 @@ async fn login(api: &Api, call: &Call, form: &Form) -> Outcome {
     let cookie = api.keys.cookie(access, Instant::now());
     let cookie = cookie.map_err(|error| super::Fault::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let field = format!("{COOKIE_NAME}={cookie}; HttpOnly; SameSite=Strict; Path=/");
-    Ok(Answer::Reply(reply::with(reply::typed(StatusCode::OK, "text/plain; charset=UTF-8", "Ok."), SET_COOKIE, &field)))
+    Ok(Answer::Reply(Box::new(reply::with(
+        reply::typed(StatusCode::OK, "text/plain; charset=UTF-8", "Ok."),
+        SET_COOKIE,
+        &field,
+    ))))
 }

@@ -135,7 +135,7 @@ enum Answer {
     /// A torrent, and what its file is called.
     Torrent(Vec<u8>, String),
     /// Something else.
-    Reply(Reply),
+    Reply(Box<Reply>),
 }
 
 impl From<Value> for Answer {
@@ -156,7 +156,7 @@ pub(crate) async fn answer(api: &Rc<Api>, call: Call, scope: &str, action: &str)
             let reply = reply::typed(StatusCode::OK, "application/x-bittorrent", bytes);
             reply::with(reply, CONTENT_DISPOSITION, &format!("attachment; filename=\"{name}\""))
         }
-        Ok(Answer::Reply(reply)) => reply,
+        Ok(Answer::Reply(reply)) => *reply,
         Err(fault) => reply::typed(fault.status, "text/plain; charset=UTF-8", fault.text),
     }
 }
