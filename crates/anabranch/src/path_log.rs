@@ -67,10 +67,11 @@ impl PathLog {
                 let rtt = path.rtt.map_or(String::new(), |rtt| format!("{:.3}", rtt.as_secs_f64() * 1e3));
                 let seconds = now.saturating_duration_since(self.began).as_secs_f64();
                 let (state, lost) = (path.condition, path.lost_packets);
-                // A SCION address has a comma.
+                // A SCION address has a comma, and who is sent to may be called by it.
+                let mark = if content.contains(',') { "\"" } else { "" };
                 let row = writeln!(
                     self.file,
-                    "{seconds:.3},{content},\"{peer}\",{name},{state},{},{},{down},{up},{rtt},{lost},{share:.4}",
+                    "{seconds:.3},{mark}{content}{mark},\"{peer}\",{name},{state},{},{},{down},{up},{rtt},{lost},{share:.4}",
                     path.downloaded_bytes, path.uploaded_bytes,
                 );
                 row.map_err(|error| failure(&self.path, &error))?;
@@ -118,6 +119,9 @@ mod tests {
         assert_eq!(lines[1], first);
         assert!(lines[3].ends_with(",4000,0,3000,0,12.345,3,0.7500"), "{}", lines[3]);
         assert!(lines[4].ends_with(",1000,0,1000,0,12.345,3,0.2500"), "{}", lines[4]);
+        log.write(&[("1-ff00:0:110,10.0.0.9", vec![path(1, 5000)])], began + Duration::from_secs(3)).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains("3.000,\"1-ff00:0:110,10.0.0.9\",\"[1-ff00:"), "{text}");
     }
 
     #[test]
