@@ -28,7 +28,7 @@ pub enum Attack {
     Forge,
     /// Each packet is followed by its first part.
     Truncate,
-    /// Every second packet is held up, so that others overtake it.
+    /// Every second packet is held up, so that others overtake it: where many follow it, or it would be held up for long.
     Reorder,
     /// All of it.
     All,
@@ -42,15 +42,16 @@ pub struct Attacker {
     /// Held up, each until so many more have passed.
     held: VecDeque<(usize, Vec<u8>)>,
     turn: usize,
+    reorders: bool,
     /// Packets that would not have come.
     pub added: u64,
 }
 
 impl Attacker {
-    /// Nothing has passed yet.
-    pub fn new(attack: Attack, seed: u64) -> Self {
+    /// Nothing has passed yet. Of a direction in which few packets go, none is held up.
+    pub fn new(attack: Attack, seed: u64, has_few: bool) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        Self { attack, random, kept: VecDeque::new(), held: VecDeque::new(), turn: 0, added: 0 }
+        Self { attack, random, kept: VecDeque::new(), held: VecDeque::new(), turn: 0, reorders: !has_few, added: 0 }
     }
 
     /// A packet passes: what arrives now, in order.
@@ -66,7 +67,7 @@ impl Attacker {
             one => one,
         };
         self.held.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
-        if attack == Attack::Reorder && self.turn % 2 == 0 {
+        if attack == Attack::Reorder && self.reorders && self.turn.is_multiple_of(2) {
             self.held.push_back((self.random.usize(1..=OVERTAKEN_MAX), packet.to_vec()));
         } else {
             out.push(packet.to_vec());
@@ -156,7 +157,7 @@ mod tests {
     }
 
     fn arrive(attack: Attack) -> (Vec<Vec<u8>>, u64) {
-        let (mut attacker, mut all, mut out) = (Attacker::new(attack, 7), Vec::new(), Vec::new());
+        let (mut attacker, mut all, mut out) = (Attacker::new(attack, 7, false), Vec::new(), Vec::new());
         for number in 0..200 {
             attacker.pass(&packet(number), &mut out);
             all.append(&mut out);
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn what_is_not_udp_passes_as_it_is() {
         let mut out = Vec::new();
-        Attacker::new(Attack::All, 1).pass(&[0; 60], &mut out);
+        Attacker::new(Attack::All, 1, false).pass(&[0; 60], &mut out);
         assert_eq!(out, [vec![0; 60]]);
     }
 }

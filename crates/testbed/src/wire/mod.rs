@@ -153,7 +153,7 @@ impl Wire {
         Self::attacked(shape, None)
     }
 
-    /// The same with somebody on it. What arrives because of that takes nothing of the rate.
+    /// The same with somebody on it. What arrives because of that takes nothing of the rate; content goes from left to right.
     ///
     /// # Errors
     /// As [`Wire::new`].
@@ -182,7 +182,7 @@ fn carry(ends: &[Tun], shape: Shape, attack: Option<Attack>, shared: &Shared, wa
     // SAFETY: changes how late this thread's timers may fire (nanoseconds), nothing else.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
     let mut links = [Link::new(shape, 0), Link::new(shape, 1)];
-    let mut attackers = attack.map(|attack| [0, 1].map(|way| Attacker::new(attack, shape.seed + way)));
+    let mut attackers = attack.map(|attack| [0, 1].map(|way| Attacker::new(attack, shape.seed + way, way == 1)));
     let mut arriving = Vec::new();
     let mut spare: Vec<Vec<u8>> = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
