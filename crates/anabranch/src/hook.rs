@@ -62,6 +62,12 @@ impl Hook {
         Self { command, waiting: VecDeque::new(), running: None }
     }
 
+    /// The same with another command, from the next content on.
+    pub(crate) fn with(mut self, command: OsString) -> Self {
+        self.command = command;
+        self
+    }
+
     /// Whether a command runs, or waits for its turn.
     pub(crate) fn is_busy(&self) -> bool {
         self.running.is_some() || !self.waiting.is_empty()

@@ -94,9 +94,16 @@ pub(crate) fn cancellable(
 /// Says when the user or the system asks to end. A second time ends the program at once. A signal that whoever started the
 /// program had it ignore (`nohup`; a shell's `&` for Ctrl-C) stays ignored.
 pub(crate) fn interrupts() -> Result<Rc<Notify>, Failure> {
-    let heeded = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
-        .into_iter()
-        .filter(|kind| !system::is_ignored(kind.as_raw_value()));
+    interrupts_of(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])
+}
+
+/// The same where a hang-up is no request to end.
+pub(crate) fn interrupts_but_hangups() -> Result<Rc<Notify>, Failure> {
+    interrupts_of(&[SignalKind::interrupt(), SignalKind::terminate()])
+}
+
+fn interrupts_of(kinds: &[SignalKind]) -> Result<Rc<Notify>, Failure> {
+    let heeded = kinds.iter().copied().filter(|kind| !system::is_ignored(kind.as_raw_value()));
     let mut signals = heeded.map(|kind| signal(kind).map_err(Failure::runtime)).collect::<Result<Vec<_>, _>>()?;
     let asked = Rc::new(Notify::new());
     let told = Rc::clone(&asked);

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use anabranch_daemon::LocalTime;
+
 /// Lets this process open as many files and connections as it may: the soft limit of 1024 is for programs that use
 /// `select`, and a session with many contents needs more.
 pub(crate) fn raise_open_files_limit() {
@@ -37,6 +39,22 @@ pub(crate) fn end_group(group: u32) {
     unsafe {
         libc::kill(-group, libc::SIGTERM);
     }
+}
+
+/// What the clock on the wall shows.
+pub(crate) fn local_time() -> LocalTime {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = libc::time_t::try_from(now).unwrap_or_default();
+    let mut parts = std::mem::MaybeUninit::<libc::tm>::uninit();
+    // SAFETY: the call reads the time, and fills the struct where it does not answer null; both outlive it.
+    let parts = unsafe {
+        if libc::localtime_r(&raw const now, parts.as_mut_ptr()).is_null() {
+            return LocalTime::default();
+        }
+        parts.assume_init()
+    };
+    // There, the week begins with Sunday.
+    LocalTime { day: ((parts.tm_wday + 6) % 7) as u8, minute: (parts.tm_hour * 60 + parts.tm_min) as u16 }
 }
 
 /// Does something while the terminal at standard input, if it is one, does not show what is typed.

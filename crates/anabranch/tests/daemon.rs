@@ -148,6 +148,60 @@ fn a_folder_is_shared_by_the_daemon_and_mistakes_are_told() {
     }
 }
 
+#[test]
+fn the_configuration_is_read_again_on_a_hangup_and_the_command_runs_for_what_is_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    fs::create_dir_all(&one).unwrap();
+    fs::write(one.join("big"), noise(300_000, 5)).unwrap();
+    let (_sharer, _, magnet) = share(&one, &["big"]);
+    fs::create_dir_all(two.join("films")).unwrap();
+    fs::create_dir_all(two.join("files")).unwrap();
+    let config = two.join("c.toml");
+    fs::write(&config, "[daemon]\nlimit-up = 1000\n").unwrap();
+    let arguments = [
+        "daemon",
+        "--json",
+        "--listen",
+        "127.0.0.1:0",
+        "--api",
+        "none",
+        "--dir",
+        "files",
+        "--state-dir",
+        "lib",
+        "--config",
+        "c.toml",
+    ];
+    let mut running = Running::start_for(anabranch(&two).args(arguments), PATIENCE * 4);
+    running.event("serving");
+    let settings = || asked(&two, &["status"]);
+    assert!(!settings().is_empty());
+    let films = two.join("films").to_string_lossy().into_owned();
+    let (code, _, err) = ask(&two, &["add", "--into", &films, &magnet]);
+    assert!(code == 3 && err.contains("--allow-dir"), "{code}: {err}");
+    // A mistake changes nothing, and does not end it.
+    fs::write(&config, "[daemon]\nlimit-upp = 1000\n").unwrap();
+    signal(running.child.id(), "HUP");
+    let text = format!("[daemon]\nallow-dir = [{films:?}]\non-complete = 'echo \"$CONTENT_PATH\" >>done'\n");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ask(&two, &["add", "--into", &films, &magnet]).0, 3);
+    fs::write(&config, text).unwrap();
+    signal(running.child.id(), "HUP");
+    let began = Instant::now();
+    while ask(&two, &["add", "--into", &films, &magnet]).0 != 0 {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait(&two, |listed| listed[0]["completed"].is_u64());
+    let done = || fs::read_to_string(two.join("done")).unwrap_or_default();
+    while done().is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(done(), format!("{films}/big\n"));
+}
+
 /// Adds and removes contents while the daemon is killed: what was acknowledged is there, and nothing else is.
 fn survive(kills: usize) {
     let dir = tempfile::tempdir().unwrap();

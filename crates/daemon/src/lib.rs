@@ -30,6 +30,7 @@ mod library;
 mod qbittorrent;
 mod store;
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -39,11 +40,14 @@ use std::thread::JoinHandle;
 
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{Handle, NodeId};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::LocalSet;
+use tokio_rustls::TlsAcceptor;
 
 pub use api::{Query, decode};
-pub use door::KeyError;
+pub use door::{KeyError, TlsError};
+pub use engine::Completed;
+pub use library::LocalTime;
 pub use store::StoreError;
 
 use api::{About, Api};
@@ -83,6 +87,12 @@ pub struct Config {
     pub discovery: Discovery,
     /// Hosts of the local network that torrent files may be fetched from.
     pub fetch_hosts: Vec<String>,
+    /// What the clock on the wall shows, for limits that go by it; `None`: there are none.
+    pub clock: Option<fn() -> LocalTime>,
+    /// A certificate and its key, for TLS at the address; `None`: there is none.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Told of each content that is complete, in its place. One that nobody takes is forgotten.
+    pub completed: Option<mpsc::Sender<Completed>>,
 }
 
 /// How peers are found beside trackers.
@@ -105,6 +115,9 @@ pub enum StartError {
     /// Its tokens cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// There can be no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A folder that contents are to go to is not there.
     #[error("cannot use {path} for contents: {source}; make it, or name another", path = path.display())]
     Folder {
@@ -145,6 +158,8 @@ pub struct Daemon {
     token: String,
     strange: Vec<String>,
     asked: Arc<Notify>,
+    is_secure: bool,
+    reload: mpsc::UnboundedSender<Reload>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -154,15 +169,12 @@ impl Daemon {
     /// background.
     pub fn start(handle: Handle, listener: Option<TcpListener>, config: Config) -> Result<Self, StartError> {
         let Config { state_dir, dir, allow, socket, names, listening, peers, keys, trackers, limits, .. } = config;
-        let (discovery, fetch_hosts) = (config.discovery, config.fetch_hosts);
-        let folder = |path: &Path, source| StartError::Folder { path: path.to_owned(), source };
-        std::fs::create_dir_all(&dir).map_err(|error| folder(&dir, error))?;
-        let dir = dir.canonicalize().map_err(|error| folder(&dir, error))?;
-        let mut roots = vec![dir.clone()];
-        for path in &allow {
-            roots.push(path.canonicalize().map_err(|error| folder(path, error))?);
-        }
-        let folders = Folders::new(roots.iter().map(PathBuf::as_path)).map_err(|error| folder(&dir, error))?;
+        let (discovery, fetch_hosts, clock) = (config.discovery, config.fetch_hosts, config.clock);
+        let completed = config.completed;
+        let (reload, mut reloads) = mpsc::unbounded_channel::<Reload>();
+        let tls = acceptor_of(config.tls.as_ref())?;
+        let is_secure = tls.is_some();
+        let (dir, folders) = folders(&dir, &allow)?;
         let opened = Store::open(&state_dir)?;
         let tokens = Keys::open(&state_dir)?;
         let passwords = Passwords::open(&state_dir)?;
@@ -182,14 +194,15 @@ impl Daemon {
             .map_err(StartError::Thread)?;
         let (end, ended) = oneshot::channel::<()>();
         let (told, hear) = std::sync::mpsc::channel();
-        let about = About { listening, names, discovery, end: Arc::clone(&asked) };
+        let about = About { listening, names: names.into(), discovery, is_secure, end: Arc::clone(&asked) };
         let work = move || {
             let events = handle.subscribe();
-            let common = Common { peers, keys, trackers, limits, fetch_hosts };
-            let (engine, strange) = Engine::new(handle, opened, Feed::new(run), folders, dir, common);
+            let common = Common { peers, keys, trackers, limits, fetch_hosts, clock };
+            let (engine, strange) = Engine::new(handle, opened, Feed::new(run), folders, dir, common, completed);
             // Whoever starts it waits for this.
             let _ = told.send(strange);
             let api = Rc::new(Api::new(Rc::clone(&engine), tokens, passwords, about));
+            let tls = Rc::new(RefCell::new(tls));
             LocalSet::new().block_on(&runtime, async {
                 let tasks = [
                     tokio::task::spawn_local(Rc::clone(&engine).listen(events)),
@@ -197,8 +210,8 @@ impl Daemon {
                     tokio::task::spawn_local(Rc::clone(&engine).keep_time()),
                 ];
                 if let Some(listener) = listener {
-                    let api = Rc::clone(&api);
-                    tokio::task::spawn_local(async move { door::serve_address(listener, api).await });
+                    let (api, tls) = (Rc::clone(&api), Rc::clone(&tls));
+                    tokio::task::spawn_local(async move { door::serve_address(listener, api, tls).await });
                 }
                 if let Some((listener, path)) = &unix {
                     let (Ok(listener), api, path) = (listener.try_clone(), Rc::clone(&api), path.clone()) else {
@@ -206,8 +219,19 @@ impl Daemon {
                     };
                     tokio::task::spawn_local(async move { door::serve_socket(listener, &path, api).await });
                 }
-                // Nothing is ever sent: it ends with the daemon.
-                let _ = ended.await;
+                let reloading = async {
+                    while let Some(new) = reloads.recv().await {
+                        engine.reload(new.folders, new.common).await;
+                        api.rename(new.names);
+                        *tls.borrow_mut() = new.tls;
+                    }
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    // Nothing is ever sent: it ends with the daemon.
+                    _ = ended => {}
+                    () = reloading => {}
+                }
                 tasks.iter().for_each(tokio::task::JoinHandle::abort);
                 engine.keep_totals().await;
             });
@@ -219,7 +243,7 @@ impl Daemon {
         };
         let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(work).map_err(StartError::Thread)?;
         let strange = hear.recv().unwrap_or_default();
-        Ok(Self { address, token, strange, asked, end: Some(end), thread: Some(thread) })
+        Ok(Self { address, token, strange, asked, is_secure, reload, end: Some(end), thread: Some(thread) })
     }
 
     /// Where browsers and others come in.
@@ -227,14 +251,32 @@ impl Daemon {
         self.address
     }
 
+    /// The address of the page.
+    pub fn url(&self) -> Option<String> {
+        let scheme = if self.is_secure { "https" } else { "http" };
+        Some(format!("{scheme}://{}/", self.address?))
+    }
+
     /// The address of the page, with the token behind the `#`, which browsers do not send.
     pub fn link(&self) -> Option<String> {
-        Some(format!("http://{}/#token={}", self.address?, self.token))
+        Some(format!("{}#token={}", self.url()?, self.token))
     }
 
     /// What is kept and makes no sense to this version. It stays as it is.
     pub fn strange(&self) -> &[String] {
         &self.strange
+    }
+
+    /// Takes in what can be told a daemon at work, of a configuration that was read again: folders, names, hosts, trackers, peers, limits.
+    /// What was set by the API goes before it, as ever.
+    pub fn reload(&self, config: Config) -> Result<(), StartError> {
+        let (_, folders) = folders(&config.dir, &config.allow)?;
+        let tls = acceptor_of(config.tls.as_ref())?;
+        let Config { peers, keys, trackers, limits, fetch_hosts, clock, names, .. } = config;
+        let common = Common { peers, keys, trackers, limits, fetch_hosts, clock };
+        // One that is ending needs no news.
+        let _ = self.reload.send(Reload { folders, common, names, tls });
+        Ok(())
     }
 
     /// Told once somebody who may asks it to end.
@@ -254,6 +296,31 @@ impl Daemon {
             let _ = thread.join();
         }
     }
+}
+
+/// What a daemon at work takes in.
+struct Reload {
+    folders: Folders,
+    common: Common,
+    names: Vec<String>,
+    tls: Option<TlsAcceptor>,
+}
+
+fn acceptor_of(files: Option<&(PathBuf, PathBuf)>) -> Result<Option<TlsAcceptor>, TlsError> {
+    files.map(|(certificate, key)| door::acceptor(certificate, key)).transpose()
+}
+
+/// The folder of contents, which is made where it is missing, and all that may be named.
+fn folders(dir: &Path, allow: &[PathBuf]) -> Result<(PathBuf, Folders), StartError> {
+    let folder = |path: &Path, source| StartError::Folder { path: path.to_owned(), source };
+    std::fs::create_dir_all(dir).map_err(|error| folder(dir, error))?;
+    let dir = dir.canonicalize().map_err(|error| folder(dir, error))?;
+    let mut roots = vec![dir.clone()];
+    for path in allow {
+        roots.push(path.canonicalize().map_err(|error| folder(path, error))?);
+    }
+    let folders = Folders::new(roots.iter().map(PathBuf::as_path)).map_err(|error| folder(&dir, error))?;
+    Ok((dir, folders))
 }
 
 impl Drop for Daemon {

@@ -49,6 +49,12 @@ pub(crate) struct DaemonFlags {
     /// Address of the page and of the API for whoever has a token, port 0 for any; none for the socket alone
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6880")]
     pub api: ApiAddress,
+    /// Certificate for the address above, with those above it (PEM): what goes over it is encrypted then
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Name by which browsers may call this host, beside its addresses and localhost; may be given several times
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Hostname)]
     pub api_name: Vec<String>,
@@ -59,6 +65,9 @@ pub(crate) struct DaemonFlags {
     /// Tracker of all contents, beside their own; may be given several times
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub tracker: Vec<String>,
+    /// Run this command by `sh -c` for each content that is complete; $CONTENT_PATH, $CONTENT_NAME and others tell which
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub on_complete: Option<OsString>,
     #[command(flatten)]
     pub session: SessionFlags,
 }

@@ -9,15 +9,23 @@ use anabranch_daemon::client::{default_socket, token_file};
 use anabranch_daemon::{Config, Daemon, StartError, listen};
 use anabranch_paths::Endpoint;
 use anabranch_swarm::SessionConfig;
+use clap::FromArgMatches;
 use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::check_trackers;
-use crate::cli::DaemonFlags;
+use crate::cli::{Cli, Command, DaemonFlags, command};
 use crate::exit::{Code, Failure};
 use crate::guard;
+use crate::hook::{Ended, Hook};
 use crate::output::{self, Chatter};
 use crate::run;
 use crate::settings;
+use crate::system;
+
+/// Contents that became complete and whose command waits to be begun; those beyond have none.
+const COMPLETED_MAX: usize = 1000;
 
 /// Runs the command.
 pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure> {
@@ -30,7 +38,11 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
     let socket = flags.socket.clone().unwrap_or_else(|| default_socket(runtime_dir.as_deref(), &state_dir));
     let listener = flags.api.0.map(listen).transpose().map_err(failure)?;
     run::block_on(async {
-        let interrupted = run::interrupts()?;
+        let interrupted = run::interrupts_but_hangups()?;
+        let hangup = SignalKind::hangup();
+        // One that whoever started the program had it ignore (`nohup`) stays ignored.
+        let hangups = (!system::is_ignored(hangup.as_raw_value())).then(|| signal(hangup).map_err(Failure::runtime));
+        let mut hangups = hangups.transpose()?;
         let config = SessionConfig {
             state_dir: Some(state_dir.join("resume")),
             metadata_dir: Some(state_dir.join("metadata")),
@@ -41,19 +53,13 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
         drop(events);
         let scion = session.scion_address().map(Endpoint::Scion);
         let listening = session.listening().iter().copied().map(Endpoint::from).chain(scion);
+        let (told_of, mut completed) = mpsc::channel(COMPLETED_MAX);
         let config = Config {
             state_dir: state_dir.clone(),
-            dir: flags.dir.clone(),
-            allow: flags.allow_dir.clone(),
             socket: Some(socket.clone()),
-            names: flags.api_name.clone(),
             listening: listening.map(|address| address.to_string()).collect(),
-            peers,
-            keys: run::keys(&flags.session),
-            trackers: flags.tracker.clone(),
-            discovery: run::discovery(&flags.session),
-            fetch_hosts: flags.fetch_host.clone(),
-            limits: (flags.session.limit_down.map(|rate| rate.0), flags.session.limit_up.map(|rate| rate.0)),
+            completed: Some(told_of),
+            ..daemon_config(flags, peers.clone())
         };
         let daemon = match Daemon::start(session.handle(), listener, config) {
             Ok(daemon) => daemon,
@@ -69,9 +75,27 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
         if told.is_ok() {
             notify("READY=1");
             let asked = daemon.asked_to_end();
-            tokio::select! {
-                () = interrupted.notified() => {}
-                () = asked.notified() => {}
+            let mut hook = flags.on_complete.clone().map(Hook::new);
+            loop {
+                tokio::select! {
+                    () = interrupted.notified() => break,
+                    () = asked.notified() => break,
+                    () = hung_up(&mut hangups) => {
+                        notify("RELOADING=1");
+                        hook = reload(&daemon, &peers, hook, chatter);
+                        notify("READY=1");
+                    }
+                    Some(content) = completed.recv() => {
+                        if let Some(hook) = &mut hook {
+                            hook.complete(content.session, &content.info, &content.dir);
+                        }
+                    }
+                    ended = next(&mut hook) => {
+                        if let Some(failure) = ended.failure {
+                            chatter.note(format_args!("the command for a content that is complete {failure}"));
+                        }
+                    }
+                }
             }
             notify("STOPPING=1");
         }
@@ -79,6 +103,75 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
         session.shutdown().await;
         told.map(|()| Code::Success)
     })
+}
+
+/// What flags say of a daemon, at its start and when they are read again.
+fn daemon_config(flags: &DaemonFlags, peers: Vec<Endpoint>) -> Config {
+    Config {
+        dir: flags.dir.clone(),
+        allow: flags.allow_dir.clone(),
+        names: flags.api_name.clone(),
+        peers,
+        keys: run::keys(&flags.session),
+        trackers: flags.tracker.clone(),
+        limits: (flags.session.limit_down.map(|rate| rate.0), flags.session.limit_up.map(|rate| rate.0)),
+        discovery: run::discovery(&flags.session),
+        fetch_hosts: flags.fetch_host.clone(),
+        clock: Some(system::local_time),
+        tls: flags.tls_cert.clone().zip(flags.tls_key.clone()),
+        ..Config::default()
+    }
+}
+
+/// Waits for a hang-up; for ever where they are ignored.
+async fn hung_up(hangups: &mut Option<Signal>) {
+    match hangups {
+        Some(hangups) => {
+            hangups.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(hook: &mut Option<Hook>) -> Ended {
+    match hook {
+        Some(hook) => hook.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads the configuration again, and has the daemon take it in. What is wrong in it is told, and then nothing changes.
+fn reload(daemon: &Daemon, peers: &[Endpoint], hook: Option<Hook>, chatter: Chatter) -> Option<Hook> {
+    let read = reread().and_then(|flags| {
+        check_trackers(&flags.tracker)?;
+        daemon.reload(daemon_config(&flags, peers.to_vec())).map_err(failure)?;
+        Ok(flags)
+    });
+    match read {
+        Ok(flags) => {
+            chatter.note(format_args!(
+                "the configuration was read again; addresses and folders of its own hold from the next start on"
+            ));
+            match (hook, flags.on_complete) {
+                (Some(hook), Some(command)) => Some(hook.with(command)),
+                (_, command) => command.map(Hook::new),
+            }
+        }
+        Err(failure) => {
+            chatter.note(format_args!("the configuration was read again, and not taken: {failure}"));
+            hook
+        }
+    }
+}
+
+fn reread() -> Result<Box<DaemonFlags>, Failure> {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let wrong = |error: &dyn std::fmt::Display| Failure::usage(error.to_string().trim_end());
+    let matches = settings::layered(command(), &arguments)?.map_err(|error| wrong(&error))?;
+    match Cli::from_arg_matches(&matches).map_err(|error| wrong(&error))?.command {
+        Command::Daemon(flags) => Ok(flags),
+        _ => Err(Failure::usage("this is no `daemon` any more")),
+    }
 }
 
 /// Says where it is. The link with the token goes to a terminal alone: logs are read by others.
@@ -89,7 +182,7 @@ fn tell(
     token_file: &std::path::Path,
     chatter: Chatter,
 ) -> Result<(), Failure> {
-    let url = daemon.address().map(|address| format!("http://{address}/"));
+    let url = daemon.url();
     if flags.session.json {
         let fields = json!({
             "socket": socket.to_string_lossy(),
@@ -98,10 +191,10 @@ fn tell(
         });
         return output::json_event("serving", fields);
     }
-    if let Some(address) = daemon.address().filter(|address| !address.ip().is_loopback()) {
+    if let Some(address) = daemon.address().filter(|address| !address.ip().is_loopback() && flags.tls_cert.is_none()) {
         chatter.note(format_args!(
-            "{address} can be reached from elsewhere, and what goes over it can be read on the way: put a proxy that speaks TLS \
-             before it, or come by ssh"
+            "{address} can be reached from elsewhere, and what goes over it can be read on the way: give --tls-cert and --tls-key, \
+             put a proxy that speaks TLS before it, or come by ssh"
         ));
     }
     chatter.note(format_args!("socket: {}", socket.display()));
@@ -125,7 +218,7 @@ fn failure(error: StartError) -> Failure {
     let code = match error {
         StartError::Store(_) | StartError::Folder { .. } => Code::Storage,
         StartError::Socket { .. } | StartError::Address { .. } => Code::Network,
-        StartError::Key(_) => Code::Input,
+        StartError::Key(_) | StartError::Tls(_) => Code::Input,
         StartError::Thread(_) => Code::Failed,
     };
     Failure::new(code, error)

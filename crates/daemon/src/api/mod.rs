@@ -17,7 +17,7 @@ mod query;
 pub(crate) mod reply;
 mod session;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,9 +72,11 @@ pub(crate) struct About {
     /// Where peers reach it.
     pub(crate) listening: Vec<String>,
     /// Names by which requests may call it, beside addresses.
-    pub(crate) names: Vec<String>,
+    pub(crate) names: RefCell<Vec<String>>,
     /// How peers are found.
     pub(crate) discovery: Discovery,
+    /// Whether what goes over the address is encrypted.
+    pub(crate) is_secure: bool,
     /// Told when somebody asks for the daemon's end.
     pub(crate) end: Arc<Notify>,
 }
@@ -112,6 +114,21 @@ impl Api {
         Self { engine, keys, passwords, about, qbittorrent, watchers, failures, slowed, requests }
     }
 
+    /// What every cookie has behind its value: no script reads it, no other site has it sent, and once there is TLS, nothing sends it in
+    /// the clear.
+    pub(crate) fn cookie_rules(&self) -> &'static str {
+        if self.about.is_secure {
+            "HttpOnly; SameSite=Strict; Path=/; Secure"
+        } else {
+            "HttpOnly; SameSite=Strict; Path=/"
+        }
+    }
+
+    /// From now on requests may call this host so.
+    pub(crate) fn rename(&self, names: Vec<String>) {
+        *self.about.names.borrow_mut() = names;
+    }
+
     /// Answers a request.
     pub(crate) async fn respond(self: &Rc<Self>, way: Way, request: Request<Incoming>) -> Reply {
         self.requests.set(self.requests.get() + 1);
@@ -133,7 +150,7 @@ impl Api {
 
     async fn answer(self: &Rc<Self>, way: Way, request: Request<Incoming>) -> Result<Reply, Problem> {
         if way == Way::Address {
-            check(request.method(), request.uri(), request.headers(), &self.about.names).map_err(foreign)?;
+            check(request.method(), request.uri(), request.headers(), &self.about.names.borrow()).map_err(foreign)?;
         }
         let (head, body) = request.into_parts();
         let bad = || Problem::bad("the address is malformed");

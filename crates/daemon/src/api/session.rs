@@ -67,7 +67,7 @@ impl Api {
         let cookie =
             cookie.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()))?;
         let reply = reply::json(StatusCode::OK, &json!({ "access": name(access) }));
-        let field = format!("{COOKIE_NAME}={cookie}; HttpOnly; SameSite=Strict; Path=/; Max-Age=2592000");
+        let field = format!("{COOKIE_NAME}={cookie}; {}; Max-Age=2592000", self.cookie_rules());
         Ok(reply::with(reply, SET_COOKIE, &field))
     }
 

@@ -5,13 +5,16 @@
 //! | `guard` | which requests mean this host, and come from its own page |
 //! | `keys` | tokens and cookies |
 //! | `passwords` | a name and a password, instead of a token |
+//! | `tls` | what makes the address secure |
 //! | `line` | a connection that is given up when nothing of it is taken |
 
 mod guard;
 mod keys;
 mod line;
 mod passwords;
+mod tls;
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -25,12 +28,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) use guard::{Foreign, check};
 pub use keys::KeyError;
 pub(crate) use keys::{Access, Keys, TOKEN_FILE, secret};
 use line::Line;
 pub(crate) use passwords::{PasswordError, Passwords};
+pub use tls::TlsError;
+pub(crate) use tls::acceptor;
 
 use crate::api::Api;
 
@@ -115,8 +121,11 @@ pub(crate) fn bind_address(address: SocketAddr) -> io::Result<std::net::TcpListe
     Ok(listener)
 }
 
+/// What makes connections by the address secure; `None`: nothing. It may be changed while they come.
+pub(crate) type Tls = Rc<RefCell<Option<TlsAcceptor>>>;
+
 /// Serves whoever has a token. Must run in a `LocalSet`.
-pub(crate) async fn serve_address(listener: std::net::TcpListener, api: Rc<Api>) -> io::Result<()> {
+pub(crate) async fn serve_address(listener: std::net::TcpListener, api: Rc<Api>, tls: Tls) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -124,12 +133,20 @@ pub(crate) async fn serve_address(listener: std::net::TcpListener, api: Rc<Api>)
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let api = Rc::clone(&api);
+                let (api, tls) = (Rc::clone(&api), tls.borrow().clone());
                 tokio::task::spawn_local(async move {
                     let _place = place;
                     // Where it cannot be had, bytes come a little later.
                     let _ = stream.set_nodelay(true);
-                    converse(Line::new(stream), Way::Address, api).await;
+                    match tls {
+                        None => converse(Line::new(stream), Way::Address, api).await,
+                        Some(tls) => {
+                            // Whoever does not get as far asks for nothing.
+                            if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
+                                converse(Line::new(stream), Way::Address, api).await;
+                            }
+                        }
+                    }
                 });
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,

@@ -27,7 +27,7 @@ const WITHOUT_MAX: usize = 400;
 const GONE_MAX: Duration = Duration::from_secs(10);
 const GONE_POLL: Duration = Duration::from_millis(20);
 /// Bytes of a torrent file that is fetched: as many as may be sent.
-const FETCH_BYTES_MAX: usize = 32 << 20;
+pub(super) const FETCH_BYTES_MAX: usize = 32 << 20;
 /// Bytes of what its user calls a content.
 const TITLE_BYTES_MAX: usize = 512;
 /// Bytes of a tracker's address.
@@ -102,10 +102,13 @@ impl Engine {
             (_, dir) => {
                 let settings = self.settings();
                 let of_category = options.category.as_ref().and_then(|name| settings.categories.get(name).cloned());
-                self.folders.admit(&dir.or(of_category.flatten()).unwrap_or(settings.dir))?
+                self.folders().admit(&dir.or(of_category.flatten()).unwrap_or(settings.dir))?
             }
         };
         self.wait_gone(&described.hashes).await;
+        // What is shared from its place is there.
+        let incomplete = self.with_settings(|settings| settings.incomplete_dir.clone());
+        let incomplete = incomplete.filter(|_| !matches!(described.origin, Origin::Path { .. }));
         let _turn = self.writing.lock().await;
         {
             let state = self.state();
@@ -127,7 +130,8 @@ impl Engine {
             origin: described.origin,
             hashes: described.hashes,
             name: described.name,
-            dir,
+            final_dir: incomplete.as_ref().map(|_| dir.clone()),
+            dir: incomplete.unwrap_or(dir),
             size: described.size,
             about: described.about,
             added: unix_now(),
@@ -163,13 +167,14 @@ impl Engine {
 
     /// Fetches a torrent file: from the Internet, or from a host of the local network that the user named.
     async fn fetch(&self, url: &str) -> Result<Download, Refusal> {
+        let hosts = self.common.borrow().fetch_hosts.clone();
         let _place = self.fetching.acquire().await.map_err(|error| Refusal::Conflict(error.to_string()))?;
-        Ok(self.handle.download(url, FETCH_BYTES_MAX, &self.common.fetch_hosts).await?)
+        Ok(self.handle.download(url, FETCH_BYTES_MAX, &hosts).await?)
     }
 
     /// A path to share.
     fn path(&self, path: PathBuf) -> Result<Described, Refusal> {
-        let path = self.folders.admit_existing(&path)?;
+        let path = self.folders().admit_existing(&path)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(name) = name else {
             return Err(Refusal::Invalid { field: "path", must: "a file or a folder that has a name".into() });

@@ -157,17 +157,45 @@ impl Engine {
 
     /// Moves a content's files below another folder. Begun when this is done.
     pub(crate) async fn move_to(self: &Rc<Self>, id: u64, dir: &Path) -> Result<(), Refusal> {
-        let dir = self.folders.admit(dir)?;
+        let dir = self.folders().admit(dir)?;
         let entry = self.entry(id)?;
         if entry.is_only_shared() {
             return Err(Refusal::Conflict(
                 "what is shared from its place stays there: add it from the other place".into(),
             ));
         }
+        if entry.final_dir.is_some() && !entry.is_complete() {
+            // It goes there when it is complete.
+            let wanted = |entry: &mut Entry| {
+                entry.final_dir = Some(dir.clone());
+                Ok(())
+            };
+            return self.update(&[id], wanted).await;
+        }
         if dir == entry.dir {
             return Ok(());
         }
+        self.begin_move(id, dir).await
+    }
+
+    /// Moves a content that is complete out of the folder of those that are not.
+    pub(super) async fn place(self: &Rc<Self>, id: u64, dir: PathBuf) {
+        let begun = match self.begin(id, Job::Move) {
+            Ok(()) => self.begin_move_of(id, dir).await,
+            // It is at something else, and this comes after.
+            Err(_) => return,
+        };
+        if let Err(error) = begun {
+            self.note(id, format!("it is complete, and stays where it is for now: {error}"));
+        }
+    }
+
+    async fn begin_move(self: &Rc<Self>, id: u64, dir: PathBuf) -> Result<(), Refusal> {
         self.begin(id, Job::Move)?;
+        self.begin_move_of(id, dir).await
+    }
+
+    async fn begin_move_of(self: &Rc<Self>, id: u64, dir: PathBuf) -> Result<(), Refusal> {
         let to = dir.clone();
         let kept = self
             .update(&[id], |entry| {
@@ -191,9 +219,14 @@ impl Engine {
                     entry.moving_to = None;
                     if is_moved {
                         entry.dir.clone_from(&dir);
+                        entry.final_dir = None;
                     }
                 })
                 .await;
+            engine.with(id, |content| content.live.unplaced = !is_moved);
+            if is_moved {
+                engine.tell_complete(id).await;
+            }
             engine.end(id, moved.map_err(|reason| format!("it was not moved: {reason}")));
         });
         Ok(())
@@ -216,6 +249,7 @@ impl Engine {
             entry.moving_to = None;
             if is_moved {
                 entry.dir.clone_from(&to);
+                entry.final_dir = None;
             }
         })
         .await;

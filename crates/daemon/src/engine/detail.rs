@@ -126,9 +126,10 @@ impl Engine {
     pub(crate) async fn trackers(&self, id: u64) -> Result<Vec<Value>, Refusal> {
         let entry = self.entry(id)?;
         let mut named: BTreeMap<String, Value> = BTreeMap::new();
+        let common = self.common.borrow().trackers.clone();
         let own =
             self.own_addresses(id).await?.trackers.into_iter().flatten().filter(|url| !entry.without.contains(url));
-        for url in own.chain(entry.trackers.iter().cloned()).chain(self.common.trackers.iter().cloned()) {
+        for url in own.chain(entry.trackers.iter().cloned()).chain(common) {
             named.entry(url.clone()).or_insert_with(
                 || json!({ "url": url, "state": "not_asked", "peers": null, "reason": null, "time": null }),
             );

@@ -1,5 +1,6 @@
 //! The session is brought in line with what is kept: who has its turn is in it and goes on, who has not waits.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const LOADING_MAX: usize = 8;
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// What is to be done with a content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Load,
     Hold(ContentId),
@@ -24,6 +25,8 @@ enum Step {
     Remove(Going),
     /// A move was begun in an earlier run.
     Moved,
+    /// It is complete, and not where it stays.
+    Place(PathBuf),
     /// It holds from its beginning on what was changed.
     Reopen(ContentId),
 }
@@ -76,6 +79,7 @@ impl Engine {
                 });
             }
             Step::Moved => self.settle_move(id).await,
+            Step::Place(dir) => self.place(id, dir).await,
             Step::Reopen(session) => {
                 self.with(id, |content| (content.live.reopen, content.live.job) = (false, Some(Job::Reopen)));
                 let engine = Rc::clone(self);
@@ -137,6 +141,11 @@ fn plan(state: &mut State) -> (Vec<(u64, Step)>, Vec<u64>) {
         }
         if content.entry.moving_to.is_some() && live.job.is_none() && live.phase == Phase::Out {
             steps.push((id, Step::Moved));
+            continue;
+        }
+        let is_open = live.phase == Phase::Open && live.job.is_none() && !live.unplaced;
+        if let Some(dir) = content.entry.final_dir.as_ref().filter(|_| is_open && content.entry.completed.is_some()) {
+            steps.push((id, Step::Place(dir.clone())));
             continue;
         }
         match live.session {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::live::{Choice, PathChange, Phase};
 use super::view::path_name;
-use super::{EARLY_EVENTS_MAX, Engine, unix_now};
+use super::{Completed, EARLY_EVENTS_MAX, Engine, unix_now};
 use crate::library::{About, Entry, Origin};
 use crate::store::Change;
 
@@ -182,8 +182,29 @@ impl Engine {
         })
         .await;
         self.note(id, "complete".to_owned());
+        let is_placed = self.with(id, |content| {
+            content.live.untold = true;
+            content.entry.final_dir.is_none()
+        });
+        if is_placed == Some(true) {
+            self.tell_complete(id).await;
+        }
         self.keep_totals().await;
         self.changed.notify_one();
+    }
+
+    /// Tells who does something about contents that are complete, once it is where it stays.
+    pub(super) async fn tell_complete(&self, id: u64) {
+        let Some(completed) = &self.completed else { return };
+        let of = self.with(id, |content| {
+            let session = content.live.session.filter(|_| std::mem::take(&mut content.live.untold))?;
+            Some((session, content.entry.shown_name().to_owned(), content.entry.dir.clone()))
+        });
+        let Some((session, name, dir)) = of.flatten() else { return };
+        if let Ok(Some(info)) = self.handle.info(session).await {
+            // Nobody has to hear of it.
+            let _ = completed.try_send(Completed { session, name, info, dir });
+        }
     }
 
     /// Keeps the torrent of a magnet link, so that its files can be listed without it being at work.

@@ -124,6 +124,10 @@ pub(crate) struct Live {
     pub(super) told: Option<u64>,
     /// It is to be put into the session anew: what it was told there at its beginning is not so any more.
     pub(super) reopen: bool,
+    /// It is complete and could not be moved to where it stays: not tried again in this run.
+    pub(super) unplaced: bool,
+    /// It became complete in this run, and nobody was told yet.
+    pub(super) untold: bool,
     /// When its numbers last changed.
     pub(super) moved: Option<Instant>,
     /// When some of it last went either way in this run, in seconds since 1970.

@@ -119,11 +119,12 @@ impl Engine {
         let only: Vec<_> = entry.priorities.iter().filter(|(_, level)| **level == 0).map(|(file, _)| *file).collect();
         let files: Option<FileFilter> = (!only.is_empty())
             .then(|| Box::new(move |file: usize, _: &_| only.binary_search(&file).is_err()) as FileFilter);
+        let common = self.common.borrow();
         AddOptions {
             dir: entry.dir.clone(),
-            keys: self.common.keys.iter().copied().chain(keys).collect(),
-            peers: self.common.peers.iter().copied().chain(peers.iter().copied()).collect(),
-            trackers: self.common.trackers.iter().chain(&entry.trackers).cloned().collect(),
+            keys: common.keys.iter().copied().chain(keys).collect(),
+            peers: common.peers.iter().copied().chain(peers.iter().copied()).collect(),
+            trackers: common.trackers.iter().chain(&entry.trackers).cloned().collect(),
             web_seeds: entry.web_seeds.clone(),
             files,
             sequential: entry.sequential,

@@ -15,6 +15,7 @@
 //! | `events` | what the session tells |
 //! | `tick` | what time brings: rates, limits, room on the disk |
 //! | `live` | what is known of one at work |
+//! | `watch` | folders in which torrent files appear |
 //! | `names` | categories and tags |
 //! | `view`, `detail`, `seen` | how they look from outside |
 
@@ -29,9 +30,11 @@ mod names;
 mod seen;
 mod tick;
 mod view;
+mod watch;
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -39,7 +42,7 @@ use anabranch_content::metainfo::MetainfoError;
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_swarm::{ContentId, ControlError, DownloadError, Event, Handle};
 use serde_json::Value;
-use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
 pub(crate) use add::{NewContent, NewSource, check};
 pub(crate) use seen::{Seen, is_at};
@@ -47,7 +50,9 @@ pub(crate) use view::{Filter, STATES};
 
 use crate::feed::Feed;
 use crate::folders::{FolderError, Folders};
-use crate::library::{Entry, NEXT_KEY, Refused, Restored, SETTINGS_KEY, Settings, Totals, next_json, restore};
+use crate::library::{
+    Entry, LocalTime, NEXT_KEY, Refused, Restored, SETTINGS_KEY, Settings, Totals, next_json, restore,
+};
 use crate::store::{Change, Kept, Store, StoreError};
 use live::Live;
 
@@ -62,6 +67,19 @@ const HASHING_MAX: usize = 1;
 /// Torrent files that are fetched at once, each held in memory.
 const FETCHES_MAX: usize = 4;
 
+/// A content that is complete, for whoever does something about that.
+#[derive(Clone, Debug)]
+pub struct Completed {
+    /// Its number in the session.
+    pub session: ContentId,
+    /// What it is called.
+    pub name: String,
+    /// What it is.
+    pub info: std::sync::Arc<anabranch_content::info::Info>,
+    /// The folder below which its files are.
+    pub dir: PathBuf,
+}
+
 /// What holds for all contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Common {
@@ -75,6 +93,8 @@ pub(crate) struct Common {
     pub limits: (Option<u64>, Option<u64>),
     /// Hosts of the local network that torrent files may be fetched from.
     pub fetch_hosts: Vec<String>,
+    /// What the clock on the wall shows.
+    pub clock: Option<fn() -> LocalTime>,
 }
 
 /// Why something that was asked for is not done.
@@ -153,7 +173,10 @@ impl Content {
 
 /// Everything that is known.
 pub(crate) struct State {
+    /// What holds.
     settings: Settings,
+    /// What users set.
+    kept: Settings,
     contents: BTreeMap<u64, Content>,
     by_session: HashMap<ContentId, u64>,
     by_hash: HashMap<String, u64>,
@@ -194,8 +217,8 @@ pub(crate) struct Engine {
     handle: Handle,
     store: Store,
     feed: Feed,
-    folders: Folders,
-    common: Common,
+    folders: RefCell<Folders>,
+    common: RefCell<Common>,
     state: RefCell<State>,
     /// Something is not as it should be.
     changed: Notify,
@@ -203,6 +226,9 @@ pub(crate) struct Engine {
     writing: Mutex<()>,
     hashing: Semaphore,
     fetching: Semaphore,
+    watched: Mutex<watch::Watched>,
+    /// Told of each content that is complete, in its place.
+    completed: Option<mpsc::Sender<Completed>>,
     /// When it was last looked how many bytes are free, and how many were.
     free: Cell<Option<(Instant, Option<u64>)>>,
     started: Instant,
@@ -215,14 +241,14 @@ impl Engine {
         (store, kept): (Store, Kept),
         feed: Feed,
         folders: Folders,
-        dir: std::path::PathBuf,
+        dir: PathBuf,
         common: Common,
+        completed: Option<mpsc::Sender<Completed>>,
     ) -> (Rc<Self>, Vec<String>) {
-        let Restored { entries, mut settings, next, strange } = restore(&kept, dir);
-        settings.limit_down = settings.limit_down.or(common.limits.0);
-        settings.limit_up = settings.limit_up.or(common.limits.1);
+        let Restored { entries, settings, next, strange } = restore(&kept, dir);
         let mut state = State {
-            settings,
+            settings: settings.over(common.limits),
+            kept: settings,
             contents: BTreeMap::new(),
             by_session: HashMap::new(),
             by_hash: HashMap::new(),
@@ -240,13 +266,15 @@ impl Engine {
             handle,
             store,
             feed,
-            folders,
-            common,
+            folders: RefCell::new(folders),
+            common: RefCell::new(common),
             state: RefCell::new(state),
             changed: Notify::new(),
             writing: Mutex::new(()),
             hashing: Semaphore::new(HASHING_MAX),
             fetching: Semaphore::new(FETCHES_MAX),
+            watched: Mutex::default(),
+            completed,
             free: Cell::default(),
             started: Instant::now(),
         };
@@ -308,24 +336,26 @@ impl Engine {
     /// Changes the settings.
     pub(crate) async fn set(&self, changes: &serde_json::Map<String, Value>) -> Result<Value, Refusal> {
         let _turn = self.writing.lock().await;
-        let mut new = self.settings().with(changes)?;
+        let mut new = self.state().kept.with(changes)?;
         if changes.contains_key("dir") {
-            new.dir = self.folders.admit(&new.dir)?;
+            new.dir = self.folders().admit(&new.dir)?;
+        }
+        if changes.contains_key("incomplete_dir") {
+            new.incomplete_dir = new.incomplete_dir.map(|dir| self.folders().admit(&dir)).transpose()?;
+        }
+        if changes.contains_key("watched") {
+            let admit = |path: PathBuf| self.folders().admit(&path);
+            let both = |(folder, dir): (PathBuf, Option<PathBuf>)| Ok((admit(folder)?, dir.map(admit).transpose()?));
+            new.watched = new.watched.into_iter().map(both).collect::<Result<_, FolderError>>()?;
         }
         if changes.contains_key("categories") {
             for dir in new.categories.values_mut().flatten() {
-                *dir = self.folders.admit(dir)?;
+                *dir = self.folders().admit(dir)?;
             }
         }
-        let shown = new.to_json();
-        let batch = vec![(SETTINGS_KEY.to_owned(), Some(shown.clone()))];
+        let batch = vec![(SETTINGS_KEY.to_owned(), Some(new.to_json()))];
         self.store.write(Change { batch, ..Change::default() }).await?;
-        let (down, up) = new.limits();
-        self.state.borrow_mut().settings = new;
-        self.feed.tell("settings", &shown);
-        self.changed.notify_one();
-        self.handle.set_session_limits(down, up).await?;
-        Ok(shown)
+        self.take_settings(new).await
     }
 
     /// What is kept of a content.
@@ -342,6 +372,36 @@ impl Engine {
         let content = state.contents.get_mut(&id)?;
         content.touched = now;
         Some(look(content))
+    }
+
+    /// Where contents may go.
+    fn folders(&self) -> Ref<'_, Folders> {
+        self.folders.borrow()
+    }
+
+    /// Takes in a configuration that was read again.
+    pub(crate) async fn reload(&self, folders: Folders, common: Common) {
+        let _turn = self.writing.lock().await;
+        *self.folders.borrow_mut() = folders;
+        *self.common.borrow_mut() = common;
+        let settings = self.state().kept.clone();
+        // A session that ends needs no limits.
+        let _ = self.take_settings(settings).await;
+    }
+
+    /// Has settings hold, with what the configuration says where they say nothing.
+    async fn take_settings(&self, kept: Settings) -> Result<Value, Refusal> {
+        let limits = self.common.borrow().limits;
+        let settings = kept.over(limits);
+        let (shown, (down, up)) = (settings.to_json(), settings.limits());
+        {
+            let mut state = self.state.borrow_mut();
+            (state.kept, state.settings) = (kept, settings);
+        }
+        self.feed.tell("settings", &shown);
+        self.changed.notify_one();
+        self.handle.set_session_limits(down, up).await?;
+        Ok(shown)
     }
 
     fn state(&self) -> Ref<'_, State> {

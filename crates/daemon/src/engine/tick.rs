@@ -34,6 +34,7 @@ impl Engine {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut resting, mut last) = (0, Instant::now());
+        let mut slow = None;
         for tick in 0_u64.. {
             ticks.tick().await;
             let now = Instant::now();
@@ -42,6 +43,8 @@ impl Engine {
             self.end_sharing(now).await;
             if tick % SPACE_TICKS == 0 {
                 self.look_for_space().await;
+                self.look_at_watched().await;
+                self.look_at_clock(&mut slow).await;
             }
             if tick % KEEP_TICKS == KEEP_TICKS - 1 {
                 self.keep_totals().await;
@@ -204,6 +207,24 @@ impl Engine {
         let free = tokio::task::spawn_blocking(move || free_bytes(&dir)).await.ok().flatten();
         self.free.set(Some((now, free)));
         free
+    }
+
+    /// Has the slow limits hold, or not, where their schedule begins or ends. In between, users may have it otherwise.
+    async fn look_at_clock(&self, before: &mut Option<bool>) {
+        let clock = self.common.borrow().clock;
+        let (Some(schedule), Some(clock)) = (self.with_settings(|settings| settings.slow_schedule.clone()), clock)
+        else {
+            *before = None;
+            return;
+        };
+        let holds = schedule.holds(clock());
+        if before.replace(holds) != Some(holds) && self.with_settings(|settings| settings.slow) != holds {
+            let change = serde_json::Map::from_iter([("slow".to_owned(), holds.into())]);
+            // What cannot be kept now is tried again.
+            if self.set(&change).await.is_err() {
+                *before = None;
+            }
+        }
     }
 
     /// Keeps what moved.

@@ -242,6 +242,7 @@ pub(super) fn view(content: &Content) -> Value {
     put("paused", entry.paused.into());
     put("shared_only", entry.is_only_shared().into());
     put("dir", entry.dir.to_string_lossy().into());
+    put("final_dir", json!(entry.final_dir.as_deref().map(|dir| dir.to_string_lossy())));
     put("category", json!(entry.category));
     put("tags", json!(entry.tags));
     put("size", json!(entry.size));

@@ -52,6 +52,8 @@ pub(crate) struct Entry {
     pub title: Option<String>,
     /// The folder below which its files are.
     pub dir: PathBuf,
+    /// The folder that its files go to once it is complete; `None`: they are there.
+    pub final_dir: Option<PathBuf>,
     /// The folder that its files are being moved to.
     pub moving_to: Option<PathBuf>,
     /// It is being removed.
@@ -141,6 +143,7 @@ impl Entry {
             name,
             title: None,
             dir,
+            final_dir: None,
             moving_to: None,
             going: None,
             category: None,
@@ -210,6 +213,7 @@ impl Entry {
             "name": self.name,
             "title": self.title,
             "dir": path_json(&self.dir),
+            "final_dir": self.final_dir.as_deref().map(path_json),
             "moving_to": self.moving_to.as_deref().map(path_json),
             "going": going,
             "category": self.category,
@@ -263,6 +267,7 @@ impl Entry {
         });
         Some(Self {
             hashes: texts("hashes")?,
+            final_dir: path_from(&value["final_dir"]),
             moving_to: path_from(&value["moving_to"]),
             going: value["going"].as_str().map(|going| if going == "delete" { Going::Delete } else { Going::Keep }),
             category: text("category"),
@@ -333,6 +338,7 @@ mod tests {
             assert_eq!(Entry::from_json(7, &plain.to_json()), Some(plain.clone()));
             let full = Entry {
                 hashes: vec!["aa".into(), "bb".into()],
+                final_dir: Some("/d".into()),
                 moving_to: Some("/c".into()),
                 going: Some(Going::Delete),
                 category: Some("films".into()),
@@ -369,7 +375,9 @@ mod tests {
             assert_eq!(Entry::from_json(7, &full.to_json()), Some(full));
             // As the version before kept it.
             let mut old = plain.to_json();
-            for later in ["title", "forced", "edges_first", "idle_seconds_max", "web_seeds", "without", "about"] {
+            for later in
+                ["title", "final_dir", "forced", "edges_first", "idle_seconds_max", "web_seeds", "without", "about"]
+            {
                 old.as_object_mut().unwrap().remove(later);
             }
             assert_eq!(Entry::from_json(7, &old), Some(plain));

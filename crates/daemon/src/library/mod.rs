@@ -4,6 +4,7 @@ mod about;
 mod entry;
 mod own;
 mod queue;
+mod schedule;
 mod settings;
 
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ pub(crate) use about::About;
 pub(crate) use entry::{Entry, Going, Origin, Totals};
 pub(crate) use own::{Own, own_ratio, own_whole};
 pub(crate) use queue::{Candidate, Turn, turns};
+pub use schedule::LocalTime;
+pub(crate) use schedule::Schedule;
 pub(crate) use settings::{DOWNLOADS_MAX, Enough, KEY as SETTINGS_KEY, Refused, Settings, is_name, whole};
 
 use crate::store::Kept;

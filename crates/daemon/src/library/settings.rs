@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::queue::Places;
+use super::schedule::Schedule;
 
 /// The key under which they are kept.
 pub(crate) const KEY: &str = "settings";
@@ -15,6 +16,8 @@ pub(crate) const DOWNLOADS_MAX: u32 = 8;
 const FREE_BYTES_MIN: u64 = 512 << 20;
 /// Categories.
 pub(crate) const CATEGORIES_MAX: usize = 1000;
+/// Folders that are watched: each is looked at every few seconds.
+pub(crate) const WATCHED_MAX: usize = 20;
 /// Tags that are known.
 pub(crate) const TAGS_MAX: usize = 1000;
 /// Bytes in the name of a category or tag.
@@ -56,6 +59,8 @@ pub(crate) struct Settings {
     pub slow_limit_up: Option<u64>,
     /// Whether the slow limits hold instead of the others.
     pub slow: bool,
+    /// When that begins and ends by itself.
+    pub slow_schedule: Option<Schedule>,
     /// Downloads at once; `None`: all.
     pub downloads_max: Option<u32>,
     /// Complete contents that are shared at once; `None`: all.
@@ -76,6 +81,10 @@ pub(crate) struct Settings {
     pub free_bytes_min: u64,
     /// The folder of contents that are added without one.
     pub dir: PathBuf,
+    /// Where contents are until they are complete; `None`: where they stay.
+    pub incomplete_dir: Option<PathBuf>,
+    /// Folders in which torrent files and links are looked for, and where the contents of each go.
+    pub watched: BTreeMap<PathBuf, Option<PathBuf>>,
     /// Categories, and the folder of each.
     pub categories: BTreeMap<String, Option<PathBuf>>,
     /// Tags that are known, whether a content has them or not.
@@ -100,6 +109,7 @@ impl Settings {
             slow_limit_down: None,
             slow_limit_up: None,
             slow: false,
+            slow_schedule: None,
             downloads_max: Some(DOWNLOADS_MAX),
             seeds_max: None,
             active_max: None,
@@ -110,6 +120,8 @@ impl Settings {
             add_paused: false,
             free_bytes_min: FREE_BYTES_MIN,
             dir,
+            incomplete_dir: None,
+            watched: BTreeMap::new(),
             categories: BTreeMap::new(),
             tags: BTreeSet::new(),
         }
@@ -123,23 +135,27 @@ impl Settings {
         }
     }
 
+    /// These, and where they say nothing of limits, those of the configuration.
+    pub(crate) fn over(&self, (down, up): (Option<u64>, Option<u64>)) -> Self {
+        Self { limit_down: self.limit_down.or(down), limit_up: self.limit_up.or(up), ..self.clone() }
+    }
+
     /// How many go on at once.
     pub(crate) fn places(&self) -> Places {
         Places { downloads: self.downloads_max, seeds: self.seeds_max, all: self.active_max }
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let categories: Map<String, Value> = self
-            .categories
-            .iter()
-            .map(|(name, dir)| (name.clone(), json!(dir.as_deref().map(|dir| dir.to_string_lossy()))))
-            .collect();
+        let folders = |named: &mut dyn Iterator<Item = (String, &Option<PathBuf>)>| -> Map<String, Value> {
+            named.map(|(name, dir)| (name, json!(dir.as_deref().map(|dir| dir.to_string_lossy())))).collect()
+        };
         json!({
             "limit_down": self.limit_down,
             "limit_up": self.limit_up,
             "slow_limit_down": self.slow_limit_down,
             "slow_limit_up": self.slow_limit_up,
             "slow": self.slow,
+            "slow_schedule": self.slow_schedule.as_ref().map(Schedule::to_json),
             "downloads_max": self.downloads_max,
             "seeds_max": self.seeds_max,
             "active_max": self.active_max,
@@ -150,7 +166,9 @@ impl Settings {
             "add_paused": self.add_paused,
             "free_bytes_min": self.free_bytes_min,
             "dir": self.dir.to_string_lossy(),
-            "categories": categories,
+            "incomplete_dir": self.incomplete_dir.as_deref().map(|dir| dir.to_string_lossy()),
+            "watched": folders(&mut self.watched.iter().map(|(folder, dir)| (folder.to_string_lossy().into_owned(), dir))),
+            "categories": folders(&mut self.categories.iter().map(|(name, dir)| (name.clone(), dir))),
             "tags": self.tags,
         })
     }
@@ -165,6 +183,7 @@ impl Settings {
                 "slow_limit_down" => new.slow_limit_down = whole("slow_limit_down", value)?,
                 "slow_limit_up" => new.slow_limit_up = whole("slow_limit_up", value)?,
                 "slow" => new.slow = flag("slow", value)?,
+                "slow_schedule" => new.slow_schedule = Schedule::from_json(value)?,
                 "downloads_max" => new.downloads_max = count("downloads_max", value)?,
                 "seeds_max" => new.seeds_max = count("seeds_max", value)?,
                 "active_max" => new.active_max = count("active_max", value)?,
@@ -184,6 +203,14 @@ impl Settings {
                     let dir = value.as_str().ok_or(Refused { field: "dir", must: "the path of a folder" })?;
                     new.dir = dir.into();
                 }
+                "incomplete_dir" => {
+                    let must = "the path of a folder, or null";
+                    new.incomplete_dir = match value {
+                        Value::Null => None,
+                        value => Some(value.as_str().ok_or(Refused { field: "incomplete_dir", must })?.into()),
+                    };
+                }
+                "watched" => new.watched = watched(value)?,
                 "categories" => new.categories = categories(value)?,
                 "tags" => new.tags = tags(value)?,
                 _ => return Err(Refused { field: "settings", must: "named as GET /api/v1/settings shows them" }),
@@ -244,6 +271,17 @@ fn categories(value: &Value) -> Result<BTreeMap<String, Option<PathBuf>>, Refuse
     named.iter().map(one).collect::<Option<_>>().ok_or_else(refused)
 }
 
+fn watched(value: &Value) -> Result<BTreeMap<PathBuf, Option<PathBuf>>, Refused> {
+    const MUST: &str = "an object of at most 20 paths of folders, each with the path of another folder or null";
+    let refused = || Refused { field: "watched", must: MUST };
+    let named = value.as_object().filter(|named| named.len() <= WATCHED_MAX).ok_or_else(refused)?;
+    let one = |(folder, dir): (&String, &Value)| match dir {
+        Value::Null => Some((PathBuf::from(folder), None)),
+        dir => Some((PathBuf::from(folder), Some(PathBuf::from(dir.as_str()?)))),
+    };
+    named.iter().map(one).collect::<Option<_>>().ok_or_else(refused)
+}
+
 fn tags(value: &Value) -> Result<BTreeSet<String>, Refused> {
     let refused = || Refused { field: "tags", must: "a list of at most 1000 names" };
     let named = value.as_array().filter(|named| named.len() <= TAGS_MAX).ok_or_else(refused)?;
@@ -261,7 +299,7 @@ mod tests {
         assert_eq!(new.with(new.to_json().as_object().unwrap()), Ok(new.clone()));
         let set = |text: &str| new.with(serde_json::from_str::<Value>(text).unwrap().as_object().unwrap());
         let changed = set(
-            r#"{"limit_up": 5, "ratio_max": 1.5, "downloads_max": null, "categories": {"films": "/srv/f", "x": null}, "tags": ["a"], "enough": "remove", "slow": true}"#,
+            r#"{"limit_up": 5, "ratio_max": 1.5, "downloads_max": null, "categories": {"films": "/srv/f", "x": null}, "tags": ["a"], "enough": "remove", "slow": true, "incomplete_dir": "/srv/i", "watched": {"/srv/w": null, "/srv/v": "/srv/f"}, "slow_schedule": {"from": "08:00", "to": "22:30", "days": ["mon"]}}"#,
         )
         .unwrap();
         assert_eq!((changed.limit_up, changed.ratio_max, changed.downloads_max), (Some(5), Some(1.5), None));
@@ -277,6 +315,9 @@ mod tests {
             (r#"{"categories": {" a": null}}"#, "categories"),
             (r#"{"tags": ["a", "b,c"]}"#, "tags"),
             (r#"{"slow": 1}"#, "slow"),
+            (r#"{"slow_schedule": {"from": "8"}}"#, "slow_schedule"),
+            (r#"{"incomplete_dir": 1}"#, "incomplete_dir"),
+            (r#"{"watched": ["/a"]}"#, "watched"),
             (r#"{"enough": "burn"}"#, "enough"),
             (r#"{"speed": 1}"#, "settings"),
         ] {

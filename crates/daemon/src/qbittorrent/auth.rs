@@ -40,7 +40,7 @@ async fn login(api: &Api, call: &Call, form: &Form) -> Outcome {
     };
     let cookie = api.keys.cookie(access, Instant::now());
     let cookie = cookie.map_err(|error| super::Fault::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let field = format!("{COOKIE_NAME}={cookie}; HttpOnly; SameSite=Strict; Path=/");
+    let field = format!("{COOKIE_NAME}={cookie}; {}", api.cookie_rules());
     Ok(Answer::Reply(Box::new(reply::with(
         reply::typed(StatusCode::OK, "text/plain; charset=UTF-8", "Ok."),
         SET_COOKIE,

@@ -1,16 +1,32 @@
 //! `app/preferences`: our settings in qBittorrent's words. Those that there are not here are not shown, and setting them does nothing, as
 //! in qBittorrent itself.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Map, Value, json};
 
 use super::add::minutes;
 use super::{Answer, Fault, Outcome};
 use crate::api::{Api, object};
-use crate::library::{DOWNLOADS_MAX, Enough, Own};
+use crate::library::{DOWNLOADS_MAX, Enough, Own, Schedule, Settings};
 
 /// Seconds of a minute.
 const MINUTE: u64 = 60;
 /// Numbers of what becomes of a torrent that was shared enough.
+/// The schedule that qBittorrent begins with.
+const USUAL_SCHEDULE: Schedule = Schedule { from: 8 * 60, to: 20 * 60, days: [true; 7] };
+/// Numbers of the days on which a schedule begins: every day, on weekdays, at weekends, from Monday on.
+const DAYS: [[bool; 7]; 10] = {
+    let mut days = [[false; 7]; 10];
+    let mut day = 0;
+    while day < 7 {
+        days[0][day] = true;
+        days[if day < 5 { 1 } else { 2 }][day] = true;
+        days[day + 3][day] = true;
+        day += 1;
+    }
+    days
+};
 const ACTIONS: [(i64, &str); 3] = [(0, "pause"), (1, "remove"), (3, "delete")];
 
 /// All that there is.
@@ -25,6 +41,7 @@ pub(super) fn show(api: &Api) -> Value {
         Enough::Remove => 1,
         Enough::Delete => 3,
     };
+    let schedule = settings.slow_schedule.clone().unwrap_or(USUAL_SCHEDULE);
     let port = |address: &String| address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     json!({
         "add_stopped_enabled": settings.add_paused,
@@ -48,13 +65,34 @@ pub(super) fn show(api: &Api) -> Value {
         "pex": about.discovery.pex,
         "queueing_enabled": super::row::is_queueing(&settings),
         "save_path": settings.dir.to_string_lossy(),
-        "temp_path": "",
-        "temp_path_enabled": false,
+        "scan_dirs": scan_dirs(&settings),
+        "schedule_from_hour": schedule.from / 60,
+        "schedule_from_min": schedule.from % 60,
+        "schedule_to_hour": schedule.to / 60,
+        "schedule_to_min": schedule.to % 60,
+        "scheduler_days": days(&schedule),
+        "scheduler_enabled": settings.slow_schedule.is_some(),
+        "temp_path": settings.incomplete_dir.as_deref().unwrap_or(Path::new("")).to_string_lossy(),
+        "temp_path_enabled": settings.incomplete_dir.is_some(),
         "torrent_content_layout": "Original",
         "up_limit": limit(settings.limit_up),
         "use_subcategories": false,
         "web_ui_username": api.passwords.user().unwrap_or_default(),
     })
+}
+
+/// The number of the days of a schedule; that of every day where they are others than qBittorrent can have.
+fn days(schedule: &Schedule) -> usize {
+    DAYS.iter().position(|days| *days == schedule.days).unwrap_or(0)
+}
+
+/// Watched folders, and what becomes of each: 1 for the usual folder, or the path of another.
+fn scan_dirs(settings: &Settings) -> Map<String, Value> {
+    let one = |(folder, dir): (&PathBuf, &Option<PathBuf>)| {
+        let to = dir.as_deref().map_or(Value::from(1), |dir| dir.to_string_lossy().into());
+        (folder.to_string_lossy().into_owned(), to)
+    };
+    settings.watched.iter().map(one).collect()
 }
 
 /// Sets what a JSON object names.
@@ -75,6 +113,24 @@ pub(super) async fn change(api: &Api, text: &str) -> Outcome {
     Ok(Answer::Done)
 }
 
+/// The schedule of the slow limits, where it is to be another.
+fn schedule(settings: &Settings, wanted: &Map<String, Value>) -> Option<Value> {
+    let number = |name: &str| wanted.get(name).and_then(Value::as_u64);
+    let is_on = wanted.get("scheduler_enabled").and_then(Value::as_bool);
+    if is_on == Some(false) {
+        return Some(Value::Null);
+    }
+    let old = settings.slow_schedule.clone().or((is_on == Some(true)).then_some(USUAL_SCHEDULE))?;
+    let time = |which: &str, old: u16| {
+        let hour = number(&format!("schedule_{which}_hour")).unwrap_or(u64::from(old / 60)).min(23);
+        let minute = number(&format!("schedule_{which}_min")).unwrap_or(u64::from(old % 60)).min(59);
+        (hour * 60 + minute) as u16
+    };
+    let days = number("scheduler_days").and_then(|at| DAYS.get(usize::try_from(at).ok()?)).copied();
+    let new = Schedule { from: time("from", old.from), to: time("to", old.to), days: days.unwrap_or(old.days) };
+    Some(new.to_json())
+}
+
 /// What is to be set, in our words.
 fn changes(api: &Api, wanted: &Map<String, Value>) -> Result<Map<String, Value>, Fault> {
     let settings = api.engine.settings();
@@ -82,6 +138,9 @@ fn changes(api: &Api, wanted: &Map<String, Value>) -> Result<Map<String, Value>,
     let bad = |name: &str| Fault::bad(format!("`{name}` has a value that it cannot have"));
     // Those that are turned on and off by another field, and what they are where they are turned on without a value.
     let switched = |name: &str| wanted.get(&format!("{name}_enabled")).and_then(Value::as_bool);
+    if let Some(schedule) = schedule(&settings, wanted) {
+        changes.insert("slow_schedule".to_owned(), schedule);
+    }
     for (name, value) in wanted {
         let number = || value.as_i64().or_else(|| value.as_f64().map(|number| number as i64)).ok_or_else(|| bad(name));
         let limit = || number().map(|limit| u64::try_from(limit).ok().filter(|limit| *limit > 0));
@@ -129,6 +188,26 @@ fn changes(api: &Api, wanted: &Map<String, Value>) -> Result<Map<String, Value>,
                     _ => continue,
                 }
             }
+            "scan_dirs" => {
+                let one = |(folder, to): (&String, &Value)| match to {
+                    // 0 is for the watched folder itself.
+                    Value::Number(number) if number.as_i64() == Some(0) => {
+                        Some((folder.clone(), folder.as_str().into()))
+                    }
+                    Value::Number(_) => Some((folder.clone(), Value::Null)),
+                    Value::String(dir) => Some((folder.clone(), dir.as_str().into())),
+                    _ => None,
+                };
+                let folders =
+                    value.as_object().and_then(|folders| folders.iter().map(one).collect::<Option<Map<_, _>>>());
+                ("watched", folders.ok_or_else(|| bad(name))?.into())
+            }
+            "temp_path" => match switched(name) {
+                Some(false) => continue,
+                None if settings.incomplete_dir.is_none() => continue,
+                _ => ("incomplete_dir", value.as_str().ok_or_else(|| bad(name))?.into()),
+            },
+            "temp_path_enabled" if *value == json!(false) => ("incomplete_dir", Value::Null),
             "save_path" => ("dir", value.as_str().ok_or_else(|| bad(name))?.into()),
             _ => continue,
         };

@@ -1,10 +1,12 @@
 //! The API as its users meet it, in one process: every answer is held against `openapi.json`.
 
 mod attacks;
+mod automatic;
 mod contents;
 mod events;
 mod qbittorrent;
 mod schema;
+mod tls;
 mod world;
 
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::{Config, Daemon};
+use anabranch_daemon::{Config, Daemon, LocalTime};
 use anabranch_swarm::{Session, SessionConfig};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -62,6 +62,7 @@ impl World {
 
     fn start(dir: tempfile::TempDir, fetch_hosts: &[&str]) -> Self {
         let fetch_hosts: Vec<String> = fetch_hosts.iter().map(|host| (*host).to_owned()).collect();
+        let tls = dir.path().join("cert.pem").exists();
         let (end, ended) = oneshot::channel::<()>();
         let (told, hear) = std::sync::mpsc::channel();
         let base = dir.path().to_owned();
@@ -77,6 +78,8 @@ impl World {
                     dir: base.join("files"),
                     socket: Some(base.join("daemon.sock")),
                     fetch_hosts,
+                    tls: tls.then(|| (base.join("cert.pem"), base.join("key.pem"))),
+                    clock: Some(|| LocalTime { day: 1, minute: 12 * 60 }),
                     listening: session.listening().iter().map(ToString::to_string).collect(),
                     ..Config::default()
                 };
