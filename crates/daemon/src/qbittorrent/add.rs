@@ -105,7 +105,7 @@ fn options(form: &Form) -> Entry {
 pub(super) fn ratio(ratio: f64) -> Own<f64> {
     match ratio {
         ratio if ratio >= 0.0 && ratio.is_finite() => Own::At(ratio),
-        ratio if ratio == -1.0 => Own::None,
+        -1.0 => Own::None,
         _ => Own::Usual,
     }
 }

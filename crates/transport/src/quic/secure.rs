@@ -270,13 +270,10 @@ impl SecureDatagrams {
         for (at, parts) in datagrams.enumerate() {
             let Some(conn) = self.conns.get_mut(&handle) else { break };
             let packs = conn.packs;
-            match conn.connection.datagrams().send(parts.concat().into(), true) {
-                Err(SendDatagramError::TooLarge) => {
-                    sent = Err((at, TooLong));
-                    break;
-                }
-                // Lost, as on a link: the other end takes no datagrams.
-                Ok(()) | Err(_) => {}
+            // Any other failure loses it, as on a link: the other end takes no datagrams.
+            if let Err(SendDatagramError::TooLarge) = conn.connection.datagrams().send(parts.concat().into(), true) {
+                sent = Err((at, TooLong));
+                break;
             }
             if !packs {
                 self.drive(now, handle);
