@@ -191,6 +191,8 @@ impl Router {
     async fn talk(&mut self, contents: &Contents, spot: &Spot, leaving: &mut watch::Receiver<bool>) {
         let (mut of_pcp, mut of_search) = ([0; DATAGRAM_LEN_MAX + 1], [0; DATAGRAM_LEN_MAX + 1]);
         let mut is_leaving = *leaving.borrow_and_update();
+        // What is sent before the runtime knows that there is room is lost.
+        let _ = tokio::join!(self.pcp.writable(), self.search.writable());
         self.mapper.on_time(Instant::now());
         loop {
             self.perform(spot);
