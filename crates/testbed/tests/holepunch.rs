@@ -11,7 +11,7 @@ use anabranch_testbed::router::{Internet, Kind};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// What the third gives at most, bytes a second: the content comes from elsewhere.
-const TRICKLE: &str = "20K";
+const TRICKLE: &str = "2K";
 
 fn must<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
@@ -26,9 +26,12 @@ fn meet(sharing: Kind, fetching: Kind) {
     let internet = must(Internet::new());
     let (sharer, fetcher) = (must(internet.home(1, sharing)), must(internet.home(2, fetching)));
     let fixture = must(Fixture::new(Content::Bytes(4 << 20), "1", Maker::Ours, None));
-    let trickle = ["--limit-up", TRICKLE, "--limit-down", TRICKLE];
-    let (_third, _) =
-        must(Anabranch::share(&fixture.torrent, Some(&fixture.data), "0.0.0.0:7000", Some(&internet.middle), &trickle));
+    let torrent = fixture.torrent.to_string_lossy().into_owned();
+    // It still fetches: two that only upload leave each other.
+    let trickle = ["--limit-up", TRICKLE, "--limit-down", TRICKLE, "--listen", "0.0.0.0:7000", "--give-up", "110s"];
+    let middle = must(fixture.folder("middle"));
+    let mut between = must(Anabranch::get(&torrent, &middle, &[], Some(&internet.middle), &trickle));
+    must(between.process.wait_event("listening", LIMIT));
     let third = |home: u8| -> SocketAddr { format!("{}:7000", Internet::address(home)).parse().unwrap() };
     let named = third(1).to_string();
     let (mut share, _) = must(Anabranch::share(
@@ -40,7 +43,6 @@ fn meet(sharing: Kind, fetching: Kind) {
     ));
     must(share.process.wait_event("peer_connected", LIMIT));
     let out = must(fixture.folder("out"));
-    let torrent = fixture.torrent.to_string_lossy().into_owned();
     let extra = ["--listen", "0.0.0.0:7000"];
     let mut get = must(Anabranch::get(&torrent, &out, &[third(2)], Some(&fetcher.host), &extra));
     let met = must(get.process.wait_line("the sharer over uTP", LIMIT, |line| {

@@ -23,7 +23,7 @@ fn must<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A host with two uplinks, `a` and `b`, of which the system takes `b`; and the world.
+/// A host with two uplinks, `left` and `right`, of which the system takes `right`; and the world.
 struct World {
     host: Namespace,
     abroad: Namespace,
@@ -37,7 +37,7 @@ impl World {
             return None;
         }
         let (host, abroad) = (must(Namespace::new()), must(Namespace::new()));
-        for (number, name) in [(1, "a"), (2, "b")] {
+        for (number, name) in [(1, "left"), (2, "right")] {
             let network = format!("10.{number}.0.0/24");
             must(host.link(name, &abroad));
             must(host.device_up(name, &format!("10.{number}.0.2/24"), &network, 1500));
@@ -46,6 +46,8 @@ impl World {
             must(host.route("224.0.0.0/4", name, None, 3 - number));
         }
         must(abroad.add_address("lo", &format!("{ABROAD}/32")));
+        // Answers come by the uplink that was asked by, whichever the system would take.
+        must(host.set("net.ipv4.conf.all.rp_filter", "0"));
         // `ip netns exec` lays it over the machine's own.
         let folder = PathBuf::from("/etc/netns").join(host.name());
         std::fs::create_dir_all(&folder).unwrap();
@@ -206,12 +208,12 @@ fn with_an_interface_nothing_leaves_by_another() {
     let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
     let (_tracker, http, udp) = tracker(&world);
     let _share = share(&world, &fixture);
-    world.count("\"b\"", "");
+    world.count("\"right\"", "");
     let asked = beside(&world, || {
         let torrent = fixture.torrent.to_string_lossy().into_owned();
         for (tracker, folder) in [(&http, "http"), (&udp, "udp")] {
             let out = must(fixture.folder(folder));
-            let named = ["--interface", "a", "--tracker", tracker.as_str(), "--web-seed", "http://seed.example:81/"];
+            let named = ["--interface", "left", "--tracker", tracker.as_str(), "--web-seed", "http://seed.example:81/"];
             let listen = ["--listen", "0.0.0.0:7001"];
             let extra: Vec<&str> = named.iter().chain(&listen).chain(&ALL).copied().collect();
             let mut get = must(Anabranch::get(&torrent, &out, &[], Some(&world.host), &extra));
@@ -231,7 +233,7 @@ fn with_a_proxy_nothing_leaves_past_it() {
     let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
     let (_tracker, http, udp) = tracker(&world);
     let _share = share(&world, &fixture);
-    world.count("\"a\", \"b\"", &format!("ip daddr 10.1.0.1 tcp dport {PROXY_PORT} accept"));
+    world.count("\"left\", \"right\"", &format!("ip daddr 10.1.0.1 tcp dport {PROXY_PORT} accept"));
     let asked = beside(&world, || {
         let out = must(fixture.folder("out"));
         let torrent = fixture.torrent.to_string_lossy().into_owned();
@@ -258,7 +260,7 @@ fn a_private_torrent_is_told_to_its_tracker_alone() {
     let (_tracker, ..) = tracker(&world);
     let _share = share(&world, &fixture);
     // Local discovery, and the one node that is known.
-    world.count("\"a\", \"b\"", "udp dport != { 6771, 7777 } accept\nip protocol { tcp, igmp } accept");
+    world.count("\"left\", \"right\"", "udp dport != { 6771, 7777 } accept\nip protocol { tcp, igmp } accept");
     let node: SocketAddr = (ABROAD, 7777).into();
     let out = must(fixture.folder("out"));
     let torrent = fixture.torrent.to_string_lossy().into_owned();
