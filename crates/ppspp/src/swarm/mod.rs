@@ -31,6 +31,7 @@ mod time;
 pub use channel::Allowance;
 pub use live::{LiveEvent, NEIGHBOURS, START_BACK, VIEWER_CHANNELS_MAX};
 pub use live_source::{COPIES, COPIES_MAX_DEFAULT, REPAIR_AFTER};
+pub use serve::BESIDE_LONG_CHUNK;
 pub use stats::PeerStats;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -16,7 +16,7 @@ use crate::wire::{ChannelId, Integrity, Message};
 /// Bytes of the channel's number in front of the messages.
 const CHANNEL_LEN: usize = 4;
 /// Bytes of digests that go in a datagram with a chunk that is too long for a frame by itself.
-const BESIDE_LONG_CHUNK: usize = 400;
+pub const BESIDE_LONG_CHUNK: usize = 400;
 /// What a chunk counts for where chunks differ: those of our live sources are no longer.
 pub(super) const CHUNK_LEN_UNTOLD: u64 = 1024;
 /// Chunks sent at once on one look: the driver sends them in one call.

@@ -232,10 +232,11 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
     let is_secure = hub.is_secure();
     let mut met: Vec<PathAddress> = Vec::new();
     let mut of_content: Option<OfContent<'_>> = None;
-    let mut before: Option<Before> = None;
+    let mut before: Option<(Came, PathAddress)> = None;
     for received in batch.iter().filter(|received| !received.is_truncated) {
         let datagram = &memory[received.place * place_len..][..received.len];
-        let came = (datagram.first_chunk().copied(), received.from, received.local, received.path);
+        let channel = datagram.first_chunk().copied();
+        let came = Came { channel, from: received.from, local: received.local, path: received.path };
         if let (Some((is_as, way)), Some((_, datagrams))) = (&before, &mut of_content)
             && *is_as == came
         {
@@ -260,7 +261,7 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
             continue;
         };
         // What opens a channel is looked at by itself: it may be of another swarm than the one before.
-        before = (came.0 != Some([0; 4])).then_some((came, way));
+        before = (channel != Some([0; 4])).then_some((came, way));
         match &mut of_content {
             Some((of, datagrams)) if *of == id => datagrams.push((way, datagram)),
             other => {
@@ -282,8 +283,14 @@ fn receive(hub: &Hub, at: usize, receiver: &mut Receiver, memory: &mut Vec<u8>, 
     Ok(())
 }
 
-/// Channel and sender of a datagram, and its way: the next is the same as a rule, and of the same content.
-type Before = ((Option<[u8; 4]>, SocketAddr, Option<IpAddr>, Option<PathKey>), PathAddress);
+/// Over which channel a datagram came, and from where: the next is the same as a rule, by the same way and for the same content.
+#[derive(Clone, Copy, PartialEq)]
+struct Came {
+    channel: Option<[u8; 4]>,
+    from: SocketAddr,
+    local: Option<IpAddr>,
+    path: Option<PathKey>,
+}
 
 /// Datagrams of one content, each with where it came from.
 type OfContent<'a> = (ContentId, Vec<(PathAddress, &'a [u8])>);

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anabranch_paths::Host;
+use anabranch_ppspp::swarm::{BESIDE_LONG_CHUNK, PeerAddress};
 use anabranch_transport::datagram::Packet;
 use anabranch_transport::secure::{SECURE_OVERHEAD, SecureClose, SecureConn, SecureDatagrams, SecureEvent};
 use anabranch_transport::{Identity, NodeId};
@@ -28,7 +29,7 @@ const PROTOCOL: &[u8] = b"anabranch-ppspp/1";
 const UNUSED_MAX: Duration = Duration::from_secs(10);
 /// How soon a full socket is tried again.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
-/// What a chunk's datagram has beside the chunk where no digest fits: channel, type, range and time.
+/// What a chunk's datagram has beside the chunk and digests: channel, type, range and time.
 const CHUNK_HEAD_LEN: usize = 64;
 
 /// With whom a secure content deals.
@@ -278,9 +279,14 @@ impl Hub {
 
     /// How long the packets over a way are, and the longest datagram.
     fn packet_lens(&self, way: &PathAddress) -> (u16, u16) {
-        let len = anabranch_ppspp::swarm::PeerAddress::datagram_len(way) + SECURE_OVERHEAD;
-        let longest = self.secure.chunk_len.get() + CHUNK_HEAD_LEN;
-        (u16::try_from(len).unwrap_or(u16::MAX), u16::try_from(longest).unwrap_or(u16::MAX))
+        let len = way.datagram_len();
+        // Digests go beside a chunk as far as a frame takes them; a chunk that is longer by itself has some beside it all the same.
+        let longest = match self.secure.chunk_len.get() + CHUNK_HEAD_LEN {
+            chunk if chunk <= len => len,
+            chunk => chunk + BESIDE_LONG_CHUNK,
+        };
+        let short = |len: usize| u16::try_from(len).unwrap_or(u16::MAX);
+        (short(len + SECURE_OVERHEAD), short(longest))
     }
 
     fn with_secure<T>(&self, with: impl FnOnce(&mut State) -> T) -> Option<T> {

@@ -44,8 +44,8 @@ const CONNECTIONS_OF_WAY_MAX: usize = 4;
 const WAITING_BYTES: usize = 4 << 20;
 /// Packets that leave in one go: what the kernel takes.
 const BURST_PACKETS: NonZeroUsize = NonZeroUsize::new(64).expect("is not zero");
-/// Longest packet: IPv6 takes no longer datagrams.
-const PACKET_LEN_MAX: u16 = 65_000;
+/// Longest packet: IPv4 takes no longer datagrams.
+const PACKET_LEN_MAX: u16 = 65_507;
 /// The bit that every packet of QUIC has set (RFC 9000 §17.2, §17.3).
 const FIXED_BIT: u8 = 0x40;
 /// The upper half of addresses that stand for ways (unique local, RFC 4193): none of them is ever sent to.
@@ -270,8 +270,9 @@ impl SecureDatagrams {
         for (at, parts) in datagrams.enumerate() {
             let Some(conn) = self.conns.get_mut(&handle) else { break };
             let packs = conn.packs;
-            // Any other failure loses it, as on a link: the other end takes no datagrams.
-            if let Err(SendDatagramError::TooLarge) = conn.connection.datagrams().send(parts.concat().into(), true) {
+            // Whatever else is wrong loses it, as on a link: the other end takes no datagrams.
+            let left = conn.connection.datagrams().send(parts.concat().into(), true);
+            if let Err(SendDatagramError::TooLarge) = left {
                 sent = Err((at, TooLong));
                 break;
             }
