@@ -25,10 +25,6 @@ const COMPARED_MAX: usize = 8;
 pub(crate) const PATHS_MAX: usize = 4096;
 /// Resources that other peers reported load on; further reports are not taken.
 pub(crate) const FOREIGN_MAX: usize = 16_384;
-/// Time after which a path that others used counts half.
-const FOREIGN_HALVED: Duration = Duration::from_secs(10);
-/// Less than this of a path is none.
-const FOREIGN_MIN: f64 = 0.1;
 /// How long a finding about a resource holds without new evidence: a path that was taken away brings none.
 const FINDING_HOLDS: Duration = Duration::from_secs(20);
 /// After how many slots without traffic a path is due another chance.
@@ -125,22 +121,6 @@ struct Finding {
     slot: u64,
 }
 
-/// Paths of others through a resource.
-#[derive(Clone, Copy, Debug)]
-struct Load {
-    paths: f64,
-    /// When that was so.
-    slot: u64,
-}
-
-impl Load {
-    /// What is left of it in a later slot.
-    fn at(&self, slot: u64) -> f64 {
-        let slots_halved = FOREIGN_HALVED.as_secs_f64() / SLOT.as_secs_f64();
-        self.paths * 0.5f64.powf(slot.saturating_sub(self.slot) as f64 / slots_halved)
-    }
-}
-
 /// Measurements by path, findings by resource.
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
@@ -148,7 +128,7 @@ pub struct Scoreboard {
     slot: u64,
     paths: HashMap<PathId, Record>,
     findings: HashMap<Resource, Finding>,
-    foreign: HashMap<Resource, Load>,
+    foreign: HashMap<Resource, f64>,
 }
 
 impl Scoreboard {
@@ -204,22 +184,10 @@ impl Scoreboard {
         self.paths.get(&path).is_some_and(|record| record.is_down)
     }
 
-    /// The path sets that others reported: how many paths pass each resource. More than before counts at once; what is used no more
-    /// is forgotten by and by, since who paused will often go on.
+    /// The path sets that others reported: how many paths pass each resource. Replaces what was known.
     pub fn set_third_party_load(&mut self, loads: impl IntoIterator<Item = (Resource, u32)>) {
-        let slot = self.slot;
-        let now = loads.into_iter().take(FOREIGN_MAX).map(|(resource, paths)| (resource, f64::from(paths)));
-        let mut loads: HashMap<Resource, Load> =
-            now.map(|(resource, paths)| (resource, Load { paths, slot })).collect();
-        for (resource, before) in self.foreign.drain() {
-            let (left, room) = (before.at(slot), loads.len() < FOREIGN_MAX);
-            match loads.get_mut(&resource) {
-                Some(load) if load.paths < left => *load = before,
-                None if room && left >= FOREIGN_MIN => drop(loads.insert(resource, before)),
-                _ => {}
-            }
-        }
-        self.foreign = loads;
+        self.foreign =
+            loads.into_iter().take(FOREIGN_MAX).map(|(resource, paths)| (resource, f64::from(paths))).collect();
     }
 
     /// The last closed slots of `path`, oldest first.
@@ -253,7 +221,7 @@ impl Scoreboard {
 
     /// Paths of others through `resource`, weighed.
     pub fn third_party_load(&self, resource: &Resource) -> f64 {
-        self.foreign.get(resource).map_or(0.0, |load| load.at(self.slot) * FOREIGN_WEIGHT)
+        self.foreign.get(resource).map_or(0.0, |paths| paths * FOREIGN_WEIGHT)
     }
 
     fn finding(&self, resource: &Resource) -> Option<&Finding> {
@@ -444,29 +412,6 @@ mod tests {
         assert_eq!(board.standing(path(1)), Standing::Measured { goodput_bytes });
         board.turn(later + SLOT * REST_SLOTS);
         assert_eq!(board.standing(path(1)), Standing::Rested { goodput_bytes });
-    }
-
-    #[test]
-    fn what_others_use_counts_at_once_and_is_forgotten_by_and_by() {
-        let (mut board, mut now) = (Scoreboard::default(), Instant::now());
-        let load = |board: &Scoreboard| board.third_party_load(&resource(1)) / FOREIGN_WEIGHT;
-        board.set_third_party_load([(resource(1), 4)]);
-        assert_eq!(load(&board), 4.0);
-        board.set_third_party_load([]);
-        assert_eq!(load(&board), 4.0);
-        let halved = (FOREIGN_HALVED.as_millis() / SLOT.as_millis()) as u32;
-        let mut wait = |board: &mut Scoreboard, slots: u32| {
-            for _ in 0..slots {
-                now = board.turn(now);
-            }
-        };
-        wait(&mut board, halved + 1);
-        assert!((load(&board) - 2.0).abs() < 0.01, "{}", load(&board));
-        board.set_third_party_load([(resource(1), 3)]);
-        assert_eq!(load(&board), 3.0);
-        wait(&mut board, halved * 6);
-        board.set_third_party_load([]);
-        assert!(board.foreign.is_empty());
     }
 
     #[test]

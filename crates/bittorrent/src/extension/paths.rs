@@ -16,6 +16,7 @@
 //! A path is a string of ten bytes an interface: ISD-AS number, then interface number, big-endian. [`PathTalk`] is one side of the
 //! talk with one peer.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anabranch_content::bencode::{DictBuilder, ListBuilder, Value};
@@ -30,6 +31,8 @@ pub const INTERFACES_MAX: usize = 126;
 pub const GRANTS_MAX: usize = crate::torrent::PATHS_PER_PEER_MAX;
 /// Paths in use that are told of, and remembered of each peer.
 pub const USED_MAX: usize = 32;
+/// How long a path counts as used after its peer said that it is not any more: as long as it takes until slots have gone round.
+pub const USED_FOR: Duration = Duration::from_secs(20);
 /// Between two messages that we send, so that many small decisions become one.
 pub const PATHS_INTERVAL: Duration = PATHS_RECEIVE_INTERVAL;
 /// Messages that a peer may send at once, and ...
@@ -177,6 +180,8 @@ pub struct PathsNews {
 pub struct PathTalk {
     ours: Said,
     theirs: Said,
+    /// What the peer used until then, and uses no more.
+    rested: VecDeque<(InterfaceSequence, Instant)>,
     /// What changed on our side since the last message.
     unsaid: PathsNews,
     sent: Option<Instant>,
@@ -267,7 +272,12 @@ impl PathTalk {
         if let Some(mut used) = message.used {
             used.truncate(USED_MAX);
             news.used = used != self.theirs.used;
-            self.theirs.used = used;
+            self.rested.retain(|(path, _)| !used.contains(path));
+            let before = std::mem::replace(&mut self.theirs.used, used);
+            self.rested
+                .extend(before.into_iter().filter(|path| !self.theirs.used.contains(path)).map(|path| (path, now)));
+            let beyond = self.rested.len().saturating_sub(USED_MAX);
+            self.rested.drain(..beyond);
         }
         news
     }
@@ -298,6 +308,14 @@ impl PathTalk {
     pub fn their_used(&self) -> &[InterfaceSequence] {
         &self.theirs.used
     }
+
+    /// What it uses, or used until lately: who pauses will often go on, and whoever chooses paths by what others do at the moment never
+    /// settles.
+    pub fn their_used_lately(&self, now: Instant) -> impl Iterator<Item = &InterfaceSequence> {
+        let is_recent = move |at: Instant| now.saturating_duration_since(at) < USED_FOR;
+        let rested = self.rested.iter().filter(move |(_, at)| is_recent(*at)).map(|(path, _)| path);
+        self.theirs.used.iter().chain(rested)
+    }
 }
 
 #[cfg(test)]
@@ -323,6 +341,25 @@ mod tests {
 
     fn paths(count: u16) -> Vec<InterfaceSequence> {
         (1..=count).map(|number| path(number * 200, 2)).collect()
+    }
+
+    #[test]
+    fn what_was_used_until_lately_counts_a_while() {
+        let (mut talk, now) = (PathTalk::default(), Instant::now());
+        let using = |count: u16| PathsMessage { used: Some(paths(count)), ..PathsMessage::default() };
+        let lately = |talk: &PathTalk, now| talk.their_used_lately(now).cloned().collect::<Vec<_>>();
+        talk.heard(using(3), now);
+        talk.heard(using(1), now);
+        assert_eq!((talk.their_used(), lately(&talk, now)), (&paths(1)[..], paths(3)));
+        let later = now + USED_FOR / 2;
+        talk.heard(using(2), later);
+        assert_eq!(lately(&talk, later), paths(3));
+        assert_eq!(lately(&talk, now + USED_FOR), paths(2));
+        // However many one changes among.
+        for count in 0..USED_MAX as u16 {
+            talk.heard(using(count), later + PATHS_RECEIVE_INTERVAL * u32::from(count));
+        }
+        assert!(talk.rested.len() <= USED_MAX);
     }
 
     #[test]

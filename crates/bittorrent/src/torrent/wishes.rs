@@ -100,16 +100,18 @@ impl Torrent {
     pub fn third_party_paths(&self, now: Instant) -> BTreeMap<InterfaceSequence, u32> {
         let known: BTreeSet<ScionAddr> =
             self.conns.values().filter_map(|conn| conn.listen_address()?.as_scion()).collect();
-        let themselves = self.peers.iter().map(|(key, peer)| (User::Peer(*key), peer.talk.their_used()));
+        let themselves = self
+            .peers
+            .iter()
+            .flat_map(|(key, peer)| peer.talk.their_used_lately(now).map(|path| (User::Peer(*key), path)));
         let told = self.peers.values().map(|peer| &peer.told).chain([&self.wishes.told]);
         let third = told.flat_map(|told| told.hosts(now)).filter(|(host, _)| !known.contains(host));
         let mut users: BTreeMap<InterfaceSequence, [BTreeSet<User>; 2]> = BTreeMap::new();
-        for (user, paths) in themselves.chain(third.map(|(host, paths)| (User::Host(host), paths))) {
-            for path in paths {
-                let back = path.reversed();
-                let (name, end) = if back < *path { (back, 1) } else { (path.clone(), 0) };
-                users.entry(name).or_default()[end].insert(user);
-            }
+        let third = third.flat_map(|(host, paths)| paths.iter().map(move |path| (User::Host(host), path)));
+        for (user, path) in themselves.chain(third) {
+            let back = path.reversed();
+            let (name, end) = if back < *path { (back, 1) } else { (path.clone(), 0) };
+            users.entry(name).or_default()[end].insert(user);
         }
         let count = |[here, there]: [BTreeSet<User>; 2]| here.len().max(there.len()) as u32;
         users.into_iter().map(|(path, users)| (path, count(users))).collect()
