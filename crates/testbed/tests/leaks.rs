@@ -209,8 +209,8 @@ fn with_an_interface_nothing_leaves_by_another() {
     let (_tracker, http, udp) = tracker(&world);
     let _share = share(&world, &fixture);
     world.count("\"right\"", "");
+    let torrent = fixture.torrent.to_string_lossy().into_owned();
     let asked = beside(&world, || {
-        let torrent = fixture.torrent.to_string_lossy().into_owned();
         for (tracker, folder) in [(&http, "http"), (&udp, "udp")] {
             let out = must(fixture.folder(folder));
             let named = ["--interface", "left", "--tracker", tracker.as_str(), "--web-seed", "http://seed.example:81/"];
@@ -220,6 +220,12 @@ fn with_an_interface_nothing_leaves_by_another() {
             must(get.wait_finished(LIMIT));
             must(fixture.check(&out));
         }
+        // Peers were quicker: now the web seed is all that there is, and nobody answers there.
+        let out = must(fixture.folder("alone"));
+        let named = ["--interface", "left", "--web-seed", "http://seed.example:81/", "--dht", "off", "--lsd", "off"];
+        let extra: Vec<&str> = named.iter().copied().chain(["--give-up", "3s"]).collect();
+        let mut get = must(Anabranch::get(&torrent, &out, &[], Some(&world.host), &extra));
+        must(get.process.wait(LIMIT));
     });
     assert_eq!(world.counted(), 0);
     for name in ["tracker.example", "seed.example", "node.example"] {
