@@ -32,7 +32,7 @@ pub const GRANTS_MAX: usize = crate::torrent::PATHS_PER_PEER_MAX;
 /// Paths in use that are told of, and remembered of each peer.
 pub const USED_MAX: usize = 32;
 /// How long a path counts as used after its peer said that it is not any more: as long as it takes until slots have gone round.
-pub const USED_FOR: Duration = Duration::from_secs(20);
+const USED_FOR: Duration = Duration::from_secs(20);
 /// Between two messages that we send, so that many small decisions become one.
 pub const PATHS_INTERVAL: Duration = PATHS_RECEIVE_INTERVAL;
 /// Messages that a peer may send at once, and ...
