@@ -25,9 +25,7 @@ build: ## Build the program, optimised: target/release/anabranch
 	$(CARGO) build --release -p anabranch
 
 check: lint ## Form, lints and the tests that need neither root nor other programs (minutes): before every change is sent
-	$(TEST) --workspace --exclude anabranch-testbed --lib
-	$(TEST) -p anabranch-content --test fixtures --test hostile
-	$(TEST) -p anabranch --bins --test commands --test choosing --test quiet
+	$(TEST) --workspace --exclude anabranch-testbed --lib --bins --test fixtures --test hostile --test commands --test choosing --test quiet
 
 deb: build ## Make a Debian package of the program, its manual, completions and service: target/package/*.deb
 	@packaging/package.sh deb $(ANABRANCH_BIN) $(TARGET)/package

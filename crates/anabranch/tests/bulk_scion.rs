@@ -9,25 +9,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
+use anabranch_asnet::network::Network;
 use anabranch_hercules::wire::ticket::Ticket;
 use anabranch_paths::{Endpoint, IsdAs};
 use common::bulk::{assert_same_tree, elsewhere, key_of};
+use common::embedded::example;
 use common::{Running, finish, noise, tree};
 
 /// How long a test may take on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(120);
 const FROM: &str = "1-ff00:0:111";
 const TO: &str = "1-ff00:0:112";
-
-/// A network of its own addresses, so that tests run beside each other.
-fn network(file: &str, net: u8) -> Network {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies").join(file);
-    let text = fs::read_to_string(path).unwrap();
-    let text = format!("network = '127.{net}.0.0'\n{text}");
-    Network::start(Topology::from_toml(file, &text).unwrap(), Options::default()).unwrap()
-}
 
 /// The program at the first host of an AS, which it reaches the network by; and that host's address, with any port.
 fn at(network: &Network, isd_as: &str, dir: &Path) -> (Command, String) {
@@ -74,7 +66,7 @@ fn assert_scion_alone(running: &Running, addresses: &[Endpoint], host: &str) {
 fn who_listens_in_the_network_alone_has_no_other_address() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
-    let network = network("line.toml", 140);
+    let network = example(140, "line.toml", "");
     let host = |isd_as: &str| network.topology().get(isd_as.parse().unwrap()).unwrap().hosts[0].address.to_string();
     // The sender listens.
     let (mut command, listen) = at(&network, FROM, dir.path());

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
+use anabranch_asnet::network::Network;
+use common::embedded;
 use common::{Running, anabranch, assert_same, finish, noise};
 use serde_json::Value;
 
@@ -16,10 +16,10 @@ const BOB: &str = "1-ff00:0:112";
 /// Two core ASes joined by `links` parallel links, with addresses of its own.
 fn network(net: u8, links: usize) -> Network {
     let text = format!(
-        "network = '127.{net}.0.0'\n[as.\"1-ff00:0:111\"]\ncore = true\nhosts = ['alice']\n[as.\"{BOB}\"]\ncore = true\nhosts = ['bob']\n\
+        "[as.\"1-ff00:0:111\"]\ncore = true\nhosts = ['alice']\n[as.\"{BOB}\"]\ncore = true\nhosts = ['bob']\n\
          [[link]]\ncore = ['1-ff00:0:111', '{BOB}']\ncount = {links}\nrate = '20 Mbit/s'\ndelay = '3 ms'\nqueue = '64 KiB'\n"
     );
-    Network::start(Topology::from_toml("parallel.toml", &text).unwrap(), Options::default()).unwrap()
+    embedded::start(net, &text)
 }
 
 /// The arguments that put a program at the only host of an AS.

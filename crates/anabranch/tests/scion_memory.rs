@@ -5,15 +5,13 @@ mod common;
 use std::fs;
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
 use anabranch_paths::{Endpoint, ScionPath};
 use anabranch_transport::{Identity, QuicBudget, QuicEndpoint, QuicOptions, QuicStream};
+use common::embedded::example;
 use common::{Running, anabranch, noise};
 
 const MIB: u64 = 1024 * 1024;
@@ -49,9 +47,7 @@ async fn talk(stream: QuicStream, info_hash: [u8; 20], sent: Arc<AtomicU64>) {
 fn peers_who_send_faster_than_they_are_read_stay_within_the_memory() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(300_000, 1)).unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies/line.toml");
-    let text = format!("network = '127.125.0.0'\n{}", fs::read_to_string(path).unwrap());
-    let network = Network::start(Topology::from_toml("line.toml", &text).unwrap(), Options::default()).unwrap();
+    let network = example(125, "line.toml", "");
     let home = network.topology().get("1-ff00:0:111".parse().unwrap()).unwrap();
     let address = format!("[1-ff00:0:111,{}]:0", home.hosts[0].address);
     let mut command = anabranch(dir.path());

@@ -12,29 +12,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
+use anabranch_asnet::network::Network;
 use anabranch_paths::{Endpoint, IsdAs, ScionAddr, ScionPath};
 use anabranch_scion_wire::scmp::Message;
 use anabranch_scion_wire::{Address, HeaderFields, HeaderTemplate, PathRef, Ports, checksum};
+use common::embedded::{self, DIAMOND, example, host};
 use common::{Running, anabranch, assert_same, finish, noise, run};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// A network of its own addresses, so that tests run beside each other; `settings` go before the file's.
-fn network(file: &str, net: u8, settings: &str) -> Network {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../topologies").join(file);
-    let text = fs::read_to_string(path).unwrap();
-    let text = format!("network = '127.{net}.0.0'\n{settings}\n{text}");
-    Network::start(Topology::from_toml(file, &text).unwrap(), Options::default()).unwrap()
-}
-
-/// The first host of an AS: its address for `--listen`, with any port, and its daemon's.
-fn host(network: &Network, isd_as: &str) -> (String, String) {
-    let isd_as: IsdAs = isd_as.parse().unwrap();
-    let home = network.topology().get(isd_as).unwrap();
-    (format!("[{isd_as},{}]:0", home.hosts[0].address), home.daemon.to_string())
-}
 
 /// Shares `arguments` from the first host of an AS: the program, its address and its magnet link.
 fn share(dir: &Path, network: &Network, isd_as: &str, arguments: &[&str]) -> (Running, String, String) {
@@ -61,7 +46,7 @@ fn a_file_crosses_three_ases_by_its_magnet_link() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(20_000_003, 1))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("line.toml", 110, "");
+    let network = example(110, "line.toml", "");
     let (sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
     assert!(address.starts_with("[1-ff00:0:111,127.110."), "{address}");
     assert!(magnet.contains("x.pe=[1-ff00:0:111"), "{magnet}");
@@ -76,7 +61,7 @@ fn a_file_crosses_three_ases_by_its_magnet_link() {
 fn the_refusals_name_what_is_wrong() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(100_000, 1)).unwrap();
-    let network = network("line.toml", 111, "");
+    let network = example(111, "line.toml", "");
     let (_, daemon) = host(&network, "1-ff00:0:111");
     let share = |arguments: &[&str]| finish(anabranch(dir.path()).args(["share", "one.bin"]).args(arguments));
     // An address of another AS than the daemon's.
@@ -100,7 +85,7 @@ fn the_refusals_name_what_is_wrong() {
 fn flags_that_leave_no_path_are_named() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(100_000, 1)).unwrap();
-    let network = network("line.toml", 112, "");
+    let network = example(112, "line.toml", "");
     let (_sharer, _, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
     let (listen, daemon) = host(&network, "1-ff00:0:112");
     // The same answers as `paths` gives.
@@ -136,7 +121,7 @@ fn peers_find_each_other_by_a_tracker() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(3_000_000, 2))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("line.toml", 113, "");
+    let network = example(113, "line.toml", "");
     let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
     let url = tracker.event("listening")["http"].as_str().unwrap().to_owned();
     let made = ["one.bin", "--tracker", &url, "--torrent-out", "one.torrent"];
@@ -166,7 +151,7 @@ fn await_peers(running: &mut Running, addresses: &[&str]) {
 fn two_who_fetch_find_each_other_by_a_tracker() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(9_000_000, 5)).unwrap();
-    let network = network("two-isds.toml", 116, "");
+    let network = example(116, "two-isds.toml", "");
     let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
     let url = tracker.event("listening")["http"].as_str().unwrap().to_owned();
     let made = ["one.bin", "--tracker", &url, "--torrent-out", "one.torrent"];
@@ -188,7 +173,7 @@ fn who_knows_one_peer_hears_of_the_others_from_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(9_000_000, 6))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("two-isds.toml", 117, "");
+    let network = example(117, "two-isds.toml", "");
     let made = ["one.bin", "--torrent-out", "one.torrent"];
     let (_sharer, sharer_address, _) = share(dir.path(), &network, "1-ff00:0:111", &made);
     let arguments = ["one.torrent", "-o", "first", "--peer", &sharer_address, "--limit-down", "600K"];
@@ -207,7 +192,7 @@ fn a_transfer_outlives_its_paths_and_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(12_000_000, 3))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("line.toml", 114, "segment_lifetime = '20 s'");
+    let network = example(114, "line.toml", "segment_lifetime = '20 s'");
     let (_sharer, _, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
     // Longer than any path lives.
     let arguments = [&magnet, "-o", "out", "--limit-down", "450K"];
@@ -231,7 +216,7 @@ fn another_path_is_taken_when_a_link_goes_down() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(8_000_000, 4))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("two-isds.toml", 115, "");
+    let network = example(115, "two-isds.toml", "");
     let (_sharer, _, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
     // Over the first core AS, which is then cut off from the leaf.
     let arguments = [&magnet, "-o", "out", "--limit-down", "1M"];
@@ -248,29 +233,6 @@ fn another_path_is_taken_when_a_link_goes_down() {
     assert_same(&dir.path().join("out"), &file);
 }
 
-/// Two leaves, and two core ASes that both are below: two paths without a link in common.
-const DIAMOND: &str = "
-    [as.'1-ff00:0:110']
-    core = true
-    [as.'1-ff00:0:120']
-    core = true
-    [as.'1-ff00:0:111']
-    [as.'1-ff00:0:112']
-    [[link]]
-    parent = '1-ff00:0:110#1'
-    child = '1-ff00:0:111#1'
-    [[link]]
-    parent = '1-ff00:0:110#2'
-    child = '1-ff00:0:112#1'
-    [[link]]
-    parent = '1-ff00:0:120#1'
-    child = '1-ff00:0:111#2'
-    [[link]]
-    parent = '1-ff00:0:120#2'
-    child = '1-ff00:0:112#2'
-    [[link]]
-    core = ['1-ff00:0:110#3', '1-ff00:0:120#3']
-";
 /// The routers that die: of each AS on the way over the second core, at the side of each link.
 const DYING: [(&str, u16); 4] = [("1-ff00:0:120", 1), ("1-ff00:0:112", 2), ("1-ff00:0:111", 2), ("1-ff00:0:120", 2)];
 /// Content that shows that a path carries.
@@ -340,8 +302,7 @@ impl Diamond {
     fn new(net: u8, rounds: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("one.bin"), noise(150_000_000, 6)).unwrap();
-        let text = format!("network = '127.{net}.0.0'\n{DIAMOND}");
-        let network = Network::start(Topology::from_toml("diamond", &text).unwrap(), Options::default()).unwrap();
+        let network = embedded::start(net, DIAMOND);
         let patience = BACK_WITHIN * (2 + 2 * rounds as u32);
         let (listen, daemon) = host(&network, "1-ff00:0:111");
         let mut command = anabranch(dir.path());
@@ -570,7 +531,7 @@ impl Stranger {
 fn no_strangers_packet_ends_a_connection_or_leads_it_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("one.bin"), noise(3_000_000, 7)).unwrap();
-    let network = network("line.toml", 121, "");
+    let network = example(121, "line.toml", "");
     let (mut sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["--limit-up", "1K", "one.bin"]);
     let (_getter, peer) = getting(dir.path(), &network, "1-ff00:0:112", &[&magnet, "-o", "out"]);
     let connected = sharer.event("peer_connected");
@@ -602,7 +563,7 @@ fn a_host_with_all_its_ports_keeps_nobody_out() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(300_000, 8))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("line.toml", 122, "");
+    let network = example(122, "line.toml", "");
     let (_sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
     let stranger = Stranger::new(&network, &address, "1-ff00:0:112");
     let path = stranger.paths[0].dataplane.clone();
@@ -642,8 +603,7 @@ fn paths_that_are_too_narrow_are_named_and_those_just_wide_enough_carry() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(300_000, 9))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let text = format!("network = '127.123.0.0'\n{NARROW}");
-    let network = Network::start(Topology::from_toml("narrow", &text).unwrap(), Options::default()).unwrap();
+    let network = embedded::start(123, NARROW);
     let (_sharer, address, magnet) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin"]);
     let (code, _, stderr) = finish(&mut get(dir.path(), &network, "1-ff00:0:110", &[&magnet, "-o", "near"]));
     assert_eq!(code, 0, "{stderr}");
@@ -668,7 +628,7 @@ fn peers_are_who_their_keys_say_or_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(300_000, 7))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("line.toml", 118, "");
+    let network = example(118, "line.toml", "");
     let (sharer, address, magnet) =
         share(dir.path(), &network, "1-ff00:0:111", &["one.bin", "--key", "sharer.key", "--torrent-out", "t.torrent"]);
     let key = magnet.split("x.pe=").find_map(|part| part.split_once("@[")).unwrap().0.to_owned();
@@ -703,7 +663,7 @@ fn a_peer_that_was_met_has_to_prove_the_same_key_until_it_is_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(300_000, 11))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let network = network("line.toml", 124, "");
+    let network = example(124, "line.toml", "");
     let (sharer, address, _) = share(dir.path(), &network, "1-ff00:0:111", &["one.bin", "--torrent-out", "t.torrent"]);
     let fetch = |out: &str| {
         finish(&mut get(dir.path(), &network, "1-ff00:0:112", &["t.torrent", "-o", out, "--peer", &address]))

@@ -7,9 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
-use anabranch_paths::IsdAs;
+use anabranch_asnet::network::Network;
+use common::embedded::{self, DIAMOND, host};
 use common::{Running, anabranch, finish, noise};
 use serde_json::Value;
 
@@ -17,42 +16,6 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(120);
 const FROM: &str = "1-ff00:0:111";
 const TO: &str = "1-ff00:0:112";
-
-/// Two leaves, and two core ASes that both are below: among the paths, two without a link in common.
-const DIAMOND: &str = "
-    [as.'1-ff00:0:110']
-    core = true
-    [as.'1-ff00:0:120']
-    core = true
-    [as.'1-ff00:0:111']
-    [as.'1-ff00:0:112']
-    [[link]]
-    parent = '1-ff00:0:110#1'
-    child = '1-ff00:0:111#1'
-    [[link]]
-    parent = '1-ff00:0:110#2'
-    child = '1-ff00:0:112#1'
-    [[link]]
-    parent = '1-ff00:0:120#1'
-    child = '1-ff00:0:111#2'
-    [[link]]
-    parent = '1-ff00:0:120#2'
-    child = '1-ff00:0:112#2'
-    [[link]]
-    core = ['1-ff00:0:110#3', '1-ff00:0:120#3']
-";
-
-fn diamond(net: u8, settings: &str) -> Network {
-    let text = format!("network = '127.{net}.0.0'\n{settings}\n{DIAMOND}");
-    Network::start(Topology::from_toml("diamond", &text).unwrap(), Options::default()).unwrap()
-}
-
-/// The first host of an AS: its address for `--listen`, with any port, and its daemon's.
-fn host(network: &Network, isd_as: &str) -> (String, String) {
-    let isd_as: IsdAs = isd_as.parse().unwrap();
-    let home = network.topology().get(isd_as).unwrap();
-    (format!("[{isd_as},{}]:0", home.hosts[0].address), home.daemon.to_string())
-}
 
 /// Shares a file by PPSPP from the first host of an AS: the program and its link.
 fn share(dir: &Path, network: &Network, isd_as: &str, arguments: &[&str]) -> (Running, String) {
@@ -102,7 +65,7 @@ fn a_link_leads_across_the_network_and_both_paths_are_used() {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(12_000_003, 1);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let network = diamond(130, "");
+    let network = embedded::start(130, DIAMOND);
     let (sharer, link) = share(dir.path(), &network, FROM, &["film", "--limit-up", "6M"]);
     assert!(link.contains("pe=[1-ff00:0:111,127.130."), "{link}");
     let log = dir.path().join("paths.csv");
@@ -123,7 +86,7 @@ fn one_of_two_paths_is_cut_and_the_other_carries_on() {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(14_000_000, 2);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let network = diamond(131, "");
+    let network = embedded::start(131, DIAMOND);
     let (_sharer, link) = share(dir.path(), &network, FROM, &["film"]);
     let log = dir.path().join("paths.csv");
     let arguments =
@@ -157,7 +120,7 @@ fn a_transfer_outlives_its_paths() {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(12_000_000, 3);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let network = diamond(132, "segment_lifetime = '20 s'");
+    let network = embedded::start(132, &format!("segment_lifetime = '20 s'\n{DIAMOND}"));
     let (_sharer, link) = share(dir.path(), &network, FROM, &["film"]);
     // Longer than any path lives.
     let arguments = [&link, "-o", "out", "--paths", "2", "--limit-down", "450K"];
@@ -171,7 +134,7 @@ fn flags_that_leave_no_path_or_one_are_obeyed() {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(1_500_000, 4);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let network = diamond(133, "");
+    let network = embedded::start(133, DIAMOND);
     let (_sharer, link) = share(dir.path(), &network, FROM, &["film"]);
     for (flags, needle) in [
         (&["--acl", "-"][..], "forbids every path"),
@@ -201,7 +164,7 @@ fn peers_in_the_network_find_each_other_by_a_tracker() {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(1_000_000, 5);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let network = diamond(134, "");
+    let network = embedded::start(134, DIAMOND);
     let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
     let url = tracker.event("listening")["http"].as_str().unwrap().to_owned();
     let (_sharer, link) = share(dir.path(), &network, FROM, &["film", "--tracker", &url]);
@@ -219,7 +182,7 @@ fn a_live_stream_outlives_a_path() {
     let dir = tempfile::tempdir().unwrap();
     let film = noise(3_000_000, 9);
     fs::write(dir.path().join("film"), &film).unwrap();
-    let network = diamond(136, "");
+    let network = embedded::start(136, DIAMOND);
     let (listen, daemon) = host(&network, FROM);
     let mut command = anabranch(dir.path());
     command.args(["live", "--input", "film", "--rate", "200K", "--json", "--listen", &listen, "--sciond", &daemon]);

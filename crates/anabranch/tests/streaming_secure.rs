@@ -7,10 +7,9 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anabranch_asnet::network::{Network, Options};
-use anabranch_asnet::topology::Topology;
 use anabranch_ppspp::link::Link;
 use anabranch_ppspp::wire::{Dialect, Opening};
+use common::embedded::{self, host};
 use common::{Running, anabranch, noise, run};
 use serde_json::Value;
 
@@ -163,7 +162,6 @@ fn a_live_stream_is_for_those_who_are_allowed() {
 fn across_a_scion_network_too() {
     let (_dir, [owner, friend, stranger]) = people();
     let text = "
-        network = '127.139.0.0'
         [as.'1-ff00:0:110']
         core = true
         [as.'1-ff00:0:111']
@@ -178,19 +176,15 @@ fn across_a_scion_network_too() {
         parent = '1-ff00:0:110#3'
         child = '1-ff00:0:112#2'
     ";
-    let network = Network::start(Topology::from_toml("three", text).unwrap(), Options::default()).unwrap();
-    let host = |isd_as: &str| {
-        let home = network.topology().get(isd_as.parse().unwrap()).unwrap();
-        (format!("[{isd_as},{}]:0", home.hosts[0].address), home.daemon.to_string())
-    };
+    let network = embedded::start(139, text);
     let film = noise(2_000_003, 6);
     fs::write(owner.join("film"), &film).unwrap();
-    let (listen, daemon) = host("1-ff00:0:111");
+    let (listen, daemon) = host(&network, "1-ff00:0:111");
     let usual = ["share", "--ppspp", "--secure", "--json", "--listen", &listen, "--sciond", &daemon];
     let mut sharer = Running::start(anabranch(&owner).args(usual).args(["film", "--allow", &key(&friend)]));
     let link = sharer.event("started")["link"].as_str().unwrap().to_owned();
     assert!(link.contains("pe=[1-ff00:0:111,127.139.") && part(&link, "sk=") == Some(&key(&owner)), "{link}");
-    let (listen, daemon) = host("1-ff00:0:112");
+    let (listen, daemon) = host(&network, "1-ff00:0:112");
     let there = ["--listen", &listen, "--sciond", &daemon, "--paths", "2", "-o", "out"];
     let fetch = |place: &Path| run(place, &[&["get", &link, "--json"][..], &there].concat());
     let (code, _, stderr) = fetch(&stranger);

@@ -48,18 +48,8 @@ pub(crate) struct LabRunFlags {
     /// Folder for results; each plan's go to a folder of its id there
     #[arg(long, value_name = "DIR", default_value = "lab-results", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
-    /// Run only cells of this name, or whose names have these parts: scion, or 5as/scion; may be given several times
-    #[arg(long, value_name = "NAME")]
-    pub only: Vec<String>,
-    /// Run each cell so often [default: as the plan says]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: Option<u32>,
-    /// Go on where it was interrupted; runs that failed have another try
-    #[arg(long)]
-    pub resume: bool,
-    /// Fewer runs of smaller contents, as the plan says
-    #[arg(long)]
-    pub quick: bool,
+    #[command(flatten)]
+    pub cells: LabCellFlags,
     /// Runs at once: for plans that leave the machine idle; others disturb each other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub jobs: u32,
@@ -80,18 +70,8 @@ pub(crate) struct LabSubmitFlags {
     /// Folder for results, which nodes see under the same name; the plan's go to a folder of its id there
     #[arg(long, value_name = "DIR", default_value = "lab-results", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
-    /// Only cells of this name, or whose names have these parts: scion, or 5as/scion; may be given several times
-    #[arg(long, value_name = "NAME")]
-    pub only: Vec<String>,
-    /// Run each cell so often [default: as the plan says]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repeat: Option<u32>,
-    /// Submit what has no results yet, or failed
-    #[arg(long)]
-    pub resume: bool,
-    /// Fewer runs of smaller contents, as the plan says
-    #[arg(long)]
-    pub quick: bool,
+    #[command(flatten)]
+    pub cells: LabCellFlags,
     /// Tasks at once at most [default: as many as Slurm has room for]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub jobs: Option<u32>,
@@ -101,6 +81,23 @@ pub(crate) struct LabSubmitFlags {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Which cells of a plan to run, and how
+#[derive(Debug, Args)]
+pub(crate) struct LabCellFlags {
+    /// Only cells of this name, or whose names have these parts: scion, or 5as/scion; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Run each cell so often [default: as the plan says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: Option<u32>,
+    /// Go on where it was interrupted: only what has no results yet, or failed
+    #[arg(long)]
+    pub resume: bool,
+    /// Fewer runs of smaller contents, as the plan says
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// `lab collect`

@@ -27,7 +27,7 @@ pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
 pub(crate) use keys::{KeysCommand, KeysFlags, KeysForgetFlags, KeysListFlags, KeysOwnFlags, KnownKeysFlags};
 pub(crate) use lab::{
-    LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
+    LabCellFlags, LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
     LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
 };
 pub(crate) use live::LiveFlags;

@@ -13,7 +13,7 @@ use anabranch_lab::trial::{self, Notice, Options, Results, RunResult, Submit, Tr
 use serde_json::json;
 
 use crate::cli::{
-    LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
+    LabCellFlags, LabCheckFlags, LabCollectFlags, LabCommand, LabCompareFlags, LabFlags, LabListFlags, LabReportFlags,
     LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
 };
 use crate::exit::{Code, Failure};
@@ -41,26 +41,22 @@ pub(crate) fn run(flags: &LabFlags, chatter: Chatter) -> Result<Code, Failure> {
     }
 }
 
-fn load(path: &Path) -> Result<Plan, Failure> {
-    Plan::load(path).map_err(Failure::input)
+fn load(path: &Path, quick: bool) -> Result<Plan, Failure> {
+    let plan = Plan::load(path).map_err(Failure::input)?;
+    Ok(if quick { plan.quick() } else { plan })
+}
+
+fn options(out: &Path, cells: &LabCellFlags, jobs: u32) -> Result<Options, Failure> {
+    let LabCellFlags { only, repeat, resume, quick: _ } = cells;
+    let (out, only, jobs) = (out.to_owned(), only.clone(), jobs as usize);
+    Ok(Options { program: this_program()?, out, only, repeat: *repeat, resume: *resume, jobs })
 }
 
 fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
-    let program = this_program()?;
-    let mut options = Options {
-        program,
-        out: flags.out.clone(),
-        only: flags.only.clone(),
-        repeat: flags.repeat,
-        resume: flags.resume,
-        jobs: flags.jobs as usize,
-    };
+    let mut options = options(&flags.out, &flags.cells, flags.jobs)?;
     // Mistakes are told before hours of work.
     let plans = match &flags.lock {
-        None => {
-            let load = |path| load(path).map(|plan| if flags.quick { plan.quick() } else { plan });
-            flags.plans.iter().map(|path| load(path.as_path())).collect::<Result<Vec<_>, _>>()?
-        }
+        None => flags.plans.iter().map(|path| load(path, flags.cells.quick)).collect::<Result<Vec<_>, _>>()?,
         Some(lock) => {
             let locked = trial::locked(lock, &options.program).map_err(|error| failure(&error))?;
             for what in &locked.differs {
@@ -99,16 +95,8 @@ fn this_program() -> Result<PathBuf, Failure> {
 }
 
 fn submit(flags: &LabSubmitFlags, chatter: Chatter) -> Result<Code, Failure> {
-    let plan = load(&flags.plan)?;
-    let plan = if flags.quick { plan.quick() } else { plan };
-    let options = Options {
-        program: this_program()?,
-        out: flags.out.clone(),
-        only: flags.only.clone(),
-        repeat: flags.repeat,
-        resume: flags.resume,
-        jobs: 1,
-    };
+    let plan = load(&flags.plan, flags.cells.quick)?;
+    let options = options(&flags.out, &flags.cells, 1)?;
     let how = Submit { options, sbatch: flags.sbatch.clone(), at_once: flags.jobs };
     let submitted = trial::submit(&plan, &how).map_err(|error| failure(&error))?;
     let ([tasks, done], folder) = (submitted.tasks, submitted.folder.display());
@@ -344,8 +332,7 @@ fn ended(run: &RunResult) -> String {
 
 fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
     for path in &flags.plans {
-        let plan = load(path)?;
-        let plan = if flags.quick { plan.quick() } else { plan };
+        let plan = load(path, flags.quick)?;
         let cells = plan.cells();
         let time = units::duration(trial::estimate(&plan, &cells, plan.repetitions));
         output::line(format_args!("{}: {}", plan.id, plan.title))?;

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod bulk;
+pub(crate) mod embedded;
 pub(crate) mod net;
 
 use std::io::{BufRead, BufReader, Read};

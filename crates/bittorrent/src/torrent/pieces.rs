@@ -181,14 +181,19 @@ impl Torrent {
         content.gained.push(piece);
     }
 
-    /// Has `id` take what is there for it, if it wants to be told of pieces. Who speaks of paths knows what we gained over all of its
+    /// Has all who want to be told of pieces take what is there for them. Who speaks of paths knows what we gained over all of its
     /// connections once it heard so over one: the quickest tells it, and the others when they have something else to say, or
     /// [after a while](Torrent::tell_late).
-    pub(super) fn call_to_hear(&mut self, id: ConnId) {
-        let Some(conn) = self.conns.get(&id).filter(|conn| conn.cares_for_haves()) else { return };
-        if self.path_speaker(conn.peer).is_none() || self.quickest(conn.peer) == Some(id) {
-            self.touch(id);
+    pub(super) fn call_to_hear(&mut self) {
+        let mut hearers = Vec::new();
+        for (key, peer) in &self.peers {
+            match self.path_speaker(*key) {
+                Some(_) => hearers.extend(self.quickest(*key)),
+                None => hearers.extend(&peer.conns),
+            }
         }
+        hearers.retain(|id| self.conns.get(id).is_some_and(Conn::cares_for_haves));
+        hearers.into_iter().for_each(|id| self.touch(id));
     }
 
     /// Once a tick: tells what was gained over a connection that had nothing else to say.

@@ -77,14 +77,10 @@ impl Torrent {
         self.set_parole(&cleared, false);
         if first_time {
             self.note_gained(piece);
+            self.call_to_hear();
         }
-        for id in self.conn_ids() {
-            if first_time {
-                self.call_to_hear(id);
-            }
-            if wanted {
-                self.want_less(id, piece, now);
-            }
+        if wanted {
+            self.conn_ids().into_iter().for_each(|id| self.want_less(id, piece, now));
         }
         for peer in guilty {
             self.convict(peer, piece, now);
