@@ -210,7 +210,8 @@ def run(args, seed):
             peers = [f"{p.ip[0]}:{p.ip[1]} {p.client!r}" for p in handle.get_peer_info()[:8]]
             say("progress", bytes_done=status.total_wanted_done, bytes_total=status.total_wanted,
                 down_rate=status.download_payload_rate, up_rate=status.upload_payload_rate,
-                uploaded=status.total_payload_upload, peers=status.num_peers, clients=peers)
+                uploaded=status.total_payload_upload, peers=status.num_peers, clients=peers, state=str(status.state),
+                error=status.errc.message() if status.errc.value() else None)
     fail(f"not done after {args.timeout} s")
 
 
