@@ -25,8 +25,8 @@ use crate::sign::{PublicKey, SigningKey};
 use crate::wire::{ChannelId, Dialect, DiscardWindow, Message, SwarmParams};
 
 /// How far behind the newest munro a latecomer starts: what is so old has reached its neighbours already, so it comes at once, and
-/// is what the newest needs to spread meanwhile.
-pub const START_BACK: Duration = Duration::from_millis(1250);
+/// is what the newest needs to spread meanwhile, with room for one that is repaired.
+pub const START_BACK: Duration = Duration::from_secs(2);
 /// How often a peer is told what is here, where nothing is new: a sign of life, which repeats what may have been lost.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 /// Nothing is asked of a peer that said nothing for so long: while a stream flows it speaks twenty times a second.
@@ -47,7 +47,7 @@ pub const VIEWER_CHANNELS_MAX: usize = 12;
 /// Neighbours that a viewer looks for.
 pub const NEIGHBOURS: usize = 6;
 /// How long a channel is left to show what it is good for before it makes room for one that comes.
-const ROOM_AFTER: Duration = Duration::from_secs(3);
+const ROOM_AFTER: Duration = Duration::from_secs(1);
 /// Chunks that a peer is asked for at once, at least: arrivals say nothing of its rate where it has nothing more to send.
 pub(super) const ASK_MIN: u64 = 16;
 

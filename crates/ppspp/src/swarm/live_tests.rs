@@ -16,7 +16,9 @@ const PER_SIGNATURE: u64 = 16;
 /// Ten seconds.
 const WINDOW: u64 = 2448;
 /// What a player waits for before it begins.
-const PLAY_AFTER_US: u64 = 1_250_000;
+const PLAY_AFTER_US: u64 = 500_000;
+/// How soon it begins, whoever comes whenever.
+const START_MAX_MS: u64 = 2000;
 const NTP: u64 = 3_900_000_000 << 32;
 
 fn payload(chunk: u64) -> [u8; 8] {
@@ -290,7 +292,7 @@ impl World {
         self.flush(to);
     }
 
-    /// Every viewer's player goes on: it begins when a second is there, and then plays at the stream's rate.
+    /// Every viewer's player goes on: it begins when half a second is there, and then plays at the stream's rate.
     fn play(&mut self) {
         for node in self.nodes.iter_mut().skip(1).flatten() {
             let Some(position) = node.position else { continue };
@@ -388,6 +390,7 @@ fn fifty_viewers(seed: u64, loss: f64, leavers: u64) {
     assert!((stalls > 0 || world.all_play()) && world.viewers().all(|node| node.liars.is_empty()));
     assert!(delay_s < 3.0, "{delay_s:.2} s behind");
     assert!(copies < 3.0, "{copies:.2} copies");
+    assert!(slowest <= START_MAX_MS, "{slowest} ms until the slowest began");
     // Where somebody leaves and his neighbours' requests are lost at once, a picture may stand still.
     assert!(u64::from(stalls) <= leavers, "{stalls} stalls");
     assert!(world.nodes.iter().flatten().all(|node| node.chunks_max as u64 <= WINDOW + PER_SIGNATURE));
@@ -405,6 +408,56 @@ fn fifty_viewers_with_losses_and_leavers() {
     for (seed, loss, leavers) in [(1, 0.01, 5), (2, 0.0, 8), (4, 0.005, 3)] {
         fifty_viewers(seed, loss, leavers);
     }
+}
+
+/// Who has all the neighbours that it takes tells whoever it refuses of them, and closes then; whoever asked for nobody is told nothing.
+/// One that was there for a while makes room, but only for who proved its address.
+#[test]
+fn a_full_viewer_refuses_with_addresses() {
+    let mut world = World::new(7, 0.0, 50);
+    let full = world.join(50);
+    for _ in 1..VIEWER_CHANNELS_MAX {
+        let number = world.join(50);
+        world.node(number).is_hidden = true;
+        world.connect(number, full);
+        world.run(1_000);
+    }
+    world.run(300_000);
+    assert_eq!(world.node(full).swarm.peers().count(), VIEWER_CHANNELS_MAX);
+    let mut call = |world: &mut World, asks: bool| {
+        let stranger = address(1000 + usize::from(asks));
+        let (now, params) = (world.now(), params(&world.document));
+        let swarm = &mut world.node(full).swarm;
+        let mut opening = vec![0; 4];
+        crate::wire::Opening::encode(
+            Dialect::Rfc7574,
+            &params.handshake(Dialect::Rfc7574, 9, true, None),
+            &mut opening,
+        );
+        swarm.datagram(now, &stranger, &opening);
+        let to_stranger = |swarm: &mut Swarm<SocketAddr>| -> Vec<Vec<u8>> {
+            let all = std::iter::from_fn(|| swarm.transmit());
+            all.filter(|transmit| transmit.peer == stranger).map(|transmit| transmit.datagram).collect()
+        };
+        assert_eq!(to_stranger(swarm).len(), 1, "a handshake");
+        let channel = swarm.by_peer[&stranger];
+        assert_eq!(swarm.peers().count(), VIEWER_CHANNELS_MAX, "nobody makes room for who has proven nothing");
+        let mut datagram = channel.to_be_bytes().to_vec();
+        let codec = params.codec(Dialect::Rfc7574);
+        let said = if asks { Message::PexRequest } else { Message::Have(0..1) };
+        said.encode(&codec, &mut datagram).expect("fits");
+        swarm.datagram(now, &stranger, &datagram);
+        let mut named = 0;
+        for datagram in to_stranger(swarm) {
+            let messages = crate::wire::Messages::new(codec, &datagram[4..]);
+            named += messages.filter(|message| matches!(message, Ok(Message::PexV4(_)))).count();
+        }
+        (named, swarm.has_channel(&stranger))
+    };
+    assert_eq!(call(&mut world, false), (0, false));
+    assert_eq!(call(&mut world, true), (8, false));
+    world.run(2_000_000);
+    assert_eq!(call(&mut world, true).1, true, "room is made");
 }
 
 /// Viewers whom no other can reach have all of it from the source; the window bounds what anybody keeps; a latecomer starts near the

@@ -69,7 +69,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             Some(id) => *id,
             None if self.channels.len() >= self.channels_max() + HALF_OPEN_MAX => return None,
             None => {
-                self.make_room(now);
                 let id = self.new_channel(now, peer.clone(), opening.dialect);
                 while self.half_open.len() > HALF_OPEN_MAX {
                     if let Some(oldest) = self.half_open.pop_front() {
@@ -136,12 +135,13 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
     }
 
-    /// The peer named our channel: it is where it says.
-    pub(super) fn prove(&mut self, now: Instant, id: ChannelId) {
+    /// The peer named our channel: it is where it says. The `messages` came with that.
+    pub(super) fn prove(&mut self, now: Instant, id: ChannelId, messages: &[u8]) {
         self.half_open.retain(|half| *half != id);
+        self.make_room(now);
         let proven = self.channels.values().filter(|channel| channel.proven).count();
         if proven >= self.channels_max() {
-            return self.close(id, true);
+            return self.refuse(now, id, messages);
         }
         let Some(channel) = self.channels.get_mut(&id) else { return };
         channel.proven = true;
@@ -152,6 +152,16 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         channel.ask_pex(now, false, &mut self.out);
         self.events.push_back(Event::Opened(channel.peer.clone()));
+    }
+
+    /// There is no room for a peer: it is told of others, if it asks for any, so that it need not go back to whoever named us.
+    fn refuse(&mut self, now: Instant, id: ChannelId, messages: &[u8]) {
+        let codec = self.channels.get(&id).and_then(|channel| channel.codec);
+        let mut said = codec.into_iter().flat_map(|codec| Messages::new(codec, messages)).map_while(Result::ok);
+        if said.any(|message| matches!(message, Message::PexRequest)) {
+            self.pex_answer(now, id);
+        }
+        self.close(id, true);
     }
 
     pub(super) fn close(&mut self, id: ChannelId, say: bool) {

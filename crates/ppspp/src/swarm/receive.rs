@@ -88,7 +88,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.answered();
         }
         if !channel.proven {
-            self.prove(now, id);
+            self.prove(now, id, rest);
         }
         self.messages(now, id, rest, chunks);
         Some(id)

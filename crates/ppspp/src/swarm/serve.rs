@@ -28,7 +28,8 @@ const LOST_MAX: usize = 4096;
 /// Addresses in one answer, and how often one is given (RFC 7574 §12.2.1 asks for a limit).
 const PEX_GIVEN_MAX: usize = 8;
 const PEX_ANSWER_EVERY: Duration = Duration::from_secs(10);
-const PEX_ANSWER_EVERY_LIVE: Duration = Duration::from_secs(1);
+/// In a live stream peers ask twice a second while they have few neighbours; what is on its way does not keep that rhythm.
+const PEX_ANSWER_EVERY_LIVE: Duration = Duration::from_millis(250);
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Sends what the window and the requests allow.
