@@ -351,8 +351,11 @@ fn mistakes_are_told_with_their_remedy() {
     let id = "ab".repeat(32);
     let unproven = format!("ppspp:{id}?cp=0&cl=5");
     let nobody = format!("ppspp:{id}?cl=5");
+    let folder = format!("ppspp:{id}?cl=5000&ml=5");
     for (arguments, code, needle) in [
-        (&["share", "--ppspp", "folder"][..], 3, "is no file"),
+        (&["share", "--ppspp", "folder"][..], 3, "holds no bytes"),
+        (&["share", "--ppspp", "/"], 3, "share folders in it"),
+        (&["share", "--ppspp", "/dev/null"], 3, "neither a file nor a folder"),
         (&["share", "--ppspp", "empty"], 3, "is empty"),
         (&["share", "--ppspp", "nowhere"], 3, "cannot read nowhere"),
         (&["share", "film", "--chunk-length", "1KiB"], 2, "give --ppspp too"),
@@ -366,6 +369,10 @@ fn mistakes_are_told_with_their_remedy() {
         (&["get", "tswift://x"], 3, "hexadecimal"),
         (&["get", &nobody, "--save-torrent", "x"], 2, "leave it out"),
         (&["get", &nobody, "--list"], 2, "has no torrent"),
+        (&["get", &folder, "--files", "x"], 2, "fetched whole"),
+        (&["get", &folder, "--select-file", "1"], 2, "fetched whole"),
+        (&["get", &format!("{nobody}&ml=0")], 3, "value of ml"),
+        (&["get", &format!("{nobody}&ml=5"), "--listen", "127.0.0.1:0"], 3, "which cannot be"),
         (&["show", &nobody, "--save-torrent", "x"], 2, "has no torrent"),
         (&["get", &unproven, "--listen", "127.0.0.1:0"], 3, "nothing proves"),
         (&["get", &nobody, "--listen", "127.0.0.1:0", "--give-up", "1s"], 6, "nobody is known"),

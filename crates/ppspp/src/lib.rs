@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`bin`], [`binmap`] | what a number names of a content, and which chunks somebody has (RFC 7574 §4.2) |
 //! | [`link`] | what a user is given to find a swarm |
+//! | [`manifest`] | what a folder's content begins with: the list of its files |
 //! | [`wire`] | what the bytes of a datagram mean, and what a swarm agrees on (RFC 7574 §7, §8) |
 //! | [`swarm`] | one content's whole behaviour: all of the others together |
 //! | [`merkle`] | whether a chunk is the content's, and what proves it (RFC 7574 §5, §6) |
@@ -37,6 +38,7 @@ pub mod binmap;
 pub mod hash;
 pub use anabranch_ledbat as ledbat;
 pub mod link;
+pub mod manifest;
 pub mod merkle;
 pub mod picker;
 pub mod pull;

@@ -6,7 +6,8 @@
 //!
 //! The identifier is in hexadecimal digits. The keys are libswift's: `cp` the protection of the content, `hf` the hash function,
 //! `ca` the chunk addressing, all by their numbers in the handshake; `cs` the length of a chunk, `cl` that of the content. Ours
-//! are `pe`, a peer, and `tr`, a tracker, each as often as there are any; `dn`, a name; `sk`, the key of who shares it, whose peers are
+//! are `pe`, a peer, and `tr`, a tracker, each as often as there are any; `dn`, a name; `ml`, the length of the [manifest](crate::manifest)
+//! that a folder's content begins with; `sk`, the key of who shares it, whose peers are
 //! reached inside QUIC alone, and `pr=1`, that not everybody is let in. What is not said is RFC 7574's default.
 //! libswift's own links (`tswift://PEER/SWARM-ID?...`) are read with its defaults: its draft, and SHA-1. Unknown keys are left
 //! out, as other programs may have more.
@@ -17,6 +18,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::hash::HashFunction;
+use crate::manifest::{MANIFEST_LEN_MAX, chunk_count};
 use crate::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParams};
 
 /// Longest link: a key of 8192 bits in hexadecimal digits, with room for peers and trackers.
@@ -33,6 +35,8 @@ pub struct Link {
     pub dialect: Dialect,
     /// Length of the content in bytes; without it, the size has to be proven first, and the content of a live stream has none.
     pub content_len: Option<u64>,
+    /// Length of the list of files that it begins with, in bytes, where it is of a folder; at most [`MANIFEST_LEN_MAX`].
+    pub manifest_len: Option<u32>,
     /// Peers, as they are written; nobody looked at them yet.
     pub peers: Vec<String>,
     /// Trackers, likewise.
@@ -124,6 +128,10 @@ impl FromStr for Link {
             return Err(LinkError::Value(if is_private { "pr" } else { "sk" }.into()));
         }
         let secure = key.map(|key| SecureLink { key, is_private });
+        let manifest_len = fields.ml.map(|len| u32::try_from(len).unwrap_or(0));
+        if manifest_len.is_some_and(|len| !(1..=MANIFEST_LEN_MAX).contains(&len)) {
+            return Err(LinkError::Value("ml".into()));
+        }
         let number = |key: &str, value: Option<u64>| {
             value.map(|value| u8::try_from(value).map_err(|_| LinkError::Value(key.into()))).transpose()
         };
@@ -142,7 +150,25 @@ impl FromStr for Link {
             // As in the handshake: chunks differ (RFC 7574 §7.11).
             Some(chunk_len).filter(|len| *len != u32::MAX),
         )?;
-        Ok(Self { params, dialect, content_len: fields.cl, peers, trackers, name, secure })
+        // Files follow, and what follows begins with a chunk.
+        let is_folder = manifest_len.is_some();
+        if is_folder && (params.integrity() != Integrity::MerkleTree || params.chunk_len().is_none()) {
+            return Err(bad("ml"));
+        }
+        Ok(Self { params, dialect, content_len: fields.cl, manifest_len, peers, trackers, name, secure })
+    }
+}
+
+impl Link {
+    /// Chunks in front of the first file's: those of a folder's manifest.
+    pub fn manifest_chunks(&self) -> u64 {
+        self.manifest_len.zip(self.params.chunk_len()).map_or(0, |(len, chunk_len)| chunk_count(len, chunk_len))
+    }
+
+    /// Bytes of the file, or of all files of the folder, once the content's length is known; `None` too where the manifest would be longer.
+    pub fn files_len(&self) -> Option<u64> {
+        let before = self.manifest_chunks() * self.params.chunk_len().map_or(0, u64::from);
+        self.content_len?.checked_sub(before)
     }
 }
 
@@ -154,6 +180,7 @@ struct Fields {
     ca: Option<u64>,
     cs: Option<u64>,
     cl: Option<u64>,
+    ml: Option<u64>,
 }
 
 impl Fields {
@@ -164,6 +191,7 @@ impl Fields {
             "ca" => &mut self.ca,
             "cs" => &mut self.cs,
             "cl" => &mut self.cl,
+            "ml" => &mut self.ml,
             _ => return Ok(()),
         };
         if field.is_some() {
@@ -188,6 +216,7 @@ impl fmt::Display for Link {
         let (cp, hf, ca) = (self.params.integrity().to_u8(), codec.hash.to_u8(), codec.addressing.to_u8());
         write!(f, "?cp={cp}&hf={hf}&ca={ca}&cs={}", codec.chunk_len.unwrap_or(u32::MAX))?;
         self.content_len.iter().try_for_each(|len| write!(f, "&cl={len}"))?;
+        self.manifest_len.iter().try_for_each(|len| write!(f, "&ml={len}"))?;
         if let Some(secure) = &self.secure {
             write!(f, "&sk={}{}", secure.key, if secure.is_private { "&pr=1" } else { "" })?;
         }
@@ -292,6 +321,26 @@ mod tests {
         assert_eq!(format!("tswift://h:1/{}?sk={key}", "cd".repeat(20)).parse::<Link>(), Err(value("sk")));
         let upper: Link = format!("ppspp:{id}?sk={}&pr=0", key.to_uppercase()).parse().expect("a link");
         assert_eq!(upper.secure, Some(SecureLink { key, is_private: false }));
+    }
+
+    #[test]
+    fn folders_begin_with_a_manifest() {
+        let id = "ab".repeat(32);
+        let text = format!("ppspp:{id}?cp=1&hf=2&ca=2&cs=1024&cl=5000&ml=1025");
+        let link: Link = text.parse().expect("a link");
+        assert_eq!((link.manifest_len, link.manifest_chunks(), link.files_len()), (Some(1025), 2, Some(2952)));
+        assert_eq!(link.to_string(), text);
+        let short: Link = format!("ppspp:{id}?cl=2047&ml=1025").parse().expect("a link");
+        assert_eq!(short.files_len(), None, "shorter than its manifest");
+        let file: Link = format!("ppspp:{id}?cl=5000").parse().expect("a link");
+        assert_eq!((file.manifest_chunks(), file.files_len()), (0, Some(5000)));
+        let last = format!("ppspp:{id}?ml={MANIFEST_LEN_MAX}").parse::<Link>();
+        assert!(last.is_ok_and(|link| link.files_len().is_none()));
+        for bad in ["0", "", "-1", "x", "16777217", "4294967297", "1&cs=4294967295", "1&cp=0"] {
+            let error = format!("ppspp:{id}?ml={bad}").parse::<Link>();
+            assert_eq!(error, Err(LinkError::Value("ml".into())), "{bad}");
+        }
+        assert_eq!(format!("ppspp:{id}?ml=1&ml=1").parse::<Link>(), Err(LinkError::Repeated("ml".into())));
     }
 
     #[test]

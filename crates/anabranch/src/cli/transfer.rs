@@ -135,7 +135,7 @@ pub(crate) struct ShareFlags {
     /// Save the torrent made of PATH
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub torrent_out: Option<PathBuf>,
-    /// Share files by PPSPP (RFC 7574), in chunks that are verified one by one, and print a link for each; no torrent is made
+    /// Share files and folders by PPSPP (RFC 7574), in chunks that are verified one by one, and print a link for each; no torrent is made
     #[arg(long)]
     pub ppspp: bool,
     /// With --ppspp: length of a chunk, such as 1KiB or 8KiB; a datagram takes one, so more than 1200 bytes need a network that

@@ -42,8 +42,10 @@ pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Fa
     check_choose(&mut flags)?;
     let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
     for source in &sources {
-        if let Source::Torrent(metainfo) = source {
-            choice(&flags, source).wanted(&metainfo.info).map_err(Failure::input)?;
+        match source {
+            Source::Torrent(metainfo) => _ = choice(&flags, source).wanted(&metainfo.info).map_err(Failure::input)?,
+            Source::Ppspp(link) if link.manifest_len.is_some() => check_folder(&flags)?,
+            _ => {}
         }
     }
     if flags.list {
@@ -112,6 +114,16 @@ fn check(flags: &GetFlags) -> Result<(), Failure> {
     match flags.given.first_of(&["stop-ratio", "stop-after"]).filter(|_| !flags.seed) {
         Some(flag) => Err(Failure::usage(format!(
             "`--{flag}` says when sharing ends, and `get` goes on sharing with --seed only: give that too"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A folder by PPSPP is fetched whole.
+fn check_folder(flags: &GetFlags) -> Result<(), Failure> {
+    match flags.given.first_of(&["files", "select-file", "choose"]) {
+        Some(flag) => Err(Failure::usage(format!(
+            "`--{flag}` chooses files of a torrent, and a folder's link of PPSPP is fetched whole: leave it out, or `play` the file"
         ))),
         None => Ok(()),
     }
@@ -283,7 +295,7 @@ impl Fetching<'_> {
     /// The names and sizes of the files are known: which are to be fetched?
     async fn choose(&mut self, id: ContentId) -> Result<(), Failure> {
         let (Some(info), Some(source)) = (self.session.info(id), self.sources.get(&id)) else { return Ok(()) };
-        // One file, which is what the link is for.
+        // All of it, which is what the link is for.
         if let Source::Ppspp(_) = source {
             return Ok(());
         }

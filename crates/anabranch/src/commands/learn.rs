@@ -41,7 +41,7 @@ pub(crate) fn learn(
 ) -> Result<Option<Vec<Metainfo>>, Failure> {
     if let Some(link) = sources.iter().find(|source| matches!(source, Source::Ppspp(_))) {
         return Err(Failure::usage(format!(
-            "{} is a link of PPSPP: it is of one file, and has no torrent that could be listed or saved",
+            "{} is a link of PPSPP: it has no torrent that could be listed or saved; `play` shows the files of a folder",
             link.name()
         )));
     }

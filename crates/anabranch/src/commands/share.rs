@@ -13,7 +13,7 @@ use anabranch_content::storage::naming;
 use anabranch_paths::Endpoint;
 use anabranch_ppspp::link::SecureLink;
 use anabranch_ppspp::wire::Dialect;
-use anabranch_swarm::ppspp::{CHUNK_LEN_DEFAULT, HashOptions, Hashed, hash_file};
+use anabranch_swarm::ppspp::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_path};
 use anabranch_swarm::{AddOptions, ContentId, Event, EventKind, Events, FailureKind, Session, SessionConfig, Source};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
@@ -122,7 +122,7 @@ fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
     if flags.ppspp {
         if let Some(torrent) = flags.paths.iter().find(|path| is_torrent(path)) {
             return Err(Failure::usage(format!(
-                "`--ppspp` shares files, and {} is a torrent: give the file that it is of",
+                "`--ppspp` shares files and folders, and {} is a torrent: give the file or folder that it is of",
                 torrent.display()
             )));
         }
@@ -169,7 +169,7 @@ fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Hashes a file for PPSPP, or finds its tree; `None` when interrupted meanwhile.
+/// Hashes a file or a folder for PPSPP, or finds its tree; `None` when interrupted meanwhile.
 async fn hash(
     path: &Path,
     flags: &ShareFlags,
@@ -178,7 +178,8 @@ async fn hash(
 ) -> Result<Option<Hashed>, Failure> {
     let path = path
         .canonicalize()
-        .map_err(|error| Failure::input(format!("cannot read {}: {error}; give a file", path.display())))?;
+        .map_err(|error| Failure::input(format!("cannot read {}: {error}; give a file or a folder", path.display())))?;
+    refuse_root(&path)?;
     let chunk_len = flags.chunk_length.map_or(CHUNK_LEN_DEFAULT, |Size(bytes)| bytes as u32);
     let dialect = match flags.dialect {
         DialectChoice::Rfc7574 => Dialect::Rfc7574,
@@ -190,14 +191,19 @@ async fn hash(
     let cancel = Arc::new(AtomicBool::new(false));
     let canceled = Arc::clone(&cancel);
     let mut work = tokio::task::spawn_blocking(move || {
-        let hashed = hash_file(&path, &options, &canceled, |done, total| meter.show(done, total));
+        let hashed = hash_path(&path, &options, &canceled, |done, total| meter.show(done, total));
         meter.clear();
         hashed
     });
     tokio::select! {
         hashed = &mut work => {
             let hashed = hashed.map_err(|error| Failure::new(Code::Failed, error))?;
-            hashed.map(Some).map_err(Failure::input)
+            let hashed = hashed.map_err(|error| match error {
+                HashError::Folder(error) => create_failure(&error),
+                error => Failure::input(error),
+            })?;
+            hashed.folder.iter().for_each(|folder| tell_left_out(&folder.survey, chatter));
+            Ok(Some(hashed))
         }
         () = interrupted.notified() => {
             cancel.store(true, Ordering::Relaxed);
@@ -206,7 +212,14 @@ async fn hash(
     }
 }
 
-/// Shares a file by PPSPP.
+fn refuse_root(path: &Path) -> Result<(), Failure> {
+    match path.parent() {
+        Some(_) => Ok(()),
+        None => Err(Failure::input("the root folder has no name to be shared under: share folders in it")),
+    }
+}
+
+/// Shares a file or a folder by PPSPP.
 fn add_hashed(
     session: &Session,
     flags: &ShareFlags,
@@ -297,9 +310,7 @@ async fn prepare(
     let path = path.canonicalize().map_err(|error| {
         Failure::input(format!("cannot read {}: {error}; give a file, a folder or a .torrent file", path.display()))
     })?;
-    if path.parent().is_none() {
-        return Err(Failure::input("the root folder has no name to be shared under: share folders in it"));
-    }
+    refuse_root(&path)?;
     let options = create_options(&flags.make)?;
     let mut meter = Meter::new(chatter, "hashing");
     let cancel = Arc::new(AtomicBool::new(false));

@@ -223,6 +223,7 @@ fn link_json(link: &Link) -> Value {
         "name": link.name,
         "swarm_id": anabranch_content::hex::encode(link.params.swarm_id()),
         "size": link.content_len,
+        "manifest_length": link.manifest_len,
         "chunk_length": link.params.chunk_len(),
         "protection": protection(link),
         "link": link.to_string(),
@@ -238,6 +239,9 @@ fn link_text(link: &Link) -> String {
     match link.content_len {
         Some(len) => field(&mut text, "size", format_args!("{} ({len} bytes)", units::bytes(len))),
         None => field(&mut text, "size", "not known: a live stream, or its peers tell"),
+    }
+    if let Some(len) = link.manifest_len {
+        field(&mut text, "folder", format_args!("its list of files comes first, {len} bytes"));
     }
     link.params.chunk_len().iter().for_each(|len| field(&mut text, "chunks", format_args!("of {len} bytes")));
     field(&mut text, "protected by", protection(link));

@@ -71,8 +71,16 @@ pub(crate) fn run(flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure
 /// A link has one hash of its file: it tells whether all of it is right, and no more.
 fn run_link(link: &Link, flags: &VerifyFlags, chatter: Chatter) -> Result<Code, Failure> {
     let name = ppspp::file_name(link);
-    let path = if flags.dir.is_dir() { flags.dir.join(&name) } else { flags.dir.clone() };
+    let is_folder = link.manifest_len.is_some();
+    let below = flags.dir.join(&name);
+    let path = match flags.dir.is_dir() {
+        true if !is_folder || below.is_dir() => below,
+        _ => flags.dir.clone(),
+    };
     let actual = match std::fs::metadata(&path) {
+        Ok(meta) if meta.is_dir() != is_folder => Err(FileState::WrongKind),
+        // What is in a folder is compared as a whole.
+        Ok(_) if is_folder => Ok(link.content_len.unwrap_or(0)),
         Ok(meta) => Ok(meta.len()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(FileState::Missing),
         Err(error) => Err(FileState::Unreadable(error.kind())),
@@ -98,6 +106,9 @@ fn run_link(link: &Link, flags: &VerifyFlags, chatter: Chatter) -> Result<Code, 
             }
         }
     };
+    if is_folder && state == FileState::Damaged {
+        chatter.note("a folder is compared as a whole: with a file more, or less, or otherwise, it is another");
+    }
     let len = link.content_len.or(actual.ok()).unwrap_or(0);
     let is_complete = state == FileState::Complete;
     if flags.json {

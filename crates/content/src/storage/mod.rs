@@ -76,7 +76,7 @@ pub use sync::SyncFailed;
 
 pub(crate) use beneath::look;
 
-use crate::info::{FileEntry, FileKind, Info};
+use crate::info::{FileEntry, FileKind, Info, Sha1Digest};
 use claim::Claim;
 use parts::Parts;
 
@@ -479,10 +479,14 @@ impl Drop for Storage {
 
 /// `.<name>-<first 8 hex digits of the info-hash>.anabranch-<what>`: hidden, and told apart from other contents' of that name.
 pub(crate) fn hidden_name(info: &Info, what: &str) -> String {
-    let cut = (0..=HIDDEN_NAME_LEN.min(info.name.len())).rev().find(|at| info.name.is_char_boundary(*at)).unwrap_or(0);
-    let hash = info.hashes.wire_hashes().next().unwrap_or_default();
+    own_record_name(&info.name, info.hashes.wire_hashes().next().unwrap_or_default(), what)
+}
+
+/// The same of a content whose files are not known yet.
+pub fn own_record_name(name: &str, hash: Sha1Digest, what: &str) -> String {
+    let cut = (0..=HIDDEN_NAME_LEN.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
     let [a, b, c, d, ..] = hash;
-    format!(".{}-{a:02x}{b:02x}{c:02x}{d:02x}.{HIDDEN_SUFFIX}{what}", &info.name[..cut])
+    format!(".{}-{a:02x}{b:02x}{c:02x}{d:02x}.{HIDDEN_SUFFIX}{what}", &name[..cut])
 }
 
 /// Whether something of this name is a record of this program's own, which means nothing elsewhere.

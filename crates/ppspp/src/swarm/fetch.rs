@@ -180,7 +180,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub(super) fn ask(&mut self, now: Instant, id: ChannelId) {
         self.tune(now);
         let is_tuned = self.live.as_ref().is_none_or(|live| live.has_begun());
-        let end = self.live.as_ref().map(|live| live.edge()).or(self.tree.chunk_count());
+        let end = self.live.as_ref().map(|live| live.edge()).or(self.tree.chunk_count()).map(|end| end.min(self.end));
         let is_source = self.live.as_ref().is_some_and(|live| live.is_source());
         let is_only_one = self.is_only_one(now, id);
         let Some(channel) = self.channels.get_mut(&id) else { return };

@@ -424,7 +424,7 @@ fn a_full_viewer_refuses_with_addresses() {
     }
     world.run(300_000);
     assert_eq!(world.node(full).swarm.peers().count(), VIEWER_CHANNELS_MAX);
-    let mut call = |world: &mut World, asks: bool| {
+    let call = |world: &mut World, asks: bool| {
         let stranger = address(1000 + usize::from(asks));
         let (now, params) = (world.now(), params(&world.document));
         let swarm = &mut world.node(full).swarm;

@@ -148,6 +148,8 @@ pub struct Swarm<P, S = MemoryNodes> {
     is_paused: bool,
     /// Chunks that may be asked for and not here, of all peers together.
     room_chunks: u64,
+    /// Nothing from this chunk on is asked for.
+    end: u64,
     asked_count: u64,
     wasted_bytes: u64,
     /// Length of the last chunk, once it proved the size.
@@ -193,6 +195,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             is_complete,
             is_paused: false,
             room_chunks: u64::MAX,
+            end: u64::MAX,
             asked_count: 0,
             wasted_bytes: 0,
             last_len: None,
@@ -242,6 +245,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Chunks that may be asked for and not here, of all peers together: what the driver has memory for.
     pub fn set_room(&mut self, chunks: u64) {
         self.room_chunks = chunks;
+    }
+
+    /// Asks for nothing from this chunk on, until it is told that all is wanted: a content may begin with what says what the rest is.
+    pub fn set_end(&mut self, end: Option<u64>) {
+        self.end = end.unwrap_or(u64::MAX);
     }
 
     /// Chunks that were asked for and did not come yet.

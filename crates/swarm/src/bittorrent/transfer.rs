@@ -206,7 +206,7 @@ impl Transfer for TorrentHandle {
 
 fn given_up(torrent: &TorrentHandle) -> Files {
     let (resume, storage) = torrent.borrow_mut().give_up_files();
-    Files { resume, storage, beside: |_| None }
+    Files { resume, storage, beside: Vec::new() }
 }
 
 impl TorrentDriver {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anabranch_content::hash::ExpectedHash;
 use anabranch_content::storage::{Op, StorageError};
 
-use super::content::{Content, Stalled};
+use super::content::{Content, Head, Stalled};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store::disk::{Outcome, SpillJob, Spilled, Verified, VerifyJob};
 use crate::store::may_pass;
@@ -32,8 +32,11 @@ impl Content {
             self.relieve_memory();
         }
         let chunk_len = self.link.params.chunk_len().map_or(1, u64::from);
-        // Before there are files, one chunk at a time tells the size.
-        let room = if self.buffers.is_some() { free / ROOM_DIVISOR / chunk_len } else { 0 };
+        // Before there are files, one chunk at a time tells the size, and a folder's list of them is what is wanted.
+        let room = match &self.buffers {
+            Some(_) => free / ROOM_DIVISOR / chunk_len,
+            None => self.head.as_ref().filter(|_| self.info.is_none()).map_or(0, Head::missing),
+        };
         self.core.set_room(room);
     }
 
@@ -89,7 +92,7 @@ impl Content {
                 self.arrived.notify_waiters();
                 self.tell(EventKind::Piece { index: piece });
                 if let Some(info) = &self.info {
-                    self.core.stored_range(super::chunks_of(info, piece));
+                    self.core.stored_range(super::chunks_of(info, self.link.manifest_chunks(), piece));
                 }
                 if self.has_deadlines() {
                     self.aim();

@@ -60,9 +60,9 @@ async fn finish(content: Handle) {
 async fn hash_again(content: &Handle, pieces: Vec<u32>) -> usize {
     let Some((resume, storage)) = files(content) else { return 0 };
     let Some(tree) = tree_again(content) else { return 0 };
-    let cancel = Arc::clone(&content.borrow().cancel);
+    let (cancel, front) = (Arc::clone(&content.borrow().cancel), content.borrow().front());
     let (checked, stored) = (pieces.clone(), Arc::clone(&storage));
-    let good = open::checking(content, move |progress| open::good_pieces(&stored, &tree, &checked, &cancel, progress));
+    let good = open::checking(content, move |progress| open::good_pieces((&stored, front), &tree, &checked, &cancel, progress));
     let good = good.await;
     if content.borrow().stopping {
         return 0;

@@ -1,26 +1,31 @@
-//! A file's tree, for whoever shares it: made by hashing, or found where an earlier run left it.
+//! The tree of a file or a folder, for whoever shares it: made by hashing, or found where an earlier run left it.
 
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anabranch_content::create::{CreateError, CreateOptions, Survey, survey};
 use anabranch_content::hex;
+use anabranch_content::info::{Info, Version};
 use anabranch_ppspp::hash::{Digest, HashFunction};
 use anabranch_ppspp::link::Link;
+use anabranch_ppspp::manifest::{self, Entry, EntryKind, ManifestError};
 use anabranch_ppspp::merkle::{MemoryNodes, NodeStore, Sidecar, Tree};
 use anabranch_ppspp::wire::{Addressing, Dialect, Integrity, Mismatch, SwarmParams};
 
 use super::nodes::{FileNodes, Growing, Nodes};
+use super::open;
+use super::parts::{Part, Parts};
 
 /// Length of a chunk where nobody says: RFC 7574's, which fits every network.
 pub const CHUNK_LEN_DEFAULT: u32 = 1024;
 /// Bytes read and hashed at once: enough chunks for every lane, few enough for the cache.
 const BATCH_LEN: usize = 1024 * 1024;
 
-/// How a file is divided and hashed.
+/// How content is divided and hashed.
 #[derive(Clone, Debug)]
 pub struct HashOptions {
     /// Length of a chunk in bytes, 1 to [`anabranch_ppspp::wire::CHUNK_LEN_MAX`].
@@ -31,14 +36,27 @@ pub struct HashOptions {
     pub tree_dir: Option<PathBuf>,
 }
 
-/// A file with its tree.
+/// A file or a folder with its tree.
 #[derive(Clone, Debug)]
 pub struct Hashed {
     /// What peers have to know of it: they and trackers are still to be named.
     pub link: Link,
-    /// The folder that the file is in.
+    /// The folder that the file or the folder is in.
     pub dir: PathBuf,
+    /// Of a folder: what is shared of it.
+    pub folder: Option<Arc<Folder>>,
     tree: Place,
+}
+
+/// What is shared of a folder.
+#[derive(Debug)]
+pub struct Folder {
+    /// What was found in it, and what of that is left out.
+    pub survey: Survey,
+    /// Its files, as they are called where they lie.
+    pub(crate) info: Arc<Info>,
+    /// The list of them, as it stands in front of the content.
+    pub(crate) manifest: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +65,7 @@ enum Place {
     Memory(Arc<Tree<MemoryNodes>>),
 }
 
-/// Why a file cannot be shared.
+/// Why something cannot be shared.
 #[derive(Debug, thiserror::Error)]
 pub enum HashError {
     /// It cannot be read.
@@ -59,7 +77,7 @@ pub enum HashError {
         source: io::Error,
     },
     /// It is no file.
-    #[error("{} is no file: PPSPP streams one file at a time; pack a folder first, or share it as a torrent", .0.display())]
+    #[error("{} is neither a file nor a folder, and has no end: give a file or a folder", .0.display())]
     NoFile(PathBuf),
     /// There is nothing in it.
     #[error("{} is empty: there is nothing to hash, and so nothing to name it by", .0.display())]
@@ -70,6 +88,17 @@ pub enum HashError {
     /// Somebody writes to it.
     #[error("{} changed while it was hashed: share it when it is complete", .0.display())]
     Changed(PathBuf),
+    /// The folder holds what no list of files can carry.
+    #[error(transparent)]
+    Folder(#[from] CreateError),
+    /// Its list of files is one that nobody could read.
+    #[error("{} cannot be shared: {source}", path.display())]
+    Manifest {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: ManifestError,
+    },
     /// Its tree cannot be kept.
     #[error("cannot write the tree of hashes to {}: {source}; make room, or name another folder with XDG_CACHE_HOME", path.display())]
     Keep {
@@ -78,45 +107,46 @@ pub enum HashError {
         /// Why.
         source: io::Error,
     },
-    /// Such chunks cannot be.
-    #[error("{0}")]
+    /// Such a swarm cannot be.
+    #[error("no swarm can be made of it: {0}; choose another length of chunks")]
     Params(#[from] Mismatch),
     /// The caller asked to stop.
     #[error("canceled")]
     Canceled,
 }
 
-/// Hashes the file at `path`, or finds its tree. Blocks, as long as hashing takes; `progress` hears of bytes done and of all.
-pub fn hash_file(
+/// What is hashed: the parts of the content, and of a folder the list that is the first of them.
+struct Content {
+    name: String,
+    dir: PathBuf,
+    parts: Parts,
+    /// With the length of the list, which the content has zeros behind.
+    folder: Option<(Survey, Vec<u8>)>,
+}
+
+/// Hashes the file or folder at `path`, or finds its tree. Blocks, as long as hashing takes; `progress` hears of bytes done and of all.
+pub fn hash_path(
     path: &Path,
     options: &HashOptions,
     cancel: &AtomicBool,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Hashed, HashError> {
-    let failed = |source| HashError::Read { path: path.into(), source };
-    let meta = std::fs::metadata(path).map_err(failed)?;
-    if !meta.is_file() {
-        return Err(HashError::NoFile(path.into()));
-    }
-    if meta.len() == 0 {
-        return Err(HashError::Empty(path.into()));
-    }
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| HashError::Name(path.into()))?;
+    let Content { name, dir, parts, folder } = find(path, options.chunk_len)?;
     let hash = if options.dialect == Dialect::Rfc7574 { HashFunction::Sha256 } else { HashFunction::Sha1 };
-    let kept = options.tree_dir.as_ref().map(|dir| dir.join(tree_name(path, &meta, (options.chunk_len, hash))));
+    let kept = options.tree_dir.as_ref().map(|dir| dir.join(tree_name(path, &parts, (options.chunk_len, hash))));
     let found = kept.as_deref().and_then(FileNodes::open_found).map(|nodes| *nodes.sidecar());
-    let wanted = (meta.len(), options.chunk_len, hash);
+    let wanted = (parts.len(), options.chunk_len, hash);
     let found = found.filter(|found| (found.content_len, found.chunk_len, found.hash) == wanted);
     let (sidecar, tree) = match (found, kept) {
         (Some(sidecar), Some(kept)) => (sidecar, Place::File(kept)),
         (_, kept) => {
             let nameless =
-                Sidecar { hash, chunk_len: options.chunk_len.max(1), content_len: meta.len(), root: hash.zero() };
+                Sidecar { hash, chunk_len: options.chunk_len.max(1), content_len: parts.len(), root: hash.zero() };
             // Whoever cannot keep the tree has it in memory, and hashes again the next time.
             match kept.and_then(|kept| Some((Growing::begin(&kept, nameless).ok()?, kept))) {
                 Some((mut growing, kept)) => {
                     let tree = Tree::growing(hash, growing.take());
-                    let tree = read(path, &meta, nameless, (tree, |_| {}), cancel, &mut progress)?;
+                    let tree = read(&parts, nameless, (tree, |_| {}), cancel, &mut progress)?;
                     let sidecar = Sidecar { root: root(path, &tree)?, ..nameless };
                     let source = |source| HashError::Keep { path: kept.clone(), source };
                     growing.finish(tree.nodes(), &kept, &sidecar).map_err(source)?;
@@ -124,7 +154,7 @@ pub fn hash_file(
                 }
                 None => {
                     let tree = Tree::growing(hash, MemoryNodes::new(hash));
-                    let tree = read(path, &meta, nameless, (tree, |_| {}), cancel, &mut progress)?;
+                    let tree = read(&parts, nameless, (tree, |_| {}), cancel, &mut progress)?;
                     (Sidecar { root: root(path, &tree)?, ..nameless }, Place::Memory(Arc::new(tree)))
                 }
             }
@@ -138,17 +168,81 @@ pub fn hash_file(
     let link = Link {
         params,
         dialect: options.dialect,
-        content_len: Some(meta.len()),
+        content_len: Some(parts.len()),
+        // No longer than what fits.
+        manifest_len: folder.as_ref().and_then(|(_, manifest)| u32::try_from(manifest.len()).ok()),
         peers: Vec::new(),
         trackers: Vec::new(),
-        name: Some(name.to_owned()),
+        name: Some(name),
         secure: None,
     };
-    let dir = path.parent().unwrap_or(Path::new("."));
-    Ok(Hashed { link, dir: dir.into(), tree })
+    let folder = match folder {
+        Some((survey, manifest)) => Some(Arc::new(described(path, &link, survey, manifest)?)),
+        None => None,
+    };
+    Ok(Hashed { link, dir, folder, tree })
 }
 
-/// Whether the file at `path` is the one that a link names, as far as its hash tells: every byte is read. `None` where a link has no
+/// What is at `path`, to be hashed in chunks of this length.
+fn find(path: &Path, chunk_len: u32) -> Result<Content, HashError> {
+    let meta = std::fs::metadata(path).map_err(|source| HashError::Read { path: path.into(), source })?;
+    if meta.is_dir() {
+        return find_folder(path, chunk_len);
+    }
+    if !meta.is_file() {
+        return Err(HashError::NoFile(path.into()));
+    }
+    if meta.len() == 0 {
+        return Err(HashError::Empty(path.into()));
+    }
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| HashError::Name(path.into()))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let parts = Parts::new(Vec::new(), vec![Part::new(path.into(), &meta)]);
+    Ok(Content { name: name.to_owned(), dir: dir.into(), parts, folder: None })
+}
+
+/// The same of a folder: what a torrent could hold of it, in the order of a torrent.
+fn find_folder(path: &Path, chunk_len: u32) -> Result<Content, HashError> {
+    // Version 1 has folders with one file in them.
+    let found = survey(path, &CreateOptions { version: Version::V1, ..CreateOptions::default() })?;
+    let below = |path: &str| path.get(found.name.len() + 1..).unwrap_or_default().to_owned();
+    let paths: Vec<String> = found.entries.iter().map(|entry| below(&entry.path)).collect();
+    let entries = found.entries.iter().zip(&paths).map(|(entry, path)| Entry {
+        path,
+        kind: match &entry.target {
+            Some(target) => EntryKind::Link { target },
+            None => EntryKind::File { len: entry.length, is_executable: entry.executable },
+        },
+    });
+    let failed = |source| HashError::Manifest { path: path.into(), source };
+    let manifest = manifest::encode(entries).map_err(failed)?;
+    let mut files = Vec::new();
+    for entry in found.entries.iter().filter(|entry| entry.target.is_none() && entry.length > 0) {
+        let path = found.dir.join(&entry.path);
+        let meta = std::fs::metadata(&path).map_err(|source| HashError::Read { path: path.clone(), source })?;
+        if !meta.is_file() || meta.len() != entry.length {
+            return Err(HashError::Changed(path));
+        }
+        files.push(Part::new(path, &meta));
+    }
+    let mut head = manifest.clone();
+    // What follows begins with a chunk.
+    head.resize(head.len().next_multiple_of(chunk_len.max(1) as usize), 0);
+    let (name, dir) = (found.name.clone(), found.dir.clone());
+    Ok(Content { name, dir, parts: Parts::new(head, files), folder: Some((found, manifest)) })
+}
+
+/// The folder as those will read it who fetch it, its files called as they are here.
+fn described(path: &Path, link: &Link, survey: Survey, manifest: Vec<u8>) -> Result<Folder, HashError> {
+    let failed = |source| HashError::Manifest { path: path.into(), source };
+    let mut info = open::describe_folder(link, &survey.name, &manifest).map_err(failed)?;
+    for (file, entry) in info.files.iter_mut().zip(&survey.entries) {
+        file.path = PathBuf::from(&entry.path);
+    }
+    Ok(Folder { survey, info: Arc::new(info), manifest })
+}
+
+/// Whether what is at `path` is what a link names, as far as its hash tells: every byte is read. `None` where a link has no
 /// hash of a file: that of a live stream, or of one whose bytes nobody protects. Blocks, as long as hashing takes.
 pub fn is_named_by(
     link: &Link,
@@ -160,22 +254,27 @@ pub fn is_named_by(
     let root = Some(&link.params).filter(|params| params.integrity() == Integrity::MerkleTree);
     let root = root.and_then(|params| hash.digest(params.swarm_id()));
     let (Some(root), Some(chunk_len)) = (root, link.params.chunk_len()) else { return Ok(None) };
-    let meta = std::fs::metadata(path).map_err(|source| HashError::Read { path: path.into(), source })?;
-    if !meta.is_file() {
-        return Err(HashError::NoFile(path.into()));
-    }
-    if link.content_len.is_some_and(|len| len != meta.len()) || meta.len() == 0 {
+    let found = match find(path, chunk_len) {
+        // There is no content without a byte.
+        Err(HashError::Empty(_) | HashError::Folder(CreateError::Empty { .. })) => return Ok(Some(false)),
+        found => found?,
+    };
+    let manifest_len = found.folder.map(|(_, manifest)| manifest.len());
+    let parts = found.parts;
+    if link.content_len.is_some_and(|len| len != parts.len())
+        || manifest_len != link.manifest_len.map(|len| len as usize)
+    {
         return Ok(Some(false));
     }
-    let sidecar = Sidecar { hash, chunk_len, content_len: meta.len(), root };
-    // Of what is complete, only the peaks are needed for what comes: a file of any size is hashed in little memory.
+    let sidecar = Sidecar { hash, chunk_len, content_len: parts.len(), root };
+    // Of what is complete, only the peaks are needed for what comes: content of any length is hashed in little memory.
     let keep_peaks = |tree: &mut Tree<MemoryNodes>| {
         let mut nodes = MemoryNodes::new(hash);
         tree.peaks().iter().for_each(|(bin, digest)| nodes.put(*bin, digest));
         *tree.nodes_mut() = nodes;
     };
     let tree = Tree::growing(hash, MemoryNodes::new(hash));
-    let tree = read(path, &meta, sidecar, (tree, keep_peaks), cancel, &mut progress)?;
+    let tree = read(&parts, sidecar, (tree, keep_peaks), cancel, &mut progress)?;
     Ok(Some(tree.root() == Some(root)))
 }
 
@@ -193,14 +292,15 @@ impl Hashed {
     }
 }
 
-/// What a file's tree is called: by all that would have it be another. A name says nothing to who sees it.
-fn tree_name(path: &Path, meta: &Metadata, (chunk_len, hash): (u32, HashFunction)) -> String {
+/// What a content's tree is called: by all that would have it be another. A name says nothing to who sees it.
+fn tree_name(path: &Path, parts: &Parts, (chunk_len, hash): (u32, HashFunction)) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let mut key = path.as_os_str().as_encoded_bytes().to_vec();
-    for number in [meta.len(), meta.ino(), meta.dev(), meta.mtime() as u64, meta.mtime_nsec() as u64, chunk_len.into()]
-    {
-        key.extend_from_slice(&number.to_be_bytes());
+    key.extend_from_slice(parts.head());
+    for meta in parts.stamps() {
+        meta.iter().for_each(|number| key.extend_from_slice(&number.to_be_bytes()));
     }
+    key.extend_from_slice(&u64::from(chunk_len).to_be_bytes());
     key.push(hash.to_u8());
     format!("{}.tree", hex::encode(&HashFunction::Sha256.hash(&key).as_bytes()[..16]))
 }
@@ -210,42 +310,33 @@ fn root(path: &Path, tree: &Tree<impl NodeStore>) -> Result<Digest, HashError> {
 }
 
 fn read<S: NodeStore>(
-    path: &Path,
-    meta: &Metadata,
+    parts: &Parts,
     sidecar: Sidecar,
     (mut tree, mut after_batch): (Tree<S>, impl FnMut(&mut Tree<S>)),
     cancel: &AtomicBool,
     progress: &mut impl FnMut(u64, u64),
 ) -> Result<Tree<S>, HashError> {
-    let failed = |source| HashError::Read { path: path.into(), source };
-    let mut file = File::open(path).map_err(failed)?;
     let chunk_len = sidecar.chunk_len as usize;
     let mut batch = vec![0; BATCH_LEN.next_multiple_of(chunk_len)];
-    let (mut done, mut leaves) = (0, Vec::new());
+    let (mut done, mut leaves, mut reader) = (0, Vec::new(), parts.reader());
     loop {
         if cancel.load(Ordering::Relaxed) {
             return Err(HashError::Canceled);
         }
-        let mut len = 0;
-        while len < batch.len() {
-            match file.read(&mut batch[len..]) {
-                Ok(0) => break,
-                Ok(count) => len += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        if len == 0 || done + len as u64 > meta.len() {
-            break;
+        let len = reader.fill(&mut batch)?;
+        if len == 0 {
+            return Ok(tree);
         }
         leaves.clear();
         sidecar.hash.hash_many(&batch[..len].chunks(chunk_len).collect::<Vec<_>>(), &mut leaves);
         tree.extend(&leaves);
         after_batch(&mut tree);
         done += len as u64;
-        progress(done, meta.len());
+        progress(done, parts.len());
     }
-    let after = file.metadata().map_err(failed)?;
-    let stamp = |meta: &Metadata| (meta.len(), meta.mtime(), meta.mtime_nsec());
-    if done == meta.len() && stamp(&after) == stamp(meta) { Ok(tree) } else { Err(HashError::Changed(path.into())) }
+}
+
+/// What of a file changes when somebody writes to it, or puts another in its place.
+pub(super) fn stamp(meta: &Metadata) -> [u64; 5] {
+    [meta.len(), meta.ino(), meta.dev(), meta.mtime() as u64, meta.mtime_nsec() as u64]
 }

@@ -58,7 +58,8 @@ impl LiveShare {
         let params = SwarmParams::new(id, Integrity::UnifiedMerkleTree, hash, Addressing::Chunks32, None)?;
         let dialect = Dialect::Rfc7574;
         let (peers, trackers) = (Vec::new(), Vec::new());
-        let link = Link { params, dialect, content_len: None, peers, trackers, name, secure: None };
+        let (content_len, manifest_len) = (None, None);
+        let link = Link { params, dialect, content_len, manifest_len, peers, trackers, name, secure: None };
         Ok(Self { link, key, copies_max: COPIES_MAX_DEFAULT })
     }
 }

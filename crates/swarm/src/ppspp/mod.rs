@@ -5,9 +5,10 @@
 //! | `hub` | the sockets: many swarms and channels over each |
 //! | `path_table`, `paths` | over which addresses and paths peers are reached; which of these are used |
 //! | `content` | one content: what moves between its core, its files and the sockets |
+//! | `folder` | the list of files that a folder's content begins with |
 //! | `disk` | pieces of many chunks on their way to the disk; what happens where it refuses |
 //! | `open`, `finish`, `checkpoint` | files are opened and checked against the tree; everything is there; it is recorded |
-//! | [`hashed`](hash_file), `nodes` | a file's tree is made, and kept on the disk |
+//! | [`hashed`](hash_path), `parts`, `nodes` | a tree is made of what is shared, and kept on the disk |
 //! | [`live`](LiveShare) | a live stream: chunks in memory instead of files |
 //! | `peers`, `announce` | whom a content knows; its trackers |
 //! | `secure` | datagrams inside QUIC, between peers that prove keys |
@@ -24,11 +25,13 @@ mod checkpoint;
 mod content;
 mod disk;
 mod finish;
+mod folder;
 mod hashed;
 mod hub;
 mod live;
 mod nodes;
 mod open;
+mod parts;
 mod path_table;
 mod paths;
 mod peers;
@@ -58,7 +61,7 @@ use anabranch_ppspp::swarm::Swarm;
 use anabranch_ppspp::wire::Integrity;
 use anabranch_transport::NodeId;
 
-pub use hashed::{CHUNK_LEN_DEFAULT, HashError, HashOptions, Hashed, hash_file, is_named_by};
+pub use hashed::{CHUNK_LEN_DEFAULT, Folder, HashError, HashOptions, Hashed, hash_path, is_named_by};
 pub use live::{COPIES_MAX_DEFAULT, LIVE_CHUNK_LEN, LiveShare, SIGN_AFTER};
 pub use open::file_name;
 
@@ -75,10 +78,10 @@ use content::SecureContent;
 use nodes::Nodes;
 use secure::Audience;
 
-/// The chunks of a piece.
-fn chunks_of(info: &Info, piece: u32) -> Range<u64> {
+/// The chunks of a piece of a content whose files begin `front` chunks behind its own beginning.
+fn chunks_of(info: &Info, front: u64, piece: u32) -> Range<u64> {
     let geometry = &info.geometry;
-    let first = geometry.piece_offset(piece) / u64::from(geometry.block_length());
+    let first = front + geometry.piece_offset(piece) / u64::from(geometry.block_length());
     first..first + u64::from(geometry.block_count(piece))
 }
 

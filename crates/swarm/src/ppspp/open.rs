@@ -16,11 +16,12 @@ use anabranch_content::storage::{Op, ResumeStore, Storage, StorageError};
 use anabranch_ppspp::bin::Bin;
 use anabranch_ppspp::hash::HashFunction;
 use anabranch_ppspp::link::Link;
+use anabranch_ppspp::manifest::{self, ManifestError};
 use anabranch_ppspp::merkle::{NodeStore, Sidecar, Tree};
 
-use super::content::{Content, Handle};
+use super::content::{Content, Handle, Head};
 use super::nodes::{FileNodes, Nodes};
-use super::{Hashed, chunks_of, tree_path};
+use super::{Hashed, chunks_of, folder, tree_path};
 use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;
 use crate::store::buffers::{CHUNK_LEN, PieceBuffers};
@@ -36,22 +37,44 @@ pub(crate) fn hashes(link: &Link) -> InfoHashes {
     InfoHashes { v1: Some(sha1(link.params.swarm_id())), v2: None }
 }
 
-/// How the store sees a content: one file, in pieces of many chunks, each of which goes to the disk as one.
+/// How the files of a link divide into pieces of many chunks, each of which goes to the disk as one.
 ///
 /// # Errors
-/// In words, where no such file can be: what a link says is a stranger's.
-pub(crate) fn describe(link: &Link) -> Result<Arc<Info>, String> {
+/// In words, where no such files can be: what a link says is a stranger's.
+fn geometry(link: &Link) -> Result<Geometry, String> {
     let (Some(len), Some(chunk_len)) = (link.content_len, link.params.chunk_len()) else {
         return Err("the link describes chunks of different lengths, which no file has".to_owned());
     };
     let piece_len = if chunk_len > CHUNK_LEN { chunk_len } else { CHUNK_LEN - CHUNK_LEN % chunk_len };
-    if len == 0 || len.div_ceil(piece_len.into()) > u64::from(u32::MAX) {
+    let of_files = link.files_len().filter(|len| *len > 0 && len.div_ceil(piece_len.into()) <= u64::from(u32::MAX));
+    let Some(of_files) = of_files else {
         return Err(format!("the link describes a content of {len} bytes, which cannot be"));
-    }
+    };
+    Ok(Geometry::new(piece_len, of_files, Vec::new()).with_block_length(chunk_len))
+}
+
+/// How the store sees a folder that a link is of, and whose list of files was learnt.
+pub(super) fn describe_folder(link: &Link, name: &str, list: &[u8]) -> Result<Info, ManifestError> {
+    let info = manifest::parse(list, name, link.files_len().unwrap_or(0))?;
+    Ok(in_pieces_of(link, info))
+}
+
+/// A folder's files with the pieces and the names of the link's content: those of the list mean nothing.
+fn in_pieces_of(link: &Link, info: Info) -> Info {
+    let geometry = geometry(link).unwrap_or_else(|_| info.geometry.clone());
+    Info { hashes: hashes(link), geometry, piece_hashes: Box::default(), ..info }
+}
+
+/// How the store sees a content that is one file.
+///
+/// # Errors
+/// In words, where no such file can be.
+pub(crate) fn describe(link: &Link) -> Result<Arc<Info>, String> {
+    let geometry = geometry(link)?;
     let name = file_name(link);
     let entry = FileEntry {
         path: name.clone().into(),
-        length: len,
+        length: geometry.total(),
         offset: 0,
         kind: FileKind::Regular,
         executable: false,
@@ -66,7 +89,7 @@ pub(crate) fn describe(link: &Link) -> Result<Arc<Info>, String> {
         name,
         multi_file: false,
         files: vec![entry],
-        geometry: Geometry::new(piece_len, len, Vec::new()).with_block_length(chunk_len),
+        geometry,
         piece_hashes: Box::default(),
         private: false,
     }))
@@ -94,23 +117,42 @@ fn safe_name(name: &str) -> String {
     name[..end].to_owned()
 }
 
-/// The content's length is known: its files are opened.
+/// The content's length is known: its files are opened; those of a folder once it is known which they are.
 pub(crate) fn begin(content: &mut Content, hashed: Option<Box<Hashed>>) {
     let Some(this) = content.this() else { return };
-    let info = match describe(&content.link) {
+    let folder = hashed.as_ref().and_then(|hashed| hashed.folder.clone());
+    let described = match &folder {
+        Some(folder) => Ok(Arc::clone(&folder.info)),
+        None if content.link.manifest_len.is_none() => describe(&content.link),
+        None => {
+            if let Err(reason) = geometry(&content.link) {
+                return content.fail(FailureKind::Metadata, reason);
+            }
+            let opening = learn_and_open(this.clone());
+            return content.spawn(super::guarded(this, opening));
+        }
+    };
+    let info = match described {
         Ok(info) => info,
         Err(reason) => return content.fail(FailureKind::Metadata, reason),
     };
+    content.head = folder.and_then(|folder| Head::whole(&content.link, &folder.manifest));
     content.info = Some(Arc::clone(&info));
     content.tell(EventKind::Metadata { name: info.name.clone(), hashes: info.hashes });
     let opening = open(this.clone(), info, hashed);
     content.spawn(super::guarded(this, opening));
 }
 
+async fn learn_and_open(content: Handle) {
+    if let Some(info) = folder::learn(&content).await {
+        open(content, info, None).await;
+    }
+}
+
 async fn open(content: Handle, info: Arc<Info>, hashed: Option<Box<Hashed>>) {
-    let (resources, dir, read_only) = {
+    let (resources, dir, read_only, link) = {
         let state = content.borrow();
-        (state.resources(), state.options.dir.clone(), state.options.read_only)
+        (state.resources(), state.options.dir.clone(), state.options.read_only, state.link.clone())
     };
     let info = if read_only {
         info
@@ -119,7 +161,10 @@ async fn open(content: Handle, info: Arc<Info>, hashed: Option<Box<Hashed>>) {
         if !changed.is_empty() {
             content.borrow().tell(EventKind::Renamed { files: changed });
         }
-        info
+        match link.manifest_len {
+            Some(_) => Arc::new(in_pieces_of(&link, Info::clone(&info))),
+            None => info,
+        }
     };
     content.borrow_mut().info = Some(Arc::clone(&info));
     let request = {
@@ -127,7 +172,7 @@ async fn open(content: Handle, info: Arc<Info>, hashed: Option<Box<Hashed>>) {
         Arc::new(OpenRequest {
             info: Arc::clone(&info),
             dir: state.options.dir.clone(),
-            wanted: vec![true],
+            wanted: vec![true; info.files.len()],
             read_only,
             overwrite: state.options.overwrite,
             trusted: state.options.trusted,
@@ -182,7 +227,8 @@ async fn open(content: Handle, info: Arc<Info>, hashed: Option<Box<Hashed>>) {
         let state = content.borrow();
         let proven = state.core.tree();
         let last = proven.chunk_count().map_or(0, |chunks| chunks.saturating_sub(1));
-        for (bin, digest) in proven.peaks().into_iter().chain(proven.way(last)) {
+        let ways = (0..state.front()).chain([last]).flat_map(|chunk| proven.way(chunk));
+        for (bin, digest) in proven.peaks().into_iter().chain(ways) {
             tree.nodes_mut().put(bin, &digest);
         }
     }
@@ -230,12 +276,16 @@ fn open_tree(link: &Link, hashed: Option<&Hashed>, resume: Option<&ResumeStore>)
 /// Verifies the pieces that have to be, and those that are recorded and that the tree does not vouch for.
 async fn check(content: &Handle, opened: Opened, tree: Tree<Nodes>) -> (Opened, Tree<Nodes>) {
     let (mut opened, mut tree) = (opened, tree);
-    let cancel = Arc::clone(&content.borrow().cancel);
+    let (cancel, front, head) = {
+        let state = content.borrow();
+        let head = state.head.as_ref().map_or(Vec::new(), |head| head.bytes().to_vec());
+        (Arc::clone(&state.cancel), state.front(), head)
+    };
     let is_shared = opened.resume.is_none();
     checking(content, move |progress| {
         let info = Arc::clone(opened.storage.info());
         let vouched = |tree: &Tree<Nodes>, piece| {
-            let chunks = chunks_of(&info, piece);
+            let chunks = chunks_of(&info, front, piece);
             chunks.clone().all(|chunk| Bin::chunk(chunk).is_some_and(|leaf| tree.node(leaf).is_some()))
         };
         // What nothing proves cannot be served, nor can what it would help to prove be taken.
@@ -251,9 +301,9 @@ async fn check(content: &Handle, opened: Opened, tree: Tree<Nodes>) -> (Opened, 
         pieces.dedup();
         // A file that was put there, or whose tree is gone: if it is all there, it proves itself.
         if !pieces.is_empty() && !pieces.iter().all(|piece| vouched(&tree, *piece)) {
-            grow(&opened.storage, &mut tree, &cancel, progress);
+            grow(&head, &opened.storage, &mut tree, &cancel, progress);
         }
-        let good = good_pieces(&opened.storage, &tree, &pieces, &cancel, progress);
+        let good = good_pieces((&opened.storage, front), &tree, &pieces, &cancel, progress);
         if cancel.load(Ordering::Relaxed) {
             return (opened, tree);
         }
@@ -294,9 +344,9 @@ fn leaves(storage: &Storage, hash: HashFunction, piece: u32, bytes: &mut Vec<u8>
     Some(leaves)
 }
 
-/// Those of `pieces` whose chunks on disk are the tree's.
+/// Those of `pieces` whose chunks on disk are the tree's; the files begin `front` chunks behind the content's beginning.
 pub(super) fn good_pieces(
-    storage: &Storage,
+    (storage, front): (&Storage, u64),
     tree: &Tree<Nodes>,
     pieces: &[u32],
     cancel: &AtomicBool,
@@ -311,7 +361,7 @@ pub(super) fn good_pieces(
             return good;
         }
         let is_good = leaves(storage, hash, piece, &mut bytes).is_some_and(|leaves| {
-            chunks_of(info, piece).zip(leaves.chunks_exact(hash.len())).all(|(chunk, leaf)| {
+            chunks_of(info, front, piece).zip(leaves.chunks_exact(hash.len())).all(|(chunk, leaf)| {
                 let known = Bin::chunk(chunk).and_then(|bin| tree.node(bin));
                 known.is_some_and(|known| known.as_bytes() == leaf)
             })
@@ -325,10 +375,20 @@ pub(super) fn good_pieces(
     good
 }
 
-/// Makes the tree of the whole file as it lies there: kept where it leads to the root.
-fn grow(storage: &Storage, tree: &mut Tree<Nodes>, cancel: &AtomicBool, progress: &mut dyn FnMut(u64, u64)) {
+/// Makes the tree of all that lies there, behind the `head` of a folder: kept where it leads to the root.
+fn grow(
+    head: &[u8],
+    storage: &Storage,
+    tree: &mut Tree<Nodes>,
+    cancel: &AtomicBool,
+    progress: &mut dyn FnMut(u64, u64),
+) {
     let (info, hash) = (storage.info(), tree.hash());
     let mut grown = Tree::growing(hash, anabranch_ppspp::merkle::MemoryNodes::new(hash));
+    let chunks: Vec<&[u8]> = head.chunks(info.geometry.block_length() as usize).collect();
+    let mut leaves_of_head = Vec::new();
+    hash.hash_many(&chunks, &mut leaves_of_head);
+    grown.extend(&leaves_of_head);
     let mut bytes = Vec::new();
     for piece in 0..info.geometry.piece_count() {
         let Some(leaves) = leaves(storage, hash, piece, &mut bytes) else { return };
@@ -404,6 +464,8 @@ mod tests {
         assert!(described("cl=9&cs=4294967295").is_err(), "chunks of no one length");
         let info = described("cl=1000000&cs=1000&dn=x").unwrap();
         assert_eq!((info.geometry.piece_length() % 1000, info.geometry.block_length()), (0, 1000));
-        assert_eq!(chunks_of(&info, info.geometry.piece_count() - 1).end, 1000);
+        assert_eq!(chunks_of(&info, 0, info.geometry.piece_count() - 1).end, 1000);
+        assert_eq!(chunks_of(&info, 7, 0).start, 7);
+        assert!(described("cl=2048&cs=1024&ml=1025").is_err(), "a manifest and nothing else");
     }
 }

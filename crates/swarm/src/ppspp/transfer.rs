@@ -234,6 +234,8 @@ impl Transfer for Handle {
 }
 
 fn given_up(content: &Handle) -> Files {
+    let list = content.borrow().list_path();
     let (resume, storage) = content.borrow_mut().give_up_files();
-    Files { resume, storage, beside: |resume| Some(tree_path(resume)) }
+    let tree = resume.as_ref().map(|resume| tree_path(resume.path()));
+    Files { resume, storage, beside: tree.into_iter().chain(list).collect() }
 }

@@ -1,6 +1,6 @@
 //! How a content's files are closed, or deleted, whichever protocol it speaks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(crate) struct Files {
     pub resume: Option<Arc<ResumeStore>>,
     /// The files.
     pub storage: Option<Arc<Storage>>,
-    /// What else is kept beside the record, by the record's path.
-    pub beside: fn(&Path) -> Option<PathBuf>,
+    /// What else is kept beside the record.
+    pub beside: Vec<PathBuf>,
 }
 
 impl Files {
@@ -42,7 +42,7 @@ impl Files {
                 resume.set_totals(downloaded_bytes, uploaded_bytes);
                 if is_done_with {
                     let _ = resume.delete();
-                    self.delete_beside(resume.path());
+                    self.delete_beside();
                 } else {
                     let _ = resume.close(false);
                 }
@@ -68,7 +68,7 @@ impl Files {
         let resume = Arc::clone(resume);
         blocking(move || {
             let left = resume.delete_content(|path| is_of_any(&others, path));
-            self.delete_beside(resume.path());
+            self.delete_beside();
             self.release();
             left
         })
@@ -80,16 +80,14 @@ impl Files {
         self.storage.iter().for_each(|storage| storage.release());
     }
 
-    fn delete_beside(&self, resume: &Path) {
-        if let Some(path) = (self.beside)(resume) {
-            // It may never have been made.
-            let _ = std::fs::remove_file(path);
-        }
+    fn delete_beside(&self) {
+        // It may never have been made.
+        self.beside.iter().for_each(|path| _ = std::fs::remove_file(path));
     }
 }
 
 /// Whether one of these contents has its bytes there.
-fn is_of_any(contents: &[(PathBuf, Arc<Info>)], path: &Path) -> bool {
+fn is_of_any(contents: &[(PathBuf, Arc<Info>)], path: &std::path::Path) -> bool {
     let has = |(root, info): &(PathBuf, Arc<Info>)| {
         path.strip_prefix(root).is_ok_and(|below| info.files.iter().any(|entry| entry.path == below))
     };

@@ -24,6 +24,7 @@ impl Content {
 
     /// Asks for what is needed first.
     pub(crate) fn aim(&mut self) {
+        let front = self.front();
         let Some(info) = &self.info else { return };
         let have = &self.have;
         self.deadlines.retain(|piece, _| *piece < have.len() && !have.get(*piece));
@@ -33,7 +34,8 @@ impl Content {
             Some(first) => {
                 // As far as pieces with deadlines follow each other.
                 let last = (first..have.len()).take_while(|at| have.get(*at) || self.deadlines.contains_key(at)).last();
-                let (position, end) = (chunks_of(info, first).start, chunks_of(info, last.unwrap_or(first)).end);
+                let of = |piece| chunks_of(info, front, piece);
+                let (position, end) = (of(first).start, of(last.unwrap_or(first)).end);
                 Picker::OnDemand { position, high: end - position, middle: end - position }
             }
             None if self.options.sequential => Picker::Sequential(0),

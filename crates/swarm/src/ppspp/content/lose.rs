@@ -7,10 +7,10 @@ use crate::events::{EventKind, FailureKind};
 use crate::ppspp::chunks_of;
 
 impl Content {
-    /// A chunk cannot be read: its piece is lost.
+    /// A chunk of a file cannot be read: its piece is lost.
     pub(super) fn lost(&mut self, chunk: u64, reason: &str) {
         let Some(info) = &self.info else { return };
-        let piece = info.geometry.piece_at(chunk * u64::from(info.geometry.block_length()));
+        let piece = info.geometry.piece_at((chunk - self.front()) * u64::from(info.geometry.block_length()));
         if self.have.get(piece) {
             self.tell(EventKind::PieceFailed { index: piece });
             self.lose(&[piece]);
@@ -35,9 +35,9 @@ impl Content {
     /// The core learns which pieces are there.
     pub(crate) fn tell_core_what_is_here(&mut self) {
         let Some(info) = &self.info else { return };
-        let mut have = Binmap::new();
+        let (mut have, front) = (self.head.as_ref().map_or(Binmap::new(), |head| head.have().clone()), self.front());
         for piece in self.have.iter_ones() {
-            have.insert_range(chunks_of(info, piece));
+            have.insert_range(chunks_of(info, front, piece));
         }
         self.core.set_have(have);
         self.wake.notify_one();

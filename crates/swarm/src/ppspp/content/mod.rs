@@ -3,6 +3,7 @@
 mod channels;
 mod deadlines;
 mod handle;
+mod head;
 mod lifecycle;
 mod lose;
 mod receive;
@@ -11,6 +12,7 @@ mod send;
 mod time;
 
 pub(crate) use handle::Handle;
+pub(super) use head::Head;
 pub(super) use secure::SecureContent;
 pub(crate) use time::keep_time;
 
@@ -62,7 +64,9 @@ pub(crate) struct Content {
     pub live: Option<Live>,
     /// Its datagrams are inside QUIC.
     pub(super) secure: Option<SecureContent>,
-    /// Its description to the store, once the length is known.
+    /// What stands in front of a folder's files.
+    pub(super) head: Option<Head>,
+    /// Its description to the store, once the length is known, and of a folder the list of its files.
     pub info: Option<Arc<Info>>,
     /// Its files, once open.
     pub storage: Option<Arc<Storage>>,
@@ -172,6 +176,7 @@ impl Content {
             peers: Peers::default(),
             live: None,
             secure: None,
+            head: None,
             info: None,
             storage: None,
             resume: None,

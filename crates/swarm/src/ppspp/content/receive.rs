@@ -43,6 +43,10 @@ impl Content {
         if self.live.is_some() {
             return self.keep_live(chunk, payload);
         }
+        let front = self.front();
+        if chunk < front {
+            return self.keep_head(chunk, payload);
+        }
         let (Some(buffers), Some(info)) = (&mut self.buffers, &self.info) else {
             // What proved the size was acknowledged: it is not asked for again.
             if self.early.is_none() {
@@ -52,7 +56,7 @@ impl Content {
             return self.core.store_failed(chunk);
         };
         let geometry = &info.geometry;
-        let offset = chunk * u64::from(geometry.block_length());
+        let offset = (chunk - front) * u64::from(geometry.block_length());
         let piece = geometry.piece_at(offset);
         let begin = (offset - geometry.piece_offset(piece)) as u32;
         match buffers.insert(BlockRange { piece, begin, len: payload.len() as u32 }, payload, now) {

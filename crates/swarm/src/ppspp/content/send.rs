@@ -60,7 +60,7 @@ impl Content {
         let mut later = VecDeque::new();
         let mut bodies: Vec<std::ops::Range<usize>> = Vec::with_capacity(transmits.len());
         self.scratch.clear();
-        let mut at = 0;
+        let (front, mut at) = (self.front(), 0);
         while at < transmits.len() {
             let Some(chunk) = transmits[at].chunk else {
                 bodies.push(0..0);
@@ -84,6 +84,11 @@ impl Content {
                 self.scratch = scratch;
                 continue;
             }
+            // What stands in front of the files is read by itself.
+            let run = match front.saturating_sub(chunk) {
+                0 => run,
+                left => run.min(usize::try_from(left).unwrap_or(run)),
+            };
             match self.read(chunk, run) {
                 Some(start) => {
                     let len = self.link.params.chunk_len().unwrap_or(0) as usize;
@@ -131,9 +136,13 @@ impl Content {
     /// Reads a run of chunks behind what is in the scratch already; answers where they begin there. `None` where they are not
     /// to be had now, or not at all.
     fn read(&mut self, chunk: u64, run: usize) -> Option<usize> {
+        let front = self.front();
+        if chunk < front {
+            return self.read_head(chunk..chunk + run as u64);
+        }
         let (storage, info) = (self.storage.clone()?, self.info.as_ref()?);
         let block = u64::from(info.geometry.block_length());
-        let (offset, total) = (chunk * block, info.geometry.total());
+        let (offset, total) = ((chunk - front) * block, info.geometry.total());
         let len = (run as u64 * block).min(total.checked_sub(offset)?);
         let start = self.scratch.len();
         if start + len as usize > SEND_BYTES_MAX.max(block as usize) * 2 {
