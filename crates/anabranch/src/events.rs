@@ -8,6 +8,8 @@ use anabranch_paths::select::{Choice, Selector};
 use anabranch_swarm::{Discovery, EventKind, FailureKind, PathProgress, PauseCause, PortProtocol, Progress};
 use serde_json::{Value, json};
 
+use crate::units;
+
 /// Why a magnet link's peer is not dialled (`anabranch_bittorrent::reach`).
 const UNFIT: &str = "a link may come from anybody, and may not lead to this machine, to ports below 1024, or with a made-up hash into \
                      the local network; give the peer with --peer if you know it";
@@ -44,6 +46,7 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
             ("renamed", json!({ "files": files.iter().map(one).collect::<Vec<_>>() }))
         }
         EventKind::Finished => ("finished", json!({})),
+        EventKind::SuperSeeded { uploaded_bytes } => ("super_seeded", json!({ "uploaded": uploaded_bytes })),
         EventKind::LiveJoined { chunk } => ("joined", json!({ "chunk": chunk })),
         EventKind::LiveRestarted => ("restarted", json!({})),
         EventKind::LiveTwin { address } => ("twin", json!({ "peer": address.to_string() })),
@@ -232,6 +235,10 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
         }
         EventKind::PieceFailed { index } => (false, format!("piece {index} failed its hash and is fetched again")),
         EventKind::LiveJoined { .. } => (false, "joined the stream".to_owned()),
+        EventKind::SuperSeeded { uploaded_bytes } => {
+            let sent = units::bytes(*uploaded_bytes);
+            (true, format!("the others have a whole copy among them, for {sent} sent: shared as usual from now on"))
+        }
         EventKind::LiveRestarted => (true, "the source began anew: what follows is a new stream".to_owned()),
         EventKind::LiveTwin { address } => {
             let text = format!(

@@ -186,6 +186,54 @@ fn a_tracker_brings_them_together_and_seed_goes_on_sharing() {
     assert_eq!(tracker.interrupt().0, 0);
 }
 
+/// Who has only the files that it wanted parts from who has all (BEP 21), and is all that others need: metadata, Merkle layers and hashes
+/// (BEP 9, BEP 52) come from it too.
+#[test]
+fn a_partial_seed_gives_what_it_has_to_who_knows_a_link() {
+    for version in ["1", "2", "hybrid"] {
+        let dir = tempfile::tempdir().unwrap();
+        let files = tree(dir.path());
+        let (sharer, address, magnet) = share(dir.path(), &["tree", "--version", version, "--piece-length", "16KiB"]);
+        let link = magnet.split("&x.pe=").next().unwrap();
+        let wanted = [link, "--files", "a.bin", "--json", "--no-pex"];
+        let partial = get(&address, &[&wanted[..], &["-o", "partial", "--seed"]].concat());
+        let mut partial = Running::start(anabranch(dir.path()).args(partial));
+        let here = partial.event("listening")["address"].as_str().unwrap().to_owned();
+        let parted = loop {
+            let event = partial.event("peer_disconnected");
+            if event["peer"] == address.as_str() {
+                break event;
+            }
+        };
+        assert!(parted["reason"].as_str().unwrap().contains("only upload"), "{version}: {parted}");
+        assert_eq!(sharer.interrupt().0, 0);
+        let (code, _, stderr) = run(dir.path(), &get(&here, &[&wanted[..], &["-o", "out"]].concat()));
+        assert_eq!(code, 0, "{version}: {stderr}");
+        assert_same(&dir.path().join("out"), &files[..1]);
+    }
+}
+
+#[test]
+fn a_super_seeder_says_when_a_copy_is_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(500_000, 4))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let (mut sharer, address, magnet) = share(dir.path(), &["one.bin", "--super-seed", "--torrent-out", "t.torrent"]);
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert_same(&dir.path().join("out"), &file);
+    assert_eq!(sharer.event("super_seeded")["uploaded"], 500_000);
+    // Who lacks a piece is told that it is no use.
+    sharer.interrupt();
+    let damaged = [&file[0].1[..300_000], &[0; 200_000]].concat();
+    fs::write(dir.path().join("one.bin"), damaged).unwrap();
+    let partial = ["share", "t.torrent", "--super-seed", "--listen", "127.0.0.1:0", "--stop-after", "1s"];
+    let (code, _, stderr) = run(dir.path(), &partial);
+    assert!(code == 0 && stderr.contains("super-seeding is for who has all of it"), "{stderr}");
+    let (code, _, stderr) = run(dir.path(), &["share", "one.bin", "--ppspp", "--super-seed"]);
+    assert!(code == 2 && stderr.contains("--with-torrent"), "{stderr}");
+}
+
 #[test]
 fn an_interrupted_get_says_so_and_goes_on_later() {
     let dir = tempfile::tempdir().unwrap();

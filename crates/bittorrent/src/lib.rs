@@ -11,6 +11,7 @@
 //! | [`picker`] | which block to ask for next, of whom |
 //! | [`pipeline`] | how much to ask of a connection at once |
 //! | [`choker`] | who may download from us |
+//! | [`super_seed`] | which pieces a first seeder lets whom know of (BEP 16) |
 //! | [`blame`] | who sent the wrong block of a bad piece |
 //! | [`peerbook`] | which address to dial, and when again |
 //! | [`priority`] | which of many addresses goes first (BEP 40) |
@@ -57,6 +58,7 @@ mod pulse;
 pub mod rate;
 pub mod reach;
 mod requests;
+pub mod super_seed;
 mod text;
 pub mod torrent;
 pub mod tracker;

@@ -225,6 +225,9 @@ pub struct AddOptions {
     pub limit_down: Option<u64>,
     /// Bytes per second.
     pub limit_up: Option<u64>,
+    /// Peers are told of pieces one by one until they have a whole copy among them, where everything is here from the start: super-seeding
+    /// (BEP 16).
+    pub super_seed: bool,
     /// Files are only read: for sharing what is there.
     pub read_only: bool,
     /// Files that are others than the content's and stand in their place are overwritten.

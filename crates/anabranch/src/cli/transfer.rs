@@ -132,6 +132,10 @@ pub(crate) struct ShareFlags {
     /// Trust that the files of torrents are right when their sizes are
     #[arg(long)]
     pub no_verify: bool,
+    /// Send little more than one copy before the others have a whole one among them: tell each peer of a few pieces at a time, and of
+    /// more when it has passed those on (super-seeding, BEP 16). For the first who shares something; slower where others have it too
+    #[arg(long)]
+    pub super_seed: bool,
     /// Save the torrent made of PATH
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub torrent_out: Option<PathBuf>,

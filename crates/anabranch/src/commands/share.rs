@@ -119,6 +119,11 @@ fn check_given(flags: &ShareFlags, made: usize) -> Result<(), Failure> {
     {
         return Err(Failure::usage(format!("`--{flag}` is about sharing by PPSPP: give --ppspp too, or leave it out")));
     }
+    if flags.ppspp && !flags.with_torrent && given.first_of(&["super-seed"]).is_some() {
+        return Err(Failure::usage(
+            "`--super-seed` is about torrents, and --ppspp shares without one: give --with-torrent too, or leave it out",
+        ));
+    }
     if flags.ppspp {
         if let Some(torrent) = flags.paths.iter().find(|path| is_torrent(path)) {
             return Err(Failure::usage(format!(
@@ -405,6 +410,7 @@ fn add(
         trackers,
         limit_down: flags.session.torrent_limit_down.map(|rate| rate.0),
         limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
+        super_seed: flags.super_seed,
         read_only: true,
         trusted,
         ..AddOptions::default()
@@ -478,6 +484,9 @@ fn on_event(session: &Session, event: &Event, flags: &ShareFlags, watch: &mut Wa
         watch.note(format_args!(
             "{name}: only {pieces_have} of {pieces_total} pieces are good and shared; `verify` says which"
         ));
+        if flags.super_seed {
+            watch.note(format_args!("{name}: super-seeding is for who has all of it: shared as usual"));
+        }
     } else {
         watch.note(format_args!("sharing {name}, {}", units::bytes(bytes_total)));
     }

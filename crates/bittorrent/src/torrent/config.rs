@@ -101,6 +101,9 @@ pub struct TorrentConfig {
     pub holepunch: bool,
     /// Whether peers are told that we rather have connections encrypted (`e` in the extension handshake).
     pub prefers_encryption: bool,
+    /// Whether peers are told of pieces one by one, until they have all of them among them, where everything is here from the start
+    /// (BEP 16).
+    pub super_seed: bool,
     /// Where all random choices come from.
     pub seed: u64,
 }
@@ -129,6 +132,7 @@ impl Default for TorrentConfig {
             pex: true,
             holepunch: true,
             prefers_encryption: false,
+            super_seed: false,
             seed: 0,
         }
     }

@@ -87,6 +87,8 @@ pub(super) struct Conn {
     pub out: Vec<u8>,
     /// Of [`Content::gained`](super::content::Content::gained), how many the peer was told of.
     pub told: usize,
+    /// Pieces that the peer was told of while we were super-seeding, once we are not any more: it is about to be told of the others.
+    pub shown: Option<Bitfield>,
     pub dirty: bool,
     pub closing: bool,
 
@@ -196,6 +198,7 @@ impl Conn {
             v2: negotiated.v2,
             out: Vec::new(),
             told: 0,
+            shown: None,
             dirty: false,
             closing: false,
             has: match pieces {

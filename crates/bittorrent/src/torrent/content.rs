@@ -12,6 +12,7 @@ use super::hashes::HashStore;
 use super::{ConnId, Event, PeerMisbehaved, Torrent, TorrentConfig};
 use crate::blame::Blame;
 use crate::picker::{Picker, PickerConfig, Priority, Tally};
+use crate::super_seed::SuperSeed;
 
 /// See the module's head.
 pub(super) struct Content {
@@ -23,6 +24,8 @@ pub(super) struct Content {
     pub picker: Option<Picker>,
     pub hashes: HashStore,
     pub blame: Blame,
+    /// What others are told of it, while that is not all.
+    pub super_seed: Option<Box<SuperSeed>>,
     /// Whether [`Event::Finished`] was given for the current selection.
     pub finished: bool,
     /// Bytes to fetch (so without padding) of the verified pieces.
@@ -46,6 +49,7 @@ impl Content {
             picker: None,
             hashes,
             blame,
+            super_seed: None,
             finished: false,
             have_bytes,
             missing_bytes: 0,
@@ -131,6 +135,11 @@ impl Torrent {
         let hashes = HashStore::new(&info, layers);
         let mut content = Content::new(info, have, hashes, &self.config);
         set_priorities(&mut content, &priorities);
+        if self.config.super_seed && content.have.is_full() {
+            let geometry = &content.info.geometry;
+            let super_seed = SuperSeed::new(geometry.piece_count(), geometry.piece_length(), self.config.seed);
+            content.super_seed = Some(Box::new(super_seed));
+        }
         self.content = Some(content);
         self.expected = None;
         self.metadata = None;
@@ -173,6 +182,7 @@ impl Torrent {
             return Ok(());
         };
         conn.tally = conn.counted.then_some(Tally::Having);
+        self.count_for_super_seed(id, now);
         self.announce_pieces(id);
         self.grant_fast(id);
         if all {
@@ -216,13 +226,14 @@ impl Torrent {
         }
         for id in self.conn_ids() {
             self.update_interest(id, now);
-            self.send_upload_only(id, finished);
+            self.send_upload_only(id, finished && !self.is_super_seeding());
             self.close_if_useless(id);
         }
     }
 
     /// Verified pieces turned out to be damaged or gone on disk: they are fetched again.
     pub fn pieces_lost(&mut self, pieces: &[u32], now: Instant) {
+        self.show_all_pieces();
         let Some(content) = &mut self.content else { return };
         let mut lost = Vec::new();
         for &piece in pieces {

@@ -69,6 +69,8 @@ pub enum Event {
     },
     /// Every wanted piece is verified.
     Finished,
+    /// The others have every piece among them: super-seeding is over (BEP 16), and peers are told of all pieces.
+    SuperSeeded,
 }
 
 /// What a peer said of paths (see [`crate::extension::PathTalk`]).

@@ -57,7 +57,7 @@ impl Torrent {
     }
 
     pub(super) fn send_extended_handshake(&mut self, id: ConnId) {
-        let finished = self.is_finished();
+        let upload_only = self.is_finished() && !self.is_super_seeding();
         let info = self.known_info();
         // BEP 27: what is private comes from its tracker: no peers are exchanged, and no metadata for strangers.
         let private = info.is_some_and(|info| info.private);
@@ -86,7 +86,7 @@ impl Torrent {
             request_queue_len: Some(UPLOAD_QUEUE_MAX as u32),
             your_ip: conn.address.as_ip().map(|address| address.ip()),
             metadata_size,
-            upload_only: finished.then_some(true),
+            upload_only: upload_only.then_some(true),
             block_len_max: Some(longest_block(self.config.choker.upload_limit_bytes)),
             identity,
             challenge: conn.challenge,

@@ -13,6 +13,7 @@
 //! | `requests.rs` | what we ask for, and when |
 //! | `ledger.rs` | who was asked for which block, what is arriving, and what is here |
 //! | `uploads.rs` | what is asked of us; choking |
+//! | `super_seeding.rs` | pieces that peers are told of one by one (BEP 16) |
 //! | `verify.rs` | pieces that pass or fail, and whose fault that is |
 //! | `answers.rs` | long answers, made when they can be sent |
 //! | `exchange.rs` | extension messages: metadata, peers |
@@ -78,6 +79,7 @@ mod peers;
 mod pieces;
 mod requests;
 mod stats;
+mod super_seeding;
 #[cfg(test)]
 mod tests;
 mod uploads;
@@ -299,7 +301,7 @@ impl Torrent {
         let mut conn = Conn::new(peer, link, negotiated, pieces, now);
         conn.challenge = self.identity_secret.map(|secret| Challenge::new(&secret, self.config.seed, id.0));
         self.conns.insert(id, conn);
-        self.join_peer(id, peer);
+        self.join_peer(id, peer, now);
         self.note_origin(id, peer);
         self.send_extended_handshake(id);
         if self.content.is_some() {
@@ -331,7 +333,7 @@ impl Torrent {
             metadata.remove_peer(id);
         }
         self.meets_nobody_over(id);
-        self.leave_peer(id, &conn);
+        self.leave_peer(id, &conn, now);
         self.choker.on_gone(conn.peer, id, now);
         if !conn.requests.is_empty() {
             self.fill_all_soon(now);
@@ -359,6 +361,8 @@ impl Torrent {
             return Err(PeerMisbehaved::FastNotNegotiated);
         }
         conn.chat(chatter_of(&message, pieces))?;
+        let tells_of_pieces =
+            matches!(message, Message::Have(_) | Message::Bitfield(_) | Message::HaveAll | Message::HaveNone);
         match message {
             Message::KeepAlive | Message::Suggest(_) | Message::HaveNone => {}
             Message::Port(port) => self.on_dht_port(id, port),
@@ -385,6 +389,9 @@ impl Torrent {
             Message::HashRequest(request) => self.on_hash_request(id, request, now),
             Message::Hashes(hashes) => self.on_hashes(id, &hashes, now)?,
             Message::HashReject(request) => self.on_hash_reject(id, &request, now),
+        }
+        if tells_of_pieces {
+            self.offer_pieces(now);
         }
         Ok(())
     }
@@ -428,6 +435,7 @@ impl Torrent {
             self.tell_late(id, now);
         }
         self.exchange_peers(now);
+        self.look_through_offers(now);
         self.fetch_metadata(now);
         self.fetch_hashes(now);
     }

@@ -93,7 +93,7 @@ impl Torrent {
     }
 
     /// `id` is one of `peer`'s connections from now on.
-    pub(super) fn join_peer(&mut self, id: ConnId, peer: PeerKey) {
+    pub(super) fn join_peer(&mut self, id: ConnId, peer: PeerKey, now: Instant) {
         let Some(entry) = self.peers.get_mut(&peer) else { return };
         entry.conns.push(id);
         let parole = |content: &super::Content| {
@@ -103,11 +103,11 @@ impl Torrent {
         if self.content.as_ref().is_some_and(parole) {
             self.set_parole(&[peer], true);
         }
-        self.count_pieces_of(peer);
+        self.count_pieces_of(peer, now);
     }
 
     /// `id`, which is off the books already, is no connection of its peer any more.
-    pub(super) fn leave_peer(&mut self, id: ConnId, conn: &Conn) {
+    pub(super) fn leave_peer(&mut self, id: ConnId, conn: &Conn, now: Instant) {
         if let Some(peer) = self.peers.get_mut(&conn.peer) {
             peer.conns.retain(|other| *other != id);
             if peer.conns.is_empty() {
@@ -117,11 +117,15 @@ impl Torrent {
         if conn.counted {
             self.seeds -= u32::from(conn.is_seed());
             self.discount_pieces(conn);
-            self.count_pieces_of(conn.peer);
+            self.count_pieces_of(conn.peer, now);
         }
+        self.forget_for_super_seed(conn.peer);
     }
 
     fn discount_pieces(&mut self, conn: &Conn) {
+        if let (Some(bits), Some(super_seed)) = (conn.bits(), self.super_seed()) {
+            super_seed.uncount(conn.peer, bits);
+        }
         if let (Some(bits), Some(tally), Some(content)) = (conn.bits(), conn.tally, &mut self.content)
             && let Some(picker) = &mut content.picker
         {
@@ -131,13 +135,14 @@ impl Torrent {
 
     /// Lets one connection of `peer` stand for the pieces it has, unless one does: a peer with many paths makes no piece less
     /// rare than it is.
-    fn count_pieces_of(&mut self, peer: PeerKey) {
+    fn count_pieces_of(&mut self, peer: PeerKey, now: Instant) {
         let conns = self.peers.get(&peer).map_or(&[][..], |peer| &peer.conns);
         let counted = |id: &ConnId| self.conns.get(id).is_some_and(|conn| conn.counted);
         if conns.iter().any(counted) {
             return;
         }
-        let Some(conn) = conns.first().copied().and_then(|id| self.conns.get_mut(&id)) else { return };
+        let Some(first) = conns.first().copied() else { return };
+        let Some(conn) = self.conns.get_mut(&first) else { return };
         conn.counted = true;
         self.seeds += u32::from(conn.is_seed());
         if let (Some(bits), Some(content)) = (conn.bits(), &mut self.content)
@@ -145,6 +150,7 @@ impl Torrent {
         {
             conn.tally = Some(picker.peer_joined(bits));
         }
+        self.count_for_super_seed(first, now);
     }
 
     /// What we call ourselves to the peer at the end of `id`.
@@ -213,6 +219,9 @@ impl Torrent {
             content.blame.merge(from, into);
         }
         self.choker.merge(from, into);
+        if let Some(super_seed) = self.super_seed() {
+            super_seed.merge(from, into);
+        }
         // Nothing was said on the new connection before it said whose it is.
         self.wishes.events.retain(|event| event.peer() != from);
         for id in gone.conns {
@@ -225,7 +234,7 @@ impl Torrent {
             }
             self.conns.insert(id, conn);
             let full = self.live_paths(into).count() >= PATHS_PER_PEER_MAX;
-            self.join_peer(id, into);
+            self.join_peer(id, into, now);
             if full {
                 self.close(id, "its peer has too many connections");
             }

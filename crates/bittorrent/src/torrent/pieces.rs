@@ -64,6 +64,12 @@ impl Torrent {
                 }
             }
         }
+        if let (Some(super_seed), Has::Known(old)) = (content.super_seed.as_mut().filter(|_| conn.counted), &conn.has) {
+            old.iter_differing(&bits).for_each(|piece| match old.get(piece) {
+                true => super_seed.lost(conn.peer, piece),
+                false => super_seed.gained(conn.peer, piece, now),
+            });
+        }
         conn.wanted = content.wanted_count(&bits);
         self.seeds -= u32::from(conn.counted && conn.is_seed());
         conn.has = Has::Known(bits);
@@ -95,6 +101,9 @@ impl Torrent {
         let Some(content) = &mut self.content else { return Ok(()) };
         if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
             picker.peer_has(piece);
+        }
+        if let Some(super_seed) = content.super_seed.as_mut().filter(|_| conn.counted) {
+            super_seed.gained(conn.peer, piece, now);
         }
         let first = bits.count() == 1;
         self.seeds += u32::from(conn.counted && conn.is_seed());
@@ -136,6 +145,9 @@ impl Torrent {
         if let Some(picker) = content.picker.as_mut().filter(|_| conn.counted) {
             picker.peer_lost_piece(piece);
         }
+        if let Some(super_seed) = content.super_seed.as_mut().filter(|_| conn.counted) {
+            super_seed.lost(conn.peer, piece);
+        }
         if content.wants(piece) {
             conn.wanted -= 1;
             self.update_interest(id, now);
@@ -158,11 +170,16 @@ impl Torrent {
     pub(super) fn announce_pieces(&mut self, id: ConnId) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
         conn.told = content.gained.len();
-        let message = match (content.have.is_full(), content.have.count()) {
+        let nothing = Bitfield::new(0);
+        let have = match &content.super_seed {
+            Some(super_seed) => super_seed.shown(conn.peer).unwrap_or(&nothing),
+            None => &content.have,
+        };
+        let message = match (have.is_full(), have.count()) {
             (true, 1..) if conn.fast => Message::HaveAll,
             (_, 0) if conn.fast => Message::HaveNone,
             (_, 0) => return,
-            _ => Message::Bitfield(content.have.as_bytes()),
+            _ => Message::Bitfield(have.as_bytes()),
         };
         message.encode(&mut conn.out);
         self.touch(id);
@@ -243,11 +260,13 @@ impl Conn {
     pub(super) fn tell_gained(&mut self, content: &Content) {
         let news = content.gained.get(self.told..).unwrap_or_default();
         self.told = content.gained.len();
+        let shown = self.shown.take();
         if !self.cares_for_haves() {
             return;
         }
         // What was lost meanwhile is ours no more.
         let there = news.iter().filter(|piece| content.have.get(**piece));
+        let there = there.filter(|piece| shown.as_ref().is_none_or(|shown| !shown.get(**piece)));
         there.for_each(|piece| Message::Have(*piece).encode(&mut self.out));
     }
 }

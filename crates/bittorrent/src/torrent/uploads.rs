@@ -17,7 +17,12 @@ const GRANT_DIVISOR: usize = 4;
 impl Torrent {
     /// The next block to send over `id`, if any. The caller sends it or closes the connection.
     pub fn next_upload(&mut self, id: ConnId) -> Option<BlockRange> {
-        self.conns.get_mut(&id)?.uploads.pop_front()
+        let conn = self.conns.get_mut(&id)?;
+        let (peer, range) = (conn.peer, conn.uploads.pop_front()?);
+        if let Some(super_seed) = self.super_seed() {
+            super_seed.sent(peer, range.piece);
+        }
+        Some(range)
     }
 
     /// The block that [`Torrent::next_upload`] would give, left in its place.
@@ -44,7 +49,12 @@ impl Torrent {
         let content = self.content.as_ref();
         let piece_len = content.map_or(0, |content| content.info.geometry.piece_len(range.piece));
         let possible = (1..=REQUEST_LEN_MAX).contains(&range.len) && range.end() <= u64::from(piece_len);
-        let have = content.is_some_and(|content| content.have.get(range.piece));
+        let has = |content: &super::Content| {
+            let super_seed = content.super_seed.as_ref();
+            let shown = super_seed.is_none_or(|super_seed| super_seed.is_shown(conn.peer, range.piece));
+            content.have.get(range.piece) && shown
+        };
+        let have = content.is_some_and(has);
         let room = conn.uploads.len() < UPLOAD_QUEUE_MAX;
         if possible && have && room && (!conn.choking || conn.take_grant(range)) {
             conn.uploads.push_back(range);
@@ -180,6 +190,10 @@ impl Torrent {
         } else {
             conn.served_at = now;
             Message::Unchoke.encode(&mut conn.out);
+            let peer = conn.peer;
+            if let Some(super_seed) = self.super_seed() {
+                super_seed.served(peer);
+            }
         }
         self.touch(id);
     }

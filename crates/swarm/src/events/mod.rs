@@ -97,6 +97,11 @@ pub enum EventKind {
     },
     /// Everything wanted is verified and written.
     Finished,
+    /// The others have a whole copy of what was super-seeded among them (BEP 16): it is shared as usual from now on.
+    SuperSeeded {
+        /// What we had sent by then.
+        uploaded_bytes: u64,
+    },
     /// A live stream is received from this chunk on.
     LiveJoined {
         /// Its number.
@@ -331,6 +336,7 @@ impl EventKind {
             | Self::Resumed
             | Self::Checked { .. }
             | Self::Moved { .. }
+            | Self::SuperSeeded { .. }
             | Self::Removed
             | Self::Missed { .. }
             | Self::Failed { .. } => false,

@@ -179,6 +179,7 @@ fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) ->
         seed: config.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }
 }
+        super_seed: options.super_seed,
 
 impl Source {
     fn name(&self) -> String {

@@ -430,7 +430,7 @@ impl Sim {
                     let leaves = merkle::leaves(&self.nodes[at].data[start..][..geometry.data_len(piece) as usize]);
                     self.nodes[at].torrent.leaves_ready(piece, &leaves);
                 }
-                Event::PieceLayer { .. } | Event::DhtNode(_) | Event::Meet { .. } => {}
+                Event::PieceLayer { .. } | Event::DhtNode(_) | Event::Meet { .. } | Event::SuperSeeded => {}
             }
         }
         let mut dirty = Vec::new();

@@ -89,6 +89,10 @@ impl TorrentDriver {
                     recheck::look_at(self, pieces);
                 }
             }
+            CoreEvent::SuperSeeded => {
+                let uploaded_bytes = self.core.stats(now).uploaded_bytes;
+                self.tell(EventKind::SuperSeeded { uploaded_bytes });
+            }
             CoreEvent::Finished => {
                 self.resources.pools.trim();
                 self.finished();
