@@ -100,6 +100,7 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
             });
             ("path", fields)
         }
+        EventKind::RelayFailed { reason } => ("relay_error", json!({ "reason": reason })),
         EventKind::Discovered { by, peers } => ("discovered", json!({ "source": by.name(), "peers": peers })),
         EventKind::PortOpened(port) => {
             let fields = json!({
@@ -234,11 +235,11 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
             (true, format!("changed since they were verified, and checked again: {}", changed_files.join(", ")))
         }
         EventKind::PieceFailed { index } => (false, format!("piece {index} failed its hash and is fetched again")),
-        EventKind::LiveJoined { .. } => (false, "joined the stream".to_owned()),
         EventKind::SuperSeeded { uploaded_bytes } => {
             let sent = units::bytes(*uploaded_bytes);
             (true, format!("the others have a whole copy among them, for {sent} sent: shared as usual from now on"))
         }
+        EventKind::LiveJoined { .. } => (false, "joined the stream".to_owned()),
         EventKind::LiveRestarted => (true, "the source began anew: what follows is a new stream".to_owned()),
         EventKind::LiveTwin { address } => {
             let text = format!(
@@ -260,6 +261,9 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
             (true, format!("{address} is left alone for some seconds: {reason}; the next time it is banned"))
         }
         EventKind::PathsChosen { .. } | EventKind::PathChanged { .. } => return None,
+        EventKind::RelayFailed { reason } => {
+            (true, format!("{reason}: uTP and the DHT are off until it relays datagrams"))
+        }
         EventKind::Discovered { by: Discovery::Dht, peers } => (false, format!("the DHT named {peers} peers")),
         EventKind::Discovered { by: Discovery::Local, .. } => (false, "a peer in this network called out".to_owned()),
         EventKind::PortOpened(port) if port.is_public() => {

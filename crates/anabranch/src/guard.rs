@@ -48,17 +48,22 @@ pub(crate) fn apply(flags: &SessionFlags, config: &mut SessionConfig, chatter: C
         }
     }
     config.filter = Arc::new(IpFilter::new(rules));
-    if guard.proxy.is_some() && flags.utp == Utp::Only {
+    if guard.proxy.as_ref().is_some_and(|proxy| !proxy.may_relay_udp()) && flags.utp == Utp::Only {
         return Err(Failure::usage(
-            "`--utp only` does not go through `--proxy`, which takes TCP: leave one of them out",
+            "`--utp only` does not go through an HTTP `--proxy`, which takes TCP: name one of SOCKS5, or leave one of them out",
         ));
     }
     if let Some(proxy) = &guard.proxy {
-        chatter.note(format_args!(
-            "through {proxy}: peers over TCP and trackers{}; SCION, uTP, the DHT and local discovery are off{}",
-            if proxy.may_relay_udp() { "" } else { " over HTTP; UDP trackers are off" },
-            if flags.listen.is_empty() { ", and nobody can connect to us" } else { "" },
-        ));
+        let (on, off) = match proxy.may_relay_udp() {
+            true => ("peers, trackers and, if it relays datagrams, the DHT", "SCION and local discovery are off"),
+            false => (
+                "peers over TCP and trackers over HTTP",
+                "SCION, uTP, the DHT, local discovery and UDP trackers are off",
+            ),
+        };
+        let shut =
+            if flags.listen.is_empty() && !proxy.may_relay_udp() { ", and nobody can connect to us" } else { "" };
+        chatter.note(format_args!("through {proxy}: {on}; {off}{shut}"));
         config.proxy = Some(Arc::new(proxy.clone()));
     }
     Ok(())

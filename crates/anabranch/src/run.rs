@@ -248,25 +248,29 @@ pub(crate) fn session_config(
 /// go past a proxy is off.
 fn discover(flags: &SessionFlags, config: &mut SessionConfig) {
     let discovery = &flags.discovery;
-    if config.proxy.is_some() || !flags.guard.allow.is_empty() {
+    let proxy = flags.guard.proxy.as_ref();
+    if proxy.is_some_and(|proxy| !proxy.may_relay_udp()) || !flags.guard.allow.is_empty() {
         return;
     }
     let name = |node: &NodeName| (node.0.clone(), node.1);
     config.dht = (discovery.dht == Switch::On).then(|| DhtConfig {
         nodes: discovery.dht_node.iter().map(name).collect(),
         public_nodes: PUBLIC_NODES.map(|(host, port)| (host.to_owned(), port)).into(),
-        file: config.state_dir.clone().or_else(settings::state_folder).map(|folder| folder.join(NODES_FILE)),
+        // Behind a proxy nobody is to know us again from elsewhere.
+        file: proxy
+            .is_none()
+            .then(|| config.state_dir.clone().or_else(settings::state_folder))
+            .flatten()
+            .map(|folder| folder.join(NODES_FILE)),
     });
-    config.local_discovery = discovery.lsd == Switch::On;
-    config.port_mapping = flags.port_mapping;
+    config.local_discovery = discovery.lsd == Switch::On && proxy.is_none();
+    config.port_mapping = flags.port_mapping && proxy.is_none();
 }
 
 /// How peers are found without trackers, for those who ask.
 pub(crate) fn discovery(flags: &SessionFlags) -> Discovery {
     let mut config = SessionConfig::default();
-    if flags.guard.proxy.is_none() {
-        discover(flags, &mut config);
-    }
+    discover(flags, &mut config);
     Discovery { dht: config.dht.is_some(), pex: !flags.no_pex, local: config.local_discovery }
 }
 

@@ -425,6 +425,38 @@ fn udp_trackers_are_asked_through_the_proxy_or_not_at_all() {
 }
 
 #[test]
+fn utp_goes_through_the_relay_of_a_proxy_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = vec![("one.bin".into(), noise(300_000, 6))];
+    fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
+    let (_sharer, address, _) = share(dir.path(), &["one.bin", "--torrent-out", "t.torrent"]);
+    let get = |kind, peer: &str| {
+        let proxy = TestProxy::start_as(kind);
+        let url = format!("socks5://{}", proxy.address);
+        let arguments = ["get", "t.torrent", "-o", "out", "--json", "--utp", "only", "--proxy", &url, "--peer", peer];
+        (Running::start(anabranch(dir.path()).args(arguments)), proxy)
+    };
+    let (mut getter, _proxy) = get(Kind::Socks, &address);
+    let error = getter.event("relay_error");
+    assert!(error["reason"].as_str().unwrap().contains("UDP ASSOCIATE"), "{error}");
+    getter.interrupt();
+    let (mut getter, proxy) = get(Kind::SocksWithUdp, &address);
+    assert_eq!(getter.event("peer_connected")["transport"], "utp");
+    getter.event("finished");
+    assert_same(&dir.path().join("out"), &file);
+    assert_eq!(proxy.asked(), [format!("udp {address}")]);
+    // A relay that sends nonsense: nobody is reached, and nothing goes past it.
+    let unasked = UdpSocket::bind("127.0.0.1:0").unwrap();
+    unasked.set_nonblocking(true).unwrap();
+    fs::remove_dir_all(dir.path().join("out")).unwrap();
+    let (mut getter, proxy) = get(Kind::SocksWithGarbage, &unasked.local_addr().unwrap().to_string());
+    getter.event("peer_error");
+    assert_eq!(proxy.asked(), [format!("udp {}", unasked.local_addr().unwrap())]);
+    getter.interrupt();
+    assert_eq!(unasked.recv(&mut [0; 64]).unwrap_err().kind(), ErrorKind::WouldBlock, "a datagram went past the proxy");
+}
+
+#[test]
 fn through_a_proxy_goes_all_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(300_000, 4))];

@@ -125,7 +125,7 @@ fn what_cannot_be_is_told() {
     let link = format!("magnet:?xt=urn:btih:{}", "ab".repeat(20));
     let (code, _, errors) = run(dir.path(), &["get", &link, "--utp", "sometimes"]);
     assert!(code == 2 && errors.contains("[possible values: on, in, only, off]"), "{errors}");
-    let proxied = ["get", &link, "--utp", "only", "--proxy", "socks5://127.0.0.1:1"];
+    let proxied = ["get", &link, "--utp", "only", "--proxy", "http://127.0.0.1:1"];
     let (code, _, errors) = run(dir.path(), &proxied);
     assert!(code == 2 && errors.contains("--utp only"), "{errors}");
 }

@@ -47,6 +47,8 @@ pub(crate) struct Resources {
     pub dht: Option<Rc<DhtNode>>,
     /// The sockets that speak uTP.
     pub utp: UtpNet,
+    /// Why the proxy relays no datagrams, if it does not.
+    pub relay_failure: RefCell<Option<String>>,
     /// The ports that routers opened for us.
     pub ports: Ports,
     /// The ways out of this machine; `None` where the system does not tell.
@@ -113,15 +115,15 @@ impl Resources {
         let scion = scion.transpose()?;
         let beside = if config.keeps_ports_for_ppspp { &[][..] } else { &listening };
         // Behind the SCION socket, whose port it must not take.
-        let utp = UtpNet::open(config.utp, beside, config.proxy.is_some());
+        let utp = UtpNet::open(config.utp, beside, config.proxy.as_ref());
         if config.utp == Utp::Only {
             // Their ports stay ours over UDP.
             listeners.clear();
         }
         listeners.extend(utp.listeners());
-        // Datagrams would go past a proxy.
+        // Datagrams would go past a proxy that does not relay them.
         let dht =
-            config.dht.as_ref().filter(|_| config.proxy.is_none()).map(|dht| {
+            config.dht.as_ref().filter(|_| config.proxy.is_none() || utp.relayed().is_some()).map(|dht| {
                 Rc::new(DhtNode::open(dht, (&listening, &utp), scion.as_ref(), (&config.filter, config.seed)))
             });
         let uplinks = match Uplinks::open(&config.paths.interfaces, now) {
@@ -141,6 +143,7 @@ impl Resources {
             utp,
             scion,
             dht,
+            relay_failure: RefCell::default(),
             ports: Ports::default(),
             uplinks,
             links,

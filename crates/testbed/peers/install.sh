@@ -112,6 +112,8 @@ fi
 
 install_packages
 
+# A proxy that relays datagrams.
+need /usr/sbin/danted dante-server
 venv=.deps/venv
 installed() {
     "$venv/bin/python" -c 'import libtorrent, qbittorrentapi, sys; sys.exit(not libtorrent.version.startswith("2.1."))' \

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anabranch_testbed::fixture::{Content, Fixture, Maker};
 use anabranch_testbed::net::{self, Namespace};
@@ -18,6 +18,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Where everything abroad is.
 const ABROAD: Ipv4Addr = Ipv4Addr::new(9, 9, 9, 9);
 const PROXY_PORT: u16 = 1080;
+const DANTE_PORT: u16 = 1081;
 
 fn must<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
@@ -27,7 +28,7 @@ fn must<T>(result: Result<T>) -> T {
 struct World {
     host: Namespace,
     abroad: Namespace,
-    resolv_conf: PathBuf,
+    resolv_confs: Vec<PathBuf>,
 }
 
 impl World {
@@ -49,11 +50,14 @@ impl World {
         // Answers come by the uplink that was asked by, whichever the system would take.
         must(host.set("net.ipv4.conf.all.rp_filter", "0"));
         // `ip netns exec` lays it over the machine's own.
-        let folder = PathBuf::from("/etc/netns").join(host.name());
-        std::fs::create_dir_all(&folder).unwrap();
-        let resolv_conf = folder.join("resolv.conf");
-        std::fs::write(&resolv_conf, format!("nameserver {ABROAD}\n")).unwrap();
-        Some(Self { host, abroad, resolv_conf })
+        let resolv_confs = [&host, &abroad].map(|side| {
+            let folder = PathBuf::from("/etc/netns").join(side.name());
+            std::fs::create_dir_all(&folder).unwrap();
+            let resolv_conf = folder.join("resolv.conf");
+            std::fs::write(&resolv_conf, format!("nameserver {ABROAD}\n")).unwrap();
+            resolv_conf
+        });
+        Some(Self { host, abroad, resolv_confs: resolv_confs.into() })
     }
 
     /// Has the kernel count what leaves by uplinks and is not `excepted`.
@@ -81,9 +85,11 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.resolv_conf);
-        if let Some(folder) = self.resolv_conf.parent() {
-            let _ = std::fs::remove_dir(folder);
+        for resolv_conf in &self.resolv_confs {
+            let _ = std::fs::remove_file(resolv_conf);
+            if let Some(folder) = resolv_conf.parent() {
+                let _ = std::fs::remove_dir(folder);
+            }
         }
     }
 }
@@ -252,6 +258,56 @@ fn with_a_proxy_nothing_leaves_past_it() {
         must(fixture.check(&out));
     });
     assert_eq!((world.counted(), asked), (0, vec![]));
+}
+
+/// Dante, a SOCKS5 server that relays datagrams too.
+fn dante(world: &World, fixture: &Fixture) -> Process {
+    let config = must(fixture.folder("proxy")).join("danted.conf");
+    let text = format!(
+        "logoutput: stderr\ninternal: 10.1.0.1 port = {DANTE_PORT}\nexternal: {ABROAD}\nsocksmethod: none\nclientmethod: none\n\
+         user.privileged: root\nuser.unprivileged: nobody\nclient pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}\n\
+         socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = world.abroad.command("/usr/sbin/danted");
+    let dante = must(Process::spawn("danted", command.arg("-f").arg(config)));
+    let begun = Instant::now();
+    while must(world.abroad.enter(|| Ok(TcpStream::connect(("10.1.0.1", DANTE_PORT)).is_err()))) {
+        assert!(begun.elapsed() < LIMIT, "danted does not listen: {}", dante.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    dante
+}
+
+/// The table is entered by a name that the proxy looks up, a peer is found there, and all of the content comes over uTP.
+#[test]
+fn the_dht_and_utp_go_through_a_proxy_that_relays_datagrams() {
+    let Some(world) = World::new() else { return };
+    let fixture = must(Fixture::new(Content::Bytes(1 << 20), "1", Maker::Ours, None));
+    let other = must(Fixture::new(Content::Bytes(1 << 10), "1", Maker::Ours, None));
+    let node = format!("{ABROAD}:7777");
+    let _node = must(Anabranch::share(&other.torrent, Some(&other.data), &node, Some(&world.abroad), &["--dht", "on"]));
+    let (listen, extra) = (format!("{ABROAD}:7000"), ["--dht", "on", "--dht-node", node.as_str()]);
+    let _share = must(Anabranch::share(&fixture.torrent, Some(&fixture.data), &listen, Some(&world.abroad), &extra));
+    let _dante = dante(&world, &fixture);
+    world.count("\"left\", \"right\"", "ip daddr 10.1.0.1 accept");
+    let asked = beside(&world, || {
+        let out = must(fixture.folder("out"));
+        let proxy = format!("socks5://10.1.0.1:{DANTE_PORT}");
+        let link = fixture.magnet.split('&').next().unwrap_or_default();
+        let named = ["--proxy", proxy.as_str(), "--utp", "only", "--give-up", "100s"];
+        let extra: Vec<&str> = named.iter().chain(&ALL).copied().collect();
+        let mut get = must(Anabranch::get(link, &out, &[], Some(&world.host), &extra));
+        let (found, _) = must(get.process.wait_event("discovered", LIMIT));
+        assert_eq!(found["source"], "dht");
+        let (connected, _) = must(get.process.wait_event("peer_connected", LIMIT));
+        assert_eq!((&connected["transport"], &connected["peer"]), (&"utp".into(), &listen.as_str().into()));
+        must(get.wait_finished(LIMIT));
+        must(fixture.check(&out));
+    });
+    assert_eq!(world.counted(), 0);
+    assert!(asked.iter().all(|name| name == "node.example"), "{asked:?}");
+    assert!(!asked.is_empty(), "the proxy looks names up");
 }
 
 #[test]

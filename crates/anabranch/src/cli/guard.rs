@@ -32,8 +32,8 @@ pub(crate) struct GuardFlags {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub known_keys: Option<PathBuf>,
     /// Reach peers and trackers through this proxy, socks5://HOST:PORT or http://HOST:PORT, with USER:PASSWORD@ where it asks for
-    /// them; what cannot go through is off: SCION, the DHT, local discovery, UDP trackers where it relays no UDP, and listening unless
-    /// --listen is given
+    /// them; what cannot go through is off: SCION, local discovery, listening unless --listen is given, and where it relays no UDP the
+    /// DHT, uTP and UDP trackers
     #[arg(long, value_name = "URL")]
     pub proxy: Option<Proxy>,
 }

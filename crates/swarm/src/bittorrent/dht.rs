@@ -92,7 +92,11 @@ async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> bool {
 /// What is said of us: nothing where nobody can connect, or where nothing is to be shared.
 fn announce(state: &crate::bittorrent::torrent::TorrentDriver) -> Option<Announce> {
     let resources = state.resources();
-    let ip = resources.listen_port().map(Port::Number);
+    // Behind a proxy, the port is the one that the proxy sends from.
+    let ip = match resources.utp.relayed() {
+        Some(_) => resources.utp.is_reached_by_relay().then_some(Port::OfSocket),
+        None => resources.listen_port().map(Port::Number),
+    };
     let scion = resources.scion.as_ref().map(|net| Port::Number(net.endpoint.local().socket_addr().port()));
     let says_something = state.options.aim != Aim::Metadata && (ip.is_some() || scion.is_some());
     says_something.then(|| Announce { ip, scion, seed: state.core.is_finished() })

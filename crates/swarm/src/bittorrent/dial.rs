@@ -251,11 +251,17 @@ async fn connect(
     via: Option<&Via>,
     told: impl Fn(&ConnectError),
 ) -> Result<Stream, ConnectError> {
-    if let Some(proxy) = &resources.config.proxy {
-        return TcpStream::connect_through(proxy, remote.into()).await.map(Stream::from);
+    let tcp = async {
+        let stream = match &resources.config.proxy {
+            Some(proxy) => TcpStream::connect_through(proxy, remote.into()).await,
+            None => TcpStream::connect(remote.into(), via).await,
+        };
+        stream.map(Stream::from).inspect_err(|error| told(error))
+    };
+    match (&resources.config.proxy, resources.utp.relayed()) {
+        (Some(_), None) => tcp.await,
+        _ => resources.utp.connect(remote, via, tcp).await,
     }
-    let tcp = async { TcpStream::connect(remote.into(), via).await.map(Stream::from).inspect_err(|error| told(error)) };
-    resources.utp.connect(remote, via, tcp).await
 }
 
 /// Why a peer was not reached: one cause, whichever of our interfaces it was tried by.

@@ -2,7 +2,9 @@
 //!
 //! The user names nodes, and so do torrents (BEP 5, "nodes"). Nodes that anybody may ask are the last resort: only where a content finds
 //! nobody in any other way, and where this machine has an address on the Internet, or one that is translated on the way there. So in a
-//! laboratory or a closed network nothing is looked up or sent abroad.
+//! laboratory or a closed network nothing is looked up or sent abroad. A proxy is the user's word that it leads there.
+//!
+//! Behind a proxy, names are looked up by it: a node is asked for its name by its host's name, and where the answer is from, it is.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -11,8 +13,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::reach::{Reach, may_link_to_peer};
+use anabranch_dht::NodeId;
+use anabranch_dht::wire::{self, Ask, Body, Message, Parsed, Query};
 use anabranch_paths::Endpoint;
-use anabranch_transport::Interfaces;
+use anabranch_transport::{Interfaces, UdpTarget, UtpEndpoint};
 
 use super::{DhtConfig, DhtNode};
 use crate::net::leave::Leave;
@@ -29,6 +33,10 @@ const ASKING_FOR: Duration = Duration::from_secs(15);
 const LOOKUP_MAX: Duration = Duration::from_secs(10);
 /// Addresses of one name that are asked.
 const ADDRESSES_MAX: usize = 8;
+/// Addresses that a name behind a proxy may have: later ones may be anybody's.
+const ANSWERS_BY_NAME_MAX: usize = 64;
+/// Bytes of the number of such a query: nobody guesses it.
+const NUMBER_LEN: usize = 8;
 /// Nodes that torrents name, of all contents at once.
 const NAMED_MAX: usize = 64;
 
@@ -41,6 +49,8 @@ pub(super) struct Entry {
     /// Torrents' nodes that were asked, and are not asked twice in a row.
     named: RefCell<HashSet<(String, u16)>>,
     asking_until: Cell<Option<Instant>>,
+    /// The number of the queries to names that are out, and how many may answer yet.
+    by_name: Cell<Option<([u8; NUMBER_LEN], usize)>>,
 }
 
 /// When to ask again.
@@ -71,7 +81,31 @@ impl Entry {
             public_again: RefCell::default(),
             named: RefCell::default(),
             asking_until: Cell::new(None),
+            by_name: Cell::new(None),
         }
+    }
+
+    /// Whether a datagram is the answer of a node that was asked by its host's name.
+    pub(super) fn is_answer_by_name(&self, datagram: &[u8]) -> bool {
+        let Some((number, left @ 1..)) = self.by_name.get() else { return false };
+        let is_answer = |parsed: Parsed<'_>| match parsed {
+            Parsed::Message(message) => message.transaction == number && matches!(message.body, Body::Answer(_)),
+            Parsed::Refused { .. } => false,
+        };
+        let is_ours = wire::parse(datagram, is_answer).unwrap_or(false);
+        if is_ours {
+            self.by_name.set(Some((number, left - 1)));
+        }
+        is_ours
+    }
+
+    /// Asks a node by its host's name, which the proxy looks up. What the node is called there is not ours to tell.
+    fn ask_by_name(&self, relayed: &UtpEndpoint, host: &str, port: u16, number: [u8; NUMBER_LEN]) {
+        let mut nobody = [0; 20];
+        fastrand::Rng::new().fill(&mut nobody);
+        let query = Query { id: NodeId(nobody), want: None, ask: Ask::Ping };
+        let query = Message { read_only: true, ..Message::query(&number, query) };
+        relayed.send_to_target(&UdpTarget::Name(host.to_owned(), port), &query.encode());
     }
 
     pub(super) fn is_asking(&self, now: Instant) -> bool {
@@ -93,6 +127,9 @@ impl Entry {
             self.ask(node, named, false, resources, now);
         }
         let is_abroad = || {
+            if node.relayed().is_some() {
+                return true;
+            }
             let uplinks = resources.uplinks.as_ref();
             uplinks.is_some_and(|uplinks| is_abroad(&uplinks.interfaces()))
         };
@@ -112,11 +149,26 @@ impl Entry {
         self.asking_until.set(Some(now + ASKING_FOR));
         let listening = &resources.listening;
         let at_home = !listening.is_empty() && listening.iter().all(|address| address.ip().is_loopback());
+        let mut number = [0; NUMBER_LEN];
+        fastrand::Rng::new().fill(&mut number);
+        self.by_name.set(node.relayed().map(|_| (number, ANSWERS_BY_NAME_MAX)));
         for (host, port) in names {
+            let relayed = node.relayed().cloned();
             let (node, leave) = (Rc::downgrade(node), resources.trackers.access().leave.clone());
             tokio::task::spawn_local(async move {
-                let addresses = addresses(&leave, &host, port).await;
+                if let Some(relayed) = &relayed
+                    && !relayed.has_way_out().await
+                {
+                    return;
+                }
+                let addresses = match &relayed {
+                    Some(_) => host.parse().map(|ip| SocketAddr::new(ip, port).into()).into_iter().collect(),
+                    None => addresses(&leave, &host, port).await,
+                };
                 let Some(node) = node.upgrade() else { return };
+                if let Some(relayed) = relayed.filter(|_| addresses.is_empty()) {
+                    node.entry.ask_by_name(&relayed, &host, port, number);
+                }
                 let may = |address: &Endpoint| is_trusted || may_link_to_peer(address, [], at_home);
                 addresses.into_iter().filter(may).for_each(|address| node.add_node(address));
             });

@@ -1,7 +1,7 @@
 //! The distributed hash table over real sockets: see [`anabranch_dht`], which decides all.
 //!
 //! One node for all contents of a session. It is at the UDP ports beside the listeners, over every uplink with a name of its own (BEP 45),
-//! and over SCION at a socket of its own. It does nothing before a content asks for it that is not private.
+//! and over SCION at a socket of its own. Where all goes through a proxy, it is behind that one alone. It does nothing before a content asks for it that is not private.
 //!
 //! | module | what it does |
 //! | --- | --- |
@@ -104,7 +104,8 @@ impl Policy for Guard {
 }
 
 impl DhtNode {
-    /// Takes the sockets that `utp` has beside `listening`, and opens others where it has none. Nothing is sent yet.
+    /// Takes the sockets that `utp` has beside `listening`, and opens others where it has none; only the one behind the proxy, where there is
+    /// one. Nothing is sent yet.
     pub(crate) fn open(
         config: &DhtConfig,
         (listening, utp): (&[SocketAddr], &UtpNet),
@@ -120,7 +121,10 @@ impl DhtNode {
                 Some(port)
             })
         };
-        let ports = listening.iter().filter_map(&mut open).collect();
+        let ports = match utp.relayed() {
+            Some(relayed) => vec![Rc::clone(relayed)],
+            None => listening.iter().filter_map(&mut open).collect(),
+        };
         let mut secret = [0; 16];
         let mut rng = fastrand::Rng::new();
         rng.fill(&mut secret);
@@ -147,9 +151,14 @@ impl DhtNode {
         }
     }
 
-    /// Its port over plain IP, as peers are told (BEP 5, "port").
+    /// Its port over plain IP, as peers are told (BEP 5, "port"); none behind a proxy, where it is another one.
     pub(crate) fn port(&self) -> Option<u16> {
-        self.ports.first().map(|port| port.local_addr().port())
+        self.ports.first().filter(|port| !port.is_relayed()).map(|port| port.local_addr().port())
+    }
+
+    /// The socket behind a proxy, where it is there.
+    fn relayed(&self) -> Option<&Rc<UtpEndpoint>> {
+        self.ports.first().filter(|port| port.is_relayed())
     }
 
     /// The same over SCION.
@@ -290,6 +299,9 @@ impl DhtNode {
 
     fn received(&self, port: usize, from: SocketAddr, local: Option<IpAddr>, datagram: &[u8]) {
         let from = Endpoint::from(from);
+        if self.entry.is_answer_by_name(datagram) {
+            return self.add_node(from);
+        }
         let home = self.homes.borrow().at(port, Family::of(&from), local);
         if let Some(home) = home {
             self.core.borrow_mut().receive(home, from, datagram, Instant::now());

@@ -114,6 +114,11 @@ pub enum EventKind {
         /// Who has that stream.
         address: Endpoint,
     },
+    /// The proxy that all goes through relays no datagrams, or not now: what they are needed for is off meanwhile. It is asked again.
+    RelayFailed {
+        /// Which proxy, and why.
+        reason: String,
+    },
     /// Peers that were not known before.
     Discovered {
         /// How they were found.
@@ -311,6 +316,7 @@ impl EventKind {
             | Self::Piece { .. }
             | Self::PieceFailed { .. }
             | Self::Discovered { .. }
+            | Self::RelayFailed { .. }
             | Self::PortOpened(_)
             | Self::PortLost { .. }
             | Self::PortsRefused { .. }
@@ -330,13 +336,13 @@ impl EventKind {
             | Self::Renamed { .. }
             | Self::Started { .. }
             | Self::Finished
+            | Self::SuperSeeded { .. }
             | Self::LiveJoined { .. }
             | Self::LiveRestarted
             | Self::Paused { .. }
             | Self::Resumed
             | Self::Checked { .. }
             | Self::Moved { .. }
-            | Self::SuperSeeded { .. }
             | Self::Removed
             | Self::Missed { .. }
             | Self::Failed { .. } => false,

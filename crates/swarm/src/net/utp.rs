@@ -1,5 +1,7 @@
 //! uTP (BEP 29): the sockets beside the listeners, and when it is tried.
 //!
+//! Behind a SOCKS5 proxy that relays datagrams there is one socket more, and we call from that one alone.
+//!
 //! Who calls is answered always: where uTP is not let in, by a reset, so that callers turn to TCP at once. We call over TCP, and over
 //! uTP beside it where that takes long, as behind many NATs; whichever opens first stays.
 
@@ -7,9 +9,10 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_transport::{ConnectError, Listener, Stream, UtpEndpoint, UtpStream, Via};
+use anabranch_transport::{ConnectError, Listener, Proxy, Stream, UtpEndpoint, UtpStream, Via};
 use tokio::task::JoinSet;
 
 use crate::config::Utp;
@@ -26,24 +29,30 @@ pub(crate) struct UtpNet {
     listening: Vec<Rc<UtpEndpoint>>,
     /// Where none of those reaches everybody: who dials alone.
     dialling: Vec<Rc<UtpEndpoint>>,
+    /// The one that is behind a proxy, where there is one.
+    relayed: Option<Rc<UtpEndpoint>>,
 }
 
 impl UtpNet {
     /// Opens the sockets beside `listening`, as far as their ports are free: another program that has one is who callers over UDP mean to
-    /// reach, then. Where connections go through a proxy, none of ours goes over uTP.
-    pub(crate) fn open(mode: Utp, listening: &[SocketAddr], is_proxied: bool) -> Self {
+    /// reach, then. Where connections go through a `proxy`, ours go over uTP as far as it relays datagrams.
+    pub(crate) fn open(mode: Utp, listening: &[SocketAddr], proxy: Option<&Arc<Proxy>>) -> Self {
         let accepts = mode != Utp::Off;
+        let relayed = proxy.filter(|proxy| proxy.may_relay_udp());
+        let relayed = relayed.and_then(|proxy| UtpEndpoint::through(proxy, accepts).ok());
         let listening: Vec<_> = listening.iter().filter_map(|at| UtpEndpoint::bind(*at, accepts).ok()).collect();
         let mut dialling = Vec::new();
-        let dials = matches!(mode, Utp::On | Utp::Only) && !is_proxied;
+        let dials = matches!(mode, Utp::On | Utp::Only) && (proxy.is_none() || relayed.is_some());
         let is_anywhere = |endpoint: &Rc<UtpEndpoint>| endpoint.local_addr().ip().is_unspecified();
-        if dials && !listening.iter().any(is_anywhere) {
+        if let Some(relayed) = relayed.as_ref().filter(|_| dials) {
+            dialling.push(Rc::clone(relayed));
+        } else if dials && !listening.iter().any(is_anywhere) {
             let any = [(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()];
             dialling.extend(any.into_iter().find_map(|at: SocketAddr| UtpEndpoint::bind(at, false).ok()));
         } else if dials {
             dialling.extend(listening.iter().filter(|endpoint| is_anywhere(endpoint)).cloned());
         }
-        Self { mode, listening, dialling }
+        Self { mode, listening, dialling, relayed }
     }
 
     /// The socket beside the listener at `address`.
@@ -51,23 +60,43 @@ impl UtpNet {
         self.listening.iter().find(|endpoint| endpoint.local_addr() == address).cloned()
     }
 
+    /// The socket behind the proxy.
+    pub(crate) fn relayed(&self) -> Option<&Rc<UtpEndpoint>> {
+        self.relayed.as_ref()
+    }
+
+    /// Whether whoever knows where the proxy has our datagrams can call us there.
+    pub(crate) fn is_reached_by_relay(&self) -> bool {
+        self.relayed.is_some() && self.mode != Utp::Off
+    }
+
     /// Where peers come in.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = Listener> {
         let accepts = self.mode != Utp::Off;
-        self.listening.iter().filter(move |_| accepts).map(|endpoint| Listener::Utp(Rc::clone(endpoint)))
+        self.listening
+            .iter()
+            .chain(&self.relayed)
+            .filter(move |_| accepts)
+            .map(|endpoint| Listener::Utp(Rc::clone(endpoint)))
     }
 
     /// Lets packets move, in tasks that end with `tasks`.
     pub(crate) fn serve(&self, tasks: &mut JoinSet<()>) {
-        let own = self.dialling.iter().filter(|one| !self.listening.iter().any(|other| Rc::ptr_eq(one, other)));
+        let own = self.dialling.iter().chain(&self.relayed);
+        let mut all: Vec<&Rc<UtpEndpoint>> = Vec::new();
         for endpoint in self.listening.iter().chain(own) {
+            if !all.iter().any(|other| Rc::ptr_eq(endpoint, other)) {
+                all.push(endpoint);
+            }
+        }
+        for endpoint in all {
             tasks.spawn_local(Rc::clone(endpoint).run());
         }
     }
 
     /// Lets what was written last arrive.
     pub(crate) async fn close(&self) {
-        for endpoint in self.listening.iter().chain(&self.dialling) {
+        for endpoint in self.listening.iter().chain(&self.dialling).chain(&self.relayed) {
             endpoint.close().await;
         }
     }
@@ -106,9 +135,9 @@ impl UtpNet {
         opened.ok()?.ok().map(Stream::from)
     }
 
-    /// Whether peers behind NATs may be met (BEP 55): where we call over uTP at all.
+    /// Whether peers behind NATs may be met (BEP 55): where we call over uTP at all, and not by a proxy's address.
     pub(crate) fn may_meet(&self) -> bool {
-        !self.dialling.is_empty()
+        !self.dialling.is_empty() && self.relayed.is_none()
     }
 
     /// Connects over uTP to a peer that calls us at the same time: from the port beside the listener, which it was told of and which our NAT

@@ -97,6 +97,9 @@ impl Contents {
         let mut state = torrent.borrow_mut();
         unfit.into_iter().for_each(|address| state.tell(EventKind::PeerUnfit { address }));
         peers.into_iter().for_each(|peer| state.name_peer(peer));
+        if let Some(reason) = resources.relay_failure.borrow().clone() {
+            state.tell(EventKind::RelayFailed { reason });
+        }
         state.spawn(lifecycle::keep_time(torrent.clone()));
         state.spawn(dial::dial(torrent.clone()));
         state.spawn(paths_driver::drive(torrent.clone()));

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -110,6 +111,17 @@ impl Contents {
             state.tell(kind.clone());
             state.core.set_listen_ports(self.resources.listen_port(), self.resources.dht_port());
             state.announce.notify_one();
+        }
+    }
+
+    /// The proxy relays no datagrams: told where it was not told before.
+    pub(super) fn relay_failed(&self, error: &io::Error) {
+        let reason = error.to_string();
+        if self.resources.relay_failure.replace(Some(reason.clone())).as_ref() == Some(&reason) {
+            return;
+        }
+        for torrent in self.torrents() {
+            torrent.borrow().tell(EventKind::RelayFailed { reason: reason.clone() });
         }
     }
 

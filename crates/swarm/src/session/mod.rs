@@ -90,6 +90,10 @@ impl Session {
             tasks.spawn_local(dial::accept(contents.clone(), listener));
         }
         resources.utp.serve(&mut tasks);
+        if let Some(relayed) = resources.utp.relayed().cloned() {
+            let contents = Rc::clone(&contents);
+            tasks.spawn_local(async move { relayed.keep_relay(|error| contents.relay_failed(error)).await });
+        }
         if let Some(net) = &resources.scion {
             tasks.spawn_local(Rc::clone(net).listen());
         }

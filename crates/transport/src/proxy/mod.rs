@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_socks::tcp::Socks5Stream;
 
+pub(crate) use udp::Association;
 pub use udp::{HEADER_LEN_MAX as UDP_HEADER_LEN_MAX, Source as UdpSource, UdpRelay, UdpTarget, parse as parse_relayed};
 
 /// Longest head of a proxy's answer.

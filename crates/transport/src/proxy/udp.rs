@@ -54,7 +54,10 @@ impl UdpTarget {
     }
 
     /// What stands in front of a datagram (RFC 1928 §7): no fragment.
-    fn header(&self) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// `InvalidInput` where the name is too long to be one.
+    pub(crate) fn header(&self) -> io::Result<Vec<u8>> {
         let mut header = vec![0, 0, 0];
         match self {
             Self::Address(address) => put_address(&mut header, *address),
@@ -135,13 +138,37 @@ fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
     out.extend(address.port().to_be_bytes());
 }
 
+/// A relay at the proxy: it is there for as long as the connection is open that asked for it.
+#[derive(Debug)]
+pub(crate) struct Association {
+    control: TcpStream,
+    relay: SocketAddr,
+}
+
+impl Association {
+    /// Where the relay is.
+    pub(crate) fn relay(&self) -> SocketAddr {
+        self.relay
+    }
+
+    /// Waits until the proxy closes the connection that holds the relay, or says on it what nobody asked for.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let ready = self.control.readable().await;
+            match self.control.try_read(&mut [0; 1]) {
+                Err(error) if ready.is_ok() && error.kind() == ErrorKind::WouldBlock => {}
+                _ => return,
+            }
+        }
+    }
+}
+
 /// A relay at the proxy, for one target.
 #[derive(Debug)]
 pub struct UdpRelay {
     /// Connected to the relay: the kernel lets nobody else in.
     socket: UdpSocket,
-    /// Holds the relay.
-    control: TcpStream,
+    association: Association,
     target: UdpTarget,
     header: Vec<u8>,
 }
@@ -158,15 +185,28 @@ impl Proxy {
     /// `Unsupported` where the proxy relays no datagrams; the error names the proxy.
     pub async fn associate(&self, target: UdpTarget) -> io::Result<UdpRelay> {
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("the proxy {self}: {error}"));
-        let relay = tokio::time::timeout(ASSOCIATE_TIMEOUT, self.open_relay(target)).await;
+        let header = target.header().map_err(failed)?;
+        let association = self.relay().await?;
+        let local = association.control.local_addr().map_err(failed)?;
+        let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await.map_err(failed)?;
+        socket.connect(association.relay).await.map_err(failed)?;
+        Ok(UdpRelay { socket, association, target, header })
+    }
+
+    /// Asks the proxy for a relay to whomever datagrams are for.
+    ///
+    /// # Errors
+    /// As [`Proxy::associate`].
+    pub(crate) async fn relay(&self) -> io::Result<Association> {
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("the proxy {self}: {error}"));
+        let relay = tokio::time::timeout(ASSOCIATE_TIMEOUT, self.open_relay()).await;
         relay.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(failed)
     }
 
-    async fn open_relay(&self, target: UdpTarget) -> io::Result<UdpRelay> {
+    async fn open_relay(&self) -> io::Result<Association> {
         if !self.may_relay_udp() {
             return Err(no_relay("HTTP has no way for it"));
         }
-        let header = target.header()?;
         let mut control = TcpStream::connect((self.host.as_str(), self.port)).await?;
         self.log_in(&mut control).await?;
         // We cannot know the address that the proxy will see (RFC 1928 §6, "all zeros").
@@ -194,9 +234,7 @@ impl Proxy {
             return Err(nonsense(&"its relay has no port"));
         }
         let relay = SocketAddr::new(control.peer_addr()?.ip(), port);
-        let socket = UdpSocket::bind(SocketAddr::new(control.local_addr()?.ip(), 0)).await?;
-        socket.connect(relay).await?;
-        Ok(UdpRelay { socket, control, target, header })
+        Ok(Association { control, relay })
     }
 
     async fn log_in(&self, control: &mut TcpStream) -> io::Result<()> {
@@ -252,7 +290,7 @@ impl UdpRelay {
         let (length, is_ipv6) = loop {
             let length = tokio::select! {
                 received = self.socket.recv(buffer) => received?,
-                () = self.ended() => return Err(ErrorKind::ConnectionAborted.into()),
+                () = self.association.ended() => return Err(ErrorKind::ConnectionAborted.into()),
             };
             if let Some((source, payload)) = parse(&buffer[..length])
                 && self.target.may_be(&source)
@@ -262,17 +300,6 @@ impl UdpRelay {
             }
         };
         Ok((&buffer[length.0..length.1], is_ipv6))
-    }
-
-    /// Waits until the proxy closes the connection that holds the relay, or says on it what nobody asked for.
-    async fn ended(&self) {
-        loop {
-            let ready = self.control.readable().await;
-            match self.control.try_read(&mut [0; 1]) {
-                Err(error) if ready.is_ok() && error.kind() == ErrorKind::WouldBlock => {}
-                _ => return,
-            }
-        }
     }
 }
 

@@ -1,37 +1,39 @@
 //! uTP over a UDP socket: [`anabranch_utp`] decides, here are the socket, the time and who waits.
 //!
+//! It may be behind a SOCKS5 proxy (`relay.rs`): then all that is sent goes to the proxy's relay, and nothing counts that did not come from there.
+//!
 //! The port is shared: what is no uTP goes to whom [`UtpEndpoint::set_other`] named. One socket has all connections, those that come in and those that we open, over IPv4 and IPv6 and over every uplink. All of it is one
 //! thread's: what streams write gathers until their tasks have had their turn, and leaves then, in bursts.
 
+mod outgoing;
+mod relay;
 mod stream;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use anabranch_paths::{Endpoint, Path, PathPeer};
 use anabranch_udp::{Message, Options, RecvBatch, Socket};
-use anabranch_utp::{CallError, ConnError, ConnId, Event, Route, Transmit};
+use anabranch_utp::{CallError, ConnError, ConnId, Event, Route};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use crate::interfaces::towards;
-use crate::{ConnectError, Via};
+use crate::{ConnectError, Proxy, UdpTarget, Via};
+use outgoing::Outgoing;
+use relay::Relay;
 pub use stream::UtpStream;
 
 /// Messages received with one call: half a megabyte, after which those who wait for it have their turn.
 const RECV_MESSAGES: usize = 8;
-/// Bytes of all bursts of one call.
-const SEND_BYTES_MAX: usize = 64 * 1024;
-/// Bursts of one call.
-const BURSTS_MAX: usize = 32;
 /// Calls in a row until other tasks have their turn.
 const SENDS_A_TURN: usize = 32;
 /// Pause after an error of the socket, so that one that persists does not spin.
@@ -48,6 +50,8 @@ const MTU_UNKNOWN: usize = 1500;
 /// A UDP socket, and the connections over it.
 pub struct UtpEndpoint {
     io: AsyncFd<Socket>,
+    /// Through which everything goes, where there is one.
+    relay: Option<Relay>,
     state: RefCell<State>,
     /// There may be something to send.
     wake: Notify,
@@ -73,15 +77,6 @@ struct Waiting {
     send: Option<Waker>,
 }
 
-/// What leaves with the next call.
-#[derive(Default)]
-struct Outgoing {
-    bytes: Vec<u8>,
-    bursts: Vec<(Transmit, Range<usize>)>,
-    /// So many of them have left.
-    sent: usize,
-}
-
 impl std::fmt::Debug for UtpEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UtpEndpoint").field("local", &self.local_addr()).finish_non_exhaustive()
@@ -94,6 +89,20 @@ impl UtpEndpoint {
     /// # Errors
     /// When another program has the port, the address is not of this machine, or the system has no random numbers.
     pub fn bind(address: SocketAddr, accepts: bool) -> io::Result<Rc<Self>> {
+        Self::open(address, accepts, None)
+    }
+
+    /// Behind `proxy`, at a port of the system's choice. Nothing moves before [`UtpEndpoint::keep_relay`] has a relay there.
+    ///
+    /// # Errors
+    /// When the system has no socket or no random numbers.
+    pub fn through(proxy: &Arc<Proxy>, accepts: bool) -> io::Result<Rc<Self>> {
+        let any: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+        let open = |ip| Self::open(SocketAddr::new(ip, 0), accepts, Some(Relay::new(Arc::clone(proxy))));
+        open(any[0]).or_else(|_| open(any[1]))
+    }
+
+    fn open(address: SocketAddr, accepts: bool, relay: Option<Relay>) -> io::Result<Rc<Self>> {
         let socket = Socket::bind(address, &Options { local_address: true, ecn: false, ..Options::default() })?;
         let mut seed = [0; 8];
         SystemRandom::new().fill(&mut seed).map_err(|_| io::Error::other("the system has no random numbers"))?;
@@ -106,7 +115,8 @@ impl UtpEndpoint {
         // SAFETY: the socket owns its descriptor, gives the same one each time, and keeps it open as long as it is.
         let io = unsafe { AsyncFd::register(socket) }.map_err(|error| error.into_parts().1)?;
         let (wake, incoming, emptied) = (Notify::new(), Notify::new(), Notify::new());
-        Ok(Rc::new(Self { io, state: RefCell::new(state), wake, incoming, emptied, other: RefCell::default() }))
+        let (state, other) = (RefCell::new(state), RefCell::default());
+        Ok(Rc::new(Self { io, relay, state, wake, incoming, emptied, other }))
     }
 
     /// Has `other` take what comes and is no uTP. It must not keep this endpoint.
@@ -117,6 +127,9 @@ impl UtpEndpoint {
     /// Sends a datagram that is no uTP, by the uplink that `via` names. What the system does not take now is lost, as the network might
     /// lose it.
     pub fn send_other(&self, via: Option<&Via>, to: SocketAddr, datagram: &[u8]) {
+        if self.relay.is_some() {
+            return self.send_to_target(&UdpTarget::Address(to), datagram);
+        }
         // What stays on this machine leaves by no uplink.
         let via = via.filter(|_| !to.ip().is_loopback());
         let parts = [IoSlice::new(datagram)];
@@ -126,6 +139,36 @@ impl UtpEndpoint {
             ..Message::new(to, &parts)
         };
         let _ = self.io.get_ref().send(&[message]);
+    }
+
+    /// Has the proxy that this is behind send a datagram, to a name that it looks up, or to an address.
+    pub fn send_to_target(&self, target: &UdpTarget, datagram: &[u8]) {
+        let relay = self.relay.as_ref().and_then(Relay::at);
+        if let (Some(relay), Ok(header)) = (relay, target.header()) {
+            let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
+            let _ = self.io.get_ref().send(&[Message::new(relay, &parts)]);
+        }
+    }
+
+    /// Whether this is behind a proxy.
+    pub fn is_relayed(&self) -> bool {
+        self.relay.is_some()
+    }
+
+    /// Waits until it is known whether there is a way out: at once, or where this is behind a proxy, when that gave us a relay or refused to.
+    pub async fn has_way_out(&self) -> bool {
+        match &self.relay {
+            Some(relay) => relay.is_open().await,
+            None => true,
+        }
+    }
+
+    /// Has the proxy hold a relay, for as long as this is polled; `failed` is told each time when it does not. Where there is no proxy, there is
+    /// nothing to do.
+    pub async fn keep_relay(&self, failed: impl Fn(&io::Error)) {
+        if let Some(relay) = &self.relay {
+            relay.keep(failed).await;
+        }
     }
 
     /// Where it is.
@@ -141,6 +184,9 @@ impl UtpEndpoint {
     pub async fn connect(self: &Rc<Self>, endpoint: Endpoint, via: Option<&Via>) -> Result<UtpStream, ConnectError> {
         let remote = endpoint.as_ip().ok_or(ConnectError::NotIp(endpoint))?;
         let failed = |source| ConnectError::Io { endpoint, source };
+        if !self.has_way_out().await {
+            return Err(failed(relay::none()));
+        }
         let route = Route {
             remote,
             local: via.map(|via| via.source),
@@ -184,6 +230,9 @@ impl UtpEndpoint {
 
     /// Our address on the way, and what the first link takes.
     fn first_link(&self, route: &Route) -> io::Result<(IpAddr, usize)> {
+        if let Some(relay) = &self.relay {
+            return relay.first_link(route.remote);
+        }
         let bound = self.local_addr().ip();
         let source = route.local.or((!bound.is_unspecified()).then_some(bound));
         let (local, mtu) = towards(source, route.remote)?;
@@ -241,12 +290,15 @@ impl UtpEndpoint {
         let other = self.other.borrow();
         let core = &mut self.state.borrow_mut().core;
         for message in batch.iter().filter(|message| !message.truncated) {
-            let route = Route { remote: message.from, local: message.local, interface: 0 };
             for datagram in message.segments() {
+                let direct = Some((message.from, datagram));
+                let relayed = self.relay.as_ref().map_or(direct, |relay| relay.unpack(message.from, datagram));
+                let Some((remote, datagram)) = relayed else { continue };
+                let route = Route { remote, local: message.local, interface: 0 };
                 if !core.datagram(now, route, datagram)
                     && let Some(other) = &*other
                 {
-                    other(message.from, message.local, datagram);
+                    other(remote, message.local, datagram);
                 }
             }
         }
@@ -278,15 +330,21 @@ impl UtpEndpoint {
         let now = Instant::now();
         let mut state = self.state.borrow_mut();
         let State { core, outgoing, .. } = &mut *state;
-        if was_blocked && outgoing.send(socket, core, now) {
+        let send = |outgoing: &mut Outgoing, core: &mut _| match &self.relay {
+            Some(relay) => outgoing.send_through(relay.at(), socket),
+            None => outgoing.send(socket, core, now),
+        };
+        if was_blocked && send(outgoing, core) {
             return true;
         }
+        // A proxy takes datagrams one by one, each with its target in front.
+        let segments_max = if self.relay.is_some() { 1 } else { socket.segments_max() };
         for _ in 0..SENDS_A_TURN {
-            outgoing.gather(socket, core, now);
-            if outgoing.bursts.is_empty() {
+            outgoing.gather(segments_max, core, now);
+            if outgoing.is_empty() {
                 return false;
             }
-            if outgoing.send(socket, core, now) {
+            if send(outgoing, core) {
                 return true;
             }
         }
@@ -322,62 +380,6 @@ impl State {
         if let Some(waiting) = self.waiting.get_mut(&conn) {
             *which(waiting) = Some(cx.waker().clone());
         }
-    }
-}
-
-impl Outgoing {
-    /// Takes bursts from the core for one call.
-    fn gather(&mut self, socket: &Socket, core: &mut anabranch_utp::Endpoint, now: Instant) {
-        self.bytes.clear();
-        self.bursts.clear();
-        self.sent = 0;
-        while self.bursts.len() < BURSTS_MAX && self.bytes.len() < SEND_BYTES_MAX {
-            let begin = self.bytes.len();
-            let Some(transmit) = core.transmit(now, socket.segments_max(), &mut self.bytes) else { return };
-            self.bursts.push((transmit, begin..self.bytes.len()));
-        }
-    }
-
-    /// Sends them; answers whether the system has no room for those that are left.
-    fn send(&mut self, socket: &Socket, core: &mut anabranch_utp::Endpoint, now: Instant) -> bool {
-        while self.sent < self.bursts.len() {
-            let left = &self.bursts[self.sent..];
-            let may_fragment = left[0].0.may_fragment;
-            let alike = left.iter().take_while(|(transmit, _)| transmit.may_fragment == may_fragment).count();
-            let parts: Vec<[IoSlice<'_>; 1]> =
-                left[..alike].iter().map(|(_, range)| [IoSlice::new(&self.bytes[range.clone()])]).collect();
-            let messages: Vec<Message<'_>> = left[..alike]
-                .iter()
-                .zip(&parts)
-                .map(|((transmit, _), parts)| Message {
-                    from: transmit.route.local,
-                    interface: transmit.route.interface,
-                    ..Message::burst(transmit.route.remote, parts, transmit.segment_len)
-                })
-                .collect();
-            let sent = if may_fragment {
-                socket.set_may_fragment(true);
-                let sent = socket.send(&messages);
-                socket.set_may_fragment(false);
-                sent
-            } else {
-                socket.send(&messages)
-            };
-            match sent {
-                Ok(count) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) => {
-                    // It is lost, as the network might lose it.
-                    let (transmit, range) = &left[0];
-                    let len = transmit.segment_len.min(range.len());
-                    if let (Some(conn), Some(libc::EMSGSIZE)) = (transmit.conn, error.raw_os_error()) {
-                        core.too_long(now, conn, len);
-                    }
-                    self.sent += 1;
-                }
-            }
-        }
-        false
     }
 }
 
