@@ -1,5 +1,5 @@
-//! Web seeds (BEP 19): which URL holds a file, which bytes of which files a request needs, what an answer is worth, and when to ask
-//! again. Left to the driver: connections, names, bodies.
+//! Web seeds (BEP 19, and BEP 17's): which URL holds a file or a part of a piece, which bytes of which files a request needs, what an answer is
+//! worth, and when to ask again. Left to the driver: connections, names, bodies.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use anabranch_content::info::{FileKind, Info};
 use thiserror::Error;
 
+use crate::InfoHash;
 use crate::tracker::{Scheme, TrackerUrl};
 
 /// Wait after the first failure; doubles with every further one in a row.
@@ -62,6 +63,12 @@ pub fn url_of_file(base: &TrackerUrl, multi_file: bool, written: &str) -> Tracke
         }
     }
     base.below(&path)
+}
+
+/// Where a web seed of BEP 17 has a part of a piece.
+pub fn url_of_part(base: &TrackerUrl, info_hash: &InfoHash, piece: u32, part: &Range<u32>) -> TrackerUrl {
+    let hash: String = info_hash.iter().map(|byte| format!("%{byte:02x}")).collect();
+    base.with_query(&format!("info_hash={hash}&piece={piece}&ranges={}-{}", part.start, part.end.saturating_sub(1)))
 }
 
 /// Whether a URL is one that a web seed can have.
@@ -169,6 +176,26 @@ pub fn judge(head: &Head<'_>, asked: &Range<u64>, file_len: u64) -> Result<(), R
     }
 }
 
+/// Whether the body behind `head` is so many bytes of a piece (BEP 17), and nothing else. A busy server says in the body how many seconds to
+/// wait; the driver reads it, and gives it as "Retry-After".
+///
+/// # Errors
+/// Where it is not, with the reason.
+pub fn judge_part(head: &Head<'_>, asked_len: u64) -> Result<(), Refusal> {
+    match head.status {
+        200 | 206 => match (head.content_encoding, head.content_length) {
+            (Some(how), _) if !how.eq_ignore_ascii_case("identity") => Err(Refusal::Encoded),
+            // The body is counted.
+            (_, None) => Ok(()),
+            (_, Some(len)) if len == asked_len => Ok(()),
+            (_, Some(_)) => Err(Refusal::OtherRange),
+        },
+        status @ (404 | 410) => Err(Refusal::Status(status)),
+        // All other answers mean what they mean elsewhere.
+        _ => judge(head, &(0..asked_len), asked_len),
+    }
+}
+
 /// RFC 9110 §14.4: `bytes FIRST-LAST/LENGTH`, where the length may be unknown.
 fn parse_content_range(text: &str) -> Option<(Range<u64>, Option<u64>)> {
     let (range, total) = text.trim().strip_prefix("bytes")?.trim_start().split_once('/')?;
@@ -267,6 +294,35 @@ mod tests {
         }
         let final_ones = [Refusal::NoRanges, Refusal::Encoded, Refusal::Status(403)];
         assert!(final_ones.iter().all(Refusal::is_final) && !Refusal::Status(500).is_final());
+    }
+
+    #[test]
+    fn parts_of_pieces_are_asked_for_by_query_and_counted() {
+        let hash = std::array::from_fn(|at| at as u8 * 13);
+        for (base, expected) in [
+            ("http://w.example/seed.php", "http://w.example/seed.php?info_hash="),
+            ("http://w.example/seed.php?key=7", "http://w.example/seed.php?key=7&info_hash="),
+            ("http://w.example", "http://w.example/?info_hash="),
+        ] {
+            let url = url_of_part(&base.parse().unwrap(), &hash, 12, &(16_384..49_152)).to_string();
+            assert!(url.starts_with(expected) && url.ends_with("%f7&piece=12&ranges=16384-49151"), "{url}");
+            assert!(url.contains("info_hash=%00%0d%1a"), "{url}");
+        }
+        let head = |status, content_length| Head { status, content_length, ..Head::default() };
+        for (head, expected) in [
+            (head(200, Some(100)), Ok(())),
+            (head(206, None), Ok(())),
+            (head(200, Some(101)), Err(Refusal::OtherRange)),
+            (Head { content_encoding: Some("gzip"), ..head(200, Some(100)) }, Err(Refusal::Encoded)),
+            (head(404, None), Err(Refusal::Status(404))),
+            (head(416, None), Err(Refusal::OtherRange)),
+            (
+                Head { retry_after: Some("30"), ..head(503, None) },
+                Err(Refusal::Busy { status: 503, after: Some(Duration::from_secs(30)) }),
+            ),
+        ] {
+            assert_eq!(judge_part(&head, 100), expected, "{head:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A web server with ranges, for web seeds (BEP 19): honest, or wrong in one way.
+//! A web server with ranges, for web seeds (BEP 19): honest, or wrong in one way; or with pieces (BEP 17).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -53,6 +53,8 @@ pub enum WebTrick {
     Redirects(String),
     /// It has not this file.
     Lacks(String),
+    /// Nothing, but it speaks BEP 17: it has the pieces of this file, so many bytes each. The first request meets it busy.
+    Pieces(String, u64),
 }
 
 /// A running server; it stops when dropped.
@@ -156,6 +158,22 @@ fn serve(stream: &TcpStream, root: &Path, trick: &WebTrick, open: usize, counts:
             }
             _ => {}
         }
+        if let WebTrick::Pieces(file, piece_length) = trick {
+            if counts.requests.load(Ordering::Relaxed) == 1 {
+                say("HTTP/1.1 503 Busy\r\nContent-Length: 1\r\n\r\n1".to_owned())?;
+                continue;
+            }
+            let Some((begin, end)) = part(name, *piece_length) else {
+                say("HTTP/1.1 400 Bad\r\nContent-Length: 0\r\n\r\n".to_owned())?;
+                continue;
+            };
+            let mut body = vec![0; end.saturating_sub(begin) as usize];
+            File::open(below(root, file))?.read_exact_at(&mut body, begin)?;
+            say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()))?;
+            (&mut &*stream).write_all(&body)?;
+            counts.bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
+            continue;
+        }
         let lacks = matches!(trick, WebTrick::Lacks(file) if name.ends_with(file.as_str()));
         let Some(file) = File::open(below(root, name)).ok().filter(|_| !lacks) else {
             say("HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found".to_owned())?;
@@ -210,6 +228,14 @@ fn serve(stream: &TcpStream, root: &Path, trick: &WebTrick, open: usize, counts:
         }
     }
     Ok(())
+}
+
+/// The bytes of the content that a query of BEP 17 asks for: one range of a piece.
+fn part(query: &str, piece_length: u64) -> Option<(u64, u64)> {
+    let value = |name: &str| query.split('&').find_map(|parameter| parameter.strip_prefix(name));
+    let (first, last) = value("ranges=")?.split_once('-')?;
+    let begin = value("piece=")?.parse::<u64>().ok()?.checked_mul(piece_length)?;
+    Some((begin + first.parse::<u64>().ok()?, begin + last.parse::<u64>().ok()? + 1))
 }
 
 /// The path, decoded, and the range of the next request.

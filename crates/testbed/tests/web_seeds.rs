@@ -1,10 +1,10 @@
-//! Web seeds (BEP 19): contents come from web servers alone, several connections at once, whatever their files are called; servers that
+//! Web seeds (BEP 19 and 17): contents come from web servers alone, several connections at once, whatever their files are called; servers that
 //! lie are found out, and cost nothing where somebody else has the content.
 
 use std::time::Duration;
 
 use anabranch_testbed::Result;
-use anabranch_testbed::fixture::{Content, Fixture, Maker, TRANSFER_LIMIT};
+use anabranch_testbed::fixture::{Content, Fixture, Maker, PIECE_LENGTH, TRANSFER_LIMIT};
 use anabranch_testbed::net::{self, Namespace};
 use anabranch_testbed::peers::anabranch::{self, Anabranch};
 use anabranch_testbed::process::{Line, Process};
@@ -207,6 +207,43 @@ fn a_torrent_names_those_in_the_world_and_they_redirect_no_nearer() {
             }
         }
         assert_eq!(near.requests() + site.requests(), 0);
+        Ok(())
+    }));
+    must(fixture.check(&must(fixture.folder("out"))));
+}
+
+/// A server of BEP 17, which a torrent names ("httpseeds"), hands out pieces; one in the local network is not asked.
+#[test]
+fn servers_of_pieces_are_asked_by_piece() {
+    if !net::available() {
+        eprintln!("left out: not root");
+        return;
+    }
+    let namespace = must(Namespace::new());
+    must(namespace.add_address("lo", "198.51.100.1/32"));
+    let fixture = fixture(Content::Bytes(LEN), "1");
+    let name = fixture.content.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let trick = WebTrick::Pieces(name, PIECE_LENGTH.into());
+    let get = |server: &WebServer| {
+        let made = std::fs::read(&fixture.torrent).unwrap();
+        // The key goes where it belongs by its name: right before the info dictionary.
+        let at = made.windows(7).position(|seven| seven == b"4:infod").unwrap();
+        let url = format!("http://{}/seed.php", server.address);
+        let key = format!("9:httpseedsl{}:{url}e", url.len());
+        let torrent = fixture.torrent.with_file_name("pieces.torrent");
+        std::fs::write(&torrent, [&made[..at], key.as_bytes(), &made[at..]].concat()).unwrap();
+        let mut get = anabranch::command(None)?;
+        get.arg("get").arg(&torrent).arg("-o").arg(fixture.folder("out")?).arg("--json");
+        Process::spawn("anabranch get", &mut get)
+    };
+    must(namespace.enter(|| {
+        let near = WebServer::start_at("127.0.0.1:0", &fixture.data, trick.clone())?;
+        let (error, _) = get(&near)?.wait_event("web_seed_error", TRANSFER_LIMIT)?;
+        assert!(error["reason"].as_str().is_some_and(|reason| reason.contains("local network")), "{error}");
+        assert_eq!(near.requests(), 0);
+        let world = WebServer::start_at("198.51.100.1:80", &fixture.data, trick)?;
+        get(&world)?.wait_event("finished", TRANSFER_LIMIT)?;
+        assert!(world.sent_bytes() < LEN * 11 / 10, "{}", world.sent_bytes());
         Ok(())
     }));
     must(fixture.check(&must(fixture.folder("out"))));

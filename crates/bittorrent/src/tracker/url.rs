@@ -117,6 +117,12 @@ impl TrackerUrl {
         TrackerUrl { path: format!("{}{path}", self.path()), ..self.clone() }
     }
 
+    /// The same with `parameters`, which are encoded, behind the URL's own query.
+    pub(crate) fn with_query(&self, parameters: &str) -> TrackerUrl {
+        let and = if self.query.is_empty() { "" } else { "&" };
+        TrackerUrl { query: format!("{}{and}{parameters}", self.query), ..self.clone() }
+    }
+
     /// Where scrapes go, if the URL tells (BEP 48: the last path component begins with `announce`).
     pub fn scrape(&self) -> Option<TrackerUrl> {
         if self.scheme == Scheme::Udp {

@@ -83,9 +83,9 @@ impl Contents {
             core.set_node_key(*scion.identity.node_id().as_bytes());
         }
         let web_seeds = match &source {
-            Source::Metainfo(metainfo) => metainfo.web_seeds.clone(),
-            Source::Magnet(magnet) => magnet.web_seeds.clone(),
-            Source::Ppspp(_) | Source::PpsppFile(_) => Vec::new(),
+            Source::Metainfo(metainfo) => (metainfo.web_seeds.clone(), metainfo.http_seeds.clone()),
+            Source::Magnet(magnet) => (magnet.web_seeds.clone(), Vec::new()),
+            Source::Ppspp(_) | Source::PpsppFile(_) => Default::default(),
         };
         let named_web_seeds = options.web_seeds.clone();
         let layers_at_hand = matches!(source, Source::Metainfo(_));
@@ -114,7 +114,7 @@ impl Contents {
             let opening = open::open(torrent.clone(), metainfo.info, metainfo.piece_layers);
             state.spawn(open::guarded(torrent.clone(), opening));
         }
-        web_seeds::begin(&torrent, &mut state, &named_web_seeds, &web_seeds);
+        web_seeds::begin(&torrent, &mut state, &named_web_seeds, (&web_seeds.0, &web_seeds.1));
         if let Some(node) = resources.dht.clone().filter(|_| !is_private) {
             state.spawn(dht::find(torrent.clone(), node, nodes));
         }
@@ -179,10 +179,10 @@ fn torrent_config(resources: &Resources, options: &AddOptions, id: ContentId) ->
         pex: config.pex,
         holepunch: resources.utp.may_meet(),
         prefers_encryption: matches!(config.encryption, Encryption::Prefer | Encryption::Require),
+        super_seed: options.super_seed,
         seed: config.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }
 }
-        super_seed: options.super_seed,
 
 impl Source {
     fn name(&self) -> String {

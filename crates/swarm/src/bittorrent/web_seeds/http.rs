@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anabranch_bittorrent::reach::{may_fetch, may_redirect};
 use anabranch_bittorrent::tracker::{Scheme, TrackerUrl};
-use anabranch_bittorrent::web_seed::{Head, is_usable, judge, url_of_file};
+use anabranch_bittorrent::web_seed::{Head, is_usable, judge, judge_part, url_of_file, url_of_part};
+use anabranch_bittorrent::wire::BlockRange;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::written_paths;
 use anabranch_paths::Path;
@@ -37,9 +38,20 @@ const BUFFER_BYTES: usize = 64 << 10;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Ways to one name that are tried for a connection.
 const WAYS_TRIED_MAX: usize = 3;
+/// Bytes of a busy server's body: a number of seconds (BEP 17).
+const SECONDS_LEN_MAX: usize = 16;
 /// Files whose redirect is remembered.
 const MOVED_MAX: usize = 1024;
 const USER_AGENT: &str = concat!("anabranch/", env!("CARGO_PKG_VERSION"));
+
+/// How a web seed is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// For ranges of files (BEP 19, "url-list").
+    Files,
+    /// For parts of pieces (BEP 17, "httpseeds"), of the content of this hash.
+    Pieces([u8; 20]),
+}
 
 /// A web seed, and the content that it has.
 pub(super) struct Site {
@@ -47,6 +59,7 @@ pub(super) struct Site {
     url: TrackerUrl,
     by: NamedBy,
     pub info: Arc<Info>,
+    pub kind: Kind,
     /// Each file's path as the torrent writes it; empty for pads.
     names: Vec<String>,
     /// Where files were redirected to, and the address of who said so.
@@ -54,7 +67,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(resources: Rc<Resources>, url: TrackerUrl, by: NamedBy, info: Arc<Info>) -> Self {
+    pub(super) fn new(resources: Rc<Resources>, (url, kind): (TrackerUrl, Kind), by: NamedBy, info: Arc<Info>) -> Self {
         let mut written = written_paths(&info).into_iter();
         let is_pad = |kind: &anabranch_content::info::FileKind| *kind == anabranch_content::info::FileKind::Pad;
         let name = |file: &anabranch_content::info::FileEntry| match is_pad(&file.kind) {
@@ -62,7 +75,7 @@ impl Site {
             false => written.next().unwrap_or_default(),
         };
         let names = info.files.iter().map(name).collect();
-        Self { resources, url, by, info, names, moved: RefCell::default() }
+        Self { resources, url, by, info, kind, names, moved: RefCell::default() }
     }
 
     /// What the torrent calls a file.
@@ -169,7 +182,7 @@ impl Site {
         let (mut url, mut from) = self.place(file);
         let mut is_remembered = from.is_some();
         for _ in 0..=REDIRECTS_MAX {
-            let (response, at) = self.ask(&url, from, range, lane, kept).await?;
+            let (response, at) = self.ask(&url, from, Some(range), lane, kept).await?;
             let header =
                 |name| response.headers().get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
             let status = response.status().as_u16();
@@ -209,13 +222,48 @@ impl Site {
         Err(Failure::Redirects)
     }
 
+    /// Asks for `part` of a piece (BEP 17), as [`Site::get`] does for a range of a file. It is asked for where the torrent says alone: redirects
+    /// are not followed.
+    ///
+    /// # Errors
+    /// Where the answer is not these bytes.
+    pub(super) async fn get_part(
+        &self,
+        hash: &[u8; 20],
+        part: BlockRange,
+        lane: usize,
+        kept: &mut Option<Http>,
+    ) -> Result<Body, Failure> {
+        let url = url_of_part(&self.url, hash, part.piece, &(part.begin..part.begin + part.len));
+        let (response, _) = self.ask(&url, None, None, lane, kept).await?;
+        let (head, mut incoming) = response.into_parts();
+        let header = |name| head.headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+        let status = head.status.as_u16();
+        let seconds = if status == 503 { seconds(&mut incoming).await } else { None };
+        let judged = judge_part(
+            &Head {
+                status,
+                content_length: header(header::CONTENT_LENGTH).and_then(|len| len.parse().ok()),
+                content_encoding: header(header::CONTENT_ENCODING),
+                retry_after: seconds.as_deref().or(header(header::RETRY_AFTER)),
+                ..Head::default()
+            },
+            part.len.into(),
+        );
+        if let Err(refusal) = judged {
+            *kept = None;
+            return Err(refusal.into());
+        }
+        Ok(Body { incoming, left: part.len.into() })
+    }
+
     /// One request; the head of its answer, and the address of who answered. A connection that was kept may have been closed by the server
     /// meanwhile: then a new one is opened, once.
     async fn ask(
         &self,
         url: &TrackerUrl,
         from: Option<IpAddr>,
-        range: &Range<u64>,
+        range: Option<&Range<u64>>,
         lane: usize,
         kept: &mut Option<Http>,
     ) -> Result<(Response<Incoming>, IpAddr), Failure> {
@@ -263,14 +311,16 @@ impl Http {
     }
 
     /// Asks for a range, and waits for the head of the answer.
-    async fn request(&mut self, url: &TrackerUrl, range: &Range<u64>) -> Result<Response<Incoming>, Failure> {
+    async fn request(&mut self, url: &TrackerUrl, range: Option<&Range<u64>>) -> Result<Response<Incoming>, Failure> {
         let request = Request::get(url.target())
             .header(header::HOST, url.authority())
             .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT_ENCODING, "identity")
-            .header(header::RANGE, format!("bytes={}-{}", range.start, range.end - 1))
-            .body(Empty::new())
-            .map_err(|error| Failure::Net(error.to_string()))?;
+            .header(header::ACCEPT_ENCODING, "identity");
+        let request = match range {
+            Some(range) => request.header(header::RANGE, format!("bytes={}-{}", range.start, range.end - 1)),
+            None => request,
+        };
+        let request = request.body(Empty::new()).map_err(|error| Failure::Net(error.to_string()))?;
         let asking = async {
             self.sender.ready().await?;
             self.sender.send_request(request).await
@@ -304,6 +354,13 @@ impl Body {
             }
         }
     }
+}
+
+/// What a busy server's body says.
+async fn seconds(body: &mut Incoming) -> Option<String> {
+    let first = tokio::time::timeout(SILENCE_MAX, body.frame()).await.ok()??.ok()?.into_data().ok()?;
+    let text = String::from_utf8(first.get(..first.len().min(SECONDS_LEN_MAX))?.to_vec()).ok()?;
+    text.trim().bytes().all(|byte| byte.is_ascii_digit()).then_some(text).filter(|text| !text.trim().is_empty())
 }
 
 fn silent() -> Failure {

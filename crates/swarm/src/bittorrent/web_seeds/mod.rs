@@ -1,4 +1,4 @@
-//! Web seeds: HTTP servers that have a content's files (BEP 19).
+//! Web seeds: HTTP servers that have a content's files (BEP 19), or hand out its pieces (BEP 17).
 //!
 //! A web seed is made to speak as a peer does: behind one end of a stream within this thread, [`speaker`] has all pieces, serves whoever asks, and
 //! fetches what it is asked for by ranges over a few connections of HTTP ([`http`]). The other end is a connection as any other. So the picker
@@ -28,7 +28,7 @@ use crate::config::Aim;
 use crate::events::EventKind;
 use crate::tracker::{Cause, NamedBy};
 use crate::transfer::{Trouble, WebSeed};
-use http::Site;
+use http::{Kind, Site};
 
 /// Web seeds of one content that are used: those of the user, then the first ones that the torrent names.
 const WEB_SEEDS_MAX: usize = 16;
@@ -95,30 +95,41 @@ impl Failure {
     }
 }
 
-/// Begins to use the web seeds of a content: those that the user `named`, and what its torrent or link names.
-pub(crate) fn begin(torrent: &TorrentHandle, state: &mut TorrentDriver, named: &[String], others: &[String]) {
+/// Begins to use the web seeds of a content: those that the user `named`, and what its torrent or link names: servers of files, and those `of_pieces`.
+pub(crate) fn begin(
+    torrent: &TorrentHandle,
+    state: &mut TorrentDriver,
+    named: &[String],
+    (of_files, of_pieces): (&[String], &[String]),
+) {
     let resources = state.resources();
     // With `--allow` nobody is dealt with who proves no key.
     let is_closed = resources.scion.as_ref().is_some_and(|net| net.is_closed());
     if !resources.config.web_seeds || is_closed || state.options.read_only {
         return;
     }
-    let mut seeds: Vec<(TrackerUrl, NamedBy)> = Vec::new();
-    let all = named.iter().map(|url| (url, NamedBy::User)).chain(others.iter().map(|url| (url, NamedBy::Torrent)));
-    for (text, by) in all {
+    let mut seeds: Vec<((TrackerUrl, Kind), NamedBy)> = Vec::new();
+    let files = |by| move |url| (url, Kind::Files, by);
+    let all = named.iter().map(files(NamedBy::User)).chain(of_files.iter().map(files(NamedBy::Torrent)));
+    // Pieces are asked for by the hash of v1, which is all that BEP 17 knows.
+    let pieces =
+        state.hashes.v1.into_iter().flat_map(|hash| of_pieces.iter().map(move |url| (url, Kind::Pieces(hash))));
+    for (text, kind, by) in all.chain(pieces.map(|(url, kind)| (url, kind, NamedBy::Torrent))) {
         match text.parse::<TrackerUrl>() {
-            Ok(url) if is_usable(&url) && seeds.iter().all(|(known, _)| *known != url) => seeds.push((url, by)),
+            Ok(url) if is_usable(&url) && seeds.iter().all(|((known, _), _)| *known != url) => {
+                seeds.push(((url, kind), by));
+            }
             _ => {}
         }
     }
-    for (at, (url, by)) in seeds.into_iter().take(WEB_SEEDS_MAX).enumerate() {
-        state.web_seeds.push(WebSeed { url: url.origin(), trouble: None });
-        state.spawn(run(torrent.clone(), at, url, by));
+    for (at, (place, by)) in seeds.into_iter().take(WEB_SEEDS_MAX).enumerate() {
+        state.web_seeds.push(WebSeed { url: place.0.origin(), trouble: None });
+        state.spawn(run(torrent.clone(), at, place, by));
     }
 }
 
 /// Uses one web seed for as long as the content is there.
-async fn run(torrent: TorrentHandle, at: usize, url: TrackerUrl, by: NamedBy) {
+async fn run(torrent: TorrentHandle, at: usize, (url, kind): (TrackerUrl, Kind), by: NamedBy) {
     let mut backoff = Backoff::default();
     let mut told = Vec::new();
     loop {
@@ -131,7 +142,7 @@ async fn run(torrent: TorrentHandle, at: usize, url: TrackerUrl, by: NamedBy) {
             }
             Need::Now => {}
         }
-        let (moved, ended) = serve(&torrent, at, &url, by).await;
+        let (moved, ended) = serve(&torrent, at, (&url, kind), by).await;
         if moved > 0 {
             backoff.succeeded();
         }
@@ -180,11 +191,16 @@ fn need(state: &TorrentDriver) -> Need {
 }
 
 /// Connects to a web seed, and has it serve until it fails or is not needed any more. Answers how much came, and why it failed.
-async fn serve(torrent: &TorrentHandle, at: usize, url: &TrackerUrl, by: NamedBy) -> (u64, Result<(), Failure>) {
+async fn serve(
+    torrent: &TorrentHandle,
+    at: usize,
+    (url, kind): (&TrackerUrl, Kind),
+    by: NamedBy,
+) -> (u64, Result<(), Failure>) {
     let site = {
         let state = torrent.borrow();
         let Some(info) = state.core.info().cloned() else { return (0, Ok(())) };
-        Rc::new(Site::new(state.resources(), url.clone(), by, info))
+        Rc::new(Site::new(state.resources(), (url.clone(), kind), by, info))
     };
     let first = match site.connect(url, None, 0).await {
         Ok(first) => first,

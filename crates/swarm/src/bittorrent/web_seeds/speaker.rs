@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 
 use super::Failure;
-use super::http::{Http, Site};
+use super::http::{Http, Kind, Site};
 use crate::bittorrent::greeting::{receive_portion, send_all};
 
 /// Connections to one web seed.
@@ -187,14 +187,16 @@ impl Desk {
         // So that at the end no lane has much before it while others have nothing.
         let queued: u64 = queue.iter().map(|range| u64::from(range.len)).sum();
         let longest = (queued / LANES_MAX as u64).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
+        let is_of_pieces = matches!(self.site.kind, Kind::Pieces(_));
         while let Some(next) = queue.get(count)
             && self.offset(next) == end
+            && (!is_of_pieces || next.piece == first.piece)
             && end - begin < longest
         {
             end += u64::from(next.len);
             count += 1;
         }
-        let may_grow = count == queue.len() && end - begin < RUN_BYTES_MIN;
+        let may_grow = count == queue.len() && end - begin < RUN_BYTES_MIN && !is_of_pieces;
         if may_grow && self.busy.get() > 0 {
             return None;
         }
@@ -210,6 +212,14 @@ impl Desk {
         let (Some(first), Some(last)) = (run.front(), run.back()) else { return Ok(()) };
         let whole = self.offset(first)..self.offset(last) + u64::from(last.len);
         let mut block = Vec::new();
+        if let Kind::Pieces(hash) = &self.site.kind {
+            let part = BlockRange { len: (whole.end - whole.start) as u32, ..*first };
+            let mut body = self.site.get_part(hash, part, lane, kept).await?;
+            while let Some(bytes) = body.next().await? {
+                self.take_in(&bytes, &mut block, run).await?;
+            }
+            return Ok(());
+        }
         for part in parts(&self.site.info, whole) {
             match part {
                 Part::Pad(mut left) => {
