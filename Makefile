@@ -54,7 +54,7 @@ kills: deps build ## Kill the lab twenty times at random moments: nothing may be
 deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION end host into .deps/)
 	$(INSTALL)
 
-test: deps build ## Run all tests, the matrix of clients included (but for rqbit, JPAN and pocketscion)
+test: deps build ## Run all tests, the matrix of clients included (but for rqbit, Deluge, WebTorrent, JPAN and pocketscion)
 	CARGO="$(CARGO)" crates/testbed/run-tests.sh
 
 zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
@@ -81,7 +81,8 @@ mistakes: ## Give every flag of every command values that cannot be meant, and a
 rqbit: ## Build rqbit into .deps/ (minutes)
 	$(INSTALL) rqbit
 
-interop: deps rqbit build ## Run the whole matrix: rqbit, JPAN and pocketscion included
+interop: deps rqbit build ## Run the whole matrix: rqbit, Deluge, WebTorrent, JPAN and pocketscion included
+	$(INSTALL) clients
 	$(INSTALL) jpan
 	$(TEST) -p anabranch-testbed --test peers --test interop --test scion --test e2e -- --include-ignored
 	$(INSTALL) pocketscion

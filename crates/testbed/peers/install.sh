@@ -2,6 +2,7 @@
 # Installs what the tests need and is not there yet: Debian packages, libtorrent and qbittorrent-api for Python in .deps/venv, and a SCION end
 # host of Anapaya's crates in .deps/sciparse-host. Quick when everything is there. Instead of that (minutes each):
 #   install.sh rqbit         builds rqbit into .deps/rqbit
+#   install.sh clients       installs Deluge, and WebTorrent into .deps/webtorrent (wants Node.js with npm)
 #   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
 #   install.sh pocketscion   installs what interop/pocketscion takes to build
 #   install.sh bench         installs the programs that bulk transfer is measured beside
@@ -41,6 +42,17 @@ install_packages() {
 case "${1:-}" in
 rqbit)
     [ -x .deps/rqbit/bin/rqbit ] || cargo install rqbit --version 9.1.0 --locked --root .deps/rqbit
+    exit
+    ;;
+clients)
+    need deluged deluged
+    need deluge-console deluge-console
+    need node nodejs
+    need npm npm
+    install_packages
+    # Of version 2, WebRTC's binary comes from no registry.
+    [ -d .deps/webtorrent/node_modules/webtorrent ] ||
+        npm install --no-audit --no-fund --ignore-scripts --silent --prefix .deps/webtorrent webtorrent@1.9.7
     exit
     ;;
 jpan)
@@ -94,11 +106,14 @@ need transmission-daemon transmission-daemon
 need transmission-remote transmission-cli
 need transmission-create transmission-cli
 need qbittorrent-nox qbittorrent-nox
+need rtorrent rtorrent
 need ip iproute2
 # Routers that translate addresses, and open ports.
 need /usr/sbin/nft nftables
 need /usr/sbin/miniupnpd miniupnpd-nftables
 need sysctl procps
+# A proxy that relays datagrams.
+need /usr/sbin/danted dante-server
 need python3 python3
 need iperf3 iperf3
 # What says what a service may reach.
@@ -112,8 +127,6 @@ fi
 
 install_packages
 
-# A proxy that relays datagrams.
-need /usr/sbin/danted dante-server
 venv=.deps/venv
 installed() {
     "$venv/bin/python" -c 'import libtorrent, qbittorrentapi, sys; sys.exit(not libtorrent.version.startswith("2.1."))' \

@@ -1,17 +1,23 @@
 //! The matrix: every other client both ways, single files and odd trees, compared byte for byte.
 //!
-//! A peer that is not installed fails its cells. Those of rqbit are ignored by default, because it takes minutes to
-//! build: `make interop` does so and runs them.
+//! A peer that is not installed fails its cells. Those of rqbit, Deluge and WebTorrent are ignored by default, because they take long to
+//! build or come with much: `make interop` does so and runs them.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use anabranch_testbed::Result;
 use anabranch_testbed::fixture::Content::{self, Single, Tree};
 use anabranch_testbed::fixture::{Fixture, Maker, TRANSFER_LIMIT};
 use anabranch_testbed::peers::anabranch::Anabranch;
 use anabranch_testbed::peers::aria2::Aria2;
+use anabranch_testbed::peers::deluge::Deluge;
 use anabranch_testbed::peers::libtorrent::Libtorrent;
 use anabranch_testbed::peers::qbittorrent::QBittorrent;
 use anabranch_testbed::peers::rqbit::Rqbit;
+use anabranch_testbed::peers::rtorrent::Rtorrent;
 use anabranch_testbed::peers::transmission::Transmission;
+use anabranch_testbed::peers::webtorrent::WebTorrent;
 
 const ANY: &str = "127.0.0.1:0";
 /// Much more than is asked of a peer at first: at a tenth of a megabyte a second this would take longer than
@@ -27,6 +33,9 @@ enum Client {
     Transmission,
     QBittorrent,
     Rqbit,
+    Rtorrent,
+    Deluge,
+    WebTorrent,
 }
 
 /// The other client shares a torrent that libtorrent made; ours fetches it.
@@ -60,6 +69,21 @@ fn fetch_from(client: Client, content: Content, version: &str, by_magnet: bool) 
         Client::Rqbit => {
             let mut seeder = Rqbit::start(&fixture.source(), &fixture.data, &[], false, None, "127.0.0.1")?;
             seeder.wait_checked(TRANSFER_LIMIT)?;
+            get(seeder.address.into())
+        }
+        Client::Rtorrent => {
+            let seeder = Rtorrent::start(&fixture.folder("state")?, &fixture.source(), &fixture.data, None)?;
+            fixture.tracker.wait_for(seeder.address, TRANSFER_LIMIT)?;
+            get(seeder.address.into())
+        }
+        Client::Deluge => {
+            let mut seeder = Deluge::start(&fixture.folder("state")?, &fixture.source(), &fixture.data)?;
+            seeder.wait_complete(TRANSFER_LIMIT)?;
+            get(seeder.address.into())
+        }
+        Client::WebTorrent => {
+            let mut seeder = WebTorrent::start(&fixture.source(), &fixture.data, None)?;
+            seeder.wait_complete(TRANSFER_LIMIT)?;
             get(seeder.address.into())
         }
     }
@@ -103,6 +127,51 @@ fn share_to(client: Client, content: Content, version: &str, by_magnet: bool) ->
             let mut leecher = Rqbit::start(&source, &out, &[address], true, None, "127.0.0.1")?;
             leecher.process.wait_success(TRANSFER_LIMIT)?;
         }
+        Client::Rtorrent | Client::Deluge | Client::WebTorrent => {
+            let (_ours, address) = share()?;
+            if let SocketAddr::V4(address) = address {
+                fixture.tracker.add_peer(address);
+            }
+            let state = fixture.folder("state")?;
+            match client {
+                Client::Rtorrent => Rtorrent::start(&state, &source, &out, None)?.wait_complete(TRANSFER_LIMIT)?,
+                Client::Deluge => Deluge::start(&state, &source, &out)?.wait_complete(TRANSFER_LIMIT)?,
+                _ => WebTorrent::start(&source, &out, None)?.wait_complete(TRANSFER_LIMIT)?,
+            }
+        }
+    }
+    fixture.check(&out)
+}
+
+/// Neither knows more than a node of ours and the hash; `from` says that the other client has the content.
+fn by_dht(client: Client, from: bool) -> Result<()> {
+    let fixture = Fixture::new(Content::Bytes(3 << 20), "1", Maker::Ours, Some("http://127.0.0.1:9/announce"))?;
+    let other = Fixture::new(Content::Bytes(1 << 10), "1", Maker::Ours, None)?;
+    let (_node, entry) = Anabranch::share(&other.torrent, Some(&other.data), ANY, None, &["--dht", "on"])?;
+    let SocketAddr::V4(entry) = entry else { unreachable!("asked for IPv4") };
+    let named = entry.to_string();
+    let (link, out) = (fixture.magnet.split('&').next().unwrap_or_default(), fixture.folder("out")?);
+    let dht = ["--dht", "on", "--dht-node", named.as_str()];
+    let start = |source: &str, data: &Path| -> Result<Box<dyn FnMut() -> Result<()>>> {
+        let state = fixture.folder("state")?;
+        Ok(match client {
+            Client::Rtorrent => {
+                let mut peer = Rtorrent::start(&state, source, data, Some(entry))?;
+                Box::new(move || peer.wait_complete(TRANSFER_LIMIT))
+            }
+            _ => {
+                let mut peer = WebTorrent::start(source, data, Some(entry))?;
+                Box::new(move || peer.wait_complete(TRANSFER_LIMIT))
+            }
+        })
+    };
+    if from {
+        let _seeder = start(&fixture.source(), &fixture.data)?;
+        let extra = [&dht[..], &["--listen", ANY, "--give-up", "90s"]].concat();
+        Anabranch::get(link, &out, &[], None, &extra)?.wait_finished(TRANSFER_LIMIT)?;
+    } else {
+        let _ours = Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &dht)?;
+        start(link, &out)?()?;
     }
     fixture.check(&out)
 }
@@ -121,9 +190,57 @@ fn link_to(client: Client, content: Content, version: &str, _: bool) -> Result<(
         Client::QBittorrent => {
             QBittorrent::leech(&fixture.folder("state")?, link, &out)?.wait_finished(TRANSFER_LIMIT)?;
         }
-        Client::Aria2 | Client::Transmission | Client::Rqbit => unreachable!("it heeds no peers that a link names"),
+        _ => unreachable!("it heeds no peers that a link names"),
     }
     fixture.check(&out)
+}
+
+/// Ours seeds what nobody has to three of libtorrent's, who know each other: little more than one copy leaves before they have one.
+#[test]
+fn super_seeding_serves_libtorrents_once() {
+    let serve = || -> Result<()> {
+        const LENGTH: u64 = 16 << 20;
+        let fixture = Fixture::new(Content::Bytes(LENGTH), "1", Maker::Ours, None)?;
+        let (mut leechers, mut addresses): (Vec<(Libtorrent, PathBuf)>, Vec<SocketAddr>) = Default::default();
+        for number in 0..3 {
+            let out = fixture.folder(&format!("out{number}"))?;
+            let leecher = Libtorrent::leech_with(&fixture.source(), &out, &addresses, None, ANY, &["--stay"])?;
+            addresses.push(leecher.address);
+            leechers.push((leecher, out));
+        }
+        let named: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let peers = named.iter().flat_map(|address| ["--peer", address]);
+        // Slower than they pass on, as the uplink of whoever wants this.
+        let extra: Vec<&str> = ["--super-seed", "--limit-up", "6M"].into_iter().chain(peers).collect();
+        let (mut ours, _) = Anabranch::share(&fixture.torrent, Some(&fixture.data), ANY, None, &extra)?;
+        let (over, _) = ours.process.wait_event("super_seeded", TRANSFER_LIMIT)?;
+        let uploaded = over["uploaded"].as_u64().unwrap_or(0);
+        assert!((LENGTH..LENGTH + LENGTH / 4).contains(&uploaded), "{uploaded} bytes of {LENGTH} were sent");
+        for (mut leecher, out) in leechers {
+            leecher.process.wait_event("finished", TRANSFER_LIMIT)?;
+            fixture.check(&out)?;
+        }
+        Ok(())
+    };
+    serve().unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// It does not call peers on its own machine that it finds there itself.
+#[test]
+fn rtorrent_is_found_in_the_dht() {
+    by_dht(Client::Rtorrent, true).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+#[ignore = "needs WebTorrent: make interop"]
+fn webtorrent_finds_us_in_the_dht() {
+    by_dht(Client::WebTorrent, false).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+#[ignore = "needs WebTorrent: make interop"]
+fn webtorrent_is_found_in_the_dht() {
+    by_dht(Client::WebTorrent, true).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// One test a cell: `name: direction(client, content, version, magnet)`.
@@ -173,6 +290,31 @@ cells! {
     link_to_qbittorrent: link_to(QBittorrent, Tree, "hybrid", true);
     link_to_libtorrent: link_to(Libtorrent, Tree, "hybrid", true);
     link_to_libtorrent_v1: link_to(Libtorrent, Single, "1", true);
+    fetch_from_rtorrent_tree: fetch_from(Rtorrent, Tree, "1", false);
+    fetch_from_rtorrent_by_magnet: fetch_from(Rtorrent, Single, "1", true);
+    share_to_rtorrent_tree: share_to(Rtorrent, Tree, "1", false);
+    share_to_rtorrent_hybrid_single: share_to(Rtorrent, Single, "hybrid", false);
+    share_to_rtorrent_by_magnet: share_to(Rtorrent, Single, "1", true);
+    #[ignore = "needs Deluge: make interop"]
+    fetch_from_deluge_tree: fetch_from(Deluge, Tree, "1", false);
+    #[ignore = "needs Deluge: make interop"]
+    fetch_from_deluge_hybrid_tree: fetch_from(Deluge, Tree, "hybrid", false);
+    #[ignore = "needs Deluge: make interop"]
+    fetch_from_deluge_by_magnet_v2: fetch_from(Deluge, Single, "2", true);
+    #[ignore = "needs Deluge: make interop"]
+    share_to_deluge_tree: share_to(Deluge, Tree, "1", false);
+    #[ignore = "needs Deluge: make interop"]
+    share_to_deluge_hybrid_tree: share_to(Deluge, Tree, "hybrid", false);
+    #[ignore = "needs Deluge: make interop"]
+    share_to_deluge_by_magnet: share_to(Deluge, Single, "1", true);
+    #[ignore = "needs WebTorrent: make interop"]
+    fetch_from_webtorrent_tree: fetch_from(WebTorrent, Tree, "1", false);
+    #[ignore = "needs WebTorrent: make interop"]
+    fetch_from_webtorrent_by_magnet: fetch_from(WebTorrent, Single, "1", true);
+    #[ignore = "needs WebTorrent: make interop"]
+    share_to_webtorrent_tree: share_to(WebTorrent, Tree, "1", false);
+    #[ignore = "needs WebTorrent: make interop"]
+    share_to_webtorrent_by_magnet: share_to(WebTorrent, Single, "1", true);
     #[ignore = "needs rqbit: make interop"]
     fetch_from_rqbit_single: fetch_from(Rqbit, Single, "1", false);
     #[ignore = "needs rqbit: make interop"]

@@ -5,11 +5,14 @@
 
 pub mod anabranch;
 pub mod aria2;
+pub mod deluge;
 pub mod libtorrent;
 pub mod qbittorrent;
 pub mod rqbit;
+pub mod rtorrent;
 pub mod scion;
 pub mod transmission;
+pub mod webtorrent;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
