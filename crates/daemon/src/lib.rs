@@ -235,6 +235,8 @@ impl Daemon {
                 tasks.iter().for_each(tokio::task::JoinHandle::abort);
                 engine.keep_totals().await;
             });
+            // Whoever waits for the end of this thread may start another daemon over the same folder.
+            runtime.block_on(engine.close_library());
             if let Some((_, path)) = &unix {
                 // One that stays is replaced at the next start.
                 let _ = std::fs::remove_file(path);
@@ -284,7 +286,7 @@ impl Daemon {
         Arc::clone(&self.asked)
     }
 
-    /// Ends it: what moved is kept when this returns. Blocks, for a moment.
+    /// Ends it: what moved is kept when this returns, and its folder is free for another. Blocks, for a moment.
     pub fn stop(mut self) {
         self.end();
     }

@@ -286,6 +286,11 @@ impl Engine {
         &self.feed
     }
 
+    /// Lets go of the folder of the library. Nothing can be changed any more.
+    pub(crate) async fn close_library(&self) {
+        self.store.end().await;
+    }
+
     /// Everything that was to be put to work at the start is.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.borrow().is_ready

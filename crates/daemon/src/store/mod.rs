@@ -75,10 +75,17 @@ pub(crate) struct Change {
 
 type Done = oneshot::Sender<Result<(), StoreError>>;
 
-/// Keeps what it is given. Clones are one.
-#[derive(Clone)]
+/// What the thread is told.
+enum Job {
+    /// To keep a change.
+    Keep(Change, Done),
+    /// To end, and to say so once the folder is free for another daemon.
+    End(oneshot::Sender<()>),
+}
+
+/// Keeps what it is given.
 pub(crate) struct Store {
-    jobs: mpsc::Sender<(Change, Done)>,
+    jobs: mpsc::Sender<Job>,
     dir: PathBuf,
 }
 
@@ -119,8 +126,17 @@ impl Store {
     /// Keeps a change. It is on the disk when this is done.
     pub(crate) async fn write(&self, change: Change) -> Result<(), StoreError> {
         let (done, outcome) = oneshot::channel();
-        self.jobs.send((change, done)).await.map_err(|_| StoreError::Gone)?;
+        self.jobs.send(Job::Keep(change, done)).await.map_err(|_| StoreError::Gone)?;
         outcome.await.unwrap_or(Err(StoreError::Gone))
+    }
+
+    /// Ends it. The folder is free for another daemon when this is done; nothing is kept any more.
+    pub(crate) async fn end(&self) {
+        let (done, ended) = oneshot::channel();
+        if self.jobs.send(Job::End(done)).await.is_ok() {
+            // A thread that failed has let go of the folder too.
+            let _ = ended.await;
+        }
     }
 
     /// Where the torrent of a content is kept.
@@ -146,15 +162,28 @@ struct Disk {
 }
 
 impl Disk {
-    fn serve(mut self, mut waiting: mpsc::Receiver<(Change, Done)>) {
-        while let Some(first) = waiting.blocking_recv() {
-            let mut jobs = vec![first];
-            while jobs.len() < TOGETHER_MAX
-                && let Ok(job) = waiting.try_recv()
-            {
-                jobs.push(job);
+    fn serve(mut self, mut waiting: mpsc::Receiver<Job>) {
+        let mut end = None;
+        while end.is_none()
+            && let Some(first) = waiting.blocking_recv()
+        {
+            let (mut changes, mut told) = (Vec::new(), Vec::new());
+            let mut next = Some(first);
+            while let Some(job) = next.take() {
+                match job {
+                    Job::Keep(change, done) => {
+                        changes.push(change);
+                        told.push(done);
+                    }
+                    Job::End(done) => {
+                        end = Some(done);
+                        break;
+                    }
+                }
+                if changes.len() < TOGETHER_MAX {
+                    next = waiting.try_recv().ok();
+                }
             }
-            let (changes, told): (Vec<Change>, Vec<Done>) = jobs.into_iter().unzip();
             let outcome = self.keep(changes);
             for done in told {
                 let failed = outcome.as_ref().err().map(|error| io::Error::new(error.kind(), error.to_string()));
@@ -162,6 +191,11 @@ impl Disk {
                 // Whoever asked may be gone.
                 let _ = done.send(outcome);
             }
+        }
+        // With it goes the lock.
+        drop(self);
+        if let Some(done) = end {
+            let _ = done.send(());
         }
     }
 
@@ -267,13 +301,7 @@ mod tests {
     async fn what_was_acknowledged_is_there_the_next_time() {
         let dir = tempfile::tempdir().unwrap();
         for run in 0..3_u64 {
-            // The thread of the run before may have the lock for a moment.
-            let (store, kept) = loop {
-                match Store::open(dir.path()) {
-                    Err(StoreError::Locked(_)) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
-                    opened => break opened.unwrap(),
-                }
-            };
+            let (store, kept) = Store::open(dir.path()).unwrap();
             assert_eq!(kept.len() as u64, run * 10);
             assert!(matches!(Store::open(dir.path()), Err(StoreError::Locked(_))));
             for at in 0..10 {
@@ -282,6 +310,8 @@ mod tests {
             let torrent = Change { torrents: vec![(run, b"d4:infode".to_vec())], ..Change::default() };
             store.write(torrent).await.unwrap();
             assert!(store.torrent(run).exists());
+            store.end().await;
+            assert!(matches!(store.write(change("late", 1)).await, Err(StoreError::Gone)));
         }
     }
 

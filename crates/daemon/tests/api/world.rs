@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anabranch_daemon::{Config, Daemon, LocalTime, StartError};
+use anabranch_daemon::{Config, Daemon, LocalTime};
 use anabranch_swarm::{Session, SessionConfig};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -83,14 +83,8 @@ impl World {
                     listening: session.listening().iter().map(ToString::to_string).collect(),
                     ..Config::default()
                 };
-                // The thread of the run before may have the library's lock for a moment.
-                let daemon = loop {
-                    let listener = anabranch_daemon::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-                    match Daemon::start(session.handle(), Some(listener), config.clone()) {
-                        Err(StartError::Store(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
-                        started => break started.unwrap(),
-                    }
-                };
+                let listener = anabranch_daemon::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+                let daemon = Daemon::start(session.handle(), Some(listener), config).unwrap();
                 told.send(daemon.address().unwrap()).unwrap();
                 let _ = ended.await;
                 // What serves the daemon's questions goes on while it ends.
