@@ -100,6 +100,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Pause(flags) => commands::remote::turn(&flags, "pause"),
         Command::Resume(flags) => commands::remote::turn(&flags, "resume"),
         Command::Remove(flags) => commands::remote::remove(&flags),
+        Command::Limit(flags) => commands::remote::limit(&flags),
         Command::Watch(flags) => commands::remote::watch(&flags, chatter),
         Command::Password(flags) => commands::remote::password(&flags, chatter),
         Command::Paths(flags) => commands::paths::run(&flags),

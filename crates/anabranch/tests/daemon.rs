@@ -125,6 +125,55 @@ fn what_another_program_shares_is_added_watched_until_complete_and_shared_on_ove
 }
 
 #[test]
+fn contents_are_named_by_number_name_or_hash_and_who_may_be_several_is_asked_for_the_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (_running, _) = daemon(dir);
+    let add = |hash: &str, name: &str| {
+        let link = format!("magnet:?xt=urn:btih:{hash:0<40}&dn={name}");
+        asked(dir, &["add", "--paused", &link])[0]["id"].to_string()
+    };
+    let (one, two) = (add("abcd1", "album"), add("abcd2", "album"));
+    let (single, film) = (add("12345678", "single"), add("beef", "a%20film"));
+    let is_paused = |id: &str| asked(dir, &["status", id])[0]["paused"] == true;
+
+    // Names that are one's alone, and beginnings of hashes in small letters or capitals.
+    asked(dir, &["resume", "single", "a film", "ABCD2"]);
+    assert!(!is_paused(&single) && !is_paused(&film) && !is_paused(&two) && is_paused(&one));
+    assert_eq!(asked(dir, &["status", "beef"])[0]["name"], "a film");
+
+    // Several: they are listed, and nothing is done, with the others neither.
+    for several in ["album", "abcd"] {
+        let (code, _, err) = ask(dir, &["pause", "single", several]);
+        assert!(code == 3 && err.contains("2 contents"), "{code}: {err}");
+        let listed: Vec<&str> = err.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(listed, [one.as_str(), two.as_str()], "{err}");
+    }
+    // None, and what is a number and no hash.
+    for none in ["nothing", "123456", "abc", "99", "alb", ""] {
+        let (code, _, err) = ask(dir, &["remove", "single", none]);
+        assert!(code == 3 && err.contains("`anabranch list`"), "{none}: {code}: {err}");
+    }
+    assert!(!is_paused(&single) && asked(dir, &["list"]).len() == 4);
+
+    // Limits of one, and of all together.
+    let limit = |arguments: &[&str]| asked(dir, &[&["limit"], arguments].concat()).remove(0);
+    let set = limit(&["single", "--down", "2M", "--ratio", "1.5", "--time", "none"]);
+    assert_eq!((set["limit_down"].as_u64(), set["ratio_max"].as_f64()), (Some(2_000_000), Some(1.5)));
+    assert_eq!(set["seed_seconds_max"], "none");
+    let set = limit(&["single", "--down", "none", "--ratio", "usual"]);
+    assert!(set["limit_down"].is_null() && set["ratio_max"].is_null() && set["seed_seconds_max"] == "none");
+    assert_eq!(limit(&["single"])["seed_seconds_max"], "none");
+    assert_eq!(limit(&["--up", "3M"])["limit_up"].as_u64(), Some(3_000_000));
+    let (_, out, _) = run(dir, &["limit", "--daemon", "./lib/daemon.sock"]);
+    assert_eq!(out, "all together: receive none, send 3.0 MB/s, ratio none, time none\n");
+    let (code, _, err) = ask(dir, &["limit", "single", "--down", "fast"]);
+    assert!(code == 2 && err.contains("or none"), "{code}: {err}");
+    asked(dir, &["remove", "single"]);
+    assert_eq!(asked(dir, &["list"]).len(), 3);
+}
+
+#[test]
 fn a_folder_is_shared_by_the_daemon_and_mistakes_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let files = tree(dir.path());

@@ -15,7 +15,7 @@ use common::{anabranch, finish, noise, run};
 const SAMPLE: usize = 240;
 
 /// Commands, and arguments with which each ends at once by itself.
-const COMMANDS: [(&[&str], &[&str]); 41] = [
+const COMMANDS: [(&[&str], &[&str]); 42] = [
     (&["create"], &["nowhere"]),
     (&["show"], &["nowhere.torrent"]),
     (&["get"], &["nowhere.torrent"]),
@@ -29,6 +29,7 @@ const COMMANDS: [(&[&str], &[&str]); 41] = [
     (&["list"], &["--daemon", "127.0.0.1:1"]),
     (&["status"], &["--daemon", "127.0.0.1:1"]),
     (&["pause"], &["--all", "--daemon", "127.0.0.1:1"]),
+    (&["limit"], &["--daemon", "127.0.0.1:1"]),
     (&["resume"], &["1", "--daemon", "127.0.0.1:1"]),
     (&["remove"], &["1", "--daemon", "127.0.0.1:1"]),
     (&["watch"], &["--daemon", "127.0.0.1:1"]),

@@ -148,7 +148,7 @@ pub(crate) struct ListFlags {
 /// `status`
 #[derive(Debug, Args)]
 pub(crate) struct StatusFlags {
-    /// Its number, as `list` shows it, or its info-hash [default: the daemon itself]
+    /// Its number or name, as `list` shows them, or its hash, or the beginning of that [default: the daemon itself]
     #[arg(value_name = "CONTENT")]
     pub content: Option<String>,
     #[command(flatten)]
@@ -158,7 +158,7 @@ pub(crate) struct StatusFlags {
 /// `pause` and `resume`
 #[derive(Debug, Args)]
 pub(crate) struct TurnFlags {
-    /// Their numbers, as `list` shows them, or info-hashes
+    /// Their numbers or names, as `list` shows them, or hashes, or the beginnings of those
     #[arg(value_name = "CONTENT", required_unless_present = "all")]
     pub contents: Vec<String>,
     /// All there are
@@ -171,7 +171,7 @@ pub(crate) struct TurnFlags {
 /// `remove`
 #[derive(Debug, Args)]
 pub(crate) struct RemoveFlags {
-    /// Their numbers, as `list` shows them, or info-hashes
+    /// Their numbers or names, as `list` shows them, or hashes, or the beginnings of those
     #[arg(value_name = "CONTENT", required = true)]
     pub contents: Vec<String>,
     /// Delete their files too
@@ -181,10 +181,66 @@ pub(crate) struct RemoveFlags {
     pub ask: AskFlags,
 }
 
+/// A limit, as it is set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit<T> {
+    /// This one.
+    At(T),
+    /// None.
+    None,
+    /// For a content: that of all.
+    Usual,
+}
+
+/// `limit`
+#[derive(Debug, Args)]
+pub(crate) struct LimitFlags {
+    /// Their numbers or names, as `list` shows them, or hashes, or the beginnings of those [default: all together]
+    #[arg(value_name = "CONTENT")]
+    pub contents: Vec<String>,
+    /// Most bytes per second to receive, or none
+    #[arg(long, value_name = "RATE", value_parser = rate_limit)]
+    pub down: Option<Limit<Rate>>,
+    /// Most bytes per second to send, or none
+    #[arg(long, value_name = "RATE", value_parser = rate_limit)]
+    pub up: Option<Limit<Rate>>,
+    /// Share a content until it was uploaded so often, such as 1 or 2.5; none, or, for a content, usual: as all are
+    #[arg(long, value_name = "RATIO", value_parser = ratio_limit)]
+    pub ratio: Option<Limit<Ratio>>,
+    /// Share a content for so long, such as 90s, 30m or 12h; none, or, for a content, usual: as all are
+    #[arg(long, value_name = "TIME", value_parser = time_limit)]
+    pub time: Option<Limit<Duration>>,
+    #[command(flatten)]
+    pub ask: AskFlags,
+}
+
+fn rate_limit(text: &str) -> Result<Limit<Rate>, String> {
+    match text {
+        "none" => Ok(Limit::None),
+        text => text.parse().map(Limit::At).map_err(|error: units::UnitError| format!("{error}; or none")),
+    }
+}
+
+fn ratio_limit(text: &str) -> Result<Limit<Ratio>, String> {
+    unusual(text, parse_ratio)
+}
+
+fn time_limit(text: &str) -> Result<Limit<Duration>, String> {
+    unusual(text, units::parse_long_time)
+}
+
+fn unusual<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Limit<T>, String> {
+    match text {
+        "none" => Ok(Limit::None),
+        "usual" => Ok(Limit::Usual),
+        text => parse(text).map(Limit::At).map_err(|error| format!("{error}; or none")),
+    }
+}
+
 /// `watch`
 #[derive(Debug, Args)]
 pub(crate) struct WatchFlags {
-    /// Their numbers, as `list` shows them, or info-hashes [default: all]
+    /// Their numbers or names, as `list` shows them, or hashes, or the beginnings of those [default: all]
     #[arg(value_name = "CONTENT")]
     pub contents: Vec<String>,
     /// End when all of these are complete

@@ -21,7 +21,8 @@ use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand, ValueHint};
 
 pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, ReceiptFlags, ReceiveFlags, SendFlags};
 pub(crate) use daemon::{
-    AddFlags, AskFlags, DaemonFlags, ListFlags, PasswordFlags, RemoveFlags, StatusFlags, TurnFlags, WatchFlags,
+    AddFlags, AskFlags, DaemonFlags, Limit, LimitFlags, ListFlags, PasswordFlags, RemoveFlags, StatusFlags, TurnFlags,
+    WatchFlags,
 };
 pub(crate) use given::Given;
 pub(crate) use guard::GuardFlags;
@@ -105,6 +106,8 @@ pub(crate) enum Command {
     Resume(TurnFlags),
     /// Remove contents from a daemon
     Remove(RemoveFlags),
+    /// Say how fast a daemon and its contents may be, and when they have shared enough
+    Limit(LimitFlags),
     /// Watch a daemon's contents
     Watch(WatchFlags),
     /// Set the password of a daemon, for programs and people without its token

@@ -44,6 +44,7 @@ impl Api {
             category: query.get("category").map(str::to_owned),
             tag: query.get("tag").map(str::to_owned),
             name: query.get("q").map(str::to_lowercase),
+            among: query.get("named").map(|text| self.engine.meant(text)),
         };
         let limit = query.number("limit")?.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {

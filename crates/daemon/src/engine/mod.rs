@@ -15,6 +15,7 @@
 //! | `events` | what the session tells |
 //! | `tick` | what time brings: rates, limits, room on the disk |
 //! | `live` | what is known of one at work |
+//! | `find` | which content a user means |
 //! | `watch` | folders in which torrent files appear |
 //! | `names` | categories and tags |
 //! | `view`, `detail`, `seen` | how they look from outside |
@@ -24,6 +25,7 @@ mod change;
 mod detail;
 mod drive;
 mod events;
+mod find;
 mod live;
 mod load;
 mod names;
@@ -304,14 +306,6 @@ impl Engine {
     /// Since when it runs.
     pub(crate) fn started(&self) -> Instant {
         self.started
-    }
-
-    /// The content that a user names, by its number or its hash.
-    pub(crate) fn find(&self, name: &str) -> Result<u64, Refusal> {
-        let state = self.state.borrow();
-        let by_hash = || state.by_hash.get(&name.to_ascii_lowercase()).copied();
-        let by_number = name.parse().ok().filter(|id| state.contents.contains_key(id));
-        by_number.or_else(by_hash).ok_or_else(|| Refusal::Unknown(name.chars().take(80).collect()))
     }
 
     /// Changes the entries of contents, all or none, and has the session follow. They are kept when this is done.

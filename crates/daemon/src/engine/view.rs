@@ -1,5 +1,6 @@
 //! How contents look from outside.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
 
@@ -56,12 +57,15 @@ pub(crate) struct Filter {
     pub(crate) tag: Option<String>,
     /// Those with this in their name, in small letters.
     pub(crate) name: Option<String>,
+    /// Those with these numbers.
+    pub(crate) among: Option<BTreeSet<u64>>,
 }
 
 impl Filter {
     fn admits(&self, content: &Content) -> bool {
         let entry = &content.entry;
-        self.state.as_deref().is_none_or(|wanted| wanted == state(content))
+        self.among.as_ref().is_none_or(|among| among.contains(&entry.id))
+            && self.state.as_deref().is_none_or(|wanted| wanted == state(content))
             && self.category.as_ref().is_none_or(|wanted| entry.category.as_ref() == Some(wanted))
             && self.tag.as_ref().is_none_or(|wanted| entry.tags.contains(wanted))
             && self.name.as_ref().is_none_or(|wanted| entry.shown_name().to_lowercase().contains(wanted))

@@ -1,5 +1,7 @@
-//! `add`, `list`, `status`, `pause`, `resume`, `remove`, `watch`, `password`: a daemon is asked.
+//! `add`, `list`, `status`, `pause`, `resume`, `remove`, `limit`, `watch`, `password`: a daemon is asked.
 
+mod limit;
+mod meant;
 mod password;
 mod watch;
 
@@ -17,6 +19,7 @@ use crate::exit::{Code, Failure};
 use crate::output;
 use crate::{run, source, units};
 
+pub(crate) use limit::run as limit;
 pub(crate) use password::run as password;
 pub(crate) use watch::run as watch;
 
@@ -240,7 +243,8 @@ pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
             }
             return Ok(Code::Success);
         };
-        let content = client.ask("GET", &target(name, ""), Body::None).await.map_err(failure)?;
+        let number = meant::number(&client, name).await?;
+        let content = client.ask("GET", &target(&number, ""), Body::None).await.map_err(failure)?;
         if flags.ask.json {
             return output::line(&content).map(|()| Code::Success);
         }
@@ -250,7 +254,7 @@ pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
                 output::line(format_args!("      {label}: {}", output::one_line(text)))?;
             }
         }
-        let paths = client.ask("GET", &target(name, "paths"), Body::None).await.map_err(failure)?;
+        let paths = client.ask("GET", &target(&number, "paths"), Body::None).await.map_err(failure)?;
         for path in paths["paths"].as_array().into_iter().flatten() {
             let number = |name: &str| path[name].as_u64().unwrap_or(0);
             let text = |name: &str| path[name].as_str().unwrap_or_default();
@@ -272,12 +276,12 @@ pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
 pub(crate) fn turn(flags: &TurnFlags, what: &str) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     run::block_on(async {
-        let names: Vec<String> = match flags.all {
+        let numbers: Vec<String> = match flags.all {
             true => all(&client, "").await?.iter().map(|content| content["id"].to_string()).collect(),
-            false => flags.contents.clone(),
+            false => meant::numbers(&client, &flags.contents).await?,
         };
-        for name in names {
-            let content = client.ask("POST", &target(&name, what), Body::None).await.map_err(failure)?;
+        for number in numbers {
+            let content = client.ask("POST", &target(&number, what), Body::None).await.map_err(failure)?;
             if flags.ask.json {
                 output::line(&content)?;
             }
@@ -291,8 +295,8 @@ pub(crate) fn remove(flags: &RemoveFlags) -> Result<Code, Failure> {
     let client = client(&flags.ask)?;
     let data = if flags.delete_files { "?data=delete" } else { "" };
     run::block_on(async {
-        for name in &flags.contents {
-            let target = format!("{}{data}", target(name, ""));
+        for number in meant::numbers(&client, &flags.contents).await? {
+            let target = format!("{}{data}", target(&number, ""));
             let removed = client.ask("DELETE", &target, Body::None).await.map_err(failure)?;
             if flags.ask.json {
                 output::line(&removed)?;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anabranch_daemon::client::{Body, Client};
+use anabranch_daemon::client::Client;
 use serde_json::{Value, json};
 
-use super::{all, client, failure, row, target};
+use super::{all, client, failure, meant, row};
 use crate::cli::WatchFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
@@ -38,11 +38,8 @@ struct Seen {
 }
 
 async fn follow(flags: &WatchFlags, client: &Client, chatter: Chatter) -> Result<Code, Failure> {
-    let mut chosen = BTreeSet::new();
-    for name in &flags.contents {
-        let content = client.ask("GET", &target(name, ""), Body::None).await.map_err(failure)?;
-        chosen.extend(content["id"].as_u64());
-    }
+    let numbers = meant::numbers(client, &flags.contents).await?;
+    let chosen: BTreeSet<u64> = numbers.iter().filter_map(|number| number.parse().ok()).collect();
     let json = flags.ask.json;
     let lines = (chatter.draws() && !json).then(StatusLines::default);
     let mut seen = Seen { contents: BTreeMap::new(), chosen, lines, json };
