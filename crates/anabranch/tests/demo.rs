@@ -3,7 +3,8 @@
 mod common;
 
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 
 use common::{Running, anabranch, finish};
@@ -45,6 +46,34 @@ fn one_file_is_fetched_in_three_ways_and_a_page_tells_of_it() {
     kept.sort();
     assert!(kept.contains(&"disjoint.paths.csv".into()) && kept.contains(&"all.get.jsonl".into()), "{kept:?}");
     assert!(!kept.contains(&"noise".into()), "{kept:?}");
+}
+
+#[test]
+fn the_page_is_served_while_it_runs_and_says_how_far_it_is() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["demo", "--size", "32MiB", "--out", "out", "--json", "--web"];
+    let mut demo = Running::start(anabranch(dir.path()).args(arguments));
+    let url = demo.event("page")["url"].as_str().unwrap().to_owned();
+    let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix('/')).unwrap().to_owned();
+    let look = || {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    };
+    assert!(look().starts_with("HTTP/1.1 200"));
+    while demo.event("progress")["downloaded"] == 0 {}
+    // It is told of once a second.
+    let mut page = look();
+    while !page.contains("Under way:") {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        page = look();
+    }
+    assert!(page.contains("class=\"map\"") && page.contains("<code>first</code> has"), "{page}");
+    assert_eq!(demo.interrupt().0, 130);
+    assert!(TcpStream::connect(&address).is_err());
 }
 
 #[test]

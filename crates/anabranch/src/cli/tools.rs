@@ -1,6 +1,7 @@
 //! Flags of `tracker`, `demo`, `completions` and `man`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anabranch_paths::Endpoint;
@@ -38,6 +39,9 @@ pub(crate) struct DemoFlags {
     /// Size of the file
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     pub size: Size,
+    /// Serve the page while it runs, at an address of this machine: 127.0.0.1 and any port, where none is given
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    pub web: Option<SocketAddr>,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,

@@ -18,7 +18,7 @@ use anabranch_asnet::network::{Network as Running, Options as NetworkOptions};
 use anabranch_asnet::topology::Topology;
 use anabranch_paths::IsdAs;
 
-use crate::network::Network;
+use crate::network::{Bound, Network};
 use crate::report::{Report, Run};
 use crate::text;
 
@@ -44,6 +44,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Bytes of the file.
     pub content_bytes: u64,
+    /// Whether runs are told of while they go on, with all that is known of them.
+    pub is_followed: bool,
 }
 
 /// A way to choose paths.
@@ -77,8 +79,8 @@ pub enum Notice<'a> {
     Ready {
         /// The network.
         network: &'a Network,
-        /// The most that it carries from the sender to the receiver, in bits per second.
-        bound_bps: Option<u64>,
+        /// The most that it carries from the sender to the receiver.
+        bound: Option<&'a Bound>,
     },
     /// A run starts.
     Begins {
@@ -89,6 +91,8 @@ pub enum Notice<'a> {
     },
     /// A run goes on: told several times a second.
     Goes(&'a Live),
+    /// All that is known of a run that goes on: told about once a second, where that was asked for.
+    SoFar(&'a Run),
     /// A run is done, and the file is what it was.
     Ends(&'a Run),
 }
@@ -113,7 +117,7 @@ pub fn run(options: &Options, cancel: &AtomicBool, watch: &mut dyn FnMut(Notice<
     content::write(&out.join(CONTENT), options.content_bytes, cancel)?;
     child::finish(&options.program, &out, "create", &["create", CONTENT, "-o", TORRENT, "--force", "--quiet"])?;
     let bound = network.bound();
-    watch(Notice::Ready { network: &network, bound_bps: bound.as_ref().map(|bound| bound.rate_bps) });
+    watch(Notice::Ready { network: &network, bound: bound.as_ref() });
     let mut runs = Vec::new();
     for strategy in STRATEGIES {
         if cancel.load(Ordering::Relaxed) {

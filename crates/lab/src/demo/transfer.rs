@@ -23,6 +23,8 @@ const TICK: Duration = Duration::from_millis(100);
 const RATE_SECONDS: f64 = 1.0;
 /// A run that receives nothing for so long is given up.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often all that is known is told.
+const SO_FAR_EVERY: Duration = Duration::from_secs(1);
 /// Choices and changes that are kept of one run.
 const DECISIONS_MAX: usize = 1000;
 const CHANGES_MAX: usize = 10_000;
@@ -92,10 +94,35 @@ pub(super) fn run(
     let (began, started) = (SystemTime::now(), Instant::now());
     let getting = Running::start(program, setup.out, label, "get", &get)?;
     let began = began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let measured = || {
+        let links = links(setup).iter().zip(&links_before).map(|(after, before)| since(*after, *before)).collect();
+        (links, processors().zip(busy_before).and_then(|(after, before)| after.share_since(before)))
+    };
     let mut follower = Follower::new(setup, strategy, started, &setup.out.join(&log));
-    let (seconds, wasted) = follower.follow(getting, &mut sharing, cancel, watch)?;
-    let links = links(setup).iter().zip(&links_before).map(|(after, before)| since(*after, *before)).collect();
-    let busy = processors().zip(busy_before).and_then(|(after, before)| after.share_since(before));
+    let blank = Run {
+        name: label.to_owned(),
+        about: strategy.about.to_owned(),
+        commands: commands.to_vec(),
+        paths_max: strategy.paths,
+        began,
+        seconds: 0.0,
+        wasted: 0,
+        log: PathLog::default(),
+        decisions: Vec::new(),
+        changes: Vec::new(),
+        links: Vec::new(),
+        busy: None,
+        is_going: true,
+    };
+    let mut so_far = |follower: &Follower<'_>, watch: &mut dyn FnMut(Notice<'_>)| {
+        let (links, busy) = measured();
+        let seconds = started.elapsed().as_secs_f64();
+        let (log, changes) = (follower.log.log.clone(), follower.changes.clone());
+        let decisions = in_order(follower.decisions.clone());
+        watch(Notice::SoFar(&Run { seconds, log, decisions, changes, links, busy, ..blank.clone() }));
+    };
+    let (seconds, wasted) = follower.follow(getting, &mut sharing, cancel, watch, &mut so_far)?;
+    let (links, busy) = measured();
     sharing.interrupt();
 
     let fetched = setup.out.join(&folder).join(CONTENT);
@@ -104,20 +131,7 @@ pub(super) fn run(
     }
     drop(got);
     let (paths, decisions, changes) = follower.finish()?;
-    Ok(Run {
-        name: label.to_owned(),
-        about: strategy.about.to_owned(),
-        commands: commands.to_vec(),
-        paths_max: strategy.paths,
-        began,
-        seconds,
-        wasted,
-        log: paths,
-        decisions,
-        changes,
-        links,
-        busy,
-    })
+    Ok(Run { seconds, wasted, log: paths, decisions, changes, links, busy, is_going: false, ..blank })
 }
 
 /// What `share` and `get` are started with.
@@ -169,6 +183,9 @@ fn await_start(sharing: &mut Running, cancel: &AtomicBool) -> Result<(), DemoErr
     }
 }
 
+/// Tells all that is known of a run.
+type SoFar<'a> = dyn FnMut(&Follower<'_>, &mut dyn FnMut(Notice<'_>)) + 'a;
+
 /// Reads along with what a fetching program says.
 struct Follower<'a> {
     setup: &'a RunSetup<'a>,
@@ -191,9 +208,11 @@ impl<'a> Follower<'a> {
         sharing: &mut Running,
         cancel: &AtomicBool,
         watch: &mut dyn FnMut(Notice<'_>),
+        so_far: &mut SoFar<'_>,
     ) -> Result<(f64, u64), DemoError> {
         let mut finished = None;
         let (mut moved, mut bytes, mut told) = (Instant::now(), 0, Instant::now());
+        let mut told_all = Instant::now();
         loop {
             match getting.next(TICK)? {
                 Next::Ended => break,
@@ -221,6 +240,10 @@ impl<'a> Follower<'a> {
             }
             if finished.is_none() {
                 watch(Notice::Goes(&live));
+                if self.setup.options.is_followed && told_all.elapsed() >= SO_FAR_EVERY {
+                    told_all = Instant::now();
+                    so_far(self, watch);
+                }
             }
         }
         self.record_uploader(sharing)?;
@@ -272,10 +295,15 @@ impl<'a> Follower<'a> {
         Live { strategy: self.strategy, seconds, bytes, bytes_total: self.setup.options.content_bytes, rate, paths }
     }
 
-    fn finish(mut self) -> Result<(PathLog, Vec<Decision>, Vec<Change>), DemoError> {
-        self.decisions.sort_by(|a, b| a.time.total_cmp(&b.time));
-        Ok((self.log.finish()?, self.decisions, self.changes))
+    fn finish(self) -> Result<(PathLog, Vec<Decision>, Vec<Change>), DemoError> {
+        Ok((self.log.finish()?, in_order(self.decisions), self.changes))
     }
+}
+
+/// Both sides tell of choices, each in its own order.
+fn in_order(mut decisions: Vec<Decision>) -> Vec<Decision> {
+    decisions.sort_by(|a, b| a.time.total_cmp(&b.time));
+    decisions
 }
 
 /// What the routers counted so far: what came out at the other end of each link, and what found no room.

@@ -14,7 +14,7 @@ mod rates;
 mod results;
 
 use crate::network::{Bound, Network};
-use crate::run::{Candidate, Change, Decision, PathLog};
+use crate::run::{Candidate, Change, Decision, PathLog, Series};
 use crate::text;
 
 use markup::{escape, put};
@@ -65,6 +65,8 @@ pub struct Run {
     pub links: Vec<[LinkUse; 2]>,
     /// Share of the machine's processors that were at work meanwhile, where the system says so.
     pub busy: Option<f64>,
+    /// It still runs: all this is as of now.
+    pub is_going: bool,
 }
 
 /// What a router counted on one direction of a link.
@@ -79,7 +81,13 @@ pub struct LinkUse {
 impl Run {
     /// Bits per second of the file.
     pub fn rate(&self, content_bytes: u64) -> f64 {
-        content_bytes as f64 * 8.0 / self.seconds.max(f64::MIN_POSITIVE)
+        self.arrived(content_bytes) as f64 * 8.0 / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Bytes of the file that arrived.
+    fn arrived(&self, content_bytes: u64) -> u64 {
+        let so_far = || self.log.series.iter().map(Series::bytes).sum::<u64>().min(content_bytes);
+        if self.is_going { so_far() } else { content_bytes }
     }
 
     /// Bits per second that came into the receiver's AS, headers included.
@@ -126,6 +134,15 @@ impl Run {
 impl Report {
     /// The page.
     pub fn html(&self) -> String {
+        self.page("")
+    }
+
+    /// The page as it is served while runs go on: it asks every second for what is new, where it was found.
+    pub fn followed_html(&self) -> String {
+        self.page(include_str!("follow.js"))
+    }
+
+    fn page(&self, further_script: &str) -> String {
         let book = Book::new(self);
         let mut page = String::with_capacity(256 << 10);
         page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
@@ -139,7 +156,7 @@ impl Report {
         self.method(&mut page);
         put!(
             page,
-            "</main>\n<div id=\"tip\"></div>\n<script>\n{}</script>\n</body>\n</html>\n",
+            "</main>\n<div id=\"tip\"></div>\n<script>\n{}{further_script}</script>\n</body>\n</html>\n",
             include_str!("script.js")
         );
         page
@@ -157,8 +174,8 @@ impl Report {
 
     /// How often the first run's rate a run reached.
     pub fn ratio(&self, run: &Run) -> f64 {
-        let first = self.runs.first().map_or(0.0, |first| first.seconds);
-        first / run.seconds.max(f64::MIN_POSITIVE)
+        let first = self.runs.first().map_or(0.0, |first| first.rate(self.content_bytes));
+        run.rate(self.content_bytes) / first.max(f64::MIN_POSITIVE)
     }
 
     /// Which panel each choice shows; as many rules as there are runs.
@@ -200,7 +217,11 @@ impl Report {
             put!(page, " that offers {offered} paths");
         }
         page.push_str(". ");
-        if let [first, .., last] = &self.runs[..] {
+        if let Some(going) = self.runs.iter().find(|run| run.is_going) {
+            let percent = going.arrived(self.content_bytes) as f64 * 100.0 / self.content_bytes.max(1) as f64;
+            let (name, seconds) = (escape(&going.name), text::seconds(going.seconds));
+            put!(page, "<b>Under way:</b> <code>{name}</code> has {percent:.0} % of the file after {seconds}.");
+        } else if let [first, .., last] = &self.runs[..] {
             put!(page, "<code>{}</code> takes <b>{}</b>: ", escape(&last.name), text::seconds(last.seconds));
             put!(page, "<b>{:.1} times</b> the rate of one path", first.seconds / last.seconds.max(f64::MIN_POSITIVE));
             if let [.., naive, _] = &self.runs[1..] {

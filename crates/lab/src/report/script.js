@@ -12,13 +12,15 @@ document.addEventListener("pointermove", (event) => {
   tip.style.top = (low ? event.clientY - 12 - tip.offsetHeight : event.clientY + 14) + "px";
 });
 document.addEventListener("pointerleave", () => (tip.style.display = "none"));
-for (const row of document.querySelectorAll("[data-links]")) {
-  const map = row.closest(".panel").querySelector(".map");
-  const light = (on) => {
-    map.classList.toggle("lit", on);
-    for (const link of row.dataset.links.split(" "))
+let lit = null;
+document.addEventListener("pointerover", (event) => {
+  const row = event.target.closest("[data-links]");
+  if (row === lit) return;
+  for (const [each, on] of [[lit, false], [row, true]]) {
+    const map = each?.closest(".panel")?.querySelector(".map");
+    map?.classList.toggle("lit", on);
+    for (const link of map ? each.dataset.links.split(" ") : [])
       for (const part of map.querySelectorAll(`[data-link="${link}"]`)) part.classList.toggle("on", on);
-  };
-  row.addEventListener("pointerenter", () => light(true));
-  row.addEventListener("pointerleave", () => light(false));
-}
+  }
+  lit = row;
+});

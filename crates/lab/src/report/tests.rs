@@ -69,6 +69,7 @@ pub(crate) fn run(name: &str, seconds: f64) -> Run {
         }],
         links,
         busy: Some(0.3),
+        is_going: false,
     }
 }
 
@@ -212,4 +213,23 @@ fn the_table_is_aligned() {
     assert!(lines[0].starts_with("          paths  "), "{text}");
     assert!(lines[3].starts_with("disjoint      3  2.00 s  48.0 Mbit/s        4.00 x"), "{text}");
     assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{text}");
+}
+
+#[test]
+fn of_a_run_that_goes_on_it_is_told_what_arrived_so_far() {
+    let mut report = report();
+    let last = report.runs.len() - 1;
+    let done = report.runs[last].rate(report.content_bytes);
+    report.runs[last].is_going = true;
+    let arrived: u64 = report.runs[last].log.series.iter().map(Series::bytes).sum();
+    report.content_bytes = arrived * 2;
+    let rate = report.runs[last].rate(report.content_bytes);
+    assert!(
+        (rate - arrived as f64 * 8.0 / report.runs[last].seconds).abs() < 1.0,
+        "{rate}, and {done} when it was done"
+    );
+    let page = report.followed_html();
+    assert!(page.contains("Under way:") && page.contains("50 % of the file"));
+    // What is mailed asks for nothing.
+    assert!(page.contains("fetch(") && !report.html().contains("fetch("));
 }

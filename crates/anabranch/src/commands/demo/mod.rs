@@ -1,5 +1,7 @@
 //! `demo`: one file over one network of this machine, fetched in three ways, and a page of what happened.
 
+mod web;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::status::StatusLines;
 use crate::{run, system, units};
+use web::Web;
 
 /// How often progress is told where nobody draws it.
 const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -30,9 +33,16 @@ pub(crate) fn run(flags: &DemoFlags, chatter: Chatter) -> Result<Code, Failure> 
     let program = std::env::current_exe().map_err(|error| {
         Failure::new(Code::Failed, format!("the system does not say which program this is: {error}"))
     })?;
-    let options = Options { program, out: flags.out.clone(), content_bytes: flags.size.0 };
+    let web = flags.web.map(|address| {
+        let failed = |error| format!("cannot serve the page at {address}: {error}; give another address with --web");
+        Web::start(address).map_err(|error| Failure::new(Code::Network, failed(error)))
+    });
+    let web = web.transpose()?;
+    let (out, content_bytes, is_followed) = (flags.out.clone(), flags.size.0, web.is_some());
+    let options = Options { program, out, content_bytes, is_followed };
     let cancel = Arc::new(AtomicBool::new(false));
-    let mut screen = Screen::new(flags, chatter, Arc::clone(&cancel));
+    let mut screen = Screen::new(flags, chatter, web, Arc::clone(&cancel));
+    screen.announce()?;
     let seen = Arc::clone(&cancel);
     run::cancellable(&cancel, move || {
         let outcome = demo::run(&options, &seen, &mut |notice| screen.show(&notice));
@@ -48,21 +58,37 @@ struct Screen {
     told: Option<Instant>,
     content_bytes: u64,
     bound_bps: Option<u64>,
+    web: Option<Web>,
     cancel: Arc<AtomicBool>,
     /// Standard output failed: everything ends.
     failure: Option<Failure>,
 }
 
 impl Screen {
-    fn new(flags: &DemoFlags, chatter: Chatter, cancel: Arc<AtomicBool>) -> Self {
+    fn new(flags: &DemoFlags, chatter: Chatter, web: Option<Web>, cancel: Arc<AtomicBool>) -> Self {
         let lines = (chatter.draws() && !flags.json).then(StatusLines::default);
         let content_bytes = flags.size.0;
-        Self { json: flags.json, chatter, lines, told: None, content_bytes, bound_bps: None, cancel, failure: None }
+        let json = flags.json;
+        Self { json, chatter, lines, told: None, content_bytes, bound_bps: None, web, cancel, failure: None }
+    }
+
+    /// Says where the page is while the demo runs.
+    fn announce(&self) -> Result<(), Failure> {
+        match &self.web {
+            Some(web) if self.json => output::json_event("page", json!({ "url": web.url() })),
+            Some(web) => output::line(format_args!("The page is at {} while this runs.", web.url())),
+            None => Ok(()),
+        }
     }
 
     fn show(&mut self, notice: &Notice<'_>) {
-        if let Notice::Ready { bound_bps, .. } = notice {
-            self.bound_bps = *bound_bps;
+        if let Notice::Ready { bound, .. } = notice {
+            self.bound_bps = bound.map(|bound| bound.rate_bps);
+        }
+        match (notice, &mut self.web) {
+            (Notice::Ready { network, bound }, Some(web)) => web.begin(network, *bound, self.content_bytes),
+            (Notice::SoFar(run) | Notice::Ends(run), Some(web)) => web.show(run),
+            _ => {}
         }
         let shown = match self.json {
             true => self.tell(notice),
@@ -83,6 +109,9 @@ impl Screen {
             return Err(failure);
         }
         let outcome = outcome.map_err(|error| failure(&error))?;
+        if let Some(web) = self.web {
+            web.finish(&outcome.report);
+        }
         let page = outcome.page.display();
         if self.json {
             output::json_event("report", json!({ "page": page.to_string(), "runs": runs(&outcome.report) }))?;
@@ -106,6 +135,7 @@ impl Screen {
                 self.draw(live);
                 return Ok(());
             }
+            Notice::SoFar(_) => return Ok(()),
             _ => {
                 if let Some(lines) = &mut self.lines {
                     lines.clear();
@@ -113,8 +143,9 @@ impl Screen {
             }
         }
         match notice {
-            Notice::Ready { network, bound_bps } => {
-                let most = bound_bps
+            Notice::Ready { network, .. } => {
+                let most = self
+                    .bound_bps
                     .map_or(String::new(), |bps| format!("; from end to end it carries {} at most", bits(bps as f64)));
                 output::line(format_args!(
                     "A SCION network of {} ASes and {} links runs in this process{most}.\nA file of {} of noise is fetched across it.",
@@ -132,7 +163,7 @@ impl Screen {
                 let rate = bits(run.rate(self.content_bytes));
                 output::line(format_args!("{:.2} s, {rate} over {paths} {plural}; the file is the same", run.seconds))
             }
-            Notice::Goes(_) => Ok(()),
+            Notice::Goes(_) | Notice::SoFar(_) => Ok(()),
         }
     }
 
@@ -163,9 +194,9 @@ impl Screen {
 
     fn tell(&mut self, notice: &Notice<'_>) -> Result<(), Failure> {
         match notice {
-            Notice::Ready { network, bound_bps } => {
+            Notice::Ready { network, .. } => {
                 let (ases, links) = (network.nodes.len(), network.lines.len());
-                let fields = json!({ "ases": ases, "links": links, "max_flow_bps": bound_bps, "bytes_total": self.content_bytes });
+                let fields = json!({ "ases": ases, "links": links, "max_flow_bps": self.bound_bps, "bytes_total": self.content_bytes });
                 output::json_event("ready", fields)
             }
             Notice::Begins { strategy, commands } => {
@@ -186,6 +217,7 @@ impl Screen {
             Notice::Ends(run) => {
                 output::json_event("run_finished", json!({ "selector": run.name, "seconds": run.seconds }))
             }
+            Notice::SoFar(_) => Ok(()),
         }
     }
 }
