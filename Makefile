@@ -16,7 +16,7 @@ PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test zoo bulk play daemon congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
+.PHONY: help build check deps demo lab test zoo bulk play daemon page congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -33,8 +33,8 @@ deb: build ## Make a Debian package of the program, its manual, completions and 
 tarball: build ## The same as an archive for other systems: target/package/*.tar.gz
 	@packaging/package.sh tarball $(ANABRANCH_BIN) $(TARGET)/package
 
-demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it
-	$(ANABRANCH_BIN) demo --out $(TARGET)/demo
+demo: build ## Fetch one file over one path, over naive paths and over disjoint ones, and draw a page of it (FLAGS=--web serves it meanwhile)
+	$(ANABRANCH_BIN) demo --out $(TARGET)/demo $(FLAGS)
 
 lab: deps build ## Compare SCION with BGP on the same links, as PLAN says (as root; PLAN=plans/000-fig4.toml takes an hour, FLAGS=--quick minutes)
 	$(ANABRANCH_BIN) lab run $(PLAN) --out $(TARGET)/lab $(FLAGS)
@@ -74,6 +74,9 @@ ledbat: ## Print how the congestion control of PPSPP fares on links in virtual t
 
 daemon: ## Kill the daemon a hundred times while contents come and go: nothing that was acknowledged may be lost (minutes)
 	$(TEST) -p anabranch --test daemon -- --ignored --nocapture
+
+page: deps build ## Drive the daemon's page in a browser: all of it for people with disabilities, on a phone, by keyboard; times are printed (minutes)
+	$(TEST) -p anabranch-testbed --test page -- --include-ignored --nocapture --test-threads 1 $(FLAGS)
 
 mistakes: ## Give every flag of every command values that cannot be meant, and a transfer a disk that fails (minutes)
 	$(TEST) -p anabranch --test mistakes --test places -- --include-ignored

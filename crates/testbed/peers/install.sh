@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what the tests need and is not there yet: Debian packages, libtorrent and qbittorrent-api for Python in .deps/venv, and a SCION end
-# host of Anapaya's crates in .deps/sciparse-host. Quick when everything is there. Instead of that (minutes each):
+# Installs what the tests need and is not there yet: Debian packages, libtorrent and qbittorrent-api for Python in .deps/venv, axe-core for
+# JavaScript in .deps/axe, and a SCION end host of Anapaya's crates in .deps/sciparse-host. Quick when everything is there. Instead of
+# that (minutes each):
 #   install.sh rqbit         builds rqbit into .deps/rqbit
 #   install.sh clients       installs Deluge, and WebTorrent into .deps/webtorrent (wants Node.js with npm)
 #   install.sh jpan          builds a SCION end host around JPAN into .deps/jpan, and installs Maven and a JDK for it
@@ -116,6 +117,10 @@ need sysctl procps
 need /usr/sbin/danted dante-server
 need python3 python3
 need iperf3 iperf3
+# The page is driven in a browser.
+need chromium chromium
+need chromedriver chromium-driver
+need npm npm
 # What says what a service may reach.
 need systemd-analyze systemd
 # BGP of the lab: daemons that are in nobody's PATH.
@@ -137,5 +142,9 @@ if ! installed; then
     "$venv/bin/pip" install --quiet --disable-pip-version-check 'libtorrent==2.1.*' qbittorrent-api
     installed
 fi
+
+# What finds on a page what keeps people with disabilities out.
+[ -f .deps/axe/node_modules/axe-core/axe.min.js ] ||
+    npm install --silent --no-audit --no-fund --ignore-scripts --prefix .deps/axe axe-core@4
 
 cargo build --quiet --locked --manifest-path interop/sciparse-host/Cargo.toml --target-dir .deps/sciparse-host

@@ -2,6 +2,7 @@
 //!
 //! - [`process`]: a child process with a deadline on everything, its CPU time and its peak memory.
 //! - [`peers`]: libtorrent, aria2, transmission, rqbit and ours behind the same few verbs; SCION end hosts of others.
+//! - [`browser`]: Chromium, driven as its users drive it, and what axe-core says of a page.
 //! - [`data`]: file trees that look random and are the same on every run, and digests to compare them by.
 //! - [`fixture`]: a content, its torrent and a tracker, ready for a transfer.
 //! - [`tracker`]: a tracker that answers what a test tells it to.
@@ -26,6 +27,7 @@
 //! its process by pid.
 
 pub mod acceptor;
+pub mod browser;
 pub mod data;
 pub mod drain;
 pub mod error;

@@ -66,26 +66,33 @@ async function fill() {
     if (content?.id === of && tab === which && made) keepFocus(() => $("panel").replaceChildren(...made));
   } catch (error) {
     if (content?.id === of) $("panel").replaceChildren(el("p", { class: "soft" }, error.message));
-  } finally { busy = false; }
+  } finally {
+    busy = false;
+    // What was chosen meanwhile does not wait for the next news.
+    if (content && (content.id !== of || tab !== which)) fill();
+  }
 }
 
-// What had the focus has it again after it was drawn anew.
+// What had the focus has it again after it was drawn anew, and what was scrolled is where it was.
 function keepFocus(redraw) {
   const key = document.activeElement?.dataset?.key;
   const within = $("panel").contains(document.activeElement);
+  const scrolls = [...$("panel").querySelectorAll(".scroll")].map((node) => [node.dataset.key, node.scrollLeft]).filter(([, left]) => left);
   redraw();
-  if (within && key) document.querySelector(`[data-key="${key}"]`)?.focus();
+  for (const [key, left] of scrolls) { const node = document.querySelector(`[data-key="${CSS.escape(key)}"]`); if (node) node.scrollLeft = left; }
+  if (within && key) document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
 
 function pairs(entries) {
   return el("dl", {}, ...entries.filter(([, value]) => value != null && value !== "").flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 const time = (seconds) => seconds == null ? null : new Date(seconds * 1000).toLocaleString();
-function table(heads, rows, empty) {
+// What is wider than its place is scrolled there, by keyboard too.
+const scrolled = (label, key, child) => el("div", { class: "scroll", role: "group", "aria-label": label, tabindex: 0, "data-key": key }, child);
+function table(label, heads, rows, empty) {
   if (!rows.length) return el("p", { class: "soft" }, empty);
-  return el("div", { class: "scroll" }, el("table", {},
-    el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col", class: head.startsWith("#") ? "n" : null }, head.replace("#", ""))))),
-    el("tbody", {}, ...rows)));
+  const head = (text) => text ? el("th", { scope: "col", class: text.startsWith("#") ? "n" : null }, text.replace("#", "")) : el("td");
+  return scrolled(label, `table-${label}`, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(head))), el("tbody", {}, ...rows)));
 }
 
 async function overview() {
@@ -141,26 +148,26 @@ async function files() {
   };
   // A list that is open is not drawn anew under the user's hand.
   if (document.activeElement?.tagName === "SELECT" && $("panel").contains(document.activeElement)) return null;
-  return [table(["File", "#Size", "#There", "Wanted", ""], files.slice(0, 2000).map(row), "No files.")];
+  return [table("Files", ["File", "#Size", "#There", "Wanted", ""], files.slice(0, 2000).map(row), "No files.")];
 }
 
 async function peers() {
   const { peers } = await ask("GET", `contents/${content.id}/peers`);
   const row = (peer) => el("tr", {}, el("td", { class: "mono" }, peer.address), el("td", {}, peer.client ?? ""), el("td", { class: "n" }, rate(peer.down_rate)),
     el("td", { class: "n" }, rate(peer.up_rate)), el("td", { class: "n" }, `${(peer.progress * 100).toFixed(0)} %`), el("td", {}, [peer.serves_us ? "serves us" : "", peer.is_served ? "is served" : ""].filter(Boolean).join(", ")));
-  return [table(["Address", "Program", "#Down", "#Up", "#Has", ""], peers.map(row), "Nobody is connected.")];
+  return [table("Peers", ["Address", "Program", "#Down", "#Up", "#Has", ""], peers.map(row), "Nobody is connected.")];
 }
 
 async function trackers() {
   const { trackers } = await ask("GET", `contents/${content.id}/trackers`);
   const row = (tracker) => el("tr", {}, el("td", { class: "mono" }, tracker.url), el("td", {}, tracker.state.replace("_", " ")), el("td", { class: "n" }, tracker.peers ?? ""), el("td", {}, tracker.reason ?? ""));
-  return [table(["Address", "State", "#Peers", "Why"], trackers.map(row), "No trackers.")];
+  return [table("Trackers", ["Address", "State", "#Peers", "Why"], trackers.map(row), "No trackers.")];
 }
 
 async function log() {
   const { log } = await ask("GET", `contents/${content.id}/log`);
   if (!log.length) return [el("p", { class: "soft" }, "Nothing happened yet.")];
-  return [el("ul", { class: "log" }, ...log.reverse().map((line) => el("li", {}, el("time", {}, time(line.time)), line.text)))];
+  return [el("ul", { class: "log" }, ...log.reverse().map((line) => el("li", {}, el("time", {}, time(line.time)), " ", line.text)))];
 }
 
 // ---- paths ----
@@ -198,7 +205,7 @@ async function paths() {
     samples.set(keyOf(path), history);
   });
   if (!told.paths.length && !told.choices.length) return [el("p", { class: "soft" }, "No peer is connected, so there is no path yet.")];
-  const made = [el("div", { class: "scroll" }, drawMap(told))];
+  const made = [scrolled("Map", "map", drawMap(told))];
   made.push(el("h3", {}, `${told.paths.length} paths with a connection`));
   told.paths.forEach((path, at) => {
     const color = `c${at % 8}`;
@@ -215,11 +222,11 @@ async function paths() {
       el("td", { class: "n" }, candidate.latency_ms != null ? `${candidate.latency_ms.toFixed(1)} ms` : ""));
     made.push(el("h3", {}, `Paths to ${choice.peer}: ${choice.candidates.length + choice.left_out} looked at`),
       el("p", { class: "soft" }, `Chosen ${choice.selector ? `by ${choice.selector}` : "by the peer"}: ${choice.why}.`),
-      table(["", "Path", "Why", "#Claimed"], choice.candidates.map(row), ""));
+      table(`Paths to ${choice.peer}`, ["", "Path", "Why", "#Claimed"], choice.candidates.map(row), ""));
   }
   if (told.changes.length) {
     made.push(el("h3", {}, "What changed"), el("ul", { class: "log" }, ...told.changes.slice(-20).reverse().map((change) =>
-      el("li", {}, el("time", {}, time(change.time)), `${change.path.slice(0, 12)}: ${change.state}, ${change.reason}`))));
+      el("li", {}, el("time", {}, time(change.time)), ` ${change.path.slice(0, 12)}: ${change.state}, ${change.reason}`))));
   }
   return made;
 }

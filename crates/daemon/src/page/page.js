@@ -83,7 +83,7 @@ function draw() {
   $("rows").style.height = `${shown.length * ROW}px`;
   $("list").setAttribute("aria-rowcount", shown.length);
   $("empty").hidden = contents.size > 0;
-  $("count").textContent = shown.length === contents.size ? `${contents.size} transfers` : `${shown.length} of ${contents.size}`;
+  $("count").textContent = shown.length === contents.size ? `${contents.size} ${contents.size === 1 ? "transfer" : "transfers"}` : `${shown.length} of ${contents.size}`;
   drawRows();
 }
 
@@ -123,7 +123,7 @@ function fillRow(row, at) {
   put(rates, `↓ ${rate(content.down_rate)}  ↑ ${rate(content.up_rate)}`);
   put(left, content.eta != null ? duration(content.eta) : `${(part * 100).toFixed(part === 1 ? 0 : 1)} %`);
   put(sub, content.reason && content.state !== "queued" ? content.reason
-    : `${bytes(content.done)} of ${bytes(content.size)} · ${content.peers} peers · ratio ${content.ratio.toFixed(2)}${content.category ? ` · ${content.category}` : ""}`);
+    : `${bytes(content.done)} of ${bytes(content.size)} · ${content.peers} ${content.peers === 1 ? "peer" : "peers"} · ratio ${content.ratio.toFixed(2)}${content.category ? ` · ${content.category}` : ""}`);
   bar.firstChild.style.transform = `scaleX(${Math.min(1, part)})`;
 }
 
@@ -325,12 +325,13 @@ $("play-dialog").addEventListener("close", () => { const media = $("player").fir
 
 function logIn() {
   source?.close();
-  $("main").hidden = true;
+  $("main").hidden = $("skip").hidden = true;
   $("login").hidden = false;
   $("token").focus();
 }
 async function logInWith(token) {
   const answer = await fetch("/api/v1/login", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ token }) });
+  if (answer.status === 401) throw new Error("This is not the token. It is in the file token in the daemon's folder.");
   if (!answer.ok) throw new Error((await answer.json()).detail);
 }
 $("login-form").addEventListener("submit", (event) => {
@@ -344,7 +345,7 @@ async function start() {
   access = session.access;
   $("add").hidden = $("limits").hidden = access !== "full";
   $("login").hidden = true;
-  $("main").hidden = false;
+  $("main").hidden = $("skip").hidden = false;
   say("");
   drawTotals(session.down_rate, session.up_rate);
   // In this order nothing is missed.
