@@ -29,6 +29,14 @@ pub(crate) enum Code {
     StdoutClosed = 141,
 }
 
+impl Code {
+    /// The code with this number; a failure where there is none.
+    pub(crate) fn from_number(number: u8) -> Self {
+        let known = [Self::Success, Self::Usage, Self::Input, Self::Incomplete, Self::Storage, Self::Network];
+        known.into_iter().find(|code| *code as u8 == number).unwrap_or(Self::Failed)
+    }
+}
+
 /// The code of a content that cannot be gone on with.
 impl From<FailureKind> for Code {
     fn from(kind: FailureKind) -> Self {

@@ -4,31 +4,66 @@
 //! and nothing of theirs becomes part of a command line. The variables do not begin with `ANABRANCH_`, for those are settings of this
 //! program, which the command may well run.
 //!
-//! Commands run one after another, each in a process group of its own, so that all that it started ends with it.
+//! Commands run one after another, each in a process group of its own, so that all that it started ends with it. Where this process is
+//! shut in ([`crate::sandbox`]), the process beside it starts them: it has the command from the user, and from here no more than the
+//! values of the variables.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_content::hex;
 use anabranch_content::info::Info;
+use anabranch_sandbox::{Errand, Running as Outside};
 use anabranch_swarm::ContentId;
 
+use crate::sandbox::Sandbox;
 use crate::source;
 use crate::system;
 
 /// What runs a command, POSIX `sh -c`.
 const SHELL: &str = "sh";
 
+/// What a command is told of its content, each in a variable.
+const FACTS: [&str; 8] = [
+    "CONTENT_NAME",
+    "CONTENT_PATH",
+    "CONTENT_DIR",
+    "CONTENT_BYTES",
+    "CONTENT_FILES",
+    "CONTENT_INFO_HASH",
+    "CONTENT_INFO_HASH_V1",
+    "CONTENT_INFO_HASH_V2",
+];
+
+/// Their values.
+type Facts = [OsString; FACTS.len()];
+
 /// The commands of contents that are complete.
 pub(crate) struct Hook {
     command: OsString,
-    waiting: VecDeque<(ContentId, Vec<(&'static str, OsString)>)>,
+    waiting: VecDeque<(ContentId, Facts)>,
     running: Option<Running>,
+}
+
+/// A command that may be changed, for the process that starts it.
+pub(crate) type Shared = Arc<Mutex<Option<OsString>>>;
+
+/// What starts the command outside of the sandbox.
+pub(crate) fn errand(command: Shared) -> Errand {
+    Box::new(move |bytes| {
+        let values: Vec<OsString> =
+            bytes.split(|byte| *byte == 0).map(|value| OsStr::from_bytes(value).into()).collect();
+        let facts = Facts::try_from(values).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let command = command.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        shell(&command.ok_or(io::ErrorKind::NotFound)?, facts)
+    })
 }
 
 /// How a command ended.
@@ -44,14 +79,23 @@ pub(crate) struct Ended {
 
 struct Running {
     torrent: ContentId,
-    group: Option<u32>,
+    process: Option<Process>,
     ended: tokio::task::JoinHandle<io::Result<ExitStatus>>,
+}
+
+/// A command that may still run.
+enum Process {
+    /// With its group.
+    Here(u32),
+    Outside(Outside),
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(group) = self.group {
-            system::end_group(group);
+        match &self.process {
+            Some(Process::Here(group)) => system::end_group(*group),
+            Some(Process::Outside(outside)) => outside.end(),
+            None => {}
         }
     }
 }
@@ -79,15 +123,15 @@ impl Hook {
     }
 
     /// Until a command ends; for ever where there is none. Nothing is lost where this is dropped and called again.
-    pub(crate) async fn next(&mut self) -> Ended {
+    pub(crate) async fn next(&mut self, sandbox: &Sandbox) -> Ended {
         if self.running.is_none() {
             let Some((torrent, facts)) = self.waiting.pop_front() else { return std::future::pending().await };
-            self.running = Some(start(&self.command, torrent, facts));
+            self.running = Some(start(&self.command, torrent, facts, sandbox));
         }
         let Some(running) = &mut self.running else { return std::future::pending().await };
         let ended = (&mut running.ended).await;
         // Its process is no more: what it left behind in its group is not ours to end.
-        running.group = None;
+        running.process = None;
         let torrent = running.torrent;
         self.running = None;
         let (exit_code, failure) = match ended {
@@ -99,19 +143,27 @@ impl Hook {
     }
 }
 
-fn start(command: &OsString, torrent: ContentId, facts: Vec<(&'static str, OsString)>) -> Running {
-    let spawned = spawn(command, facts);
-    let group = spawned.as_ref().ok().map(Child::id);
+fn start(command: &OsStr, torrent: ContentId, facts: Facts, sandbox: &Sandbox) -> Running {
+    if let Some(outside) = sandbox.run() {
+        let run = outside.clone();
+        let ended = tokio::task::spawn_blocking(move || {
+            run.start(facts.map(OsString::into_encoded_bytes).join(&0).as_slice())?;
+            run.wait()
+        });
+        return Running { torrent, process: Some(Process::Outside(outside)), ended };
+    }
+    let spawned = shell(command, facts).and_then(|mut shell| shell.process_group(0).spawn());
+    let process = spawned.as_ref().ok().map(Child::id).map(Process::Here);
     let ended = tokio::task::spawn_blocking(move || spawned?.wait());
-    Running { torrent, group, ended }
+    Running { torrent, process, ended }
 }
 
-fn spawn(command: &OsString, facts: Vec<(&'static str, OsString)>) -> io::Result<Child> {
+fn shell(command: &OsStr, facts: Facts) -> io::Result<Command> {
     // Standard output is for events.
     let out = io::stderr().as_fd().try_clone_to_owned()?;
     let mut shell = Command::new(SHELL);
-    shell.arg("-c").arg(command).envs(facts).stdin(Stdio::null()).stdout(out).process_group(0);
-    shell.spawn()
+    shell.arg("-c").arg(command).envs(FACTS.into_iter().zip(facts)).stdin(Stdio::null()).stdout(out);
+    Ok(shell)
 }
 
 /// Why a command that ended so failed, if it did.
@@ -124,20 +176,20 @@ fn told(status: ExitStatus) -> Option<String> {
     }
 }
 
-/// What a command is told of its content.
-fn facts(info: &Info, dir: &Path) -> Vec<(&'static str, OsString)> {
+/// The values of [`FACTS`].
+fn facts(info: &Info, dir: &Path) -> Facts {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
     // All files of a content are in its folder; or there is but one.
     let name = info.files.iter().find_map(|file| file.path.iter().next()).unwrap_or(info.name.as_ref());
     let hash = |hash: Option<String>| OsString::from(hash.unwrap_or_default());
-    vec![
-        ("CONTENT_NAME", name.to_owned()),
-        ("CONTENT_PATH", dir.join(name).into_os_string()),
-        ("CONTENT_DIR", dir.into_os_string()),
-        ("CONTENT_BYTES", info.content_size().to_string().into()),
-        ("CONTENT_FILES", info.regular_files().count().to_string().into()),
-        ("CONTENT_INFO_HASH", source::hash_name(&info.hashes).into()),
-        ("CONTENT_INFO_HASH_V1", hash(info.hashes.v1.map(|digest| hex::encode(&digest)))),
-        ("CONTENT_INFO_HASH_V2", hash(info.hashes.v2.map(|digest| hex::encode(&digest)))),
+    [
+        name.to_owned(),
+        dir.join(name).into_os_string(),
+        dir.into_os_string(),
+        info.content_size().to_string().into(),
+        info.regular_files().count().to_string().into(),
+        source::hash_name(&info.hashes).into(),
+        hash(info.hashes.v1.map(|digest| hex::encode(&digest))),
+        hash(info.hashes.v2.map(|digest| hex::encode(&digest))),
     ]
 }

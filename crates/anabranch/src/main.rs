@@ -12,6 +12,7 @@
 //! | `run` | a session with its events, signals and progress: what `get` and `share` have in common |
 //! | `bulk` | what `send` and `receive` have in common: whom to deal with, what to say, receipts |
 //! | `patience` | how long `get` waits for sources, and when it gives up |
+//! | `sandbox` | which files each command is shut in with, and what is done outside for it |
 //! | `player` | the user's player, and what is played where nothing is chosen |
 //! | `seeding`, `hook` | when sharing ends by itself; the user's command for what is complete |
 //! | `scion` | our place in the SCION network |
@@ -42,6 +43,7 @@ mod patience;
 mod patterns;
 mod player;
 mod run;
+mod sandbox;
 mod scion;
 mod seeding;
 mod settings;
@@ -93,7 +95,7 @@ fn execute() -> Result<Code, Failure> {
         Command::Receive(flags) => commands::receive::run(flags, chatter),
         Command::Receipt(flags) => commands::receipt::run(&flags),
         Command::Tracker(flags) => commands::tracker::run(&flags, chatter),
-        Command::Daemon(flags) => commands::daemon::run(&flags, chatter),
+        Command::Daemon(flags) => commands::daemon::run(&flags, cli.config, chatter),
         Command::Add(flags) => commands::remote::add(&flags),
         Command::List(flags) => commands::remote::list(&flags),
         Command::Status(flags) => commands::remote::status(&flags),

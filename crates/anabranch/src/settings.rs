@@ -182,8 +182,7 @@ impl Place<'_> {
 
 impl ConfigFile {
     fn load(command: &Command, given: Option<PathBuf>) -> Result<Self, Failure> {
-        let given =
-            given.or_else(|| std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from));
+        let given = given.or_else(named_path);
         let must_exist = given.is_some();
         let Some(path) = given.or_else(default_path) else { return Ok(Self::default()) };
         let mut text = String::new();
@@ -291,6 +290,15 @@ fn values(arg: &Arg, flag: &str, value: &DeValue<'_>, line: &str) -> Result<Vec<
         found.ok_or_else(|| Failure::usage(format!("{line}: `{flag}` must be {wanted}, not {}", value.type_str())))?;
     found.iter().try_for_each(|value| try_on(arg, flag, value, &line))?;
     Ok(found)
+}
+
+/// Where the configuration file is: as the flag says, or the environment, or else in its usual place.
+pub(crate) fn config_file(given: Option<PathBuf>) -> Option<PathBuf> {
+    given.or_else(named_path).or_else(default_path)
+}
+
+fn named_path() -> Option<PathBuf> {
+    std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// Where the XDG base directory specification puts it.

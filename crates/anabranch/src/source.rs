@@ -10,6 +10,7 @@ use anabranch_content::info::InfoHashes;
 use anabranch_content::magnet::Magnet;
 use anabranch_content::metainfo::{Metainfo, NameRules, is_web_seed, limits::METAINFO_BYTES_MAX};
 use anabranch_ppspp::link::{Link, LinkError};
+use anabranch_ppspp::wire::Integrity;
 
 use crate::exit::Failure;
 
@@ -115,6 +116,11 @@ pub(crate) fn link(source: &OsStr) -> Result<Option<Link>, Failure> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error: LinkError| Failure::input(format!("{error}; copy it again, whole")))
+}
+
+/// Whether it is the link of a live stream.
+pub(crate) fn is_live(link: &Link) -> bool {
+    link.params.integrity() == Integrity::UnifiedMerkleTree
 }
 
 /// Reads a torrent file, where nothing else will do.

@@ -22,6 +22,12 @@ pub(crate) fn raise_open_files_limit() {
     }
 }
 
+/// Whether this process may read what is everybody else's.
+pub(crate) fn is_administrator() -> bool {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Whether this process was started with `signal` ignored, and has not changed that since.
 pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();

@@ -221,6 +221,9 @@ fn the_configuration_is_read_again_on_a_hangup_and_the_command_runs_for_what_is_
         "lib",
         "--config",
         "c.toml",
+        // It is closed with the folders that there are at the start.
+        "--sandbox",
+        "off",
     ];
     let mut running = Running::start_for(anabranch(&two).args(arguments), PATIENCE * 4);
     running.event("serving");

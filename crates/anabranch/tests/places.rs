@@ -340,7 +340,7 @@ int fsync(int fd) { return sync_by("fsync", fd); }
 int fdatasync(int fd) { return sync_by("fdatasync", fd); }
 "#;
 
-/// The shim, built; `None` without a C compiler.
+/// The shim, built; `None` without a C compiler. It writes where the program has nothing to write, so there is no sandbox around it.
 fn shim(dir: &Path) -> Option<std::path::PathBuf> {
     let (source, library) = (dir.join("shim.c"), dir.join("shim.so"));
     fs::write(&source, SHIM).unwrap();
@@ -364,7 +364,11 @@ fn complete_means_on_the_disk() {
     let (_sharer, address, magnet, bytes) = sharer(dir.path(), "one", 400_000, 7, &[]);
     let log = dir.path().join("synced");
     let mut command = anabranch(dir.path());
-    command.env("LD_PRELOAD", &shim).env("SYNC_LOG", &log).args(get(&address, &[&magnet, "-o", "out"]));
+    command
+        .env("LD_PRELOAD", &shim)
+        .env("ANABRANCH_SANDBOX", "off")
+        .env("SYNC_LOG", &log)
+        .args(get(&address, &[&magnet, "-o", "out"]));
     let (code, _, stderr) = common::finish(&mut command);
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("out/data"), &[("a.bin".into(), bytes)]);
@@ -381,7 +385,11 @@ fn what_a_failed_sync_dropped_is_noticed_and_fetched_again() {
     let Some(shim) = shim(dir.path()) else { return };
     let (_sharer, address, magnet, bytes) = sharer(dir.path(), "one", 400_000, 7, &[]);
     let mut command = anabranch(dir.path());
-    command.env("LD_PRELOAD", &shim).env("SYNC_LOG", dir.path().join("synced")).env("SYNC_FAILS", "1");
+    command
+        .env("LD_PRELOAD", &shim)
+        .env("ANABRANCH_SANDBOX", "off")
+        .env("SYNC_LOG", dir.path().join("synced"))
+        .env("SYNC_FAILS", "1");
     let (code, stdout, stderr) = common::finish(command.args(get(&address, &[&magnet, "-o", "out", "--json"])));
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(r#""event":"piece_failed""#) && stdout.contains("cannot sync"), "{stdout}");
@@ -398,7 +406,11 @@ fn what_a_failed_sync_dropped_on_the_way_is_fetched_again_too() {
     let (_sharer, address, magnet, bytes) = sharer(dir.path(), "one", 400_000, 7, &[]);
     assert_ne!(bytes[180_000], 0, "the shim looks at it");
     let mut command = anabranch(dir.path());
-    command.env("LD_PRELOAD", &shim).env("SYNC_LOG", dir.path().join("synced")).env("SYNC_FAILS", "1");
+    command
+        .env("LD_PRELOAD", &shim)
+        .env("ANABRANCH_SANDBOX", "off")
+        .env("SYNC_LOG", dir.path().join("synced"))
+        .env("SYNC_FAILS", "1");
     // Progress is made durable well before the end, and well after the byte that the shim waits for.
     let slow = ["--sequential", "--limit-down", "8KiB", "-o", "out", "--json"];
     let arguments = [&[magnet.as_str()], &slow[..]].concat();

@@ -50,8 +50,8 @@ pub(crate) struct Comparison {
 }
 
 impl Receipts {
-    /// Writes the file, whole or not at all.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
+    /// What the file has in it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!("{HEADING}\n");
         for receipt in &self.receipts {
             let mut bytes = Vec::with_capacity(RECEIPT_LEN);
@@ -59,21 +59,7 @@ impl Receipts {
             text.push_str(&format!("receipt {}\n", anabranch_content::hex::encode(&bytes)));
         }
         text.push_str(&format!("manifest {}\n", self.manifest.len()));
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}", std::process::id()));
-        let beside = PathBuf::from(beside);
-        let write = || {
-            let mut file = File::create(&beside)?;
-            file.write_all(text.as_bytes())?;
-            file.write_all(&self.manifest)?;
-            file.sync_all()?;
-            fs::rename(&beside, path)
-        };
-        write().map_err(|error| {
-            // What is left of it is of no use.
-            let _ = fs::remove_file(&beside);
-            unwritable(path, &error)
-        })
+        [text.as_bytes(), &self.manifest].concat()
     }
 
     /// Reads a file.
@@ -129,6 +115,24 @@ impl Receipts {
             ))
         })
     }
+}
+
+/// Writes the file of some receipts, whole or not at all.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(|error| {
+        // What is left of it is of no use.
+        let _ = fs::remove_file(&beside);
+        unwritable(path, &error)
+    })
 }
 
 /// Whether receipts may be written to `path`: a file of receipts is replaced, and nothing else.
@@ -296,7 +300,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r");
         check_place(&path).unwrap();
-        receipts().save(&path).unwrap();
+        write(&path, &receipts().encode()).unwrap();
         check_place(&path).unwrap();
         assert_eq!(Receipts::load(&path).unwrap(), receipts());
         assert!(receipts().has_manifest_of(&receipts().receipts[0]));

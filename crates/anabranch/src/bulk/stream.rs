@@ -28,7 +28,7 @@ const MODE: u16 = 0o644;
 const BUFFER_LEN: usize = 1 << 20;
 
 /// A file that nobody else finds.
-fn nameless() -> Result<File, Failure> {
+pub(crate) fn nameless() -> Result<File, Failure> {
     let folder = std::env::temp_dir();
     let open = |options: &mut OpenOptions, path: &PathBuf| options.read(true).write(true).mode(0o600).open(path);
     let made = open(OpenOptions::new().custom_flags(libc::O_TMPFILE), &folder).or_else(|_| {
@@ -55,9 +55,8 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Reads standard input to its end; `canceled` ends that earlier.
-    pub(crate) fn read(name: &OsStr, canceled: &AtomicBool) -> Result<Self, Failure> {
-        let file = nameless()?;
+    /// Reads standard input to its end into `file`; `canceled` ends that earlier.
+    pub(crate) fn read(file: File, name: &OsStr, canceled: &AtomicBool) -> Result<Self, Failure> {
         let (mut input, mut buffer, mut len) = (io::stdin().lock(), vec![0; BUFFER_LEN], 0);
         while !canceled.load(Ordering::Relaxed) {
             let count = match input.read(&mut buffer) {
@@ -112,8 +111,9 @@ impl Source for Input {
 }
 
 /// Standard output, for one file.
-#[derive(Default)]
 pub(crate) struct Output {
+    /// What it passes.
+    passing: Mutex<Option<File>>,
     /// What was begun: a connection that is lost and made anew goes on with it.
     begun: Mutex<Option<Arc<Begun>>>,
     /// Nobody reads.
@@ -129,6 +129,11 @@ struct Begun {
 }
 
 impl Output {
+    /// Content passes a file without a name, if any comes.
+    pub(crate) fn new(passing: Option<File>) -> Self {
+        Self { passing: Mutex::new(passing), begun: Mutex::default(), closed: AtomicBool::default() }
+    }
+
     /// Whether standard output was closed by who read it.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
@@ -162,11 +167,13 @@ impl Destinations for ToOutput {
                     .to_owned(),
             ));
         };
+        let passing = self.0.passing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let file = passing.ok_or_else(|| Refusal("standard output had something else already".to_owned()))?;
         let made = Arc::new(Begun {
             manifest_hash: offered.offer.manifest_hash,
             content_len: offered.offer.content_len,
             entry,
-            file: nameless().map_err(|failure| Refusal(failure.to_string()))?,
+            file,
             kept: Mutex::new(ChunkSet::new(span_count(offered.offer.content_len))),
         });
         *begun = Some(Arc::clone(&made));

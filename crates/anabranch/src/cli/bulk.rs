@@ -12,7 +12,7 @@ use anabranch_transport::NodeId;
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::session::selector_by_name;
-use super::{Given, PathFlags};
+use super::{Given, PathFlags, SandboxFlags};
 use crate::bulk::target::{Allowed, Target};
 use crate::patterns::Selection;
 use crate::units::{self, Rate, Size};
@@ -119,6 +119,8 @@ pub(crate) struct BulkFlags {
     pub known_keys: Option<PathBuf>,
     #[command(flatten)]
     pub paths: BulkPathFlags,
+    #[command(flatten)]
+    pub sandbox: SandboxFlags,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,

@@ -8,6 +8,7 @@ mod guard;
 mod keys;
 mod lab;
 mod live;
+mod sandbox;
 mod scion;
 mod session;
 mod tools;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand, ValueHint};
 
-pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, ReceiptFlags, ReceiveFlags, SendFlags};
+pub(crate) use bulk::{BulkFlags, BulkPathFlags, InvitationFlags, IoChoice, ReceiptFlags, ReceiveFlags, SendFlags};
 pub(crate) use daemon::{
     AddFlags, AskFlags, DaemonFlags, Limit, LimitFlags, ListFlags, PasswordFlags, RemoveFlags, StatusFlags, TurnFlags,
     WatchFlags,
@@ -32,6 +33,7 @@ pub(crate) use lab::{
     LabRoutesFlags, LabRunFlags, LabSubmitFlags, LabTaskFlags,
 };
 pub(crate) use live::LiveFlags;
+pub(crate) use sandbox::SandboxFlags;
 pub(crate) use scion::{
     AddressFlags, LinkAction, NetCheckFlags, NetCommand, NetFlags, NetLinkFlags, NetStatusFlags, NetUpFlags,
     OnePathFlags, PathFlags, PathsFlags, PingFlags, QueryFlags, TracerouteFlags,

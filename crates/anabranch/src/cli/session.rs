@@ -9,7 +9,7 @@ use anabranch_swarm::{Encryption, Utp};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::{GuardFlags, PathFlags};
+use super::{GuardFlags, PathFlags, SandboxFlags};
 use crate::address::PeerAddress;
 use crate::seeding::{Ratio, parse_ratio};
 use crate::units::{self, Rate, Size};
@@ -105,6 +105,8 @@ pub(crate) struct SessionFlags {
     pub guard: GuardFlags,
     #[command(flatten)]
     pub scion: ScionFlags,
+    #[command(flatten)]
+    pub sandbox: SandboxFlags,
     /// Print one JSON event a line
     #[arg(long)]
     pub json: bool,

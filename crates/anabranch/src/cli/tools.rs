@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anabranch_paths::Endpoint;
 use clap::{Args, ValueHint};
 
+use super::SandboxFlags;
 use crate::address::ip_only;
 use crate::units::Size;
 
@@ -25,6 +26,8 @@ pub(crate) struct TrackerFlags {
     /// Connections from this machine and its network are a reverse proxy's: believe its X-Forwarded-For
     #[arg(long)]
     pub behind_proxy: bool,
+    #[command(flatten)]
+    pub sandbox: SandboxFlags,
     /// Print the address as a JSON event
     #[arg(long)]
     pub json: bool,

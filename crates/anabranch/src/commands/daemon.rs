@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_daemon::client::{default_socket, token_file};
 use anabranch_daemon::{Config, Daemon, StartError, listen};
@@ -18,9 +19,10 @@ use super::check_trackers;
 use crate::cli::{Cli, Command, DaemonFlags, command};
 use crate::exit::{Code, Failure};
 use crate::guard;
-use crate::hook::{Ended, Hook};
+use crate::hook::{self, Ended, Hook};
 use crate::output::{self, Chatter};
 use crate::run;
+use crate::sandbox::{Plan, Sandbox};
 use crate::settings;
 use crate::system;
 
@@ -28,7 +30,7 @@ use crate::system;
 const COMPLETED_MAX: usize = 1000;
 
 /// Runs the command.
-pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &DaemonFlags, config: Option<PathBuf>, chatter: Chatter) -> Result<Code, Failure> {
     check_trackers(&flags.tracker)?;
     guard::check_proxy(&flags.session)?;
     let state_dir = state_dir(flags.state_dir.clone())?;
@@ -37,6 +39,17 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
     let runtime_dir = runtime_dir.filter(|_| flags.state_dir.is_none());
     let socket = flags.socket.clone().unwrap_or_else(|| default_socket(runtime_dir.as_deref(), &state_dir));
     let listener = flags.api.0.map(listen).transpose().map_err(failure)?;
+    let command: hook::Shared = Arc::new(Mutex::new(flags.on_complete.clone()));
+    let sandbox = Plan::daemon(flags, settings::config_file(config).as_deref(), &state_dir, &socket)
+        .starting(Some(hook::errand(Arc::clone(&command))))
+        .reloading(Box::new(move |_| {
+            // The command is the user's by this way, too. Where the file makes no sense, the other process tells.
+            if let Ok(flags) = reread() {
+                *command.lock().unwrap_or_else(PoisonError::into_inner) = flags.on_complete;
+            }
+            Vec::new()
+        }))
+        .enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts_but_hangups()?;
         let hangup = SignalKind::hangup();
@@ -82,7 +95,7 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
                     () = asked.notified() => break,
                     () = hung_up(&mut hangups) => {
                         notify("RELOADING=1");
-                        hook = reload(&daemon, &peers, hook, chatter);
+                        hook = reload(&daemon, (&flags.dir, &sandbox), &peers, hook, chatter);
                         notify("READY=1");
                     }
                     Some(content) = completed.recv() => {
@@ -90,7 +103,7 @@ pub(crate) fn run(flags: &DaemonFlags, chatter: Chatter) -> Result<Code, Failure
                             hook.complete(content.session, &content.info, &content.dir);
                         }
                     }
-                    ended = next(&mut hook) => {
+                    ended = next(&mut hook, &sandbox) => {
                         if let Some(failure) = ended.failure {
                             chatter.note(format_args!("the command for a content that is complete {failure}"));
                         }
@@ -133,18 +146,39 @@ async fn hung_up(hangups: &mut Option<Signal>) {
     }
 }
 
-async fn next(hook: &mut Option<Hook>) -> Ended {
+async fn next(hook: &mut Option<Hook>, sandbox: &Sandbox) -> Ended {
     match hook {
-        Some(hook) => hook.next().await,
+        Some(hook) => hook.next(sandbox).await,
         None => std::future::pending().await,
     }
 }
 
 /// Reads the configuration again, and has the daemon take it in. What is wrong in it is told, and then nothing changes.
-fn reload(daemon: &Daemon, peers: &[Endpoint], hook: Option<Hook>, chatter: Chatter) -> Option<Hook> {
-    let read = reread().and_then(|flags| {
+fn reload(
+    daemon: &Daemon,
+    (dir, sandbox): (&Path, &Sandbox),
+    peers: &[Endpoint],
+    hook: Option<Hook>,
+    chatter: Chatter,
+) -> Option<Hook> {
+    let read = reread().and_then(|mut flags| {
         check_trackers(&flags.tracker)?;
+        // The sandbox was closed with the folders that there were.
+        if !sandbox.reaches(&flags.dir) {
+            flags.dir = dir.to_owned();
+        }
+        flags.allow_dir.retain(|folder| {
+            let is_out = folder.exists() && !sandbox.reaches(folder);
+            if is_out {
+                chatter.note(format_args!(
+                    "{} is out of the sandbox's reach: it is allowed from the next start on, or with --sandbox off",
+                    folder.display()
+                ));
+            }
+            !is_out
+        });
         daemon.reload(daemon_config(&flags, peers.to_vec())).map_err(failure)?;
+        sandbox.reload()?;
         Ok(flags)
     });
     match read {

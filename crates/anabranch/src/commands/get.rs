@@ -1,6 +1,7 @@
 //! `get`: fetches content.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anabranch_content::info::Info;
@@ -18,10 +19,11 @@ use crate::choice::{self, Choice};
 use crate::cli::GetFlags;
 use crate::exit::{Code, Failure};
 use crate::guard;
-use crate::hook::{Ended, Hook};
+use crate::hook::{self, Ended, Hook};
 use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::run::{self, Content, Watch};
+use crate::sandbox::{Plan, Sandbox};
 use crate::seeding;
 use crate::settings;
 use crate::source::{self, Source};
@@ -31,15 +33,18 @@ const HASHES_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Failure> {
-    let is_record = |source: &std::ffi::OsString| source::load(source).is_ok_and(|source| live::is_live(&source));
-    if flags.sources.iter().any(is_record) {
+    let link = |text: &std::ffi::OsString| source::link(text).ok().flatten();
+    if flags.sources.iter().filter_map(link).any(|link| source::is_live(&link)) {
         check_trackers(&flags.find.tracker)?;
         guard::check_proxy(&flags.session)?;
+        let _sandbox = Plan::get(&flags).enter(chatter)?;
         let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
         return live::record(&flags, sources, chatter);
     }
     check(&flags)?;
     check_choose(&mut flags)?;
+    let on_complete = flags.on_complete.clone().map(|command| hook::errand(Arc::new(Mutex::new(Some(command)))));
+    let sandbox = Plan::get(&flags).starting(on_complete).enter(chatter)?;
     let sources = flags.sources.iter().map(|source| source::load(source)).collect::<Result<Vec<_>, _>>()?;
     for source in &sources {
         match source {
@@ -49,7 +54,7 @@ pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Fa
         }
     }
     if flags.list {
-        return list(&mut flags, sources, chatter);
+        return list(&mut flags, sources, &sandbox, chatter);
     }
     run::block_on(async {
         let interrupted = run::interrupts()?;
@@ -64,6 +69,7 @@ pub(crate) fn run(mut flags: Box<GetFlags>, chatter: Chatter) -> Result<Code, Fa
         let mut fetching = Fetching {
             session: &session,
             flags: &flags,
+            sandbox: &sandbox,
             rules: rules(&flags.session, &flags.find, chatter),
             watch: Watch::new(&flags.session, chatter)?,
             sources: BTreeMap::new(),
@@ -164,7 +170,7 @@ fn choice(flags: &GetFlags, source: &Source) -> Choice {
 }
 
 /// `--list`: says what would be fetched.
-fn list(flags: &mut GetFlags, sources: Vec<Source>, chatter: Chatter) -> Result<Code, Failure> {
+fn list(flags: &mut GetFlags, sources: Vec<Source>, sandbox: &Sandbox, chatter: Chatter) -> Result<Code, Failure> {
     // One object a content is printed, and no events.
     let json = std::mem::take(&mut flags.session.json);
     let choices: Vec<Choice> = sources.iter().map(|source| choice(flags, source)).collect();
@@ -174,7 +180,7 @@ fn list(flags: &mut GetFlags, sources: Vec<Source>, chatter: Chatter) -> Result<
     for (metainfo, choice) in learnt.iter().zip(choices) {
         let wanted = choice.wanted(&metainfo.info).map_err(Failure::input)?;
         if let Some(path) = &flags.find.save_torrent {
-            save(path, &metainfo.encode())?;
+            sandbox.save(save, path, &metainfo.encode())?;
         }
         if json {
             output::line(wanted_json(metainfo, &wanted))?;
@@ -208,6 +214,7 @@ enum Saving {
 struct Fetching<'a> {
     session: &'a Session,
     flags: &'a GetFlags,
+    sandbox: &'a Sandbox,
     rules: Rules,
     watch: Watch,
     /// What the user named, by content.
@@ -253,7 +260,7 @@ impl Fetching<'_> {
             tokio::select! {
                 biased;
                 Some(event) = events.recv() => self.on_event(&event).await?,
-                ended = next(&mut self.hook) => self.on_hook(ended)?,
+                ended = next(&mut self.hook, self.sandbox) => self.on_hook(ended)?,
                 _ = ticks.tick() => {
                     self.watch.tick(self.session)?;
                     self.watch.look_for_sources(self.session, &self.rules)?;
@@ -332,7 +339,7 @@ impl Fetching<'_> {
     fn save_torrent(&mut self, found: Option<Metainfo>, id: ContentId) {
         let Some(path) = self.flags.find.save_torrent.as_deref().filter(|_| self.is_to_be_saved()) else { return };
         let (Some(found), Some(source)) = (found, self.sources.get(&id)) else { return };
-        self.saving = Saving::Done(save(path, &source.complete(found).encode()));
+        self.saving = Saving::Done(self.sandbox.save(save, path, &source.complete(found).encode()));
     }
 
     /// Peers may send what the files that are wanted do not tell.
@@ -388,9 +395,9 @@ impl Fetching<'_> {
     }
 }
 
-async fn next(hook: &mut Option<Hook>) -> Ended {
+async fn next(hook: &mut Option<Hook>, sandbox: &Sandbox) -> Ended {
     match hook {
-        Some(hook) => hook.next().await,
+        Some(hook) => hook.next(sandbox).await,
         None => std::future::pending().await,
     }
 }

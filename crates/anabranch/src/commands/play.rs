@@ -26,6 +26,7 @@ use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
 use crate::run::{self, Content, Watch};
+use crate::sandbox::{Plan, Sandbox};
 use crate::settings;
 use crate::source::{self, Source};
 use crate::system;
@@ -45,17 +46,19 @@ pub(crate) fn run(flags: Box<PlayFlags>, chatter: Chatter) -> Result<Code, Failu
         return Err(Failure::usage("`--open` opens what the desktop has: leave it out, or the player behind `--`"));
     }
     player::check(&flags.player, flags.open)?;
+    let is_live = source::link(&flags.source).ok().flatten().is_some_and(|link| source::is_live(&link));
+    let place = if is_live { None } else { Some(Place::new(&flags)?) };
+    let player = player::errand(&flags.player, flags.open);
+    let written = place.as_ref().map(|place| (place.dir.as_path(), place.is_temporary));
+    let sandbox = Plan::play(&flags, written).starting(player).enter(chatter)?;
     let source = source::load(&flags.source)?;
-    if live::is_live(&source) {
-        return live::watch(&flags, source, chatter);
-    }
+    let Some(dir) = place else { return live::watch(&flags, source, &sandbox, chatter) };
     if matches!(source, Source::Ppspp(_)) && flags.find.save_torrent.is_some() {
         return Err(Failure::usage("`--save-torrent` saves a torrent, and a link of PPSPP has none: leave it out"));
     }
     if let Source::Torrent(metainfo) = &source {
         chosen(&flags, &source, &metainfo.info)?;
     }
-    let dir = Place::new(&flags)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let config = SessionConfig {
@@ -66,7 +69,7 @@ pub(crate) fn run(flags: Box<PlayFlags>, chatter: Chatter) -> Result<Code, Failu
         let sources = [source];
         let (session, events, peers) = run::fetching(&flags.session, config, &sources, chatter).await?;
         let [source] = sources;
-        let ended = match Playing::new(&session, &flags, source, &peers, &dir, chatter) {
+        let ended = match Playing::new(&session, &flags, source, &peers, (&dir, &sandbox), chatter) {
             Ok(mut playing) => {
                 let ended = tokio::select! {
                     ended = playing.follow(events) => ended,
@@ -141,6 +144,7 @@ fn chosen(flags: &PlayFlags, source: &Source, info: &Info) -> Result<Vec<bool>, 
 struct Playing<'a> {
     session: &'a Session,
     flags: &'a PlayFlags,
+    sandbox: &'a Sandbox,
     rules: Rules,
     watch: Watch,
     source: Source,
@@ -158,7 +162,7 @@ impl<'a> Playing<'a> {
         flags: &'a PlayFlags,
         source: Source,
         peers: &[Endpoint],
-        place: &Place,
+        (place, sandbox): (&Place, &'a Sandbox),
         chatter: Chatter,
     ) -> Result<Self, Failure> {
         let address = flags.http.socket_addr();
@@ -187,6 +191,7 @@ impl<'a> Playing<'a> {
         Ok(Self {
             session,
             flags,
+            sandbox,
             rules: rules(&flags.session, &flags.find, chatter),
             watch,
             source,
@@ -259,9 +264,9 @@ impl<'a> Playing<'a> {
             output::line(&address)?;
         }
         if self.flags.open {
-            player::open(&address)?;
+            player::open(&address, self.sandbox)?;
         } else if !self.flags.player.is_empty() {
-            self.player = Some(Player::start(&self.flags.player, &address)?);
+            self.player = Some(Player::start(&self.flags.player, &address, self.sandbox)?);
         }
         Ok(())
     }
@@ -270,7 +275,7 @@ impl<'a> Playing<'a> {
     fn save_torrent(&mut self) -> Result<(), Failure> {
         let path = self.flags.find.save_torrent.as_deref().filter(|_| !self.is_saved);
         if let (Some(path), Some(found)) = (path, self.session.metainfo(self.id)) {
-            save(path, &self.source.complete(found).encode())?;
+            self.sandbox.save(save, path, &self.source.complete(found).encode())?;
             self.is_saved = true;
         }
         Ok(())

@@ -9,12 +9,13 @@ use anabranch_swarm::bulk::{self, Admission, Destinations, Dial, Peers};
 use crate::bulk::invitation::{self, Invitation};
 use crate::bulk::known::Known;
 use crate::bulk::options::{identity, options, start_failure};
-use crate::bulk::stream::{Output, ToOutput};
+use crate::bulk::stream::{self, Output, ToOutput};
 use crate::bulk::target::{Target, allowed};
 use crate::bulk::watch::{Dialled, Expected, Watch};
 use crate::cli::ReceiveFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::sandbox::Plan;
 use crate::{run, scion, system};
 
 /// Runs the command.
@@ -24,9 +25,12 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
     check(&flags, is_output)?;
     let keys = allowed(&flags.allow)?;
     system::raise_open_files_limit();
+    // What goes to standard output passes a file that is to be had before the sandbox is closed.
+    let passing = is_output.then(stream::nameless).transpose()?;
+    let _sandbox = Plan::receive(&flags).enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
-        let output = Arc::new(Output::default());
+        let output = Arc::new(Output::new(passing));
         let destinations: Arc<dyn Destinations> = match is_output {
             true => Arc::new(ToOutput(Arc::clone(&output))),
             false => super::bulk_files::destinations(&flags.dir, flags.force, chatter),

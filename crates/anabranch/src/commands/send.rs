@@ -18,12 +18,13 @@ use crate::bulk::invitation::{self, Invitation};
 use crate::bulk::known::Known;
 use crate::bulk::options::{identity, options, start_failure};
 use crate::bulk::receipts::{self, Receipts};
-use crate::bulk::stream::Input;
+use crate::bulk::stream::{self, Input};
 use crate::bulk::target::{Target, is_ticket};
 use crate::bulk::watch::{Dialled, Expected, Watch};
 use crate::cli::SendFlags;
 use crate::exit::{Code, Failure};
 use crate::output::Chatter;
+use crate::sandbox::Plan;
 use crate::{run, scion, system};
 
 /// Bytes of a file's name: Linux's `NAME_MAX`.
@@ -33,9 +34,12 @@ const NAME_LEN_MAX: usize = 255;
 pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failure> {
     check(&flags)?;
     system::raise_open_files_limit();
+    // What comes from standard input passes a file that is to be had before the sandbox is closed.
+    let passing = flags.paths.iter().any(|path| path == Path::new("-")).then(stream::nameless).transpose()?;
+    let sandbox = Plan::send(&flags).enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
-        let Some(source) = source(&flags, chatter, &interrupted).await? else { return Ok(Code::Interrupted) };
+        let Some(source) = source(&flags, passing, chatter, &interrupted).await? else { return Ok(Code::Interrupted) };
         let identity = identity(flags.bulk.key.as_deref(), chatter)?;
         let key = identity.node_id();
         let named_scion = |target: &Target| matches!(target, Target::Host { address, .. } if address.is_scion());
@@ -78,7 +82,8 @@ pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failu
         let (handle, mut events) = bulk::send(options, peers, source).map_err(|error| start_failure(&error))?;
         let ended = watch.follow(&handle, &mut events, interrupted).await;
         if let Some(path) = flags.receipt.as_deref().filter(|_| !watch.receipts.is_empty()) {
-            Receipts { receipts: std::mem::take(&mut watch.receipts), manifest: manifest.to_vec() }.save(path)?;
+            let receipts = Receipts { receipts: std::mem::take(&mut watch.receipts), manifest: manifest.to_vec() };
+            sandbox.save(receipts::write, path, &receipts.encode())?;
         }
         ended
     })
@@ -124,12 +129,17 @@ fn check(flags: &SendFlags) -> Result<(), Failure> {
 }
 
 /// What is to be sent, looked through; `None` when interrupted meanwhile.
-async fn source(flags: &SendFlags, chatter: Chatter, interrupted: &Notify) -> Result<Option<Arc<dyn Source>>, Failure> {
+async fn source(
+    flags: &SendFlags,
+    passing: Option<File>,
+    chatter: Chatter,
+    interrupted: &Notify,
+) -> Result<Option<Arc<dyn Source>>, Failure> {
     let canceled = Arc::new(AtomicBool::new(false));
     let (paths, name, selection) = (flags.paths.clone(), flags.name.clone(), flags.selection.clone());
     let cancel = Arc::clone(&canceled);
     let mut work = tokio::task::spawn_blocking(move || -> Result<Arc<dyn Source>, Failure> {
-        if paths.iter().any(|path| path == Path::new("-")) {
+        if let Some(passing) = passing {
             // A file of which nothing was read yet has a length, and can be read twice.
             let input = io::stdin().as_fd().try_clone_to_owned().map(File::from);
             if let Ok(mut input) = input
@@ -139,7 +149,7 @@ async fn source(flags: &SendFlags, chatter: Chatter, interrupted: &Notify) -> Re
                 let source = FileSource::of_file(input, &name).map_err(|error| scan_failure(&error))?;
                 return Ok(Arc::new(source));
             }
-            return Ok(Arc::new(Input::read(&name, &canceled)?));
+            return Ok(Arc::new(Input::read(passing, &name, &canceled)?));
         }
         super::bulk_files::scan(&paths, &selection, &canceled, chatter)
     });

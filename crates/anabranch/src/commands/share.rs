@@ -27,6 +27,7 @@ use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
 use crate::run::{self, Content, Watch};
+use crate::sandbox::{Plan, Sandbox};
 use crate::scion;
 use crate::seeding::{self, Seeding};
 use crate::settings;
@@ -58,6 +59,7 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
     if flags.torrent_out.is_some() && made != 1 {
         return Err(Failure::usage("`--torrent-out` saves the torrent of one PATH: give exactly one file or folder"));
     }
+    let sandbox = Plan::share(&flags).enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;
@@ -87,7 +89,7 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
                 add_hashed(&session, &flags, hashed, &peers, &mut watch)?;
             }
             for path in flags.paths.iter().filter(|_| !flags.ppspp || flags.with_torrent) {
-                let Some(shared) = prepare(path, &flags, chatter, &interrupted).await? else {
+                let Some(shared) = prepare(path, &flags, (&sandbox, chatter), &interrupted).await? else {
                     return Ok(Code::Success);
                 };
                 add(&session, &flags, shared, &peers, &mut watch)?;
@@ -301,7 +303,7 @@ fn is_torrent(path: &Path) -> bool {
 async fn prepare(
     path: &Path,
     flags: &ShareFlags,
-    chatter: Chatter,
+    (sandbox, chatter): (&Sandbox, Chatter),
     interrupted: &Notify,
 ) -> Result<Option<Shared>, Failure> {
     if path.to_str().is_some_and(|text| text.starts_with("magnet:")) {
@@ -333,7 +335,7 @@ async fn prepare(
         }
     };
     if let Some(out) = &flags.torrent_out {
-        save(out, &created.metainfo)?;
+        sandbox.save(save, out, &created.metainfo)?;
     }
     tell_left_out(&created.survey, chatter);
     let (metainfo, dir) = (created.torrent, created.survey.dir);

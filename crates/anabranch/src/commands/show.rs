@@ -17,6 +17,7 @@ use crate::cli::ShowFlags;
 use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter, one_line};
+use crate::sandbox::Plan;
 use crate::source::{self, Source};
 use crate::units;
 
@@ -26,6 +27,7 @@ pub(crate) fn run(mut flags: Box<ShowFlags>, chatter: Chatter) -> Result<Code, F
     guard::check_proxy(&flags.session)?;
     // One object is printed, and no events.
     let json = std::mem::take(&mut flags.session.json);
+    let sandbox = Plan::show(&flags).enter(chatter)?;
     let source = source::load(&flags.source)?;
     if let Source::Magnet(magnet) = &source
         && flags.offline
@@ -51,7 +53,7 @@ pub(crate) fn run(mut flags: Box<ShowFlags>, chatter: Chatter) -> Result<Code, F
     let Some(learnt) = learn(vec![source], &question, chatter)? else { return Ok(Code::Interrupted) };
     for metainfo in &learnt {
         if let Some(path) = &flags.find.save_torrent {
-            save(path, &metainfo.encode())?;
+            sandbox.save(save, path, &metainfo.encode())?;
         }
         let text = if json { torrent_json(metainfo).to_string() } else { torrent_text(metainfo, chatter.verbose) };
         output::line(text.trim_end())?;

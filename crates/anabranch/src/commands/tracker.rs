@@ -16,6 +16,7 @@ use crate::cli::TrackerFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
 use crate::run;
+use crate::sandbox::Plan;
 use crate::source::{self, Source};
 
 /// The port that trackers have by custom.
@@ -25,6 +26,7 @@ const PASSKEY_CHARS_MAX: usize = 128;
 
 /// Runs the command.
 pub(crate) fn run(flags: &TrackerFlags, chatter: Chatter) -> Result<Code, Failure> {
+    let _sandbox = Plan::tracker(flags).enter(chatter)?;
     let mut options = ServerOptions { is_behind_proxy: flags.behind_proxy, ..ServerOptions::default() };
     if let Some(passkey) = &flags.passkey {
         check_passkey(passkey)?;

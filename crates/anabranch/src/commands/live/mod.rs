@@ -13,7 +13,6 @@ mod record;
 mod source;
 mod watch;
 
-use anabranch_ppspp::wire::Integrity;
 use anabranch_swarm::AddOptions;
 
 pub(crate) use record::run as record;
@@ -23,12 +22,6 @@ pub(crate) use watch::run as watch;
 use crate::cli::{FindFlags, SessionFlags};
 use crate::exit::Failure;
 use crate::guard;
-use crate::source::Source;
-
-/// Whether it is the link of a live stream.
-pub(crate) fn is_live(source: &Source) -> bool {
-    matches!(source, Source::Ppspp(link) if link.params.integrity() == Integrity::UnifiedMerkleTree)
-}
 
 /// How a viewer adds it to its session.
 fn options(

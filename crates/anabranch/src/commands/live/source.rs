@@ -20,6 +20,7 @@ use crate::exit::{Code, Failure};
 use crate::guard;
 use crate::output::{self, Chatter};
 use crate::run::{self, Content, Watch};
+use crate::sandbox::Plan;
 use crate::scion;
 use crate::units;
 
@@ -47,6 +48,7 @@ pub(crate) fn run(mut flags: Box<LiveFlags>, chatter: Chatter) -> Result<Code, F
     }
     let mut share = LiveShare::new(key, Some(name.clone())).map_err(Failure::input)?;
     share.copies_max = flags.copies;
+    let _sandbox = Plan::live(&flags).enter(chatter)?;
     run::block_on(async {
         let interrupted = run::interrupts()?;
         let mut scion = scion::config(&flags.session, std::iter::empty(), chatter).await?;

@@ -16,6 +16,7 @@ use crate::output::{self, Chatter};
 use crate::patience::Rules;
 use crate::player::{self, Player};
 use crate::run::{self, Content, Watch};
+use crate::sandbox::Sandbox;
 use crate::source::Source;
 use crate::units;
 
@@ -26,7 +27,7 @@ const OF_FILES: [&str; 8] =
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the command.
-pub(crate) fn run(flags: &PlayFlags, source: Source, chatter: Chatter) -> Result<Code, Failure> {
+pub(crate) fn run(flags: &PlayFlags, source: Source, sandbox: &Sandbox, chatter: Chatter) -> Result<Code, Failure> {
     if let Some(flag) = flags.given.first_of(&OF_FILES) {
         return Err(Failure::usage(format!(
             "`--{flag}` is about complete content, and this is a live stream: leave it out"
@@ -38,7 +39,7 @@ pub(crate) fn run(flags: &PlayFlags, source: Source, chatter: Chatter) -> Result
         let (session, events, peers) =
             run::fetching(&flags.session, SessionConfig::default(), &sources, chatter).await?;
         let [source] = sources;
-        let ended = match Watching::new(&session, flags, source, &peers, chatter) {
+        let ended = match Watching::new(&session, flags, source, &peers, (sandbox, chatter)) {
             Ok(mut watching) => {
                 let ended = tokio::select! {
                     ended = watching.follow(events) => ended,
@@ -76,7 +77,7 @@ impl<'a> Watching<'a> {
         flags: &'a PlayFlags,
         source: Source,
         peers: &[anabranch_paths::Endpoint],
-        chatter: Chatter,
+        (sandbox, chatter): (&Sandbox, Chatter),
     ) -> Result<Self, Failure> {
         let address = flags.http.socket_addr();
         let server = Server::start(session.handle(), address).map_err(|error| listen_failure(address, &error))?;
@@ -94,9 +95,9 @@ impl<'a> Watching<'a> {
         }
         let mut player = None;
         if flags.open {
-            player::open(&url)?;
+            player::open(&url, sandbox)?;
         } else if !flags.player.is_empty() {
-            player = Some(Player::start(&flags.player, &url)?);
+            player = Some(Player::start(&flags.player, &url, sandbox)?);
         }
         let rules = rules(&flags.session, &flags.find, chatter);
         Ok(Self { session, flags, rules, watch, id, server, player, told: None, idle_since: None, skipped: 0 })
