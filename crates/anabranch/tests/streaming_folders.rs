@@ -146,7 +146,8 @@ fn a_folder_survives_a_kill_and_is_served_on_without_its_sharer() {
     assert_arrived(dir.path(), "two");
     seeder.interrupt();
     // What is left beside the folder are records, which are hidden.
-    let names = fs::read_dir(dir.path().join("out")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names =
+        fs::read_dir(dir.path().join("out")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(names.into_iter().all(|name| name == "odd" || name.starts_with(".odd-")));
 }
 
@@ -178,7 +179,8 @@ fn files_of_a_folder_play_by_name() {
     let index = String::from_utf8(fetch(serving["index"].as_str().unwrap(), "")).unwrap();
     let base = url.strip_suffix("/a%20film.mkv").unwrap().rsplit_once('/').unwrap().0;
     let targets = index.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
-    let targets: Vec<&str> = targets.filter(|target| target.as_bytes().get(1).is_some_and(u8::is_ascii_digit)).collect();
+    let targets: Vec<&str> =
+        targets.filter(|target| target.as_bytes().get(1).is_some_and(u8::is_ascii_digit)).collect();
     assert_eq!(targets.len(), FILES.len(), "{index}");
     let mut served: Vec<usize> = targets.iter().map(|target| fetch(&format!("{base}{target}"), "").len()).collect();
     let mut lengths: Vec<usize> = FILES.iter().map(|(_, len)| *len).collect();

@@ -123,11 +123,11 @@ fn signed_bytes(salt: &[u8], seq: i64, value: &[u8]) -> Vec<u8> {
 /// The items that are kept here.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
-    items: HashMap<NodeId, Kept>,
+    items: HashMap<NodeId, StoredItem>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredItem {
     item: Item,
     host: anabranch_paths::Host,
     until: Instant,
@@ -162,7 +162,7 @@ impl Items {
             self.make_room(host, now)?;
         }
         item.verify()?;
-        self.items.insert(target, Kept { item, host, until: now + EXPIRES_AFTER });
+        self.items.insert(target, StoredItem { item, host, until: now + EXPIRES_AFTER });
         Ok(())
     }
 

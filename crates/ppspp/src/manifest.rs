@@ -50,7 +50,9 @@ pub enum EntryKind<'a> {
 #[derive(Debug, Error)]
 pub enum ManifestError {
     /// There are too many files, or their names are too long together.
-    #[error("the list of files would have {0} bytes, more than the {MANIFEST_LEN_MAX} that fit: share its folders apart")]
+    #[error(
+        "the list of files would have {0} bytes, more than the {MANIFEST_LEN_MAX} that fit: share its folders apart"
+    )]
     TooLong(usize),
     /// It is no bencode.
     #[error("the content's list of files cannot be read: {0}")]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anabranch_utp::packet::{Header, Kind, Packet};
 use anabranch_utp::{CALLS_MAX, ConnError, Endpoint, INCOMING_MAX, Route, Seq};
-use common::{Net, Way, noise, route_to};
+use common::{Link, Net, noise, route_to};
 
 const MINUTES: Duration = Duration::from_secs(600);
 
-fn exchange(seed: u64, way: Way, len: usize) -> Net {
+fn exchange(seed: u64, way: Link, len: usize) -> Net {
     let mut net = Net::new(seed, [way; 2]);
     net.owners[0].to_send = noise(seed, len);
     net.owners[1].to_send = noise(seed + 1, len / 2);
@@ -29,19 +29,19 @@ fn exchange(seed: u64, way: Way, len: usize) -> Net {
 #[test]
 fn bytes_arrive_whole_over_any_network() {
     let ms = Duration::from_millis;
-    let base = Way::default();
+    let base = Link::default();
     let ways = [
         base,
-        Way { loss: 0.01, ..base },
-        Way { loss: 0.2, ..base },
-        Way { duplicates: 0.3, ..base },
-        Way { late: 0.3, late_by: ms(30), ..base },
-        Way { loss: 0.05, duplicates: 0.1, late: 0.1, late_by: ms(100), ..base },
-        Way { mtu: 1300, ..base },
-        Way { mtu: 600, ..base },
-        Way { rate: 1e6, queue: 30e3, ..base },
-        Way { delay: ms(300), rate: 2e6, queue: 1e6, loss: 0.001, ..base },
-        Way { delay: Duration::from_micros(50), ..base },
+        Link { loss: 0.01, ..base },
+        Link { loss: 0.2, ..base },
+        Link { duplicates: 0.3, ..base },
+        Link { late: 0.3, late_by: ms(30), ..base },
+        Link { loss: 0.05, duplicates: 0.1, late: 0.1, late_by: ms(100), ..base },
+        Link { mtu: 1300, ..base },
+        Link { mtu: 600, ..base },
+        Link { rate: 1e6, queue: 30e3, ..base },
+        Link { delay: ms(300), rate: 2e6, queue: 1e6, loss: 0.001, ..base },
+        Link { delay: Duration::from_micros(50), ..base },
     ];
     for (number, way) in ways.into_iter().enumerate() {
         for seed in 0..6 {
@@ -54,7 +54,7 @@ fn bytes_arrive_whole_over_any_network() {
 
 #[test]
 fn numbers_wrap_many_times() {
-    let way = Way { delay: Duration::from_millis(1), loss: 0.0005, ..Way::default() };
+    let way = Link { delay: Duration::from_millis(1), loss: 0.0005, ..Link::default() };
     let net = exchange(7, way, 250_000_000);
     assert!(net.datagrams > 3 * 65_536, "{}", net.datagrams);
 }
@@ -62,7 +62,7 @@ fn numbers_wrap_many_times() {
 #[test]
 fn a_long_path_is_filled_and_a_probe_finds_its_packets() {
     // 100 Mbit/s, 100 ms there and back, a queue of 100 ms.
-    let way = Way { delay: Duration::from_millis(50), rate: 12.5e6, queue: 1.25e6, ..Way::default() };
+    let way = Link { delay: Duration::from_millis(50), rate: 12.5e6, queue: 1.25e6, ..Link::default() };
     let net = exchange(1, way, 60_000_000);
     let rate = 60e6 * 8.0 / net.elapsed().as_secs_f64() / 1e6;
     println!("{rate:.1} Mbit/s of 100, queue at most {:?}", net.queue_max);
@@ -73,7 +73,7 @@ fn a_long_path_is_filled_and_a_probe_finds_its_packets() {
 #[test]
 fn it_yields_to_tcp_and_takes_what_tcp_leaves() {
     // 20 Mbit/s, 40 ms there and back, a queue of 200 ms.
-    let way = Way { delay: Duration::from_millis(20), rate: 2.5e6, queue: 500e3, ..Way::default() };
+    let way = Link { delay: Duration::from_millis(20), rate: 2.5e6, queue: 500e3, ..Link::default() };
     let mut net = Net::new(12, [way; 2]);
     net.owners[0].to_send = noise(12, 160_000_000);
     net.connect();
@@ -102,7 +102,7 @@ fn it_yields_to_tcp_and_takes_what_tcp_leaves() {
 
 #[test]
 fn losses_that_are_the_links_do_not_slow_it_down_much() {
-    let way = Way { delay: Duration::from_millis(25), rate: 6.25e6, queue: 625e3, loss: 0.01, ..Way::default() };
+    let way = Link { delay: Duration::from_millis(25), rate: 6.25e6, queue: 625e3, loss: 0.01, ..Link::default() };
     let net = exchange(2, way, 30_000_000);
     let rate = 30e6 * 8.0 / net.elapsed().as_secs_f64() / 1e6;
     println!("{rate:.1} Mbit/s of 50 at 1 % loss");
@@ -111,7 +111,7 @@ fn losses_that_are_the_links_do_not_slow_it_down_much() {
 
 #[test]
 fn a_path_that_shrinks_is_survived() {
-    let mut net = Net::new(3, [Way::default(); 2]);
+    let mut net = Net::new(3, [Link::default(); 2]);
     net.owners[0].to_send = noise(3, 3_000_000);
     net.connect();
     assert!(net.run(MINUTES, |net| net.owners[1].received.len() > 1_000_000));
@@ -123,7 +123,7 @@ fn a_path_that_shrinks_is_survived() {
 
 #[test]
 fn who_does_not_read_is_not_sent_more_than_it_has_room_for() {
-    let mut net = Net::new(4, [Way::default(); 2]);
+    let mut net = Net::new(4, [Link::default(); 2]);
     net.owners[0].to_send = noise(4, 20_000_000);
     net.owners[1].reads = 0;
     net.connect();
@@ -139,7 +139,7 @@ fn who_does_not_read_is_not_sent_more_than_it_has_room_for() {
 
 #[test]
 fn silence_ends_a_connection_and_idling_does_not() {
-    let mut net = Net::new(5, [Way::default(); 2]);
+    let mut net = Net::new(5, [Link::default(); 2]);
     net.owners[0].to_send = noise(5, 1000);
     net.connect();
     assert!(net.run(MINUTES, |net| net.owners[1].received.len() == 1000));
@@ -155,7 +155,7 @@ fn silence_ends_a_connection_and_idling_does_not() {
 
 #[test]
 fn calls_that_nobody_answers_end() {
-    let mut net = Net::new(6, [Way { loss: 1.0, ..Way::default() }; 2]);
+    let mut net = Net::new(6, [Link { loss: 1.0, ..Link::default() }; 2]);
     net.connect();
     assert!(net.run(MINUTES, |net| net.owners[0].error.is_some()));
     assert_eq!((net.owners[0].error, net.datagrams), (Some(ConnError::TimedOut), 3));
@@ -164,7 +164,7 @@ fn calls_that_nobody_answers_end() {
 
 #[test]
 fn who_accepts_nobody_says_so_at_once() {
-    let mut net = Net::new(7, [Way::default(); 2]);
+    let mut net = Net::new(7, [Link::default(); 2]);
     net.ends[1] = Endpoint::new(net.now, 9, false);
     net.connect();
     assert!(net.run(MINUTES, |net| net.owners[0].error.is_some()));
@@ -174,7 +174,7 @@ fn who_accepts_nobody_says_so_at_once() {
 
 #[test]
 fn one_side_may_end_while_the_other_still_sends() {
-    let mut net = Net::new(8, [Way { loss: 0.05, ..Way::default() }; 2]);
+    let mut net = Net::new(8, [Link { loss: 0.05, ..Link::default() }; 2]);
     net.owners[0].to_send = noise(8, 100_000);
     net.owners[0].closes = true;
     net.connect();
@@ -186,7 +186,7 @@ fn one_side_may_end_while_the_other_still_sends() {
 
 #[test]
 fn a_connection_that_is_gone_is_told_of() {
-    let mut net = Net::new(9, [Way::default(); 2]);
+    let mut net = Net::new(9, [Link::default(); 2]);
     net.owners[0].to_send = noise(9, 1000);
     net.connect();
     assert!(net.run(MINUTES, |net| net.owners[1].received.len() == 1000));
@@ -275,7 +275,7 @@ fn connections_that_nobody_takes_note_of_are_bounded() {
 
 #[test]
 fn forged_resets_and_packets_do_not_harm() {
-    let mut net = Net::new(11, [Way::default(); 2]);
+    let mut net = Net::new(11, [Link::default(); 2]);
     net.owners[0].to_send = noise(11, 2_000_000);
     net.connect();
     assert!(net.run(MINUTES, |net| net.owners[1].received.len() > 500_000));

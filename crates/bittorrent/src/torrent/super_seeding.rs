@@ -101,7 +101,7 @@ impl Torrent {
         let finished = content.is_finished();
         for id in self.conn_ids() {
             self.send_upload_only(id, finished);
-            self.call_to_hear(id);
         }
+        self.call_to_hear();
     }
 }

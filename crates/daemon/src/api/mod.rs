@@ -33,7 +33,7 @@ pub(crate) use problem::Problem;
 pub use query::{Query, decode};
 pub(crate) use reply::Reply;
 
-use crate::door::{Access, Foreign, Keys, Passwords, Way, check};
+use crate::door::{Access, Foreign, Keys, Passwords, Transport, check};
 use crate::engine::Engine;
 use crate::{Discovery, qbittorrent};
 
@@ -130,7 +130,7 @@ impl Api {
     }
 
     /// Answers a request.
-    pub(crate) async fn respond(self: &Rc<Self>, way: Way, request: Request<Incoming>) -> Reply {
+    pub(crate) async fn respond(self: &Rc<Self>, way: Transport, request: Request<Incoming>) -> Reply {
         self.requests.set(self.requests.get() + 1);
         let mut reply = match self.answer(way, request).await {
             Ok(reply) => reply,
@@ -148,8 +148,8 @@ impl Api {
         reply
     }
 
-    async fn answer(self: &Rc<Self>, way: Way, request: Request<Incoming>) -> Result<Reply, Problem> {
-        if way == Way::Address {
+    async fn answer(self: &Rc<Self>, way: Transport, request: Request<Incoming>) -> Result<Reply, Problem> {
+        if way == Transport::Address {
             check(request.method(), request.uri(), request.headers(), &self.about.names.borrow()).map_err(foreign)?;
         }
         let (head, body) = request.into_parts();
@@ -158,8 +158,8 @@ impl Api {
             head.uri.path().split('/').skip(1).map(decode_segment).collect::<Option<_>>().ok_or_else(bad)?;
         let query = Query::parse(head.uri.query().unwrap_or_default()).ok_or_else(bad)?;
         let access = match way {
-            Way::Socket => Some(Access::Full),
-            Way::Address => self.access(&head.headers).await?,
+            Transport::Socket => Some(Access::Full),
+            Transport::Address => self.access(&head.headers).await?,
         };
         let call = Call { method: head.method, path, query, headers: head.headers, body, access };
         let segments: Vec<String> = call.path.clone();

@@ -53,7 +53,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// By which way a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Transport {
     /// By the socket, from the same user.
     Socket,
     /// By an address.
@@ -100,7 +100,7 @@ pub(crate) async fn serve_socket(
                 let api = Rc::clone(&api);
                 tokio::task::spawn_local(async move {
                     let _place = place;
-                    converse(Line::new(stream), Way::Socket, api).await;
+                    converse(Line::new(stream), Transport::Socket, api).await;
                 });
             }
             Ok(_) => {}
@@ -139,11 +139,11 @@ pub(crate) async fn serve_address(listener: std::net::TcpListener, api: Rc<Api>,
                     // Where it cannot be had, bytes come a little later.
                     let _ = stream.set_nodelay(true);
                     match tls {
-                        None => converse(Line::new(stream), Way::Address, api).await,
+                        None => converse(Line::new(stream), Transport::Address, api).await,
                         Some(tls) => {
                             // Whoever does not get as far asks for nothing.
                             if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await {
-                                converse(Line::new(stream), Way::Address, api).await;
+                                converse(Line::new(stream), Transport::Address, api).await;
                             }
                         }
                     }
@@ -155,7 +155,7 @@ pub(crate) async fn serve_address(listener: std::net::TcpListener, api: Rc<Api>,
 }
 
 /// Answers the requests of one connection.
-async fn converse<S>(line: Line<S>, way: Way, api: Rc<Api>)
+async fn converse<S>(line: Line<S>, way: Transport, api: Rc<Api>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {

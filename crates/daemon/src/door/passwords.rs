@@ -56,7 +56,7 @@ pub(crate) enum PasswordError {
 
 /// The name and the hash.
 #[derive(Clone)]
-struct Kept {
+struct StoredHash {
     user: String,
     salt: [u8; SALT_LEN],
     hash: [u8; HASH_LEN],
@@ -67,7 +67,7 @@ struct Kept {
 /// The password, if there is one.
 pub(crate) struct Passwords {
     path: PathBuf,
-    kept: RefCell<Option<Arc<Kept>>>,
+    kept: RefCell<Option<Arc<StoredHash>>>,
     hashing: Semaphore,
 }
 
@@ -119,7 +119,7 @@ impl Passwords {
             .fill(&mut salt)
             .map_err(|_| PasswordError::Hash("the system gives no random numbers".into()))?;
         let hash = self.hash(password, salt, MEMORY_KIB, PASSES).await?;
-        let kept = Kept { user: user.to_owned(), salt, hash, memory_kib: MEMORY_KIB, passes: PASSES };
+        let kept = StoredHash { user: user.to_owned(), salt, hash, memory_kib: MEMORY_KIB, passes: PASSES };
         let (path, text) = (self.path.clone(), format!("{}\n", write(&kept)));
         let written = tokio::task::spawn_blocking(move || replace(&path, text.as_bytes()));
         written.await.map_err(|error| PasswordError::Hash(error.to_string()))??;
@@ -161,7 +161,7 @@ impl Passwords {
     }
 }
 
-fn write(kept: &Kept) -> Value {
+fn write(kept: &StoredHash) -> Value {
     json!({
         "user": kept.user,
         "algorithm": "argon2id",
@@ -172,11 +172,11 @@ fn write(kept: &Kept) -> Value {
     })
 }
 
-fn read(value: &Value) -> Option<Kept> {
+fn read(value: &Value) -> Option<StoredHash> {
     let number =
         |name: &str, most: u32| u32::try_from(value[name].as_u64()?).ok().filter(|number| (1..=most).contains(number));
     (value["algorithm"] == "argon2id").then_some(())?;
-    Some(Kept {
+    Some(StoredHash {
         user: value["user"].as_str()?.to_owned(),
         salt: hex::decode(value["salt"].as_str()?)?,
         hash: hex::decode(value["hash"].as_str()?)?,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_content::info::Info;
 use anabranch_paths::Endpoint;
-use anabranch_swarm::http::{Desk, Show, ShownFile};
+use anabranch_swarm::http::{FileServer, Show, ShownFile};
 use anabranch_swarm::{ContentId, ControlError, Data, parse_peer};
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ const OPEN_POLL: Duration = Duration::from_millis(50);
 /// A file that is played.
 pub(crate) struct Play {
     /// Who answers.
-    pub(crate) desk: Rc<Desk>,
+    pub(crate) desk: Rc<FileServer>,
     /// Its number there.
     pub(crate) number: u32,
 }
@@ -502,7 +502,7 @@ impl Engine {
             wanted: wanted.collect::<BTreeSet<usize>>(),
             is_live: false,
         };
-        let desk = Rc::new(Desk::new(self.handle.clone(), show));
+        let desk = Rc::new(FileServer::new(self.handle.clone(), show));
         self.with(id, |content| content.live.desk = Some(Rc::clone(&desk)));
         Ok(Play { desk, number: file as u32 })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use anabranch_paths::manager::PathVerdict;
-use anabranch_swarm::http::Desk;
+use anabranch_swarm::http::FileServer;
 use anabranch_swarm::{ContentId, Progress};
 
 use crate::library::Turn;
@@ -119,7 +119,7 @@ pub(crate) struct Live {
     pub(super) choices: BTreeMap<String, Choice>,
     pub(super) changes: VecDeque<PathChange>,
     pub(super) log: VecDeque<(u64, String)>,
-    pub(super) desk: Option<Rc<Desk>>,
+    pub(super) desk: Option<Rc<FileServer>>,
     /// What was told of it last, as a hash: whole, it would be most of what a content at rest takes.
     pub(super) told: Option<u64>,
     /// It is to be put into the session anew: what it was told there at its beginning is not so any more.

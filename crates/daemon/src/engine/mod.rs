@@ -55,7 +55,7 @@ use crate::folders::{FolderError, Folders};
 use crate::library::{
     Entry, LocalTime, NEXT_KEY, Refused, Restored, SETTINGS_KEY, Settings, Totals, next_json, restore,
 };
-use crate::store::{Change, Kept, Store, StoreError};
+use crate::store::{Change, Entries, Store, StoreError};
 use live::Live;
 
 /// Contents that a library takes.
@@ -240,7 +240,7 @@ impl Engine {
     /// What was kept, not at work yet.
     pub(crate) fn new(
         handle: Handle,
-        (store, kept): (Store, Kept),
+        (store, kept): (Store, Entries),
         feed: Feed,
         folders: Folders,
         dir: PathBuf,

@@ -19,7 +19,7 @@ pub use schedule::LocalTime;
 pub(crate) use schedule::Schedule;
 pub(crate) use settings::{DOWNLOADS_MAX, Enough, KEY as SETTINGS_KEY, Refused, Settings, is_name, whole};
 
-use crate::store::Kept;
+use crate::store::Entries;
 
 /// The key of the number of the next content.
 pub(crate) const NEXT_KEY: &str = "next";
@@ -37,7 +37,7 @@ pub(crate) struct Restored {
 }
 
 /// Reads what was kept.
-pub(crate) fn restore(kept: &Kept, dir: PathBuf) -> Restored {
+pub(crate) fn restore(kept: &Entries, dir: PathBuf) -> Restored {
     let new = Settings::new(dir);
     let mut restored = Restored { entries: Vec::new(), settings: new.clone(), next: 1, strange: Vec::new() };
     for (key, value) in kept {

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Changes that are made together: the new value of each key, or `None` where it goes.
 pub(crate) type Batch = Vec<(String, Option<Value>)>;
 /// Everything that is kept.
-pub(crate) type Kept = BTreeMap<String, Value>;
+pub(crate) type Entries = BTreeMap<String, Value>;
 
 /// Digits of a line's checksum.
 const SUM_LEN: usize = 16;
@@ -38,7 +38,7 @@ fn sum(text: &[u8]) -> String {
 }
 
 /// Makes the changes of a batch.
-pub(super) fn apply(kept: &mut Kept, batch: Batch) {
+pub(super) fn apply(kept: &mut Entries, batch: Batch) {
     for (key, value) in batch {
         match value {
             Some(value) => kept.insert(key, value),
@@ -48,7 +48,7 @@ pub(super) fn apply(kept: &mut Kept, batch: Batch) {
 }
 
 /// Makes the changes of all whole lines, and says how many bytes those have.
-pub(super) fn replay(bytes: &[u8], kept: &mut Kept) -> usize {
+pub(super) fn replay(bytes: &[u8], kept: &mut Entries) -> usize {
     let mut good = 0;
     while let Some(len) = bytes[good..].iter().position(|byte| *byte == b'\n') {
         let Some(batch) = parse(&bytes[good..good + len]) else { break };
@@ -74,7 +74,7 @@ fn parse(line: &[u8]) -> Option<Batch> {
 }
 
 /// A snapshot of everything.
-pub(super) fn snapshot(generation: u64, kept: &Kept) -> Vec<u8> {
+pub(super) fn snapshot(generation: u64, kept: &Entries) -> Vec<u8> {
     let mut bytes = format!("{SNAPSHOT}{generation}\n").into_bytes();
     for (key, value) in kept {
         bytes.extend(line(&[(key.clone(), Some(value.clone()))]));
@@ -84,11 +84,11 @@ pub(super) fn snapshot(generation: u64, kept: &Kept) -> Vec<u8> {
 }
 
 /// Reads a snapshot; `None` where it is none, or not whole.
-pub(super) fn read_snapshot(bytes: &[u8]) -> Option<(u64, Kept)> {
+pub(super) fn read_snapshot(bytes: &[u8]) -> Option<(u64, Entries)> {
     let rest = bytes.strip_prefix(SNAPSHOT.as_bytes())?;
     let end = rest.iter().position(|byte| *byte == b'\n')?;
     let generation = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
-    let mut kept = Kept::new();
+    let mut kept = Entries::new();
     let lines = &rest[end + 1..];
     let good = replay(lines, &mut kept);
     (&lines[good..] == END.as_bytes()).then_some((generation, kept))
@@ -109,7 +109,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_left_of_a_journal_is_the_state_after_some_batch(batches in batches(), cut in any::<prop::sample::Index>()) {
-            let (mut bytes, mut ends, mut states) = (Vec::new(), vec![0], vec![Kept::new()]);
+            let (mut bytes, mut ends, mut states) = (Vec::new(), vec![0], vec![Entries::new()]);
             for batch in &batches {
                 bytes.extend(line(batch));
                 ends.push(bytes.len());
@@ -118,7 +118,7 @@ mod tests {
                 states.push(state);
             }
             let cut = cut.index(bytes.len() + 1);
-            let mut kept = Kept::new();
+            let mut kept = Entries::new();
             let good = replay(&bytes[..cut], &mut kept);
             let whole = ends.iter().rposition(|end| *end <= cut).unwrap();
             prop_assert_eq!((good, kept), (ends[whole], states[whole].clone()));
@@ -126,7 +126,7 @@ mod tests {
 
         #[test]
         fn a_snapshot_is_read_back_whole_or_not_at_all(batches in batches(), cut in any::<prop::sample::Index>()) {
-            let mut kept = Kept::new();
+            let mut kept = Entries::new();
             batches.into_iter().for_each(|batch| apply(&mut kept, batch));
             let bytes = snapshot(7, &kept);
             prop_assert_eq!(read_snapshot(&bytes), Some((7, kept)));
@@ -135,7 +135,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            replay(&bytes, &mut Kept::new());
+            replay(&bytes, &mut Entries::new());
             read_snapshot(&bytes);
         }
     }
@@ -147,7 +147,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            let mut kept = Kept::new();
+            let mut kept = Entries::new();
             let good = replay(&damaged, &mut kept);
             assert!(good <= at && !kept.contains_key("b"), "{at}");
         }

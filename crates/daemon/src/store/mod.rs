@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use journal::{Batch, Kept};
+pub(crate) use journal::{Batch, Entries};
 
 /// Changes that wait for the disk; whoever has more waits.
 const JOBS_MAX: usize = 64;
@@ -91,7 +91,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens a folder, which is made where it is missing, and reads what was kept.
-    pub(crate) fn open(dir: &Path) -> Result<(Self, Kept), StoreError> {
+    pub(crate) fn open(dir: &Path) -> Result<(Self, Entries), StoreError> {
         let unusable = |source| StoreError::Unusable { path: dir.to_owned(), source };
         DirBuilder::new().mode(0o700).recursive(true).create(dir.join(TORRENTS)).map_err(unusable)?;
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
@@ -104,7 +104,7 @@ impl Store {
         let path = dir.join(SNAPSHOT);
         let (generation, mut kept) = match std::fs::read(&path) {
             Ok(bytes) => journal::read_snapshot(&bytes).ok_or(StoreError::Damaged(path))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => (0, Kept::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, Entries::new()),
             Err(error) => return Err(unusable(error)),
         };
         match std::fs::read(dir.join(format!("{JOURNAL}{generation}"))) {
@@ -152,7 +152,7 @@ fn torrent(dir: &Path, id: u64) -> PathBuf {
 /// The files, on their thread.
 struct Disk {
     dir: PathBuf,
-    kept: Kept,
+    kept: Entries,
     generation: u64,
     /// `None` where the last write failed: what it ends in is not known.
     journal: Option<File>,
@@ -266,7 +266,7 @@ impl Disk {
 }
 
 /// What is kept in these bytes of a snapshot or a journal.
-pub(crate) fn read_kept(bytes: &[u8]) -> Kept {
+pub(crate) fn read_kept(bytes: &[u8]) -> Entries {
     let mut kept = journal::read_snapshot(bytes).map(|(_, kept)| kept).unwrap_or_default();
     journal::replay(bytes, &mut kept);
     kept

@@ -24,7 +24,7 @@ const IPERF_PORT: u16 = 5201;
 const LIBTORRENT: &str = include_str!("peer_libtorrent.py");
 
 /// What a peer is told.
-pub(super) struct Order<'a> {
+pub(super) struct PeerSetup<'a> {
     pub program: &'a Path,
     pub candidate: &'a Candidate,
     pub client: Client,
@@ -62,7 +62,7 @@ pub(super) fn done_file(logs: &Path, number: usize) -> PathBuf {
     logs.join(format!("peer-{number}.done"))
 }
 
-impl Order<'_> {
+impl PeerSetup<'_> {
     /// The command of the peer.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::clients::{self, Order};
+use super::clients::{self, PeerSetup};
 use super::member::{Member, Stay};
 use super::result::{Happened, PeerResult, RunResult};
 use super::script::Script;
@@ -24,7 +24,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What all runs of a plan have in common.
-pub(super) struct Ground<'a> {
+pub(super) struct RunContext<'a> {
     pub lease: &'a Lease,
     pub plan: &'a Plan,
     pub program: &'a Path,
@@ -38,7 +38,7 @@ pub(super) struct Ground<'a> {
     pub slot: usize,
 }
 
-impl Ground<'_> {
+impl RunContext<'_> {
     /// Where peers of this run put what they fetch.
     fn got(&self) -> PathBuf {
         self.scratch.join(format!("got-{}", self.slot))
@@ -58,7 +58,7 @@ pub struct Live {
 
 /// Runs a cell once; what is said goes to `logs`.
 pub(super) fn run(
-    ground: &Ground<'_>,
+    ground: &RunContext<'_>,
     cell: &Cell,
     repetition: u32,
     logs: &Path,
@@ -139,7 +139,7 @@ fn unix(time: SystemTime) -> f64 {
 
 /// The peers of a run.
 struct Swarm<'a> {
-    ground: &'a Ground<'a>,
+    ground: &'a RunContext<'a>,
     candidate: &'a Candidate,
     connections: Option<u32>,
     logs: PathBuf,
@@ -162,7 +162,7 @@ struct Swarm<'a> {
 }
 
 impl<'a> Swarm<'a> {
-    fn new(ground: &'a Ground<'a>, cell: &Cell, logs: &Path, seed: u64) -> Self {
+    fn new(ground: &'a RunContext<'a>, cell: &Cell, logs: &Path, seed: u64) -> Self {
         let plan = ground.plan;
         let placement = &plan.placements[cell.placement];
         let is_seed_home = |home| placement.peers.iter().any(|peer| peer.role == Role::Seed && peer.home == home);
@@ -238,7 +238,7 @@ impl<'a> Swarm<'a> {
         let others: Vec<&Host> = there.map(|other| &bed.hosts()[other]).collect();
         let into = self.ground.got().join(number.to_string());
         let peer = &self.peers[number];
-        let order = Order {
+        let order = PeerSetup {
             program: self.ground.program,
             candidate: self.candidate,
             client: peer.client,

@@ -112,7 +112,7 @@ fn calibrate(
 }
 
 /// What workers tell.
-enum Told {
+enum WorkerEvent {
     Begins(usize),
     Goes(usize, Live),
     Ended(usize, Box<Result<RunResult, BedError>>, Duration),
@@ -158,14 +158,14 @@ fn run_all(
         for message in told {
             let named = |at: usize| (plan.name(open[at].0), open[at].1);
             match message {
-                Told::Begins(at) => {
+                WorkerEvent::Begins(at) => {
                     let (name, repetition) = named(at);
                     watch(Notice::Run(&name, repetition));
                 }
-                Told::Goes(at, live) => {
+                WorkerEvent::Goes(at, live) => {
                     watch(Notice::Goes(&named(at).0, live, pace.left(Duration::from_secs_f64(live.seconds))));
                 }
-                Told::Ended(at, made, took) => {
+                WorkerEvent::Ended(at, made, took) => {
                     let (name, repetition) = named(at);
                     let kept = keep(plan, (&name, repetition), *made, folder);
                     pace.done(took);
@@ -221,17 +221,17 @@ struct Runs<'a> {
 
 impl Runs<'_> {
     /// Makes one run after the other. Programs end with the thread that started them, which this one outlives.
-    fn work(&self, slot: usize, tell: &Sender<Told>) {
+    fn work(&self, slot: usize, tell: &Sender<WorkerEvent>) {
         loop {
             let at = self.next.fetch_add(1, Ordering::Relaxed);
             let Some((cell, repetition)) = self.open.get(at) else { return };
             let begun = Instant::now();
             // Whoever listens lives as long as the workers do.
-            tell.send(Told::Begins(at)).ok();
+            tell.send(WorkerEvent::Begins(at)).ok();
             let made = self.one(slot, cell, *repetition, &mut |live| {
-                tell.send(Told::Goes(at, live)).ok();
+                tell.send(WorkerEvent::Goes(at, live)).ok();
             });
-            tell.send(Told::Ended(at, Box::new(made), begun.elapsed())).ok();
+            tell.send(WorkerEvent::Ended(at, Box::new(made), begun.elapsed())).ok();
         }
     }
 
@@ -248,7 +248,7 @@ impl Runs<'_> {
         fs::create_dir_all(&logs).map_err(|error| BedError::file(&logs, error))?;
         let under = self.plan.under(cell);
         let (content, torrent) = self.contents.of(&under, cell);
-        let ground = one::Ground {
+        let ground = one::RunContext {
             lease: self.lease,
             plan: &under,
             program: &self.options.program,

@@ -22,7 +22,7 @@ pub use live::{
 };
 pub use sidecar::{SIDECAR_HEADER_LEN, Sidecar, SidecarError};
 pub use store::{MemoryNodes, NodeStore};
-pub use tree::{Tree, Way};
+pub use tree::{SiblingPath, Tree};
 
 use crate::bin::Bin;
 use crate::hash::Digest;

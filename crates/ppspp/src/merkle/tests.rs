@@ -31,10 +31,10 @@ fn bin(number: u64) -> Bin {
 
 /// What a receiver needs that has some chunks.
 fn proof_of(tree: &Tree<MemoryNodes>, chunk: u64, has: &Binmap) -> Option<Vec<(Bin, Digest)>> {
-    uncles_by(tree, chunk, has, &mut Way::default())
+    uncles_by(tree, chunk, has, &mut SiblingPath::default())
 }
 
-fn uncles_by(tree: &Tree<MemoryNodes>, chunk: u64, has: &Binmap, way: &mut Way) -> Option<Vec<(Bin, Digest)>> {
+fn uncles_by(tree: &Tree<MemoryNodes>, chunk: u64, has: &Binmap, way: &mut SiblingPath) -> Option<Vec<(Bin, Digest)>> {
     let mut uncles = Vec::new();
     tree.uncles(chunk, has.least_filled_layer(chunk), way, &mut uncles)?;
     Some(uncles)
@@ -101,7 +101,7 @@ fn every_datagram_verifies_by_itself() {
         let mut order: Vec<u64> = (0..chunks).collect();
         rng.shuffle(&mut order);
         let mut has = Binmap::new();
-        let way = RefCell::new(Way::default());
+        let way = RefCell::new(SiblingPath::default());
         let proof = |chunk, has: &Binmap| {
             let uncles = uncles_by(&source, chunk, has, &mut way.borrow_mut()).expect("a whole tree");
             let mut offers = Offers::new();

@@ -193,7 +193,7 @@ impl<S: NodeStore> Tree<S> {
         &self,
         chunk: u64,
         known_layer: Option<u32>,
-        way: &mut Way,
+        way: &mut SiblingPath,
         uncles: &mut Vec<(Bin, Digest)>,
     ) -> Option<()> {
         let chunks = self.chunks.filter(|chunks| chunk < *chunks)?;
@@ -262,18 +262,18 @@ impl<S: NodeStore> Tree<S> {
 
 /// The siblings on a chunk's way up, by their layers, as far as they were looked for. Those of the chunk that is next are mostly the same.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct SiblingPath {
     chunk: u64,
     siblings: Box<[Option<Digest>]>,
 }
 
-impl Default for Way {
+impl Default for SiblingPath {
     fn default() -> Self {
         Self { chunk: 0, siblings: vec![None; Bin::LAYER_MAX as usize].into() }
     }
 }
 
-impl Way {
+impl SiblingPath {
     /// Forgets what the way of this chunk does not share.
     fn go_to(&mut self, chunk: u64) {
         let from_layer = (u64::BITS - (chunk ^ self.chunk).leading_zeros()) as usize;

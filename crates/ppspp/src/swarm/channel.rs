@@ -9,7 +9,7 @@ use super::runs::{Along, RunMap};
 use super::{PeerAddress, Transmit};
 use crate::binmap::Binmap;
 use crate::ledbat::Mode;
-use crate::merkle::{Offers, Way};
+use crate::merkle::{Offers, SiblingPath};
 use crate::pull::InterArrival;
 use crate::state::{SendControl, State};
 use crate::wire::{ChannelId, Codec, Dialect, Message};
@@ -69,7 +69,7 @@ pub(super) struct Channel<P> {
     /// What it asked for.
     pub wants: VecDeque<Range<u64>>,
     /// How far the way of the chunk that left last is known.
-    pub way: Way,
+    pub way: SiblingPath,
     /// Chunks on their way to it; the order in which they left is beside, with entries of some that arrived since.
     pub inflight: RunMap<Sent>,
     pub sent_order: VecDeque<(u64, Range<u64>)>,
@@ -171,7 +171,7 @@ impl<P: PeerAddress> Channel<P> {
             unsaid: Binmap::new(),
             offers: Offers::new(),
             wants: VecDeque::new(),
-            way: Way::default(),
+            way: SiblingPath::default(),
             inflight: RunMap::new(),
             sent_order: VecDeque::new(),
             sent_count: 0,

@@ -11,7 +11,7 @@ use anabranch_dht::{Dht, Family, HomeConfig, HomeId};
 use anabranch_paths::{Endpoint, ScionAddr};
 use anabranch_transport::{Interfaces, LocalInterface, Via};
 
-use super::kept::Kept;
+use super::kept::SavedTables;
 
 /// Uplinks that are places of their own, of each family.
 const UPLINKS_MAX: usize = 8;
@@ -87,7 +87,13 @@ fn as_others_see(ip: IpAddr, bound: SocketAddr) -> Option<Endpoint> {
 
 impl Homes {
     /// Takes the places that are wanted, and leaves those that are no more.
-    pub(super) fn settle(&mut self, wanted: Vec<Spot>, core: &mut Dht, kept: &mut Kept, now: std::time::Instant) {
+    pub(super) fn settle(
+        &mut self,
+        wanted: Vec<Spot>,
+        core: &mut Dht,
+        kept: &mut SavedTables,
+        now: std::time::Instant,
+    ) {
         self.0.retain(|(id, spot)| {
             let is_wanted = wanted.contains(spot);
             if !is_wanted {

@@ -8,14 +8,14 @@ use anabranch_dht::Family;
 use anabranch_dht::snapshot::{self, SNAPSHOT_LEN_MAX, Saved};
 
 /// What is kept.
-pub(super) struct Kept {
+pub(super) struct SavedTables {
     file: Option<PathBuf>,
     /// Held as long as the file is ours to write.
     lock: Option<File>,
     saved: Vec<(Family, Saved)>,
 }
 
-impl Kept {
+impl SavedTables {
     pub(super) fn new(file: Option<PathBuf>) -> Self {
         Self { file, lock: None, saved: Vec::new() }
     }
@@ -95,16 +95,16 @@ mod tests {
     fn one_program_keeps_it_and_others_read_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("below/dht-nodes");
-        let mut first = Kept::new(Some(path.clone()));
+        let mut first = SavedTables::new(Some(path.clone()));
         first.read();
         assert_eq!(first.take(Family::V4), None);
         first.write(&[(Family::V4, saved(1))]);
-        let mut second = Kept::new(Some(path.clone()));
+        let mut second = SavedTables::new(Some(path.clone()));
         second.read();
         assert_eq!(second.take(Family::V4), Some(Saved { id: None, ..saved(1) }));
         second.write(&[(Family::V4, saved(2))]);
         drop(first);
-        let mut third = Kept::new(Some(path.clone()));
+        let mut third = SavedTables::new(Some(path.clone()));
         third.read();
         assert_eq!(third.take(Family::V4), Some(saved(1)));
         assert_eq!(third.take(Family::V4), Some(Saved { id: None, ..saved(1) }), "for a further uplink");
@@ -116,14 +116,14 @@ mod tests {
         assert!(!snapshot::decode(&fs::read(&path).unwrap()).unwrap()[0].1.contacts.is_empty());
         drop(third);
         fs::write(&path, "rubbish").unwrap();
-        let mut fourth = Kept::new(Some(path));
+        let mut fourth = SavedTables::new(Some(path));
         fourth.read();
         assert_eq!(fourth.take(Family::V4), None);
     }
 
     #[test]
     fn nothing_is_kept_where_nobody_says_where() {
-        let mut kept = Kept::new(None);
+        let mut kept = SavedTables::new(None);
         kept.read();
         kept.write(&[(Family::V4, saved(1))]);
         assert_eq!(kept.take(Family::V4), None);

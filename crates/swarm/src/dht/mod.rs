@@ -42,7 +42,7 @@ use crate::resources::Resources;
 
 use entry::Entry;
 use homes::Homes;
-use kept::Kept;
+use kept::SavedTables;
 use scion::ScionPort;
 
 /// How often the tables are kept.
@@ -71,7 +71,7 @@ pub(crate) struct DhtNode {
     own_ports: Vec<Rc<UtpEndpoint>>,
     scion: Option<Rc<ScionPort>>,
     entry: Entry,
-    kept: RefCell<Kept>,
+    kept: RefCell<SavedTables>,
     is_begun: Cell<bool>,
     /// The open ports that our names were last made to fit.
     ports_version: Cell<u64>,
@@ -142,7 +142,7 @@ impl DhtNode {
             own_ports,
             scion: scion.and_then(ScionPort::open).map(Rc::new),
             entry: Entry::new(config),
-            kept: RefCell::new(Kept::new(config.file.clone())),
+            kept: RefCell::new(SavedTables::new(config.file.clone())),
             is_begun: Cell::new(false),
             ports_version: Cell::new(0),
             searches: RefCell::default(),

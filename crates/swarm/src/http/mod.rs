@@ -164,12 +164,12 @@ impl Server {
 }
 
 /// Answers for one content's files in a server that is somebody else's, who says who may ask.
-pub struct Desk {
+pub struct FileServer {
     shared: Arc<Shared>,
     show: Arc<Show>,
 }
 
-impl Desk {
+impl FileServer {
     /// Serves a content.
     pub fn new(handle: Handle, show: Show) -> Self {
         let show = Arc::new(show);

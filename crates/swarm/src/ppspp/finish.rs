@@ -62,7 +62,9 @@ async fn hash_again(content: &Handle, pieces: Vec<u32>) -> usize {
     let Some(tree) = tree_again(content) else { return 0 };
     let (cancel, front) = (Arc::clone(&content.borrow().cancel), content.borrow().front());
     let (checked, stored) = (pieces.clone(), Arc::clone(&storage));
-    let good = open::checking(content, move |progress| open::good_pieces((&stored, front), &tree, &checked, &cancel, progress));
+    let good = open::checking(content, move |progress| {
+        open::good_pieces((&stored, front), &tree, &checked, &cancel, progress)
+    });
     let good = good.await;
     if content.borrow().stopping {
         return 0;

@@ -90,7 +90,7 @@ pub enum HashError {
     Changed(PathBuf),
     /// The folder holds what no list of files can carry.
     #[error(transparent)]
-    Folder(#[from] CreateError),
+    Folder(Box<CreateError>),
     /// Its list of files is one that nobody could read.
     #[error("{} cannot be shared: {source}", path.display())]
     Manifest {
@@ -113,6 +113,12 @@ pub enum HashError {
     /// The caller asked to stop.
     #[error("canceled")]
     Canceled,
+}
+
+impl From<CreateError> for HashError {
+    fn from(error: CreateError) -> Self {
+        Self::Folder(error.into())
+    }
 }
 
 /// What is hashed: the parts of the content, and of a folder the list that is the first of them.
@@ -256,7 +262,8 @@ pub fn is_named_by(
     let (Some(root), Some(chunk_len)) = (root, link.params.chunk_len()) else { return Ok(None) };
     let found = match find(path, chunk_len) {
         // There is no content without a byte.
-        Err(HashError::Empty(_) | HashError::Folder(CreateError::Empty { .. })) => return Ok(Some(false)),
+        Err(HashError::Empty(_)) => return Ok(Some(false)),
+        Err(HashError::Folder(error)) if matches!(*error, CreateError::Empty { .. }) => return Ok(Some(false)),
         found => found?,
     };
     let manifest_len = found.folder.map(|(_, manifest)| manifest.len());

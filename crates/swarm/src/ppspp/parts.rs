@@ -144,7 +144,7 @@ mod tests {
         let parts = Parts::new(b"head".to_vec(), files);
         assert_eq!(parts.len(), whole.len() as u64);
         for room in [1, 2, 5, 1000, 200_000] {
-            let (mut reader, mut got, mut buffer) = (parts.reader(), Vec::new(), vec![0; room]);
+            let (mut reader, mut got, mut buffer) = (parts.reader(), Vec::<u8>::new(), vec![0; room]);
             loop {
                 let len = reader.fill(&mut buffer).unwrap();
                 got.extend(&buffer[..len]);
@@ -157,10 +157,16 @@ mod tests {
         }
         // Longer, shorter, gone.
         std::fs::write(dir.path().join("4"), [0; 18]).unwrap();
-        assert!(matches!(parts.reader().fill(&mut vec![0; 200_000]), Err(HashError::Changed(path)) if path.ends_with("4")));
+        assert!(
+            matches!(parts.reader().fill(&mut vec![0; 200_000]), Err(HashError::Changed(path)) if path.ends_with("4"))
+        );
         std::fs::write(dir.path().join("3"), [0; 18]).unwrap();
-        assert!(matches!(parts.reader().fill(&mut vec![0; 200_000]), Err(HashError::Changed(path)) if path.ends_with("3")));
+        assert!(
+            matches!(parts.reader().fill(&mut vec![0; 200_000]), Err(HashError::Changed(path)) if path.ends_with("3"))
+        );
         std::fs::remove_file(dir.path().join("1")).unwrap();
-        assert!(matches!(parts.reader().fill(&mut vec![0; 9]), Err(HashError::Read { path, .. }) if path.ends_with("1")));
+        assert!(
+            matches!(parts.reader().fill(&mut vec![0; 9]), Err(HashError::Read { path, .. }) if path.ends_with("1"))
+        );
     }
 }

@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 /// One direction of the network.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct Link {
     pub delay: Duration,
     /// Bytes a second; 0: any number.
     pub rate: f64,
@@ -26,7 +26,7 @@ pub struct Way {
     pub mtu: usize,
 }
 
-impl Default for Way {
+impl Default for Link {
     fn default() -> Self {
         Self {
             delay: Duration::from_millis(20),
@@ -149,7 +149,7 @@ pub struct Net {
     pub start: Instant,
     pub ends: [Endpoint; 2],
     pub owners: [End; 2],
-    pub ways: [Way; 2],
+    pub ways: [Link; 2],
     /// When the bottleneck of each way is free again.
     free_at: [Instant; 2],
     flying: BinaryHeap<Reverse<Packet>>,
@@ -170,7 +170,7 @@ pub fn route_to(end: usize) -> Route {
 }
 
 impl Net {
-    pub fn new(seed: u64, ways: [Way; 2]) -> Self {
+    pub fn new(seed: u64, ways: [Link; 2]) -> Self {
         let start = Instant::now();
         let ends = [Endpoint::new(start, seed, true), Endpoint::new(start, seed ^ 0xffff, true)];
         let owner = || End { reads: usize::MAX, ..End::default() };

@@ -34,7 +34,7 @@ const LACKING_MAX: usize = 1024;
 const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
 
 /// What the lanes share.
-struct Desk {
+struct FetchState {
     site: Rc<Site>,
     stream: Stream,
     /// One message at a time.
@@ -52,7 +52,7 @@ struct Desk {
 
 /// Speaks until something fails. `first` is a connection that is open already; of each file that the server lacks `missing` is told.
 pub(super) async fn speak(stream: Stream, site: &Rc<Site>, first: Http, missing: &dyn Fn(usize)) -> Failure {
-    let desk = Rc::new(Desk {
+    let desk = Rc::new(FetchState {
         site: Rc::clone(site),
         stream,
         writing: Mutex::default(),
@@ -68,7 +68,7 @@ pub(super) async fn speak(stream: Stream, site: &Rc<Site>, first: Http, missing:
     }
 }
 
-impl Desk {
+impl FetchState {
     async fn work(self: &Rc<Self>, first: Http, missing: &dyn Fn(usize)) -> Result<std::convert::Infallible, Failure> {
         let hello = ExtensionHandshake {
             ids: ExtensionIds::default(),
