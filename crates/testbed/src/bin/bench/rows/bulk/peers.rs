@@ -196,28 +196,14 @@ pub(super) fn scp(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
 /// A file by GridFTP over four connections, in the clear: what the paper compares itself with.
 pub(super) fn gridftp(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
     let hosts = Hosts::new(mtu)?;
-    let mut command = hosts.from.command(installed_server("globus-gridftp-server")?);
-    command.args(["-aa", "-anonymous-user", "root", "-allow-root", "-disable-usage-stats"]);
-    command.args(["-p", "2811", "-control-interface", Hosts::FROM]);
-    let mut server = Process::spawn("globus-gridftp-server", &mut command)?;
-    std::thread::sleep(Duration::from_millis(500));
+    let mut server = hosts.from.command(installed_server("globus-gridftp-server")?);
+    // Told an interface, it asks for that one's name, and does not start where nobody knows it.
+    server.args(["-aa", "-anonymous-user", "root", "-allow-root", "-disable-usage-stats", "-p", "2811"]);
     let out = workspace.out()?.join("content.bin");
     let mut client = hosts.to.command(installed("globus-url-copy")?);
     client.args(["-fast", "-p", "4", &format!("ftp://{}:2811{}", Hosts::FROM, workspace.content.display())]);
-    let (_, fetch) = Process::run("globus-url-copy", client.arg(format!("file://{}", out.display())), LIMIT)?;
-    // Waits for what serves the connection, and so has its CPU time.
-    std::thread::sleep(Duration::from_millis(200));
-    let share = server.stop()?;
-    workspace.check(&out)?;
-    let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
-    Ok(Sample {
-        figure: megabits(workspace.len, fetch.wall.as_secs_f64()),
-        cpu_fetch: Some(cpu[0]),
-        cpu_share: Some(cpu[1]),
-        rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
-        extra: Some((cpu[0] + cpu[1]) / gibibytes(workspace.len)),
-        ..Sample::default()
-    })
+    client.arg(format!("file://{}", out.display()));
+    serve_and_fetch(workspace, ("globus-gridftp-server", &mut server), ("globus-url-copy", &mut client), &out)
 }
 
 /// A file over HTTPS: `openssl s_server` to `curl`.
@@ -232,16 +218,29 @@ pub(super) fn tls(workspace: &mut Workspace, mtu: u16) -> Result<Sample> {
         command.args(["-subj", "/CN=bench", "-keyout"]).arg(&key).arg("-out").arg(&certificate);
         Process::run("openssl req", &mut command, LIMIT)?;
     }
-    let mut command = hosts.from.command(&openssl);
-    command.args(["s_server", "-accept", "4433", "-WWW", "-quiet", "-key"]).arg(&key).arg("-cert").arg(&certificate);
-    let mut server = Process::spawn("openssl s_server", command.current_dir(&workspace.data))?;
-    std::thread::sleep(Duration::from_millis(500));
+    let mut server = hosts.from.command(&openssl);
+    server.args(["s_server", "-accept", "4433", "-WWW", "-quiet", "-key"]).arg(&key).arg("-cert").arg(&certificate);
+    server.current_dir(&workspace.data);
     let out = workspace.out()?.join("content.bin");
     let mut client = hosts.to.command(installed("curl")?);
     client.args(["-sk", &format!("https://{}:4433/content.bin", Hosts::FROM), "-o"]).arg(&out);
-    let (_, fetch) = Process::run("curl", &mut client, LIMIT)?;
+    serve_and_fetch(workspace, ("openssl s_server", &mut server), ("curl", &mut client), &out)
+}
+
+/// What a client takes that fetches the content from a server to `out`, both by name; and both ends' CPU time.
+fn serve_and_fetch(
+    workspace: &Workspace,
+    (server_name, server): (&str, &mut Command),
+    (client_name, client): (&str, &mut Command),
+    out: &Path,
+) -> Result<Sample> {
+    let mut server = Process::spawn(server_name, server)?;
+    std::thread::sleep(Duration::from_millis(500));
+    let (_, fetch) = Process::run(client_name, client, LIMIT)?;
+    // Waits for what serves the connection, and so has its CPU time.
+    std::thread::sleep(Duration::from_millis(200));
     let share = server.stop()?;
-    workspace.check(&out)?;
+    workspace.check(out)?;
     let cpu = [fetch.cpu(), share.cpu()].map(|cpu| cpu.as_secs_f64());
     Ok(Sample {
         figure: megabits(workspace.len, fetch.wall.as_secs_f64()),
