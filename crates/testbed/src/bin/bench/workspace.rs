@@ -27,8 +27,6 @@ pub(crate) struct Workspace {
     pub inside: Option<Namespace>,
     /// What one path carried alone, bits a second, by protocol, rate and delay: what several are compared with.
     pub alone: HashMap<(Protocol, Option<u32>, u32), Vec<f64>>,
-    /// The same, in bulk.
-    pub alone_bulk: HashMap<(Option<u32>, u32), Vec<f64>>,
     /// On the disk that the checkout is on, made when first asked for.
     disk: Option<TempDir>,
     serial: u32,
@@ -52,8 +50,7 @@ impl Workspace {
         if inside.is_none() {
             eprintln!("not root: TCP uses the machine's default congestion control, and the long wire is left out");
         }
-        let (alone, alone_bulk) = (HashMap::new(), HashMap::new());
-        Ok(Self { folder, len, data, content, inside, alone, alone_bulk, disk: None, serial: 0 })
+        Ok(Self { folder, len, data, content, inside, alone: HashMap::new(), disk: None, serial: 0 })
     }
 
     /// The torrent of the content in `version`, made by libtorrent when first asked for.

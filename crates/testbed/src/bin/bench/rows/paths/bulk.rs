@@ -1,18 +1,13 @@
-//! `send` and `receive` over several paths: disjoint ones, and two that share their first link.
-
-use std::time::Duration;
+//! `send` and `receive` over two paths that share their first link.
 
 use anabranch_testbed::Result;
 
 use super::arrivals::Arrivals;
 use super::cross::CrossTraffic;
-use super::network::{PathsNetwork, RECEIVER, SENDER, Transfer, Wire, parallel};
+use super::network::{PathsNetwork, Protocol, RECEIVER, SENDER, Transfer};
 use super::nonsense;
-use super::steady::{SECONDS, goodput};
-use crate::report::{Sample, median};
+use crate::report::Sample;
 use crate::workspace::Workspace;
-
-const LIMIT: Duration = Duration::from_secs(180);
 
 /// The paper's Fig. 7 at a hundredth of its rates: everything comes through the first link; behind it there are two.
 const SHARED_MBPS: u32 = 100;
@@ -48,35 +43,12 @@ const SETTLE: f64 = 2.0;
 const SHIFTED: f64 = 0.9;
 const SHIFTED_WINDOW: f64 = 0.5;
 
-/// One file over these links, each a path.
-pub(super) fn disjoint(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
-    let network = parallel(wires)?;
-    let bytes = wires.iter().map(|wire| u64::from(wire.rate_mbps.unwrap_or(0)) * 125_000 * SECONDS).sum();
-    let paths = wires.len().to_string();
-    let arrived =
-        Transfer::send(workspace, &network, [SENDER, RECEIVER], bytes, &["--paths", &paths])?.finish(LIMIT)?;
-    let rate = goodput(&arrived)?;
-    // What each path carries alone was measured before, in this run of the bench.
-    let alone = |wire: &Wire| median(workspace.alone_bulk.get(&(wire.rate_mbps, wire.delay_ms))?.iter().copied());
-    let sum: Option<f64> = wires.iter().map(alone).sum();
-    if let [wire] = wires {
-        workspace.alone_bulk.entry((wire.rate_mbps, wire.delay_ms)).or_default().push(rate);
-    }
-    Ok(Sample {
-        figure: rate / 1e6,
-        extra: sum.filter(|_| wires.len() > 1).map(|sum| 100.0 * rate / sum),
-        more: [Some(arrived.usage.wall.as_secs_f64()), None],
-        cpu_fetch: Some(arrived.usage.cpu().as_secs_f64()),
-        cpu_share: Some(arrived.sharer_cpu.as_secs_f64()),
-        ..Sample::default()
-    })
-}
-
 /// Two paths with a common first link, while others use what comes behind it on one.
 pub(super) fn shared(workspace: &mut Workspace) -> Result<Sample> {
     let network = PathsNetwork::new(SHARED)?;
-    let mut transfer =
-        Transfer::send(workspace, &network, [SENDER, RECEIVER], SHARED_BYTES, &["--paths", "2", "--selector", "all"])?;
+    let flags = ["--paths", "2", "--selector", "all"];
+    let ends = [SENDER, RECEIVER];
+    let mut transfer = Transfer::start_by(Protocol::Bulk, workspace, &network, ends, SHARED_BYTES, &flags)?;
     let zero = transfer.wait_flowing()?;
     transfer.sleep_until(zero + CROSS_BEGINS);
     let others = CrossTraffic::between(&network, [MIDDLE, RECEIVER], CROSSED, CROSS_MBPS)?;

@@ -11,7 +11,7 @@
 //! | `cross` | traffic of others |
 //! | `steady` | rows about links that stay as they are |
 //! | `upset` | rows about links that change meanwhile |
-//! | `bulk` | rows about `send` and `receive` |
+//! | `bulk` | `send` and `receive` over links that change meanwhile |
 //! | `swarm` | many who fetch at once |
 //! | `select` | choosing alone |
 
@@ -48,6 +48,11 @@ fn aggregate(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
 /// The same by PPSPP.
 fn streamed(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
     steady::aggregate(Protocol::Ppspp, workspace, wires)
+}
+
+/// The same by `send` and `receive`.
+fn sent(workspace: &mut Workspace, wires: &[Wire]) -> Result<Sample> {
+    steady::aggregate(Protocol::Bulk, workspace, wires)
 }
 
 /// The rows, in the order in which they run.
@@ -227,7 +232,6 @@ fn crowd() -> Spec {
 }
 
 fn bulk_disjoint() -> Spec {
-    use bulk::disjoint;
     Spec {
         name: "bulk-paths",
         title: "`send` and `receive` over disjoint paths between two ASes: payload rate, and its share of what these paths carry one by one",
@@ -235,21 +239,21 @@ fn bulk_disjoint() -> Spec {
         extra: Some("% of the paths one by one"),
         more: &["seconds in all"],
         contenders: vec![
-            contender("1 x 20 Mbit/s", |workspace| disjoint(workspace, &[WIRE_20])),
-            contender("1 x 100 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(100, 5)])),
-            contender("1 x 10 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(10, 5)])),
-            contender("1 x 50 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(50, 5)])),
-            contender("1 x 30 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(30, 5)])),
-            contender("1 x 5 Mbit/s", |workspace| disjoint(workspace, &[Wire::new(5, 5)])),
-            contender("1 x 20 Mbit/s, RTT 150 ms", |workspace| disjoint(workspace, &[Wire::new(20, 75)])),
-            contender("2 x 20", |workspace| disjoint(workspace, &[WIRE_20; 2])),
-            contender("4 x 20", |workspace| disjoint(workspace, &[WIRE_20; 4])),
-            contender("8 x 20", |workspace| disjoint(workspace, &[WIRE_20; 8])),
-            contender("100 + 10", |workspace| disjoint(workspace, &[Wire::new(100, 5), Wire::new(10, 5)])),
+            contender("1 x 20 Mbit/s", |workspace| sent(workspace, &[WIRE_20])),
+            contender("1 x 100 Mbit/s", |workspace| sent(workspace, &[Wire::new(100, 5)])),
+            contender("1 x 10 Mbit/s", |workspace| sent(workspace, &[Wire::new(10, 5)])),
+            contender("1 x 50 Mbit/s", |workspace| sent(workspace, &[Wire::new(50, 5)])),
+            contender("1 x 30 Mbit/s", |workspace| sent(workspace, &[Wire::new(30, 5)])),
+            contender("1 x 5 Mbit/s", |workspace| sent(workspace, &[Wire::new(5, 5)])),
+            contender("1 x 20 Mbit/s, RTT 150 ms", |workspace| sent(workspace, &[Wire::new(20, 75)])),
+            contender("2 x 20", |workspace| sent(workspace, &[WIRE_20; 2])),
+            contender("4 x 20", |workspace| sent(workspace, &[WIRE_20; 4])),
+            contender("8 x 20", |workspace| sent(workspace, &[WIRE_20; 8])),
+            contender("100 + 10", |workspace| sent(workspace, &[Wire::new(100, 5), Wire::new(10, 5)])),
             contender("50 + 30 + 5", |workspace| {
-                disjoint(workspace, &[Wire::new(50, 5), Wire::new(30, 5), Wire::new(5, 5)])
+                sent(workspace, &[Wire::new(50, 5), Wire::new(30, 5), Wire::new(5, 5)])
             }),
-            contender("20 + 20, RTT 10 + 150 ms", |workspace| disjoint(workspace, &[WIRE_20, Wire::new(20, 75)])),
+            contender("20 + 20, RTT 10 + 150 ms", |workspace| sent(workspace, &[WIRE_20, Wire::new(20, 75)])),
         ],
     }
 }

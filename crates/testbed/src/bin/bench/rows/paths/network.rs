@@ -31,6 +31,8 @@ pub(crate) enum Protocol {
     BitTorrent,
     /// In chunks of 1 KiB.
     Ppspp,
+    /// By `send` to `receive`, which calls, and so chooses the paths.
+    Bulk,
 }
 
 /// A link that is a path of its own.
@@ -102,7 +104,7 @@ impl PathsNetwork {
         self.share_by(Protocol::BitTorrent, isd_as, content, flags)
     }
 
-    /// The same by either protocol; its own kind of link.
+    /// The same by any protocol; its own kind of link.
     pub(super) fn share_by(
         &self,
         protocol: Protocol,
@@ -110,13 +112,14 @@ impl PathsNetwork {
         content: &Path,
         flags: &[&str],
     ) -> Result<(Process, String)> {
-        let mut command = self.command("share", isd_as, 0)?;
-        let (own, field): (&[&str], &str) = match protocol {
-            Protocol::BitTorrent => (&[], "magnet"),
-            Protocol::Ppspp => (&["--ppspp"], "link"),
+        let (name, own, event, field): (&str, &[&str], &str, &str) = match protocol {
+            Protocol::BitTorrent => ("share", &[], "started", "magnet"),
+            Protocol::Ppspp => ("share", &["--ppspp"], "started", "link"),
+            Protocol::Bulk => ("send", &[], "ticket", "ticket"),
         };
-        let mut process = Process::spawn("anabranch share", command.args(own).arg(content).args(flags))?;
-        let (event, _) = process.wait_event("started", START_LIMIT)?;
+        let mut command = self.command(name, isd_as, 0)?;
+        let mut process = Process::spawn(format!("anabranch {name}"), command.args(own).arg(content).args(flags))?;
+        let (event, _) = process.wait_event(event, START_LIMIT)?;
         let link = event[field].as_str().ok_or_else(|| nonsense("no link"))?.to_owned();
         Ok((process, link))
     }
@@ -161,7 +164,7 @@ impl Transfer {
         Self::start_by(Protocol::BitTorrent, workspace, network, ends, bytes, flags)
     }
 
-    /// The same by either protocol.
+    /// The same by any protocol; in bulk, the receiver alone gets `flags`.
     pub(super) fn start_by(
         protocol: Protocol,
         workspace: &mut Workspace,
@@ -170,35 +173,22 @@ impl Transfer {
         bytes: u64,
         flags: &[&str],
     ) -> Result<Self> {
-        let (content, out) = (content(workspace, bytes)?, workspace.out()?);
-        let (sharer, link) = network.share_by(protocol, ends[0], &content, flags)?;
+        let (content, out, keys) = (content(workspace, bytes)?, workspace.out()?, workspace.keep("keys")?);
+        let [own, theirs] = ["sender", "receiver"].map(|name| keys.join(name).display().to_string());
+        let keyed = ["--key", own.as_str()];
+        let (shares, mut command) = match protocol {
+            Protocol::BitTorrent | Protocol::Ppspp => (flags, network.command("get", ends[1], 0)?),
+            Protocol::Bulk => {
+                let mut command = anabranch::command(None)?;
+                command.args(["receive", "--json", "--sciond", &network.daemon(ends[1])?, "--key", &theirs]);
+                (&keyed[..], command)
+            }
+        };
+        let (sharer, link) = network.share_by(protocol, ends[0], &content, shares)?;
         let log = out.join("paths.csv");
         let sharer_cpu = sharer.cpu_so_far().unwrap_or_default();
-        let mut command = network.command("get", ends[1], 0)?;
         command.arg(&link).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
-        let getter = Process::spawn("anabranch get", &mut command)?;
-        Ok(Self { getter, sharer, log: PathLogReader::new(&log), content, out, sharer_cpu })
-    }
-
-    /// Begins to send `bytes` in bulk, to a receiver that calls, and so chooses the paths; it gets `flags`.
-    pub(super) fn send(
-        workspace: &mut Workspace,
-        network: &PathsNetwork,
-        ends: [&str; 2],
-        bytes: u64,
-        flags: &[&str],
-    ) -> Result<Self> {
-        let (content, keys, out) = (content(workspace, bytes)?, workspace.keep("keys")?, workspace.out()?);
-        let mut command = network.command("send", ends[0], 0)?;
-        let mut sharer = Process::spawn("anabranch send", command.arg(&content).arg("--key").arg(keys.join("sender")))?;
-        let (event, _) = sharer.wait_event("ticket", START_LIMIT)?;
-        let ticket = event["ticket"].as_str().ok_or_else(|| nonsense("no ticket"))?;
-        let log = out.join("paths.csv");
-        let sharer_cpu = sharer.cpu_so_far().unwrap_or_default();
-        let mut command = anabranch::command(None)?;
-        command.args(["receive", ticket, "--json", "--sciond", &network.daemon(ends[1])?, "--key"]);
-        command.arg(keys.join("receiver")).arg("-o").arg(&out).arg("--path-log").arg(&log).args(flags);
-        let getter = Process::spawn("anabranch receive", &mut command)?;
+        let getter = Process::spawn("the receiving anabranch", &mut command)?;
         Ok(Self { getter, sharer, log: PathLogReader::new(&log), content, out, sharer_cpu })
     }
 

@@ -14,7 +14,7 @@ use crate::report::{Sample, median};
 use crate::workspace::Workspace;
 
 /// How long a transfer should take at the links' full rate.
-pub(super) const SECONDS: u64 = 12;
+const SECONDS: u64 = 12;
 /// Windows open and paths join before this share of the bytes has come. The end counts: a slow path must not hold it up.
 const SKIPPED_SHARE: f64 = 0.2;
 const LIMIT: Duration = Duration::from_secs(180);
@@ -24,7 +24,7 @@ const UNLIMITED_BYTES: u64 = 512 << 20;
 const CONNECTIONS: usize = 4;
 
 /// Payload rate from [`SKIPPED_SHARE`] of the bytes to the last one, bits a second.
-pub(super) fn goodput(arrived: &Arrived) -> Result<f64> {
+fn goodput(arrived: &Arrived) -> Result<f64> {
     let arrivals = Arrivals::all(&arrived.log);
     let from = arrivals.time_of_share(SKIPPED_SHARE).ok_or_else(|| nonsense("nothing in the path log"))?;
     let (_, to) = arrivals.span().ok_or_else(|| nonsense("nothing in the path log"))?;
