@@ -7,7 +7,7 @@
 //! | [`wire`] | sealed packets, control, messages of the stream, manifest, receipt, ticket |
 //! | [`Sender`], [`Receiver`] | the two ends: rounds, paths, reports, resume |
 //! | [`congestion`] | how fast each path goes |
-//! | [`SharedShelf`] | what of a content is in memory, for several receivers at once |
+//! | [`SharedShelf`], [`Convoy`] | what of a content is in memory, for several receivers at once; who of them waits for whom |
 //! | [`ChunkSet`], [`PacketWindow`] | which chunks of all came; which of a path's last packets |
 //! | [`tree`] | the root over a content, made while it is read |
 //!
@@ -55,6 +55,7 @@
 
 mod chunks;
 pub mod congestion;
+mod convoy;
 mod misbehaviour;
 mod receiver;
 mod sender;
@@ -64,8 +65,9 @@ mod window;
 pub mod wire;
 
 pub use chunks::ChunkSet;
+pub use convoy::Convoy;
 pub use misbehaviour::Misbehaviour;
 pub use receiver::{Arrived, Event as ReceiverEvent, REPORTS_PER_MARK_MAX, Receiver};
 pub use sender::{BATCH_PACKETS_MAX, Batch, CONTROL_PACKET_MAX, Event, PathState, Progress, Refused, Sender, hand_on};
-pub use shelf::{Everything, READ_AHEAD, SharedShelf, Shelf};
+pub use shelf::{Everything, READ_AHEAD, Read, SharedShelf, Shelf};
 pub use window::{PacketWindow, WINDOW_PACKETS};

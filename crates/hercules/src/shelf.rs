@@ -2,9 +2,10 @@
 //!
 //! A [`Shelf`] says which chunks are at hand, and hears which are wanted. With one destination, or files mapped into memory,
 //! everything is at hand ([`Everything`]). With several, a [`SharedShelf`] holds the ranges that were read last: each
-//! destination takes what it still needs of them, in any order, since a receiver takes any chunk at any time. The fastest
-//! causes the reads; a slow one takes what it can of each range, goes on with the fast ones where they have left it behind, and comes
-//! back for the rest once they are done. So where all go alike each range is read once, and nobody waits for a slow one.
+//! destination takes what it still needs of them, in any order, since a receiver takes any chunk at any time. Who is ahead
+//! causes the reads; which range falls out of memory for the next one is up to who asks for it ([`crate::Convoy`]). One that is left
+//! behind takes what it can of each range, goes on with the others where they have left it behind, and comes back for the rest once
+//! they are done.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -49,7 +50,16 @@ impl Shelf for Everything {
     }
 }
 
-/// A bounded number of ranges of one length, read on demand, the oldest dropped first.
+/// A range to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The chunks.
+    pub chunks: Range<u64>,
+    /// What falls out of memory for them, from now on.
+    pub dropped: Option<Range<u64>>,
+}
+
+/// A bounded number of ranges of one length, read on demand.
 #[derive(Debug)]
 pub struct SharedShelf {
     chunks: u64,
@@ -69,22 +79,41 @@ impl SharedShelf {
         Self { chunks, unit, slots, loaded: VecDeque::new(), wanted: VecDeque::new(), reading: None, reads: 0 }
     }
 
-    /// The next range to read; one at a time. Answer with [`SharedShelf::on_read`].
-    pub fn poll_read(&mut self) -> Option<Range<u64>> {
-        if self.reading.is_some() {
+    /// The next range to read; one at a time. Answer with [`SharedShelf::on_read`]. `choose` is asked where memory is full: which of the
+    /// ranges in it, the oldest first, is to fall out for it; if none may yet, nothing is read.
+    pub fn poll_read(&mut self, choose: impl FnOnce(&[Range<u64>]) -> Option<usize>) -> Option<Read> {
+        if self.reading.is_some() || self.wanted.is_empty() {
             return None;
         }
+        let dropped = if self.loaded.len() < self.slots {
+            None
+        } else {
+            let loaded: Vec<_> = self.loaded.iter().rev().map(|unit| self.range(*unit)).collect();
+            let at = choose(&loaded)?;
+            let unit = self.loaded.remove(loaded.len().checked_sub(at + 1)?)?;
+            Some(self.range(unit))
+        };
         let unit = self.wanted.pop_front()?;
         self.reading = Some(unit);
         self.reads += 1;
-        Some(self.range(unit))
+        Some(Read { chunks: self.range(unit), dropped })
     }
 
-    /// The range was read. Which one falls out of memory for it.
-    pub fn on_read(&mut self) -> Option<Range<u64>> {
-        self.loaded.push_front(self.reading.take()?);
-        let dropped = if self.loaded.len() > self.slots { self.loaded.pop_back() } else { None };
-        dropped.map(|unit| self.range(unit))
+    /// The range was read: it is at hand.
+    pub fn on_read(&mut self) {
+        if let Some(unit) = self.reading.take() {
+            self.loaded.push_front(unit);
+        }
+    }
+
+    /// How many ranges fit memory.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Chunks of a range.
+    pub fn unit(&self) -> u64 {
+        self.unit
     }
 
     /// How many ranges wait to be read.

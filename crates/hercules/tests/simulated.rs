@@ -4,8 +4,8 @@ mod sim;
 
 use std::time::Duration;
 
+use anabranch_hercules::Event;
 use anabranch_hercules::congestion::Kind;
-use anabranch_hercules::{Event, SharedShelf};
 use sim::{Content, Host, Link, Net, content, mbit, ms};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -123,76 +123,6 @@ fn what_was_kept_is_not_sent_again() {
     // Five of ten spans, chunks on their edges, and what is doubled at the end.
     let sent = flow.sender.progress().sent_packets * 1400;
     assert!(sent > 5 << 20 && sent < (5 << 20) + 200_000, "{sent}");
-}
-
-#[test]
-fn several_destinations_share_what_is_read_and_the_slow_one_holds_up_nobody() {
-    // Three fast destinations and one that is 20 times slower.
-    let mut links = vec![Link::wide(ms(5))];
-    links.extend((0..4).map(|at| Link::new(mbit(if at == 3 { 4.0 } else { 80.0 }), ms(10), 1e5)));
-    let mut net = Net::new(4, links);
-    let (len, unit) = (10_000_000u64, 64);
-    let chunks = len.div_ceil(1400);
-    net.shelves.push(SharedShelf::new(chunks, unit, 32));
-    for at in 1..5 {
-        let rate = if at == 4 { 3.5 } else { 70.0 };
-        let routes = [(&[at][..], &[0][..], None)];
-        net.add_flow(Content::Real(content(len as usize, 4)), 1400, Kind::Fixed(mbit(rate)), &routes, &[], Some(0));
-    }
-    net.run(MINUTE, |net| net.flows[..3].iter().all(|flow| flow.complete_at.is_some()));
-    let (fast, reads) = (net.now, net.shelves[0].reads());
-    println!("the fast ones took {fast:?}; {reads} reads of {} ranges", chunks.div_ceil(unit));
-    assert!(fast < Duration::from_secs(3));
-    assert!(reads <= chunks.div_ceil(unit) * 11 / 10);
-    net.run(2 * MINUTE, finished);
-    assert!(net.flows[3].complete_at.is_some() && net.flows[3].written == content(len as usize, 4));
-    println!("the slow one took {:?}; {} reads", net.now, net.shelves[0].reads());
-}
-
-/// One content to four, all behind the sender's link of 1 Gbit/s with 10 ms of round trip: of the link until the last has all, and how
-/// often the content was read. Without `hands_on`, what one took that is done stays free until the others have grown.
-fn to_four(seed: u64, len: u64, hands_on: bool) -> (f64, f64) {
-    const CHUNK_LEN: u64 = 1438;
-    let rate = mbit(1000.0);
-    let mut net = Net::new(seed, vec![Link::new(rate, ms(5), rate * 0.01), Link::wide(ms(5))]);
-    net.hands_on = hands_on;
-    let (chunks, unit) = (len.div_ceil(CHUNK_LEN), (1 << 20) / CHUNK_LEN);
-    net.shelves.push(SharedShelf::new(chunks, unit, 48));
-    let mut rng = fastrand::Rng::with_seed(seed);
-    for _ in 0..4 {
-        let routes = [(&[0][..], &[1][..], Some(0))];
-        net.add_flow(Content::Blank(len), CHUNK_LEN as u16, Kind::Fair, &routes, &[], Some(0));
-        let until = net.now + ms(rng.u64(0..30));
-        net.run(until, |_| false);
-    }
-    let has_all = |flow: &sim::Flow| flow.events.iter().any(|(_, event)| *event == Event::AllCame);
-    net.run(MINUTE, |net| net.flows.iter().all(has_all));
-    assert!(net.flows.iter().all(has_all), "all of it comes");
-    let ends =
-        net.flows.iter().map(|flow| flow.events.iter().find(|(_, event)| *event == Event::AllCame).map(|(at, _)| at));
-    println!("hands on: {hands_on}; done after {:?}", ends.collect::<Vec<_>>());
-    let carried = net.links[0].carried_bytes as f64 / rate / net.now.as_secs_f64();
-    (carried, net.shelves[0].reads() as f64 / chunks.div_ceil(unit) as f64)
-}
-
-#[test]
-fn four_destinations_fill_the_link_until_the_last_has_all() {
-    for seed in 0..3 {
-        let (part, reads) = to_four(seed, 256 << 20, true);
-        println!("{part:.3} of the link; read {reads:.2} times");
-        assert!(part >= 0.95 && reads < 2.2, "seed {seed}: {part:.3} of the link; read {reads:.2} times");
-    }
-}
-
-#[test]
-#[ignore = "minutes: what handing on is good for"]
-fn table_four() {
-    for seed in 0..5 {
-        for hands_on in [false, true] {
-            let (part, reads) = to_four(seed, 512 << 20, hands_on);
-            println!("| {seed} | {hands_on} | {part:.3} | {reads:.2} |");
-        }
-    }
 }
 
 #[test]

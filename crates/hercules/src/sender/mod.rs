@@ -3,7 +3,7 @@
 //! The driver adds paths, hands in what comes ([`Sender::on_datagram`], [`Sender::on_message`]) and asks what to send: control
 //! packets, whole and sealed ([`Sender::poll_control`]), and batches of chunks for one path ([`Sender::poll_batch`]), which it
 //! reads, seals with the path's [`Sealer`] (on any thread) and sends. It does so after everything that it handed in, and at
-//! [`Sender::deadline`]. Several receivers are several senders over one [`crate::SharedShelf`].
+//! [`Sender::deadline`]. Several receivers are several senders over one [`crate::SharedShelf`], kept together by a [`crate::Convoy`].
 
 mod honesty;
 mod path;
@@ -389,9 +389,25 @@ impl Sender {
         self.events.pop_front()
     }
 
-    /// The chunk that the round comes to next; what was lost is sent again beside it, from memory.
-    pub fn position(&self) -> u64 {
-        self.work.position()
+    /// Whether it has something to send, or may have: the receiver is ready, and not known to have everything.
+    pub(crate) fn is_active(&self) -> bool {
+        self.ready && !self.over && !self.all_came
+    }
+
+    /// Whether it is to send some of `chunks` where its round is going, or may have to send some of them again; these where they are at
+    /// most `behind` chunks behind it.
+    pub(crate) fn needs(&self, chunks: &Range<u64>, behind: u64) -> bool {
+        self.work.needs(chunks, behind)
+    }
+
+    /// Bytes of content that came, as far as is known.
+    pub(crate) fn came_bytes(&self) -> u64 {
+        self.work.acked.len() * u64::from(self.offer.chunk_len)
+    }
+
+    /// Of its paths that carry data, the shortest round trip.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.paths.iter().filter(|slot| slot.path.is_up()).map(|slot| slot.path.rtt()).min()
     }
 
     /// How far it is.
@@ -518,7 +534,7 @@ impl Sender {
 /// something else is in their way they stay as they are. Answers what was left, as too little to look for: to be handed in with what
 /// comes next.
 pub fn hand_on<'a>(rate_bytes: f64, to: impl Iterator<Item = &'a mut Sender>, now: Instant) -> f64 {
-    let mut to: Vec<&mut Sender> = to.filter(|sender| sender.ready && !sender.over && !sender.all_came).collect();
+    let mut to: Vec<&mut Sender> = to.filter(|sender| sender.is_active()).collect();
     let theirs: f64 = to.iter().map(|sender| sender.rate_bytes()).sum();
     if rate_bytes < HANDED_ON_MIN * theirs {
         return rate_bytes;

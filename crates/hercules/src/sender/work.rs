@@ -28,6 +28,7 @@ pub(super) struct Work {
     pub later: ChunkSet,
     /// Counts from 1.
     pub round: u32,
+    /// Where the round is.
     cursor: u64,
     /// Sent a second time while the first was under way.
     doubled: ChunkSet,
@@ -45,11 +46,6 @@ impl Work {
             doubled: ChunkSet::new(chunks),
             doubled_at: None,
         }
-    }
-
-    /// Where the round is.
-    pub(super) fn position(&self) -> u64 {
-        self.cursor
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -73,6 +69,16 @@ impl Work {
         self.acked.insert_range(chunks.clone());
         self.todo.remove_range(chunks.clone());
         self.later.remove_range(chunks);
+    }
+
+    /// Whether it is still to send some of `chunks`, or does not know yet that all of these came. What it left out, or what is more than
+    /// `behind` chunks behind where the round is, it comes back for at the end.
+    pub(super) fn needs(&self, chunks: &Range<u64>, behind: u64) -> bool {
+        if self.todo.next_within(chunks.start.max(self.cursor)..chunks.end).is_some() {
+            return true;
+        }
+        let is_near = chunks.end + behind > self.cursor;
+        is_near && self.acked.gaps(chunks.clone()).any(|gap| !self.todo.contains_range(gap))
     }
 
     /// These have to be sent once more, whatever is known of them.
@@ -212,50 +218,53 @@ mod tests {
     use super::*;
     use crate::shelf::{Everything, SharedShelf};
 
+    /// Reads what is wanted next, in the place of the oldest; what that was.
+    fn read(shelf: &mut SharedShelf) -> Option<Range<u64>> {
+        let read = shelf.poll_read(|_| Some(0))?;
+        shelf.on_read();
+        Some(read.chunks)
+    }
+
     #[test]
     fn a_round_goes_on_in_order_from_range_to_range_and_takes_others_only_while_its_own_is_read() {
         let (mut work, mut out) = (Work::new(1000), Vec::new());
         let mut shelf = SharedShelf::new(1000, 10, 40);
         for unit in [0, 1, 2, 4] {
             shelf.want(unit * 10);
-            shelf.poll_read().and_then(|_| shelf.on_read());
+            read(&mut shelf);
         }
         work.take(&mut shelf, 15, &mut out);
-        assert_eq!((&out, work.position()), (&(0..15).collect(), 15));
+        assert_eq!((&out, work.cursor), (&(0..15).collect(), 15));
         work.take(&mut shelf, 20, &mut out);
-        assert_eq!((out.split_off(15), work.position()), ((15..30).chain(40..45).collect(), 30));
-        assert_eq!(shelf.poll_read(), Some(30..40), "it is wanted");
-        shelf.on_read();
-        assert_eq!(shelf.poll_read(), Some(50..60), "and what comes then, of what is not there");
+        assert_eq!((out.split_off(15), work.cursor), ((15..30).chain(40..45).collect(), 30));
+        assert_eq!(read(&mut shelf), Some(30..40), "it is wanted");
+        assert_eq!(read(&mut shelf), Some(50..60), "and what comes then, of what is not there");
     }
 
     #[test]
     fn one_that_was_left_behind_goes_on_with_the_others_and_comes_back_for_the_rest() {
         let (mut work, mut out) = (Work::new(100), Vec::new());
         let mut shelf = SharedShelf::new(100, 10, 4);
-        let read = |shelf: &mut SharedShelf, units: Range<u64>| {
+        let read_all = |shelf: &mut SharedShelf, units: Range<u64>| {
             units.for_each(|unit| {
                 shelf.want(unit * 10);
-                shelf.poll_read().and_then(|_| shelf.on_read());
+                read(shelf);
             });
         };
-        read(&mut shelf, 0..4);
+        read_all(&mut shelf, 0..4);
         work.take(&mut shelf, 5, &mut out);
-        assert_eq!(shelf.poll_read(), Some(40..50), "it is read for it while nobody is ahead");
-        shelf.on_read();
+        assert_eq!(read(&mut shelf), Some(40..50), "it is read for it while nobody is ahead");
         // Ranges 0 to 4 fell out while it took nothing.
-        read(&mut shelf, 5..9);
-        while shelf.poll_read().is_some() {
-            shelf.on_read();
-        }
+        read_all(&mut shelf, 5..9);
+        while read(&mut shelf).is_some() {}
         out.clear();
         work.take(&mut shelf, 15, &mut out);
         // The newest block of two begins at 80, and range 9 is still to be read: others at hand do meanwhile.
         assert_eq!(out, [(80..90).collect::<Vec<_>>(), (70..75).collect()].concat());
         // At the end it wants what it left out.
-        read(&mut shelf, 9..10);
+        read_all(&mut shelf, 9..10);
         (0..20).for_each(|_| work.take(&mut shelf, 10, &mut out));
-        assert_eq!(shelf.poll_read(), Some(0..10));
+        assert_eq!(read(&mut shelf), Some(0..10));
     }
 
     #[test]
@@ -264,7 +273,7 @@ mod tests {
         let mut shelf = SharedShelf::new(1000, 10, 40);
         for unit in 0..20 {
             shelf.want(unit * 10);
-            shelf.poll_read().and_then(|_| shelf.on_read());
+            read(&mut shelf);
         }
         (0..16).for_each(|_| work.take(&mut shelf, 10, &mut out));
         assert_eq!(out, (0..160).collect::<Vec<_>>());
@@ -287,5 +296,23 @@ mod tests {
         work.take(&mut Everything, 2, &mut out);
         work.take(&mut Everything, 1, &mut out);
         assert_eq!((out, work.round), (vec![5, 8, room as u64], 1));
+    }
+
+    #[test]
+    fn a_range_is_needed_until_all_of_it_came_or_it_is_far_behind() {
+        let (mut work, mut out) = (Work::new(100), Vec::new());
+        let needs = |work: &Work, behind| -> Vec<u64> {
+            (0..10).filter(|unit| work.needs(&(unit * 10..unit * 10 + 10), behind)).collect()
+        };
+        assert_eq!(needs(&work, 20), (0..10).collect::<Vec<_>>());
+        work.take(&mut Everything, 45, &mut out);
+        // What is under way counts where it is near.
+        assert_eq!((needs(&work, 15), needs(&work, 20)), ((3..10).collect(), (2..10).collect()));
+        (30..45).for_each(|chunk| work.came(chunk));
+        work.lost(25);
+        assert_eq!((needs(&work, 15), needs(&work, 20)), ((4..10).collect(), vec![2, 4, 5, 6, 7, 8, 9]));
+        // It goes on elsewhere: what it leaves out is for the end.
+        work.take_run(80..85, 100, &mut out);
+        assert_eq!(needs(&work, 100), [0, 1, 2, 8, 9]);
     }
 }

@@ -11,8 +11,8 @@ use anabranch_hercules::wire::control::Control;
 use anabranch_hercules::wire::message::{Message, Offer};
 use anabranch_hercules::wire::seal::{CONTROL_HEAD_LEN, DATA_HEAD_LEN, Kind, Opener, Sealer, Secret};
 use anabranch_hercules::{
-    Arrived, Batch, CONTROL_PACKET_MAX, ChunkSet, Event, Everything, Misbehaviour, Receiver, ReceiverEvent, Refused,
-    Sender, SharedShelf, congestion, hand_on, tree,
+    Arrived, Batch, CONTROL_PACKET_MAX, ChunkSet, Convoy, Event, Everything, Misbehaviour, Receiver, ReceiverEvent,
+    Refused, Sender, SharedShelf, congestion, hand_on, tree,
 };
 use cubic::Cubic;
 
@@ -185,7 +185,7 @@ pub(crate) struct Net {
     pub links: Vec<Link>,
     pub flows: Vec<Flow>,
     pub cubics: Vec<Cubic>,
-    pub shelves: Vec<SharedShelf>,
+    pub shelves: Vec<(SharedShelf, Convoy)>,
     pub cross: Vec<CrossTraffic>,
     /// All flows are one end's: what one takes that is done is handed on to the others.
     pub hands_on: bool,
@@ -363,7 +363,7 @@ impl Net {
                 self.pump(flow);
             }
             Happening::Read(shelf) => {
-                self.shelves[shelf].on_read();
+                self.shelves[shelf].0.on_read();
                 self.pump_shelf(shelf);
                 for flow in 0..self.flows.len() {
                     self.pump(flow);
@@ -474,7 +474,7 @@ impl Net {
             let shelf = self.flows[flow].shelf;
             let state = &mut self.flows[flow];
             let more = match shelf {
-                Some(shelf) => state.sender.poll_batch(now, &mut self.shelves[shelf], &mut batch),
+                Some(shelf) => state.sender.poll_batch(now, &mut self.shelves[shelf].0, &mut batch),
                 None => state.sender.poll_batch(now, &mut Everything, &mut batch),
             };
             if !more {
@@ -571,7 +571,10 @@ impl Net {
     }
 
     fn pump_shelf(&mut self, shelf: usize) {
-        if self.shelves[shelf].poll_read().is_some() {
+        let (ours, convoy) = &mut self.shelves[shelf];
+        let flows = self.flows.iter_mut().filter(|flow| flow.shelf == Some(shelf));
+        let mut senders: Vec<_> = flows.map(|flow| &mut flow.sender).collect();
+        if convoy.poll_read(self.base + self.now, ours, &mut senders).is_some() {
             self.schedule(self.now + READ_TIME, Happening::Read(shelf));
         }
     }

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anabranch_hercules::tree::Hasher;
-use anabranch_hercules::{READ_AHEAD, SharedShelf, Shelf};
+use anabranch_hercules::{Convoy, READ_AHEAD, Sender, SharedShelf, Shelf};
 use tokio::sync::watch;
 
 use super::content::{Source, SourceError};
@@ -139,7 +140,7 @@ fn tell(hasher: &Hasher, hashes: &Hashes) {
     });
 }
 
-struct Read {
+struct Job {
     /// More is wanted than can be read in time.
     is_late: bool,
     offset: u64,
@@ -152,11 +153,12 @@ pub(super) struct Store {
     pub(super) chunk_len: u64,
     content_len: u64,
     shelf: SharedShelf,
+    convoy: Convoy,
     unit_chunks: u64,
     units: BTreeMap<u64, Arc<Vec<u8>>>,
     spare: Vec<Vec<u8>>,
     reading: Option<u64>,
-    requests: SyncSender<Read>,
+    requests: SyncSender<Job>,
     answers: Receiver<Result<Arc<Vec<u8>>, SourceError>>,
 }
 
@@ -172,10 +174,10 @@ impl Store {
         let (chunk_len, content_len) = (u64::from(chunk_len), source.content_len());
         let unit_chunks = (UNIT_BYTES / chunk_len).max(1);
         let slots = (memory_bytes / (unit_chunks * chunk_len)).max(READ_AHEAD as u64 + 2) as usize;
-        let (requests, jobs) = sync_channel::<Read>(1);
+        let (requests, jobs) = sync_channel::<Job>(1);
         let (answering, answers) = sync_channel(1);
         std::thread::Builder::new().name("bulk-read".to_owned()).spawn(move || {
-            while let Ok(Read { is_late, offset, len, mut buffer }) = jobs.recv() {
+            while let Ok(Job { is_late, offset, len, mut buffer }) = jobs.recv() {
                 buffer.resize(len, 0);
                 let read = source.read(offset, &mut buffer).map(|()| Arc::new(buffer));
                 let bytes = read.as_ref().ok().map(Arc::clone);
@@ -193,6 +195,7 @@ impl Store {
             chunk_len,
             content_len,
             shelf,
+            convoy: Convoy::default(),
             unit_chunks,
             units: BTreeMap::new(),
             spare: Vec::new(),
@@ -202,27 +205,26 @@ impl Store {
         })
     }
 
-    /// Takes in what was read, and asks for more.
-    pub(super) fn turn(&mut self) -> Result<(), SourceError> {
+    /// Takes in what was read, and asks for more, for those that send it.
+    pub(super) fn turn(&mut self, now: Instant, senders: &mut [&mut Sender]) -> Result<(), SourceError> {
         while let Ok(read) = self.answers.try_recv() {
             let bytes = read?;
             let Some(unit) = self.reading.take() else { continue };
             self.units.insert(unit, bytes);
-            if let Some(dropped) = self.shelf.on_read() {
+            self.shelf.on_read();
+        }
+        if let Some(read) = self.convoy.poll_read(now, &mut self.shelf, senders) {
+            if let Some(dropped) = read.dropped {
                 let gone = self.units.remove(&(dropped.start / self.unit_chunks));
                 self.spare.extend(gone.and_then(Arc::into_inner));
             }
-        }
-        if self.reading.is_none()
-            && let Some(chunks) = self.shelf.poll_read()
-        {
-            let range = self.bytes(&chunks);
-            self.reading = Some(chunks.start / self.unit_chunks);
+            let range = self.bytes(&read.chunks);
+            self.reading = Some(read.chunks.start / self.unit_chunks);
             let buffer = self.spare.pop().unwrap_or_default();
             let (offset, len) = (range.start, (range.end - range.start) as usize);
             let is_late = self.shelf.wanted() > LATE;
             // One at a time: there is always room, unless the thread is gone with its panic.
-            let _ = self.requests.try_send(Read { is_late, offset, len, buffer });
+            let _ = self.requests.try_send(Job { is_late, offset, len, buffer });
         }
         Ok(())
     }

@@ -195,6 +195,7 @@ pub(super) fn start(sockets: Vec<(Socket, Inlet)>, common: Common) -> std::io::R
         senders: BTreeMap::new(),
         receivers: BTreeMap::new(),
         stores: BTreeMap::new(),
+        turn: 0,
         progress_at: now,
         freed_rate_bytes: 0.0,
         rest_asked: false,
@@ -214,6 +215,8 @@ struct Engine {
     /// What is in memory of the source, by the length of chunks.
     stores: BTreeMap<u16, Store>,
     pacer: Option<Pacer>,
+    /// Which sender is asked first.
+    turn: usize,
     progress_at: Instant,
     /// Bytes a second that transfers took which are over.
     freed_rate_bytes: f64,
@@ -357,9 +360,11 @@ impl Engine {
     }
 
     /// Takes in what was read, and asks for more.
-    fn read(&mut self) {
-        for store in self.stores.values_mut() {
-            if let Err(error) = store.turn() {
+    fn read(&mut self, now: Instant) {
+        for (len, store) in &mut self.stores {
+            let senders = self.senders.values_mut().filter(|sender| sender.store == *len);
+            let mut senders: Vec<_> = senders.filter_map(Outgoing::going).collect();
+            if let Err(error) = store.turn(now, &mut senders) {
                 let error = Arc::new(error);
                 self.senders.values_mut().for_each(|sender| sender.fail_source(&error));
             }
@@ -372,7 +377,7 @@ impl Engine {
             self.freed_rate_bytes += sender.release().unwrap_or(0.0);
         }
         if self.freed_rate_bytes > 0.0 {
-            let others = self.senders.values_mut().map(Outgoing::core_mut);
+            let others = self.senders.values_mut().filter_map(Outgoing::going);
             self.freed_rate_bytes = hand_on(self.freed_rate_bytes, others, now);
         }
     }
@@ -381,13 +386,18 @@ impl Engine {
     fn drive(&mut self) -> Instant {
         let now = Instant::now();
         let mut next = now + SLEEP_MAX;
-        self.read();
+        self.read(now);
         for receiver in self.receivers.values_mut() {
             receiver.drive(now);
             next = next.min(receiver.deadline().unwrap_or(next));
         }
         let mut asks_rest = self.rest_asked;
-        for sender in self.senders.values_mut() {
+        // Where they have a limit in common, whoever is asked first gets most of it.
+        self.turn = self.turn.wrapping_add(1);
+        let mut senders: Vec<_> = self.senders.values_mut().collect();
+        let first = self.turn % senders.len().max(1);
+        senders.rotate_left(first);
+        for sender in senders {
             let Some(store) = self.stores.get_mut(&sender.store) else { continue };
             for _ in 0..BATCHES_PER_TURN {
                 let room = self.pacer.as_mut().map_or(u64::MAX, |pacer| pacer.allowance(now));
@@ -410,7 +420,7 @@ impl Engine {
         }
         self.hand_on_rates(now);
         // What is read now is asked for now.
-        self.read();
+        self.read(now);
         self.rest_asked = asks_rest && self.common.source.as_ref().is_some_and(|(_, hashing)| !hashing.rest());
         if now >= self.progress_at {
             self.progress_at = now + PROGRESS_EVERY;

@@ -305,8 +305,9 @@ impl Outgoing {
         !self.is_released && (self.over || self.core.has_all())
     }
 
-    pub(super) fn core_mut(&mut self) -> &mut Sender {
-        &mut self.core
+    /// Unless it is over.
+    pub(super) fn going(&mut self) -> Option<&mut Sender> {
+        (!self.over).then_some(&mut self.core)
     }
 
     /// When there is something to do; asked after everything that could be done was.
