@@ -252,6 +252,47 @@ fn against_itself(kind: Kind, paths: usize, queue: f64) -> (f64, f64) {
     (ours[0] / (ours[0] + ours[1]), (ours[0] + ours[1]) / mbit(100.0))
 }
 
+/// A link of so many Mbit/s and milliseconds of round trip, of whose packets this part takes up to a quarter of a round trip longer, and so
+/// is overtaken: what one that has to carry `len` bytes took for it, and which part of them was sent more than once.
+fn reordered(seed: u64, kind: Kind, (rate, rtt): (f64, u64), part: f64, loss: f64, len: u64) -> (f64, f64) {
+    let mut there = Link::new(mbit(rate), ms(rtt) / 2, mbit(rate) * ms(rtt).as_secs_f64()).lossy(loss);
+    there.jitter = (part, ms(rtt) / 4);
+    let mut net = Net::new(seed, vec![there, Link::wide(ms(rtt) / 2)]);
+    net.add_flow(Content::Blank(len), 1400, kind, &[(&[0], &[1], None)], &[], None);
+    let has_all = |net: &Net| net.flows[0].events.iter().any(|(_, event)| *event == Event::AllCame);
+    net.run(10 * MINUTE, has_all);
+    assert!(has_all(&net));
+    let progress = net.flows[0].sender.progress();
+    (net.now.as_secs_f64(), progress.sent_packets as f64 / progress.chunks as f64 - 1.0)
+}
+
+#[test]
+fn packets_that_overtake_others_cost_little() {
+    for link in [(400.0, 4), (1000.0, 10), (100.0, 40)] {
+        let of = |part| reordered(3, Kind::Fair, link, part, 0.0, (link.0 * 1e6) as u64);
+        let ((in_order, _), (half_late, twice)) = (of(0.0), of(0.5));
+        println!("{link:?}: {in_order:.2} s, half of them late {half_late:.2} s; {twice:.4} sent twice");
+        assert!(half_late < 1.05 * in_order && twice < 0.05);
+    }
+}
+
+#[test]
+#[ignore = "a minute: what packets that overtake others cost"]
+fn table_reordering() {
+    println!("| link | lost | part late: seconds (sent twice) |");
+    for link in [(400.0, 4), (1000.0, 10), (100.0, 40), (200.0, 100)] {
+        for (name, kind) in kinds() {
+            for loss in [0.0, 1e-3, 0.01] {
+                let of = |part| {
+                    let (seconds, twice) = reordered(3, kind, link, part, loss, (link.0 * 1e6) as u64);
+                    format!("{part}: {seconds:.2} ({twice:.4})")
+                };
+                println!("| {link:?} {name} | {loss} | {} |", [0.0, 0.01, 0.125, 0.5].map(of).join(", "));
+            }
+        }
+    }
+}
+
 #[test]
 fn packets_lost_long_ago_do_not_stop_a_path() {
     // Small packets, so that there are more of them than may be under way, soon.

@@ -86,10 +86,10 @@ impl Congestion for Allegro {
         plan(rate, length, f64::INFINITY)
     }
 
-    fn on_interval(&mut self, interval: &Interval, _: &PathView) {
+    fn on_interval(&mut self, interval: &Interval, path: &PathView) {
         match &mut self.state {
             State::Start(startup) => {
-                if let Some(rate) = startup.on_interval(interval) {
+                if let Some(rate) = startup.on_interval(interval, path) {
                     self.rate = rate;
                     self.trial(EPSILON_MIN);
                 }

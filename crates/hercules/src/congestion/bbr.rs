@@ -75,9 +75,9 @@ impl Congestion for Bbr {
         plan(rate * gain, length, (bdp * window + unknown).max(WINDOW_BYTES_MIN))
     }
 
-    fn on_interval(&mut self, interval: &Interval, _: &PathView) {
+    fn on_interval(&mut self, interval: &Interval, path: &PathView) {
         if let Some(startup) = &mut self.start {
-            if let Some(rate) = startup.on_interval(interval) {
+            if let Some(rate) = startup.on_interval(interval, path) {
                 self.start = None;
                 self.rates.push_back(rate);
             }

@@ -42,6 +42,8 @@ const DRAINS: f64 = 0.95;
 const WAIT_AGE: Duration = Duration::from_secs(20);
 /// A host that is busy holds packets up for so long. Only a queue lasts longer: of the waits of so long, the shortest counts.
 const HOST_TIME: Duration = Duration::from_millis(10);
+/// Where packets overtake others, one that took long says nothing: of the waits of this part of a round trip, the shortest counts.
+const REORDERED_PART: u32 = 2;
 /// A flow on a path that is shorter than [`RTT_OF_HOSTS`] grows each of its own round trips. So does this one, as if the round trip
 /// were that over so much.
 const GROWTH_MAX: f64 = 4.0;
@@ -110,6 +112,14 @@ fn segment(path: &PathView) -> f64 {
     path.packet_bytes.max(SEGMENT_BYTES_MIN)
 }
 
+/// Of the waits of how long the shortest counts, if not the last.
+fn waits_span(path: &PathView) -> Option<Duration> {
+    if path.reorders {
+        return Some(HOST_TIME.max(path.rtt_min / REORDERED_PART));
+    }
+    Some(HOST_TIME).filter(|_| path.rtt_min < HOST_TIME)
+}
+
 /// What a window is spread over.
 fn round_trip(rtt: Duration) -> Duration {
     rtt.max(RTT_OF_HOSTS)
@@ -119,7 +129,7 @@ impl Fair {
     /// What the window is spread over now.
     fn spread(&self, path: &PathView) -> Duration {
         // Where round trips are short, the last alone may be that of a busy host.
-        round_trip(if path.rtt_min < HOST_TIME { path.rtt_min + self.waited } else { path.rtt_latest })
+        round_trip(if waits_span(path).is_some() { path.rtt_min + self.waited } else { path.rtt_latest })
     }
 
     /// Whether packets that waited so long stood in a queue that may have dropped others.
@@ -135,11 +145,12 @@ impl Fair {
     fn on_wait(&mut self, waited: Duration, path: &PathView) -> Duration {
         let now = path.now;
         // A longer path has its own round trip to find out.
-        if path.rtt_min >= HOST_TIME {
+        let span = waits_span(path).unwrap_or_else(|| {
             self.waits.clear();
-        }
+            Duration::ZERO
+        });
         self.waits.push_back((now, waited));
-        while self.waits.pop_front_if(|(at, _)| *at + HOST_TIME < now).is_some() {}
+        while self.waits.pop_front_if(|(at, _)| *at + span < now).is_some() {}
         let shortest = self.waits.iter().map(|(_, waited)| *waited).min().unwrap_or(waited);
         let before = std::mem::replace(&mut self.waited, shortest);
         let since = self.longest_since.get_or_insert(now);
@@ -208,7 +219,7 @@ impl Fair {
     }
 
     fn on_start(&mut self, interval: &Interval, path: &PathView) {
-        if let Some(rate) = self.start.on_interval(interval) {
+        if let Some(rate) = self.start.on_interval(interval, path) {
             // As after congestion; but what was sent too fast is not what keeps the path full.
             let (full, empty) =
                 (rate * round_trip(path.rtt_latest).as_secs_f64(), rate * round_trip(path.rtt_min).as_secs_f64());
@@ -276,7 +287,7 @@ impl Congestion for Fair {
     fn on_lost(&mut self, id: u32, path: &PathView) {
         // The last round trip alone may be that of a busy host.
         let latest = path.rtt_latest.saturating_sub(path.rtt_min);
-        let waited = if path.rtt_min < HOST_TIME { self.waited } else { self.waited.max(latest) };
+        let waited = if waits_span(path).is_some() { self.waited } else { self.waited.max(latest) };
         if self.started && id >= self.unanswered && self.is_queue(waited, path) {
             self.tested = None;
             self.reduce(waited, path);

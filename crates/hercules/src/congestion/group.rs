@@ -121,6 +121,7 @@ impl State {
         let longest = |sum: PathView, (_, view): (f64, PathView)| PathView {
             rtt_min: sum.rtt_min.max(view.rtt_min),
             rtt: sum.rtt.max(view.rtt),
+            reorders: sum.reorders || view.reorders,
             ..sum
         };
         let (parts, frequency) = views().fold((0.0, 0.0), |(parts, frequency), (part, view)| {

@@ -59,6 +59,8 @@ pub struct PathView {
     pub interval_bytes_min: f64,
     /// Bytes of a packet, heads included.
     pub packet_bytes: f64,
+    /// Packets overtook others of late: one that came late, a mark too, says nothing of a queue.
+    pub reorders: bool,
 }
 
 /// How the next interval goes.
@@ -201,8 +203,10 @@ fn plan(rate: f64, length: Duration, window_bytes: f64) -> Plan {
 #[derive(Debug)]
 pub struct Startup {
     rate: f64,
-    /// Intervals in a row that did not follow.
+    /// Intervals in a row that did not follow; what arrived of them, in bytes, and in how many seconds.
     short: u32,
+    short_bytes: f64,
+    short_time: f64,
     /// The highest rate of arrival.
     best: f64,
     /// The rate to stop at.
@@ -213,12 +217,15 @@ pub struct Startup {
 const FOLLOWS: f64 = 0.75;
 /// An interval at this part of the rate to stop at was at that rate.
 const AT_MOST: f64 = 0.9;
-/// So many in a row end it: one alone may have met a burst of others.
+/// So many in a row end it: one alone may have met a burst of others. Where packets overtake others, a round trip of them, and only if they do
+/// not follow together either: the mark of one may have come late.
 const SHORT_INTERVALS: u32 = 2;
+const SHORT_INTERVALS_REORDERED: u32 = 4;
 
 impl Default for Startup {
     fn default() -> Self {
-        Self { rate: START_RATE_BYTES, short: 0, best: 0.0, most: RATE_BYTES_MAX }
+        let (short, short_bytes, short_time) = (0, 0.0, 0.0);
+        Self { rate: START_RATE_BYTES, short, short_bytes, short_time, best: 0.0, most: RATE_BYTES_MAX }
     }
 }
 
@@ -235,19 +242,26 @@ impl Startup {
     }
 
     /// The rate of the path, once it is found.
-    fn on_interval(&mut self, interval: &Interval) -> Option<f64> {
+    fn on_interval(&mut self, interval: &Interval, path: &PathView) -> Option<f64> {
         if interval.idle {
             return None;
         }
-        let delivery = interval.delivery();
+        let mut delivery = interval.delivery();
+        let mut short_max = SHORT_INTERVALS;
+        if path.reorders && delivery < FOLLOWS * interval.rate() {
+            self.short_bytes += (interval.sent_bytes - interval.lost_bytes) as f64;
+            self.short_time += interval.received_for.unwrap_or(interval.sent_for).as_secs_f64();
+            delivery = self.short_bytes / self.short_time.max(1e-6);
+            short_max = SHORT_INTERVALS_REORDERED;
+        }
         self.best = self.best.max(delivery);
         if delivery >= FOLLOWS * interval.rate() {
-            self.short = 0;
+            (self.short, self.short_bytes, self.short_time) = (0, 0.0, 0.0);
             self.rate = self.rate.max(2.0 * delivery).min(self.most);
             return (interval.rate() >= AT_MOST * self.most).then_some(self.best);
         }
         self.short += 1;
         // The fastest single interval may have been a burst.
-        (self.short >= SHORT_INTERVALS).then_some(delivery.max(0.9 * self.best).max(RATE_BYTES_MIN))
+        (self.short >= short_max).then_some(delivery.max(0.9 * self.best).max(RATE_BYTES_MIN))
     }
 }

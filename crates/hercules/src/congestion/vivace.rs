@@ -90,9 +90,9 @@ impl Congestion for Vivace {
         plan(rate, path.rtt, f64::INFINITY)
     }
 
-    fn on_interval(&mut self, interval: &Interval, _: &PathView) {
+    fn on_interval(&mut self, interval: &Interval, path: &PathView) {
         if let Some(startup) = &mut self.start {
-            if let Some(rate) = startup.on_interval(interval) {
+            if let Some(rate) = startup.on_interval(interval, path) {
                 (self.rate, self.start) = (rate, None);
             }
             return;

@@ -30,6 +30,10 @@ const FLIGHT_PACKETS_MAX: usize = crate::window::WINDOW_PACKETS as usize / 2;
 /// How far packets overtake others, at first and at most (RFC 9002 §6.1.1: 3).
 const DEPTH_MIN: u64 = 3;
 const DEPTH_MAX: u64 = 4096;
+/// A path of which packets came late is one that reorders for so long; there a packet is not lost before what was sent so much of a round
+/// trip after it came (RFC 8985 §7.2: a window of time, where packets overtake others).
+const REORDERS_FOR: Duration = Duration::from_secs(10);
+const REORDERED_PART: u32 = 2;
 /// A burst is what the rate makes in so long, ...
 const BURST_TIME: f64 = 1e-3;
 /// ... at least and at most so many bytes: a coalesced send; a small router's queue.
@@ -131,6 +135,8 @@ pub(super) struct Path {
     rtt_min: [Duration; 2],
     rtt_min_at: Instant,
     depth: u64,
+    /// When a packet came last that others had overtaken.
+    late_at: Option<Instant>,
     /// Packets lost since one came, and since when that is known.
     hole_packets: u64,
     hole_since: Option<Instant>,
@@ -172,6 +178,7 @@ impl Path {
             rtt_min: [RTT_MAX; 2],
             rtt_min_at: now,
             depth: DEPTH_MIN,
+            late_at: None,
             hole_packets: 0,
             hole_since: None,
             lost_packets: 0,
@@ -203,7 +210,24 @@ impl Path {
             now,
             interval_bytes_min: MARK_BYTES_MIN as f64,
             packet_bytes: self.packet_len as f64,
+            reorders: self.reorders(now),
         }
+    }
+
+    fn reorders(&self, now: Instant) -> bool {
+        self.late_at.is_some_and(|at| now < at + REORDERS_FOR)
+    }
+
+    /// Whether a packet of interval `id` that the answer to `mark` lacks too is lost, and not only late.
+    fn is_overdue(&self, id: u32, mark: u32, now: Instant) -> bool {
+        if !self.reorders(now) {
+            return true;
+        }
+        let first = self.intervals.front().map_or(0, |open| open.interval.id);
+        let end = |id: u32| self.intervals.get(id.wrapping_sub(first) as usize).and_then(|open| open.end);
+        // An interval that is known whole was long ago.
+        let since = end(id).zip(end(mark)).map(|(sent, marked)| marked.saturating_duration_since(sent));
+        since.is_none_or(|since| since >= self.rtt / REORDERED_PART)
     }
 
     fn rtt_shortest(&self) -> Duration {
@@ -461,17 +485,16 @@ impl Path {
             }
             Fate::Flying | Fate::Doubted | Fate::Skipped => return,
         }
-        if !was_open {
-            return;
-        }
-        self.flying -= 1;
+        self.flying -= u64::from(was_open);
         let Some(first) = self.intervals.front().map(|open| open.interval.id) else { return };
         // Intervals are numbered without gaps, and one stays until all of its packets are settled.
-        if let Some(open) = self.intervals.get_mut(sent.interval.wrapping_sub(first) as usize) {
-            open.known += 1;
-            if fate == Fate::Lost {
-                open.interval.lost_bytes += self.packet_len;
-            }
+        let Some(open) = self.intervals.get_mut(sent.interval.wrapping_sub(first) as usize) else { return };
+        open.known += u64::from(was_open);
+        match (was_open, fate) {
+            (true, Fate::Lost) => open.interval.lost_bytes += self.packet_len,
+            // It was only late.
+            (false, Fate::Came) if sent.fate == Fate::Lost => open.interval.lost_bytes -= self.packet_len,
+            _ => {}
         }
     }
 
@@ -519,7 +542,7 @@ impl Path {
                 self.on_answer(at, &answer, now, now_us)?;
             }
         }
-        let lost = report.runs().filter_map(|(came, run)| self.on_run(came, run, report, work)).max();
+        let lost = report.runs().filter_map(|(came, run)| self.on_run(came, run, report, now, work)).max();
         if let Some(id) = lost.filter(|_| self.is_up()) {
             let view = self.view(now);
             self.controller.on_lost(id, &view);
@@ -563,23 +586,33 @@ impl Path {
     }
 
     /// The last interval of which packets are lost by this.
-    fn on_run(&mut self, came: bool, run: Range<u64>, report: &Report, work: &mut Work) -> Option<u32> {
+    fn on_run(&mut self, came: bool, run: Range<u64>, report: &Report, now: Instant, work: &mut Work) -> Option<u32> {
         let mut lost = None;
         // What is older than the oldest in doubt was settled.
         let (from, to) = (run.start.max(self.base), run.end.min(self.next()));
         for number in from..to {
             let at = (number - self.base) as usize;
             match (self.sent[at].fate, came) {
-                (Fate::Flying | Fate::Doubted, true) => self.settle(at, Fate::Came, work),
+                (Fate::Flying, true) => self.settle(at, Fate::Came, work),
+                (Fate::Doubted, true) => {
+                    // What was sent after it was there before it.
+                    self.late_at = Some(now);
+                    self.settle(at, Fate::Came, work);
+                }
                 (Fate::Lost, true) => {
                     // It was only late: others overtake more than was thought.
                     self.depth = (self.depth * 2).min(DEPTH_MAX);
+                    self.late_at = Some(now);
                     self.lost_packets -= 1;
                     self.settle(at, Fate::Came, work);
                 }
                 (Fate::Flying, false) if report.answer.is_some() && number + self.depth > report.high => {
                     self.sent[at].fate = Fate::Doubted;
                 }
+                (Fate::Doubted, false)
+                    if report
+                        .answer
+                        .is_some_and(|answer| !self.is_overdue(self.sent[at].interval, answer.mark, now)) => {}
                 // The receiver reports a gap unasked when enough came behind it; a second report is proof enough too.
                 (Fate::Flying | Fate::Doubted, false) => {
                     lost = Some(self.sent[at].interval);
