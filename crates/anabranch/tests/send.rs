@@ -226,6 +226,73 @@ fn one_destination_that_fails_does_not_fail_the_others() {
     assert!(code == 0 && receipt["valid"] == true && receipt["receipts"].as_array().unwrap().len() == 2, "{out}");
 }
 
+/// Bytes that a process has read so far, of files above all.
+fn bytes_read(running: &Running) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/io", running.child.id())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+}
+
+/// A file of twice what the sender keeps in memory.
+fn long() -> Vec<u8> {
+    let (mut unit, mut all) = (noise(1 << 20, 5), Vec::new());
+    for number in 0..96 {
+        unit[0] = number;
+        all.extend_from_slice(&unit);
+    }
+    all
+}
+
+/// Receivers of one file, each with its limit, and a sender of it to all of them.
+fn one_to_many(dir: &Path, limits: &[&str]) -> (Running, Vec<Running>) {
+    fs::write(dir.join("long.bin"), long()).unwrap();
+    let mut command = elsewhere(dir, "a");
+    command.args(["send", "long.bin", "--json"]);
+    let receiving = limits.iter().enumerate().map(|(at, limit)| {
+        let out = format!("in-{at}");
+        let arguments = ["receive", "-o", &out, "--limit-down", limit];
+        let (receiver, ticket) = with_ticket(&mut elsewhere(dir, &format!("r{at}")), &arguments);
+        command.args(["--to", &ticket]);
+        receiver
+    });
+    let receiving = receiving.collect();
+    (Running::start(&mut command), receiving)
+}
+
+#[test]
+fn four_receivers_have_the_file_read_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut sender, receiving) = one_to_many(dir.path(), &["16M"; 4]);
+    let mut read = 0;
+    while sender.line_or_end().is_some() {
+        read = bytes_read(&sender).unwrap_or(read);
+    }
+    let content = long();
+    for (at, receiver) in receiving.into_iter().enumerate() {
+        assert_eq!(ended(receiver).0, 0);
+        assert!(fs::read(dir.path().join(format!("in-{at}/long.bin"))).unwrap() == content);
+    }
+    let times = read as f64 / content.len() as f64;
+    assert!((1.0..=1.1).contains(&times), "it was read {times:.2} times");
+}
+
+#[test]
+fn a_receiver_four_times_slower_than_the_others_holds_up_none_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sender, mut receiving) = one_to_many(dir.path(), &["16M", "16M", "16M", "4M"]);
+    let slow = receiving.pop().unwrap();
+    for receiver in receiving {
+        assert_eq!(ended(receiver).0, 0);
+    }
+    // By then it has a quarter; it would have most of it if the others had waited for it.
+    let len = long().len() as f64;
+    let times = bytes_read(&sender).unwrap() as f64 / len;
+    let (_, events) = slow.interrupt();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let done = events.filter_map(|event| event["bytes_done"].as_u64()).max().unwrap();
+    assert!((done as f64) < len / 2.0, "the slow one has {done} bytes");
+    assert!(times <= 1.1, "it was read {times:.2} times");
+}
+
 #[test]
 fn a_receipt_says_what_holds_and_what_does_not() {
     let dir = tempfile::tempdir().unwrap();
