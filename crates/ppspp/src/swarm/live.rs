@@ -25,8 +25,8 @@ use crate::sign::{PublicKey, SigningKey};
 use crate::wire::{ChannelId, Dialect, DiscardWindow, Message, SwarmParams};
 
 /// How far behind the newest munro a latecomer starts: what is so old has reached its neighbours already, so it comes at once, and
-/// is what the newest needs to spread meanwhile, with room for one that is repaired.
-pub const START_BACK: Duration = Duration::from_secs(2);
+/// is what the newest needs to spread meanwhile.
+pub const START_BACK: Duration = Duration::from_millis(1250);
 /// How often a peer is told what is here, where nothing is new: a sign of life, which repeats what may have been lost.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 /// Nothing is asked of a peer that said nothing for so long: while a stream flows it speaks twenty times a second.

@@ -181,8 +181,8 @@ async fn want(shared: &Arc<Shared>, show: &Show, index: usize) -> bool {
         let these = all.clone();
         let choose = move |index: usize, _: &_| if these.contains(&index) { Priority::NORMAL } else { Priority::SKIP };
         match shared.handle.set_files(show.id, Box::new(choose)).await {
-            // What is only shared is all there.
-            Ok(()) | Err(ControlError::OnlyShared(_)) => break,
+            // What is only shared is all there, and of PPSPP everything is fetched.
+            Ok(()) | Err(ControlError::OnlyShared(_) | ControlError::NotWithPpspp(_)) => break,
             Err(ControlError::NotOpen(_) | ControlError::Busy(..)) => tokio::time::sleep(OPEN_POLL).await,
             Err(_) => return false,
         }
