@@ -71,6 +71,8 @@ fn main() -> io::Result<()> {
         format!("tswift://h:1/{}", "cd".repeat(20)),
     ];
     write(&corpus, "ppspp_link", &links.map(String::into_bytes))?;
+    let list = b"d5:filesld4:attr1:x6:lengthi3e4:pathl1:a1:beed6:lengthi0e4:pathl2:..eed4:attr1:l4:pathl1:ce12:symlink pathl1:aeeee";
+    write(&corpus, "ppspp_manifest", &[[&3u64.to_be_bytes()[..], list].concat()])?;
     write(&corpus, "ppspp_bins", &[(0..255).collect(), [0, 0, 9, 255].repeat(9)])?;
     write(&corpus, "extension", &extension())?;
     write(&corpus, "scion_packet", &scion_packet())?;
