@@ -258,7 +258,8 @@ fn program(architecture: u32, calls: Calls) -> Vec<sock_filter> {
     code.compare(libc::BPF_JSET, NAMESPACES as u32, To::Refuse, To::Allow);
     code.part(To::Sockets);
     code.load(argument);
-    let unix = [libc::AF_UNIX].into_iter().filter(|_| calls.unix_sockets);
+    // musl asks for the numbers of interfaces by one; glibc takes another where there is none.
+    let unix = [libc::AF_UNIX].into_iter().filter(|_| calls.unix_sockets || cfg!(target_env = "musl"));
     let bypass = [libc::AF_XDP, libc::AF_PACKET].into_iter().filter(|_| calls.kernel_bypass);
     for family in FAMILIES.into_iter().chain(unix).chain(bypass) {
         code.compare(libc::BPF_JEQ, family as u32, To::Allow, To::Next);

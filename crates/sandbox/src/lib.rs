@@ -36,7 +36,7 @@ pub enum Wish {
     /// As far as the kernel goes.
     #[default]
     Auto,
-    /// Wholly, or it does not go on.
+    /// Files and system calls both, or it does not go on.
     Require,
     /// Not at all.
     Off,

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 /// What this process is shut in with.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SandboxFlags {
-    /// Shut this process in with the files that the command needs, by Landlock and seccomp: as far as the kernel goes (auto), wholly or not
+    /// Shut this process in with the files that the command needs, by Landlock and seccomp: as far as the kernel goes (auto), both or not
     /// go on (require), not at all (off)
     #[arg(long = "sandbox", value_name = "WHEN", default_value = "auto", value_parser = by_name())]
     pub wish: Wish,
