@@ -166,7 +166,7 @@ mod tests {
         );
         std::fs::remove_file(dir.path().join("1")).unwrap();
         assert!(
-            matches!(parts.reader().fill(&mut vec![0; 9]), Err(HashError::Read { path, .. }) if path.ends_with("1"))
+            matches!(parts.reader().fill(&mut [0; 9]), Err(HashError::Read { path, .. }) if path.ends_with("1"))
         );
     }
 }
