@@ -165,8 +165,6 @@ mod tests {
             matches!(parts.reader().fill(&mut vec![0; 200_000]), Err(HashError::Changed(path)) if path.ends_with("3"))
         );
         std::fs::remove_file(dir.path().join("1")).unwrap();
-        assert!(
-            matches!(parts.reader().fill(&mut [0; 9]), Err(HashError::Read { path, .. }) if path.ends_with("1"))
-        );
+        assert!(matches!(parts.reader().fill(&mut [0; 9]), Err(HashError::Read { path, .. }) if path.ends_with("1")));
     }
 }
