@@ -7,6 +7,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
+use common::net::Net;
 use common::{Running, anabranch, assert_same, finish, noise, run};
 
 /// A node that sharing some file makes, and its address.
@@ -65,6 +66,40 @@ fn a_link_that_names_nobody_finds_who_shares_it() {
     let (code, _, stderr) = finish(&mut again);
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("again"), &files);
+}
+
+/// Over SCION alone, where no node has a known address: who fetches and who shares each met the same third one over another content, which
+/// told them where its node is.
+#[test]
+fn a_link_that_names_nobody_finds_who_shares_it_over_scion() {
+    let net = Net::up("two-isds.toml");
+    let at = |isd_as: &str, name: &str| {
+        let dir = net.dir.path().join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let mut command = anabranch(&dir);
+        command.env("SCION_DAEMON_ADDRESS", net.daemon(isd_as)).env("ANABRANCH_DHT", "on");
+        (command, format!("[{}]:0", net.host(isd_as)), dir)
+    };
+    let (mut third, listen, dir) = at("1-ff00:0:112", "third");
+    fs::write(dir.join("common.bin"), noise(50_000, 2)).unwrap();
+    third.args(["share", "common.bin", "--torrent-out", "common.torrent", "--json", "--listen", &listen]);
+    let mut third = Running::start(&mut third);
+    let node = third.event("listening")["address"].as_str().unwrap().to_owned();
+    assert!(node.starts_with("[1-ff00:0:112,"), "{node}");
+    third.event("started");
+    let common = dir.join("common.torrent").to_string_lossy().into_owned();
+    let (mut sharer, listen, dir) = at("2-ff00:0:211", "sharer");
+    let (magnet, files) = content(&dir, &[]);
+    sharer.args(["get", "one.torrent", &common, "-o", ".", "--seed", "--json"]);
+    let mut sharer = Running::start(sharer.args(["--listen", &listen, "--peer", &node]));
+    sharer.event("finished");
+    let (mut getting, listen, dir) = at("1-ff00:0:111", "getter");
+    getting.args(["get", &magnet, &common, "-o", "out", "--json", "--give-up", "50s"]);
+    let (code, stdout, stderr) = finish(getting.args(["--listen", &listen, "--peer", &node]));
+    assert_eq!(code, 0, "{stdout} {stderr}");
+    // Either may have found the other: both look, and both are announced.
+    assert!(stdout.contains(r#""peer":"[2-ff00:0:211,"#), "{stdout}");
+    assert_same(&dir.join("out"), &files);
 }
 
 /// A socket that somebody names as a node, and what came to it.

@@ -503,16 +503,8 @@ mod tests {
                         seed.uncount(key, &has.remove(&peer).unwrap());
                         seed.left(key);
                     }
-                    (2 | 3, true) => {
-                        if has.get_mut(&peer).unwrap().set(piece) {
-                            seed.gained(key, piece, now);
-                        }
-                    }
-                    (4, true) => {
-                        if has.get_mut(&peer).unwrap().clear(piece) {
-                            seed.lost(key, piece);
-                        }
-                    }
+                    (2 | 3, true) if has.get_mut(&peer).unwrap().set(piece) => seed.gained(key, piece, now),
+                    (4, true) if has.get_mut(&peer).unwrap().clear(piece) => seed.lost(key, piece),
                     (5, true) => seed.sent(key, piece),
                     (6, _) => {
                         now += SECOND * seconds as u32;

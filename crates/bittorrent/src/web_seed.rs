@@ -302,7 +302,7 @@ mod tests {
         for (base, expected) in [
             ("http://w.example/seed.php", "http://w.example/seed.php?info_hash="),
             ("http://w.example/seed.php?key=7", "http://w.example/seed.php?key=7&info_hash="),
-            ("http://w.example", "http://w.example/?info_hash="),
+            ("http://w.example", "http://w.example?info_hash="),
         ] {
             let url = url_of_part(&base.parse().unwrap(), &hash, 12, &(16_384..49_152)).to_string();
             assert!(url.starts_with(expected) && url.ends_with("%f7&piece=12&ranges=16384-49151"), "{url}");

@@ -154,12 +154,13 @@ impl Torrent {
         }
     }
 
-    /// Two peers that both only upload have nothing to say to each other (BEP 21).
+    /// Two peers that both only upload have nothing to say to each other (BEP 21). While we super-seed, we want to hear of everything that a peer
+    /// has, and to tell it to others.
     pub(super) fn close_if_useless(&mut self, id: ConnId) {
-        let complete = self.is_complete();
+        let (complete, super_seeding) = (self.is_complete(), self.is_super_seeding());
         if let Some(conn) = self.conns.get(&id)
             && complete
-            && (conn.is_seed() || conn.upload_only)
+            && (conn.is_seed() || conn.upload_only && !super_seeding)
             && !conn.interested_in_us
         {
             self.close(id, "both of us only upload");

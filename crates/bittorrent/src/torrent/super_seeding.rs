@@ -49,6 +49,7 @@ impl Torrent {
         if super_seed.is_over() {
             self.show_all_pieces();
             self.events.push_back(Event::SuperSeeded);
+            self.conn_ids().into_iter().for_each(|id| self.close_if_useless(id));
             return;
         }
         let (hungry, withdrawn) = (super_seed.take_hungry(), super_seed.take_withdrawn());

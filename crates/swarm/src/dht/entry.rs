@@ -130,6 +130,10 @@ impl Entry {
             if node.relayed().is_some() {
                 return true;
             }
+            // They are nobody's to ask over SCION alone.
+            if node.ports.is_empty() {
+                return false;
+            }
             let uplinks = resources.uplinks.as_ref();
             uplinks.is_some_and(|uplinks| is_abroad(&uplinks.interfaces()))
         };

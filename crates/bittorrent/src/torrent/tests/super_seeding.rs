@@ -186,6 +186,23 @@ fn everybody_is_told_of_the_rest_when_it_is_over() {
 }
 
 #[test]
+fn who_says_that_it_only_uploads_is_heard_to_the_end() {
+    let content = Content::v1(64 * 1024, 2 * 64 * 1024);
+    let mut lone = lone(&content);
+    let id = lone.join();
+    lone.greet(id, |_| {});
+    lone.say(id, Message::HaveNone);
+    lone.say(id, Message::Have(0));
+    // As ours does when it is done: what it gained last it says last.
+    lone.greet(id, |hello| hello.upload_only = Some(true));
+    assert_eq!(lone.closed(), []);
+    lone.say(id, Message::Have(1));
+    let events = lone.events();
+    assert!(events.contains(&Event::SuperSeeded), "{events:?}");
+    assert!(events.iter().any(|event| matches!(event, Event::Close { conn, .. } if *conn == id)), "{events:?}");
+}
+
+#[test]
 fn a_lost_piece_ends_it() {
     let content = Content::v1(64 * 1024, 10 * 64 * 1024);
     let mut lone = lone(&content);
