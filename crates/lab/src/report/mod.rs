@@ -251,7 +251,12 @@ impl Report {
         }
         page.push_str("</dl>\n");
         for run in &self.runs {
-            put!(page, "<h3>{}</h3>\n<pre>{}</pre>\n", escape(&run.name), escape(run.commands.join("\n")));
+            put!(
+                page,
+                "<h3>{}</h3>\n<pre tabindex=\"0\">{}</pre>\n",
+                escape(&run.name),
+                escape(run.commands.join("\n"))
+            );
         }
         page.push_str("</section>\n");
     }

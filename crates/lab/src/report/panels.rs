@@ -102,7 +102,7 @@ fn candidates(page: &mut String, report: &Report, run: &Run, book: &Book, at: us
     if count > shown {
         put!(page, "<input class=\"more-rows\" type=\"checkbox\" id=\"more-{at}\">");
     }
-    page.push_str("<div class=\"scroll\"><table class=\"candidates\">\n<thead><tr><th></th><th>way</th><th class=\"n\">ASes</th><th class=\"n\">latency</th>");
+    page.push_str("<div class=\"scroll\"><table class=\"candidates\">\n<thead><tr><td></td><th>way</th><th class=\"n\">ASes</th><th class=\"n\">latency</th>");
     page.push_str("<th class=\"n\">narrowest<br>link</th><th>choice</th><th>reason</th><th class=\"n\">carried</th><th class=\"n\">RTT</th></tr></thead>\n<tbody>\n");
     for (row, candidate) in rows.into_iter().enumerate() {
         row_of(page, report, run, book, candidate, row >= shown);

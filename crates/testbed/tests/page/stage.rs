@@ -102,6 +102,8 @@ impl Stage {
 
     /// Opens the page by its link, as the daemon prints it.
     pub(crate) fn open(&self) {
+        // What is behind the `#` alone makes no new page of one that is there.
+        must(self.browser.go("about:blank"));
         must(self.browser.go(&self.link));
         must(self.browser.wait("!document.getElementById('main').hidden"));
     }
@@ -163,6 +165,6 @@ fn tone() -> Vec<u8> {
     put(b"data");
     put(&length.to_le_bytes());
     // No two pieces of it are the same.
-    (0..length).for_each(|at| put(&[if at / (8 + at / SAMPLES) % 2 == 0 { 96 } else { 160 }]));
+    (0..length).for_each(|at| put(&[if (at / (8 + at / SAMPLES)).is_multiple_of(2) { 96 } else { 160 }]));
     bytes
 }

@@ -82,7 +82,7 @@ fn shown(limited: &Value) -> String {
         other(&limited["ratio_max"])
     );
     match limited["name"].as_str().filter(|_| is_content) {
-        Some(name) => format!("{:>4}  {name}: {limits}", limited["id"]),
+        Some(name) => format!("{:>4}  {name}: {limits}", limited["id"].as_u64().unwrap_or(0)),
         None => format!("all together: {limits}"),
     }
 }
