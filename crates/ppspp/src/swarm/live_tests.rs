@@ -454,7 +454,7 @@ fn a_full_viewer_refuses_with_addresses() {
     assert_eq!(call(&mut world, false), (0, false));
     assert_eq!(call(&mut world, true), (8, false));
     world.run(2_000_000);
-    assert_eq!(call(&mut world, true).1, true, "room is made");
+    assert!(call(&mut world, true).1, "room is made");
 }
 
 /// Viewers whom no other can reach have all of it from the source; the window bounds what anybody keeps; a latecomer starts near the
