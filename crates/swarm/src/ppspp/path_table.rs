@@ -19,7 +19,7 @@ use anabranch_transport::datagram::{
 use anabranch_transport::secure::SECURE_OVERHEAD;
 
 /// A way back that was learned is learned anew from what comes by it so often: paths through SCION end, and their users renew them.
-const LEARNED_ANEW_EVERY: Duration = Duration::from_secs(60);
+const LEARNED_ANEW_EVERY: Duration = Duration::from_secs(4);
 /// Bytes of a datagram over plain IP: an Ethernet frame, less IP and UDP (RFC 7574 §8.1).
 const DATAGRAM_LEN_IP: u16 = 1452;
 /// Bytes of a packet through SCION whose path nobody told the MTU of: what links between ASes take as a rule.

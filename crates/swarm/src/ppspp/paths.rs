@@ -32,8 +32,8 @@ use crate::net::scion::{self, ReachError, ScionNet};
 use crate::resources::Resources;
 
 /// How often the paths through SCION that channels use are looked up for fresh hop fields: the lookup keeps them fresh, and answers
-/// from memory.
-const REFRESHED_EVERY: Duration = Duration::from_secs(30);
+/// from memory. A small part of the time that the shortest-lived paths have.
+const REFRESHED_EVERY: Duration = Duration::from_secs(4);
 
 /// A content's paths.
 pub(super) struct ContentPaths {
