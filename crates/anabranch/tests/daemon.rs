@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::embedded::{self, DIAMOND, host};
 use common::{Running, anabranch, assert_same, noise, run, share, signal, tree};
 use serde_json::Value;
 
@@ -18,22 +19,14 @@ const KILLS_MANY: usize = 100;
 
 /// A daemon whose folders are in `dir`, and what its event `serving` says.
 fn daemon(dir: &Path) -> (Running, Value) {
+    daemon_at(dir, &["--listen", "127.0.0.1:0"])
+}
+
+fn daemon_at(dir: &Path, listen: &[&str]) -> (Running, Value) {
     fs::create_dir_all(dir.join("files")).unwrap();
-    let arguments = [
-        "daemon",
-        "--json",
-        "--listen",
-        "127.0.0.1:0",
-        "--api",
-        "127.0.0.1:0",
-        "--dir",
-        "files",
-        "--state-dir",
-        "lib",
-        "--allow-dir",
-        ".",
-    ];
-    let mut running = Running::start_for(anabranch(dir).args(arguments), PATIENCE * 20);
+    let arguments =
+        ["daemon", "--json", "--api", "127.0.0.1:0", "--dir", "files", "--state-dir", "lib", "--allow-dir", "."];
+    let mut running = Running::start_for(anabranch(dir).args(arguments).args(listen), PATIENCE * 20);
     let serving = running.event("serving");
     (running, serving)
 }
@@ -122,6 +115,37 @@ fn what_another_program_shares_is_added_watched_until_complete_and_shared_on_ove
     assert!(code == 3 && err.contains("99"), "{code}: {err}");
     asked(&two, &["remove", &id, "--delete-files"]);
     assert!(asked(&two, &["list"]).is_empty() && !two.join("files/tree").exists());
+}
+
+#[test]
+fn a_content_begins_over_a_path_that_works_though_the_best_one_went_down_meanwhile() {
+    let network = embedded::start(126, DIAMOND);
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["none.bin", "110.bin", "120.bin"];
+    for (seed, name) in names.iter().enumerate() {
+        fs::write(dir.path().join(name), noise(100_000, seed as u64)).unwrap();
+    }
+    let (listen, sciond) = host(&network, "1-ff00:0:111");
+    let mut command = anabranch(dir.path());
+    command.args(["share", "--json", "--listen", &listen, "--sciond", &sciond]).args(names);
+    let mut sharer = Running::start(&mut command);
+    let magnets = names.map(|_| sharer.event("started")["magnet"].as_str().unwrap().to_owned());
+    let magnet = |name: &str| magnets.iter().find(|magnet| magnet.contains(name)).unwrap().as_str();
+
+    let (listen, sciond) = host(&network, "1-ff00:0:112");
+    let two = dir.path().join("two");
+    let (_running, _) = daemon_at(&two, &["--listen", &listen, "--sciond", &sciond]);
+    // Paths are known and measured from here on, and whichever of them is the best is cut in one of the rounds.
+    for name in names {
+        let core = Some(format!("1-ff00:0:{}", name.trim_end_matches(".bin"))).filter(|_| name != "none.bin");
+        let link = core.map(|core| network.find_link(&core, Some("1-ff00:0:112")).unwrap());
+        link.iter().for_each(|link| network.set_link_up(*link, false).unwrap());
+        let id = asked(&two, &["add", magnet(name)])[0]["id"].to_string();
+        let events = asked(&two, &["watch", &id, "--wait"]);
+        assert!(!events.iter().any(|event| event.to_string().contains("did not answer")), "{name}: {events:?}");
+        assert_eq!(fs::read(two.join("files").join(name)).unwrap(), fs::read(dir.path().join(name)).unwrap());
+        link.iter().for_each(|link| network.set_link_up(*link, true).unwrap());
+    }
 }
 
 #[test]

@@ -195,8 +195,7 @@ impl PathManager {
         now: Instant,
     ) {
         let passes = |id: &ConnId, conn: &Connection| {
-            let is_on_way = |path: &std::sync::Arc<ScionPath>| matches!(cause, DownCause::LinkDown(at) if path.interfaces.contains(at));
-            conns.contains(id) || conn.path.as_scion().is_some_and(is_on_way)
+            conns.contains(id) || conn.path.as_scion().is_some_and(|path| cause.is_on(path))
         };
         let hit = self.conns.iter().filter(|(id, conn)| conn.down.is_none() && passes(id, conn));
         for id in hit.map(|(id, _)| *id).collect::<Vec<_>>() {

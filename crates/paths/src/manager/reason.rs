@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::select::{self, Choice, Selector};
-use crate::{Endpoint, Interface, IsdAs, Path};
+use crate::{Endpoint, Interface, IsdAs, Path, ScionPath};
 
 /// What becomes of a path, for people and programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -192,6 +192,20 @@ impl fmt::Display for VerdictReason {
             }
             Self::Granted => f.write_str("the uploader, who chooses for all its downloaders, grants it"),
             Self::NotGranted => f.write_str("the uploader did not choose it"),
+        }
+    }
+}
+
+impl DownCause {
+    /// Whether a path fails by it, as far as its interfaces show.
+    pub fn is_on(&self, path: &ScionPath) -> bool {
+        match *self {
+            Self::LinkDown(at) => path.interfaces.contains(&at),
+            Self::AsPartitioned { isd_as, ingress, egress } => {
+                let at = |interface: &Interface, id| *interface == Interface { isd_as, id };
+                path.interfaces.windows(2).any(|pair| at(&pair[0], ingress) && at(&pair[1], egress))
+            }
+            Self::UplinkGone | Self::Silent => false,
         }
     }
 }

@@ -27,6 +27,7 @@ use anabranch_transport::{
     mtu_lacking,
 };
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
 /// News of trouble that a connection may be behind with; older ones are passed over.
 const NEWS_MAX: usize = 64;
@@ -167,6 +168,9 @@ pub(crate) enum ReachError {
     /// It may be another time, or over another path.
     #[error("{0}")]
     Failed(String),
+    /// The network says that the path is down, which it confirmed: another may lead there.
+    #[error("{0}")]
+    PathDown(String),
     /// It never is, however long one waits: what the user asked for does not fit together.
     #[error("{0}")]
     Hopeless(String),
@@ -246,7 +250,13 @@ impl ScionNet {
         expected: Option<NodeId>,
         path: &Arc<ScionPath>,
     ) -> Result<Stream, ReachError> {
-        let stream = self.endpoint.connect_over(remote, path, expected).await;
+        let mut news = self.news();
+        let stream = tokio::select! {
+            stream = self.endpoint.connect_over(remote, path, expected) => stream,
+            cause = goes_down(&mut news, path) => {
+                return Err(ReachError::PathDown(format!("{path} fails: {cause}")));
+            }
+        };
         let stream = stream.map_err(|error| ReachError::Failed(format!("{error} (over {path})")))?;
         if self.config.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&stream.node_id())) {
             let found = stream.node_id();
@@ -344,6 +354,22 @@ impl ScionNet {
         }
         // Without connections nobody listens.
         let _ = self.news.send(ScmpEvent { kind, ..event });
+    }
+}
+
+/// Waits until the network says of a path that it is down, and why.
+async fn goes_down(news: &mut broadcast::Receiver<ScmpEvent>, path: &ScionPath) -> DownCause {
+    loop {
+        match news.recv().await {
+            Ok(event) => {
+                if let Some(cause) = down_cause(&event.kind).filter(|cause| cause.is_on(path)) {
+                    return cause;
+                }
+            }
+            // What was missed shows in silence.
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) enum ConnError {
 impl From<ReachError> for ConnError {
     fn from(error: ReachError) -> Self {
         match error {
-            ReachError::Failed(reason) => Self::Ended(reason),
+            ReachError::Failed(reason) | ReachError::PathDown(reason) => Self::Ended(reason),
             ReachError::Hopeless(reason) => Self::Hopeless(reason),
         }
     }
