@@ -206,16 +206,18 @@ async fn over_a_path(
     expected: Option<NodeId>,
     mut paths: Vec<Arc<ScionPath>>,
 ) -> Result<Stream, ConnError> {
-    for _ in 1..DOWN_PATHS_MAX {
-        let Some(path) = torrent.borrow().first_path(remote, &paths) else { break };
+    let mut tries = 0;
+    loop {
+        let path = torrent.borrow().first_path(remote, &paths);
+        let path = path.ok_or_else(|| ConnError::Hopeless(format!("no path to {remote}")))?;
+        tries += 1;
         match net.connect(remote, expected, &path).await {
-            Err(ReachError::PathDown(_)) if paths.len() > 1 => paths.retain(|other| other.id() != path.id()),
+            Err(ReachError::PathDown(_)) if paths.len() > 1 && tries < DOWN_PATHS_MAX => {
+                paths.retain(|other| other.id() != path.id());
+            }
             connected => return Ok(connected?),
         }
     }
-    let path = torrent.borrow().first_path(remote, &paths);
-    let path = path.ok_or_else(|| ConnError::Hopeless(format!("no path to {remote}")))?;
-    Ok(net.connect(remote, expected, &path).await?)
 }
 
 /// Connects over plain IP, and greets as the user and the peer want it. Where the peer does not, the other way at once, and over uTP.
