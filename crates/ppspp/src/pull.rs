@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// How long requests shall last, at least (Algorithm 1, line 1).
 pub const REQUEST_TIME_MIN: Duration = Duration::from_secs(1);
+/// The same of what is played while it arrives: a chunk that has to be asked for again waits for all that was asked for before.
+pub const REQUEST_TIME_PLAYED: Duration = Duration::from_millis(400);
 /// Weight of the newest period in the average, as libswift has it.
 const DIP_WEIGHT: f64 = 0.25;
 /// A pause this long says nothing about the sender's rate: it had nothing to send.
@@ -41,6 +43,8 @@ impl InterArrival {
 /// What Algorithm 1 takes in.
 #[derive(Clone, Copy, Debug)]
 pub struct Pull {
+    /// How long requests shall last, at least.
+    pub request_time: Duration,
     /// The round trip, a rough estimate.
     pub rtt: Duration,
     /// The data inter-arrival period, once there is one.
@@ -56,7 +60,7 @@ pub struct Pull {
 impl Pull {
     /// How many chunks to ask for now; 0 for none. Line numbers are the algorithm's.
     pub fn request_size(&self) -> u64 {
-        let request_time = REQUEST_TIME_MIN.max(self.rtt.saturating_mul(4)); // 1
+        let request_time = self.request_time.max(self.rtt.saturating_mul(4)); // 1
         let packets = match self.period {
             None => 1,
             // Arrivals within one tick of the clock: as many as there may be.
@@ -78,7 +82,9 @@ mod tests {
     fn algorithm_one() {
         let ms = Duration::from_millis;
         let size = |rtt, period: Option<u64>, outstanding, rate_allowed, granularity| {
-            Pull { rtt: ms(rtt), period: period.map(ms), outstanding, rate_allowed, granularity }.request_size()
+            let request_time = REQUEST_TIME_MIN;
+            Pull { request_time, rtt: ms(rtt), period: period.map(ms), outstanding, rate_allowed, granularity }
+                .request_size()
         };
         // rt = max(1 s, 4 RTT): below 250 ms the round trip does not count.
         assert_eq!(size(250, Some(10), 0, u64::MAX, 0), 100);
@@ -111,6 +117,7 @@ mod tests {
         // A clock that stands still is no division by zero.
         (0..100).for_each(|_| arrivals.arrived(now, 1));
         let pull = Pull {
+            request_time: REQUEST_TIME_MIN,
             rtt: Duration::ZERO,
             period: arrivals.period(),
             outstanding: 0,

@@ -86,6 +86,8 @@ pub(super) struct Channel<P> {
     pub asked: RunMap<Instant>,
     pub came_asked_at: Option<Instant>,
     pub came_before: VecDeque<(Instant, Instant)>,
+    /// Chunks that were asked of it, and then no more: if they come all the same, it is not known for which request.
+    pub asked_before: Binmap,
     /// When a chunk that it was asked for came last, or it was asked while it owed nothing; and silences since.
     pub heard_at: Instant,
     pub silences: u32,
@@ -181,6 +183,7 @@ impl<P: PeerAddress> Channel<P> {
             chokes_us: false,
             asked: RunMap::new(),
             came_asked_at: None,
+            asked_before: Binmap::new(),
             heard_at: now,
             silences: 0,
             came_before: VecDeque::new(),

@@ -8,8 +8,8 @@ use super::{Event, PEER_CELLS_MAX, PeerAddress, Swarm};
 use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::merkle::{NodeStore, Verdict};
-use crate::picker::Choice;
-use crate::pull::Pull;
+use crate::picker::{Choice, Picker};
+use crate::pull::{Pull, REQUEST_TIME_MIN, REQUEST_TIME_PLAYED};
 use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
 /// Part of what may be asked for that is worth asking for, while other requests are under way: one in so many.
@@ -28,10 +28,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let mut asked_at = None;
         channel.asked.remove(&(chunk..chunk.saturating_add(1)), |_, at| asked_at = Some(at));
         if asked_at.is_some() {
-            channel.came_asked_at = channel.came_asked_at.max(asked_at);
+            // Karn's rule: what was asked for twice may have come for the first time, and says nothing of when the second was heard.
+            if !channel.asked_before.contains(chunk) {
+                channel.came_asked_at = channel.came_asked_at.max(asked_at);
+            }
             self.requested.remove_range(chunk..chunk + 1);
             self.asked_count -= 1;
         }
+        channel.asked_before.remove_range(chunk..chunk.saturating_add(1));
         channel.arrived += 1;
         channel.downloaded_bytes += payload.len() as u64;
         let known = self.held.contains(chunk);
@@ -198,7 +202,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             left => left.div_ceil(chunk_len),
         };
         let room = self.room_chunks.saturating_sub(self.asked_count);
+        let is_played = matches!(self.picker, Picker::OnDemand { .. });
         let mut size = Pull {
+            request_time: if is_played { REQUEST_TIME_PLAYED } else { REQUEST_TIME_MIN },
             rtt: channel.rtt,
             period: channel.arrivals.period(),
             outstanding: channel.asked.len(),

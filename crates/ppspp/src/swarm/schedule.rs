@@ -112,6 +112,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         for run in chunks.runs() {
             channel.asked.remove(&run, |_, _| ());
         }
+        channel.asked_before.union_with(chunks);
+        channel.asked_before.subtract(&self.held);
         self.requested.subtract(chunks);
         self.asked_count -= chunks.count();
         // The request may have arrived.
