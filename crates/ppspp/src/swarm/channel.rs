@@ -74,6 +74,11 @@ pub(super) struct Channel<P> {
     pub inflight: RunMap<Sent>,
     pub sent_order: VecDeque<(u64, Range<u64>)>,
     pub sent_count: u64,
+    /// Chunks on their way that are taken to arrive, as to what proves others; the latest that left, which are not yet; and how many
+    /// arrived since one was lost.
+    pub assumed: Binmap,
+    pub latest: VecDeque<u64>,
+    pub clean_count: u64,
     /// Chunks that were lost and did not arrive since.
     pub lost: BTreeSet<u64>,
     /// In ping-pong: the peer said something since the last chunk.
@@ -177,6 +182,9 @@ impl<P: PeerAddress> Channel<P> {
             inflight: RunMap::new(),
             sent_order: VecDeque::new(),
             sent_count: 0,
+            assumed: Binmap::new(),
+            latest: VecDeque::new(),
+            clean_count: 0,
             lost: BTreeSet::new(),
             replied: false,
             choked: false,

@@ -11,7 +11,7 @@ use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::hash::Digest;
 use crate::merkle::{LiveTree, NodeStore, Tree};
-use crate::wire::{ChannelId, Integrity, Message};
+use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
 /// Bytes of the channel's number in front of the messages.
 const CHANNEL_LEN: usize = 4;
@@ -23,6 +23,12 @@ pub(super) const CHUNK_LEN_UNTOLD: u64 = 1024;
 const BURST_MAX: usize = 64;
 /// A chunk is lost when so many that left later have arrived, as TCP has it.
 const REORDERING: u64 = 3;
+/// After so many chunks, and twice what is on its way, without a loss, what is on its way proves what leaves next: a digest goes out with
+/// as many chunks as [`ASSUMED_BEHIND`], not with all that leave in a round trip.
+const CLEAN_MIN: u64 = 1000;
+const ASSUMED_BEHIND: usize = 2;
+/// Layers whose digests go along all the same: datagrams of one length leave together.
+const PROVEN_LAYERS_MIN: u32 = 4;
 /// Lost chunks of a channel that are remembered as such until they arrive: a peer that acknowledges nothing costs no more memory.
 const LOST_MAX: usize = 4096;
 /// Addresses in one answer, and how often one is given (RFC 7574 §12.2.1 asks for a limit).
@@ -116,7 +122,7 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
     digests: &mut Vec<(Bin, Digest)>,
 ) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
     let codec = channel.codec.filter(|_| channel.remote != 0)?;
-    let known_layer = channel.has.least_filled_layer(chunk);
+    let known_layer = channel.known_layer(chunk);
     digests.clear();
     let mut munro = None;
     match proof {
@@ -180,6 +186,13 @@ impl<P: PeerAddress> Channel<P> {
         None
     }
 
+    /// Layer of the smallest bin around a chunk below which the peer has one, or will have.
+    fn known_layer(&self, chunk: u64) -> Option<u32> {
+        let acknowledged = self.has.least_filled_layer(chunk);
+        let assumed = self.assumed.least_filled_layer(chunk).map(|layer| layer.max(PROVEN_LAYERS_MIN));
+        [acknowledged, assumed].into_iter().flatten().min()
+    }
+
     /// The peer does not want these any more.
     pub(super) fn cancel(&mut self, range: &Range<u64>) {
         self.wants = std::mem::take(&mut self.wants)
@@ -199,6 +212,15 @@ impl<P: PeerAddress> Channel<P> {
             _ => self.sent_order.push_back((number, chunk..chunk + 1)),
         }
         self.sent_count += 1;
+        let is_clean = self.clean_count >= CLEAN_MIN.max(2 * self.inflight.len());
+        if is_clean && self.dialect == Dialect::Rfc7574 {
+            self.latest.push_back(chunk);
+            if self.latest.len() > ASSUMED_BEHIND {
+                if let Some(bin) = self.latest.pop_front().and_then(Bin::chunk) {
+                    self.assumed.insert(bin);
+                }
+            }
+        }
     }
 
     /// Chunks arrived.
@@ -215,8 +237,10 @@ impl<P: PeerAddress> Channel<P> {
             if !sent.is_again || since >= soonest {
                 last = last.max(Some(sent.number + count - 1));
             }
+            self.clean_count += count;
             control.acked(now, count, (!sent.is_again).then_some(since), delay_us, limited);
         });
+        self.assumed.remove_range(chunks.clone());
         while let Some(chunk) = self.lost.range(chunks.clone()).next().copied() {
             self.lost.remove(&chunk);
         }
@@ -249,6 +273,9 @@ impl<P: PeerAddress> Channel<P> {
     fn lose(&mut self, now: Instant, lost: &[u64], all: bool) {
         let Some(sent_at) = lost.iter().filter_map(|chunk| Some(self.inflight.get(*chunk)?.at)).max() else { return };
         self.lost_chunks += lost.len() as u64;
+        self.clean_count = 0;
+        self.assumed = Binmap::new();
+        self.latest.clear();
         for chunk in lost {
             // Sent again, unless it arrived after all.
             let before = self.inflight.len();

@@ -502,3 +502,22 @@ fn a_reader_stands_still_once_after_a_cut() {
         assert!(later < 400 && position > Some(15_000), "{later} ms, at chunk {position:?}");
     }
 }
+
+/// On a clean wire a digest does not go out with every chunk that leaves in a round trip; on one that loses, with what can be verified
+/// whatever else is lost.
+#[test]
+fn proofs_are_short_where_nothing_is_lost() {
+    const CHUNKS: u64 = 20_000;
+    println!("{:>6} {:>16} {:>6}", "loss %", "bytes a chunk", "twice");
+    for (loss, bytes_max) in [(0.0, 220), (0.0002, 300), (0.01, 700)] {
+        let mut world = World::new(CHUNKS, 5, loss);
+        let (seeder, leecher) = (world.add(true, false), world.add(false, false));
+        world.connect(leecher, seeder);
+        world.run(120_000_000, World::all_complete);
+        let node = world.nodes[leecher].as_ref().expect("there");
+        let received: u64 = node.swarm.channels.values().map(|channel| channel.received_bytes).sum();
+        let (each, twice) = (received / CHUNKS - CHUNK_LEN as u64, node.swarm.wasted_bytes() / CHUNK_LEN as u64);
+        println!("{:>6} {each:>16} {twice:>6}", loss * 100.0);
+        assert!(world.all_complete() && each < bytes_max && twice <= CHUNKS / 100);
+    }
+}
