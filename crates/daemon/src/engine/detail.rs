@@ -140,11 +140,8 @@ impl Engine {
                     Ok(peers) => ("working", Some(*peers), None),
                     Err(reason) => ("failed", None, Some(reason.clone())),
                 };
-                // They are told of without what may be secret in their addresses.
-                let mut urls: Vec<String> = named.keys().filter(|url| is_at(url, told)).cloned().collect();
-                if urls.is_empty() && !entry.without.iter().any(|url| is_at(url, told)) {
-                    urls.push(told.clone());
-                }
+                // They are told of without what may be secret in their addresses; one that was removed may still have answered.
+                let urls: Vec<String> = named.keys().filter(|url| is_at(url, told)).cloned().collect();
                 for url in urls {
                     let shown =
                         json!({ "url": url, "state": state, "peers": peers, "reason": reason, "time": tracker.at });
