@@ -215,10 +215,10 @@ impl<P: PeerAddress> Channel<P> {
         let is_clean = self.clean_count >= CLEAN_MIN.max(2 * self.inflight.len());
         if is_clean && self.dialect == Dialect::Rfc7574 {
             self.latest.push_back(chunk);
-            if self.latest.len() > ASSUMED_BEHIND {
-                if let Some(bin) = self.latest.pop_front().and_then(Bin::chunk) {
-                    self.assumed.insert(bin);
-                }
+            if self.latest.len() > ASSUMED_BEHIND
+                && let Some(bin) = self.latest.pop_front().and_then(Bin::chunk)
+            {
+                self.assumed.insert(bin);
             }
         }
     }
