@@ -30,6 +30,8 @@ const NAME_SPAN: i64 = 1 << 31;
 /// Whoever ends right now lets go within this time, tried so often.
 const TRIES: u32 = 10;
 const RETRY: Duration = Duration::from_millis(200);
+/// So often the file of locks may be deleted by others just before it is locked: many come and go at once.
+const DELETED_MAX: u32 = 10_000;
 
 /// Locks that are held until this is dropped.
 #[derive(Debug)]
@@ -61,11 +63,8 @@ impl Claim {
     ) -> Result<Option<Self>, StorageError> {
         let path = root.join(LOCK_NAME);
         let failed = |source| StorageError::new(Op::Create, &path, source);
-        let mut taken = None;
-        for attempt in 0..TRIES {
-            if attempt > 0 {
-                std::thread::sleep(RETRY);
-            }
+        let (mut taken, mut tries, mut deleted) = (None, 0, 0);
+        while tries < TRIES && deleted < DELETED_MAX {
             let file = match beneath::open(root, Path::new(LOCK_NAME), libc::O_RDWR | libc::O_CREAT) {
                 // What is there may be complete; if it is not, writing to it says so. Another user's lock is not ours to take.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) => return Ok(None),
@@ -78,11 +77,19 @@ impl Claim {
                     Some(place) => taken = Some(place),
                     None => return Ok(Some(claim)),
                 },
-                // Whoever had it before deleted it in between.
-                Ok(None) => {}
+                // Whoever had it before deleted it in between: there is nobody to wait for.
+                Ok(None) => {
+                    deleted += 1;
+                    continue;
+                }
                 Ok(Some(place)) => taken = Some(root.join(place)),
                 Err(error) if has_no_locks(&error) => return Ok(None),
                 Err(error) => return Err(failed(error)),
+            }
+            drop(claim);
+            tries += 1;
+            if tries < TRIES {
+                std::thread::sleep(RETRY);
             }
         }
         let place = taken.unwrap_or_else(|| root.join(name));

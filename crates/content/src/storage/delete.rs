@@ -20,6 +20,8 @@ impl ResumeStore {
     /// The first file that cannot be deleted; the others are all the same, and the resume file stays.
     pub fn delete_content(&self, is_others: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>, StorageError> {
         let storage = self.storage();
+        // Nobody else may be writing there.
+        storage.wake()?;
         let (mut left, mut failed, mut folders) = (Vec::new(), None, BTreeSet::new());
         for (file, entry) in storage.info().files.iter().enumerate() {
             let path = storage.file_path(file);

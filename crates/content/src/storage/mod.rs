@@ -9,7 +9,7 @@
 //!
 //! - No byte is written outside the download folder: links below it are never followed, and what stands in a file's place and is
 //!   something else (a link, a folder) is an error, not overwritten; nor is another file, unless the user says so.
-//! - A place has one writer at a time, whoever it is. Who only reads asks nobody.
+//! - A place has one writer at a time, whoever it is. Who only reads asks nobody, and a content that is complete is only read.
 //! - A file that was there and is gone, or became shorter, is an error ([`ErrorKind::Vanished`]), not made anew in silence;
 //!   [`Storage::forget_file`] says that the loss is accepted.
 //! - `kill -9` at any instant loses at most the pieces in flight: bytes handed to the kernel survive the process, and a piece is
@@ -57,7 +57,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use below::{Below, Places, Runs, boot_id};
@@ -144,6 +144,8 @@ pub struct Storage {
     seals: Mutex<HashMap<usize, Stamp>>,
     /// Our right to write; ends with us, or earlier: see [`Storage::release`].
     claim: Mutex<Option<Claim>>,
+    /// It was given up until something is to be written: see [`Storage::rest`].
+    resting: AtomicBool,
     /// Held while a file comes into being and for the bytes of files that are not on disk; never on the common path.
     parts: Mutex<Parts>,
     /// Which writes may go past the page cache.
@@ -184,6 +186,7 @@ impl Storage {
             states,
             seals: Mutex::default(),
             claim: Mutex::default(),
+            resting: AtomicBool::new(false),
             parts: Mutex::new(parts),
             mode: direct::Mode::default(),
             syncing: Mutex::new(()),
@@ -322,6 +325,7 @@ impl Storage {
     /// Selects files anew, one entry a file, and makes room for those that are wanted now: an error, before anything is changed, where
     /// something else stands in the place of one of them.
     pub fn select(&self, wanted: &[bool]) -> Result<(), StorageError> {
+        self.wake()?;
         for (file, _) in self.info.regular_files().filter(|(file, _)| wanted[*file] && !self.is_wanted(*file)) {
             let is_present = self.states[file].load(Ordering::Acquire) & PRESENT != 0;
             if !is_present && self.stamp(file).is_some() {
@@ -407,7 +411,37 @@ impl Storage {
 
     /// Lets others write to the content's places. Nothing is to be written any more.
     pub fn release(&self) {
-        drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let claim = &mut *self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        self.resting.store(false, Ordering::Release);
+        drop(claim.take());
+    }
+
+    /// Nothing is to be written until [`Storage::wake`]: the places are only read, as by anybody. Thousands of contents that are complete
+    /// hold no descriptors and no locks so.
+    pub(crate) fn rest(&self) {
+        let claim = &mut *self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(claim) = claim.take() {
+            self.resting.store(true, Ordering::Release);
+            drop(claim);
+        }
+    }
+
+    /// Whether the places were given up until something is written.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.resting.load(Ordering::Acquire)
+    }
+
+    /// Something is to be written: claims the places again where they were given up. An error where somebody else has one of them now.
+    pub(crate) fn wake(&self) -> Result<(), StorageError> {
+        if !self.is_resting() {
+            return Ok(());
+        }
+        let claim = &mut *self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_resting() {
+            *claim = Claim::take(&self.root, &self.info)?;
+            self.resting.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// How `file` looks on disk now; `None` where it is not there.

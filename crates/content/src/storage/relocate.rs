@@ -38,6 +38,7 @@ impl ResumeStore {
     /// Where something is in the way, or the disk or the file system refuses. All is then where it was.
     pub fn move_to(&self, to: &Path, state_dir: Option<&Path>, cancel: &AtomicBool) -> Result<Self, StorageError> {
         let storage = self.storage();
+        storage.wake()?;
         let was_there = to.exists();
         let moved = self.move_files(to, state_dir, cancel);
         match &moved {

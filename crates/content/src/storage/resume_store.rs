@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::resume::{HEADER_LEN, Record, snapshot_crc, snapshot_len};
@@ -335,8 +335,13 @@ impl ResumeStore {
     /// Syncs the data and then the state that vouches for it. Takes as long as the disk takes: call it from a thread that
     /// can wait. Writers and [`ResumeStore::verified`] go on meanwhile.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
+        let was_resting = self.storage.is_resting();
         let synced = self.sync()?;
-        self.save_snapshot(Some(synced), false)
+        self.save_snapshot(Some(synced), false)?;
+        if was_resting {
+            self.rest();
+        }
+        Ok(())
     }
 
     /// Syncs all data, and answers the pieces that are on disk by now.
@@ -415,6 +420,11 @@ impl ResumeStore {
             return Ok(changed);
         }
         self.storage.set_attributes()?;
+        if self.is_finished() {
+            self.storage.seal_all();
+            self.rest();
+            return Ok(Vec::new());
+        }
         let synced = self.sync()?;
         self.storage.flush_folders()?;
         let mut state = self.lock();
@@ -425,7 +435,17 @@ impl ResumeStore {
         drop(state);
         self.save_snapshot(Some(synced), true)?;
         self.storage.seal_all();
+        self.rest();
         Ok(Vec::new())
+    }
+
+    /// Everything is there and recorded: nothing is held open, and the places are not claimed, until something is written again. Not
+    /// while something is.
+    fn rest(&self) {
+        if self.is_settled(true) {
+            self.lock().journal = None;
+            self.storage.rest();
+        }
     }
 
     /// The pieces of wanted files that look other than our writes explain. As they are now they are taken for known.
@@ -447,6 +467,7 @@ impl ResumeStore {
     /// Keeps piece layers that came from peers (BEP 52), beside the resume file: a magnet link has none, and without them
     /// pieces that have to be hashed again after a restart could only be fetched again.
     pub fn keep_layers(&self, layers: PieceLayers) -> Result<(), StorageError> {
+        self.storage.wake()?;
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let torrent = Metainfo { piece_layers: layers, ..Metainfo::new(Arc::clone(self.storage.info())) };
         let (path, temporary) = (self.layers_path(), self.path.with_extension("anabranch-torrent-new"));
@@ -506,6 +527,18 @@ impl ResumeStore {
         journal_empty && at_rest && synced && !state.dirty
     }
 
+    /// Whether the file on disk says that everything is there, as it is: an earlier run finished, and nothing happened since.
+    fn is_finished(&self) -> bool {
+        if !self.is_settled(true) {
+            return false;
+        }
+        let state = self.lock();
+        let mut now = state.resume.clone();
+        restamp_all(&mut now, &self.storage);
+        let is_known = state.journal.is_some() && now.files == state.resume.files;
+        is_known && now.files.iter().all(|record| !record.foreign)
+    }
+
     /// Sees to it that the file's record allows a write now.
     fn lease(&self, file: usize) -> Result<(), StorageError> {
         let now_ns = now_ns();
@@ -561,6 +594,7 @@ impl ResumeStore {
 
     /// Replaces the file. `synced`: pieces whose bytes are on disk by now. `at_rest`: no write is under way.
     fn save_snapshot(&self, synced: Option<Bitfield>, at_rest: bool) -> Result<(), StorageError> {
+        self.storage.wake()?;
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = {
             let mut state = self.lock();
@@ -688,9 +722,12 @@ fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 /// Identifies this run of the machine; zeros where it does not say.
 pub(super) fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).map_or([0; 16], u128::to_be_bytes)
+    static BOOT_ID: OnceLock<[u8; 16]> = OnceLock::new();
+    *BOOT_ID.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).map_or([0; 16], u128::to_be_bytes)
+    })
 }
 
 fn now_ns() -> i64 {

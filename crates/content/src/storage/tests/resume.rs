@@ -349,3 +349,61 @@ fn a_failed_checkpoint_leaves_nothing_it_was_to_make_durable_to_the_next() {
     store.checkpoint().unwrap();
     assert_eq!((durable(&store), store.distrusted()), (vec![0, 1, 2, 3, 4], vec![]));
 }
+
+#[test]
+fn what_is_complete_is_only_read_until_something_is_written_again() {
+    let download = Download::new();
+    let (store, _) = download.open();
+    let lock = download.root.path().join(".anabranch-lock");
+    store.storage().claim().unwrap();
+    download.fetch(&store, 0..6);
+    assert!(lock.exists());
+    assert_eq!(store.finish().unwrap(), []);
+    assert!(store.storage().is_resting() && !lock.exists(), "the place is given up");
+    let record = fs::read(store.path()).unwrap();
+    drop(store);
+
+    // The next run finds it as it was, and leaves the record alone.
+    let (store, _) = download.open();
+    store.storage().claim().unwrap();
+    let inode = |store: &ResumeStore| std::os::unix::fs::MetadataExt::ino(&fs::metadata(store.path()).unwrap());
+    let before = inode(&store);
+    assert_eq!(store.finish().unwrap(), []);
+    assert_eq!((inode(&store), fs::read(store.path()).unwrap()), (before, record));
+    assert!(store.storage().is_resting() && !lock.exists());
+
+    // Totals are recorded, and it goes on to be at rest.
+    store.set_totals(1, 2);
+    store.checkpoint().unwrap();
+    assert!(store.storage().is_resting() && !lock.exists() && inode(&store) != before);
+
+    // Whoever has the place meanwhile keeps it; else it is claimed for what is written.
+    let other = Arc::new(storage_of(download.root.path(), &download.entries));
+    other.claim().unwrap();
+    assert_eq!(store.failed(3).unwrap_err().kind, ErrorKind::Claimed);
+    other.release();
+    store.failed(3).unwrap();
+    assert!(!store.storage().is_resting() && lock.exists());
+    download.fetch(&store, [3]);
+    assert_eq!(store.finish().unwrap(), []);
+    assert!(store.storage().is_resting());
+    assert_eq!(download.restart(), ((0..6).collect(), vec![], vec![]));
+}
+
+#[test]
+fn a_finish_that_finds_something_new_records_it() {
+    let download = Download::new();
+    let (store, _) = download.open();
+    download.fetch(&store, 0..6);
+    assert_eq!(store.finish().unwrap(), []);
+    drop(store);
+    // Somebody touched a file, and its pieces are good.
+    download.touch(1, HOUR);
+    let (store, _) = download.open();
+    for piece in [2, 3, 4, 5] {
+        store.verified(piece).unwrap();
+    }
+    assert_eq!(store.finish().unwrap(), []);
+    drop(store);
+    assert_eq!(download.restart(), ((0..6).collect(), vec![], vec![]));
+}
