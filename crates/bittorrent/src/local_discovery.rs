@@ -3,7 +3,7 @@
 //! A call is a datagram in the form of HTTP to a multicast address, and whoever hears it dials the caller. So it names no address: the
 //! one that it came from is the caller's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -104,12 +104,18 @@ impl Caller {
         Self { called_at: BTreeMap::new(), next_at: now + GATHERED_FOR, heeded: (now, 0) }
     }
 
+    /// Whether anything may be called out now: most of the time nobody has to look what there is.
+    pub fn is_due(&self, now: Instant) -> bool {
+        now >= self.next_at
+    }
+
     /// What to call out now of `contents`, nothing most of the time. Contents that are gone are forgotten.
     pub fn due(&mut self, contents: &[InfoHash], now: Instant) -> Vec<InfoHash> {
-        self.called_at.retain(|hash, _| contents.contains(hash));
-        if now < self.next_at {
+        if !self.is_due(now) {
             return Vec::new();
         }
+        let there: BTreeSet<&InfoHash> = contents.iter().collect();
+        self.called_at.retain(|hash, _| there.contains(hash));
         let last = |hash: &InfoHash| self.called_at.get(hash).copied();
         let is_due = |hash: &&InfoHash| last(hash).is_none_or(|at| now >= at + SAME_EVERY);
         let mut due: Vec<InfoHash> = contents.iter().filter(is_due).copied().collect();

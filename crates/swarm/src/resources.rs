@@ -28,8 +28,10 @@ use crate::store::disk::{Disk, Replies};
 use crate::store::pools::Pools;
 use crate::tracker::{Client, ClientConfig, TrackerAccess};
 
-/// Contents that are opened and checked at once: a check keeps a disk busy by itself, and each takes a thread.
+/// Contents that are opened at once: each takes a thread.
 const OPENING_MAX: usize = 4;
+/// Contents that are checked at once: a check keeps a disk busy by itself, and takes a thread.
+const CHECKING_MAX: usize = 4;
 /// Contents that are closed at once: each takes a thread, and syncs a file.
 const CLOSING_MAX: usize = 4;
 /// What the secret is for that peers know us by.
@@ -79,8 +81,10 @@ pub(crate) struct Resources {
     pub pace: Pace,
     /// Speaks to trackers.
     pub trackers: Client,
-    /// Places for contents that are opened and checked.
+    /// Places for contents that are opened.
     pub opening: Semaphore,
+    /// Places for contents that are checked.
+    pub checking: Semaphore,
     /// Places for contents that are closed.
     pub closing: Semaphore,
     /// Where events are told.
@@ -167,6 +171,7 @@ impl Resources {
                 ..ClientConfig::default()
             }),
             opening: Semaphore::new(OPENING_MAX),
+            checking: Semaphore::new(CHECKING_MAX),
             closing: Semaphore::new(CLOSING_MAX),
             events: EventHub::default(),
             config,

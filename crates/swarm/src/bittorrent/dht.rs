@@ -18,8 +18,11 @@ const ANNOUNCE_EVERY: Duration = Duration::from_secs(15 * 60);
 const LACKING_FIRST: Duration = Duration::from_secs(5);
 /// ... up to this.
 const LACKING_MAX: Duration = Duration::from_secs(5 * 60);
-/// How often it is looked whether there is something to do.
+/// How often it is looked whether there is something to do, while something is missing ...
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// ... and when nothing is, or its owner has it wait: of those there may be thousands. First while no node is known.
+const RESTING_LOOK_FIRST: Duration = Duration::from_secs(5);
+const RESTING_LOOK_EVERY: Duration = Duration::from_secs(30);
 /// So long trackers and other peers have before public nodes are asked for the way into the table.
 const TRIED_FOR: Duration = Duration::from_secs(5);
 
@@ -31,13 +34,14 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
     let mut lacks_since: Option<Instant> = None;
     loop {
         let now = Instant::now();
-        let (is_at_work, needs_peers, has_other_ways) = {
+        let (is_at_work, is_finished, needs_peers, has_other_ways) = {
             let state = torrent.borrow();
             // BEP 27: the peers of what is private come from its trackers alone.
             if state.stopping || state.core.known_info().is_some_and(|info| info.private) {
                 return;
             }
-            (!state.is_held(), state.needs_peers(now), state.trackers_left > 0 || state.conn_count() > 0)
+            let has_other_ways = state.trackers_left > 0 || state.conn_count() > 0;
+            (!state.is_held(), state.core.is_finished(), state.needs_peers(now), has_other_ways)
         };
         let resources = torrent.borrow().resources();
         if is_at_work {
@@ -54,11 +58,19 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
             if search(&torrent, &node).await {
                 searched_at = Some(Instant::now());
                 lacking_for = if needs_peers { (lacking_for * 2).min(LACKING_MAX) } else { LACKING_FIRST / 2 };
+            } else {
+                // The places are first for those who lack something.
+                tokio::time::sleep(if is_finished { RESTING_LOOK_EVERY } else { LOOK_EVERY }).await;
             }
             continue;
         }
+        let pause = match is_at_work && !is_finished {
+            true => LOOK_EVERY,
+            false if is_at_work && has_nodes => RESTING_LOOK_EVERY,
+            false => RESTING_LOOK_FIRST,
+        };
         // Whoever waits for the way in goes on at once when there is one.
-        let _ = tokio::time::timeout(LOOK_EVERY, node.joined()).await;
+        let _ = tokio::time::timeout(pause, node.joined()).await;
     }
 }
 
@@ -71,7 +83,6 @@ async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> bool {
     let mut is_begun = false;
     for hash in hashes.wire_hashes() {
         let Some(mut searching) = node.search(Goal::Peers { info_hash: NodeId(hash), announce, scrape: false }) else {
-            tokio::time::sleep(LOOK_EVERY).await;
             continue;
         };
         is_begun = true;

@@ -8,7 +8,7 @@ use anabranch_bittorrent::picker::Priority;
 use anabranch_content::storage::{ResumeStore, Storage};
 use anabranch_content::verify;
 
-use super::torrent::TorrentHandle;
+use super::torrent::{TorrentDriver, TorrentHandle};
 use super::{open, recheck};
 use crate::events::EventKind;
 use crate::store::open::blocking;
@@ -138,18 +138,18 @@ pub(super) async fn select(torrent: TorrentHandle, files: FilePriorities) -> Out
     Ok(())
 }
 
-/// Makes durable what was received, where that is due; what the disk did not take is hashed again.
-pub(super) async fn checkpoint(torrent: TorrentHandle, now: Instant) {
-    let (resume, stats) = {
-        let mut torrent = torrent.borrow_mut();
-        let Some(resume) = torrent.resume.clone().filter(|_| !torrent.stopping) else { return };
-        (resume, torrent.core.stats(now))
-    };
+/// The record of a content, where it is due to be made durable.
+pub(super) fn due(torrent: &mut TorrentDriver, now: Instant) -> Option<Arc<ResumeStore>> {
+    let resume = torrent.resume.clone().filter(|_| !torrent.stopping)?;
+    let stats = torrent.core.stats(now);
     resume.set_totals(stats.downloaded_bytes, stats.uploaded_bytes);
-    if resume.checkpoint_due(now) {
-        let syncing = Arc::clone(&resume);
-        // A disk that does not work shows again at the next write, which reports it.
-        let _ = blocking(move || syncing.checkpoint()).await;
-        recheck::recheck(&torrent, resume.distrusted(), true).await;
-    }
+    resume.checkpoint_due(now).then_some(resume)
+}
+
+/// Makes durable what was received; what the disk did not take is hashed again.
+pub(super) async fn checkpoint(torrent: TorrentHandle, resume: Arc<ResumeStore>) {
+    let syncing = Arc::clone(&resume);
+    // A disk that does not work shows again at the next write, which reports it.
+    let _ = blocking(move || syncing.checkpoint()).await;
+    recheck::recheck(&torrent, resume.distrusted(), true).await;
 }

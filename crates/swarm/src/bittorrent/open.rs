@@ -81,8 +81,8 @@ async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayer
     {
         layers = blocking(move || resume.kept_layers()).await;
     }
-    let opened = Arc::new(check(torrent, opened, &layers).await);
     drop(place);
+    let opened = Arc::new(check(torrent, opened, &layers).await);
     if torrent.borrow().stopping {
         return;
     }
@@ -176,6 +176,20 @@ fn request(config: &SessionConfig, options: &AddOptions, info: &Arc<Info>) -> Op
 /// peer sends them: see [`recheck::look_at`](crate::bittorrent::recheck::look_at).
 async fn check(torrent: &TorrentHandle, opened: Opened, layers: &PieceLayers) -> Opened {
     if opened.recheck.is_empty() {
+        return opened;
+    }
+    let resources = torrent.borrow().resources();
+    let _place = match resources.checking.try_acquire() {
+        Ok(place) => Ok(place),
+        Err(_) => {
+            let geometry = &opened.storage.info().geometry;
+            let bytes_total = opened.recheck.iter().map(|piece| u64::from(geometry.data_len(*piece))).sum();
+            torrent.borrow().tell(EventKind::Checking { bytes_done: 0, bytes_total });
+            // Never closed, so always granted in the end. Who has nothing to be hashed does not wait for those who have.
+            resources.checking.acquire().await
+        }
+    };
+    if torrent.borrow().stopping {
         return opened;
     }
     let (known, cancel) = (layers.clone(), Arc::clone(&torrent.borrow().cancel));

@@ -158,8 +158,9 @@ impl Transfer for TorrentHandle {
         self.borrow_mut().retry_storage();
     }
 
-    fn checkpoint(&self, now: Instant) -> Task<()> {
-        Box::pin(open::guarded(self.clone(), files::checkpoint(self.clone(), now)))
+    fn checkpoint(&self, now: Instant) -> Option<Task<()>> {
+        let resume = files::due(&mut self.borrow_mut(), now)?;
+        Some(Box::pin(open::guarded(self.clone(), files::checkpoint(self.clone(), resume))))
     }
 
     fn is_only_shared(&self) -> bool {

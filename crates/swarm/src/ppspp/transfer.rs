@@ -187,8 +187,8 @@ impl Transfer for Handle {
         self.borrow_mut().retry_storage();
     }
 
-    fn checkpoint(&self, now: Instant) -> Task<()> {
-        Box::pin(guarded(self.clone(), checkpoint(self.clone(), now)))
+    fn checkpoint(&self, now: Instant) -> Option<Task<()>> {
+        Some(Box::pin(guarded(self.clone(), checkpoint(self.clone(), now))))
     }
 
     fn is_only_shared(&self) -> bool {

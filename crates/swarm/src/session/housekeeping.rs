@@ -46,7 +46,9 @@ pub(super) async fn housekeeping(contents: Rc<Contents>) {
         let contents = Rc::clone(&contents);
         checkpointing.spawn_local(async move {
             for content in ids.into_iter().filter_map(|id| contents.get(id)) {
-                content.checkpoint(now).await;
+                if let Some(checkpoint) = content.checkpoint(now) {
+                    checkpoint.await;
+                }
             }
         });
     }

@@ -52,7 +52,7 @@ pub(super) async fn discover(contents: Rc<Contents>) {
         look_at = tokio::time::Instant::now() + LOOK_EVERY;
         uplinks.refresh(now);
         let interfaces = uplinks.interfaces();
-        let hashes = caller.due(&to_call_out(&contents), now);
+        let hashes = if caller.is_due(now) { caller.due(&to_call_out(&contents), now) } else { Vec::new() };
         let call = Call { port, hashes, cookie: cookie.clone() };
         for (group, is_ipv6) in [(&mut v4, false), (&mut v6, true)] {
             let Some(group) = group else { continue };

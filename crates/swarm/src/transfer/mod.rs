@@ -145,8 +145,8 @@ pub(crate) trait Transfer {
     fn on_disk(&self, reply: Reply, now: Instant);
     /// Storage that was out of order is tried again.
     fn retry_storage(&self);
-    /// What was received is made durable, where that is due.
-    fn checkpoint(&self, now: Instant) -> Task<()>;
+    /// Makes durable what was received; `None` where that is not due.
+    fn checkpoint(&self, now: Instant) -> Option<Task<()>>;
 
     // ---- its going ----
 
