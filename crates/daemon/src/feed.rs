@@ -3,11 +3,12 @@
 //! The last [`KEPT_MAX`] happenings are kept, as long as they have no more than [`KEPT_BYTES_MAX`]. Whoever names the last one that it
 //! heard of gets those after it; who was away for longer, or names one of another run, is told to look at everything anew. A watcher has
 //! no queue: it reads where it is, and a slow one costs nothing but what it misses. What passes (rates, amounts) has no
-//! number and is not kept: the newest is enough.
+//! number and is not kept: the newest is enough. Where nobody watches, nor did for [`AWAY_MAX`], what would be told need not be made.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
 use serde_json::Value;
@@ -17,6 +18,8 @@ use tokio::sync::Notify;
 pub(crate) const KEPT_MAX: usize = 4096;
 /// Bytes of them.
 const KEPT_BYTES_MAX: usize = 8 << 20;
+/// Who watched may come back for so long, and hear what it missed.
+const AWAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Where happenings are told. Clones are one.
 #[derive(Clone)]
@@ -38,6 +41,8 @@ struct State {
     passing: Option<(u64, Bytes)>,
     passing_count: u64,
     watchers: usize,
+    /// When the last watcher left.
+    left: Option<Instant>,
 }
 
 impl Feed {
@@ -75,6 +80,20 @@ impl Feed {
     /// Whether anybody watches.
     pub(crate) fn is_watched(&self) -> bool {
         self.0.state.borrow().watchers > 0
+    }
+
+    /// Whether anybody watches, or may come back to hear what it missed.
+    pub(crate) fn is_heard(&self) -> bool {
+        let state = self.0.state.borrow();
+        state.watchers > 0 || state.left.is_some_and(|left| left.elapsed() < AWAY_MAX)
+    }
+
+    /// Something happened that is not told, for nobody hears it: whoever comes back after that looks at everything anew.
+    pub(crate) fn skip(&self) {
+        let mut state = self.0.state.borrow_mut();
+        state.first += state.kept.len() as u64 + 1;
+        state.kept.clear();
+        state.kept_bytes = 0;
     }
 
     /// Watches from behind the happening of this id on; from now on where there is none.
@@ -139,7 +158,9 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.feed.0.state.borrow_mut().watchers -= 1;
+        let mut state = self.feed.0.state.borrow_mut();
+        state.watchers -= 1;
+        state.left = Some(Instant::now());
     }
 }
 
@@ -187,6 +208,24 @@ mod tests {
         assert!(forgotten.next().await.starts_with(b"id: r-4098\nevent: reset"));
         drop((first, again, current, slow, known, forgotten));
         assert!(!feed.is_watched());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_hears_need_not_be_told_and_is_missed() {
+        let feed = Feed::new("r".into());
+        assert!(!feed.is_heard());
+        feed.tell("content", &json!(1));
+        let mut first = feed.watch(None);
+        assert!(feed.is_heard());
+        feed.tell("content", &json!(2));
+        assert_eq!(id(&first.next().await), "r-2");
+        drop(first);
+        assert!(feed.is_heard() && !feed.is_watched(), "it may come back");
+        feed.skip();
+        let mut again = feed.watch(Some("r-2"));
+        assert!(again.next().await.starts_with(b"id: r-3\nevent: reset"));
+        feed.tell("content", &json!(3));
+        assert_eq!(id(&again.next().await), "r-4");
     }
 
     #[test]

@@ -208,6 +208,7 @@ impl Daemon {
                     tokio::task::spawn_local(Rc::clone(&engine).listen(events)),
                     tokio::task::spawn_local(Rc::clone(&engine).drive()),
                     tokio::task::spawn_local(Rc::clone(&engine).keep_time()),
+                    tokio::task::spawn_local(Rc::clone(&engine).keep_learned()),
                 ];
                 if let Some(listener) = listener {
                     let (api, tls) = (Rc::clone(&api), Rc::clone(&tls));

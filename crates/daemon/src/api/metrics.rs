@@ -11,7 +11,7 @@ impl Api {
     /// Numbers for Prometheus.
     pub(super) fn metrics(&self, call: &Call) -> Result<Reply, Problem> {
         call.look()?;
-        let (down_rate, up_rate, downloaded, uploaded, peers) = self.engine.sums();
+        let sums = self.engine.sums();
         let mut text = String::new();
         let mut put = |name: &str, kind: &str, help: &str, samples: &[(String, u64)]| {
             // A text takes all that is written.
@@ -29,18 +29,26 @@ impl Api {
             "received_bytes_total",
             "counter",
             "Payload received, of all contents that are in the library.",
-            &one(downloaded),
+            &one(sums.downloaded),
         );
-        put("sent_bytes_total", "counter", "Payload sent, of all contents that are in the library.", &one(uploaded));
-        put("receive_rate_bytes", "gauge", "Payload received in a second, now.", &one(down_rate));
-        put("send_rate_bytes", "gauge", "Payload sent in a second, now.", &one(up_rate));
-        put("peers", "gauge", "Peers that are connected, of all contents.", &one(peers));
+        put(
+            "sent_bytes_total",
+            "counter",
+            "Payload sent, of all contents that are in the library.",
+            &one(sums.uploaded),
+        );
+        put("receive_rate_bytes", "gauge", "Payload received in a second, now.", &one(sums.down_rate));
+        put("send_rate_bytes", "gauge", "Payload sent in a second, now.", &one(sums.up_rate));
+        put("peers", "gauge", "Peers that are connected, of all contents.", &one(sums.peers));
         put(
             "ready",
             "gauge",
             "Whether everything was put to work after the start.",
             &one(u64::from(self.engine.is_ready())),
         );
+        let (values, syncs) = self.engine.written();
+        put("library_values_total", "counter", "Values that were written to the library.", &one(values));
+        put("library_syncs_total", "counter", "How often the disk was waited for to have them.", &one(syncs));
         put("event_watchers", "gauge", "Watchers of events.", &one(self.watchers.get() as u64));
         put("http_requests_total", "counter", "Requests that were answered.", &one(self.requests.get()));
         put("uptime_seconds", "gauge", "Seconds since the start.", &one(self.engine.started().elapsed().as_secs()));

@@ -120,18 +120,18 @@ impl Api {
     /// The daemon at a glance.
     pub(super) fn session(&self, call: &Call) -> Result<Reply, Problem> {
         call.look()?;
-        let (down_rate, up_rate, downloaded, uploaded, peers) = self.engine.sums();
+        let sums = self.engine.sums();
         let session = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "access": call.access.map(name),
             "ready": self.engine.is_ready(),
             "uptime_seconds": self.engine.started().elapsed().as_secs(),
             "listening": self.about.listening,
-            "down_rate": down_rate,
-            "up_rate": up_rate,
-            "downloaded": downloaded,
-            "uploaded": uploaded,
-            "peers": peers,
+            "down_rate": sums.down_rate,
+            "up_rate": sums.up_rate,
+            "downloaded": sums.downloaded,
+            "uploaded": sums.uploaded,
+            "peers": sums.peers,
             "contents": self.engine.counts(),
         });
         Ok(reply::json(StatusCode::OK, &session))

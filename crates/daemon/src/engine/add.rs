@@ -25,7 +25,7 @@ const PEERS_MAX: usize = 100;
 const WITHOUT_MAX: usize = 400;
 /// How long somebody who adds what is just being removed waits for that, and how often it is looked.
 const GONE_MAX: Duration = Duration::from_secs(10);
-const GONE_POLL: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// Bytes of a torrent file that is fetched: as many as may be sent.
 pub(super) const FETCH_BYTES_MAX: usize = 32 << 20;
 /// Bytes of what its user calls a content.
@@ -77,6 +77,32 @@ struct Described {
     about: Option<Arc<About>>,
 }
 
+impl Described {
+    /// What nobody else may have.
+    fn names(&self) -> Vec<String> {
+        let path = match &self.origin {
+            Origin::Path { path, .. } => Some(path.to_string_lossy().into_owned()),
+            _ => None,
+        };
+        self.hashes.iter().cloned().chain(path).collect()
+    }
+}
+
+/// Names that nobody else may add under, as long as this lives.
+struct Adding<'a> {
+    engine: &'a Engine,
+    names: Vec<String>,
+}
+
+impl Drop for Adding<'_> {
+    fn drop(&mut self) {
+        let mut state = self.engine.state.borrow_mut();
+        for name in &self.names {
+            state.adding.remove(name);
+        }
+    }
+}
+
 impl Engine {
     /// Adds a content. It is kept when this is done, and put to work when it is its turn.
     pub(crate) async fn add(&self, new: NewContent) -> Result<u64, Refusal> {
@@ -109,20 +135,12 @@ impl Engine {
         // What is shared from its place is there.
         let incomplete = self.with_settings(|settings| settings.incomplete_dir.clone());
         let incomplete = incomplete.filter(|_| !matches!(described.origin, Origin::Path { .. }));
-        let _turn = self.writing.lock().await;
-        {
-            let state = self.state();
-            if let Some(there) = described.hashes.iter().find_map(|hash| state.by_hash.get(hash)) {
-                return Err(Refusal::Duplicate(described.name, *there));
-            }
-            let same_path = |content: &&Content| content.entry.origin == described.origin;
-            if let Some(there) = state.contents.values().filter(|_| described.hashes.is_empty()).find(same_path) {
-                return Err(Refusal::Duplicate(described.name, there.entry.id));
-            }
-            if state.contents.len() >= CONTENTS_MAX {
-                return Err(Refusal::Full);
-            }
+        let names = described.names();
+        while names.iter().any(|name| self.state().adding.contains(name)) {
+            // What becomes of that decides.
+            tokio::time::sleep(POLL).await;
         }
+        let _adding = self.reserve(&described, names)?;
         let (id, next) = self.next_id();
         let first = || self.state().contents.values().map(|content| content.entry.rank).min().unwrap_or(0) - 1;
         let entry = Entry {
@@ -135,21 +153,35 @@ impl Engine {
             size: described.size,
             about: described.about,
             added: unix_now(),
-            paused: paused.unwrap_or_else(|| self.settings().add_paused),
+            paused: paused.unwrap_or_else(|| self.with_settings(|settings| settings.add_paused)),
             rank: if to_front { first() } else { 0 },
             ..options
         };
         let batch = vec![next, (Entry::key(id), Some(entry.to_json()))];
         let torrents = described.torrent.map(|bytes| (id, bytes)).into_iter().collect();
+        // Others may be added meanwhile, and are kept with it at once.
         self.store.write(Change { batch, torrents, gone: Vec::new() }).await?;
-        {
-            let mut state = self.state.borrow_mut();
-            state.index(&entry);
-            state.contents.insert(id, Content::new(entry, Totals::default()));
-        }
+        self.state.borrow_mut().insert(Content::new(entry, Totals::default()));
         self.announce(id);
         self.changed.notify_one();
         Ok(id)
+    }
+
+    /// Sees to it that what is to be added is not there, and is not added by others meanwhile.
+    fn reserve(&self, described: &Described, names: Vec<String>) -> Result<Adding<'_>, Refusal> {
+        let mut state = self.state.borrow_mut();
+        if let Some(there) = described.hashes.iter().find_map(|hash| state.by_hash.get(hash)) {
+            return Err(Refusal::Duplicate(described.name.clone(), *there));
+        }
+        let same_path = |content: &&Content| content.entry.origin == described.origin;
+        if let Some(there) = state.contents.values().filter(|_| described.hashes.is_empty()).find(same_path) {
+            return Err(Refusal::Duplicate(described.name.clone(), there.entry.id));
+        }
+        if state.contents.len() + state.adding.len() >= CONTENTS_MAX {
+            return Err(Refusal::Full);
+        }
+        state.adding.extend(names.iter().cloned());
+        Ok(Adding { engine: self, names })
     }
 
     /// Waits until those of these hashes are gone that are on their way out.
@@ -161,7 +193,7 @@ impl Engine {
             content.is_some_and(|content| content.entry.going.is_some())
         };
         while is_going() && began.elapsed() < GONE_MAX {
-            tokio::time::sleep(GONE_POLL).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 

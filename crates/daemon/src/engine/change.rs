@@ -215,7 +215,7 @@ impl Engine {
             };
             let is_moved = moved.is_ok();
             engine
-                .learn(id, |entry| {
+                .settle(id, |entry| {
                     entry.moving_to = None;
                     if is_moved {
                         entry.dir.clone_from(&dir);
@@ -245,7 +245,7 @@ impl Engine {
             Some(count(&there) > count(&from))
         });
         let is_moved = counted.await.ok().flatten().unwrap_or(false);
-        self.learn(id, |entry| {
+        self.settle(id, |entry| {
             entry.moving_to = None;
             if is_moved {
                 entry.dir.clone_from(&to);
@@ -321,12 +321,7 @@ impl Engine {
         let _turn = self.writing.lock().await;
         let batch = vec![(Entry::key(id), None), (Entry::totals_key(id), None)];
         self.store.write(Change { batch, torrents: Vec::new(), gone: vec![id] }).await?;
-        {
-            let mut state = self.state.borrow_mut();
-            state.contents.remove(&id);
-            state.by_hash.retain(|_, of| *of != id);
-            state.by_session.retain(|_, of| *of != id);
-        }
+        self.state.borrow_mut().remove(id);
         self.feed.tell("removed", &serde_json::json!({ "id": id }));
         self.changed.notify_one();
         Ok(left)
@@ -452,7 +447,7 @@ impl Engine {
             if all.get(&at) == Some(&0) { 0 } else { file.length }
         };
         let total = info.regular_files().map(size).sum();
-        self.learn(id, |entry| entry.size = Some(total)).await;
+        self.learn(id, |entry| entry.size = Some(total));
         Ok(())
     }
 

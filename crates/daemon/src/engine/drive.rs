@@ -10,8 +10,11 @@ use super::live::{Job, Phase};
 use super::{Engine, State};
 use crate::library::{Candidate, Going, Turn, turns};
 
-/// Contents that are on their way into the session at once.
-const LOADING_MAX: usize = 8;
+/// Contents that are on their way into the session at once. It opens a few at a time, and hashes apart from that: so many are enough for
+/// it never to wait for us.
+const LOADING_MAX: usize = 256;
+/// Contents of which torrents are made at once.
+const MAKING_MAX: usize = 8;
 /// Changes within this time are looked at together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
@@ -122,15 +125,13 @@ fn plan(state: &mut State) -> (Vec<(u64, Step)>, Vec<u64>) {
     let candidates: Vec<Candidate> = state.contents.values().map(candidate).collect();
     let turns = turns(&candidates, state.settings.places());
     let (mut steps, mut changed) = (Vec::new(), Vec::new());
-    let is_loading = |phase: Phase| matches!(phase, Phase::Loading | Phase::Opening | Phase::Checking(..));
+    let is_loading = |phase: Phase| matches!(phase, Phase::Loading | Phase::Opening);
     let mut loading = state.contents.values().filter(|content| is_loading(content.live.phase)).count();
     let mut hashing = state.contents.values().filter(|content| content.live.phase == Phase::Hashing).count();
     let mut waiting: Vec<(bool, i64, u64)> = Vec::new();
-    let now = state.tick();
     for (content, turn) in state.contents.values_mut().zip(turns) {
         let (id, live) = (content.entry.id, &mut content.live);
         if live.turn.replace(turn) != Some(turn) {
-            content.touched = now;
             changed.push(id);
         }
         if let Some(going) = content.entry.going {
@@ -166,13 +167,15 @@ fn plan(state: &mut State) -> (Vec<(u64, Step)>, Vec<u64>) {
     for (_, _, id) in waiting {
         let Some(content) = state.contents.get(&id) else { continue };
         let makes_torrent = content.entry.is_only_shared() && content.entry.hashes.is_empty();
-        let places = if makes_torrent { &mut hashing } else { &mut loading };
-        if *places < LOADING_MAX {
+        let (places, most) = if makes_torrent { (&mut hashing, MAKING_MAX) } else { (&mut loading, LOADING_MAX) };
+        if *places < most {
             *places += 1;
             left -= 1;
             steps.push((id, Step::Load));
         }
     }
-    state.is_ready |= left == 0;
+    let is_added = |content: &super::Content| content.live.phase != Phase::Loading;
+    let is_any_left = left > 0 || steps.iter().any(|(_, step)| *step == Step::Load);
+    state.is_ready = state.is_ready || !is_any_left && state.contents.values().all(is_added);
     (steps, changed)
 }

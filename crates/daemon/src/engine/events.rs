@@ -1,22 +1,51 @@
 //! What the session tells of its contents.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anabranch_content::magnet::Magnet;
 use anabranch_paths::select::Selector;
-use anabranch_swarm::{Event, EventKind, Events, PauseCause};
+use anabranch_swarm::{ContentId, Event, EventKind, Events, PauseCause};
 use serde_json::json;
 
 use super::live::{Choice, PathChange, Phase};
 use super::view::path_name;
-use super::{Completed, EARLY_EVENTS_MAX, Engine, unix_now};
-use crate::library::{About, Entry, Origin};
+use super::{Completed, Engine, unix_now};
+use crate::library::{About, Origin};
 use crate::store::Change;
 
 /// Files of a content whose first and last pieces go before the others.
 const EDGES_MAX: usize = 1000;
+/// Events of contents that are being added which wait for these.
+const EARLY_EVENTS_MAX: usize = 4096;
+
+/// What was told of contents before it was known which they are: they are just being added.
+#[derive(Default)]
+pub(super) struct Early {
+    events: BTreeMap<ContentId, Vec<Event>>,
+    count: usize,
+}
+
+impl Early {
+    fn push(&mut self, event: Event) {
+        while self.count >= EARLY_EVENTS_MAX
+            && let Some((_, forgotten)) = self.events.pop_first()
+        {
+            self.count -= forgotten.len();
+        }
+        self.count += 1;
+        self.events.entry(event.content).or_default().push(event);
+    }
+
+    /// What was told of one.
+    pub(super) fn take(&mut self, session: ContentId) -> Vec<Event> {
+        let events = self.events.remove(&session).unwrap_or_default();
+        self.count -= events.len();
+        events
+    }
+}
 
 impl Engine {
     /// Takes in what the session tells, until it ends.
@@ -32,14 +61,7 @@ impl Engine {
             let mut state = self.state.borrow_mut();
             match state.by_session.get(&event.content) {
                 Some(id) => *id,
-                None => {
-                    // It may be of a content that is just being added.
-                    if state.early.len() >= EARLY_EVENTS_MAX {
-                        state.early.pop_front();
-                    }
-                    state.early.push_back(event);
-                    return;
-                }
+                None => return state.early.push(event),
             }
         };
         match event.kind {
@@ -49,21 +71,20 @@ impl Engine {
                 self.learn(id, |entry| {
                     // Magnet links and those of PPSPP may call it anything.
                     if !matches!(entry.origin, Origin::Link(_)) {
-                        entry.hashes.clone_from(&names);
+                        entry.hashes = names;
                     }
-                    entry.name.clone_from(&name);
-                })
-                .await;
+                    entry.name = name;
+                });
             }
             EventKind::Checking { bytes_done, bytes_total } => {
                 self.with(id, |content| content.live.phase = Phase::Checking(bytes_done, bytes_total));
             }
             EventKind::Started { bytes_done, bytes_total, .. } => self.on_started(id, bytes_done, bytes_total).await,
-            EventKind::Finished => self.on_finished(id).await,
+            EventKind::Finished => self.on_finished(id),
             EventKind::Checked { pieces_have, pieces_total } => {
                 self.note(id, format!("verified: {pieces_have} of {pieces_total} pieces are good"));
                 if pieces_have < pieces_total {
-                    self.lacks(id).await;
+                    self.lacks(id);
                 }
             }
             EventKind::Paused { cause: PauseCause::Storage, reason } => {
@@ -137,9 +158,9 @@ impl Engine {
             (content.live.phase, content.live.waits) = (Phase::Open, None);
             content.entry.priorities.clone()
         });
-        self.learn(id, |entry| (entry.size, entry.done) = (Some(total), done)).await;
+        self.learn(id, |entry| (entry.size, entry.done) = (Some(total), done));
         if done < total {
-            self.lacks(id).await;
+            self.lacks(id);
         }
         self.keep_torrent(id).await;
         self.keep_about(id).await;
@@ -153,7 +174,7 @@ impl Engine {
     }
 
     /// Some of a content is missing: it is fetched, or where the files are the user's, that is told.
-    async fn lacks(&self, id: u64) {
+    fn lacks(&self, id: u64) {
         let is_only_shared = self.with(id, |content| {
             let is_only_shared = content.entry.is_only_shared();
             if is_only_shared {
@@ -163,12 +184,11 @@ impl Engine {
             is_only_shared
         });
         if is_only_shared == Some(false) {
-            self.learn(id, |entry| entry.completed = None).await;
-            self.changed.notify_one();
+            self.learn(id, |entry| entry.completed = None);
         }
     }
 
-    async fn on_finished(&self, id: u64) {
+    fn on_finished(&self, id: u64) {
         let was = self.with(id, |content| {
             content.live.phase = Phase::Open;
             content.entry.completed
@@ -176,21 +196,19 @@ impl Engine {
         if was != Some(None) {
             return;
         }
-        self.learn(id, |entry| {
-            entry.completed = Some(unix_now());
-            entry.done = entry.size.unwrap_or(entry.done);
-        })
-        .await;
         self.note(id, "complete".to_owned());
         let is_placed = self.with(id, |content| {
             content.live.untold = true;
             content.entry.final_dir.is_none()
         });
         if is_placed == Some(true) {
-            self.tell_complete(id).await;
+            // Once that is kept: nobody is told of it twice.
+            self.state.borrow_mut().finished.push(id);
         }
-        self.keep_totals().await;
-        self.changed.notify_one();
+        self.learn(id, |entry| {
+            entry.completed = Some(unix_now());
+            entry.done = entry.size.unwrap_or(entry.done);
+        });
     }
 
     /// Tells who does something about contents that are complete, once it is where it stays.
@@ -248,7 +266,7 @@ impl Engine {
             _ => None,
         };
         if let Some(about) = about.map(Arc::new) {
-            self.learn(id, |entry| entry.about = Some(Arc::clone(&about))).await;
+            self.learn(id, |entry| entry.about = Some(about));
         }
     }
 
@@ -277,26 +295,6 @@ impl Engine {
                 let _ = self.handle.set_deadline(session, piece, at).await;
             }
         }
-    }
-
-    /// Keeps what was learned of a content. What cannot be kept is learned again the next time.
-    pub(super) async fn learn(&self, id: u64, change: impl Fn(&mut Entry)) {
-        let Ok(before) = self.entry(id) else { return };
-        let mut after = before.clone();
-        change(&mut after);
-        if after == before {
-            return;
-        }
-        let kept = self
-            .update(&[id], |entry| {
-                change(entry);
-                Ok(())
-            })
-            .await;
-        if kept.is_err() {
-            self.with(id, |content| change(&mut content.entry));
-        }
-        self.state.borrow_mut().index(&after);
     }
 
     /// Notes what happened to a content, for people.

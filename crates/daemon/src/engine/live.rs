@@ -128,14 +128,16 @@ pub(crate) struct Live {
     pub(super) unplaced: bool,
     /// It became complete in this run, and nobody was told yet.
     pub(super) untold: bool,
-    /// When its numbers last changed.
-    pub(super) moved: Option<Instant>,
+    /// Its numbers changed in this run.
+    pub(super) has_moved: bool,
     /// When some of it last went either way in this run, in seconds since 1970.
     pub(super) active: Option<u64>,
     /// Since when nobody took any of it.
     pub(super) idle_since: Option<Instant>,
     /// Totals that are not kept yet.
     pub(super) is_unkept: bool,
+    /// The entry has something new that is not kept yet.
+    pub(super) is_learned: bool,
     pub(super) lacks_space: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Contents go into the session.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ use anabranch_swarm::{AddOptions, ContentId, Data, FileFilter, Priority, Source,
 
 use super::add::names;
 use super::live::{Hashing, Phase};
-use super::{Engine, unix_now};
+use super::{Content, Engine, unix_now};
 use crate::library::{About, Entry, Origin, Turn};
 use crate::store::Change;
 
@@ -72,16 +72,11 @@ impl Engine {
         let early = {
             let mut state = self.state.borrow_mut();
             state.by_session.insert(session, id);
-            if let Some(content) = state.contents.get_mut(&id) {
-                let live = &mut content.live;
+            state.change(id, |Content { live, .. }| {
                 (live.session, live.hashing) = (Some(session), None);
                 live.phase = if is_known { Phase::Opening } else { Phase::Metadata };
-            }
-            let of_it = |event: &anabranch_swarm::Event| event.content == session;
-            let (early, others): (VecDeque<_>, VecDeque<_>) =
-                std::mem::take(&mut state.early).into_iter().partition(of_it);
-            state.early = others;
-            early
+            });
+            state.early.take(session)
         };
         for event in early {
             self.on_event(event).await;
@@ -167,6 +162,9 @@ impl Engine {
         if let Some(other) = other.filter(|other| *other != id) {
             return Err(format!("the same files are in the library already, as content {other}: remove one of them"));
         }
+        if hashes.iter().any(|hash| self.state().adding.contains(hash)) {
+            return Err("the same files are just being added: remove one of them".to_owned());
+        }
         let mut entry = self.entry(id).map_err(|error| error.to_string())?;
         let size = created.torrent.info.content_size();
         if let Origin::Path { seal: kept, .. } = &mut entry.origin {
@@ -182,10 +180,10 @@ impl Engine {
         self.store.write(change).await.map_err(|error| error.to_string())?;
         let mut state = self.state.borrow_mut();
         state.index(&entry);
-        if let Some(content) = state.contents.get_mut(&id) {
+        state.change(id, |content| {
             content.entry = entry;
             content.live.phase = Phase::Loading;
-        }
+        });
         Ok(())
     }
 }

@@ -14,6 +14,8 @@
 //! | `drive` | the session is brought in line |
 //! | `events` | what the session tells |
 //! | `tick` | what time brings: rates, limits, room on the disk |
+//! | `keep` | what was learned of them goes to the disk, in the background |
+//! | `changes`, `sums` | which of them changed lately; the numbers of all |
 //! | `live` | what is known of one at work |
 //! | `find` | which content a user means |
 //! | `watch` | folders in which torrent files appear |
@@ -22,32 +24,36 @@
 
 mod add;
 mod change;
+mod changes;
 mod detail;
 mod drive;
 mod events;
 mod find;
+mod keep;
 mod live;
 mod load;
 mod names;
 mod seen;
+mod sums;
 mod tick;
 mod view;
 mod watch;
 
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_content::metainfo::MetainfoError;
 use anabranch_paths::{Endpoint, ScionAddr};
-use anabranch_swarm::{ContentId, ControlError, DownloadError, Event, Handle};
+use anabranch_swarm::{ContentId, ControlError, DownloadError, Handle};
 use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
 pub(crate) use add::{NewContent, NewSource, check};
 pub(crate) use seen::{Seen, is_at};
+pub(crate) use sums::Sums;
 pub(crate) use view::{Filter, STATES};
 
 use crate::feed::Feed;
@@ -56,12 +62,12 @@ use crate::library::{
     Entry, LocalTime, NEXT_KEY, Refused, Restored, SETTINGS_KEY, Settings, Totals, next_json, restore,
 };
 use crate::store::{Change, Entries, Store, StoreError};
+use changes::Changes;
+use events::Early;
 use live::Live;
 
 /// Contents that a library takes.
 pub(crate) const CONTENTS_MAX: usize = 100_000;
-/// Events of contents that are being added which wait for these.
-const EARLY_EVENTS_MAX: usize = 4096;
 /// Letters of the hashes that all of BitTorrent knows.
 pub(crate) const SHORT_HASH_LEN: usize = 40;
 /// Contents of which a torrent is made at once: each keeps a disk busy.
@@ -157,13 +163,15 @@ pub(crate) struct Content {
     /// What moved before it was put into the session the last time.
     totals: Totals,
     live: Live,
-    /// When something of it last changed, by the clock of [`State`].
+    /// When something of it last changed, by the clock of [`Changes`].
     touched: u64,
+    /// Its part of the numbers of all.
+    counted: Sums,
 }
 
 impl Content {
     fn new(entry: Entry, totals: Totals) -> Self {
-        Self { entry, totals, live: Live::default(), touched: 0 }
+        Self { entry, totals, live: Live::default(), touched: 0, counted: Sums::default() }
     }
 
     /// It is in the session no more: what moved there counts from now on as what moved before.
@@ -183,12 +191,17 @@ pub(crate) struct State {
     by_session: HashMap<ContentId, u64>,
     by_hash: HashMap<String, u64>,
     next: u64,
-    early: VecDeque<Event>,
+    /// Hashes and paths of what is being added, which nobody else may add meanwhile.
+    adding: HashSet<String>,
+    early: Early,
     /// Everything that has its turn was put into the session once.
     is_ready: bool,
-    rates: (u64, u64),
-    /// Goes on with every change: what was touched after some moment can be told.
-    clock: u64,
+    changes: Changes,
+    sums: Sums,
+    /// Goes on with every change of the settings.
+    settings_version: u64,
+    /// Contents that became complete, to be told of once that is kept.
+    finished: Vec<u64>,
 }
 
 impl State {
@@ -207,10 +220,39 @@ impl State {
         self.contents.values().filter(|content| content.entry.going.is_none())
     }
 
-    /// The time of a change that is made now.
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
+    /// A content comes.
+    fn insert(&mut self, mut content: Content) {
+        self.index(&content.entry);
+        content.touched = self.changes.touch(content.entry.id, 0);
+        self.sums.count(&mut content);
+        self.contents.insert(content.entry.id, content);
+    }
+
+    /// Changes a content, if it is there.
+    fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Content) -> T) -> Option<T> {
+        let content = self.contents.get_mut(&id)?;
+        let changed = change(content);
+        content.touched = self.changes.touch(id, content.touched);
+        self.sums.count(content);
+        Some(changed)
+    }
+
+    /// A content goes.
+    fn remove(&mut self, id: u64) {
+        let Some(content) = self.contents.remove(&id) else { return };
+        self.changes.remove(id, content.touched);
+        self.sums.forget(&content);
+        let is_its = |of: &u64| *of == id;
+        for hash in &content.entry.hashes {
+            for name in [Some(hash.as_str()), hash.get(..SHORT_HASH_LEN)].into_iter().flatten() {
+                if self.by_hash.get(name).is_some_and(is_its) {
+                    self.by_hash.remove(name);
+                }
+            }
+        }
+        if let Some(session) = content.live.session.filter(|session| self.by_session.get(session).is_some_and(is_its)) {
+            self.by_session.remove(&session);
+        }
     }
 }
 
@@ -224,6 +266,8 @@ pub(crate) struct Engine {
     state: RefCell<State>,
     /// Something is not as it should be.
     changed: Notify,
+    /// Something was learned of contents that is not kept yet.
+    learned: Notify,
     /// One change of the library after the other.
     writing: Mutex<()>,
     hashing: Semaphore,
@@ -255,14 +299,16 @@ impl Engine {
             by_session: HashMap::new(),
             by_hash: HashMap::new(),
             next,
-            early: VecDeque::new(),
+            adding: HashSet::new(),
+            early: Early::default(),
             is_ready: false,
-            rates: (0, 0),
-            clock: 1,
+            changes: Changes::default(),
+            sums: Sums::default(),
+            settings_version: 0,
+            finished: Vec::new(),
         };
         for (entry, totals) in entries {
-            state.index(&entry);
-            state.contents.insert(entry.id, Content::new(entry, totals));
+            state.insert(Content::new(entry, totals));
         }
         let engine = Self {
             handle,
@@ -272,6 +318,7 @@ impl Engine {
             common: RefCell::new(common),
             state: RefCell::new(state),
             changed: Notify::new(),
+            learned: Notify::new(),
             writing: Mutex::new(()),
             hashing: Semaphore::new(HASHING_MAX),
             fetching: Semaphore::new(FETCHES_MAX),
@@ -325,7 +372,7 @@ impl Engine {
         self.store.write(Change { batch, ..Change::default() }).await?;
         for entry in entries {
             let id = entry.id;
-            self.with(id, |content| content.entry = entry);
+            self.with(id, |content| content.take(entry));
             self.announce(id);
         }
         self.changed.notify_one();
@@ -364,13 +411,9 @@ impl Engine {
         content.map(|content| content.entry.clone()).ok_or_else(|| Refusal::Unknown(id.to_string()))
     }
 
-    /// Looks at a content, if it is there.
+    /// Looks at a content, if it is there, and may change it.
     fn with<T>(&self, id: u64, look: impl FnOnce(&mut Content) -> T) -> Option<T> {
-        let mut state = self.state.borrow_mut();
-        let now = state.tick();
-        let content = state.contents.get_mut(&id)?;
-        content.touched = now;
-        Some(look(content))
+        self.state.borrow_mut().change(id, look)
     }
 
     /// Where contents may go.
@@ -396,6 +439,7 @@ impl Engine {
         {
             let mut state = self.state.borrow_mut();
             (state.kept, state.settings) = (kept, settings);
+            state.settings_version += 1;
         }
         self.feed.tell("settings", &shown);
         self.changed.notify_one();

@@ -1,7 +1,7 @@
 //! A content as those see it who show many at once: borrowed, and nothing worked out that is not asked for.
 
 use super::tick::{ratio, totals};
-use super::{Content, Engine, SHORT_HASH_LEN};
+use super::{Content, Engine, SHORT_HASH_LEN, Sums};
 use crate::library::{Entry, Settings, Totals};
 
 /// A content.
@@ -72,11 +72,6 @@ impl<'a> Seen<'a> {
         self.0.live.active.unwrap_or(self.0.entry.added)
     }
 
-    /// When something of it last changed, by the engine's clock.
-    pub(crate) fn touched(self) -> u64 {
-        self.0.touched
-    }
-
     /// The name of 40 letters that it goes by where others know none but those: the v1 hash, or the beginning of the v2 hash where there
     /// is one, as qBittorrent has it. One whose torrent is being made has a name of its number.
     pub(crate) fn short_hash(self) -> String {
@@ -116,9 +111,29 @@ impl Engine {
         look(&self.state().settings)
     }
 
-    /// The time by the engine's clock: whatever changes from now on is touched later.
+    /// The time by the engine's clock: whatever changes from now on does so later.
     pub(crate) fn clock(&self) -> u64 {
-        self.state().clock
+        self.state().changes.clock()
+    }
+
+    /// Contents that came, changed or went after some time of that clock; `None` where that is too long ago.
+    pub(crate) fn changed_since(&self, clock: u64) -> Option<Vec<u64>> {
+        self.state().changes.since(clock)
+    }
+
+    /// Goes on with every change of the settings.
+    pub(crate) fn settings_version(&self) -> u64 {
+        self.state().settings_version
+    }
+
+    /// Values that were written to the library in this run, and how often the disk was waited for.
+    pub(crate) fn written(&self) -> (u64, u64) {
+        self.store.written()
+    }
+
+    /// The numbers of all contents together.
+    pub(crate) fn sums(&self) -> Sums {
+        self.state().sums
     }
 
     /// The content of a short hash.
@@ -131,23 +146,5 @@ impl Engine {
             by_number().filter(|id| state.contents.get(id).is_some_and(|content| content.entry.hashes.is_empty()))
         })?;
         state.contents.get(&id).filter(|content| content.entry.going.is_none()).map(|_| id)
-    }
-
-    /// Bytes of this run that were received in vain.
-    pub(crate) fn wasted(&self) -> u64 {
-        let state = self.state();
-        let progress = state.contents.values().filter_map(|content| content.live.progress.as_ref());
-        progress.map(|progress| progress.stats.wasted_bytes).sum()
-    }
-
-    /// Rates now and payload of this run, all contents together: down, up, received, sent.
-    pub(crate) fn run_sums(&self) -> [u64; 4] {
-        let state = self.state();
-        let mut sums = [state.rates.0, state.rates.1, 0, 0];
-        for progress in state.contents.values().filter_map(|content| content.live.progress.as_ref()) {
-            sums[2] += progress.stats.downloaded_bytes;
-            sums[3] += progress.stats.uploaded_bytes;
-        }
-        sums
     }
 }

@@ -1,6 +1,6 @@
 //! What time brings: how contents fare, limits of sharing, room on the disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,9 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
 use super::live::Phase;
-use super::{Content, Engine};
-use crate::library::{Enough, Entry, Going, Totals, Turn};
-use crate::store::Change;
+use super::{Content, Engine, State};
+use crate::library::{Enough, Going, Totals, Turn};
 
 /// How often it is looked how contents fare.
 const EVERY: Duration = Duration::from_secs(1);
@@ -23,24 +22,37 @@ const SPACE_TICKS: u64 = 5;
 const KEEP_TICKS: u64 = 60;
 /// Contents at rest that are looked at in a tick.
 const RESTING_MAX: usize = 200;
-/// Changed numbers are told for so long: whoever misses some gets others.
-const TOLD_FOR: Duration = Duration::from_secs(5);
+/// Changed numbers are told for so many ticks: whoever misses some gets others.
+const TOLD_TICKS: usize = 5;
 /// Downloads that waited for room go on with so much more than the least.
 const SPACE_SPARE_BYTES: u64 = 64 << 20;
+
+/// Which contents are looked at. What rests is not gone through every second.
+#[derive(Default)]
+struct Looks {
+    /// Those that move, or may soon.
+    moving: BTreeSet<u64>,
+    /// When it was looked last which these are, by the clock of changes.
+    clock: u64,
+    /// The last one that was looked at of those at rest.
+    resting: u64,
+    /// The clock of changes at the last ticks, the latest last.
+    ticks: VecDeque<u64>,
+}
 
 impl Engine {
     /// Looks after contents every second. Never ends.
     pub(crate) async fn keep_time(self: Rc<Self>) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut resting, mut last) = (0, Instant::now());
+        let (mut looks, mut last) = (Looks::default(), Instant::now());
         let mut slow = None;
         for tick in 0_u64.. {
             ticks.tick().await;
             let now = Instant::now();
-            self.look(&mut resting).await;
-            self.count_seeding(now.saturating_duration_since(std::mem::replace(&mut last, now)));
-            self.end_sharing(now).await;
+            self.look(&mut looks).await;
+            let passed = now.saturating_duration_since(std::mem::replace(&mut last, now));
+            self.end_sharing(now, passed).await;
             if tick % SPACE_TICKS == 0 {
                 self.look_for_space().await;
                 self.look_at_watched().await;
@@ -50,72 +62,59 @@ impl Engine {
                 self.keep_totals().await;
             }
             if self.feed.is_watched() {
-                self.feed.pass("progress", &self.told(now));
+                self.feed.pass("progress", &self.told(&looks));
             }
+            if looks.ticks.len() >= TOLD_TICKS {
+                looks.ticks.pop_front();
+            }
+            looks.ticks.push_back(self.clock());
         }
     }
 
     /// How those that move fare, and some of the others in turn.
-    async fn look(&self, resting: &mut u64) {
+    async fn look(&self, looks: &mut Looks) {
         let ids: Vec<ContentId> = {
             let state = self.state();
-            let moves = |content: &Content| {
-                let progress = content.live.progress.as_ref();
-                let is_moving = progress.is_some_and(|now| {
-                    now.stats.peers > 0 || now.stats.download_rate_bytes + now.stats.upload_rate_bytes > 0
-                });
-                is_moving || content.live.turn == Some(Turn::Run) && !content.entry.is_complete() || progress.is_none()
-            };
-            let session = |content: &Content| content.live.session;
-            let moving = state.contents.values().filter(|content| moves(content)).filter_map(session);
-            let behind = state.contents.range(*resting + 1..).map(|(_, content)| content);
+            let changed = state.changes.since(looks.clock);
+            looks.moving.extend(changed.unwrap_or_else(|| state.contents.keys().copied().collect()));
+            looks.clock = state.changes.clock();
+            looks.moving.retain(|id| state.contents.get(id).is_some_and(moves));
+            let behind = state.contents.range(looks.resting + 1..).map(|(_, content)| content);
             let others: Vec<&Content> = behind.filter(|content| !moves(content)).take(RESTING_MAX).collect();
-            *resting = if others.len() < RESTING_MAX { 0 } else { others.last().map_or(0, |content| content.entry.id) };
-            moving.chain(others.into_iter().filter_map(session)).collect()
+            looks.resting =
+                if others.len() < RESTING_MAX { 0 } else { others.last().map_or(0, |content| content.entry.id) };
+            let moving = looks.moving.iter().filter_map(|id| state.contents.get(id));
+            moving.chain(others).filter_map(|content| content.live.session).collect()
         };
         let Ok(all) = self.handle.progress_of(ids).await else { return };
         let now = Instant::now();
         let mut state = self.state.borrow_mut();
-        let time = state.tick();
+        let State { contents, by_session, changes, sums, .. } = &mut *state;
         for (session, progress) in all {
-            let Some(id) = state.by_session.get(&session).copied() else { continue };
-            let Some(content) = state.contents.get_mut(&id) else { continue };
+            let Some(content) = by_session.get(&session).and_then(|id| contents.get_mut(id)) else { continue };
             if take_in(content, progress, now) {
-                content.touched = time;
+                content.touched = changes.touch(content.entry.id, content.touched);
             }
+            sums.count(content);
         }
-        let running = state.contents.values().filter_map(|content| content.live.progress.as_ref());
-        state.rates = running.fold((0, 0), |(down, up), progress| {
-            (down + progress.stats.download_rate_bytes, up + progress.stats.upload_rate_bytes)
-        });
     }
 
     /// The numbers that changed lately, and those of all together.
-    fn told(&self, now: Instant) -> Value {
+    fn told(&self, looks: &Looks) -> Value {
         let state = self.state();
-        let is_new =
-            |content: &&Content| content.live.moved.is_some_and(|at| now.saturating_duration_since(at) < TOLD_FOR);
-        let contents: Vec<Value> = state.contents.values().filter(is_new).map(super::view::numbers).collect();
-        json!({ "down_rate": state.rates.0, "up_rate": state.rates.1, "contents": contents })
+        let changed = state.changes.since(looks.ticks.front().copied().unwrap_or(0));
+        let changed = changed.unwrap_or_else(|| state.contents.keys().copied().collect());
+        let contents = changed.iter().filter_map(|id| state.contents.get(id)).filter(|content| content.live.has_moved);
+        let contents: Vec<Value> = contents.map(super::view::numbers).collect();
+        json!({ "down_rate": state.sums.down_rate, "up_rate": state.sums.up_rate, "contents": contents })
     }
 
-    fn count_seeding(&self, passed: Duration) {
+    /// Seconds at work are counted, and those that were shared enough are paused, or go.
+    async fn end_sharing(self: &Rc<Self>, now: Instant, passed: Duration) {
         let seconds = passed.as_secs_f64().round() as u64;
-        let mut state = self.state.borrow_mut();
-        for content in state.contents.values_mut().filter(|content| is_active(content)) {
-            content.totals.active_seconds += seconds;
-            if content.entry.is_complete() {
-                content.totals.seed_seconds += seconds;
-            }
-            content.live.is_unkept = true;
-        }
-    }
-
-    /// Those that were shared enough are paused, or go.
-    async fn end_sharing(self: &Rc<Self>, now: Instant) {
         let (enough, what): (Vec<(u64, &'static str)>, Enough) = {
-            let state = self.state();
-            let settings = &state.settings;
+            let mut state = self.state.borrow_mut();
+            let State { contents, settings, .. } = &mut *state;
             let why = |content: &Content| {
                 let entry = &content.entry;
                 let idle = || content.live.idle_since.map_or(0, |since| now.saturating_duration_since(since).as_secs());
@@ -132,9 +131,16 @@ impl Engine {
                 let is_left = entry.idle_seconds_max.or(settings.idle_seconds_max).is_some_and(|most| idle() >= most);
                 is_left.then_some("shared with nobody for as long as it was to be")
             };
-            let is_seeding = |content: &&Content| is_active(content) && content.entry.is_complete();
-            let seeding = state.contents.values().filter(is_seeding);
-            (seeding.filter_map(|content| Some((content.entry.id, why(content)?))).collect(), settings.enough)
+            let mut enough = Vec::new();
+            for content in contents.values_mut().filter(|content| is_active(content)) {
+                content.totals.active_seconds += seconds;
+                content.live.is_unkept = true;
+                if content.entry.is_complete() {
+                    content.totals.seed_seconds += seconds;
+                    enough.extend(why(content).map(|why| (content.entry.id, why)));
+                }
+            }
+            (enough, settings.enough)
         };
         for (id, why) in enough {
             let going = match what {
@@ -226,35 +232,25 @@ impl Engine {
             }
         }
     }
+}
 
-    /// Keeps what moved.
-    pub(crate) async fn keep_totals(&self) {
-        let unkept: Vec<(u64, Value, Value)> = {
-            let mut state = self.state.borrow_mut();
-            let kept = |content: &mut Content| {
-                let is_unkept = std::mem::take(&mut content.live.is_unkept);
-                is_unkept.then(|| (content.entry.id, totals(content).to_json(), content.entry.to_json()))
-            };
-            state.contents.values_mut().filter_map(kept).collect()
-        };
-        if unkept.is_empty() {
-            return;
-        }
-        let _turn = self.writing.lock().await;
-        // Those that were removed meanwhile are not brought back.
-        let there = |(id, ..): &(u64, Value, Value)| self.state().contents.contains_key(id);
-        let pair = |(id, totals, entry)| [(Entry::totals_key(id), Some(totals)), (Entry::key(id), Some(entry))];
-        let batch = unkept.into_iter().filter(there).flat_map(pair).collect();
-        // A disk that is full has them kept the next time.
-        let _ = self.store.write(Change { batch, ..Change::default() }).await;
-    }
+/// Whether a content has to be looked at every second: something of it moves, or may.
+fn moves(content: &Content) -> bool {
+    let Content { entry, live, .. } = content;
+    let is_moving = live
+        .progress
+        .as_ref()
+        .is_none_or(|now| now.stats.peers > 0 || now.stats.download_rate_bytes + now.stats.upload_rate_bytes > 0);
+    live.session.is_some() && (is_moving || live.turn == Some(Turn::Run) && !entry.is_complete())
 }
 
 /// How a content fares now; whether that is any different.
 fn take_in(content: &mut Content, progress: Progress, now: Instant) -> bool {
     let (entry, live) = (&mut content.entry, &mut content.live);
-    if live.phase == Phase::Open && progress.bytes_total.is_some() {
-        (entry.size, entry.done) = (progress.bytes_total, progress.bytes_done);
+    let there = (progress.bytes_total, progress.bytes_done);
+    if live.phase == Phase::Open && there.0.is_some() && (entry.size, entry.done) != there {
+        (entry.size, entry.done) = there;
+        live.is_learned = true;
     }
     let rates = |progress: &Progress| (progress.stats.download_rate_bytes, progress.stats.upload_rate_bytes);
     let moved = |progress: &Progress| (progress.stats.downloaded_bytes, progress.stats.uploaded_bytes);
@@ -269,9 +265,7 @@ fn take_in(content: &mut Content, progress: Progress, now: Instant) -> bool {
     }
     let shown = |progress: &Progress| (rates(progress), moved(progress), progress.bytes_done, progress.stats.peers);
     let is_news = was.is_none_or(|was| shown(was) != shown(&progress)) || matches!(live.phase, Phase::Checking(..));
-    if is_news {
-        live.moved = Some(now);
-    }
+    live.has_moved |= is_news;
     live.progress = Some(progress);
     is_news
 }

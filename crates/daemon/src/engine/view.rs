@@ -91,19 +91,6 @@ impl Engine {
         counts
     }
 
-    /// All contents' numbers, added up: bytes a second down and up, bytes received and sent, peers.
-    pub(crate) fn sums(&self) -> (u64, u64, u64, u64, u64) {
-        let state = self.state();
-        let mut sums = (state.rates.0, state.rates.1, 0_u64, 0_u64, 0);
-        for content in state.contents.values() {
-            let totals = totals(content);
-            sums.2 = sums.2.saturating_add(totals.downloaded);
-            sums.3 = sums.3.saturating_add(totals.uploaded);
-            sums.4 += content.live.progress.as_ref().map_or(0, |progress| u64::from(progress.stats.peers));
-        }
-        sums
-    }
-
     /// One content.
     pub(crate) fn view(&self, id: u64) -> Result<Value, Refusal> {
         let state = self.state();
@@ -112,6 +99,12 @@ impl Engine {
 
     /// Tells what is new of a content.
     pub(super) fn announce(&self, id: u64) {
+        if !self.feed.is_heard() {
+            // Whoever comes looks at everything first.
+            self.feed.skip();
+            self.with(id, |content| content.live.told = None);
+            return;
+        }
         let news = self.with(id, |content| {
             let whole = view(content);
             let mut lasting = whole.clone();

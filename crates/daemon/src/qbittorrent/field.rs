@@ -5,6 +5,11 @@ use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 
+/// Numbers below this are whole numbers in every form.
+const WHOLE_MAX: f64 = (1_u64 << 53) as f64;
+/// Digits of a whole number at most, and its sign.
+const DIGITS_MAX: usize = 20;
+
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Field<'a> {
@@ -32,9 +37,20 @@ impl Field<'_> {
                 write_text(text, out);
                 Ok(())
             }
-            Self::Whole(number) => write!(out, "{number}"),
+            Self::Whole(number) => {
+                write_whole(*number, out);
+                Ok(())
+            }
+            // Most are -1, 0 or 1, and are written as quickly; 0 below 0 has a sign.
+            Self::Real(number)
+                if number.to_bits() == 0 || number.fract() == 0.0 && (1.0..WHOLE_MAX).contains(&number.abs()) =>
+            {
+                write_whole(*number as i64, out);
+                Ok(())
+            }
             Self::Real(number) if number.is_finite() => write!(out, "{number}"),
-            Self::Flag(flag) => write!(out, "{flag}"),
+            Self::Flag(true) => out.write_all(b"true"),
+            Self::Flag(false) => out.write_all(b"false"),
             Self::Real(_) | Self::Null => out.write_all(b"null"),
         };
     }
@@ -114,8 +130,33 @@ impl From<bool> for Field<'_> {
     }
 }
 
+fn write_whole(number: i64, out: &mut Vec<u8>) {
+    let mut digits = [0; DIGITS_MAX];
+    let (mut left, mut at) = (number.unsigned_abs(), DIGITS_MAX);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        at -= 1;
+        digits[at] = b'-';
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
 /// Writes a text.
 pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+    // RFC 8259 §7: what has none of these stands as it is.
+    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        out.reserve(text.len() + 2);
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        return out.push(b'"');
+    }
     // A text has a form in JSON, and a vector takes all that is written.
     let _ = serde_json::to_writer(out, text);
 }
@@ -182,6 +223,25 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_written_as_others_write_them() {
+        for number in [0, 1, -1, 9, 10, i64::MAX, i64::MIN] {
+            let mut out = Vec::new();
+            Field::Whole(number).write(&mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), number.to_string());
+        }
+        for number in [0.0, -0.0, 1.0, -1.0, 0.25, -2.5, 1e15, 1e16, 1e300, WHOLE_MAX] {
+            let mut out = Vec::new();
+            Field::Real(number).write(&mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), number.to_string());
+        }
+        for text in ["", "plain", "\u{e4}", "\"", "\\", "\n", "\u{7f}", "a\u{1}b"] {
+            let mut out = Vec::new();
+            write_text(text, &mut out);
+            assert_eq!(serde_json::to_vec(text).unwrap(), out);
+        }
+    }
 
     #[test]
     fn what_is_written_is_json_and_only_what_changed_is_told() {

@@ -39,6 +39,15 @@ impl Wanted {
         }
     }
 
+    /// Whether nothing says which.
+    fn is_all(&self) -> bool {
+        self.filter.is_empty()
+            && self.category.is_none()
+            && self.tag.is_none()
+            && self.ids.is_none()
+            && self.private.is_none()
+    }
+
     fn admits(&self, seen: Seen<'_>) -> bool {
         let entry = seen.entry();
         let is_of = |wanted: &str, category: &str| {
@@ -107,6 +116,7 @@ pub(super) fn info(api: &Api, form: &Form) -> Outcome {
     let mut out = vec![b'['];
     let mut rows: Vec<(Option<super::field::Field<'static>>, Vec<u8>)> = Vec::new();
     let mut bad_column = false;
+    let expected = if wanted.is_all() { count(api) } else { 0 };
     api.engine.for_each(|seen| {
         if bad_column || !wanted.admits(seen) {
             return;
@@ -114,10 +124,15 @@ pub(super) fn info(api: &Api, form: &Form) -> Outcome {
         let mut fields = fields(seen, &around);
         fields.push(("hash", seen.short_hash().into()));
         if is_whole {
-            if out.len() > 1 {
+            let is_first = out.len() == 1;
+            if !is_first {
                 out.push(b',');
             }
             write_row(&fields, seen, with_trackers, &mut out);
+            if is_first {
+                // The others are about as long.
+                out.reserve(out.len().saturating_mul(expected));
+            }
             return;
         }
         let key = fields.iter().find(|(name, _)| *name == column).map(|(_, value)| owned(value));

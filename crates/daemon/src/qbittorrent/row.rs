@@ -1,8 +1,8 @@
 //! One torrent as lists show it.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::rc::Rc;
 
 use anabranch_content::magnet::Magnet;
 use anabranch_swarm::http::names::url_encoded;
@@ -22,27 +22,29 @@ const USUAL: i64 = -2;
 const MINUTE: u64 = 60;
 const MONTH: f64 = 2_629_800.0;
 
+/// Places in the queue of those that are not complete; empty where there is no queue.
+pub(super) type Places = HashMap<u64, u32>;
+
 /// What of the settings and of all others a torrent's row depends on.
 pub(super) struct Around {
     ratio_max: Option<f64>,
     seed_seconds_max: Option<u64>,
     idle_seconds_max: Option<u64>,
-    /// Places in the queue of those that are not complete; empty where there is no queue.
-    places: HashMap<u64, u32>,
+    places: Rc<Places>,
 }
 
 impl Around {
     pub(super) fn new(api: &Api) -> Self {
         let mut order: Vec<(i64, u64)> = Vec::new();
         if api.engine.with_settings(is_queueing) {
-            api.engine.for_each(|seen| {
-                if !seen.entry().is_complete() {
-                    order.push((seen.entry().rank, seen.entry().id));
-                }
-            });
+            api.engine.for_each(|seen| order.extend(waits(seen.entry())));
             order.sort_unstable();
         }
-        let places = order.into_iter().zip(1..).map(|((_, id), place)| (id, place)).collect();
+        Self::with(api, Rc::new(places(order)))
+    }
+
+    /// The same where the places are known.
+    pub(super) fn with(api: &Api, places: Rc<Places>) -> Self {
         api.engine.with_settings(|settings| Self {
             ratio_max: settings.ratio_max,
             seed_seconds_max: settings.seed_seconds_max,
@@ -51,17 +53,20 @@ impl Around {
         })
     }
 
-    /// What of the settings matters, as a number.
-    pub(super) fn sum(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.ratio_max.map(f64::to_bits), self.seed_seconds_max, self.idle_seconds_max).hash(&mut hasher);
-        hasher.finish()
-    }
-
     /// The place of a content in the queue; 0 where it waits for none.
-    pub(super) fn place(&self, id: u64) -> u32 {
+    fn place(&self, id: u64) -> u32 {
         self.places.get(&id).copied().unwrap_or(0)
     }
+}
+
+/// Where a content stands in the queue, if it is not complete.
+pub(super) fn waits(entry: &Entry) -> Option<(i64, u64)> {
+    (!entry.is_complete()).then_some((entry.rank, entry.id))
+}
+
+/// The places of contents that stand in this order.
+pub(super) fn places(order: impl IntoIterator<Item = (i64, u64)>) -> Places {
+    order.into_iter().zip(1..).map(|((_, id), place)| (id, place)).collect()
 }
 
 /// Whether there is a queue.
@@ -147,19 +152,23 @@ fn magnet(entry: &Entry, trackers: &[&str]) -> String {
         return link.clone();
     }
     let (v1, v2) = hashes(entry);
-    let mut link = String::from("magnet:?");
-    if !v1.is_empty() {
-        link += &format!("xt=urn:btih:{v1}");
-    }
-    if !v2.is_empty() {
-        link += &format!("{}xt=urn:btmh:1220{v2}", if v1.is_empty() { "" } else { "&" });
-    }
     if v1.is_empty() && v2.is_empty() {
         return String::new();
     }
-    link += &format!("&dn={}", url_encoded(entry.shown_name()));
+    let mut link = String::from("magnet:?");
+    let mut put = |before: &str, text: &str| {
+        link.push_str(before);
+        link.push_str(text);
+    };
+    if !v1.is_empty() {
+        put("xt=urn:btih:", v1);
+    }
+    if !v2.is_empty() {
+        put(if v1.is_empty() { "xt=urn:btmh:1220" } else { "&xt=urn:btmh:1220" }, v2);
+    }
+    put("&dn=", &url_encoded(entry.shown_name()));
     for url in trackers {
-        link += &format!("&tr={}", url_encoded(url));
+        put("&tr=", &url_encoded(url));
     }
     link
 }

@@ -2,9 +2,11 @@
 //!
 //! Whoever asks names the answer that it had last, by its `rid`, and gets what changed after that. Nothing is kept of those who ask: each
 //! field of each torrent has the number of the answer before which it last changed, so that any number of programs may follow, each
-//! from where it is. Who names no answer of this run, or one from too long ago, gets everything.
+//! from where it is. Who names no answer of this run, or one from too long ago, gets everything. Looked at are those that changed since
+//! the last answer, whoever got that: an answer costs what changed, not what there is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,9 +14,10 @@ use serde_json::{Map, Value, json};
 
 use super::field::{Marks, Named, write_list, write_object, write_text};
 use super::form::Form;
-use super::row::{Around, fields, is_queueing, trackers};
+use super::row::{Around, Places, fields, is_queueing, places, trackers, waits};
 use super::{Answer, Outcome, names, one, transfer, unknown};
 use crate::api::Api;
+use crate::engine::Seen;
 
 /// What is gone and remembered: whoever was away for longer gets everything.
 const GONE_MAX: usize = 10_000;
@@ -52,7 +55,14 @@ pub(crate) struct Main {
     oldest: u32,
     /// The engine's clock at that time.
     clock: u64,
+    /// The settings at that time, by their version.
+    settings: Option<u64>,
     rows: BTreeMap<u64, Row>,
+    /// The same by the last answer before which something of them changed.
+    latest: BTreeSet<(u32, u64)>,
+    /// Those that are not complete, in the order of the queue, and their places where there is a queue.
+    queue: BTreeSet<(i64, u64)>,
+    places: Rc<Places>,
     categories: BTreeMap<String, (String, u32)>,
     tags: BTreeMap<String, u32>,
     trackers: HashMap<String, Tracker>,
@@ -65,9 +75,10 @@ struct Row {
     hash: String,
     marks: Marks,
     trackers: Vec<String>,
-    place: u32,
-    /// What of the settings its fields depend on was the same.
-    around: u64,
+    /// Where it stands in the queue.
+    waits: Option<(i64, u64)>,
+    /// Its category and tags, as a hash.
+    names: u64,
 }
 
 #[derive(Default)]
@@ -83,7 +94,11 @@ impl Default for Main {
             rid: first,
             oldest: first,
             clock: 0,
+            settings: None,
             rows: BTreeMap::new(),
+            latest: BTreeSet::new(),
+            queue: BTreeSet::new(),
+            places: Rc::default(),
             categories: BTreeMap::new(),
             tags: BTreeMap::new(),
             trackers: HashMap::new(),
@@ -135,62 +150,89 @@ impl Main {
         names.into_iter().filter(|name| !is_there(name)).collect()
     }
 
-    /// Takes in how all torrents are now.
-    fn look(&mut self, api: &Api, around: &Around) {
-        let (now, clock) = (self.rid, self.clock);
+    /// Takes in how all torrents are now, of which those that changed are looked at. Answers what their fields depend on beside.
+    fn look(&mut self, api: &Api) -> Around {
+        let version = api.engine.settings_version();
+        let is_other = self.settings.replace(version) != Some(version);
+        let known = if is_other { None } else { api.engine.changed_since(self.clock) };
         self.clock = api.engine.clock();
-        let settings = around.sum();
-        let mut there = BTreeSet::new();
-        let mut renamed = Vec::new();
-        api.engine.for_each(|seen| {
-            let id = seen.entry().id;
-            there.insert(id);
-            let row = self.rows.entry(id).or_default();
-            let place = around.place(id);
-            let is_same =
-                !row.hash.is_empty() && seen.touched() <= clock && row.place == place && row.around == settings;
-            if is_same {
-                return;
+        let all = || {
+            let mut ids: BTreeSet<u64> = self.rows.keys().copied().collect();
+            api.engine.for_each(|seen| _ = ids.insert(seen.entry().id));
+            ids
+        };
+        let mut changed: BTreeSet<u64> = known.map_or_else(all, BTreeSet::from_iter);
+        let (mut moves_up, mut has_names) = (is_other, is_other);
+        for id in &changed {
+            let now = api.engine.seen(*id, |seen| (waits(seen.entry()), sum_of_names(seen)));
+            let row = self.rows.get(id);
+            let before = row.map_or((None, sum_of_no_names()), |row| (row.waits, row.names));
+            let now = now.unwrap_or((None, sum_of_no_names()));
+            moves_up |= now.0 != before.0;
+            has_names |= now.1 != before.1;
+            if let Some(place) = before.0 {
+                self.queue.remove(&place);
             }
-            (row.place, row.around) = (place, settings);
-            let hash = seen.short_hash();
-            if row.hash != hash {
-                if !row.hash.is_empty() {
-                    renamed.push(row.hash.clone());
-                }
-                (row.hash, row.marks) = (hash, Marks::default());
-            }
-            row.marks.renew(&fields(seen, around), now);
-            let urls = trackers(seen.entry());
-            if row.trackers != urls {
-                for url in std::mem::replace(&mut row.trackers, urls.iter().map(|url| (*url).to_owned()).collect()) {
-                    if let Some(tracker) = self.trackers.get_mut(&url) {
-                        tracker.ids.remove(&id);
-                        tracker.changed = now;
-                    }
-                }
-                for url in urls {
-                    let tracker = self.trackers.entry(url.to_owned()).or_default();
-                    tracker.ids.insert(id);
-                    tracker.changed = now;
-                }
-            }
-        });
-        let gone: Vec<u64> = self.rows.keys().filter(|id| !there.contains(id)).copied().collect();
-        for id in gone {
-            let Some(row) = self.rows.remove(&id) else { continue };
-            for url in row.trackers {
-                if let Some(tracker) = self.trackers.get_mut(&url) {
-                    tracker.ids.remove(&id);
-                    tracker.changed = now;
-                }
-            }
-            self.forget(Kind::Torrent, row.hash);
+            self.queue.extend(now.0);
         }
-        renamed.into_iter().for_each(|hash| self.forget(Kind::Torrent, hash));
+        if moves_up {
+            let is_queue = api.engine.with_settings(is_queueing);
+            let new = if is_queue { places(self.queue.iter().copied()) } else { Places::new() };
+            let before = std::mem::replace(&mut self.places, Rc::new(new));
+            let is_moved = |id: &&u64| before.get(*id) != self.places.get(*id);
+            changed.extend(before.keys().chain(self.places.keys()).filter(is_moved));
+        }
+        let around = Around::with(api, Rc::clone(&self.places));
+        for id in changed {
+            if api.engine.seen(id, |seen| self.renew(seen, &around)).is_none() {
+                self.lose(id);
+            }
+        }
         let unused = self.trackers.extract_if(|_, tracker| tracker.ids.is_empty()).map(|(url, _)| url);
         let unused: Vec<String> = unused.collect();
         unused.into_iter().for_each(|url| self.forget(Kind::Tracker, url));
+        if has_names {
+            self.look_at_names(api);
+        }
+        around
+    }
+
+    /// Takes in how a torrent is now.
+    fn renew(&mut self, seen: Seen<'_>, around: &Around) {
+        let (now, id) = (self.rid, seen.entry().id);
+        let row = self.rows.entry(id).or_default();
+        (row.waits, row.names) = (waits(seen.entry()), sum_of_names(seen));
+        let hash = seen.short_hash();
+        let mut renamed = None;
+        let before = row.marks.latest;
+        if row.hash != hash {
+            renamed = Some(std::mem::replace(&mut row.hash, hash)).filter(|hash| !hash.is_empty());
+            row.marks = Marks::default();
+        }
+        row.marks.renew(&fields(seen, around), now);
+        if row.marks.latest != before {
+            self.latest.remove(&(before, id));
+            self.latest.insert((row.marks.latest, id));
+        }
+        let urls = trackers(seen.entry());
+        if row.trackers != urls {
+            let gone = std::mem::replace(&mut row.trackers, urls.iter().map(|url| (*url).to_owned()).collect());
+            leave_trackers(&mut self.trackers, &gone, id, now);
+            for url in urls {
+                let tracker = self.trackers.entry(url.to_owned()).or_default();
+                tracker.ids.insert(id);
+                tracker.changed = now;
+            }
+        }
+        renamed.into_iter().for_each(|hash| self.forget(Kind::Torrent, hash));
+    }
+
+    /// A torrent is gone.
+    fn lose(&mut self, id: u64) {
+        let Some(row) = self.rows.remove(&id) else { return };
+        self.latest.remove(&(row.marks.latest, id));
+        leave_trackers(&mut self.trackers, &row.trackers, id, self.rid);
+        self.forget(Kind::Torrent, row.hash);
     }
 
     /// Takes in which categories and tags there are now.
@@ -222,9 +264,32 @@ impl Main {
     }
 }
 
+/// A torrent has these trackers no more.
+fn leave_trackers(trackers: &mut HashMap<String, Tracker>, urls: &[String], id: u64, now: u32) {
+    for url in urls {
+        if let Some(tracker) = trackers.get_mut(url) {
+            tracker.ids.remove(&id);
+            tracker.changed = now;
+        }
+    }
+}
+
+fn sum_of_names(seen: Seen<'_>) -> u64 {
+    sum((&seen.entry().category, &seen.entry().tags))
+}
+
+fn sum_of_no_names() -> u64 {
+    sum((&None, &BTreeSet::new()))
+}
+
+fn sum(names: (&Option<String>, &BTreeSet<String>)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    names.hash(&mut hasher);
+    hasher.finish()
+}
+
 async fn main(api: &Rc<Api>, form: &Form) -> Outcome {
     let free = api.engine.free_bytes().await.unwrap_or(0);
-    let around = Around::new(api);
     let server = server_state(api, free);
     let mut main = api.qbittorrent.main.borrow_mut();
     let asked = form.number::<u32>("rid").unwrap_or(0);
@@ -233,8 +298,7 @@ async fn main(api: &Rc<Api>, form: &Form) -> Outcome {
         *main = Main { rid: next, oldest: next, ..Main::default() };
     }
     main.rid += 1;
-    main.look(api, &around);
-    main.look_at_names(api);
+    let around = main.look(api);
     let rid = main.rid;
     main.server.renew(&server, rid);
     let is_full = !main.knows(asked);
@@ -249,11 +313,14 @@ fn write(api: &Api, main: &Main, around: &Around, server: &[Named<'_>], since: u
         out.extend_from_slice(b",\"full_update\":true");
     }
     let mut torrents = Object::new("torrents");
-    api.engine.for_each(|seen| {
-        let Some(row) = main.rows.get(&seen.entry().id).filter(|row| row.marks.latest > since) else { return };
-        let out = torrents.key(&row.hash);
-        write_object(&fields(seen, around), |at| row.marks.is_newer(at, since), out);
-    });
+    let mut changed: Vec<u64> = main.latest.range((since.saturating_add(1), 0)..).map(|(_, id)| *id).collect();
+    changed.sort_unstable();
+    for id in changed {
+        let Some(row) = main.rows.get(&id) else { continue };
+        api.engine.seen(id, |seen| {
+            write_object(&fields(seen, around), |at| row.marks.is_newer(at, since), torrents.key(&row.hash));
+        });
+    }
     torrents.end(&mut out);
     let mut categories = Object::new("categories");
     for (name, (text, _)) in main.categories.iter().filter(|(_, (_, changed))| *changed > since) {
@@ -323,7 +390,8 @@ fn list(name: &str, texts: &[&str], out: &mut Vec<u8>) {
 }
 
 fn server_state(api: &Api, free: u64) -> Vec<Named<'static>> {
-    let (_, _, received, sent, peers) = api.engine.sums();
+    let sums = api.engine.sums();
+    let (received, sent) = (sums.downloaded, sums.uploaded);
     let mut fields = transfer::info(api);
     let ratio = if received > 0 && sent > 0 { format!("{:.2}", sent as f64 / received as f64) } else { "-".to_owned() };
     fields.extend([
@@ -338,9 +406,9 @@ fn server_state(api: &Api, free: u64) -> Vec<Named<'static>> {
         ("read_cache_overload", "0".into()),
         ("refresh_interval", REFRESH_MS.into()),
         ("total_buffers_size", 0_u64.into()),
-        ("total_peer_connections", peers.into()),
+        ("total_peer_connections", sums.peers.into()),
         ("total_queued_size", 0_u64.into()),
-        ("total_wasted_session", api.engine.wasted().into()),
+        ("total_wasted_session", sums.wasted.into()),
         ("use_alt_speed_limits", api.engine.with_settings(|settings| settings.slow).into()),
         ("use_subcategories", false.into()),
         ("write_cache_overload", "0".into()),

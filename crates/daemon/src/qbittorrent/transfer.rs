@@ -51,19 +51,19 @@ async fn set(api: &Api, field: &str, value: Value) -> Outcome {
 
 /// Rates, amounts and limits.
 pub(super) fn info(api: &Api) -> Vec<Named<'static>> {
-    let [down_rate, up_rate, downloaded, uploaded] = api.engine.run_sums();
+    let sums = api.engine.sums();
     let (down_limit, up_limit) = api.engine.with_settings(|settings| settings.limits());
     let is_reached = !api.about.listening.is_empty();
     vec![
         ("connection_status", if is_reached { "connected" } else { "disconnected" }.into()),
         ("dht_nodes", 0_u64.into()),
-        ("dl_info_data", downloaded.into()),
-        ("dl_info_speed", down_rate.into()),
+        ("dl_info_data", sums.run_downloaded.into()),
+        ("dl_info_speed", sums.down_rate.into()),
         ("dl_rate_limit", down_limit.unwrap_or(0).into()),
         ("last_external_address_v4", "".into()),
         ("last_external_address_v6", "".into()),
-        ("up_info_data", uploaded.into()),
-        ("up_info_speed", up_rate.into()),
+        ("up_info_data", sums.run_uploaded.into()),
+        ("up_info_speed", sums.up_rate.into()),
         ("up_rate_limit", up_limit.unwrap_or(0).into()),
     ]
 }

@@ -12,6 +12,8 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -87,6 +89,14 @@ enum Job {
 pub(crate) struct Store {
     jobs: mpsc::Sender<Job>,
     dir: PathBuf,
+    written: Arc<Written>,
+}
+
+/// What was written since the start.
+#[derive(Default)]
+struct Written {
+    values: AtomicU64,
+    syncs: AtomicU64,
 }
 
 impl Store {
@@ -112,15 +122,24 @@ impl Store {
             Err(error) if error.kind() == ErrorKind::NotFound => 0,
             Err(error) => return Err(unusable(error)),
         };
-        let mut disk =
-            Disk { dir: dir.to_owned(), kept, generation, journal: None, len: 0, snapshot_len: 0, _lock: lock };
+        let written = Arc::<Written>::default();
+        let mut disk = Disk {
+            dir: dir.to_owned(),
+            kept,
+            generation,
+            journal: None,
+            len: 0,
+            snapshot_len: 0,
+            written: Arc::clone(&written),
+            _lock: lock,
+        };
         // What a torn journal ends in is not built on.
         disk.snapshot().map_err(unusable)?;
         disk.clear_away();
         let kept = disk.kept.clone();
         let (jobs, waiting) = mpsc::channel(JOBS_MAX);
         std::thread::Builder::new().name("library".to_owned()).spawn(move || disk.serve(waiting)).map_err(unusable)?;
-        Ok((Self { jobs, dir: dir.to_owned() }, kept))
+        Ok((Self { jobs, dir: dir.to_owned(), written }, kept))
     }
 
     /// Keeps a change. It is on the disk when this is done.
@@ -137,6 +156,11 @@ impl Store {
             // A thread that failed has let go of the folder too.
             let _ = ended.await;
         }
+    }
+
+    /// Values that were written since the start, and how often the disk was waited for.
+    pub(crate) fn written(&self) -> (u64, u64) {
+        (self.written.values.load(Ordering::Relaxed), self.written.syncs.load(Ordering::Relaxed))
     }
 
     /// Where the torrent of a content is kept.
@@ -158,6 +182,7 @@ struct Disk {
     journal: Option<File>,
     len: u64,
     snapshot_len: u64,
+    written: Arc<Written>,
     _lock: File,
 }
 
@@ -201,8 +226,13 @@ impl Disk {
 
     /// All of these, or none.
     fn keep(&mut self, changes: Vec<Change>) -> io::Result<()> {
-        for (id, bytes) in changes.iter().flat_map(|change| &change.torrents) {
-            replace(&torrent(&self.dir, *id), bytes)?;
+        let torrents = || changes.iter().flat_map(|change| &change.torrents);
+        for (id, bytes) in torrents() {
+            place(&torrent(&self.dir, *id), bytes)?;
+        }
+        if torrents().next().is_some() {
+            // Their names, all at once.
+            File::open(self.dir.join(TORRENTS))?.sync_all()?;
         }
         let journal_max = JOURNAL_BYTES_MIN.max(self.snapshot_len);
         if self.journal.is_none() || self.len > journal_max {
@@ -213,11 +243,14 @@ impl Disk {
             .iter()
             .filter(|change| !change.batch.is_empty())
             .for_each(|change| lines.extend(journal::line(&change.batch)));
+        let values: usize = changes.iter().map(|change| change.batch.len()).sum();
         if !lines.is_empty() {
             let Some(mut journal) = self.journal.take() else { return Err(io::ErrorKind::Other.into()) };
             journal.write_all(&lines).and_then(|()| journal.sync_data())?;
             self.journal = Some(journal);
             self.len += lines.len() as u64;
+            self.written.values.fetch_add(values as u64, Ordering::Relaxed);
+            self.written.syncs.fetch_add(1, Ordering::Relaxed);
         }
         for change in changes {
             journal::apply(&mut self.kept, change.batch);
@@ -274,17 +307,22 @@ pub(crate) fn read_kept(bytes: &[u8]) -> Entries {
 
 /// Puts a file in another's place: either the old or the new is there, whole, whatever happens.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    place(path, bytes)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// The same, but that its name is on the disk only when its folder was synced.
+fn place(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    std::fs::rename(&new, path)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod attacks;
 mod automatic;
 mod contents;
 mod events;
+mod many;
 mod qbittorrent;
 mod schema;
 mod tls;
