@@ -199,6 +199,10 @@ async function load() {
   refresh();
 }
 
+// A page that is left may be kept by the browser: it gives its connection back, of which there are few, and takes one when it is shown again.
+addEventListener("pagehide", () => { source?.close(); source = null; });
+addEventListener("pageshow", (event) => { if (event.persisted && !$("main").hidden) start().catch(complain); });
+
 function listen() {
   source?.close();
   source = new EventSource("/api/v1/events");
@@ -220,7 +224,7 @@ function listen() {
   source.onerror = () => {
     say("The daemon does not answer; trying again.", true);
     // A browser gives up for good where it was answered with an error.
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => start().catch(complain), 3000);
+    if (source?.readyState === EventSource.CLOSED) setTimeout(() => start().catch(complain), 3000);
   };
 }
 

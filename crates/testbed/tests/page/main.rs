@@ -98,3 +98,32 @@ fn a_transfer_over_several_paths_is_added_watched_limited_played_and_removed() {
     stage.wait_for("contents/1", |content| content["completed"].is_u64());
     must(browser.wait("document.querySelector('.row.seeding .left')?.textContent === '100 %'"));
 }
+
+#[test]
+fn a_page_that_is_left_gives_its_connection_back_and_takes_one_when_it_is_shown_again() {
+    let stage = Stage::alone();
+    stage.open();
+    let wait_for = |count: &str| {
+        let count_watchers =
+            r"return /^anabranch_event_watchers (\d+)$/m.exec(await (await fetch('/metrics')).text())[1];";
+        let began = std::time::Instant::now();
+        while must(stage.browser.run_async(count_watchers)) != count {
+            assert!(began.elapsed() < stage::LIMIT, "there are not {count} who watch");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    wait_for("1");
+    let happens = |what: &str| {
+        let event = format!("dispatchEvent(new PageTransitionEvent('{what}', {{ persisted: true }}));");
+        must(stage.browser.run(&event));
+    };
+    happens("pagehide");
+    wait_for("0");
+    happens("pageshow");
+    wait_for("1");
+    // What came while it was away is there.
+    must(stage.browser.wait("document.getElementById('message').hidden"));
+    // One that is shown for the first time has its connection already.
+    must(stage.browser.run("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: false }));"));
+    wait_for("1");
+}
