@@ -15,12 +15,17 @@ use anabranch_testbed::{Error, Result};
 use report::{Outcome, Row};
 use workspace::Workspace;
 
-const USAGE: &str = "usage: anabranch-bench [--list] [--quick] [--size-mib N] [--repeat N] [--only CONTENDER] [ROW]...";
+const USAGE: &str =
+    "usage: anabranch-bench [--list] [--quick] [--size-mib N] [--repeat N] [--contents N] [--only CONTENDER] [ROW]...";
+
+/// Contents of the rows about many, unless told otherwise.
+const CONTENTS: usize = 10_000;
 
 /// What to run.
 struct Options {
     size_mib: u64,
     repeat: u32,
+    contents: usize,
     only: Option<String>,
     rows: Vec<String>,
 }
@@ -40,7 +45,7 @@ fn main() -> ExitCode {
 fn run() -> Result<bool> {
     let known = rows::all();
     let Some(options) = options(&known)? else { return Ok(true) };
-    let mut workspace = Workspace::new(options.size_mib << 20)?;
+    let mut workspace = Workspace::new(options.size_mib << 20, options.contents)?;
     let mut done = Vec::new();
     for spec in known.iter().filter(|spec| options.rows.is_empty() || options.rows.iter().any(|row| row == spec.name)) {
         let mut row = Row::new(spec);
@@ -69,7 +74,7 @@ fn options_line(options: &Options) -> String {
 }
 
 fn options(known: &[rows::Spec]) -> Result<Option<Options>> {
-    let mut options = Options { size_mib: 2048, repeat: 3, only: None, rows: Vec::new() };
+    let mut options = Options { size_mib: 2048, repeat: 3, contents: CONTENTS, only: None, rows: Vec::new() };
     let mut words = std::env::args().skip(1);
     let usage = || Error::Usage(USAGE.into());
     while let Some(word) = words.next() {
@@ -83,12 +88,13 @@ fn options(known: &[rows::Spec]) -> Result<Option<Options>> {
             "--quick" => (options.size_mib, options.repeat) = (256, 1),
             "--size-mib" => options.size_mib = words.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?,
             "--repeat" => options.repeat = words.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?,
+            "--contents" => options.contents = words.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?,
             "--only" => options.only = Some(words.next().ok_or_else(usage)?),
             name if known.iter().any(|spec| spec.name == name) => options.rows.push(word),
             _ => return Err(usage()),
         }
     }
-    if options.size_mib == 0 || options.repeat == 0 {
+    if options.size_mib == 0 || options.repeat == 0 || options.contents == 0 {
         return Err(usage());
     }
     if let Some(only) = &options.only {

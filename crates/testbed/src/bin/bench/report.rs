@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::rows::Spec;
 
 /// Further figures of a row at most.
-pub(crate) const MORE_MAX: usize = 2;
+pub(crate) const MORE_MAX: usize = 4;
 
 /// One run of one contender.
 #[derive(Clone, Copy, Debug, Default)]

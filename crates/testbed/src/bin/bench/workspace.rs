@@ -19,6 +19,8 @@ pub(crate) struct Workspace {
     folder: TempDir,
     /// Bytes of the content.
     pub len: u64,
+    /// Contents of the rows about many.
+    pub contents: usize,
     /// The folder with the content.
     pub data: PathBuf,
     /// The content.
@@ -37,7 +39,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When there is no room for twice the content and more.
-    pub(crate) fn new(len: u64) -> Result<Self> {
+    pub(crate) fn new(len: u64, contents: usize) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let root = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
         let folder =
@@ -50,7 +52,7 @@ impl Workspace {
         if inside.is_none() {
             eprintln!("not root: TCP uses the machine's default congestion control, and the long wire is left out");
         }
-        Ok(Self { folder, len, data, content, inside, alone: HashMap::new(), disk: None, serial: 0 })
+        Ok(Self { folder, len, contents, data, content, inside, alone: HashMap::new(), disk: None, serial: 0 })
     }
 
     /// The torrent of the content in `version`, made by libtorrent when first asked for.

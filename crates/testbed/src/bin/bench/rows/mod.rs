@@ -1,6 +1,7 @@
 //! The rows and their contenders.
 
 mod bulk;
+mod daemon;
 mod datagram;
 mod disk;
 mod many;
@@ -427,6 +428,24 @@ pub(crate) fn all() -> Vec<Spec> {
             ],
         ),
     ];
+    specs.push(Spec {
+        name: "daemon-10000",
+        title: "the daemon over 10,000 idle contents: from its start until all of them are in the session",
+        unit: Seconds,
+        extra: Some("idle, % of a core"),
+        more: &["torrents/info ms", "sync/maindata of 100 changes ms", "all seeding s", "adding them s"],
+        contenders: vec![contender("ours", daemon::thousands)],
+    });
+    specs.push(spec(
+        "daemon-watchers",
+        "the daemon fetches over loopback, with the page's stream of events open and ten who watch: payload rate",
+        MegabitsPerSecond,
+        Some("KiB of events"),
+        vec![
+            contender("nobody watches", |workspace| daemon::watched(workspace, false)),
+            contender("ours", |workspace| daemon::watched(workspace, true)),
+        ],
+    ));
     specs.extend(bulk::specs());
     specs.extend(paths::specs());
     specs
