@@ -112,14 +112,20 @@ impl Store {
             Err(TryLockError::Error(error)) => return Err(unusable(error)),
         }
         let path = dir.join(SNAPSHOT);
-        let (generation, mut kept) = match std::fs::read(&path) {
-            Ok(bytes) => journal::read_snapshot(&bytes).ok_or(StoreError::Damaged(path))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => (0, Entries::new()),
+        let (snapshot_len, generation, mut kept) = match std::fs::read(&path) {
+            Ok(bytes) => {
+                let (generation, kept) = journal::read_snapshot(&bytes).ok_or(StoreError::Damaged(path))?;
+                (bytes.len() as u64, generation, kept)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => (0, 0, Entries::new()),
             Err(error) => return Err(unusable(error)),
         };
-        match std::fs::read(dir.join(format!("{JOURNAL}{generation}"))) {
-            Ok(bytes) => journal::replay(&bytes, &mut kept),
-            Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        let path = dir.join(format!("{JOURNAL}{generation}"));
+        let (journal, len) = match std::fs::read(&path) {
+            // What a torn journal ends in is not built on.
+            Ok(bytes) if journal::replay(&bytes, &mut kept) < bytes.len() => (None, 0),
+            Ok(bytes) => (Some(OpenOptions::new().append(true).open(&path).map_err(unusable)?), bytes.len() as u64),
+            Err(error) if error.kind() == ErrorKind::NotFound => (None, 0),
             Err(error) => return Err(unusable(error)),
         };
         let written = Arc::<Written>::default();
@@ -127,14 +133,15 @@ impl Store {
             dir: dir.to_owned(),
             kept,
             generation,
-            journal: None,
-            len: 0,
-            snapshot_len: 0,
+            journal,
+            len,
+            snapshot_len,
             written: Arc::clone(&written),
             _lock: lock,
         };
-        // What a torn journal ends in is not built on.
-        disk.snapshot().map_err(unusable)?;
+        if disk.journal.is_none() {
+            disk.snapshot().map_err(unusable)?;
+        }
         disk.clear_away();
         let kept = disk.kept.clone();
         let (jobs, waiting) = mpsc::channel(JOBS_MAX);
@@ -369,6 +376,14 @@ mod tests {
         assert_eq!(kept.keys().collect::<Vec<_>>(), ["k0", "k1"]);
         store.write(change("k9", 9)).await.unwrap();
         assert!(!copy.path().join("journal-1").exists());
+        // One that is whole is.
+        store.end().await;
+        let (store, kept) = Store::open(copy.path()).unwrap();
+        assert_eq!(kept.keys().collect::<Vec<_>>(), ["k0", "k1", "k9"]);
+        store.write(change("k10", 10)).await.unwrap();
+        store.end().await;
+        assert!(copy.path().join("journal-2").exists());
+        assert_eq!(Store::open(copy.path()).unwrap().1.len(), 4);
     }
 
     #[test]
