@@ -47,6 +47,8 @@ pub struct Contents {
     by_hash: RefCell<HashMap<[u8; 20], ContentId>>,
     /// The same hashes, by what callers who encrypt name them.
     by_key: RefCell<HashMap<[u8; 20], [u8; 20]>>,
+    /// The same, by the content that has them.
+    hashes: RefCell<HashMap<ContentId, Vec<[u8; 20]>>>,
     /// The sockets of PPSPP, and which content is meant by what comes.
     pub(super) hub: Rc<ppspp::Hub>,
     /// What serves those sockets. It ends with the session.
@@ -66,6 +68,7 @@ impl Contents {
             torrents: RefCell::default(),
             by_hash: RefCell::default(),
             by_key: RefCell::default(),
+            hashes: RefCell::default(),
             hub: Rc::default(),
             serving: RefCell::default(),
             next_id: Cell::new(0),
@@ -275,14 +278,15 @@ impl Contents {
     pub(super) fn forget(&self, id: ContentId) {
         self.all.borrow_mut().remove(&id);
         self.hub.remove(id);
-        if self.torrents.borrow_mut().remove(&id).is_some() {
-            let mut by_hash = self.by_hash.borrow_mut();
-            by_hash.retain(|_, of| *of != id);
-            self.by_key.borrow_mut().retain(|_, hash| by_hash.contains_key(hash));
+        self.torrents.borrow_mut().remove(&id);
+        for hash in self.hashes.borrow_mut().remove(&id).into_iter().flatten() {
+            self.by_hash.borrow_mut().remove(&hash);
+            self.by_key.borrow_mut().remove(&content_key(&hash));
         }
     }
 
     fn enter_hashes(&self, id: ContentId, hashes: &InfoHashes) {
+        self.hashes.borrow_mut().entry(id).or_default().extend(hashes.wire_hashes());
         self.by_hash.borrow_mut().extend(hashes.wire_hashes().map(|hash| (hash, id)));
         self.by_key.borrow_mut().extend(hashes.wire_hashes().map(|hash| (content_key(&hash), hash)));
     }
