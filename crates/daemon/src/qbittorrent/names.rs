@@ -1,6 +1,7 @@
 //! Categories and tags.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
@@ -80,11 +81,16 @@ pub(super) async fn answer(api: &Api, form: &Form, action: &str) -> Outcome {
 }
 
 /// All categories as clients know them.
-pub(super) fn categories(api: &Api) -> Map<String, Value> {
-    let one = |(name, dir): (String, Option<std::path::PathBuf>)| {
+fn categories(api: &Api) -> Map<String, Value> {
+    shown(api.engine.categories())
+}
+
+/// Categories and their folders as clients know them.
+pub(super) fn shown(categories: BTreeMap<String, Option<PathBuf>>) -> Map<String, Value> {
+    let one = |(name, dir): (String, Option<PathBuf>)| {
         let dir = dir.map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
         let shown = json!({ "name": name, "savePath": dir });
         (name, shown)
     };
-    api.engine.categories().into_iter().map(one).collect()
+    categories.into_iter().map(one).collect()
 }

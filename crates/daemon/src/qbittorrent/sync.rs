@@ -6,7 +6,6 @@
 //! the last answer, whoever got that: an answer costs what changed, not what there is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,6 +17,7 @@ use super::row::{Around, Places, fields, is_queueing, places, trackers, waits};
 use super::{Answer, Outcome, names, one, transfer, unknown};
 use crate::api::Api;
 use crate::engine::Seen;
+use crate::library::Settings;
 
 /// What is gone and remembered: whoever was away for longer gets everything.
 const GONE_MAX: usize = 10_000;
@@ -55,14 +55,17 @@ pub(crate) struct Main {
     oldest: u32,
     /// The engine's clock at that time.
     clock: u64,
-    /// The settings at that time, by their version.
+    /// The settings at that time, by their version, and what of them all rows depend on.
     settings: Option<u64>,
+    limits: Option<Limits>,
     rows: BTreeMap<u64, Row>,
     /// The same by the last answer before which something of them changed.
     latest: BTreeSet<(u32, u64)>,
     /// Those that are not complete, in the order of the queue, and their places where there is a queue.
     queue: BTreeSet<(i64, u64)>,
     places: Rc<Places>,
+    /// Categories and tags that torrents have, and how many have each.
+    names: BTreeMap<Name, u32>,
     categories: BTreeMap<String, (String, u32)>,
     tags: BTreeMap<String, u32>,
     trackers: HashMap<String, Tracker>,
@@ -77,9 +80,14 @@ struct Row {
     trackers: Vec<String>,
     /// Where it stands in the queue.
     waits: Option<(i64, u64)>,
-    /// Its category and tags, as a hash.
-    names: u64,
+    /// Its category and tags.
+    names: Vec<Name>,
 }
+
+/// A category or a tag.
+type Name = (Kind, String);
+/// Limits of sharing, and whether there is a queue.
+type Limits = (Option<f64>, Option<u64>, Option<u64>, bool);
 
 #[derive(Default)]
 struct Tracker {
@@ -95,6 +103,8 @@ impl Default for Main {
             oldest: first,
             clock: 0,
             settings: None,
+            limits: None,
+            names: BTreeMap::new(),
             rows: BTreeMap::new(),
             latest: BTreeSet::new(),
             queue: BTreeSet::new(),
@@ -153,7 +163,9 @@ impl Main {
     /// Takes in how all torrents are now, of which those that changed are looked at. Answers what their fields depend on beside.
     fn look(&mut self, api: &Api) -> Around {
         let version = api.engine.settings_version();
-        let is_other = self.settings.replace(version) != Some(version);
+        let mut has_names = self.settings.replace(version) != Some(version);
+        let limits = api.engine.with_settings(limits);
+        let is_other = self.limits.replace(limits) != Some(limits);
         let known = if is_other { None } else { api.engine.changed_since(self.clock) };
         self.clock = api.engine.clock();
         let all = || {
@@ -162,22 +174,25 @@ impl Main {
             ids
         };
         let mut changed: BTreeSet<u64> = known.map_or_else(all, BTreeSet::from_iter);
-        let (mut moves_up, mut has_names) = (is_other, is_other);
+        let mut moves_up = is_other;
         for id in &changed {
-            let now = api.engine.seen(*id, |seen| (waits(seen.entry()), sum_of_names(seen)));
-            let row = self.rows.get(id);
-            let before = row.map_or((None, sum_of_no_names()), |row| (row.waits, row.names));
-            let now = now.unwrap_or((None, sum_of_no_names()));
-            moves_up |= now.0 != before.0;
-            has_names |= now.1 != before.1;
-            if let Some(place) = before.0 {
-                self.queue.remove(&place);
+            let now = api.engine.seen(*id, |seen| (waits(seen.entry()), names_of(seen))).unwrap_or_default();
+            let before = self.rows.get_mut(id).map(|row| (row.waits, std::mem::take(&mut row.names)));
+            let before = before.unwrap_or_default();
+            if now.0 != before.0 {
+                moves_up = true;
+                if let Some(place) = before.0 {
+                    self.queue.remove(&place);
+                }
+                self.queue.extend(now.0);
             }
-            self.queue.extend(now.0);
+            if now.1 != before.1 {
+                has_names = true;
+                self.count_names(&before.1, &now.1);
+            }
         }
         if moves_up {
-            let is_queue = api.engine.with_settings(is_queueing);
-            let new = if is_queue { places(self.queue.iter().copied()) } else { Places::new() };
+            let new = if limits.3 { places(self.queue.iter().copied()) } else { Places::new() };
             let before = std::mem::replace(&mut self.places, Rc::new(new));
             let is_moved = |id: &&u64| before.get(*id) != self.places.get(*id);
             changed.extend(before.keys().chain(self.places.keys()).filter(is_moved));
@@ -201,7 +216,7 @@ impl Main {
     fn renew(&mut self, seen: Seen<'_>, around: &Around) {
         let (now, id) = (self.rid, seen.entry().id);
         let row = self.rows.entry(id).or_default();
-        (row.waits, row.names) = (waits(seen.entry()), sum_of_names(seen));
+        (row.waits, row.names) = (waits(seen.entry()), names_of(seen));
         let hash = seen.short_hash();
         let mut renamed = None;
         let before = row.marks.latest;
@@ -227,6 +242,21 @@ impl Main {
         renamed.into_iter().for_each(|hash| self.forget(Kind::Torrent, hash));
     }
 
+    /// A torrent has other categories and tags than before.
+    fn count_names(&mut self, before: &[Name], now: &[Name]) {
+        for name in now {
+            *self.names.entry(name.clone()).or_default() += 1;
+        }
+        for name in before {
+            if let Some(count) = self.names.get_mut(name) {
+                *count -= 1;
+                if *count == 0 {
+                    self.names.remove(name);
+                }
+            }
+        }
+    }
+
     /// A torrent is gone.
     fn lose(&mut self, id: u64) {
         let Some(row) = self.rows.remove(&id) else { return };
@@ -238,7 +268,14 @@ impl Main {
     /// Takes in which categories and tags there are now.
     fn look_at_names(&mut self, api: &Api) {
         let now = self.rid;
-        let categories = names::categories(api);
+        let used = |kind: Kind| self.names.keys().filter(move |name| name.0 == kind).map(|name| name.1.clone());
+        let mut categories = api.engine.with_settings(|settings| settings.categories.clone());
+        for name in used(Kind::Category) {
+            categories.entry(name).or_default();
+        }
+        let mut tags = api.engine.with_settings(|settings| settings.tags.clone());
+        tags.extend(used(Kind::Tag));
+        let categories = names::shown(categories);
         let gone: Vec<String> =
             self.categories.keys().filter(|name| !categories.contains_key(*name)).cloned().collect();
         for (name, category) in categories {
@@ -252,7 +289,6 @@ impl Main {
             self.categories.remove(&name);
             self.forget(Kind::Category, name);
         }
-        let tags = api.engine.tags();
         let gone: Vec<String> = self.tags.keys().filter(|name| !tags.contains(*name)).cloned().collect();
         for name in tags {
             self.tags.entry(name).or_insert(now);
@@ -274,18 +310,13 @@ fn leave_trackers(trackers: &mut HashMap<String, Tracker>, urls: &[String], id: 
     }
 }
 
-fn sum_of_names(seen: Seen<'_>) -> u64 {
-    sum((&seen.entry().category, &seen.entry().tags))
+fn names_of(seen: Seen<'_>) -> Vec<Name> {
+    let category = seen.entry().category.iter().map(|name| (Kind::Category, name.clone()));
+    category.chain(seen.entry().tags.iter().map(|name| (Kind::Tag, name.clone()))).collect()
 }
 
-fn sum_of_no_names() -> u64 {
-    sum((&None, &BTreeSet::new()))
-}
-
-fn sum(names: (&Option<String>, &BTreeSet<String>)) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    names.hash(&mut hasher);
-    hasher.finish()
+fn limits(settings: &Settings) -> Limits {
+    (settings.ratio_max, settings.seed_seconds_max, settings.idle_seconds_max, is_queueing(settings))
 }
 
 async fn main(api: &Rc<Api>, form: &Form) -> Outcome {
