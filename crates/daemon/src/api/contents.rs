@@ -229,6 +229,7 @@ fn new_content(source: NewSource, object: &Map<String, Value>) -> Result<NewCont
             "to_front" => new.to_front = flag("to_front", value)?,
             "sequential" => options.sequential = flag("sequential", value)?,
             "edges_first" => options.edges_first = flag("edges_first", value)?,
+            "super_seed" => options.super_seed = flag("super_seed", value)?,
             "limit_down" => options.limit_down = whole("limit_down", value).map_err(refused)?,
             "limit_up" => options.limit_up = whole("limit_up", value).map_err(refused)?,
             "ratio_max" => options.ratio_max = own_ratio("ratio_max", value).map_err(refused)?,
@@ -253,7 +254,7 @@ fn of_query(query: &Query) -> Result<Map<String, Value>, Problem> {
     let mut object = Map::new();
     for (name, text) in query.fields() {
         let value = match name {
-            "paused" | "forced" | "to_front" | "sequential" | "edges_first" => match text {
+            "paused" | "forced" | "to_front" | "sequential" | "edges_first" | "super_seed" => match text {
                 "true" | "1" | "yes" => true.into(),
                 "false" | "0" | "no" => false.into(),
                 _ => return Err(Problem::bad(format!("`{name}` must be true or false"))),

@@ -79,7 +79,7 @@ impl Engine {
             if is_changed(&["edges_first"]) {
                 self.hurry_edges(*id).await;
             }
-            if is_changed(&["sequential", "trackers", "web_seeds", "without"]) {
+            if is_changed(&["sequential", "super_seed", "trackers", "web_seeds", "without"]) {
                 self.with(*id, |content| content.live.reopen = true);
                 self.changed.notify_one();
             }
@@ -526,6 +526,7 @@ fn patch(entry: &mut Entry, changes: &Map<String, Value>) -> Result<(), Refusal>
             "forced" => entry.forced = flag("forced", value)?,
             "sequential" => entry.sequential = flag("sequential", value)?,
             "edges_first" => entry.edges_first = flag("edges_first", value)?,
+            "super_seed" => entry.super_seed = flag("super_seed", value)?,
             "limit_down" => entry.limit_down = whole("limit_down", value)?,
             "limit_up" => entry.limit_up = whole("limit_up", value)?,
             "ratio_max" => entry.ratio_max = own_ratio("ratio_max", value)?,

@@ -81,6 +81,11 @@ impl Engine {
             }
             EventKind::Started { bytes_done, bytes_total, .. } => self.on_started(id, bytes_done, bytes_total).await,
             EventKind::Finished => self.on_finished(id),
+            EventKind::SuperSeeded { uploaded_bytes } => {
+                self.note(id, format!("the others have a whole copy among them, of {uploaded_bytes} bytes that were sent: it is shared as usual from now on"));
+                // The next run does not begin with that again.
+                self.settle(id, |entry| entry.super_seed = false).await;
+            }
             EventKind::Checked { pieces_have, pieces_total } => {
                 self.note(id, format!("verified: {pieces_have} of {pieces_total} pieces are good"));
                 if pieces_have < pieces_total {

@@ -123,6 +123,7 @@ impl Engine {
             web_seeds: entry.web_seeds.clone(),
             files,
             sequential: entry.sequential,
+            super_seed: entry.super_seed,
             limit_down: entry.limit_down,
             limit_up: entry.limit_up,
             read_only: entry.is_only_shared(),

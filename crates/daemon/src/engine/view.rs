@@ -247,6 +247,7 @@ pub(super) fn view(content: &Content) -> Value {
     put("forced", entry.forced.into());
     put("sequential", entry.sequential.into());
     put("edges_first", entry.edges_first.into());
+    put("super_seed", entry.super_seed.into());
     put("trackers", json!(entry.trackers));
     put("web_seeds", json!(entry.web_seeds));
     put("without", json!(entry.without));

@@ -72,6 +72,8 @@ pub(crate) struct Entry {
     pub sequential: bool,
     /// The first and the last piece of each file go before the others.
     pub edges_first: bool,
+    /// Peers are told of its pieces one by one, until the others have a whole copy among them (BEP 16).
+    pub super_seed: bool,
     /// Bytes per second.
     pub limit_down: Option<u64>,
     /// Bytes per second.
@@ -153,6 +155,7 @@ impl Entry {
             forced: false,
             sequential: false,
             edges_first: false,
+            super_seed: false,
             limit_down: None,
             limit_up: None,
             ratio_max: Own::Usual,
@@ -223,6 +226,7 @@ impl Entry {
             "forced": self.forced,
             "sequential": self.sequential,
             "edges_first": self.edges_first,
+            "super_seed": self.super_seed,
             "limit_down": self.limit_down,
             "limit_up": self.limit_up,
             "ratio_max": self.ratio_max.to_json(),
@@ -278,6 +282,7 @@ impl Entry {
             forced: value["forced"].as_bool().unwrap_or(false),
             sequential: value["sequential"].as_bool()?,
             edges_first: value["edges_first"].as_bool().unwrap_or(false),
+            super_seed: value["super_seed"].as_bool().unwrap_or(false),
             limit_down: value["limit_down"].as_u64(),
             limit_up: value["limit_up"].as_u64(),
             ratio_max: own_ratio("ratio_max", &value["ratio_max"]).ok()?,
@@ -349,6 +354,7 @@ mod tests {
                 forced: true,
                 sequential: true,
                 edges_first: true,
+                super_seed: true,
                 limit_down: Some(1),
                 limit_up: Some(2),
                 ratio_max: Own::At(1.5),
@@ -375,9 +381,17 @@ mod tests {
             assert_eq!(Entry::from_json(7, &full.to_json()), Some(full));
             // As the version before kept it.
             let mut old = plain.to_json();
-            for later in
-                ["title", "final_dir", "forced", "edges_first", "idle_seconds_max", "web_seeds", "without", "about"]
-            {
+            for later in [
+                "title",
+                "final_dir",
+                "forced",
+                "edges_first",
+                "super_seed",
+                "idle_seconds_max",
+                "web_seeds",
+                "without",
+                "about",
+            ] {
                 old.as_object_mut().unwrap().remove(later);
             }
             assert_eq!(Entry::from_json(7, &old), Some(plain));

@@ -12,7 +12,7 @@ use super::row::limit;
 use super::{Answer, Fault, Outcome, one, several, unknown};
 use crate::api::{Api, decode};
 use crate::engine::Refusal;
-use crate::library::{Entry, Going};
+use crate::library::{Entry, Going, Origin};
 
 /// Does what is asked.
 pub(super) async fn answer(api: &Rc<Api>, form: &Form, action: &str) -> Outcome {
@@ -92,14 +92,13 @@ pub(super) async fn answer(api: &Rc<Api>, form: &Form, action: &str) -> Outcome 
             patch(api, ids, &[("forced", forced.into())]).await?;
             engine.resume(ids).await?;
         }
+        "setSuperSeeding" => set_super_seeding(api, ids, form.flag("value") == Some(true)).await?,
         "toggleSequentialDownload" => toggle(api, ids, "sequential", |entry| entry.sequential).await?,
         "toggleFirstLastPiecePrio" => toggle(api, ids, "edges_first", |entry| entry.edges_first).await?,
         // What there is not can be turned off.
         "setAutoManagement" if form.flag("enable") != Some(true) => {}
-        "setSuperSeeding" if form.flag("value") != Some(true) => {}
         "setDownloadPath" if form.text("path").is_empty() => {}
         "setAutoManagement" => return Err(Fault::conflict("contents stay where they are: move them with setLocation")),
-        "setSuperSeeding" => return Err(Fault::conflict("there is no super seeding")),
         "setDownloadPath" => {
             return Err(Fault::conflict("contents are fetched to where they stay: move them with setLocation"));
         }
@@ -119,6 +118,14 @@ fn settled(outcome: Result<(), Refusal>) -> Result<(), Fault> {
 async fn patch(api: &Api, ids: &[u64], changes: &[(&str, Value)]) -> Result<(), Fault> {
     let changes: Map<String, Value> = changes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     Ok(api.engine.patch(ids, &changes).await?)
+}
+
+/// Of those alone that it means something for: contents are opened anew for it.
+async fn set_super_seeding(api: &Api, ids: &[u64], is_on: bool) -> Result<(), Fault> {
+    let is_other = |entry: &Entry| entry.super_seed != is_on && !matches!(entry.origin, Origin::Link(_));
+    let ids: Vec<u64> =
+        ids.iter().copied().filter(|id| api.engine.seen(*id, |seen| is_other(seen.entry())) == Some(true)).collect();
+    patch(api, &ids, &[("super_seed", is_on.into())]).await
 }
 
 async fn toggle(api: &Api, ids: &[u64], name: &str, is_on: impl Fn(&Entry) -> bool) -> Result<(), Fault> {

@@ -259,7 +259,7 @@ pub(super) fn fields<'a>(seen: Seen<'a>, around: &Around) -> Vec<Named<'a>> {
         ("seq_dl", entry.sequential.into()),
         ("size", size.unwrap_or(0).into()),
         ("state", state(seen).into()),
-        ("super_seeding", false.into()),
+        ("super_seeding", entry.super_seed.into()),
         ("tags", tags.join(", ").into()),
         ("time_active", totals.active_seconds.into()),
         ("total_size", about.map(|about| about.size).or(size).map_or(Field::Whole(NONE), Field::from)),

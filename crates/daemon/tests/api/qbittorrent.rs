@@ -133,8 +133,6 @@ fn torrents_are_added_listed_in_pages_changed_and_removed() {
         ("torrents/setShareLimits", format!("hashes={}&ratioLimit=1", hash('a')), 400),
         ("torrents/setLocation", "hashes=all&location=/etc".to_owned(), 403),
         ("torrents/setLocation", "hashes=all&location=".to_owned(), 400),
-        ("torrents/setSuperSeeding", "hashes=all&value=true".to_owned(), 409),
-        ("torrents/setSuperSeeding", "hashes=all&value=false".to_owned(), 200),
         ("torrents/addTags", format!("hashes={}&tags=a%0Ab", hash('a')), 400),
         ("torrents/rename", format!("hash={}&name=", hash('a')), 409),
         ("torrents/rename", "hash=nothing&name=x".to_owned(), 404),
@@ -288,4 +286,28 @@ fn what_changed_is_told_to_each_who_asks_from_where_it_is() {
     let again = World::over(world.end());
     let answer = again.look(&format!("sync/maindata?rid={}", rid(&last))).json();
     assert_eq!(answer["full_update"].as_bool(), Some(true), "numbers of another run mean nothing");
+}
+
+#[test]
+fn super_seeding_is_turned_on_and_off_and_kept() {
+    let sharer = World::new();
+    let file = sharer.files().join("film.mkv");
+    std::fs::write(&file, noise(500_000, 9)).unwrap();
+    let id = sharer.share(&file);
+    let is_super = |world: &World| world.torrents("")[0]["super_seeding"].as_bool();
+    assert_eq!(is_super(&sharer), Some(false));
+    assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=true").status, 200);
+    assert_eq!(is_super(&sharer), Some(true));
+    // It is opened anew for that, and serves as before.
+    sharer.wait(&id, |content| content["pieces"].is_null());
+    let content = sharer.wait(&id, |content| content["pieces"].is_u64() && content["state"] == "seeding");
+    let session = sharer.ask("GET", "/api/v1/session", "", None).json();
+    let body = json!({ "source": content["link"], "peers": [session["listening"][0]] });
+    let world = World::new();
+    let added = world.ask("POST", "/api/v1/contents", "", Some(&body)).json();
+    world.wait(&added["id"].to_string(), |content| content["completed"].is_u64());
+    let sharer = World::over(sharer.end());
+    assert_eq!(is_super(&sharer), Some(true));
+    assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=false").status, 200);
+    assert_eq!(is_super(&sharer), Some(false));
 }
