@@ -14,7 +14,7 @@ use serde_json::Value;
 use sha1::{Digest, Sha1};
 
 use crate::report::{MORE_MAX, Sample, median};
-use crate::workspace::Workspace;
+use crate::workspace::{PIECE_LENGTH, Workspace};
 
 /// Bytes of each content: one piece.
 const CONTENT_LEN: u64 = 16 * 1024;
@@ -309,7 +309,10 @@ fn watch(daemon: &Daemon, ends: &Arc<AtomicBool>, heard: &Arc<AtomicU64>) -> Res
 
 /// The daemon fetches a content as fast as it can, with this many who watch it.
 pub(super) fn watched(workspace: &mut Workspace, is_watched: bool) -> Result<Sample> {
-    let torrent = workspace.torrent("1")?;
+    let torrent = workspace.keep("watched")?.join("content.torrent");
+    if !torrent.exists() {
+        anabranch::create(&workspace.content, &torrent, "1", PIECE_LENGTH, &[])?;
+    }
     let (share, from) = Anabranch::share(&torrent, Some(&workspace.data), "127.0.0.1:0", None, &[])?;
     let (dir, state) = (workspace.out()?, workspace.out()?);
     let mut daemon = Daemon::start(&dir, &state, &["--peer", &from.to_string()])?;
