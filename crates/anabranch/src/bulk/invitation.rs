@@ -1,64 +1,20 @@
-//! The ticket that is printed: which addresses it has, how long it lives.
+//! The ticket that is printed, as the flags say; and tickets of others, before anybody is asked.
 
-use std::net::IpAddr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anabranch_hercules::wire::ticket::{ADDRESSES_MAX, KeyPrint, TICKET_SECRET_LEN, Ticket};
-use anabranch_paths::Endpoint;
-use anabranch_swarm::bulk::Admission;
-use anabranch_transport::{Identity, NodeId};
+use anabranch_hercules::wire::ticket::Ticket;
+use anabranch_swarm::bulk::{Invitation, UselessTicket, check_ticket, ticket_secret};
+use anabranch_transport::NodeId;
 
 use crate::cli::InvitationFlags;
 use crate::exit::{Code, Failure};
 use crate::units;
 
-/// How far two clocks may be apart: a ticket that is past its time by less may still be good by its maker's clock.
-const CLOCKS_APART_MAX: Duration = Duration::from_secs(600);
-
-/// An invitation that is not yet told to anybody.
-#[derive(Clone, Debug)]
-pub(crate) struct Invitation {
-    holder_sends: bool,
-    key: KeyPrint,
-    secret: [u8; TICKET_SECRET_LEN],
-    /// When it ends.
-    pub expires: SystemTime,
-    /// How many may come.
-    pub times: u16,
-}
-
-impl Invitation {
-    /// One for the other role.
-    pub(crate) fn new(flags: &InvitationFlags, holder_sends: bool, key: &NodeId) -> Result<Self, Failure> {
-        // A key that is thrown away is as good as the system's randomness: 256 bits of it, seen by nobody else.
-        let random = Identity::ephemeral().map_err(|error| Failure::new(Code::Failed, error))?;
-        let mut secret = [0; TICKET_SECRET_LEN];
-        secret.copy_from_slice(&random.secret("bulk ticket")[..TICKET_SECRET_LEN]);
-        Ok(Self {
-            holder_sends,
-            key: KeyPrint::of(key.as_bytes()),
-            secret,
-            expires: SystemTime::now() + flags.expires,
-            times: u16::try_from(flags.times).unwrap_or(u16::MAX),
-        })
-    }
-
-    /// Who may come by it.
-    pub(crate) fn admission(&self) -> Admission {
-        Admission { secret: Some(self.secret), times: self.times, expires: Some(self.expires), ..Admission::default() }
-    }
-
-    /// The ticket, where this end is reached at `addresses`; none where it is reached nowhere.
-    pub(crate) fn ticket(&self, addresses: &[Endpoint]) -> Option<Ticket> {
-        let addresses = useful(addresses);
-        (!addresses.is_empty()).then(|| Ticket {
-            holder_sends: self.holder_sends,
-            addresses,
-            key: self.key,
-            secret: self.secret,
-            expires: u32::try_from(unix_seconds(self.expires)).unwrap_or(u32::MAX),
-        })
-    }
+/// One for the other role.
+pub(crate) fn new(flags: &InvitationFlags, holder_sends: bool, key: &NodeId) -> Result<Invitation, Failure> {
+    let secret = ticket_secret().map_err(|error| Failure::new(Code::Failed, error))?;
+    let times = u16::try_from(flags.times).unwrap_or(u16::MAX);
+    Ok(Invitation::new(holder_sends, key, secret, SystemTime::now() + flags.expires, times))
 }
 
 /// Seconds since 1970.
@@ -66,79 +22,18 @@ pub(crate) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Of where we are reached, what is worth a place in a ticket: the loopback and addresses of one link only where there is nothing else,
-/// no address twice, SCION in front of what would not fit.
-fn useful(addresses: &[Endpoint]) -> Vec<Endpoint> {
-    let is_near = |address: &Endpoint| {
-        address.as_ip().is_some_and(|address| match address.ip() {
-            IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),
-            // RFC 4291 §2.5.6: means nothing without the interface, which is the reader's.
-            IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local(),
-        })
-    };
-    let is_address = |address: &&Endpoint| !address.socket_addr().ip().is_unspecified();
-    let mut found: Vec<Endpoint> = Vec::new();
-    for address in addresses.iter().filter(is_address) {
-        if !found.contains(address) {
-            found.push(*address);
-        }
-    }
-    if found.iter().any(|address| !is_near(address)) {
-        found.retain(|address| !is_near(address));
-    }
-    let (scion, mut ip): (Vec<_>, Vec<_>) = found.into_iter().partition(|address| address.as_scion().is_some());
-    ip.truncate(ADDRESSES_MAX - scion.len().min(ADDRESSES_MAX));
-    ip.into_iter().chain(scion).take(ADDRESSES_MAX).collect()
-}
-
 /// Why a ticket is of no use to who holds it, before anybody is asked.
 pub(crate) fn check(ticket: &Ticket, holder_sends: bool) -> Result<(), Failure> {
-    if ticket.holder_sends != holder_sends {
-        return Err(Failure::usage(match ticket.holder_sends {
-            true => {
-                "this ticket is one for sending: whoever made it waits with `anabranch receive`; give it to `anabranch send PATH --to TICKET`"
-            }
-            false => {
-                "this ticket is one for receiving: whoever made it waits with `anabranch send`; give it to `anabranch receive TICKET`"
-            }
-        }));
-    }
-    let expires = UNIX_EPOCH + Duration::from_secs(ticket.expires.into());
-    match SystemTime::now().duration_since(expires) {
-        Ok(ago) if ago > CLOCKS_APART_MAX => Err(Failure::input(format!(
+    check_ticket(ticket, holder_sends, SystemTime::now()).map_err(|useless| match useless {
+        UselessTicket::ForSending => Failure::usage(
+            "this ticket is one for sending: whoever made it waits with `anabranch receive`; give it to `anabranch send PATH --to TICKET`",
+        ),
+        UselessTicket::ForReceiving => Failure::usage(
+            "this ticket is one for receiving: whoever made it waits with `anabranch send`; give it to `anabranch receive TICKET`",
+        ),
+        UselessTicket::Expired(ago) => Failure::input(format!(
             "the ticket expired {} ago: ask for a new one, maybe with a longer --expires",
             units::duration(ago)
-        ))),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn endpoints(texts: &[&str]) -> Vec<Endpoint> {
-        texts.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
-    #[test]
-    fn near_addresses_stand_in_a_ticket_only_where_there_is_nothing_else() {
-        let near = ["127.0.0.1:7", "[::1]:7", "[fe80::1]:7", "169.254.3.4:7"];
-        assert_eq!(useful(&endpoints(&near)), endpoints(&near));
-        let far = ["192.168.1.7:7", "[2001:db8::7]:7"];
-        assert_eq!(useful(&endpoints(&[&near[..], &far[..], &far[..]].concat())), endpoints(&far));
-        let scion = ["127.0.0.1:7", "[1-ff00:0:110,127.0.0.9]:7"];
-        assert_eq!(useful(&endpoints(&scion)), endpoints(&scion[1..]), "of SCION, the AS says what is near");
-        assert_eq!(useful(&endpoints(&["0.0.0.0:7", "[::]:7"])), []);
-    }
-
-    #[test]
-    fn scion_has_its_place_in_a_ticket_however_many_uplinks_there_are() {
-        let mut many: Vec<String> = (1..20).map(|last| format!("192.0.2.{last}:7")).collect();
-        many.push("[1-ff00:0:110,10.0.0.9]:7".to_owned());
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let found = useful(&endpoints(&many));
-        assert_eq!(found.len(), ADDRESSES_MAX);
-        assert_eq!((found[0], found[ADDRESSES_MAX - 1]), (endpoints(&many)[0], endpoints(&many)[19]));
-    }
+        )),
+    })
 }

@@ -7,7 +7,8 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anabranch_hercules::wire::ticket::{TICKET_PREFIX, Ticket, TicketError};
+use anabranch_hercules::wire::ticket::{Ticket, TicketError};
+pub(crate) use anabranch_swarm::bulk::is_ticket;
 use anabranch_transport::{NodeId, NodeIdError};
 
 use crate::address::{PeerAddress, PeerAddressError};
@@ -47,12 +48,6 @@ pub(crate) enum TargetError {
     /// Nobody is there.
     #[error("`{0}`: port 0 cannot be sent to; give the receiver's port")]
     NoPort(String),
-}
-
-/// Whether a text is meant for a ticket, right or wrong.
-pub(crate) fn is_ticket(text: &str) -> bool {
-    // Up to the version's digit.
-    text.trim().starts_with(&TICKET_PREFIX[..4]) && text.contains('-') && !text.contains(['/', ':', '@', '.'])
 }
 
 impl FromStr for Target {

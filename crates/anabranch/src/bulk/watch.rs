@@ -1,23 +1,21 @@
 //! What a transfer tells, as lines for people and as JSON, and when it is over.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::Path as FilePath;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_hercules::wire::receipt::Receipt;
-use anabranch_paths::manager::PathCondition;
-use anabranch_paths::{Endpoint, Path};
-use anabranch_swarm::PathProgress;
+use anabranch_paths::Endpoint;
 use anabranch_swarm::bulk::{
-    Bypass, Event, Events, Handle, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
+    Bypass, Event, Events, Handle, Invitation, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
 };
 use anabranch_transport::NodeId;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
-use super::invitation::{Invitation, unix_seconds};
+use super::invitation::unix_seconds;
 use super::known::Known;
 use super::peer::{self, End, Peer};
 use crate::exit::{Code, Failure};
@@ -581,7 +579,7 @@ impl Watch {
         let Some(log) = self.path_log.as_mut().filter(|log| log.is_due(now)) else { return Ok(()) };
         let is_sender = self.expected.is_sender;
         let live = self.peers.values().filter(|peer| peer.end.is_none());
-        let rows = live.filter_map(|peer| Some((peer.label.as_str(), paths(peer.progress.as_ref()?, is_sender))));
+        let rows = live.filter_map(|peer| Some((peer.label.as_str(), peer.progress.as_ref()?.per_path(is_sender))));
         log.write(&rows.collect::<Vec<_>>(), now)
     }
 }
@@ -589,27 +587,4 @@ impl Watch {
 /// Trouble of this end, which the next transfer would have too.
 fn is_own(error: &TransferError) -> bool {
     matches!(error, TransferError::Source(_) | TransferError::Destination(_) | TransferError::Refused(_))
-}
-
-/// The paths as the path log has them.
-fn paths(progress: &Progress, is_sender: bool) -> Vec<PathProgress> {
-    let is_one_of_many = progress.paths.len() > 1;
-    let path = |path: &anabranch_swarm::bulk::PathProgress| {
-        let remote = path.way.remote;
-        let unknown = || Path::ip(Ipv4Addr::UNSPECIFIED.into(), remote.ip());
-        let (down, up) = if is_sender { (0, 1) } else { (1, 0) };
-        PathProgress {
-            peer: remote,
-            path: path.way.path.clone().unwrap_or_else(unknown),
-            condition: if path.is_up { PathCondition::Active } else { PathCondition::Down },
-            download_rate_bytes: path.rate_bytes * down,
-            upload_rate_bytes: path.rate_bytes * up,
-            downloaded_bytes: path.bytes * down,
-            uploaded_bytes: path.bytes * up,
-            rtt: path.rtt,
-            lost_packets: path.packets.map_or(0, |(_, lost)| lost),
-            is_one_of_many,
-        }
-    };
-    progress.paths.iter().map(path).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anabranch_hercules::wire::ticket::Ticket;
 use anabranch_swarm::bulk::{self, Admission, Destinations, Dial, Peers};
 
-use crate::bulk::invitation::{self, Invitation};
+use crate::bulk::invitation;
 use crate::bulk::known::Known;
 use crate::bulk::options::{identity, options, start_failure};
 use crate::bulk::stream::{self, Output, ToOutput};
@@ -42,7 +42,7 @@ pub(crate) fn run(flags: Box<ReceiveFlags>, chatter: Chatter) -> Result<Code, Fa
         let scion = scion::bulk_config(&flags.bulk.paths, listen, false, in_ticket, &identity, chatter).await?;
         let is_standing = !keys.is_empty();
         let invitation = match (&ticket, is_standing) {
-            (None, false) => Some(Invitation::new(&flags.invitation, true, &key)?),
+            (None, false) => Some(invitation::new(&flags.invitation, true, &key)?),
             _ => None,
         };
         let dialled = ticket.iter().map(|ticket| Dialled {

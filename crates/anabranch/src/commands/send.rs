@@ -14,7 +14,7 @@ use anabranch_swarm::bulk::{self, Dial, Options, PeerKey, Peers, Source};
 use tokio::sync::Notify;
 
 use super::bulk_files::scan_failure;
-use crate::bulk::invitation::{self, Invitation};
+use crate::bulk::invitation;
 use crate::bulk::known::Known;
 use crate::bulk::options::{identity, options, start_failure};
 use crate::bulk::receipts::{self, Receipts};
@@ -59,7 +59,7 @@ pub(crate) fn run(flags: Box<SendFlags>, chatter: Chatter) -> Result<Code, Failu
             return super::dry_run::run(&flags, &*source, &dials, scion.as_ref()).await;
         }
         let invitation = match dials.is_empty() {
-            true => Some(Invitation::new(&flags.invitation, false, &key)?),
+            true => Some(invitation::new(&flags.invitation, false, &key)?),
             false => None,
         };
         let peers = match &invitation {

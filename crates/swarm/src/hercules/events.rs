@@ -1,11 +1,13 @@
 //! What a transfer tells, and how it is stopped.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_hercules::Misbehaviour;
 use anabranch_hercules::wire::receipt::Receipt;
+use anabranch_paths::manager::PathCondition;
 use anabranch_paths::{Endpoint, Path};
 use anabranch_transport::NodeId;
 use tokio::sync::{mpsc, watch};
@@ -147,6 +149,34 @@ pub struct Progress {
     pub rate_bytes: u64,
     /// Each path.
     pub paths: Vec<PathProgress>,
+}
+
+impl Progress {
+    /// Each path as those of a session's contents are told.
+    pub fn per_path(&self, is_sender: bool) -> Vec<crate::PathProgress> {
+        let is_one_of_many = self.paths.len() > 1;
+        let (down, up) = if is_sender { (0, 1) } else { (1, 0) };
+        let path = |path: &PathProgress| crate::PathProgress {
+            peer: path.way.remote,
+            path: path.way.known_path(),
+            condition: if path.is_up { PathCondition::Active } else { PathCondition::Down },
+            download_rate_bytes: path.rate_bytes * down,
+            upload_rate_bytes: path.rate_bytes * up,
+            downloaded_bytes: path.bytes * down,
+            uploaded_bytes: path.bytes * up,
+            rtt: path.rtt,
+            lost_packets: path.packets.map_or(0, |(_, lost)| lost),
+            is_one_of_many,
+        };
+        self.paths.iter().map(path).collect()
+    }
+}
+
+impl PathWay {
+    /// The way, as far as it is known: that of the other end's choice has an end alone.
+    pub fn known_path(&self) -> Path {
+        self.path.clone().unwrap_or_else(|| Path::ip(Ipv4Addr::UNSPECIFIED.into(), self.remote.ip()))
+    }
 }
 
 /// One path of a transfer.

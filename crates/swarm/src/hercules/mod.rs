@@ -12,6 +12,7 @@
 //! | `sending`, `receiving`, `flow`, `messages` | one connection's life at either end, and its messages |
 //! | `network`, `paths` | sockets, and the paths that lead to a peer; which of them are used |
 //! | `io` | which sockets go past the kernel |
+//! | `invitation` | tickets: what stands in them, and who may come by them |
 //! | `engine` | the network thread: it owns the sockets and all cores |
 //! | `reader`, `disk` | the threads that read and hash, and hash and write |
 //!
@@ -37,6 +38,7 @@ mod engine;
 mod events;
 pub mod files;
 mod flow;
+mod invitation;
 mod io;
 mod messages;
 mod network;
@@ -54,10 +56,12 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
+pub use anabranch_hercules::wire::ticket::{TICKET_SECRET_LEN, Ticket, TicketError};
 pub use content::{Destination, DestinationError, Destinations, Offered, Refusal, Source, SourceError};
 pub use events::{
     EVENTS_MAX, Event, Events, Handle, PathProgress, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
 };
+pub use invitation::{Invitation, UselessTicket, check_ticket, is_ticket, ticket_secret};
 pub use io::{Bypass, Io};
 pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
 
