@@ -287,15 +287,30 @@ pub enum TransferError {
     Cancelled,
 }
 
-/// Stops a transfer; cheap to clone. The transfer goes on when all are dropped.
+/// Bytes a second that each sender is asked to keep to, and that are sent at most.
+pub(super) type Limits = (Option<u64>, Option<u64>);
+
+/// Stops a transfer, and limits it; cheap to clone. The transfer goes on when all are dropped.
 #[derive(Clone, Debug)]
-pub struct Handle(pub(super) Arc<watch::Sender<bool>>);
+pub struct Handle(pub(super) Arc<Controls>);
+
+/// What a handle turns.
+#[derive(Debug)]
+pub(super) struct Controls {
+    pub(super) cancel: watch::Sender<bool>,
+    pub(super) limits: watch::Sender<Limits>,
+}
 
 impl Handle {
     /// Ends it at once; the other end is told. What was verified is kept. Events end after [`Event::Failed`] with
     /// [`TransferError::Cancelled`].
     pub fn cancel(&self) {
-        self.0.send_replace(true);
+        self.0.cancel.send_replace(true);
+    }
+
+    /// Other limits than those of [`Options`](super::Options): bytes a second down and up. They hold at once.
+    pub fn set_limits(&self, down: Option<u64>, up: Option<u64>) {
+        self.0.limits.send_replace((down, up));
     }
 }
 

@@ -112,6 +112,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
     let engine = engine::start(sockets, common).map_err(StartError::Thread)?;
     let (events, told) = mpsc::channel(EVENTS_MAX);
     let (cancel, cancelled) = watch::channel(false);
+    let (limits, limited) = watch::channel((options.limit_down, options.limit_up));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
     let run = move || {
         let context = Rc::new(session::Context {
@@ -120,7 +121,7 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
             work,
             identity: options.identity,
             is_fair: options.is_fair,
-            limit_down: options.limit_down,
+            limits: limited,
             events,
             cancelled,
             receiving: RefCell::new(HashMap::new()),
@@ -129,5 +130,5 @@ fn start(options: Options, peers: Peers, work: session::Work) -> Result<(Handle,
         tokio::task::LocalSet::new().block_on(&runtime, session::run(context, peers, bypasses));
     };
     std::thread::Builder::new().name("bulk-control".to_owned()).spawn(run).map_err(StartError::Thread)?;
-    Ok((Handle(Arc::new(cancel)), Events(told)))
+    Ok((Handle(Arc::new(events::Controls { cancel, limits })), Events(told)))
 }

@@ -26,6 +26,8 @@ use super::session::{
     Context, ControlConnection, End, HAND_OVER_MAX, PRELIMINARIES_MAX, Receiving, Slot, is_cancelled,
 };
 
+/// What a sender is asked to keep to where it was asked for less before: as good as no limit.
+const NO_LIMIT: u64 = 1 << 50;
 /// How long it is waited for a sender's session of before to fall silent: longer than the network thread takes to say so.
 const SILENT_MAX: Duration = Duration::from_secs(6);
 
@@ -210,6 +212,7 @@ async fn receive(
     let mut cancelled = context.cancelled.clone();
     let mut look_at = tokio::time::Instant::now() + flow.look_after();
     let is_caller = control.candidates.is_some();
+    let (mut limits, mut is_ready) = (context.limits.clone(), false);
     loop {
         tokio::select! {
             message = control.reader.next() => match message? {
@@ -225,12 +228,14 @@ async fn receive(
                 }
                 match flow.on_news(told).await? {
                     Some(News::Say(message)) => {
-                        let is_ready = message == Message::Ready;
+                        let is_about_to_begin = message == Message::Ready;
+                        is_ready |= is_about_to_begin;
                         control.writer.send(message).await;
-                        if let Some(limit) = context.limit_down.filter(|_| is_ready) {
+                        let (limit, _) = *limits.borrow_and_update();
+                        if let Some(limit) = limit.filter(|_| is_about_to_begin) {
                             control.writer.send(Message::Limit(limit.max(1))).await;
                         }
-                        if let (true, Some((first, _))) = (is_ready, &control.candidates) {
+                        if let (true, Some((first, _))) = (is_about_to_begin, &control.candidates) {
                             for index in flow.paths.begin(first) {
                                 control.writer.send(Message::Path(index)).await;
                             }
@@ -251,6 +256,10 @@ async fn receive(
                     control.writer.send(Message::Path(index)).await;
                 }
                 look_at = tokio::time::Instant::now() + flow.look_after();
+            }
+            Ok(()) = limits.changed(), if is_ready => {
+                let (limit, _) = *limits.borrow_and_update();
+                control.writer.send(Message::Limit(limit.unwrap_or(NO_LIMIT).max(1))).await;
             }
             _ = stopped.wait_for(|stopped| *stopped) => return Err(End::Replaced),
             () = control.replaced.wait() => return Err(End::Replaced),

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::content::{Destinations, Source};
 use super::engine::{Command, Teller};
-use super::events::{Event, PeerId, Rejection, TransferError, Waiting};
+use super::events::{Event, Limits, PeerId, Rejection, TransferError, Waiting};
 use super::io::Bypass;
 use super::messages::{MessageReader, MessageWriter, ReadError, WriteTask};
 use super::network::{CandidatePath, Network};
@@ -83,7 +83,7 @@ pub(super) struct Context {
     pub(super) work: Work,
     pub(super) identity: Identity,
     pub(super) is_fair: bool,
-    pub(super) limit_down: Option<u64>,
+    pub(super) limits: watch::Receiver<Limits>,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) cancelled: watch::Receiver<bool>,
     /// Receives under way: a second of the same content from the same key takes the place of the first.
@@ -182,6 +182,13 @@ pub(super) async fn run(context: Rc<Context>, peers: Peers, bypasses: Vec<Bypass
         context.tell(Event::Bypass(bypass)).await;
     }
     let mut cancelled = context.cancelled.clone();
+    let (mut limits, engine) = (context.limits.clone(), context.engine.clone());
+    tokio::task::spawn_local(async move {
+        while limits.changed().await.is_ok() {
+            let (_, limit_up) = *limits.borrow_and_update();
+            engine.tell(Command::LimitAll(limit_up));
+        }
+    });
     let work = async {
         match peers {
             Peers::Dial(dials) => {

@@ -55,3 +55,31 @@ async fn a_cancelled_transfer_tells_both() {
     assert!(receiver.failed().await.contains("interrupted"));
     assert_eq!(sender.failed().await, "cancelled");
 }
+
+/// At the rate of the beginning it would take longer than anybody waits here.
+#[tokio::test]
+async fn limits_of_either_end_are_lifted_while_it_goes_on() {
+    const SLOW: u64 = 300_000;
+    for is_sender_limited in [true, false] {
+        let pattern = Pattern::new(60 << 20, 9);
+        let (mut sends, mut receives) = (options(), options());
+        match is_sender_limited {
+            true => sends.limit_up = Some(SLOW),
+            false => receives.limit_down = Some(SLOW),
+        }
+        let (sending, events) = bulk::send(sends, Peers::Listen(by_ticket(SECRET, 1)), pattern.clone()).unwrap();
+        let mut sender = Ear::new(events);
+        let address = sender.listening().await;
+        let memory = Memory::new();
+        let to = Peers::Dial(vec![dial(address, Some(SECRET))]);
+        let (receiving, events) = bulk::receive(receives, to, memory.clone()).unwrap();
+        let mut receiver = Ear::new(events);
+        receiver.until(|event| matches!(event, Event::Progress(now) if now.done_bytes > 0).then_some(())).await;
+        match is_sender_limited {
+            true => sending.set_limits(None, None),
+            false => receiving.set_limits(None, None),
+        }
+        receiver.finished().await;
+        memory.only().assert_is(&pattern);
+    }
+}

@@ -101,6 +101,8 @@ pub(super) enum Command {
         transfer: u32,
         rate_bytes: u64,
     },
+    /// So many bytes a second are sent at most, to all together.
+    LimitAll(Option<u64>),
     Remove {
         id: Id,
     },
@@ -316,6 +318,7 @@ impl Engine {
                     sender.limit(rate_bytes, now);
                 }
             }
+            Command::LimitAll(limit) => self.pacer = limit.map(|limit| Pacer::new(limit.max(1), now)),
             Command::Remove { id } => {
                 if id.sends {
                     let removed = self.senders.remove(&id.transfer);
