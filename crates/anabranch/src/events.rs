@@ -126,6 +126,7 @@ pub(crate) fn json(kind: &EventKind) -> (&'static str, Value) {
             ("checked", json!({ "pieces_have": pieces_have, "pieces_total": pieces_total }))
         }
         EventKind::Moved { dir } => ("moved", json!({ "dir": dir.to_string_lossy() })),
+        EventKind::Bulk(news) => ("bulk", json!({ "message": news.to_string() })),
         EventKind::Removed => ("removed", json!({})),
         EventKind::Missed { events } => ("missed", json!({ "events": events })),
         EventKind::Failed { kind, reason } => ("error", json!({ "kind": failure_kind(*kind), "message": reason })),
@@ -299,6 +300,7 @@ pub(crate) fn note(kind: &EventKind) -> Option<(bool, String)> {
         }
         EventKind::Moved { dir } => (true, format!("moved to {}", dir.display())),
         EventKind::Missed { events } => (true, format!("{events} events were missed: nothing final is among them")),
+        EventKind::Bulk(news) => (true, news.to_string()),
         EventKind::Removed => return None,
         EventKind::Resumed => (true, "goes on".to_owned()),
         EventKind::Failed { reason, .. } => (true, format!("error: {reason}")),

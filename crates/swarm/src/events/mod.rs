@@ -12,6 +12,7 @@ use anabranch_paths::select::Selector;
 use anabranch_paths::{Endpoint, Path};
 use anabranch_portmap::Protocol as PortProtocol;
 
+use crate::hercules::News;
 use crate::net::ports::OpenPort;
 use anabranch_paths::manager::{ChangeReason, PathCondition, PathNews, PathVerdict, Trigger};
 
@@ -257,6 +258,8 @@ pub enum EventKind {
         /// The folder below which they are.
         dir: PathBuf,
     },
+    /// What happens with a bulk transfer.
+    Bulk(News),
     /// The content is gone from the session. Nothing more is told of it.
     Removed,
     /// Whoever reads this was slow: so many events of the content were not kept. None of them said what became of it for good.
@@ -332,6 +335,7 @@ impl EventKind {
             | Self::Tracker { .. }
             | Self::TrackerFailed { .. }
             | Self::LiveTwin { .. } => true,
+            Self::Bulk(news) => news.is_passing(),
             Self::Metadata { .. }
             | Self::Renamed { .. }
             | Self::Started { .. }

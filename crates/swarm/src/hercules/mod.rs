@@ -13,6 +13,7 @@
 //! | `network`, `paths` | sockets, and the paths that lead to a peer; which of them are used |
 //! | `io` | which sockets go past the kernel |
 //! | `invitation` | tickets: what stands in them, and who may come by them |
+//! | `kept` | a transfer as one of a session's contents |
 //! | `engine` | the network thread: it owns the sockets and all cores |
 //! | `reader`, `disk` | the threads that read and hash, and hash and write |
 //!
@@ -40,6 +41,7 @@ pub mod files;
 mod flow;
 mod invitation;
 mod io;
+pub(crate) mod kept;
 mod messages;
 mod network;
 mod options;
@@ -63,6 +65,7 @@ pub use events::{
 };
 pub use invitation::{Invitation, UselessTicket, check_ticket, is_ticket, ticket_secret};
 pub use io::{Bypass, Io};
+pub use kept::{Job, News, Partner, Task};
 pub use options::{Admission, Dial, MEMORY_BYTES_DEFAULT, Options, PeerKey, Peers, StartError};
 
 /// Sends `source` to everybody in `peers`, each at its own rate; or, listening, to whoever is admitted. Ends when all who are

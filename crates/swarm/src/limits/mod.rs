@@ -218,6 +218,11 @@ impl Line {
         self.pace.notify_one();
     }
 
+    /// The limit of all contents together.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.state.borrow().all.rate_bytes.map(|rate| rate as u64)
+    }
+
     /// A content is gone, and with it who waits for a turn in it.
     pub(crate) fn remove_content(&self, content: u64) {
         let mut state = self.state.borrow_mut();

@@ -22,6 +22,7 @@ use crate::bittorrent::torrent::{NewTorrent, TorrentDriver, TorrentHandle};
 use crate::bittorrent::{announce, dht, dial, open, web_seeds};
 use crate::config::{AddError, AddOptions, Encryption};
 use crate::events::{ContentId, EventKind};
+use crate::hercules as bulk;
 use crate::ppspp::{self, Hashed, LiveShare};
 use crate::resources::Resources;
 use crate::session::Contents;
@@ -38,6 +39,8 @@ pub enum Source {
     Ppspp(Box<Link>),
     /// A file that is shared by PPSPP, with its tree. Its folder is that of the options.
     PpsppFile(Box<Hashed>),
+    /// A bulk transfer.
+    Bulk(Box<bulk::Task>),
 }
 
 impl Contents {
@@ -48,12 +51,17 @@ impl Contents {
         let source = match source {
             Source::Ppspp(link) => return self.add_ppspp(*link, (None, None), options),
             Source::PpsppFile(hashed) => return self.add_ppspp(hashed.link.clone(), (Some(hashed), None), options),
+            Source::Bulk(task) => {
+                let id = self.next_id();
+                self.insert(id, Rc::new(bulk::kept::begin(id, *task, options, resources)));
+                return Ok(id);
+            }
             source => source,
         };
         let (hashes, mut tiers, (mut peers, unfit)) = match &source {
             Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Default::default()),
             Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet, &resources.listening)),
-            Source::Ppspp(_) | Source::PpsppFile(_) => Default::default(),
+            Source::Ppspp(_) | Source::PpsppFile(_) | Source::Bulk(_) => Default::default(),
         };
         // BEP 27: what is private has nothing to do with the distributed hash table.
         let (nodes, is_private) = match &source {
@@ -85,7 +93,7 @@ impl Contents {
         let web_seeds = match &source {
             Source::Metainfo(metainfo) => (metainfo.web_seeds.clone(), metainfo.http_seeds.clone()),
             Source::Magnet(magnet) => (magnet.web_seeds.clone(), Vec::new()),
-            Source::Ppspp(_) | Source::PpsppFile(_) => Default::default(),
+            Source::Ppspp(_) | Source::PpsppFile(_) | Source::Bulk(_) => Default::default(),
         };
         let named_web_seeds = options.web_seeds.clone();
         let layers_at_hand = matches!(source, Source::Metainfo(_));
@@ -191,6 +199,7 @@ impl Source {
             Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| "this content".to_owned()),
             Self::Ppspp(link) => link.name.clone().unwrap_or_else(|| "this content".to_owned()),
             Self::PpsppFile(hashed) => hashed.link.name.clone().unwrap_or_else(|| "this content".to_owned()),
+            Self::Bulk(_) => "this content".to_owned(),
         }
     }
 
@@ -201,6 +210,7 @@ impl Source {
             Self::Magnet(magnet) => magnet.hashes,
             Self::Ppspp(link) => ppspp::hashes(link),
             Self::PpsppFile(hashed) => ppspp::hashes(&hashed.link),
+            Self::Bulk(_) => InfoHashes::default(),
         }
     }
 }

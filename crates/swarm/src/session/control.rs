@@ -37,10 +37,11 @@ impl Contents {
 
     /// Limits a content's traffic, in bytes per second; `None`: no limit of its own. Holds at once, for open connections too.
     pub fn set_limits(&self, id: ContentId, down: Option<u64>, up: Option<u64>) -> Outcome {
-        self.at_work(id)?;
+        let content = self.at_work(id)?;
         let now = Instant::now();
         self.resources.down.set_content_limit(id.0, down, now);
         self.resources.up.set_content_limit(id.0, up, now);
+        content.limits_changed(Some((down, up)));
         Ok(())
     }
 
@@ -49,6 +50,7 @@ impl Contents {
         let now = Instant::now();
         self.resources.down.set_limit(down, now);
         self.resources.up.set_limit(up, now);
+        self.list().into_iter().filter_map(|id| self.get(id)).for_each(|content| content.limits_changed(None));
     }
 
     /// Asks a content's trackers as soon as they allow: also those that failed lately.

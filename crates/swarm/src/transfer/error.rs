@@ -30,6 +30,9 @@ pub enum ControlError {
     /// It is a content of PPSPP, with which that is not done.
     #[error("content {} is one of PPSPP: it is one file, which is not moved or chosen among while it is in a session", .0.0)]
     NotWithPpspp(ContentId),
+    /// It is a bulk transfer, with which that is not done.
+    #[error("content {} is a bulk transfer: what it moves, and where to, is settled when it is added", .0.0)]
+    NotWithBulk(ContentId),
     /// The file system refuses.
     #[error(transparent)]
     Storage(#[from] StorageError),

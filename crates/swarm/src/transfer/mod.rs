@@ -116,6 +116,9 @@ pub(crate) trait Transfer {
     fn pause(&self);
     /// It goes on.
     fn resume(&self);
+    /// Its limits are others, bytes a second down and up, or those of all contents together are (`own` is none). Who does not share
+    /// the session's ways out sees to that.
+    fn limits_changed(&self, _own: Option<(Option<u64>, Option<u64>)>) {}
     /// Its trackers are asked as soon as they allow.
     fn reannounce(&self);
     /// These are dialled for it. One that cannot be dialled is told as [`EventKind::PeerFailed`].
