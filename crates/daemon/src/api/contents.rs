@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anabranch_swarm::bulk::is_ticket;
 use hyper::header::LOCATION;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::body::TORRENT_BYTES_MAX;
+use super::bulk::new_bulk;
 use super::reply::{self, Content};
 use super::{Api, Call, Problem, Query, Reply};
 use crate::door::Access;
-use crate::engine::{Filter, NewContent, NewSource, STATES};
+use crate::engine::{Filter, NewBulk, NewContent, NewSource, STATES};
 use crate::library::{Going, Refused, own_ratio, own_whole, whole};
 
 /// Contents in one answer, where nobody says.
@@ -173,19 +175,26 @@ impl Api {
 /// What is to be added, as JSON says.
 pub(crate) fn new_content_of(object: &Map<String, Value>) -> Result<NewContent, Problem> {
     let mut object = object.clone();
+    if let Some(bulk) = object.remove("bulk") {
+        if object.contains_key("source") || object.contains_key("path") {
+            return Err(Problem::bad("give one of `source`, `path` and `bulk`"));
+        }
+        return new_content(NewSource::Bulk(new_bulk(&bulk)?), &object);
+    }
     let source = match (object.remove("source"), object.remove("path")) {
+        (Some(Value::String(link)), None) if is_ticket(&link) => NewSource::Bulk(NewBulk::of_ticket(&link)),
         (Some(Value::String(link)), None) if is_web(&link) => NewSource::Url(link),
         (Some(Value::String(link)), None) => NewSource::Link(link),
         (None, Some(Value::String(path))) => NewSource::Path(path.into()),
         (Some(_), None) => {
             return Err(Problem::field(
                 "source",
-                "a text: a magnet link, a link of PPSPP or the address of a torrent file",
+                "a text: a magnet link, a link of PPSPP, a ticket or the address of a torrent file",
             ));
         }
         (None, Some(_)) => return Err(Problem::field("path", "a text: the path of a file or folder")),
         _ => {
-            let detail = "give one of `source`, a link, and `path`, what is to be shared; or send a torrent file";
+            let detail = "give one of `source`, a link or ticket, `path`, what is to be shared, and `bulk`, a bulk transfer; or send a torrent file";
             return Err(Problem::bad(detail));
         }
     };

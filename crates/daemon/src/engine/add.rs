@@ -1,7 +1,7 @@
-//! Contents come: by torrent file, magnet link, link of PPSPP, or a path to share.
+//! Contents come: by torrent file, magnet link, link of PPSPP, ticket, or a path to share or to send.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use anabranch_ppspp::link::Link;
 use anabranch_ppspp::wire::Integrity;
 use anabranch_swarm::Download;
 
+use super::bulk::NewBulk;
 use super::{CONTENTS_MAX, Content, Engine, Refusal, unix_now};
 use crate::library::{About, Entry, Origin, Totals, is_name};
 use crate::store::Change;
@@ -43,6 +44,8 @@ pub(crate) enum NewSource {
     Url(String),
     /// A file or folder to share.
     Path(PathBuf),
+    /// A bulk transfer.
+    Bulk(NewBulk),
 }
 
 /// A content to be added, and how to treat it.
@@ -68,13 +71,13 @@ impl NewContent {
 }
 
 /// What is known of a source before it is at work.
-struct Described {
-    origin: Origin,
-    hashes: Vec<String>,
-    name: String,
-    size: Option<u64>,
-    torrent: Option<Vec<u8>>,
-    about: Option<Arc<About>>,
+pub(super) struct Described {
+    pub(super) origin: Origin,
+    pub(super) hashes: Vec<String>,
+    pub(super) name: String,
+    pub(super) size: Option<u64>,
+    pub(super) torrent: Option<Vec<u8>>,
+    pub(super) about: Option<Arc<About>>,
 }
 
 impl Described {
@@ -82,6 +85,7 @@ impl Described {
     fn names(&self) -> Vec<String> {
         let path = match &self.origin {
             Origin::Path { path, .. } => Some(path.to_string_lossy().into_owned()),
+            Origin::Bulk(bulk) => bulk.ticket().map(str::to_owned),
             _ => None,
         };
         self.hashes.iter().cloned().chain(path).collect()
@@ -116,8 +120,19 @@ impl Engine {
                 Download::Magnet(text) => link(&text)?,
             },
             NewSource::Path(path) => self.path(path)?,
+            NewSource::Bulk(bulk) => {
+                Self::check_bulk_options(&options)?;
+                self.describe_bulk(bulk)?
+            }
         };
+        let is_bulk = matches!(described.origin, Origin::Bulk(_));
         let dir = match (&described.origin, dir) {
+            (Origin::Bulk(bulk), None) if bulk.send.is_some() => {
+                bulk.send.as_deref().and_then(Path::parent).map(PathBuf::from).unwrap_or_default()
+            }
+            (Origin::Bulk(bulk), Some(_)) if bulk.send.is_some() => {
+                return Err(Refusal::Invalid { field: "dir", must: "left out: what is sent stays where it is".into() });
+            }
             (Origin::Path { path, .. }, None) => path.parent().map(PathBuf::from).unwrap_or_default(),
             (Origin::Path { .. }, Some(_)) => {
                 return Err(Refusal::Invalid {
@@ -134,7 +149,7 @@ impl Engine {
         self.wait_gone(&described.hashes).await;
         // What is shared from its place is there.
         let incomplete = self.with_settings(|settings| settings.incomplete_dir.clone());
-        let incomplete = incomplete.filter(|_| !matches!(described.origin, Origin::Path { .. }));
+        let incomplete = incomplete.filter(|_| !matches!(described.origin, Origin::Path { .. } | Origin::Bulk(_)));
         let names = described.names();
         while names.iter().any(|name| self.state().adding.contains(name)) {
             // What becomes of that decides.
@@ -155,6 +170,8 @@ impl Engine {
             added: unix_now(),
             paused: paused.unwrap_or_else(|| self.with_settings(|settings| settings.add_paused)),
             rank: if to_front { first() } else { 0 },
+            // It waits for others for most of its time, and takes no place in the queue.
+            forced: options.forced || is_bulk,
             ..options
         };
         let batch = vec![next, (Entry::key(id), Some(entry.to_json()))];
@@ -173,7 +190,10 @@ impl Engine {
         if let Some(there) = described.hashes.iter().find_map(|hash| state.by_hash.get(hash)) {
             return Err(Refusal::Duplicate(described.name.clone(), *there));
         }
-        let same_path = |content: &&Content| content.entry.origin == described.origin;
+        let same_path = |content: &&Content| match (&content.entry.origin, &described.origin) {
+            (Origin::Bulk(one), Origin::Bulk(other)) => one.is_same(other),
+            (one, other) => one == other,
+        };
         if let Some(there) = state.contents.values().filter(|_| described.hashes.is_empty()).find(same_path) {
             return Err(Refusal::Duplicate(described.name.clone(), there.entry.id));
         }

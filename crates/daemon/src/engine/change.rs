@@ -142,7 +142,7 @@ impl Engine {
 
     /// Verifies all of a content.
     pub(crate) async fn recheck(self: &Rc<Self>, id: u64) -> Result<(), Refusal> {
-        self.entry(id)?;
+        self.is_no_bulk(id)?;
         self.begin(id, Job::Recheck)?;
         let engine = Rc::clone(self);
         tokio::task::spawn_local(async move {
@@ -158,6 +158,7 @@ impl Engine {
     /// Moves a content's files below another folder. Begun when this is done.
     pub(crate) async fn move_to(self: &Rc<Self>, id: u64, dir: &Path) -> Result<(), Refusal> {
         let dir = self.folders().admit(dir)?;
+        self.is_no_bulk(id)?;
         let entry = self.entry(id)?;
         if entry.is_only_shared() {
             return Err(Refusal::Conflict(
@@ -259,9 +260,15 @@ impl Engine {
     /// Removes a content. It is gone when this is done; what is left of its files is told.
     pub(crate) async fn remove(self: &Rc<Self>, id: u64, going: Going) -> Result<Vec<PathBuf>, Refusal> {
         let entry = self.entry(id)?;
-        if going == Going::Delete && entry.is_only_shared() {
-            let message =
-                "its files are shared from their place and are yours: remove it without them, and delete them yourself";
+        if going == Going::Delete && entry.keeps_files() {
+            let message = match entry.is_only_shared() {
+                true => {
+                    "its files are shared from their place and are yours: remove it without them, and delete them yourself"
+                }
+                false => {
+                    "what a bulk transfer brought may lie among files that were there: remove it without its files, and delete them yourself"
+                }
+            };
             return Err(Refusal::Conflict(message.into()));
         }
         self.begin(id, Job::Remove)?;
@@ -285,7 +292,7 @@ impl Engine {
     pub(crate) async fn let_go(&self, ids: &[u64], going: Going) -> Result<(), Refusal> {
         self.update(ids, |entry| {
             // What is shared from its place is the user's, and stays.
-            entry.going = Some(if entry.is_only_shared() { Going::Keep } else { going });
+            entry.going = Some(if entry.keeps_files() { Going::Keep } else { going });
             Ok(())
         })
         .await
@@ -414,6 +421,7 @@ impl Engine {
 
     /// Says how much files are wanted, 0 to 7.
     pub(crate) async fn set_files(&self, id: u64, levels: &BTreeMap<usize, u8>) -> Result<(), Refusal> {
+        self.is_no_bulk(id)?;
         let entry = self.entry(id)?;
         if entry.is_only_shared() || matches!(entry.origin, Origin::Link(_)) {
             return Err(Refusal::Conflict(
@@ -467,6 +475,7 @@ impl Engine {
 
     /// A file to be played while it arrives.
     pub(crate) async fn play(&self, id: u64, file: usize) -> Result<Play, Refusal> {
+        self.is_no_bulk(id)?;
         let session = self.at_work(id)?;
         let info = self.info(id).await?;
         let regular = info.files.get(file).is_some_and(anabranch_content::info::FileEntry::is_regular);

@@ -36,6 +36,7 @@ impl Engine {
 
     /// Its files.
     pub(crate) async fn files(&self, id: u64) -> Result<Vec<Value>, Refusal> {
+        self.is_no_bulk(id)?;
         let (entry, info, have) = (self.entry(id)?, self.info(id).await?, self.have(id).await?);
         let is_whole = entry.is_complete() && have.is_none();
         let file = |(index, file): (usize, &anabranch_content::info::FileEntry)| {
@@ -65,6 +66,7 @@ impl Engine {
 
     /// Its pieces: how many, how long, and which are there, a bit each, the first one highest, in hex.
     pub(crate) async fn pieces(&self, id: u64) -> Result<Value, Refusal> {
+        self.is_no_bulk(id)?;
         let (info, have) = (self.info(id).await?, self.have(id).await?);
         let geometry = &info.geometry;
         Ok(json!({
@@ -112,6 +114,7 @@ impl Engine {
             }
             Origin::Link(link) => About { trackers: trackers_of_link(link), ..About::default() },
             Origin::Torrent | Origin::Path { .. } => self.about_in_file(id).await.unwrap_or_default(),
+            Origin::Bulk(_) => About::default(),
         })
     }
 

@@ -104,6 +104,7 @@ impl Engine {
                 self.with(id, |content| content.live.failed = Some(reason));
                 self.changed.notify_one();
             }
+            EventKind::Bulk(news) => self.on_bulk(id, news).await,
             EventKind::Removed => {
                 self.state.borrow_mut().by_session.remove(&event.content);
                 self.with(id, |content| {

@@ -10,6 +10,7 @@ use anabranch_paths::manager::PathVerdict;
 use anabranch_swarm::http::FileServer;
 use anabranch_swarm::{ContentId, Progress};
 
+use super::bulk::Reach;
 use crate::library::Turn;
 
 /// Peers whose last choice of paths is remembered.
@@ -119,6 +120,8 @@ pub(crate) struct Live {
     pub(super) choices: BTreeMap<String, Choice>,
     pub(super) changes: VecDeque<PathChange>,
     pub(super) log: VecDeque<(u64, String)>,
+    /// How others come to it, where it is a bulk transfer.
+    pub(super) reach: Option<Reach>,
     pub(super) desk: Option<Rc<FileServer>>,
     /// What was told of it last, as a hash: whole, it would be most of what a content at rest takes.
     pub(super) told: Option<u64>,
@@ -146,6 +149,7 @@ impl Live {
     pub(super) fn leave(&mut self) {
         (self.phase, self.session, self.progress, self.desk) = (Phase::Out, None, None, None);
         (self.is_held, self.waits, self.reopen, self.idle_since) = (false, None, false, None);
+        self.reach = None;
     }
 
     pub(super) fn note(&mut self, at: u64, text: String) {

@@ -127,6 +127,7 @@ impl Engine {
             limit_down: entry.limit_down,
             limit_up: entry.limit_up,
             read_only: entry.is_only_shared(),
+            overwrite: entry.bulk().is_some_and(|bulk| bulk.overwrite),
             trusted,
             ..AddOptions::default()
         }
@@ -204,6 +205,7 @@ fn prepare(entry: &Entry, torrent: &Path, fresh: bool) -> Result<Prepared, Strin
             link.trackers.retain(|url| !entry.without.contains(url));
             Ok(plain(Source::Ppspp(Box::new(link))))
         }
+        Origin::Bulk(bulk) => Ok(plain(Source::Bulk(Box::new(super::bulk::task(entry, bulk)?)))),
         Origin::Torrent => {
             let mut metainfo = read(torrent)?;
             leave_out(&mut metainfo, &entry.without);

@@ -9,6 +9,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `add` | contents come |
+//! | `bulk` | what is special with bulk transfers |
 //! | `change` | what users ask of them |
 //! | `load` | they go into the session |
 //! | `drive` | the session is brought in line |
@@ -23,6 +24,7 @@
 //! | `view`, `detail`, `seen` | how they look from outside |
 
 mod add;
+mod bulk;
 mod change;
 mod changes;
 mod detail;
@@ -52,6 +54,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
 pub(crate) use add::{NewContent, NewSource, check};
+pub(crate) use bulk::NewBulk;
 pub(crate) use seen::{Seen, is_at};
 pub(crate) use sums::Sums;
 pub(crate) use view::{Filter, STATES};

@@ -99,6 +99,14 @@ impl Engine {
         }
     }
 
+    /// How one fares at this moment.
+    pub(super) async fn look_at(&self, id: u64) {
+        let Some(session) = self.with(id, |content| content.live.session).flatten() else { return };
+        if let Ok(progress) = self.handle.progress(session).await {
+            self.with(id, |content| take_in(content, progress, Instant::now()));
+        }
+    }
+
     /// The numbers that changed lately, and those of all together.
     fn told(&self, looks: &Looks) -> Value {
         let state = self.state();
@@ -147,7 +155,7 @@ impl Engine {
                 Enough::Pause => None,
                 Enough::Remove => Some(Going::Keep),
                 // The user's own files stay.
-                Enough::Delete if self.with(id, |content| content.entry.is_only_shared()) == Some(true) => {
+                Enough::Delete if self.with(id, |content| content.entry.keeps_files()) == Some(true) => {
                     Some(Going::Keep)
                 }
                 Enough::Delete => Some(Going::Delete),

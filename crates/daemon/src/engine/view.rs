@@ -10,16 +10,17 @@ use serde_json::{Map, Value, json};
 use super::live::{Job, Phase};
 use super::tick::{ratio, totals};
 use super::{Content, Engine, Refusal};
-use crate::library::{Going, Origin, Turn};
+use crate::library::{Bulk, Going, Origin, Turn};
 
 /// States in which a content can be.
-pub(crate) const STATES: [&str; 14] = [
+pub(crate) const STATES: [&str; 15] = [
     "starting",
     "hashing",
     "metadata",
     "checking",
     "downloading",
     "seeding",
+    "sending",
     "paused",
     "queued",
     "no_space",
@@ -152,6 +153,7 @@ pub(super) fn state(content: &Content) -> &'static str {
         (_, Phase::Metadata) => "metadata",
         _ if live.waits.is_some() => "waiting",
         _ if entry.is_complete() => "seeding",
+        _ if entry.bulk().is_some_and(|bulk| bulk.send.is_some()) => "sending",
         _ => "downloading",
     }
 }
@@ -179,11 +181,13 @@ pub(super) fn numbers(content: &Content) -> Value {
 fn put_numbers(content: &Content, fields: &mut Map<String, Value>) {
     let progress = content.live.progress.as_ref();
     let stats = progress.map(|progress| &progress.stats);
-    let rate = |of: fn(&anabranch_swarm::TorrentStats) -> u64| stats.map_or(0, of);
-    let (down, up) = (rate(|stats| stats.download_rate_bytes), rate(|stats| stats.upload_rate_bytes));
+    let of = |of: fn(&anabranch_swarm::TorrentStats) -> u64| stats.map_or(0, of);
+    let (down, up) = (of(|stats| stats.download_rate_bytes), of(|stats| stats.upload_rate_bytes));
     let totals = totals(content);
     let left = content.entry.size.map(|size| size.saturating_sub(content.entry.done));
-    let eta = left.filter(|left| *left > 0 && down > 0).map(|left| left.div_ceil(down));
+    // Of what is sent, those who receive it have so much.
+    let rate = if content.entry.is_only_shared() { up } else { down };
+    let eta = left.filter(|left| *left > 0 && rate > 0).map(|left| left.div_ceil(rate));
     let check = match (content.live.phase, &content.live.hashing) {
         (Phase::Checking(done, total), _) => Some((done, total)),
         (Phase::Hashing, Some(hashing)) => {
@@ -197,7 +201,7 @@ fn put_numbers(content: &Content, fields: &mut Map<String, Value>) {
     put("up_rate", up.into());
     put("downloaded", totals.downloaded.into());
     put("uploaded", totals.uploaded.into());
-    put("wasted", rate(|stats| stats.wasted_bytes).into());
+    put("wasted", of(|stats| stats.wasted_bytes).into());
     put("ratio", ((ratio(content) * 1000.0).round() / 1000.0).into());
     put("eta", json!(eta));
     put("peers", stats.map_or(0, |stats| stats.peers).into());
@@ -215,6 +219,8 @@ pub(super) fn view(content: &Content) -> Value {
         Origin::Magnet(link) => ("torrent", Some(link.as_str())),
         Origin::Link(link) => ("ppspp", Some(link.as_str())),
         Origin::Path { .. } => ("torrent", None),
+        // Who has its ticket may do something with it: it is told to those alone who may, too.
+        Origin::Bulk(_) => ("bulk", None),
     };
     let magnet = || {
         let hash = |len: usize| entry.hashes.iter().find(|hash| hash.len() == len);
@@ -259,6 +265,7 @@ pub(super) fn view(content: &Content) -> Value {
     put("rank", entry.rank.into());
     put("added", entry.added.into());
     put("completed", json!(entry.completed));
+    put("bulk", json!(entry.bulk().map(Bulk::shown)));
     put("removing_data", (entry.going == Some(Going::Delete)).into());
     fields.into()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::about::About;
+use super::bulk::Bulk;
 use super::own::{Own, own_ratio, own_whole};
 
 /// Where a content comes from.
@@ -26,6 +27,8 @@ pub(crate) enum Origin {
         /// See [`crate::engine`].
         seal: Option<String>,
     },
+    /// A bulk transfer.
+    Bulk(Box<Bulk>),
 }
 
 /// What is to be done with a content that goes.
@@ -197,7 +200,20 @@ impl Entry {
 
     /// Its files are the user's, and are only read.
     pub(crate) fn is_only_shared(&self) -> bool {
-        matches!(self.origin, Origin::Path { .. })
+        matches!(self.origin, Origin::Path { .. }) || self.bulk().is_some_and(|bulk| bulk.send.is_some())
+    }
+
+    /// Its files stay when it goes: they are the user's, or came to some that were there.
+    pub(crate) fn keeps_files(&self) -> bool {
+        self.is_only_shared() || self.bulk().is_some()
+    }
+
+    /// What is kept of a bulk transfer, where it is one.
+    pub(crate) fn bulk(&self) -> Option<&Bulk> {
+        match &self.origin {
+            Origin::Bulk(bulk) => Some(bulk),
+            _ => None,
+        }
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -206,6 +222,7 @@ impl Entry {
             Origin::Magnet(link) => json!({ "magnet": link }),
             Origin::Link(link) => json!({ "link": link }),
             Origin::Path { path, seal } => json!({ "path": path_json(path), "seal": seal }),
+            Origin::Bulk(bulk) => json!({ "bulk": bulk.to_json() }),
         };
         let going = self.going.map(|going| if going == Going::Delete { "delete" } else { "keep" });
         let priorities: Map<String, Value> =
@@ -260,6 +277,8 @@ impl Entry {
             Origin::Magnet(link.to_owned())
         } else if let Some(link) = origin["link"].as_str() {
             Origin::Link(link.to_owned())
+        } else if !origin["bulk"].is_null() {
+            Origin::Bulk(Box::new(Bulk::from_json(&origin["bulk"])?))
         } else if !origin["path"].is_null() {
             Origin::Path { path: path_from(&origin["path"])?, seal: origin["seal"].as_str().map(str::to_owned) }
         } else {
@@ -305,7 +324,7 @@ impl Entry {
 }
 
 /// A path as JSON: a text where it is one, else its bytes.
-fn path_json(path: &std::path::Path) -> Value {
+pub(super) fn path_json(path: &std::path::Path) -> Value {
     use std::os::unix::ffi::OsStrExt;
     match path.to_str() {
         Some(text) => text.into(),
@@ -313,7 +332,7 @@ fn path_json(path: &std::path::Path) -> Value {
     }
 }
 
-fn path_from(value: &Value) -> Option<PathBuf> {
+pub(super) fn path_from(value: &Value) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     if let Some(text) = value.as_str() {
         return Some(text.into());
@@ -326,6 +345,7 @@ fn path_from(value: &Value) -> Option<PathBuf> {
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
+    use super::super::bulk::Partner;
     use super::*;
 
     #[test]
@@ -337,6 +357,12 @@ mod tests {
             Origin::Link("ppspp:aa".into()),
             Origin::Path { path: odd.clone(), seal: None },
             Origin::Path { path: "/b".into(), seal: Some("s".into()) },
+            Origin::Bulk(Box::new(Bulk {
+                send: Some(odd.clone()),
+                partner: Partner::Ticket("bulk1-a".into()),
+                overwrite: false,
+                ports: (1, 0),
+            })),
         ];
         for origin in origins {
             let plain = Entry::new(7, origin.clone(), "n\u{e4}me".into(), odd.clone());

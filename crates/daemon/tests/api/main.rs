@@ -2,6 +2,7 @@
 
 mod attacks;
 mod automatic;
+mod bulk;
 mod contents;
 mod events;
 mod many;

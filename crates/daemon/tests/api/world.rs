@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anabranch_daemon::{Config, Daemon, LocalTime};
 use anabranch_swarm::{Session, SessionConfig};
+use anabranch_transport::Identity;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -71,7 +72,8 @@ impl World {
             tokio::task::LocalSet::new().block_on(&runtime, async {
                 let listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
                 let state_dir = Some(base.join("state/resume"));
-                let config = SessionConfig { listen, state_dir, ..SessionConfig::default() };
+                let secure_identity = Some(Identity::open(&base.join("key")).unwrap());
+                let config = SessionConfig { listen, state_dir, secure_identity, ..SessionConfig::default() };
                 let (session, _) = Session::start(config).unwrap();
                 let config = Config {
                     state_dir: base.join("state"),
