@@ -10,6 +10,7 @@ use anabranch_daemon::client::At;
 use clap::{Args, ValueHint};
 
 use super::session::SessionFlags;
+use crate::bulk::target::Allowed;
 use crate::seeding::{Ratio, parse_ratio};
 use crate::units::{self, Rate};
 
@@ -89,8 +90,9 @@ pub(crate) struct AskFlags {
 /// `add`
 #[derive(Debug, Args)]
 pub(crate) struct AddFlags {
-    /// .torrent files, their addresses on the web, magnet links and links of PPSPP; with --share, files and folders of the daemon's host
-    #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
+    /// .torrent files, their addresses on the web, magnet links, links of PPSPP and tickets to receive with; with --share or --send, files
+    /// and folders of the daemon's host
+    #[arg(value_name = "SOURCE", required_unless_present = "receive", value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
     /// Share these files and folders from where they are
     #[arg(long)]
@@ -126,7 +128,39 @@ pub(crate) struct AddFlags {
     #[arg(long, value_name = "ADDR", value_parser = peer)]
     pub dial: Vec<String>,
     #[command(flatten)]
+    pub bulk: BulkAddFlags,
+    #[command(flatten)]
     pub ask: AskFlags,
+}
+
+/// What of `add` is about bulk transfers.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Bulk transfers")]
+pub(crate) struct BulkAddFlags {
+    /// Send these files and folders to whoever has the ticket that is printed, one for each; or with --to, to who made a ticket
+    #[arg(long)]
+    pub send: bool,
+    /// Receive what is sent with the ticket that is printed; or with --allow, what certain keys send, any number of times
+    #[arg(long)]
+    pub receive: bool,
+    /// Ticket of who waits for what is sent
+    #[arg(long, value_name = "TICKET")]
+    pub to: Option<String>,
+    /// Key that may send, or a file with keys, one a line; may be given several times
+    #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
+    pub allow: Vec<Allowed>,
+    /// How many may use the ticket that is printed [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub times: Option<u16>,
+    /// How long the ticket that is printed may be used, such as 30m, 12h or 7d [default: 1d]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_long_time)]
+    pub expires: Option<Duration>,
+    /// UDP port that the other end calls [default: one that is free, and then always that]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Overwrite files that are there with what is received
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `list`

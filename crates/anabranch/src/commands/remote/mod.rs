@@ -1,10 +1,12 @@
 //! `add`, `list`, `status`, `pause`, `resume`, `remove`, `limit`, `watch`, `password`: a daemon is asked.
 
+mod bulk;
 mod limit;
 mod meant;
 mod password;
 mod watch;
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -74,10 +76,20 @@ fn target(content: &str, part: &str) -> String {
 
 /// `add`
 pub(crate) fn add(flags: &AddFlags) -> Result<Code, Failure> {
+    bulk::check(flags)?;
     let client = client(&flags.ask)?;
     run::block_on(async {
-        for source in &flags.sources {
+        let receives = flags.bulk.receive.then_some(None);
+        for source in flags.sources.iter().map(Some).chain(receives) {
             let options = options(flags)?;
+            if let Some(wanted) = bulk::wanted(flags, source.map(OsString::as_os_str))? {
+                let mut body = options;
+                body.insert("bulk".into(), wanted);
+                let added = client.ask("POST", "/api/v1/contents", Body::Json(&body.into())).await.map_err(failure)?;
+                bulk::tell(&client, added, flags).await?;
+                continue;
+            }
+            let Some(source) = source else { continue };
             let text = source.to_str().unwrap_or_default();
             let begins = |prefix: &str| text.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix));
             let added = if flags.share {
@@ -254,6 +266,7 @@ pub(crate) fn status(flags: &StatusFlags) -> Result<Code, Failure> {
                 output::line(format_args!("      {label}: {}", output::one_line(text)))?;
             }
         }
+        bulk::status(&client, &content).await?;
         let paths = client.ask("GET", &target(&number, "paths"), Body::None).await.map_err(failure)?;
         for path in paths["paths"].as_array().into_iter().flatten() {
             let number = |name: &str| path[name].as_u64().unwrap_or(0);
