@@ -14,6 +14,9 @@ export function showDetail(next, may) {
   frame();
   fill();
 }
+// A bulk transfer has no files that could be looked at while they come, and nobody to be asked for others.
+const tabsOf = (content) => content.kind === "bulk" ? TABS.filter((name) => name !== "files" && name !== "trackers") : TABS;
+
 export function openTab(name) { if (TABS.includes(name)) tab = name; }
 export function closeDetail() { content = null; samples = new Map(); $("detail").replaceChildren(); }
 export function detailTick(next) {
@@ -28,17 +31,18 @@ export function detailEvent(name) { if (tab === "paths" && name !== "note" || ta
 const act = (method, what, body) => ask(method, `contents/${content.id}${what}`, body).catch(complain);
 
 function frame() {
-  const id = content.id;
+  const id = content.id, isBulk = content.kind === "bulk", tabNames = tabsOf(content);
+  if (!tabNames.includes(tab)) tab = "overview";
   const button = (text, press) => el("button", { type: "button", onclick: press }, text);
   const actions = access !== "full" ? [] : [
     content.paused ? button("Resume", () => act("POST", "/resume")) : button("Pause", () => act("POST", "/pause")),
     button("Limits", () => limits(content).catch(complain)),
-    button("Verify", () => act("POST", "/recheck")),
-    content.shared_only ? null : button("Move", () => { const dir = prompt("Move to which folder?", content.dir); if (dir) act("POST", "/move", { dir }); }),
+    isBulk ? null : button("Verify", () => act("POST", "/recheck")),
+    content.shared_only || isBulk ? null : button("Move", () => { const dir = prompt("Move to which folder?", content.dir); if (dir) act("POST", "/move", { dir }); }),
     button("First", () => act("POST", "/queue", { to: "front" })),
     button("Remove", () => remove(content)),
   ];
-  const tabs = TABS.map((name) => el("button", {
+  const tabs = tabNames.map((name) => el("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === tab), "aria-controls": "panel", tabindex: name === tab ? 0 : -1,
     onclick: () => { tab = name; frame(); fill(); $(`tab-${name}`).focus(); },
   }, name[0].toUpperCase() + name.slice(1)));
@@ -46,7 +50,7 @@ function frame() {
   bar.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    tab = TABS[(TABS.indexOf(tab) + step + TABS.length) % TABS.length];
+    tab = tabNames[(tabNames.indexOf(tab) + step + tabNames.length) % tabNames.length];
     frame(); fill(); $(`tab-${tab}`).focus();
   });
   $("detail").replaceChildren(
@@ -96,7 +100,9 @@ function table(label, heads, rows, empty) {
 }
 
 async function overview() {
-  const pieces = await ask("GET", `contents/${content.id}/pieces`).catch(() => null);
+  const isBulk = content.kind === "bulk";
+  const pieces = isBulk ? null : await ask("GET", `contents/${content.id}/pieces`).catch(() => null);
+  const reach = isBulk && access === "full" ? await ask("GET", `contents/${content.id}/reach`).catch(() => null) : null;
   const made = [pairs([
     ["State", content.state.replace("_", " ")], ["Because", content.reason],
     ["Done", `${bytes(content.done)} of ${bytes(content.size)}`],
@@ -111,10 +117,14 @@ async function overview() {
   if (pieces?.bits) {
     made.push(el("h3", {}, `Pieces: ${pieces.have} of ${pieces.count}, each ${bytes(pieces.length)}`), pieceBar(pieces));
   }
-  if (content.link) {
-    const copy = el("button", { type: "button", "data-key": "copy", onclick: () => navigator.clipboard.writeText(content.link).then(() => say("Copied."), complain) }, "Copy");
-    made.push(el("h3", {}, "Link ", copy), el("p", { class: "mono" }, content.link));
-  }
+  const told = (name, text, soft) => {
+    const copy = el("button", { type: "button", "data-key": "copy", onclick: () => navigator.clipboard.writeText(text).then(() => say("Copied."), complain) }, "Copy");
+    made.push(el("h3", {}, `${name} `, copy), el("p", { class: "mono", id: "told" }, text), soft ? el("p", { class: "soft" }, soft) : "");
+  };
+  if (content.link) told("Link", content.link);
+  const times = content.bulk?.times === 1 ? "once" : `${content.bulk?.times} times`;
+  if (reach?.ticket) told("Ticket", reach.ticket, `Good ${times}, until ${time(content.bulk.expires)}, for ${content.bulk.sends ? "receiving" : "sending"}: "anabranch ${content.bulk.sends ? "receive TICKET" : "send PATH --to TICKET"}", or paste it on another page like this.`);
+  else if (reach?.key) told("Address", `${reach.key}@${reach.addresses[0]}`, `For those with one of its keys: "anabranch send PATH --to ADDRESS".`);
   return made;
 }
 

@@ -4,7 +4,7 @@ import { showDetail, detailEvent, detailTick, closeDetail, openTab } from "/deta
 export const $ = (id) => document.getElementById(id);
 const ROW = 62;
 const SAMPLES_MAX = 240;
-const STATES = ["downloading", "seeding", "complete", "paused", "queued", "error", "checking", "hashing", "metadata", "starting", "moving", "removing", "no_space", "waiting"];
+const STATES = ["downloading", "seeding", "sending", "complete", "paused", "queued", "error", "checking", "hashing", "metadata", "starting", "moving", "removing", "no_space", "waiting"];
 
 const contents = new Map();
 const history = [];
@@ -219,6 +219,7 @@ function listen() {
     if (told.contents.length) refresh();
     if (selected != null) detailTick(contents.get(selected));
   });
+  on("reachable", ({ id }) => { if (id === selected) detailTick(contents.get(id)); });
   for (const name of ["note", "paths", "path"]) on(name, (data) => { if (data.id === selected) detailEvent(name, data); });
   source.onopen = () => say("");
   source.onerror = () => {
@@ -235,17 +236,24 @@ async function addTorrent(file, options = {}) {
   return ask("POST", `contents?${query}`, file, "application/x-bittorrent");
 }
 
-async function addAll(links, files, path, options) {
+async function addAll(links, files, path, options, byTicket = false) {
   let last = null, count = 0;
   try {
     for (const link of links) { last = await ask("POST", "contents", { source: link, ...options }); count++; }
     for (const file of files) { last = await addTorrent(file, options); count++; }
-    if (path) { last = await ask("POST", "contents", { path, ...options }); count++; }
+    if (path) {
+      // What is sent stays where it is.
+      const { dir, sequential, ...others } = options;
+      last = await ask("POST", "contents", byTicket ? { bulk: { send: path }, ...others } : { path, ...options });
+      count++;
+    }
   } catch (error) { complain(error); return; }
   if (count) say(count === 1 ? `Added ${last.name}.` : `Added ${count}.`);
+  // Its ticket is what was wanted.
+  if (path && byTicket) { contents.set(last.id, contents.get(last.id) ?? last); openTab("overview"); select(last.id); }
 }
 
-const isLink = (text) => /^(magnet:|ppspp:|tswift:)/i.test(text);
+const isLink = (text) => /^(magnet:|ppspp:|tswift:|bulk\d-)/i.test(text);
 const linksOf = (text) => text.split(/\s+/).filter(isLink);
 
 $("add").addEventListener("click", () => { $("add-form").reset(); $("add-dialog").showModal(); $("add-links").focus(); });
@@ -257,7 +265,7 @@ $("add-dialog").addEventListener("close", () => {
   if ($("add-paused").checked) options.paused = true;
   if ($("add-sequential").checked) options.sequential = true;
   const links = $("add-links").value.split("\n").map((line) => line.trim()).filter(Boolean);
-  addAll(links, [...$("add-files").files], $("add-path").value.trim(), options);
+  addAll(links, [...$("add-files").files], $("add-path").value.trim(), options, $("add-ticket").checked);
 });
 addEventListener("paste", (event) => {
   if (["INPUT", "TEXTAREA"].includes(document.activeElement?.tagName)) return;
@@ -280,7 +288,7 @@ export function remove(content) {
   removing = content;
   $("remove-name").textContent = content.name;
   $("remove-data").checked = false;
-  $("remove-data").closest("label").hidden = content.shared_only;
+  $("remove-data").closest("label").hidden = content.shared_only || content.kind === "bulk";
   $("remove-dialog").returnValue = "";
   $("remove-dialog").showModal();
 }

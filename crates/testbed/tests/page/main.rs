@@ -6,6 +6,7 @@
 //! ANABRANCH_SCREENSHOTS=docs/images make page
 //! ```
 
+mod bulk;
 mod long;
 mod stage;
 
