@@ -298,3 +298,15 @@ fn what_makes_no_sense_is_named_and_paths_stay_in_their_folders() {
     let failed = again.wait(&made, |content| content["state"] == "error");
     assert!(failed["reason"].as_str().unwrap().contains("album"), "{failed}");
 }
+
+#[test]
+fn a_library_takes_so_many_bulk_transfers() {
+    let world = World::new();
+    let body = json!({ "bulk": {}, "paused": true });
+    let ids: Vec<String> = (0..100).map(|_| add(&world, &body)).collect();
+    let refused = world.ask("POST", CONTENTS, "", Some(&body));
+    assert_eq!(refused.status, 409);
+    assert!(refused.json()["detail"].as_str().unwrap().contains("100"), "{}", refused.json());
+    assert_eq!(world.ask("DELETE", CONTENT, &ids[7], None).status, 200);
+    add(&world, &body);
+}
