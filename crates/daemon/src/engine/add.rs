@@ -125,7 +125,7 @@ impl Engine {
                 self.describe_bulk(bulk)?
             }
         };
-        let is_bulk = matches!(described.origin, Origin::Bulk(_));
+        let is_apart = matches!(described.origin, Origin::Bulk(_) | Origin::Live(_));
         let dir = match (&described.origin, dir) {
             (Origin::Bulk(bulk), None) if bulk.send.is_some() => {
                 bulk.send.as_deref().and_then(Path::parent).map(PathBuf::from).unwrap_or_default()
@@ -149,7 +149,8 @@ impl Engine {
         self.wait_gone(&described.hashes).await;
         // What is shared from its place is there.
         let incomplete = self.with_settings(|settings| settings.incomplete_dir.clone());
-        let incomplete = incomplete.filter(|_| !matches!(described.origin, Origin::Path { .. } | Origin::Bulk(_)));
+        let incomplete =
+            incomplete.filter(|_| !matches!(described.origin, Origin::Path { .. } | Origin::Bulk(_) | Origin::Live(_)));
         let names = described.names();
         while names.iter().any(|name| self.state().adding.contains(name)) {
             // What becomes of that decides.
@@ -170,8 +171,8 @@ impl Engine {
             added: unix_now(),
             paused: paused.unwrap_or_else(|| self.with_settings(|settings| settings.add_paused)),
             rank: if to_front { first() } else { 0 },
-            // It waits for others for most of its time, and takes no place in the queue.
-            forced: options.forced || is_bulk,
+            // A bulk transfer waits for others for most of its time, a live stream for nobody: they take no place in the queue.
+            forced: options.forced || is_apart,
             ..options
         };
         let batch = vec![next, (Entry::key(id), Some(entry.to_json()))];
@@ -308,14 +309,11 @@ fn link(text: &str) -> Result<Described, Refusal> {
     if begins("ppspp:") || begins("tswift:") {
         let link: Link =
             text.parse().map_err(|error: anabranch_ppspp::link::LinkError| Refusal::Source(error.to_string()))?;
-        if link.params.integrity() == Integrity::UnifiedMerkleTree {
-            let message = "this is a live stream, which is watched while it lasts: `anabranch play` does that";
-            return Err(Refusal::Source(message.to_owned()));
-        }
+        let is_live = link.params.integrity() == Integrity::UnifiedMerkleTree;
         let id = hex::encode(link.params.swarm_id());
         let name = link.name.clone().unwrap_or_else(|| id.clone());
         let size = link.content_len;
-        let origin = Origin::Link(text.to_owned());
+        let origin = if is_live { Origin::Live(text.to_owned()) } else { Origin::Link(text.to_owned()) };
         return Ok(Described { origin, hashes: vec![id], name, size, torrent: None, about: None });
     }
     let shown: String = text.chars().take(60).collect();

@@ -160,11 +160,14 @@ impl Engine {
         }
     }
 
-    /// That a content is none, where something is asked that is not done with bulk transfers.
-    pub(super) fn is_no_bulk(&self, id: u64) -> Result<(), Refusal> {
-        match self.entry(id)?.bulk() {
-            None => Ok(()),
-            Some(_) => Err(Refusal::Conflict(format!(
+    /// That a content has files to look at, where something is asked that is not done with bulk transfers and live streams.
+    pub(super) fn has_files(&self, id: u64) -> Result<(), Refusal> {
+        match self.entry(id)?.origin {
+            Origin::Live(_) => Err(Refusal::Conflict(format!(
+                "content {id} is a live stream, which is watched and not kept: there is nothing to check, move or choose among"
+            ))),
+            Origin::Torrent | Origin::Magnet(_) | Origin::Link(_) | Origin::Path { .. } => Ok(()),
+            Origin::Bulk(_) => Err(Refusal::Conflict(format!(
                 "content {id} is a bulk transfer: its files come whole, in any order, and stay where they are; they are not \
                  listed, chosen among, checked, moved or played"
             ))),

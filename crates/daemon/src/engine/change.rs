@@ -142,7 +142,7 @@ impl Engine {
 
     /// Verifies all of a content.
     pub(crate) async fn recheck(self: &Rc<Self>, id: u64) -> Result<(), Refusal> {
-        self.is_no_bulk(id)?;
+        self.has_files(id)?;
         self.begin(id, Job::Recheck)?;
         let engine = Rc::clone(self);
         tokio::task::spawn_local(async move {
@@ -158,7 +158,7 @@ impl Engine {
     /// Moves a content's files below another folder. Begun when this is done.
     pub(crate) async fn move_to(self: &Rc<Self>, id: u64, dir: &Path) -> Result<(), Refusal> {
         let dir = self.folders().admit(dir)?;
-        self.is_no_bulk(id)?;
+        self.has_files(id)?;
         let entry = self.entry(id)?;
         if entry.is_only_shared() {
             return Err(Refusal::Conflict(
@@ -421,7 +421,7 @@ impl Engine {
 
     /// Says how much files are wanted, 0 to 7.
     pub(crate) async fn set_files(&self, id: u64, levels: &BTreeMap<usize, u8>) -> Result<(), Refusal> {
-        self.is_no_bulk(id)?;
+        self.has_files(id)?;
         let entry = self.entry(id)?;
         if entry.is_only_shared() || matches!(entry.origin, Origin::Link(_)) {
             return Err(Refusal::Conflict(
@@ -475,8 +475,11 @@ impl Engine {
 
     /// A file to be played while it arrives.
     pub(crate) async fn play(&self, id: u64, file: usize) -> Result<Play, Refusal> {
-        self.is_no_bulk(id)?;
         let session = self.at_work(id)?;
+        if self.entry(id)?.is_live() {
+            return self.play_live(id, session, file);
+        }
+        self.has_files(id)?;
         let info = self.info(id).await?;
         let regular = info.files.get(file).is_some_and(anabranch_content::info::FileEntry::is_regular);
         if !regular {
@@ -509,6 +512,26 @@ impl Engine {
         let desk = Rc::new(FileServer::new(self.handle.clone(), show));
         self.with(id, |content| content.live.desk = Some(Rc::clone(&desk)));
         Ok(Play { desk, number: file as u32 })
+    }
+}
+
+impl Engine {
+    /// A live stream, for each player from its newest on.
+    fn play_live(&self, id: u64, session: ContentId, file: usize) -> Result<Play, Refusal> {
+        if file != 0 {
+            return Err(Refusal::Unknown(format!("{id} with a file {file}")));
+        }
+        if let Some(desk) = self.with(id, |content| content.live.desk.clone()).flatten() {
+            return Ok(Play { desk, number: 0 });
+        }
+        let entry = self.entry(id)?;
+        let name = entry.shown_name().to_owned();
+        let file = ShownFile { index: 0, number: 0, path: name.clone(), name: name.clone(), length: 0 };
+        let hash = entry.hashes.first().cloned().unwrap_or_default();
+        let show = Show { id: session, name, hash, files: vec![file], wanted: BTreeSet::from([0]), is_live: true };
+        let desk = Rc::new(FileServer::new(self.handle.clone(), show));
+        self.with(id, |content| content.live.desk = Some(Rc::clone(&desk)));
+        Ok(Play { desk, number: 0 })
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::seen::is_at;
 use super::view::path_name;
 use super::{Engine, Refusal};
-use crate::library::{About, Origin};
+use crate::library::{About, Entry, Origin};
 
 /// Candidates of one choice that are shown: those that were chosen are among the first.
 const CANDIDATES_MAX: usize = 200;
@@ -36,7 +36,13 @@ impl Engine {
 
     /// Its files.
     pub(crate) async fn files(&self, id: u64) -> Result<Vec<Value>, Refusal> {
-        self.is_no_bulk(id)?;
+        if let Some(entry) = Some(self.entry(id)?).filter(Entry::is_live) {
+            let name = entry.shown_name();
+            return Ok(vec![
+                json!({ "index": 0, "path": name, "length": 0, "done": 0, "priority": 4, "playable": true }),
+            ]);
+        }
+        self.has_files(id)?;
         let (entry, info, have) = (self.entry(id)?, self.info(id).await?, self.have(id).await?);
         let is_whole = entry.is_complete() && have.is_none();
         let file = |(index, file): (usize, &anabranch_content::info::FileEntry)| {
@@ -66,7 +72,7 @@ impl Engine {
 
     /// Its pieces: how many, how long, and which are there, a bit each, the first one highest, in hex.
     pub(crate) async fn pieces(&self, id: u64) -> Result<Value, Refusal> {
-        self.is_no_bulk(id)?;
+        self.has_files(id)?;
         let (info, have) = (self.info(id).await?, self.have(id).await?);
         let geometry = &info.geometry;
         Ok(json!({
@@ -114,6 +120,7 @@ impl Engine {
             }
             Origin::Link(link) => About { trackers: trackers_of_link(link), ..About::default() },
             Origin::Torrent | Origin::Path { .. } => self.about_in_file(id).await.unwrap_or_default(),
+            Origin::Live(link) => About { trackers: trackers_of_link(link), ..About::default() },
             Origin::Bulk(_) => About::default(),
         })
     }

@@ -104,6 +104,11 @@ impl Engine {
                 self.with(id, |content| content.live.failed = Some(reason));
                 self.changed.notify_one();
             }
+            EventKind::LiveJoined { .. } => {
+                self.note(id, "joined the stream".to_owned());
+                self.with(id, |content| content.live.waits = None);
+            }
+            EventKind::LiveRestarted => self.note(id, "the source began anew: what follows is a new stream".to_owned()),
             EventKind::Bulk(news) => self.on_bulk(id, news).await,
             EventKind::Removed => {
                 self.state.borrow_mut().by_session.remove(&event.content);

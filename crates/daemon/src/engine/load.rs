@@ -74,7 +74,13 @@ impl Engine {
             state.by_session.insert(session, id);
             state.change(id, |Content { live, .. }| {
                 (live.session, live.hashing) = (Some(session), None);
-                live.phase = if is_known { Phase::Opening } else { Phase::Metadata };
+                live.phase = match is_known {
+                    // A stream has no files to be opened.
+                    _ if entry.is_live() => Phase::Open,
+                    true => Phase::Opening,
+                    false => Phase::Metadata,
+                };
+                live.waits = entry.is_live().then(|| "nobody has told anything of the stream yet".to_owned());
             });
             state.early.take(session)
         };
@@ -200,7 +206,7 @@ fn prepare(entry: &Entry, torrent: &Path, fresh: bool) -> Result<Prepared, Strin
             magnet.web_seeds.retain(|url| !entry.without.contains(url));
             Ok(plain(Source::Magnet(Box::new(magnet))))
         }
-        Origin::Link(link) => {
+        Origin::Link(link) | Origin::Live(link) => {
             let mut link: Link = link.parse().map_err(|error: LinkError| error.to_string())?;
             link.trackers.retain(|url| !entry.without.contains(url));
             Ok(plain(Source::Ppspp(Box::new(link))))

@@ -93,17 +93,17 @@ pub(crate) fn is_at(url: &str, told: &str) -> bool {
 }
 
 impl Engine {
-    /// Looks at all contents that are not on their way out, by their numbers; but for bulk transfers, which nobody takes for torrents.
+    /// Looks at all contents that are not on their way out, by their numbers; but for those that are apart.
     pub(crate) fn for_each(&self, mut look: impl FnMut(Seen<'_>)) {
         let state = self.state();
-        state.staying().filter(|content| content.entry.bulk().is_none()).for_each(|content| look(Seen(content)));
+        state.staying().filter(|content| !content.entry.is_apart()).for_each(|content| look(Seen(content)));
     }
 
     /// Looks at one of those.
     pub(crate) fn seen<T>(&self, id: u64, look: impl FnOnce(Seen<'_>) -> T) -> Option<T> {
         let state = self.state();
         let content = state.contents.get(&id)?;
-        (content.entry.going.is_none() && content.entry.bulk().is_none()).then(|| look(Seen(content)))
+        (content.entry.going.is_none() && !content.entry.is_apart()).then(|| look(Seen(content)))
     }
 
     /// The settings, without copying them.
@@ -145,7 +145,7 @@ impl Engine {
         let id = by_hash.or_else(|| {
             by_number().filter(|id| state.contents.get(id).is_some_and(|content| content.entry.hashes.is_empty()))
         })?;
-        let is_one = |content: &&Content| content.entry.going.is_none() && content.entry.bulk().is_none();
+        let is_one = |content: &&Content| content.entry.going.is_none() && !content.entry.is_apart();
         state.contents.get(&id).filter(is_one).map(|_| id)
     }
 }

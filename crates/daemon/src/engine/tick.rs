@@ -297,7 +297,7 @@ pub(super) fn ratio(content: &Content) -> f64 {
 
 /// More of it is to be written.
 fn needs_space(content: &Content) -> bool {
-    !content.entry.is_complete() && !content.entry.is_only_shared()
+    !content.entry.is_complete() && !content.entry.is_only_shared() && !content.entry.is_live()
 }
 
 fn is_active(content: &Content) -> bool {

@@ -13,7 +13,7 @@ use super::{Content, Engine, Refusal};
 use crate::library::{Bulk, Going, Origin, Turn};
 
 /// States in which a content can be.
-pub(crate) const STATES: [&str; 15] = [
+pub(crate) const STATES: [&str; 16] = [
     "starting",
     "hashing",
     "metadata",
@@ -21,6 +21,7 @@ pub(crate) const STATES: [&str; 15] = [
     "downloading",
     "seeding",
     "sending",
+    "watching",
     "paused",
     "queued",
     "no_space",
@@ -152,6 +153,7 @@ pub(super) fn state(content: &Content) -> &'static str {
         (_, Phase::Out | Phase::Loading | Phase::Opening) => "starting",
         (_, Phase::Metadata) => "metadata",
         _ if live.waits.is_some() => "waiting",
+        _ if entry.is_live() => "watching",
         _ if entry.is_complete() => "seeding",
         _ if entry.bulk().is_some_and(|bulk| bulk.send.is_some()) => "sending",
         _ => "downloading",
@@ -218,6 +220,7 @@ pub(super) fn view(content: &Content) -> Value {
         Origin::Torrent => ("torrent", None),
         Origin::Magnet(link) => ("torrent", Some(link.as_str())),
         Origin::Link(link) => ("ppspp", Some(link.as_str())),
+        Origin::Live(link) => ("live", Some(link.as_str())),
         Origin::Path { .. } => ("torrent", None),
         // Who has its ticket may do something with it: it is told to those alone who may, too.
         Origin::Bulk(_) => ("bulk", None),

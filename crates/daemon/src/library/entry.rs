@@ -29,6 +29,8 @@ pub(crate) enum Origin {
     },
     /// A bulk transfer.
     Bulk(Box<Bulk>),
+    /// A link of a live stream, which is watched.
+    Live(String),
 }
 
 /// What is to be done with a content that goes.
@@ -208,6 +210,16 @@ impl Entry {
         self.is_only_shared() || self.bulk().is_some()
     }
 
+    /// It is a live stream: it has no files, and no end that is known.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.origin, Origin::Live(_))
+    }
+
+    /// Programs for torrents know of nothing like it.
+    pub(crate) fn is_apart(&self) -> bool {
+        matches!(self.origin, Origin::Bulk(_) | Origin::Live(_))
+    }
+
     /// What is kept of a bulk transfer, where it is one.
     pub(crate) fn bulk(&self) -> Option<&Bulk> {
         match &self.origin {
@@ -223,6 +235,7 @@ impl Entry {
             Origin::Link(link) => json!({ "link": link }),
             Origin::Path { path, seal } => json!({ "path": path_json(path), "seal": seal }),
             Origin::Bulk(bulk) => json!({ "bulk": bulk.to_json() }),
+            Origin::Live(link) => json!({ "live": link }),
         };
         let going = self.going.map(|going| if going == Going::Delete { "delete" } else { "keep" });
         let priorities: Map<String, Value> =
@@ -277,6 +290,8 @@ impl Entry {
             Origin::Magnet(link.to_owned())
         } else if let Some(link) = origin["link"].as_str() {
             Origin::Link(link.to_owned())
+        } else if let Some(link) = origin["live"].as_str() {
+            Origin::Live(link.to_owned())
         } else if !origin["bulk"].is_null() {
             Origin::Bulk(Box::new(Bulk::from_json(&origin["bulk"])?))
         } else if !origin["path"].is_null() {
@@ -355,6 +370,7 @@ mod tests {
             Origin::Torrent,
             Origin::Magnet("magnet:?xt=urn:btih:aa".into()),
             Origin::Link("ppspp:aa".into()),
+            Origin::Live("ppspp:bb".into()),
             Origin::Path { path: odd.clone(), seal: None },
             Origin::Path { path: "/b".into(), seal: Some("s".into()) },
             Origin::Bulk(Box::new(Bulk {

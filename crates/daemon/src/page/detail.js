@@ -16,6 +16,7 @@ export function showDetail(next, may) {
 }
 // A bulk transfer has no files that could be looked at while they come, and nobody to be asked for others.
 const tabsOf = (content) => content.kind === "bulk" ? TABS.filter((name) => name !== "files" && name !== "trackers") : TABS;
+const hasFiles = (content) => content.kind !== "bulk" && content.kind !== "live";
 
 export function openTab(name) { if (TABS.includes(name)) tab = name; }
 export function closeDetail() { content = null; samples = new Map(); $("detail").replaceChildren(); }
@@ -31,14 +32,14 @@ export function detailEvent(name) { if (tab === "paths" && name !== "note" || ta
 const act = (method, what, body) => ask(method, `contents/${content.id}${what}`, body).catch(complain);
 
 function frame() {
-  const id = content.id, isBulk = content.kind === "bulk", tabNames = tabsOf(content);
+  const id = content.id, tabNames = tabsOf(content);
   if (!tabNames.includes(tab)) tab = "overview";
   const button = (text, press) => el("button", { type: "button", onclick: press }, text);
   const actions = access !== "full" ? [] : [
     content.paused ? button("Resume", () => act("POST", "/resume")) : button("Pause", () => act("POST", "/pause")),
     button("Limits", () => limits(content).catch(complain)),
-    isBulk ? null : button("Verify", () => act("POST", "/recheck")),
-    content.shared_only || isBulk ? null : button("Move", () => { const dir = prompt("Move to which folder?", content.dir); if (dir) act("POST", "/move", { dir }); }),
+    !hasFiles(content) ? null : button("Verify", () => act("POST", "/recheck")),
+    content.shared_only || !hasFiles(content) ? null : button("Move", () => { const dir = prompt("Move to which folder?", content.dir); if (dir) act("POST", "/move", { dir }); }),
     button("First", () => act("POST", "/queue", { to: "front" })),
     button("Remove", () => remove(content)),
   ];
@@ -101,7 +102,7 @@ function table(label, heads, rows, empty) {
 
 async function overview() {
   const isBulk = content.kind === "bulk";
-  const pieces = isBulk ? null : await ask("GET", `contents/${content.id}/pieces`).catch(() => null);
+  const pieces = !hasFiles(content) ? null : await ask("GET", `contents/${content.id}/pieces`).catch(() => null);
   const reach = isBulk && access === "full" ? await ask("GET", `contents/${content.id}/reach`).catch(() => null) : null;
   const made = [pairs([
     ["State", content.state.replace("_", " ")], ["Because", content.reason],

@@ -4,7 +4,7 @@ import { showDetail, detailEvent, detailTick, closeDetail, openTab } from "/deta
 export const $ = (id) => document.getElementById(id);
 const ROW = 62;
 const SAMPLES_MAX = 240;
-const STATES = ["downloading", "seeding", "sending", "complete", "paused", "queued", "error", "checking", "hashing", "metadata", "starting", "moving", "removing", "no_space", "waiting"];
+const STATES = ["downloading", "seeding", "sending", "watching", "complete", "paused", "queued", "error", "checking", "hashing", "metadata", "starting", "moving", "removing", "no_space", "waiting"];
 
 const contents = new Map();
 const history = [];
@@ -288,7 +288,7 @@ export function remove(content) {
   removing = content;
   $("remove-name").textContent = content.name;
   $("remove-data").checked = false;
-  $("remove-data").closest("label").hidden = content.shared_only || content.kind === "bulk";
+  $("remove-data").closest("label").hidden = content.shared_only || content.kind === "bulk" || content.kind === "live";
   $("remove-dialog").returnValue = "";
   $("remove-dialog").showModal();
 }
