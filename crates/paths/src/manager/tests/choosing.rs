@@ -1,0 +1,117 @@
+//! Paths through SCION and over IP, chosen together out of one budget.
+
+use super::*;
+
+/// Both kinds of paths to one peer, and none of its own choice.
+fn both_kinds(config: ManagerConfig) -> Sim {
+    let mut sim = Sim::new(config);
+    sim.uplinks = vec![[10, 0, 0, 1].into(), [10, 0, 1, 1].into()];
+    let view = sim.scion_peer(1);
+    view.listens.push(ip_endpoint(1).into());
+    (view.is_wanted, view.speaks_paths) = (true, false);
+    let paths = paths_to(1, 3);
+    sim.open_scion(1, &paths[0], Some(20 * MS));
+    sim.look();
+    sim.find(1, &paths);
+    sim
+}
+
+#[test]
+fn paths_through_scion_and_over_ip_are_chosen_together() {
+    let mut sim = both_kinds(ManagerConfig { wished: 4, ..ManagerConfig::default() });
+    sim.run(2 * SECOND, |_| true);
+    let over_ip = sim.conns.values().filter(|(_, path, _)| path.as_scion().is_none()).count();
+    // Two addresses of ours with one of its share its end: the second brings less than anything else.
+    assert_eq!((sim.conns.len(), over_ip), (4, 1), "{:?}", sim.news);
+    let chosen =
+        sim.news.iter().filter(|news| matches!(news, PathNews::Chosen { verdicts, .. } if verdicts.len() == 5));
+    assert!(chosen.count() > 0, "one choice among all");
+}
+
+#[test]
+fn one_budget_is_spent_on_both_kinds() {
+    let mut sim = both_kinds(ManagerConfig { wished: 8, connections: 3, ..ManagerConfig::default() });
+    sim.run(2 * SECOND, |_| true);
+    assert_eq!(sim.states.values().filter(|state| **state == PathState::Active).count(), 3);
+    // A second peer, at the budget's edge: each gets one before anybody gets two, and those that are granted count.
+    let paths = paths_to(2, 3);
+    sim.downloader(2, 4);
+    sim.open_scion(2, &paths[0], None);
+    sim.look();
+    sim.find(2, &paths);
+    sim.run(5 * SECOND, |_| true);
+    let hosts = sim.manager.hosts.values();
+    let chosen: Vec<usize> = hosts.map(|host| host.uploads.chosen.len() + host.fetches.chosen.len()).collect();
+    assert_eq!((chosen.iter().sum::<usize>(), chosen.iter().min()), (3, Some(&1)), "{chosen:?}");
+}
+
+#[test]
+fn what_the_uploader_grants_leaves_less_to_choose_over_ip() {
+    let mut sim = Sim::new(ManagerConfig { wished: 3, ..ManagerConfig::default() });
+    sim.uplinks = vec![[10, 0, 0, 1].into(), [10, 0, 1, 1].into()];
+    let paths = paths_to(1, 4);
+    let view = sim.scion_peer(1);
+    view.listens.push(ip_endpoint(1).into());
+    (view.is_wanted, view.granted) = (true, vec![paths[0].id(), paths[1].id()]);
+    sim.open_scion(1, &paths[0], Some(20 * MS));
+    sim.open_scion(1, &paths[1], None);
+    sim.look();
+    sim.find(1, &paths);
+    sim.run(5 * SECOND, |_| true);
+    assert_eq!(sim.conns.values().filter(|(_, path, _)| path.as_scion().is_none()).count(), 1);
+}
+
+#[test]
+fn the_first_path_to_a_peer_keeps_out_of_the_way_of_those_in_use() {
+    let (mut sim, paths) = uploader(1, 2);
+    sim.look();
+    // To another peer, over the same first two links.
+    let there = scion_endpoint(2);
+    let others: Vec<Arc<ScionPath>> = paths_to(2, 3);
+    let first = |sim: &Sim| sim.manager.first_path(there, &others, &sim.links, &sim.board, sim.now).unwrap().id();
+    assert_eq!(first(&sim), others[1].id(), "path 1 begins as the one in use does");
+    sim.manager.tried(Endpoint::Scion(there), false);
+    assert_eq!(first(&sim), others[2].id());
+    sim.link_down(&others[2], &[]);
+    assert_eq!(first(&sim), others[0].id());
+    assert_eq!(sim.manager.first_path(there, &[], &sim.links, &sim.board, sim.now), None);
+    assert_eq!(paths[0].interfaces[0], others[0].interfaces[0]);
+}
+
+#[test]
+fn the_first_connection_over_ip_goes_as_the_system_routes_it_unless_one_of_the_working_interfaces_is_crowded() {
+    let mut sim = Sim::new(ManagerConfig::default());
+    let uplinks: [IpAddr; 3] = [1, 2, 3].map(|number| [198, 51, 100, number].into());
+    let candidates = |peer: u32| -> Vec<IpCandidate> {
+        let (remote, to) = (ip_endpoint(peer), |local: &IpAddr| format!("to {local}"));
+        let of = |local: &IpAddr| {
+            let path = Path::ip(*local, remote.ip());
+            IpCandidate { path, remote, uplink: *local, interface: to(local) }
+        };
+        uplinks.iter().map(of).collect()
+    };
+    let (there, ways) = (Endpoint::from(ip_endpoint(9)), candidates(9));
+    let over = |at: usize| Some(FirstIp::Over(&ways[at]));
+    let first = |sim: &Sim| sim.manager.first_over_ip(there, &ways, false);
+    assert_eq!(first(&sim), Some(FirstIp::AsRouted), "nothing is known of any");
+    for peer in 1..=3 {
+        sim.ip_peer(peer);
+        sim.open(peer, candidates(peer)[0].path.clone(), None);
+    }
+    assert_eq!(first(&sim), Some(FirstIp::AsRouted), "no other is known to work");
+    let alone = sim.open(1, candidates(1)[1].path.clone(), None);
+    assert_eq!(first(&sim), over(1), "one against three");
+    // What fails is followed by the others, each once a round.
+    let mut taken = Vec::new();
+    for _ in 0..5 {
+        taken.push(first(&sim));
+        sim.manager.tried(there, false);
+    }
+    assert_eq!(taken, [over(1), Some(FirstIp::AsRouted), over(0), over(2), over(1)]);
+    sim.manager.tried(there, true);
+    assert_eq!(sim.manager.first_over_ip(there, &ways, true), over(1));
+    assert_eq!(sim.manager.first_over_ip(there, &[], true), None, "none of the named interfaces leads there");
+    assert_eq!(sim.manager.first_over_ip(there, &[], false), Some(FirstIp::AsRouted));
+    sim.close(alone, true);
+    assert_eq!(first(&sim), Some(FirstIp::AsRouted));
+}

@@ -1,0 +1,158 @@
+//! Paths and uplinks that fail, flap and come back; lookups that do not answer or leave paths out.
+
+use super::super::conns::CONFIRMED_AFTER;
+use super::*;
+
+#[test]
+fn a_path_that_fails_is_left_replaced_and_taken_back() {
+    let (mut sim, paths) = uploader(2, 3);
+    sim.run(SECOND, |_| true);
+    let failing = sim.grants[&PeerKey(1)][1];
+    let path = paths.iter().find(|path| path.id() == failing).unwrap().clone();
+    let conn = sim.conn_over(failing);
+    sim.link_down(&path, &[conn]);
+    sim.look();
+    assert_eq!((sim.states[&conn], sim.manager.condition(conn)), (PathState::Down, Some((PathCondition::Down, true))));
+    assert!(!sim.grants[&PeerKey(1)].contains(&failing) && sim.grants[&PeerKey(1)].len() == 2);
+    assert_eq!(sim.last_verdict(failing).unwrap().1, "down at the moment");
+    // Nothing comes: its connection is closed, and it is tried until it opens.
+    let is_it = move |dial: &Dial| dial.path.id() == failing;
+    sim.run(CONFIRMED_AFTER + SECOND, move |dial| !is_it(dial));
+    assert!(!sim.open_paths(1).contains(&failing));
+    sim.run(60 * SECOND, move |dial| !is_it(dial));
+    assert!(!sim.open_paths(1).contains(&failing));
+    sim.run(20 * SECOND, |_| true);
+    assert!(sim.open_paths(1).contains(&failing), "tried at least every ten seconds");
+    assert_ne!(sim.last_verdict(failing).unwrap().1, "down at the moment");
+}
+
+#[test]
+fn news_of_trouble_that_is_not_so_costs_nothing_for_long() {
+    let (mut sim, paths) = uploader(2, 2);
+    sim.run(SECOND, |_| true);
+    let conn = sim.conn_over(paths[1].id());
+    sim.link_down(&paths[1], &[]);
+    sim.look();
+    assert_eq!(sim.states[&conn], PathState::Down, "all that pass the interface are concerned");
+    sim.receive(conn, 100);
+    sim.run(CONFIRMED_AFTER + SECOND, |_| true);
+    assert_eq!(sim.manager.condition(conn), Some((PathCondition::Active, true)));
+    assert!(!sim.links.is_down(&paths[1], sim.now) && sim.conns.contains_key(&conn));
+    assert_eq!(sim.last_verdict(paths[1].id()).unwrap().0, Choice::Chosen);
+}
+
+#[test]
+fn a_path_that_flaps_is_used_when_it_is_up_and_dialled_no_faster_than_it_may() {
+    let (mut sim, paths) = uploader(2, 2);
+    sim.run(SECOND, |_| true);
+    let flapping = paths[1].id();
+    for _ in 0..50 {
+        let conn = sim.conn_over(flapping);
+        sim.link_down(&paths[1], &[conn]);
+        sim.run(2 * SECOND, move |dial| dial.path.id() != flapping);
+        assert!(!sim.open_paths(1).contains(&flapping));
+        let before = sim.next_conn;
+        sim.run(3 * SECOND, |_| true);
+        assert!(sim.next_conn - before <= 1);
+        sim.links.works(&paths[1]);
+        sim.look();
+        assert_eq!(sim.last_verdict(flapping).unwrap().0, Choice::Chosen);
+    }
+}
+
+#[test]
+fn a_peer_whose_every_path_fails_is_forgotten_without_a_trace() {
+    let (mut sim, paths) = uploader(3, 3);
+    sim.run(SECOND, |_| true);
+    for path in &paths {
+        let conn = sim.conn_over(path.id());
+        sim.link_down(path, &[conn]);
+    }
+    sim.run(5 * SECOND, |_| false);
+    assert!(sim.conns.is_empty());
+    let manager = &sim.manager;
+    assert!(manager.hosts.is_empty() && manager.lookups.is_empty() && manager.of_peer.is_empty());
+    assert_eq!(manager.next_look(sim.now), None);
+    let late = Dial {
+        host: HostId(1),
+        address: ip_endpoint(1).into(),
+        path: Path::ip([10, 0, 0, 1].into(), [192, 0, 2, 1].into()),
+        patience: SECOND,
+    };
+    sim.manager.dial_ended(&late, DialEnd::Closed, sim.now);
+    assert!(sim.manager.hosts.is_empty(), "what ends late makes nobody");
+}
+
+#[test]
+fn a_lookup_that_never_answers_holds_up_nobody_else() {
+    let mut sim = Sim::new(ManagerConfig::default());
+    for peer in [1, 2] {
+        sim.downloader(peer, 2);
+        let first = paths_to(peer, 1);
+        sim.open_scion(peer, &first[0], None);
+    }
+    sim.look();
+    sim.find(2, &paths_to(2, 3));
+    sim.run(10 * SECOND, |_| true);
+    assert_eq!((sim.open_paths(1).len(), sim.open_paths(2).len()), (1, 2));
+    let asked = sim.lookups.iter().filter(|address| **address == scion_endpoint(1)).count();
+    assert!((5..=6).contains(&asked), "once in two seconds: {asked}");
+    // It ends without an answer, and with one for somebody who is gone.
+    sim.manager.looked_up(scion_endpoint(1), None, sim.wall);
+    sim.find(7, &paths_to(7, 3));
+    assert_eq!(sim.manager.lookups.len(), 2);
+}
+
+#[test]
+fn paths_that_a_lookup_leaves_out_are_kept_until_their_end() {
+    let (mut sim, mut paths) = uploader(2, 2);
+    Arc::make_mut(&mut paths[1]).expiry = sim.wall + 30 * SECOND;
+    sim.find(1, &paths);
+    sim.run(SECOND, |_| true);
+    sim.find(1, &paths[..1]);
+    sim.look();
+    assert_eq!(sim.grants[&PeerKey(1)].len(), 2);
+    sim.run(40 * SECOND, |_| true);
+    sim.find(1, &paths[..1]);
+    sim.look();
+    assert_eq!(sim.grants[&PeerKey(1)], [paths[0].id()]);
+}
+
+#[test]
+fn uplinks_add_up_and_one_that_goes_is_left_at_once() {
+    let mut sim = Sim::new(ManagerConfig { wished: 4, ..ManagerConfig::default() });
+    let (one, two): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 1, 1].into());
+    sim.uplinks = vec![one, two];
+    sim.ip_peer(1);
+    sim.open(1, Path::ip(one, ip_endpoint(1).ip()), Some(20 * MS));
+    sim.run(SECOND, |_| true);
+    assert_eq!(sim.open_paths(1).len(), 2);
+    let gone = sim.conn_over(Path::ip(two, ip_endpoint(1).ip()).id());
+    (sim.uplinks, sim.version) = (vec![one], 1);
+    sim.look();
+    assert_eq!(sim.states[&gone], PathState::Down);
+    sim.run(5 * SECOND, |dial| panic!("there is no way for {}", dial.path));
+    assert_eq!(sim.open_paths(1).len(), 1);
+    (sim.uplinks, sim.version) = (vec![one, two], 2);
+    sim.run(2 * SECOND, |_| true);
+    assert_eq!(sim.open_paths(1).len(), 2);
+}
+
+#[test]
+fn a_connection_over_ip_that_owes_and_is_silent_is_replaced_while_others_work() {
+    let mut sim = Sim::new(ManagerConfig { wished: 2, ..ManagerConfig::default() });
+    let (one, two): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [10, 0, 1, 1].into());
+    sim.uplinks = vec![one, two];
+    sim.ip_peer(1);
+    let good = sim.open(1, Path::ip(one, ip_endpoint(1).ip()), Some(20 * MS));
+    sim.run(SECOND, |_| true);
+    let silent = sim.conn_over(Path::ip(two, ip_endpoint(1).ip()).id());
+    sim.receive(silent, 1000);
+    sim.conns.get_mut(&silent).unwrap().2.owes = true;
+    for _ in 0..30 {
+        sim.receive(good, 1000);
+        sim.run(LOOK_EVERY, |_| true);
+    }
+    assert!(!sim.conns.contains_key(&silent) && sim.conns.contains_key(&good));
+    assert_eq!(sim.open_paths(1).len(), 2, "a new one took its place");
+}

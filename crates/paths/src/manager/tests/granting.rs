@@ -1,0 +1,89 @@
+//! Paths that are wished for and granted, and grants taken back.
+
+use super::*;
+
+#[test]
+fn the_uploader_grants_what_is_wished_for_and_dials_back() {
+    let (mut sim, paths) = uploader(4, 6);
+    sim.run(SECOND, |_| true);
+    assert_eq!(sim.grants[&PeerKey(1)].len(), 4);
+    let granted: BTreeSet<PathId> = sim.grants[&PeerKey(1)].iter().copied().collect();
+    assert!(sim.open_paths(1).is_superset(&granted));
+    for (id, (_, path, _)) in &sim.conns {
+        let expected = if granted.contains(&path.id()) { PathCondition::Active } else { PathCondition::Standby };
+        assert_eq!(sim.manager.condition(*id), Some((expected, true)));
+    }
+    assert!(paths.iter().all(|path| sim.last_verdict(path.id()).is_some()), "every candidate is explained");
+    // Nothing changes, nothing is said.
+    let said = sim.news.len();
+    sim.run(60 * SECOND, |_| true);
+    assert_eq!((sim.news.len(), sim.dials.len()), (said, 0));
+}
+
+/// A download from an uploader that speaks of paths and granted us those of `granted`.
+fn granted(wished: usize, count: u16, granted: &[usize]) -> (Sim, Vec<Arc<ScionPath>>) {
+    let (mut sim, paths) = (Sim::new(ManagerConfig { wished, ..ManagerConfig::default() }), paths_to(1, count));
+    sim.scion_peer(1).is_wanted = true;
+    sim.open_scion(1, &paths[0], Some(20 * MS));
+    sim.look();
+    assert_eq!(sim.wishes, [PathWish { paths: wished, dial: true, selector: None }]);
+    sim.scion_peer(1).granted = granted.iter().map(|at| paths[*at].id()).collect();
+    sim.look();
+    sim.find(1, &paths);
+    (sim, paths)
+}
+
+#[test]
+fn what_is_granted_and_dialled_by_nobody_is_dialled_by_us_after_a_while() {
+    let (mut sim, paths) = granted(3, 4, &[0, 2]);
+    sim.look();
+    assert_eq!(sim.last_verdict(paths[2].id()).unwrap().0, Choice::Chosen);
+    assert_eq!(sim.last_verdict(paths[3].id()), Some((Choice::Left, VerdictReason::NotGranted.to_string())));
+    sim.run(GRANT_PATIENCE - 2 * LOOK_EVERY, |_| panic!("the uploader has time"));
+    sim.run(SECOND, |_| true);
+    assert_eq!(sim.open_paths(1), BTreeSet::from([paths[0].id(), paths[2].id()]));
+    assert_eq!(sim.wishes.len(), 1, "said once");
+}
+
+#[test]
+fn grants_taken_back_leave_their_paths_standing_by() {
+    let (mut sim, paths) = granted(3, 4, &[1, 2]);
+    sim.run(5 * SECOND, |_| true);
+    let first = sim.conn_over(paths[0].id());
+    assert_eq!(sim.states[&first], PathState::Standby, "it was not granted");
+    sim.scion_peer(1).granted = vec![paths[1].id()];
+    let conn = sim.conn_over(paths[2].id());
+    sim.look();
+    assert_eq!(
+        (sim.states[&conn], sim.manager.condition(conn)),
+        (PathState::Standby, Some((PathCondition::Standby, true)))
+    );
+    // One that ends is not opened again.
+    sim.close(conn, false);
+    sim.run(20 * SECOND, |dial| panic!("nobody wants {}", dial.path));
+    // All of them: then whatever there is, is used.
+    sim.scion_peer(1).granted.clear();
+    sim.look();
+    assert!(sim.states.values().all(|state| *state == PathState::Active));
+}
+
+#[test]
+fn who_wants_one_connection_is_left_with_one() {
+    let mut sim = Sim::new(ManagerConfig { wished: 2, ..ManagerConfig::default() });
+    sim.uplinks = vec![[10, 0, 0, 1].into(), [10, 0, 1, 1].into()];
+    sim.ip_peer(1);
+    sim.open(1, Path::ip(sim.uplinks[0], ip_endpoint(1).ip()), Some(20 * MS));
+    let mut dialled = 0;
+    for _ in 0..100 {
+        sim.look();
+        for dial in std::mem::take(&mut sim.dials) {
+            dialled += 1;
+            sim.manager.dial_opened(&dial, sim.now);
+            let conn = sim.open(1, dial.path.clone(), Some(20 * MS));
+            sim.close(conn, true);
+            sim.manager.dial_ended(&dial, DialEnd::Closed, sim.now);
+        }
+        sim.now += LOOK_EVERY;
+    }
+    assert_eq!(dialled, 2, "in 25 seconds");
+}
