@@ -9,8 +9,8 @@
 //! are `pe`, a peer, and `tr`, a tracker, each as often as there are any; `dn`, a name; `ml`, the length of the [manifest](crate::manifest)
 //! that a folder's content begins with; `sk`, the key of who shares it, whose peers are
 //! reached inside QUIC alone, and `pr=1`, that not everybody is let in. What is not said is RFC 7574's default.
-//! libswift's own links (`tswift://PEER/SWARM-ID?...`) are read with its defaults: its draft, and SHA-1. Unknown keys are left
-//! out, as other programs may have more.
+//! libswift's own links (`tswift://PEER/SWARM-ID?...`, and `tswift:/SWARM-ID$CHUNK-LENGTH` as it prints them) are read with its
+//! defaults: its draft, and SHA-1. Unknown keys are left out, as other programs may have more.
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -90,8 +90,9 @@ impl FromStr for Link {
             return Err(LinkError::Length);
         }
         let mut peers = Vec::new();
-        let (dialect, rest) = if let Some(rest) = text.strip_prefix("tswift://") {
-            let (peer, rest) = rest.split_once('/').ok_or(LinkError::SwarmId)?;
+        let (dialect, rest) = if let Some(rest) = text.strip_prefix("tswift:") {
+            // What libswift prints for itself names no peer, and has one slash.
+            let (peer, rest) = rest.strip_prefix("//").unwrap_or(rest).split_once('/').ok_or(LinkError::SwarmId)?;
             if !peer.is_empty() {
                 peers.push(decode("tswift", peer)?);
             }
@@ -99,9 +100,17 @@ impl FromStr for Link {
         } else {
             (Dialect::Rfc7574, text.strip_prefix("ppspp:").ok_or(LinkError::Scheme)?)
         };
-        let (id, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let id = unhex(id).ok_or(LinkError::SwarmId)?;
+        let (mut id, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut fields = Fields::default();
+        if dialect == Dialect::Draft10 {
+            // A file of several has its name behind the swarm's, and libswift prints other chunks than 1 KiB as `$8192`.
+            id = id.split_once('/').map_or(id, |(id, _)| id);
+            if let Some((before, len)) = id.split_once('$') {
+                fields.read("cs", len)?;
+                id = before;
+            }
+        }
+        let id = unhex(id).ok_or(LinkError::SwarmId)?;
         let mut name = None;
         let mut trackers = Vec::new();
         let (mut key, mut is_private) = (None, None);
@@ -298,6 +307,12 @@ mod tests {
             (Dialect::Draft10, HashFunction::Sha1, "192.0.2.7:6778")
         );
         assert_eq!(link.to_string(), format!("{swift}?cp=1&hf=0&ca=2&cs=1024"));
+        let printed: Link = format!("tswift:/{}$8192", "cd".repeat(20)).parse().expect("as libswift prints it");
+        assert_eq!((printed.params.chunk_len(), printed.peers.len()), (Some(8192), 0));
+        let file: Link = format!("{swift}$2048/a.film?cl=9").parse().expect("a file of several");
+        assert_eq!((file.params.chunk_len(), file.content_len, &file.peers), (Some(2048), Some(9), &link.peers));
+        assert_eq!(format!("{swift}$+5").parse::<Link>(), Err(LinkError::Value("cs".into())));
+        assert_eq!(format!("{swift}$1024?cs=1024").parse::<Link>(), Err(LinkError::Repeated("cs".into())));
     }
 
     #[test]
