@@ -91,6 +91,9 @@ fn options(known: &[rows::Spec]) -> Result<Option<Options>> {
             "--contents" => options.contents = words.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?,
             "--only" => options.only = Some(words.next().ok_or_else(usage)?),
             name if known.iter().any(|spec| spec.name == name) => options.rows.push(word),
+            name if !name.starts_with('-') => {
+                return Err(Error::Usage(format!("there is no row `{name}`: --list names all of them")));
+            }
             _ => return Err(usage()),
         }
     }
