@@ -17,9 +17,10 @@ sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"overflow_checks":[a-z]*,"te
 # As a session that nobody has told to ignore Ctrl-C: tests end programs with it.
 cat >"$logs/one" <<'ONE'
 log=$1/$(basename "$3").log
+begun=$(date +%s)
 cd "$2" && CARGO_MANIFEST_DIR=$2 env --default-signal=INT,HUP "$3" >"$log" 2>&1 </dev/null
 status=$?
-{ echo "     Running $(basename "$3") ($2)"; cat "$log"; }
+{ echo "     Running $(basename "$3") ($2), $(($(date +%s) - begun)) s"; cat "$log"; }
 [ $status = 0 ] || echo "$2 $3" >>"$1/failed"
 exit 0
 ONE
