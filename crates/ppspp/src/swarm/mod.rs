@@ -15,9 +15,13 @@ mod channel;
 mod fetch;
 mod have;
 mod live;
+#[cfg(test)]
+mod live_crowd;
 mod live_source;
 #[cfg(test)]
 mod live_tests;
+#[cfg(test)]
+mod live_world;
 mod open;
 mod receive;
 mod runs;

@@ -1,0 +1,121 @@
+//! Fifty viewers of a stream of 4 Mbit/s whose source has an uplink of 12: what it takes that nobody's picture stands still.
+
+use super::live_world::*;
+
+/// Viewers, and what their uplinks carry beside the source's.
+const VIEWERS: usize = 50;
+const STREAM_MBPS: u64 = 4;
+const SOURCE_MBPS: u64 = 12;
+const VIEWER_MBPS: u64 = 6;
+/// The source is alone at first, and all watch so long after the last one came.
+const ALONE_US: u64 = 1_000_000;
+const WATCH_US: u64 = 12_000_000;
+
+/// How they come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Crowd {
+    /// One every 100 ms.
+    OneByOne,
+    /// All at the same moment.
+    AtOnce,
+    /// One every 100 ms; then ten leave without a word, and others come for them.
+    Changing,
+    /// One every 100 ms, and one of a hundred datagrams is lost.
+    Lossy,
+}
+
+/// What became of them.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// How long it took until they played: half of them, 95 of 100, and the last.
+    start_ms: [u64; 3],
+    stalls: u32,
+    copies: f64,
+    behind_s: f64,
+    /// How long a chunk took from the source to a viewer: half of them, 999 of 1,000, and the last.
+    lag_ms: [u16; 3],
+    /// Chunks that came to a viewer twice, and datagrams that were lost in queues, of 1,000 that were sent.
+    twice: f64,
+    overflowed: f64,
+}
+
+fn gather(world: &World) -> Outcome {
+    let mut starts: Vec<u64> = world.viewers().map(|node| node.started_us.map_or(u64::MAX, |us| us / 1000)).collect();
+    let mut lags: Vec<u16> = world.viewers().flat_map(|node| node.lags_ms.iter().copied()).collect();
+    starts.sort_unstable();
+    lags.sort_unstable();
+    let at = |len: usize, of: usize| (len * of / 1000).min(len - 1);
+    let nodes = || world.nodes.iter().flatten();
+    let sent = nodes().map(|node| node.sent_chunks).sum::<u64>() as f64 / 1000.0;
+    Outcome {
+        start_ms: [500, 950, 1000].map(|of| starts[at(starts.len(), of)]),
+        stalls: world.stalls(),
+        copies: world.copies(),
+        behind_s: world.mean_delay_s(),
+        lag_ms: [500, 999, 1000].map(|of| lags[at(lags.len(), of)]),
+        twice: nodes().map(|node| node.swarm.wasted_bytes() / 8).sum::<u64>() as f64 / sent,
+        overflowed: nodes().map(|node| node.overflowed).sum::<u64>() as f64 / sent,
+    }
+}
+
+/// The crowd watches; what became of it is printed as a line of the table.
+fn watch(crowd: Crowd, seed: u64) -> (World, Outcome) {
+    let loss = if crowd == Crowd::Lossy { 0.01 } else { 0.0 };
+    let mut world = World::with_stream(seed, loss, SOURCE_MBPS, STREAM_MBPS);
+    world.run(ALONE_US);
+    for _ in 0..VIEWERS {
+        world.join(VIEWER_MBPS);
+        world.run(if crowd == Crowd::AtOnce { 0 } else { 100_000 });
+    }
+    if crowd == Crowd::Changing {
+        for _ in 0..10 {
+            let gone = world.rng.usize(1..=VIEWERS);
+            world.leave(gone);
+            world.join(VIEWER_MBPS);
+            world.run(300_000);
+        }
+    }
+    world.run(WATCH_US);
+    let outcome = gather(&world);
+    let Outcome { start_ms: [half, most, last], stalls, copies, behind_s, lag_ms, twice, overflowed } = outcome;
+    println!(
+        "| {crowd:?} | {seed} | {half}, {most}, {last} ms | {stalls} | {copies:.2} | {behind_s:.2} s | {lag_ms:?} ms | \
+         {twice:.1}, {overflowed:.1} |"
+    );
+    (world, outcome)
+}
+
+fn assert_good(world: &World, outcome: &Outcome) {
+    let Outcome { start_ms: [.., last], stalls, copies, behind_s, .. } = *outcome;
+    assert!(world.viewers().all(|node| node.liars.is_empty()), "nobody lies");
+    assert!(last <= 2000, "somebody began after {last} ms");
+    assert_eq!(stalls, 0, "stalls");
+    assert!(copies <= 3.0, "{copies:.2} copies");
+    assert!(behind_s < 3.0, "{behind_s:.2} s behind");
+    assert!(world.nodes.iter().flatten().all(|node| node.chunks_max as u64 <= WINDOW + PER_SIGNATURE));
+}
+
+/// Nobody's picture stands still once it moves, and the source sends three copies at most.
+#[test]
+fn fifty_viewers_of_a_source_with_three_copies() {
+    for crowd in [Crowd::OneByOne, Crowd::AtOnce] {
+        let (world, outcome) = watch(crowd, 0);
+        assert_good(&world, &outcome);
+    }
+}
+
+/// The table that `make live` prints.
+#[test]
+#[ignore = "minutes"]
+fn live_table() {
+    println!(
+        "| viewers come | seed | start: half, 95 %, all | stalls | copies | behind | a chunk takes: half, 99.9 %, all | twice, in full queues, of 1,000 |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    let seeds: u64 = std::env::var("ANABRANCH_LIVE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(8);
+    for crowd in [Crowd::OneByOne, Crowd::AtOnce, Crowd::Changing, Crowd::Lossy] {
+        for seed in 0..seeds {
+            watch(crowd, seed);
+        }
+    }
+}
