@@ -90,7 +90,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub(super) fn settle(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let arrived = std::mem::take(&mut channel.arrived);
+        let has_news = std::mem::take(&mut channel.live.has_news);
         if arrived == 0 {
+            if has_news {
+                self.ask(now, id);
+            }
             return;
         }
         channel.arrivals.arrived(now, arrived);
@@ -153,6 +157,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         channel.has.union_with(&new);
         channel.unsaid.subtract(&new);
+        channel.live.has_news = self.live.is_some();
         if self.tree.chunk_count().is_none() && channel.has.cell_count() > PEER_CELLS_MAX {
             self.close(id, true);
         }

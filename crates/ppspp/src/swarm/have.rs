@@ -28,6 +28,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             unsaid.subtract(&channel.has);
             channel.unsaid.union_with(&unsaid);
         }
+        self.is_news |= self.live.is_some();
         if self.is_complete() && !self.is_complete {
             self.is_complete = true;
             self.events.push_back(Event::Complete);

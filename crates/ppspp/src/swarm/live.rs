@@ -29,6 +29,8 @@ use crate::wire::{ChannelId, Dialect, DiscardWindow, Message, SwarmParams};
 pub const START_BACK: Duration = Duration::from_millis(1250);
 /// How often a peer is told what is here, where nothing is new: a sign of life, which repeats what may have been lost.
 const SAY_EVERY: Duration = Duration::from_millis(500);
+/// What is new is announced this often at most: chunks come some together, and each announcement has a datagram's head.
+const NEWS_EVERY: Duration = Duration::from_millis(20);
 /// Nothing is asked of a peer that said nothing for so long: while a stream flows it speaks twenty times a second.
 pub(super) const QUIET_MAX: Duration = Duration::from_millis(700);
 /// A peer that says nothing for so long is gone: it would have spoken six times. A source that was started again is found no sooner.
@@ -162,6 +164,8 @@ pub(super) struct LiveChannel {
     pub allotted_count: u64,
     /// Where it begins, once it told: it wants nothing from before.
     pub began: Option<u64>,
+    /// It announced something since it was asked last.
+    pub has_news: bool,
     /// It was told where we begin.
     is_begin_said: bool,
 }
@@ -459,6 +463,17 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 channel.live.said_at = Some(now);
             }
         }
+    }
+
+    /// What is new is announced to all who may lack it, a moment after what was new before: each hop of a chunk waits for that.
+    pub(super) fn spread_news(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.is_news) {
+            return;
+        }
+        self.news_at = now + NEWS_EVERY;
+        let ids: Vec<ChannelId> =
+            self.channels.iter().filter(|(_, c)| c.proven && !c.unsaid.is_empty()).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.announce_live(now, id));
     }
 
     /// A channel of a live stream on which nothing was heard for long. `true` where it is closed.

@@ -69,6 +69,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             self.have.insert_range(signed.clone());
             self.advance();
             self.allot(now, signed);
+            self.is_news = true;
+            self.spread_news(now);
         }
         Ok(chunk)
     }

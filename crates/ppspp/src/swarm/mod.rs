@@ -144,6 +144,9 @@ pub struct Swarm<P, S = MemoryNodes> {
     rng: fastrand::Rng,
     epoch: Instant,
     tick_at: Instant,
+    /// Of a live stream: something is here that was not announced, and when that may be, at the soonest.
+    is_news: bool,
+    news_at: Instant,
     out: VecDeque<Transmit<P>>,
     events: VecDeque<Event<P>>,
     live_events: VecDeque<LiveEvent<P>>,
@@ -193,6 +196,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             rng: fastrand::Rng::with_seed(seed),
             epoch: now,
             tick_at: now,
+            is_news: false,
+            news_at: now,
             out: VecDeque::new(),
             events: VecDeque::new(),
             live_events: VecDeque::new(),

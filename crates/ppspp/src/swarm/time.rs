@@ -21,12 +21,16 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// When to poll.
     pub fn deadline(&self) -> Instant {
         let due = self.channels.values().filter_map(|channel| channel.send_at()).min().filter(|_| !self.is_paused);
-        due.map_or(self.tick_at, |due| due.min(self.tick_at))
+        let news_at = self.is_news.then_some(self.news_at);
+        [due, news_at].into_iter().flatten().fold(self.tick_at, Instant::min)
     }
 
     /// Time passed.
     pub fn poll(&mut self, now: Instant) {
         let tick = now >= self.tick_at;
+        if tick || self.is_news && now >= self.news_at {
+            self.spread_news(now);
+        }
         let due = |channel: &Channel<P>| tick || channel.send_at().is_some_and(|at| at <= now);
         let ids: Vec<ChannelId> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
         for id in ids {
