@@ -31,6 +31,8 @@ pub const START_BACK: Duration = Duration::from_millis(1250);
 const SAY_EVERY: Duration = Duration::from_millis(500);
 /// What is new is announced this often at most: chunks come some together, and each announcement has a datagram's head.
 const NEWS_EVERY: Duration = Duration::from_millis(20);
+/// The same of a peer that has not shown yet that it knows the stream: it cannot begin before.
+const SAY_EVERY_UNTUNED: Duration = Duration::from_millis(100);
 /// Nothing is asked of a peer that said nothing for so long: while a stream flows it speaks twenty times a second.
 pub(super) const QUIET_MAX: Duration = Duration::from_millis(700);
 /// A peer that says nothing for so long is gone: it would have spoken six times. A source that was started again is found no sooner.
@@ -157,6 +159,8 @@ pub(super) struct LiveChannel {
     /// When it was told all there is to tell, and the newest munro's time that it was told.
     said_at: Option<Instant>,
     munro_said: u64,
+    /// The newest munro's time that it showed: of that it need not be told.
+    munro_heard: u64,
     /// What it keeps behind the newest chunk.
     pub window: Option<DiscardWindow>,
     /// What a source gave it to spread, and how much there was of that.
@@ -168,6 +172,15 @@ pub(super) struct LiveChannel {
     pub has_news: bool,
     /// It was told where we begin.
     is_begin_said: bool,
+}
+
+impl LiveChannel {
+    /// The peer showed a munro of this time, which is known here.
+    fn shows(&mut self, ntp: u64, is_known: bool) {
+        if is_known {
+            (self.is_tuned, self.munro_heard) = (true, self.munro_heard.max(ntp));
+        }
+    }
 }
 
 impl<P: PeerAddress, S: NodeStore + From<MemoryNodes>> Swarm<P, S> {
@@ -282,13 +295,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// A SIGNED_INTEGRITY message came; the digest came before it.
     pub(super) fn munro(&mut self, now: Instant, id: ChannelId, munro: Munro) {
+        let ntp = munro.ntp;
         let codec = self.params.codec(Dialect::Rfc7574);
         let (Some(live), Some(channel)) = (&mut self.live, self.channels.get_mut(&id)) else { return };
         let ntp_now = live.ntp(now.saturating_duration_since(self.epoch));
         let is_known = |tree: &LiveTree| tree.munro(munro.node.start()).is_some_and(|known| *known == munro);
         match &mut live.role {
             Role::Source(source, _) => {
-                channel.live.is_tuned |= is_known(source.tree());
+                channel.live.shows(ntp, is_known(source.tree()));
                 // The old stream of a source that was started again is older than all of the new one.
                 let is_newer = source.tree().oldest().is_some_and(|oldest| munro.ntp > oldest.ntp);
                 if !channel.live.is_tuned && !live.is_twin_told && is_newer {
@@ -305,7 +319,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 }
             }
             Role::Viewer(tree) => match tree.offer(&live.key, &codec, munro.clone(), ntp_now) {
-                MunroVerdict::Known => channel.live.is_tuned |= is_known(tree),
+                MunroVerdict::Known => channel.live.shows(ntp, is_known(tree)),
                 MunroVerdict::Stale => {
                     if tree.is_empty() && !std::mem::replace(&mut live.is_stale_told, true) {
                         self.live_events.push_back(LiveEvent::Stale(channel.peer.clone()));
@@ -313,13 +327,13 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 }
                 MunroVerdict::Wrong => self.lied(id),
                 MunroVerdict::New => {
-                    channel.live.is_tuned = true;
+                    channel.live.shows(ntp, true);
                     self.advance();
                 }
                 MunroVerdict::Restarted => {
                     self.forget_stream(now);
                     if let Some(channel) = self.channels.get_mut(&id) {
-                        channel.live.is_tuned = true;
+                        channel.live.shows(ntp, true);
                     }
                 }
             },
@@ -417,7 +431,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub(super) fn announce_live(&mut self, now: Instant, id: ChannelId) {
         self.allot_first(id);
         let (Some(live), Some(channel)) = (&self.live, self.channels.get_mut(&id)) else { return };
-        let is_due = channel.live.said_at.is_none_or(|at| now.saturating_duration_since(at) >= SAY_EVERY);
+        let every = if channel.live.is_tuned { SAY_EVERY } else { SAY_EVERY_UNTUNED };
+        let is_due = channel.live.said_at.is_none_or(|at| now.saturating_duration_since(at) >= every);
         let mut messages = Vec::new();
         if let Some(newest) = live.tree().newest() {
             let mut told = match &live.role {
@@ -435,9 +450,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             if runs.is_empty() && !is_due && channel.live.is_begin_said == live.start.is_some() {
                 return;
             }
-            if newest.ntp > channel.live.munro_said || is_due {
+            let is_shown = channel.live.munro_said > 0 && newest.ntp <= channel.live.munro_heard;
+            if newest.ntp > channel.live.munro_said && !is_shown || is_due {
                 // The older one tells a latecomer how far back it may begin.
-                let start = live.start_chunk().filter(|_| channel.live.munro_said == 0);
+                let start = live.start_chunk().filter(|_| !channel.live.is_tuned);
                 let start = start.and_then(|start| live.tree().munro(start));
                 start
                     .iter()

@@ -152,6 +152,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         channel.ask_pex(now, false, &mut self.out);
         self.events.push_back(Event::Opened(channel.peer.clone()));
+        if self.live.is_some() {
+            self.announce_live(now, id);
+        }
     }
 
     /// There is no room for a peer: it is told of others, if it asks for any, so that it need not go back to whoever named us.

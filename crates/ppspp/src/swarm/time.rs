@@ -14,6 +14,10 @@ use crate::wire::{ChannelId, Message};
 const TICK: Duration = Duration::from_millis(50);
 /// How long a peer that opens a channel may take to name ours.
 const PROOF_MAX: Duration = Duration::from_secs(5);
+/// How long the first handshake is waited for, and the next ones each twice as long as the one before: nobody who comes to a live stream
+/// waits for a second because a datagram was lost.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+const OPEN_AGAIN_LIVE: Duration = Duration::from_millis(250);
 /// How often a handshake that is not answered is sent.
 const OPEN_TRIES: u32 = 4;
 
@@ -51,6 +55,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         self.repair(now, id);
         let needs_more = self.needs_neighbours();
+        let open_again = if self.live.is_some() { OPEN_AGAIN_LIVE } else { OPEN_AGAIN };
         let Some(channel) = self.channels.get_mut(&id) else { return };
         if !channel.proven {
             // A handshake of ours is repeated; whoever opened to us repeats its own.
@@ -59,7 +64,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 if waited >= PROOF_MAX {
                     self.close(id, false);
                 }
-            } else if waited >= Duration::from_secs(1 << channel.tries.min(4)) / 2 {
+            } else if waited >= open_again * (1 << (channel.tries - 1).min(3)) {
                 self.send_opening(now, id);
             }
             return;
