@@ -24,9 +24,11 @@ use crate::picker::Picker;
 use crate::sign::{PublicKey, SigningKey};
 use crate::wire::{ChannelId, Dialect, DiscardWindow, Message, SwarmParams};
 
+/// How far behind the source a stream is played: what a chunk may take to reach everybody, with whatever happens to it on its way.
+pub const PLAY_BEHIND: Duration = Duration::from_millis(1500);
 /// How far behind the newest munro a latecomer starts: what is so old has reached its neighbours already, so it comes at once, and
-/// is what the newest needs to spread meanwhile.
-pub const START_BACK: Duration = Duration::from_millis(1250);
+/// each second of it makes the start so much sooner. More of it would keep them from what is new.
+pub const START_BACK: Duration = Duration::from_millis(600);
 /// How often a peer is told what is here, where nothing is new: a sign of life, which repeats what may have been lost.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 /// What is new is announced this often at most: chunks come some together, and each announcement has a datagram's head.
@@ -42,7 +44,7 @@ const RESTART_GRACE: Duration = Duration::from_secs(10);
 /// Runs of chunks in one announcement, the newest: with both munros, a datagram of the Internet's size.
 const RUNS_MAX: usize = BINS_MAX - 20;
 /// How long a viewer listens to what its neighbours have before it begins: a round trip of most ways.
-const LISTEN: Duration = Duration::from_millis(250);
+const LISTEN: Duration = Duration::from_millis(200);
 /// Neighbours that have what is older, of those there are, for a viewer to begin with that: one would be asked by everybody.
 const START_HOLDERS: usize = 2;
 /// Channels of a viewer: each has the newest chunks from few and gives them to few, in a tree that is different for each chunk. With
@@ -149,6 +151,11 @@ impl Live {
 /// A length of time as NTP has it: seconds in the upper half, their parts in the lower one.
 pub(super) fn ntp_of(time: Duration) -> u64 {
     (time.as_secs() << 32) | ((u64::from(time.subsec_nanos()) << 32) / 1_000_000_000)
+}
+
+/// The reverse.
+fn duration_of(ntp: u64) -> Duration {
+    Duration::from_secs(ntp >> 32) + Duration::from_nanos(((ntp & u64::from(u32::MAX)) * 1_000_000_000) >> 32)
 }
 
 /// What a channel of a live stream knows besides.
@@ -261,6 +268,22 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Where somebody who begins to watch now begins.
     pub fn live_start(&self) -> Option<u64> {
         self.live.as_ref()?.start_chunk()
+    }
+
+    /// Where a player that comes now begins, in a viewer that is not new: as far behind the source as all play.
+    pub fn live_entry(&self) -> Option<u64> {
+        let tree = self.live.as_ref()?.tree();
+        let newest = tree.newest()?;
+        let entry = tree.since(newest.ntp.saturating_sub(ntp_of(PLAY_BEHIND))).unwrap_or(newest);
+        Some(entry.node.start())
+    }
+
+    /// How long a player that begins at this chunk waits until it does: then it is as far behind the source as all are, and what
+    /// comes meanwhile is what it has in hand. Times of signatures alone count, not what this machine's clock says.
+    pub fn live_hold(&self, chunk: u64) -> Duration {
+        let Some(tree) = self.live.as_ref().map(|live| live.tree()) else { return Duration::ZERO };
+        let Some((newest, first)) = tree.newest().zip(tree.munro(chunk)) else { return PLAY_BEHIND };
+        PLAY_BEHIND.saturating_sub(duration_of(newest.ntp.saturating_sub(first.ntp)))
     }
 
     /// Whether every peer has what is signed, as far as it told: who leaves is missed by nobody.

@@ -15,9 +15,7 @@ pub(super) const CHUNK_LEN: u64 = 1024;
 pub(super) const PER_SIGNATURE: u64 = 16;
 /// Ten seconds of 2 Mbit/s.
 pub(super) const WINDOW: u64 = 2448;
-/// How far behind the source players play,
-const BEHIND_US: u64 = 1_500_000;
-/// and what has to be there for that, and after a stall.
+/// What a player wants in its buffer before it begins, and after a stall.
 const BUFFER_US: u64 = 500_000;
 const BUFFER_AGAIN_US: u64 = 1_000_000;
 /// What an uplink's queue holds: what comes when it is full is lost.
@@ -69,6 +67,8 @@ pub(super) struct Node {
     pub(super) chunks_max: usize,
     // ---- the player ----
     pub(super) position: Option<u64>,
+    /// It does not begin before.
+    play_at_us: u64,
     /// When what stream time began to play.
     pub(super) playing: Option<(u64, u64)>,
     pub(super) stalls: u32,
@@ -164,6 +164,7 @@ impl World {
             sent_chunks: 0,
             chunks_max: 0,
             position: None,
+            play_at_us: 0,
             playing: None,
             stalls: 0,
             started_us: None,
@@ -213,6 +214,7 @@ impl World {
             match &event {
                 LiveEvent::Tuned(chunk) => {
                     (node.position, node.began_at) = (Some(*chunk), Some(node.swarm.live_edge()));
+                    node.play_at_us = now_us + node.swarm.live_hold(*chunk).as_micros() as u64;
                 }
                 LiveEvent::Restarted => {
                     node.chunks.clear();
@@ -336,7 +338,7 @@ impl World {
             match node.playing {
                 None => {
                     let is_first = node.started_us.is_none();
-                    let is_time = !is_first || now_us >= began_us + position * chunk_us + BEHIND_US;
+                    let is_time = !is_first || now_us >= node.play_at_us;
                     if is_time && buffered_us >= if is_first { BUFFER_US } else { BUFFER_AGAIN_US } {
                         node.playing = Some((now_us, position));
                         node.started_us.get_or_insert(now_us - node.joined_us);

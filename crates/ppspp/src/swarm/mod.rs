@@ -33,7 +33,7 @@ mod tests;
 mod time;
 
 pub use channel::Allowance;
-pub use live::{LiveEvent, NEIGHBOURS, START_BACK, VIEWER_CHANNELS_MAX};
+pub use live::{LiveEvent, NEIGHBOURS, PLAY_BEHIND, START_BACK, VIEWER_CHANNELS_MAX};
 pub use live_source::{COPIES, COPIES_MAX_DEFAULT, REPAIR_AFTER};
 pub use serve::BESIDE_LONG_CHUNK;
 pub use stats::PeerStats;
