@@ -5,6 +5,7 @@
 //! their neighbours, and so on. What a viewer still lacks after [`REPAIR_AFTER`] it is given by the source itself: it may have no
 //! neighbours, or they left. Of that there is as much as [`Swarm::set_copies`] leaves, so that viewers who all lag do not drown the source.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,9 @@ pub const REPAIR_AFTER: Duration = Duration::from_millis(600);
 const REPAIR_UNTIL: Duration = Duration::from_secs(15);
 /// Chunks of repair that are given on one look, shared by all viewers: together more than a stream brings meanwhile.
 const REPAIR_CHUNKS: u64 = 64;
-/// Chunks of repair that are saved up at most: two seconds of 4 Mbit/s in chunks of 1 KiB.
-const CREDIT_MAX: u64 = 1024;
+/// Chunks of repair that are saved up at most, of each copy: a quarter of a second of 4 Mbit/s in chunks of 1 KiB. More at once would
+/// stand in the way of what is new.
+const CREDIT_MAX: u64 = 128;
 
 /// How a source spreads its chunks.
 #[derive(Debug)]
@@ -36,11 +38,13 @@ pub(super) struct Spread {
     repair_copies: u64,
     /// Chunks that may be given to those who lack them.
     credit: u64,
+    /// To how many each group of chunks was given on this look.
+    repaired: BTreeMap<u64, usize>,
 }
 
 impl Default for Spread {
     fn default() -> Self {
-        Self { repair_copies: COPIES_MAX_DEFAULT - COPIES as u64, credit: 0 }
+        Self { repair_copies: COPIES_MAX_DEFAULT - COPIES as u64, credit: 0, repaired: BTreeMap::new() }
     }
 }
 
@@ -102,7 +106,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             }
             if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
                 let credit = spread.repair_copies.saturating_mul(group.end - group.start);
-                spread.credit = spread.credit.saturating_add(credit).min(CREDIT_MAX.max(credit));
+                spread.credit =
+                    spread.credit.saturating_add(credit).min(CREDIT_MAX.saturating_mul(spread.repair_copies));
             }
         }
     }
@@ -154,11 +159,31 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if !channel.live.is_tuned || channel.choked || spread.credit < GROUP_CHUNKS {
             return;
         }
-        let lacks =
-            Binmap::next_match(start, share.min(spread.credit), &[&self.have], &[&channel.has, &channel.live.allotted]);
-        if let Some(lacks) = lacks.map(|lacks| lacks.start..lacks.end.min(end)).filter(|lacks| !lacks.is_empty()) {
-            spread.credit -= lacks.end - lacks.start;
-            self.give(id, &lacks);
+        let (mut from, mut left, mut gifts) = (start, share.min(spread.credit), Vec::new());
+        while let Some(lacks) = Binmap::next_match(from, left, &[&self.have], &[&channel.has, &channel.live.allotted]) {
+            let group = lacks.start / GROUP_CHUNKS;
+            from = (group + 1) * GROUP_CHUNKS;
+            let lacks = lacks.start..lacks.end.min(end).min(from);
+            if lacks.is_empty() {
+                break;
+            }
+            // What nobody has is given to few, who have it for the others; what most have, to all who lack it.
+            let holders = self.channels.values().filter(|channel| channel.has.contains(lacks.start)).count();
+            let given = spread.repaired.entry(group).or_default();
+            if *given < holders.max(COPIES) {
+                *given += 1;
+                left -= lacks.end - lacks.start;
+                spread.credit -= lacks.end - lacks.start;
+                gifts.push(lacks);
+            }
+        }
+        gifts.iter().for_each(|lacks| self.give(id, lacks));
+    }
+
+    /// A look at all viewers begins.
+    pub(super) fn begin_repair(&mut self) {
+        if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
+            spread.repaired.clear();
         }
     }
 }

@@ -37,6 +37,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         let due = |channel: &Channel<P>| tick || channel.send_at().is_some_and(|at| at <= now);
         let ids: Vec<ChannelId> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
+        if tick {
+            self.begin_repair();
+        }
         for id in ids {
             if tick {
                 self.tick(now, id);
