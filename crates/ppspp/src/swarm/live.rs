@@ -265,11 +265,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         self.live.as_ref()?.tree().munro(chunk)
     }
 
-    /// Where somebody who begins to watch now begins.
-    pub fn live_start(&self) -> Option<u64> {
-        self.live.as_ref()?.start_chunk()
-    }
-
     /// Where a player that comes now begins, in a viewer that is not new: as far behind the source as all play.
     pub fn live_entry(&self) -> Option<u64> {
         let tree = self.live.as_ref()?.tree();

@@ -165,7 +165,7 @@ fn live(shared: &Arc<Shared>, show: &Show, file: &ShownFile, is_head: bool) -> R
         return built(reply, Answer::whole(Bytes::new()));
     }
     let viewing = shared.book.open(file.index, 0, Instant::now());
-    built(reply, Answer::live(shared.handle.live_reader(show.id), viewing))
+    built(reply, Answer::live(shared.handle.live_player(show.id), viewing))
 }
 
 /// Has a file fetched that was not wanted so far. Answers whether it is.

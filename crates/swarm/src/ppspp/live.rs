@@ -97,7 +97,7 @@ pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Optio
     };
     let mut window = LiveWindow::default();
     if is_source {
-        window.begin(0);
+        window.begin(0, now);
     }
     let window = Rc::new(RefCell::new(window));
     Some((core, Live { window, is_source, pending: Vec::new(), unsigned_since: None, is_ended: false }))
@@ -227,7 +227,7 @@ impl Content {
         while let Some(event) = self.core.live_event() {
             match event {
                 LiveEvent::Tuned(chunk) => {
-                    window.borrow_mut().begin(chunk);
+                    window.borrow_mut().begin(chunk, now + self.core.live_hold(chunk));
                     self.tell(EventKind::LiveJoined { chunk });
                 }
                 LiveEvent::Restarted => {
@@ -243,7 +243,7 @@ impl Content {
                 LiveEvent::Twin(way) => self.tell(EventKind::LiveTwin { address: way.remote }),
             }
         }
-        if let Some(entry) = self.core.live_start() {
+        if let Some(entry) = self.core.live_entry() {
             window.borrow_mut().enter_at(entry);
         }
     }

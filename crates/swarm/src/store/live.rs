@@ -24,6 +24,8 @@ pub(crate) struct LiveWindow {
     floor: u64,
     /// Where somebody begins who comes now.
     entry: u64,
+    /// A player begins then, at the soonest.
+    play_at: Option<Instant>,
     /// Bytes of all chunks that came.
     pub bytes: u64,
     /// Bytes of those that are here.
@@ -57,14 +59,16 @@ pub(crate) struct LivePlace {
     stream: u64,
     /// The next chunk; `None` before it has begun.
     pub chunk: Option<u64>,
+    /// It plays what it reads, and is to have some in hand when it begins.
+    pub plays: bool,
     /// Since when it waits for that.
     waits_since: Option<Instant>,
 }
 
 impl LiveWindow {
-    /// The stream begins here, for this viewer.
-    pub(crate) fn begin(&mut self, chunk: u64) {
-        (self.start, self.entry) = (Some(chunk), chunk);
+    /// The stream begins here, for this viewer, whose players begin at `play_at`.
+    pub(crate) fn begin(&mut self, chunk: u64, play_at: Instant) {
+        (self.start, self.entry, self.play_at) = (Some(chunk), chunk, Some(play_at));
         self.arrived.notify_waiters();
     }
 
@@ -116,7 +120,7 @@ impl LiveWindow {
 
     /// What there is at `place`, `len_max` bytes at most and one chunk at least.
     pub(crate) fn look(&self, place: LivePlace, len_max: usize, now: Instant) -> LiveLook {
-        let fresh = LivePlace { stream: self.stream, chunk: None, waits_since: None };
+        let fresh = LivePlace { stream: self.stream, chunk: None, plays: place.plays, waits_since: None };
         if place.stream != self.stream && place.chunk.is_some() {
             return LiveLook::Restarted(fresh);
         }
@@ -124,6 +128,9 @@ impl LiveWindow {
         let Some(position) = place.chunk.or(self.start.map(|start| self.entry.max(start))) else {
             return if self.is_over { LiveLook::Over } else { LiveLook::Missing(fresh) };
         };
+        if place.chunk.is_none() && place.plays && !self.is_over && self.play_at.is_some_and(|at| now < at) {
+            return LiveLook::Missing(fresh);
+        }
         let (mut found, mut len, mut next) = (Vec::new(), 0, position);
         while let Some(payload) = self.chunks.get(&next) {
             if payload.is_empty() && found.is_empty() {
@@ -156,7 +163,7 @@ mod tests {
 
     fn window(chunks: impl IntoIterator<Item = u64>) -> LiveWindow {
         let mut window = LiveWindow::default();
-        window.begin(4);
+        window.begin(4, Instant::now());
         chunks.into_iter().for_each(|chunk| window.insert(chunk, &[chunk as u8; 10]));
         window
     }
@@ -183,6 +190,26 @@ mod tests {
         window.insert(6, &[6; 10]);
         assert_eq!(bytes(&window.look(waiting, 15, now)), [6]);
         assert_eq!(bytes(&window.look(waiting, 20, now)), [6, 7]);
+    }
+
+    #[test]
+    fn who_plays_begins_when_it_is_time_and_who_records_at_once() {
+        let now = Instant::now();
+        let mut window = LiveWindow::default();
+        window.begin(4, now + Duration::from_secs(1));
+        (4..20).for_each(|chunk| window.insert(chunk, &[chunk as u8; 10]));
+        assert_eq!(bytes(&window.look(LivePlace::default(), 20, now)), [4, 5]);
+        let player = LivePlace { plays: true, ..LivePlace::default() };
+        let before = window.look(player, 20, now + Duration::from_millis(999));
+        assert_eq!(before, LiveLook::Missing(player));
+        let LiveLook::Chunks(_, place) = window.look(player, 20, now + Duration::from_secs(1)) else {
+            panic!("4 and 5")
+        };
+        // Once it plays it is given what there is.
+        assert_eq!(bytes(&window.look(place, 20, now)), [6, 7]);
+        // What is over does not begin any more.
+        window.is_over = true;
+        assert_eq!(bytes(&window.look(player, 20, now)), [4, 5]);
     }
 
     #[test]

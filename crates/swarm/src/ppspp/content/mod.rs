@@ -88,6 +88,8 @@ pub(crate) struct Content {
     pub is_announcing: bool,
     /// Wakes the task that keeps the core's time.
     pub wake: Rc<Notify>,
+    /// Until when that task sleeps.
+    sleeps_until: Instant,
     /// Wakes those who wait for a piece to read it.
     pub arrived: Rc<Notify>,
     /// Who reads it.
@@ -188,6 +190,7 @@ impl Content {
             is_announce_due: false,
             is_announcing: false,
             wake: Rc::default(),
+            sleeps_until: now,
             arrived: Rc::default(),
             readers: Readers::default(),
             announce: Rc::default(),

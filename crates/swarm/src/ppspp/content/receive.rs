@@ -27,6 +27,10 @@ impl Content {
             self.keep(chunk, payload, now);
         }
         self.pump(now);
+        // A chunk of a live stream is handed on, and paced, at times that whoever keeps them has not heard of.
+        if self.live.is_some() && self.core.deadline() < self.sleeps_until {
+            self.wake.notify_one();
+        }
     }
 
     /// The files are open: the chunk that came before they were goes to its piece.

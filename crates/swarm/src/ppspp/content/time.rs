@@ -26,7 +26,8 @@ pub(crate) async fn keep_time(content: Handle) {
             state.pump(now);
             let full = state.is_socket_full.then(|| now + FULL_PAUSE);
             let due = state.core.deadline();
-            [Some(due), full, sign].into_iter().flatten().min().unwrap_or(due)
+            state.sleeps_until = [Some(due), full, sign].into_iter().flatten().min().unwrap_or(due);
+            state.sleeps_until
         };
         if deadline <= Instant::now() {
             tokio::task::yield_now().await;
