@@ -35,7 +35,7 @@ fn thousand(workspace: &Workspace) -> Result<(PathBuf, PathBuf)> {
     Ok((data, torrents))
 }
 
-fn resident(process: &Process) -> Result<Sample> {
+pub(super) fn resident(process: &Process) -> Result<Sample> {
     std::thread::sleep(SETTLE);
     let mebibytes = |field| process.status_bytes(field).map(|bytes| bytes as f64 / f64::from(1 << 20));
     let figure =

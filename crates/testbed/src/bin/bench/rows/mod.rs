@@ -4,6 +4,7 @@ mod bulk;
 mod daemon;
 mod datagram;
 mod disk;
+mod live;
 mod many;
 mod multihome;
 mod paths;
@@ -11,6 +12,7 @@ mod ppspp;
 mod quic;
 mod router;
 mod scion;
+mod streams;
 mod transfer;
 
 use anabranch_testbed::Result;
@@ -378,6 +380,36 @@ pub(crate) fn all() -> Vec<Spec> {
                 contender("ours", |workspace| ppspp::loopback(workspace, "8KiB")),
             ],
         ),
+        spec(
+            "ppspp-idle",
+            "1,000 contents shared by PPSPP by one process, to nobody: resident memory",
+            Mebibytes,
+            None,
+            vec![contender("ours", streams::idle)],
+        ),
+        Spec {
+            more: &["MiB of the file", "MiB fetched"],
+            ..spec(
+                "ppspp-long",
+                "a file eight times as long, all of it a hole, hashed, shared by PPSPP and fetched for some seconds: peak memory of who fetches",
+                Mebibytes,
+                Some("MiB of who shares"),
+                vec![contender("ours", streams::long)],
+            )
+        },
+        Spec {
+            more: &["copies of the source", "s behind it"],
+            ..spec(
+                "live-50",
+                "a live stream of 4 Mbit/s from an uplink of 12 Mbit/s, viewers that send 6 Mbit/s at most: until the slowest plays",
+                Milliseconds,
+                Some("stalls"),
+                vec![
+                    contender("8 viewers", |workspace| live::watched_by(workspace, 8)),
+                    contender("ours", |workspace| live::watched_by(workspace, 50)),
+                ],
+            )
+        },
         spec(
             "play-seek",
             "a film played while it arrives over 50 Mbit/s and 40 ms: the slowest of ten seeks into what is not there, to its first byte",
