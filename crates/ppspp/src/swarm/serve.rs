@@ -86,15 +86,17 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             .collect();
         others.sort_unstable();
         others.dedup();
-        let start = if others.is_empty() { 0 } else { self.rng.usize(..others.len()) };
+        // Some of them, each time others: who comes is not to find those alone who came when it did.
+        let given = PEX_GIVEN_MAX.min(others.len());
+        (0..given).for_each(|at| others.swap(at, self.rng.usize(at..others.len())));
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let every = if self.live.is_some() { PEX_ANSWER_EVERY_LIVE } else { PEX_ANSWER_EVERY };
         if others.is_empty() || channel.pex_answered_at.is_some_and(|at| now.saturating_duration_since(at) < every) {
             return;
         }
         channel.pex_answered_at = Some(now);
-        let given = others.iter().cycle().skip(start).take(PEX_GIVEN_MAX.min(others.len()));
-        let messages: Vec<Message<'_>> = given
+        let messages: Vec<Message<'_>> = others[..given]
+            .iter()
             .map(|address| match address {
                 SocketAddr::V4(address) => Message::PexV4(*address),
                 SocketAddr::V6(address) => Message::PexV6(*address),
