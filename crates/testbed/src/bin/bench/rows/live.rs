@@ -55,11 +55,12 @@ pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Samp
     let (started, began) = source.wait_event("started", LIMIT)?;
     let link = started["link"].as_str().unwrap_or_default().to_owned();
     std::thread::sleep(Duration::from_secs(1));
+    let until = Instant::now() + JOIN_EVERY * viewers + WATCH;
     let watched: Vec<Watched> = wire.right.enter(|| {
         std::thread::scope(|scope| {
             let mut players = Vec::new();
             for _ in 0..viewers {
-                players.push(scope.spawn(|| watch(&link, &wire, began)));
+                players.push(scope.spawn(|| watch(&link, &wire, (began, until))));
                 std::thread::sleep(JOIN_EVERY);
             }
             players
@@ -94,8 +95,8 @@ fn make_film(path: &Path, lasts: Duration) -> Result<()> {
     (0..words).try_for_each(|word| out.write_all(&(word as u32).to_be_bytes())).map_err(Error::file(path))
 }
 
-/// A viewer, and its player, which is inside the namespace as this thread is.
-fn watch(link: &str, wire: &Wire, began: Instant) -> Result<Watched> {
+/// A viewer of a source that `began` then, and its player, which is inside the namespace as this thread is.
+fn watch(link: &str, wire: &Wire, (began, until): (Instant, Instant)) -> Result<Watched> {
     let mut command = anabranch::command(Some(&wire.right))?;
     command.args(["play", link, "--json", "--listen", &format!("{}:0", Wire::RIGHT)]);
     command.args(["--limit-up", &VIEWER_RATE.to_string()]);
@@ -106,7 +107,7 @@ fn watch(link: &str, wire: &Wire, began: Instant) -> Result<Watched> {
     let len = body.read(&mut bytes)?;
     let first = Instant::now();
     let mut player = Player::new(&bytes[..len], first)?;
-    while first.elapsed() < WATCH {
+    while Instant::now() < until {
         let len = body.read(&mut bytes)?;
         player.reads(&bytes[..len], Instant::now(), began)?;
     }
