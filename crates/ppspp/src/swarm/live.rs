@@ -35,6 +35,9 @@ const SAY_EVERY: Duration = Duration::from_millis(500);
 const NEWS_EVERY: Duration = Duration::from_millis(20);
 /// The same of a peer that has not shown yet that it knows the stream: it cannot begin before.
 const SAY_EVERY_UNTUNED: Duration = Duration::from_millis(100);
+/// A munro goes out with so many of the chunks below it that leave together, and with others after so long.
+const MUNRO_TIMES: u32 = 2;
+const MUNRO_AGAIN_US: u64 = 100_000;
 /// Nothing is asked of a peer that said nothing for so long: while a stream flows it speaks twenty times a second.
 pub(super) const QUIET_MAX: Duration = Duration::from_millis(700);
 /// A peer that says nothing for so long is gone: it would have spoken six times. A source that was started again is found no sooner.
@@ -166,8 +169,10 @@ pub(super) struct LiveChannel {
     /// When it was told all there is to tell, and the newest munro's time that it was told.
     said_at: Option<Instant>,
     munro_said: u64,
-    /// The newest munro's time that it showed: of that it need not be told.
-    munro_heard: u64,
+    /// Chunks below munros that it showed: it need not be told of those.
+    shown: Binmap,
+    /// The munro that went out last with a chunk.
+    munro_sent: MunroSent,
     /// What it keeps behind the newest chunk.
     pub window: Option<DiscardWindow>,
     /// What a source gave it to spread, and how much there was of that.
@@ -181,12 +186,36 @@ pub(super) struct LiveChannel {
     is_begin_said: bool,
 }
 
+/// A munro that went out with chunks, and was not heard of since.
+#[derive(Clone, Copy, Debug, Default)]
+struct MunroSent {
+    start: u64,
+    times: u32,
+    at_us: u64,
+}
+
 impl LiveChannel {
-    /// The peer showed a munro of this time, which is known here.
-    fn shows(&mut self, ntp: u64, is_known: bool) {
+    /// The peer showed the munro above these chunks, which is known here.
+    fn shows(&mut self, chunks: Range<u64>, is_known: bool) {
         if is_known {
-            (self.is_tuned, self.munro_heard) = (true, self.munro_heard.max(ntp));
+            self.is_tuned = true;
+            self.shown.insert_range(chunks);
         }
+    }
+
+    /// Whether a munro goes out with a chunk below it that leaves now. Chunks leave some together: two of them have it, for one is lost
+    /// sometimes, and again those that leave a while later.
+    pub(super) fn takes_munro(&mut self, start: u64, clock_us: u64) -> bool {
+        if self.shown.contains(start) {
+            return false;
+        }
+        let sent = &mut self.munro_sent;
+        let is_recent = sent.start == start && clock_us.saturating_sub(sent.at_us) < MUNRO_AGAIN_US;
+        if is_recent && sent.times >= MUNRO_TIMES {
+            return false;
+        }
+        *sent = MunroSent { start, times: if is_recent { sent.times + 1 } else { 1 }, at_us: clock_us };
+        true
     }
 }
 
@@ -313,14 +342,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
 
     /// A SIGNED_INTEGRITY message came; the digest came before it.
     pub(super) fn munro(&mut self, now: Instant, id: ChannelId, munro: Munro) {
-        let ntp = munro.ntp;
+        let chunks = munro.node.range();
         let codec = self.params.codec(Dialect::Rfc7574);
         let (Some(live), Some(channel)) = (&mut self.live, self.channels.get_mut(&id)) else { return };
         let ntp_now = live.ntp(now.saturating_duration_since(self.epoch));
         let is_known = |tree: &LiveTree| tree.munro(munro.node.start()).is_some_and(|known| *known == munro);
         match &mut live.role {
             Role::Source(source, _) => {
-                channel.live.shows(ntp, is_known(source.tree()));
+                channel.live.shows(chunks, is_known(source.tree()));
                 // The old stream of a source that was started again is older than all of the new one.
                 let is_newer = source.tree().oldest().is_some_and(|oldest| munro.ntp > oldest.ntp);
                 if !channel.live.is_tuned && !live.is_twin_told && is_newer {
@@ -337,7 +366,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 }
             }
             Role::Viewer(tree) => match tree.offer(&live.key, &codec, munro.clone(), ntp_now) {
-                MunroVerdict::Known => channel.live.shows(ntp, is_known(tree)),
+                MunroVerdict::Known => channel.live.shows(chunks, is_known(tree)),
                 MunroVerdict::Stale => {
                     if tree.is_empty() && !std::mem::replace(&mut live.is_stale_told, true) {
                         self.live_events.push_back(LiveEvent::Stale(channel.peer.clone()));
@@ -345,13 +374,13 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 }
                 MunroVerdict::Wrong => self.lied(id),
                 MunroVerdict::New => {
-                    channel.live.shows(ntp, true);
+                    channel.live.shows(chunks, true);
                     self.advance();
                 }
                 MunroVerdict::Restarted => {
                     self.forget_stream(now);
                     if let Some(channel) = self.channels.get_mut(&id) {
-                        channel.live.shows(ntp, true);
+                        channel.live.shows(chunks, true);
                     }
                 }
             },
@@ -402,6 +431,8 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.has.remove_range(0..kept);
             channel.unsaid.remove_range(0..floor);
             channel.live.allotted.remove_range(0..floor);
+            channel.live.shown.remove_range(0..floor);
+            channel.assumed.remove_range(0..floor);
             channel.asked.remove(&(0..floor), |run, _| self.asked_count -= run.end - run.start);
             channel.lost = channel.lost.split_off(&floor);
             // What left and is forgotten is not sent again: it neither arrived nor is waited for.
@@ -468,7 +499,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             if runs.is_empty() && !is_due && channel.live.is_begin_said == live.start.is_some() {
                 return;
             }
-            let is_shown = channel.live.munro_said > 0 && newest.ntp <= channel.live.munro_heard;
+            let is_shown = channel.live.munro_said > 0 && channel.live.shown.contains(newest.node.start());
             if newest.ntp > channel.live.munro_said && !is_shown || is_due {
                 // The older one tells a latecomer how far back it may begin.
                 let start = live.start_chunk().filter(|_| !channel.live.is_tuned);

@@ -27,7 +27,9 @@ const REORDERING: u64 = 3;
 /// as many chunks as [`ASSUMED_BEHIND`], not with all that leave in a round trip.
 const CLEAN_MIN: u64 = 1000;
 const ASSUMED_BEHIND: usize = 2;
-/// Layers whose digests go along all the same: datagrams of one length leave together.
+/// The same in a live stream, where chunks that cannot be verified are those of one signature at most.
+const CLEAN_MIN_LIVE: u64 = 200;
+/// Layers whose digests go along all the same, but not in a live stream: datagrams of one length leave together.
 const PROVEN_LAYERS_MIN: u32 = 4;
 /// Lost chunks of a channel that are remembered as such until they arrive: a peer that acknowledges nothing costs no more memory.
 const LOST_MAX: usize = 4096;
@@ -65,7 +67,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.control.sent(now, true);
             channel.replied = false;
             let is_again = channel.lost.contains(&chunk);
-            channel.left(now, chunk, is_again);
+            channel.left(now, chunk, is_again, if self.live.is_some() { CLEAN_MIN_LIVE } else { CLEAN_MIN });
             let len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
             channel.uploaded_bytes += len;
             channel.allowance.up_bytes = match channel.allowance.up_bytes {
@@ -124,7 +126,7 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
     digests: &mut Vec<(Bin, Digest)>,
 ) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
     let codec = channel.codec.filter(|_| channel.remote != 0)?;
-    let known_layer = channel.known_layer(chunk);
+    let known_layer = channel.known_layer(chunk, if matches!(proof, Proof::Live(_)) { 1 } else { PROVEN_LAYERS_MIN });
     digests.clear();
     let mut munro = None;
     match proof {
@@ -139,8 +141,9 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
         Proof::Live(tree) => {
             let has_below = |below: Bin| known_layer.is_some_and(|known| known <= below.layer());
             // RFC 7574 §6.1.2.3: the munro goes ahead of the first chunk below it.
-            munro = Some(tree.munro(chunk)?).filter(|munro| !has_below(munro.node));
             digests.extend(tree.uncles(chunk, has_below)?);
+            munro = Some(tree.munro(chunk)?)
+                .filter(|munro| !has_below(munro.node) && channel.live.takes_munro(munro.node.start(), clock_us));
         }
     }
     let chunk_len = codec.chunk_len.map_or(CHUNK_LEN_UNTOLD as usize, |len| len as usize);
@@ -189,9 +192,9 @@ impl<P: PeerAddress> Channel<P> {
     }
 
     /// Layer of the smallest bin around a chunk below which the peer has one, or will have.
-    fn known_layer(&self, chunk: u64) -> Option<u32> {
+    fn known_layer(&self, chunk: u64, assumed_layer_min: u32) -> Option<u32> {
         let acknowledged = self.has.least_filled_layer(chunk);
-        let assumed = self.assumed.least_filled_layer(chunk).map(|layer| layer.max(PROVEN_LAYERS_MIN));
+        let assumed = self.assumed.least_filled_layer(chunk).map(|layer| layer.max(assumed_layer_min));
         [acknowledged, assumed].into_iter().flatten().min()
     }
 
@@ -206,7 +209,7 @@ impl<P: PeerAddress> Channel<P> {
     }
 
     /// A chunk left.
-    fn left(&mut self, now: Instant, chunk: u64, is_again: bool) {
+    fn left(&mut self, now: Instant, chunk: u64, is_again: bool, clean_min: u64) {
         let number = self.sent_count;
         self.inflight.insert(chunk..chunk + 1, Sent { number, at: now, is_again });
         match self.sent_order.back_mut() {
@@ -214,7 +217,7 @@ impl<P: PeerAddress> Channel<P> {
             _ => self.sent_order.push_back((number, chunk..chunk + 1)),
         }
         self.sent_count += 1;
-        let is_clean = self.clean_count >= CLEAN_MIN.max(2 * self.inflight.len());
+        let is_clean = self.clean_count >= clean_min.max(2 * self.inflight.len());
         if is_clean && self.dialect == Dialect::Rfc7574 {
             self.latest.push_back(chunk);
             if self.latest.len() > ASSUMED_BEHIND
