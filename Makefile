@@ -16,7 +16,7 @@ PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test zoo bulk play daemon page congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
+.PHONY: help build check deps demo lab test zoo bulk play live daemon page congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -65,6 +65,9 @@ bulk: build ## Send 20 GiB over the demo's network while its links fail and both
 
 play: ## Ask for 10,000 ranges of a file while it arrives, and compare them (minutes)
 	$(TEST) -p anabranch --test play -- --include-ignored
+
+live: ## Print how fifty viewers of a live stream fare in virtual time, with an uplink of three copies at the source (minutes)
+	$(TEST) -p anabranch-ppspp --lib live_table -- --ignored --nocapture --test-threads 1
 
 congestion: ## Print how each congestion control of bulk transfer fares on links in virtual time: the tables of docs/bulk.md (half an hour)
 	$(TEST) -p anabranch-hercules --test simulated table -- --ignored --nocapture --test-threads 1
