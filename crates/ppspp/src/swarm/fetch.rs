@@ -207,7 +207,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             left => left.div_ceil(chunk_len),
         };
         let room = self.room_chunks.saturating_sub(self.asked_count);
-        let is_played = matches!(self.picker, Picker::OnDemand { .. });
+        let is_played = matches!(self.picker, Picker::OnDemand { .. } | Picker::Live(_));
         let mut size = Pull {
             request_time: if is_played { REQUEST_TIME_PLAYED } else { REQUEST_TIME_MIN },
             rtt: channel.rtt,

@@ -474,6 +474,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         live.start = Some(start);
         self.picker = Picker::Live(start);
         self.live_events.push_back(LiveEvent::Tuned(start));
+        self.is_news = true;
     }
 
     /// Tells a peer what is new, or after a while what is here: the newest munro first, without which it believes nothing.
@@ -536,8 +537,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             return;
         }
         self.news_at = now + NEWS_EVERY;
-        let ids: Vec<ChannelId> =
-            self.channels.iter().filter(|(_, c)| c.proven && !c.unsaid.is_empty()).map(|(id, _)| *id).collect();
+        // Where it begins is news too.
+        let has_begun = self.live.as_ref().is_some_and(|live| live.has_begun());
+        let is_told = |channel: &Channel<P>| channel.unsaid.is_empty() && channel.live.is_begin_said == has_begun;
+        let lacking = self.channels.iter().filter(|(_, channel)| channel.proven && !is_told(channel));
+        let ids: Vec<ChannelId> = lacking.map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.announce_live(now, id));
     }
 
