@@ -20,7 +20,7 @@ pub(super) const WANTS_MAX: usize = 1024;
 /// How often a peer is asked for others.
 const PEX_EVERY: Duration = Duration::from_secs(30);
 /// The same in a live stream with few neighbours, where the next seconds depend on them.
-const PEX_EVERY_LIVE: Duration = Duration::from_millis(500);
+const PEX_EVERY_LIVE: Duration = Duration::from_millis(250);
 /// A request that was not served for so long is somebody else's: twice what a request is to last.
 const ASKED_MAX: Duration = Duration::from_secs(2);
 /// The same in a live stream, where somebody else's turn is soon or never.

@@ -572,9 +572,11 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
     }
 
-    /// Whether a viewer looks for others.
+    /// Whether a viewer looks for others. Who did not answer the first handshake has left, as a rule.
     pub fn needs_neighbours(&self) -> bool {
-        self.live.as_ref().is_some_and(|live| !live.is_source()) && self.channels.len() < NEIGHBOURS
+        let may_be_there = |channel: &&Channel<P>| channel.proven || channel.tries < 2;
+        self.live.as_ref().is_some_and(|live| !live.is_source())
+            && self.channels.values().filter(may_be_there).count() < NEIGHBOURS
     }
 
     /// A peer that a user named: its channel makes room for nobody. The source is among them as a rule.

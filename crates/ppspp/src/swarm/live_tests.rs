@@ -1,7 +1,5 @@
 //! What a live swarm does that is not a matter of numbers: windows, restarts, liars, twins.
 
-use std::time::Duration;
-
 use super::live_world::*;
 use super::*;
 use crate::wire::{ChannelId, Message};

@@ -36,8 +36,8 @@ const LOST_MAX: usize = 4096;
 /// Addresses in one answer, and how often one is given (RFC 7574 §12.2.1 asks for a limit).
 const PEX_GIVEN_MAX: usize = 8;
 const PEX_ANSWER_EVERY: Duration = Duration::from_secs(10);
-/// In a live stream peers ask twice a second while they have few neighbours; what is on its way does not keep that rhythm.
-const PEX_ANSWER_EVERY_LIVE: Duration = Duration::from_millis(250);
+/// In a live stream peers ask four times a second while they have few neighbours; what is on its way does not keep that rhythm.
+const PEX_ANSWER_EVERY_LIVE: Duration = Duration::from_millis(150);
 
 impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Sends what the window and the requests allow.
@@ -90,7 +90,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         others.dedup();
         // Some of them, each time others: who comes is not to find those alone who came when it did.
         let given = PEX_GIVEN_MAX.min(others.len());
-        (0..given).for_each(|at| others.swap(at, self.rng.usize(at..others.len())));
+        for at in 0..given {
+            let other = self.rng.usize(at..others.len());
+            others.swap(at, other);
+        }
         let Some(channel) = self.channels.get_mut(&id) else { return };
         let every = if self.live.is_some() { PEX_ANSWER_EVERY_LIVE } else { PEX_ANSWER_EVERY };
         if others.is_empty() || channel.pex_answered_at.is_some_and(|at| now.saturating_duration_since(at) < every) {

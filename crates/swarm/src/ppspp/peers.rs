@@ -1,6 +1,7 @@
 //! Whom a content knows: named by the user or the link, by trackers, by other peers. Pure: times come in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use anabranch_paths::Endpoint;
@@ -30,6 +31,8 @@ pub(crate) struct Peers {
     known: BTreeMap<Endpoint, Entry>,
     banned: BTreeSet<Endpoint>,
     is_live: bool,
+    /// In which order those are dialled that nothing tells apart: another for each content, so that not all dial the same.
+    order: RandomState,
 }
 
 #[derive(Debug)]
@@ -87,7 +90,9 @@ impl Peers {
         let is_due =
             |entry: &Entry| matches!(entry.state, State::Due(at) if at <= now) && (wants_more || entry.is_named);
         let due = self.known.iter_mut().filter(|(_, entry)| is_due(entry));
-        let (address, entry) = due.min_by_key(|(_, entry)| (!entry.is_named, entry.failures))?;
+        let order = &self.order;
+        let rank = |address: &Endpoint, entry: &Entry| (!entry.is_named, entry.failures, order.hash_one(address));
+        let (address, entry) = due.min_by_key(|(address, entry)| rank(address, entry))?;
         entry.state = State::Dialling;
         Some(*address)
     }

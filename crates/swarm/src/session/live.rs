@@ -75,7 +75,7 @@ impl Handle {
     /// The same for who plays what it reads: it begins as far behind the source as all play
     /// ([`PLAY_BEHIND`](anabranch_ppspp::swarm::PLAY_BEHIND)), and has what came until then in hand.
     pub fn live_player(&self, id: ContentId) -> LiveReader {
-        LiveReader { handle: self.clone(), id, place: LivePlace { plays: true, ..LivePlace::default() } }
+        LiveReader { handle: self.clone(), id, place: LivePlace::of_player() }
     }
 }
 

@@ -60,9 +60,16 @@ pub(crate) struct LivePlace {
     /// The next chunk; `None` before it has begun.
     pub chunk: Option<u64>,
     /// It plays what it reads, and is to have some in hand when it begins.
-    pub plays: bool,
+    plays: bool,
     /// Since when it waits for that.
     waits_since: Option<Instant>,
+}
+
+impl LivePlace {
+    /// Where a player begins.
+    pub(crate) fn of_player() -> Self {
+        Self { plays: true, ..Self::default() }
+    }
 }
 
 impl LiveWindow {
@@ -199,7 +206,7 @@ mod tests {
         window.begin(4, now + Duration::from_secs(1));
         (4..20).for_each(|chunk| window.insert(chunk, &[chunk as u8; 10]));
         assert_eq!(bytes(&window.look(LivePlace::default(), 20, now)), [4, 5]);
-        let player = LivePlace { plays: true, ..LivePlace::default() };
+        let player = LivePlace::of_player();
         let before = window.look(player, 20, now + Duration::from_millis(999));
         assert_eq!(before, LiveLook::Missing(player));
         let LiveLook::Chunks(_, place) = window.look(player, 20, now + Duration::from_secs(1)) else {

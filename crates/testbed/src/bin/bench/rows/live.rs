@@ -46,7 +46,7 @@ pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Samp
         return Err(Error::Missing { what: "the right to make networks".into(), remedy });
     }
     let film = workspace.out()?.join("film");
-    let lasts = JOIN_EVERY * viewers + WATCH + Duration::from_secs(5);
+    let lasts = JOIN_EVERY * viewers + WATCH + Duration::from_secs(2);
     make_film(&film, lasts)?;
     let wire = Wire::new(Shape::new(SOURCE_RATE_BITS, SOURCE_RTT))?;
     let mut command = anabranch::command(Some(&wire.left))?;
@@ -71,7 +71,7 @@ pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Samp
     })?;
     let (ended, _) = source.wait_event("ended", lasts + LIMIT)?;
     let number = |field: &str| ended[field].as_f64().unwrap_or(f64::NAN);
-    let usage = source.stop()?;
+    let usage = source.wait_success(LIMIT)?;
     Ok(Sample {
         figure: watched.iter().map(|viewer| viewer.start).max().unwrap_or_default().as_secs_f64() * 1e3,
         cpu_share: Some(usage.cpu().as_secs_f64()),
@@ -132,7 +132,7 @@ struct Player {
 impl Player {
     /// Begins with these bytes.
     fn new(bytes: &[u8], now: Instant) -> Result<Self> {
-        let word = *bytes.first_chunk().ok_or_else(|| nonsense("the stream ended before it began"))?;
+        let word = *bytes.first_chunk::<4>().ok_or_else(|| nonsense("the stream ended before it began"))?;
         let at = u64::from(u32::from_be_bytes(word)) * 4;
         let mut player = Self { at, playing: Some((now, at)), stood_at: at, stalls: 0, behind_s: 0.0, looks: 0 };
         player.takes(bytes)?;
