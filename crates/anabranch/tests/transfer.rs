@@ -216,14 +216,15 @@ fn a_partial_seed_gives_what_it_has_to_who_knows_a_link() {
 }
 
 #[test]
-fn a_super_seeder_serves_one_alone_and_is_who_has_everything() {
+fn a_super_seeder_hears_what_one_has_that_leaves_at_once_and_is_who_has_everything() {
     let dir = tempfile::tempdir().unwrap();
     let file = vec![("one.bin".into(), noise(500_000, 4))];
     fs::write(dir.path().join("one.bin"), &file[0].1).unwrap();
-    let (sharer, address, magnet) = share(dir.path(), &["one.bin", "--super-seed", "--torrent-out", "t.torrent"]);
+    let (mut sharer, address, magnet) = share(dir.path(), &["one.bin", "--super-seed", "--torrent-out", "t.torrent"]);
     let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
     assert_eq!(code, 0, "{stderr}");
     assert_same(&dir.path().join("out"), &file);
+    assert_eq!(sharer.event("super_seeded")["uploaded"], 500_000);
     // Who lacks a piece is told that it is no use.
     sharer.interrupt();
     let damaged = [&file[0].1[..300_000], &[0; 200_000]].concat();

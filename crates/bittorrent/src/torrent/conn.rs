@@ -93,6 +93,8 @@ pub(super) struct Conn {
     pub closing: bool,
 
     pub has: Has,
+    /// It said of all pieces in one message that it has them.
+    pub said_all_at_once: bool,
     pub upload_only: bool,
     pub choking_us: bool,
     /// When the peer choked us last.
@@ -205,6 +207,7 @@ impl Conn {
                 Some(count) => Has::Known(Bitfield::new(count)),
                 None => Has::Pending { all: false, bitfield: None, haves: Vec::new() },
             },
+            said_all_at_once: false,
             upload_only: false,
             choking_us: true,
             choked_us_at: None,

@@ -223,6 +223,7 @@ impl Torrent {
         }
         if finished {
             self.events.push_back(Event::Finished);
+            self.tell_now();
         }
         for id in self.conn_ids() {
             self.update_interest(id, now);

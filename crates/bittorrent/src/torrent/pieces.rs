@@ -12,6 +12,8 @@ use crate::wire::Message;
 
 /// How late a peer may hear of what we gained over a connection that is not its quickest.
 pub(super) const HAVES_LATE_MAX: Duration = Duration::from_secs(5);
+/// Haves that are written for a peer before it takes them: who has taken none of so many does not read.
+const HAVES_WAITING_MAX: usize = 64;
 
 impl Torrent {
     pub(super) fn on_bitfield(&mut self, id: ConnId, bytes: &[u8], now: Instant) -> Result<(), PeerMisbehaved> {
@@ -72,6 +74,7 @@ impl Torrent {
         }
         conn.wanted = content.wanted_count(&bits);
         self.seeds -= u32::from(conn.counted && conn.is_seed());
+        conn.said_all_at_once |= bits.is_full();
         conn.has = Has::Known(bits);
         self.seeds += u32::from(conn.counted && conn.is_seed());
         self.update_interest(id, now);
@@ -171,18 +174,26 @@ impl Torrent {
     pub(super) fn announce_pieces(&mut self, id: ConnId) {
         let (Some(conn), Some(content)) = (self.conns.get_mut(&id), &self.content) else { return };
         conn.told = content.gained.len();
-        let nothing = Bitfield::new(0);
-        let have = match &content.super_seed {
-            Some(super_seed) => super_seed.shown(conn.peer).unwrap_or(&nothing),
-            None => &content.have,
-        };
-        let message = match (have.is_full(), have.count()) {
-            (true, 1..) if conn.fast => Message::HaveAll,
-            (_, 0) if conn.fast => Message::HaveNone,
-            (_, 0) => return,
-            _ => Message::Bitfield(have.as_bytes()),
-        };
-        message.encode(&mut conn.out);
+        let mut shown = None;
+        // Who hears of all pieces at once need not say which ones it gains, and that is what a super-seeder waits for.
+        let mut held_back = None;
+        if let Some(super_seed) = &content.super_seed {
+            let bits = shown.insert(super_seed.shown(conn.peer).cloned().unwrap_or(Bitfield::new(0)));
+            held_back = bits.iter_ones().next().filter(|_| bits.is_full());
+            if let Some(piece) = held_back {
+                bits.clear(piece);
+            }
+        }
+        let have = shown.as_ref().unwrap_or(&content.have);
+        match (have.is_full(), have.count()) {
+            (true, 1..) if conn.fast => Message::HaveAll.encode(&mut conn.out),
+            (_, 0) if conn.fast => Message::HaveNone.encode(&mut conn.out),
+            (_, 0) => {}
+            _ => Message::Bitfield(have.as_bytes()).encode(&mut conn.out),
+        }
+        if let Some(piece) = held_back {
+            Message::Have(piece).encode(&mut conn.out);
+        }
         self.touch(id);
     }
 
@@ -212,6 +223,23 @@ impl Torrent {
         }
         hearers.retain(|id| self.conns.get(id).is_some_and(Conn::cares_for_haves));
         hearers.into_iter().for_each(|id| self.touch(id));
+    }
+
+    /// Tells everybody of all that was gained, before anything else is said: who hears first that we only upload may hang up before it
+    /// hears of the last pieces.
+    pub(super) fn tell_now(&mut self) {
+        let Some(content) = &self.content else { return };
+        let mut told = Vec::new();
+        for (id, conn) in &mut self.conns {
+            let before = conn.out.len();
+            if content.gained.len().saturating_sub(conn.told) <= HAVES_WAITING_MAX {
+                conn.tell_gained(content);
+            }
+            if conn.out.len() > before {
+                told.push(*id);
+            }
+        }
+        told.into_iter().for_each(|id| self.touch(id));
     }
 
     /// Once a tick: tells what was gained over a connection that had nothing else to say.
@@ -252,9 +280,10 @@ impl Torrent {
 }
 
 impl Conn {
-    /// A peer that has everything does not.
+    /// A peer that has everything does not. Who told of its pieces one by one may have had all of them all along: a super-seeder (BEP 16),
+    /// which wants to hear where they are.
     fn cares_for_haves(&self) -> bool {
-        !self.is_seed() && !self.upload_only
+        !(self.upload_only || self.is_seed() && self.said_all_at_once)
     }
 
     /// Writes haves for what the peer was not told of.

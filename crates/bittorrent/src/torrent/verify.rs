@@ -78,6 +78,9 @@ impl Torrent {
         if first_time {
             self.note_gained(piece);
             self.call_to_hear();
+            if self.is_finished() {
+                self.tell_now();
+            }
         }
         if wanted {
             self.conn_ids().into_iter().for_each(|id| self.want_less(id, piece, now));

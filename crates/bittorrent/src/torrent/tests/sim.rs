@@ -109,6 +109,8 @@ struct Side {
     arrival_last: Instant,
     latency: Duration,
     open: bool,
+    /// The other end closed: it ends when what was on its way has arrived.
+    ending: bool,
 }
 
 /// The whole.
@@ -247,6 +249,7 @@ impl Sim {
                 arrival_last: self.now,
                 latency,
                 open: true,
+                ending: false,
             });
         }
     }
@@ -320,6 +323,9 @@ impl Sim {
             while self.sides[side].open && self.sides[side].in_flight.front().is_some_and(|(at, _)| *at <= self.now) {
                 let (_, bytes) = self.sides[side].in_flight.pop_front().unwrap();
                 self.arrive(side, &bytes);
+            }
+            if self.sides[side].open && self.sides[side].ending && self.sides[side].in_flight.is_empty() {
+                self.close(side);
             }
         }
         for node in 0..self.nodes.len() {
@@ -411,7 +417,7 @@ impl Sim {
                 Event::Close { conn, reason } => {
                     self.nodes[at].closed.push(reason);
                     match self.by_conn.get(&(at, conn)) {
-                        Some(side) => self.close(*side),
+                        Some(side) => self.hang_up(*side),
                         None => self.nodes[at].torrent.disconnected(conn, self.now),
                     }
                 }
@@ -516,6 +522,25 @@ impl Sim {
         };
         node.torrent.piece_verified(piece, outcome, self.now);
         self.settle(at);
+    }
+
+    /// A side closes: what it has to say still goes out, and arrives.
+    fn hang_up(&mut self, side: usize) {
+        let Side { node, id, other, open, .. } = self.sides[side];
+        if !open {
+            return;
+        }
+        let mut bytes = Vec::new();
+        self.nodes[node].torrent.take_output(id, &mut bytes, self.now);
+        if !bytes.is_empty() {
+            self.send(side, bytes, self.now);
+        }
+        self.sides[side].open = false;
+        self.nodes[node].torrent.disconnected(id, self.now);
+        self.sides[other].ending = true;
+        if self.sides[other].in_flight.is_empty() {
+            self.close(other);
+        }
     }
 
     fn close(&mut self, side: usize) {

@@ -97,6 +97,58 @@ fn one_leecher_alone_is_served_as_fast_as_ever() {
     assert!(times[1] < times[0] * 11 / 10, "{times:?}");
 }
 
+/// All pieces are offered ahead, or one by one: who has them all in the end says so before it says that it only uploads, and hangs up.
+#[test]
+fn the_last_haves_of_one_leecher_alone_are_heard() {
+    for (piece_length, length) in [(64 * 1024, 500_000), (64 * 1024, 8_000_000), (64 * 1024, 60_000)] {
+        for reserved in [Reserved::OURS, Reserved([0; 8])] {
+            let mut sim = Sim::new(&Content::v1(piece_length, length), 6);
+            let first = super_seed(&mut sim, MB);
+            let lone = sim.leecher(MB);
+            sim.connect_with(lone, first, MS * 20, reserved);
+            let is_over = |sim: &Sim| !sim.nodes[first].torrent.is_super_seeding();
+            assert!(sim.run(Duration::from_secs(60), is_over), "{length} bytes, {reserved:?}");
+            assert!(sim.nodes[lone].finished && sim.uploaded(first) == length as u64);
+            sim.run(Duration::from_secs(5), |_| false);
+            assert!(
+                !sim.nodes[lone].closed.is_empty() || !sim.nodes[first].closed.is_empty(),
+                "nothing is left to say"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_has_told_of_its_pieces_one_by_one_hears_of_ours_and_who_told_of_all_does_not() {
+    let content = Content::v1(64 * 1024, 3 * 64 * 1024);
+    let mut lone = Lone::leecher(&content);
+    let (all, one_by_one) = (lone.join_seed(), lone.join());
+    lone.greet(one_by_one, |_| {});
+    (0..3).for_each(|piece| lone.say(one_by_one, Message::Have(piece)));
+    lone.say(one_by_one, Message::Unchoke);
+    for id in [all, one_by_one] {
+        lone.sent(id);
+    }
+    (0..3).for_each(|piece| lone.good(piece));
+    assert!(haves(&mut lone, all).is_empty());
+    let sent = lone.sent(one_by_one);
+    let place =
+        |start: &str| sent.iter().rposition(|text| text.starts_with(start)).unwrap_or_else(|| panic!("{sent:?}"));
+    assert!(place("Have(2)") < place("NotInterested") && place("NotInterested") < place("Extended"), "{sent:?}");
+}
+
+#[test]
+fn nobody_is_greeted_with_all_pieces_while_it_lasts() {
+    let content = Content::v1(64 * 1024, 64 * 1024);
+    let mut lone = lone(&content);
+    let id = lone.join_over(1, "10.0.1.1", 1, None).unwrap();
+    lone.say(id, Message::HaveNone);
+    assert_eq!(haves(&mut lone, id), [0]);
+    let again = lone.join_over(1, "10.0.1.1", 2, None).unwrap();
+    let sent = lone.sent(again);
+    assert!(!sent.contains(&"HaveAll".to_owned()) && sent.contains(&"Have(0)".to_owned()), "{sent:?}");
+}
+
 #[test]
 fn a_leecher_that_leaves_with_a_piece_leaves_no_hole() {
     let content = Content::v1(64 * 1024, 2_000_000);
