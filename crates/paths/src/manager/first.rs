@@ -51,20 +51,30 @@ impl PathManager {
     }
 
     /// The path over which to dial `address` first, out of `paths` to it, best first: by the selector that chooses the others, and
-    /// with every failed attempt before, the next one. Those that are down come last. `None` where there are no paths.
+    /// with every failed attempt before, the next one. Those that are down come last. Beside those that this attempt `tried` so far, another
+    /// one, which has as little in common with each of them as there is. `None` where there are no paths.
     pub fn first_path(
         &self,
         address: ScionAddr,
         paths: &[Arc<ScionPath>],
+        tried: &[Arc<ScionPath>],
         links: &LinkHealth,
         board: &Scoreboard,
         now: Instant,
     ) -> Option<Arc<ScionPath>> {
-        let working: Vec<&Arc<ScionPath>> = paths.iter().filter(|path| !links.is_down(path, now)).collect();
-        let candidates = if working.is_empty() { paths.iter().collect() } else { working };
+        let is_left = |path: &&Arc<ScionPath>| tried.iter().all(|other| other.id() != path.id());
+        let left: Vec<&Arc<ScionPath>> = paths.iter().filter(is_left).collect();
+        let working: Vec<_> = left.iter().copied().filter(|path| !links.is_down(path, now)).collect();
+        let candidates = if working.is_empty() { left } else { working };
         let order = self.rank(&candidates, board);
-        let turn = self.failures(Endpoint::Scion(address)).checked_rem(order.len())?;
-        Some(Arc::clone(candidates[order[turn]]))
+        let place = match tried.is_empty() {
+            true => order[self.failures(Endpoint::Scion(address)).checked_rem(order.len())?],
+            false => {
+                let common = |place: &usize| tried.iter().map(|other| candidates[*place].overlap(other)).max();
+                order.into_iter().min_by_key(common)?
+            }
+        };
+        Some(Arc::clone(candidates[place]))
     }
 
     /// How to dial `address` first over plain IP, out of all `candidates` to it; where the user named interfaces, by these alone

@@ -11,17 +11,17 @@ use anabranch_bittorrent::handshake::{Handshake, Reserved};
 use anabranch_bittorrent::mse::Method;
 use anabranch_bittorrent::torrent::{Link, Refused};
 use anabranch_paths::{Endpoint, Host, Path, ScionAddr, ScionPath};
-use anabranch_transport::{ConnectError, Listener, NodeId, Stream, TcpStream, Via};
+use anabranch_transport::{ConnectError, Listener, Stream, TcpStream, Via};
 use tokio::task::JoinSet;
 
 use crate::bittorrent::conn::{Conn, ConnError};
 use crate::bittorrent::greeting::{self, Greeted, Opening};
+use crate::bittorrent::paths_beside;
 use crate::bittorrent::paths_driver::PathConn;
 use crate::bittorrent::registry::Registry;
 use crate::bittorrent::sources::is_final;
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::events::EventKind;
-use crate::net::scion::{ReachError, ScionNet};
 use crate::resources::Resources;
 
 /// How long a peer has for its handshake.
@@ -36,8 +36,6 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const PLACES_RETRY: Duration = Duration::from_millis(500);
 /// A peer that has not answered after so long may be behind a NAT: longer than it takes to reach one anywhere.
 const ASKED_TO_MEET_AFTER: Duration = Duration::from_secs(1);
-/// Paths that are tried one after the other, as long as the network says of each that it is down.
-const DOWN_PATHS_MAX: usize = 8;
 /// How often it is looked whether a peer is still connected over other paths.
 const OTHERS_EVERY: Duration = Duration::from_secs(1);
 
@@ -185,7 +183,7 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
         (Endpoint::Scion(remote), Some(net)) => {
             let expected = torrent.borrow().keys.get(&remote).copied();
             let found = net.paths(remote).await?;
-            over_a_path(torrent, &net, remote, expected, found.paths).await?
+            paths_beside::connect(torrent, &net, remote, expected, &found.paths).await?
         }
         (Endpoint::Scion(_), None) => {
             return Err(ConnError::Hopeless("no SCION network is known here: name a daemon with --sciond".to_owned()));
@@ -196,28 +194,6 @@ async fn reach(torrent: &TorrentHandle, address: Endpoint) -> Result<Handshaken,
         }
     };
     begin_handshake(torrent, stream, began, Opening::Plain).await
-}
-
-/// Connects over the best path that works. Where the network says that one is down, the next has its turn at once.
-async fn over_a_path(
-    torrent: &TorrentHandle,
-    net: &Rc<ScionNet>,
-    remote: ScionAddr,
-    expected: Option<NodeId>,
-    mut paths: Vec<Arc<ScionPath>>,
-) -> Result<Stream, ConnError> {
-    let mut tries = 0;
-    loop {
-        let path = torrent.borrow().first_path(remote, &paths);
-        let path = path.ok_or_else(|| ConnError::Hopeless(format!("no path to {remote}")))?;
-        tries += 1;
-        match net.connect(remote, expected, &path).await {
-            Err(ReachError::PathDown(_)) if paths.len() > 1 && tries < DOWN_PATHS_MAX => {
-                paths.retain(|other| other.id() != path.id());
-            }
-            connected => return Ok(connected?),
-        }
-    }
 }
 
 /// Connects over plain IP, and greets as the user and the peer want it. Where the peer does not, the other way at once, and over uTP.

@@ -16,6 +16,7 @@ mod greeting;
 pub(crate) mod kept_metadata;
 pub(crate) mod lifecycle;
 pub(crate) mod open;
+mod paths_beside;
 pub(crate) mod paths_driver;
 pub(crate) mod recheck;
 pub(crate) mod registry;

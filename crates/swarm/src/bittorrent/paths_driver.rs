@@ -189,11 +189,16 @@ impl TorrentDriver {
         self.core.peer_stats(now).into_iter().filter_map(line).collect()
     }
 
-    /// The path over which to dial `address`, to whom there is no connection.
-    pub(crate) fn first_path(&self, address: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
+    /// The path over which to dial `address`, to whom there is no connection; another one than those `tried`.
+    pub(crate) fn first_path(
+        &self,
+        address: ScionAddr,
+        paths: &[Arc<ScionPath>],
+        tried: &[Arc<ScionPath>],
+    ) -> Option<Arc<ScionPath>> {
         let resources = self.resources();
         let (links, board) = (resources.links.borrow(), resources.board.borrow());
-        self.paths.manager.first_path(address, paths, &links, &board, Instant::now())
+        self.paths.manager.first_path(address, paths, tried, &links, &board, Instant::now())
     }
 
     /// How to leave for `remote` over plain IP, to whom there is no connection; `None`: as the system's routes go.

@@ -5,6 +5,7 @@ pub(crate) mod conn_handle;
 pub(crate) mod leave;
 pub(crate) mod multicast;
 pub(crate) mod ports;
+pub(crate) mod race;
 pub(crate) mod scion;
 pub(crate) mod uplinks;
 pub(crate) mod utp;

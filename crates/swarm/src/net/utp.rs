@@ -16,9 +16,8 @@ use anabranch_transport::{ConnectError, Listener, Proxy, Stream, UtpEndpoint, Ut
 use tokio::task::JoinSet;
 
 use crate::config::Utp;
+use crate::net::race::BEGUN_APART;
 
-/// How long TCP is tried alone: the pause of happy eyeballs (RFC 8305 §5, "Connection Attempt Delay", 250 ms).
-const TCP_ALONE: Duration = Duration::from_millis(250);
 /// How long uTP is tried where TCP is refused: two calls. Somebody is there, who mostly speaks both or neither.
 const AFTER_REFUSAL: Duration = Duration::from_secs(2);
 
@@ -170,7 +169,7 @@ async fn race(
     utp: impl Future<Output = Result<UtpStream, ConnectError>>,
 ) -> Result<Stream, ConnectError> {
     let (mut tcp, mut utp) = (pin!(tcp), pin!(utp));
-    let refused = match tokio::time::timeout(TCP_ALONE, &mut tcp).await {
+    let refused = match tokio::time::timeout(BEGUN_APART, &mut tcp).await {
         Ok(Ok(stream)) => return Ok(stream),
         Ok(Err(error)) => error,
         Err(_) => {

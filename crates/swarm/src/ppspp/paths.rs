@@ -255,7 +255,7 @@ impl Content {
     fn first_path(&self, address: ScionAddr, paths: &[Arc<ScionPath>]) -> Option<Arc<ScionPath>> {
         let resources = self.resources();
         let (links, board) = (resources.links.borrow(), resources.board.borrow());
-        self.paths.manager.first_path(address, paths, &links, &board, Instant::now())
+        self.paths.manager.first_path(address, paths, &[], &links, &board, Instant::now())
     }
 
     /// A channel is open; answers whose it is. `None` where its peer has too many.

@@ -22,6 +22,7 @@ use tokio_rustls::rustls::{self, pki_types::ServerName};
 
 use super::{Cause, TrackerAccess};
 use crate::net::leave::Leave;
+use crate::net::race::race;
 
 /// Redirects followed in one announce. Honest trackers use one, for a move.
 pub const REDIRECTS_MAX: u32 = 5;
@@ -102,16 +103,17 @@ pub(crate) async fn through(proxy: &Proxy, url: &TrackerUrl) -> Result<TcpStream
     proxy.connect(target).await.map_err(Cause::Connect)
 }
 
+/// Connects to one of the addresses, beside those that do not answer.
 async fn connect(addrs: &[SocketAddr], leave: &Leave) -> Result<(TcpStream, SocketAddr), Cause> {
-    let mut last = Cause::NoAddress;
-    for addr in addrs.iter().take(ADDRESSES_TRIED_MAX) {
-        match tokio::time::timeout(CONNECT_TIMEOUT, leave.connect(*addr)).await {
-            Ok(Ok(stream)) => return Ok((stream, *addr)),
-            Ok(Err(error)) => last = Cause::from_connect(error),
-            Err(_) => last = Cause::Timeout(CONNECT_TIMEOUT),
+    let mut left = addrs.iter().copied().take(ADDRESSES_TRIED_MAX);
+    let call = |addr| async move {
+        match tokio::time::timeout(CONNECT_TIMEOUT, leave.connect(addr)).await {
+            Ok(Ok(stream)) => Ok((stream, addr)),
+            Ok(Err(error)) => Err(Cause::from_connect(error)),
+            Err(_) => Err(Cause::Timeout(CONNECT_TIMEOUT)),
         }
-    }
-    Err(last)
+    };
+    race(|_| left.next().map(call)).await.unwrap_or(Err(Cause::NoAddress))
 }
 
 /// One request over a fresh connection; the reply, and where it redirects to, if it does.

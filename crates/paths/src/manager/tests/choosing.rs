@@ -68,14 +68,30 @@ fn the_first_path_to_a_peer_keeps_out_of_the_way_of_those_in_use() {
     // To another peer, over the same first two links.
     let there = scion_endpoint(2);
     let others: Vec<Arc<ScionPath>> = paths_to(2, 3);
-    let first = |sim: &Sim| sim.manager.first_path(there, &others, &sim.links, &sim.board, sim.now).unwrap().id();
+    let first = |sim: &Sim| sim.manager.first_path(there, &others, &[], &sim.links, &sim.board, sim.now).unwrap().id();
     assert_eq!(first(&sim), others[1].id(), "path 1 begins as the one in use does");
     sim.manager.tried(Endpoint::Scion(there), false);
     assert_eq!(first(&sim), others[2].id());
     sim.link_down(&others[2], &[]);
     assert_eq!(first(&sim), others[0].id());
-    assert_eq!(sim.manager.first_path(there, &[], &sim.links, &sim.board, sim.now), None);
+    assert_eq!(sim.manager.first_path(there, &[], &[], &sim.links, &sim.board, sim.now), None);
     assert_eq!(paths[0].interfaces[0], others[0].interfaces[0]);
+}
+
+#[test]
+fn a_path_that_is_tried_beside_others_shares_as_little_with_them_as_there_is() {
+    let sim = Sim::new(ManagerConfig::default());
+    let there = scion_endpoint(4);
+    // Best first: of three over the same first link the second shares more, and of the two that are apart the first is better.
+    let texts = ["1-1 1>2 1-2 3>4 1-4", "1-1 1>2 1-2 5>6 1-4", "1-1 7>8 1-3 9>10 1-4", "1-1 11>12 1-5 13>14 1-4"];
+    let paths: Vec<Arc<ScionPath>> = texts.map(|text| Arc::new(scion_path(text))).into();
+    let mut tried: Vec<Arc<ScionPath>> = Vec::new();
+    let mut order = Vec::new();
+    while let Some(next) = sim.manager.first_path(there, &paths, &tried, &sim.links, &sim.board, sim.now) {
+        order.push(paths.iter().position(|path| path.id() == next.id()).unwrap());
+        tried.push(next);
+    }
+    assert_eq!(order, [0, 2, 3, 1]);
 }
 
 #[test]
