@@ -10,11 +10,8 @@ use serde_json::{Value, json};
 
 use crate::rows::Spec;
 
-/// Further figures of a row at most.
-pub(crate) const MORE_MAX: usize = 4;
-
 /// One run of one contender.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     /// The figure the row is about, in its unit.
     pub figure: f64,
@@ -27,7 +24,7 @@ pub(crate) struct Sample {
     /// A second figure, named by the row.
     pub extra: Option<f64>,
     /// Further figures, likewise.
-    pub more: [Option<f64>; MORE_MAX],
+    pub more: Vec<Option<f64>>,
 }
 
 impl Sample {
@@ -173,7 +170,12 @@ impl Summary {
             _ => cell(self.cpu, 2),
         };
         let more: String = (0..more)
-            .map(|at| format!(" {} |", cell(median(samples.iter().filter_map(|sample| sample.more[at])), 1)))
+            .map(|at| {
+                format!(
+                    " {} |",
+                    cell(median(samples.iter().filter_map(|sample| sample.more.get(at).copied().flatten())), 1)
+                )
+            })
             .collect();
         format!(
             "{:.2} ({low:.2}-{high:.2}) | {} | {cpu} | {} | {} | {} |",

@@ -13,7 +13,7 @@ use anabranch_testbed::{Error, Result, data};
 use serde_json::Value;
 use sha1::{Digest, Sha1};
 
-use crate::report::{MORE_MAX, Sample, median};
+use crate::report::{Sample, median};
 use crate::workspace::{PIECE_LENGTH, Workspace};
 
 /// Bytes of each content: one piece.
@@ -274,13 +274,7 @@ pub(super) fn thousands(workspace: &mut Workspace) -> Result<Sample> {
         }
     }
     daemon.process.stop()?;
-    let mut more = [None; MORE_MAX];
-    more[..4].copy_from_slice(&[
-        info,
-        median(took.into_iter()),
-        Some(seeding.as_secs_f64()),
-        Some(added.as_secs_f64()),
-    ]);
+    let more = vec![info, median(took.into_iter()), Some(seeding.as_secs_f64()), Some(added.as_secs_f64())];
     Ok(Sample { figure: ready.as_secs_f64(), extra: Some(100.0 * idle), rss_mib: rss, more, ..Sample::default() })
 }
 

@@ -76,7 +76,7 @@ pub(super) fn watched_by(workspace: &mut Workspace, viewers: u32) -> Result<Samp
         figure: watched.iter().map(|viewer| viewer.start).max().unwrap_or_default().as_secs_f64() * 1e3,
         cpu_share: Some(usage.cpu().as_secs_f64()),
         extra: Some(f64::from(watched.iter().map(|viewer| viewer.stalls).sum::<u32>())),
-        more: [
+        more: vec![
             Some(number("uploaded") / number("bytes")),
             Some(watched.iter().map(|viewer| viewer.behind_s).sum::<f64>() / f64::from(viewers)),
         ],

@@ -72,7 +72,7 @@ pub(super) fn long(workspace: &mut Workspace) -> Result<Sample> {
         figure: mebibytes(usage.rss_bytes_max),
         cpu_fetch: Some(usage.cpu().as_secs_f64()),
         extra: Some(mebibytes(seeder.stop()?.rss_bytes_max)),
-        more: [Some(mebibytes(len)), Some(mebibytes(fetched))],
+        more: vec![Some(mebibytes(len)), Some(mebibytes(fetched))],
         ..Sample::default()
     })
 }

@@ -114,7 +114,7 @@ impl Took {
             cpu_share: Some(cpu[1]),
             rss_mib: Some(mebibytes(self.fetch.rss_bytes_max)),
             extra: Some((cpu[0] + cpu[1]) / gibibytes(len)),
-            more: [Some(mebibytes(self.share.rss_bytes_max)), None, None, None],
+            more: vec![Some(mebibytes(self.share.rss_bytes_max))],
         }
     }
 }
@@ -171,7 +171,7 @@ pub(super) fn small(workspace: &mut Workspace) -> Result<Sample> {
     let ends = [(&wire.left, Wire::LEFT), (&wire.right, Wire::RIGHT)];
     let took = transfer(&keys, &folder, &out, ends, &[])?;
     check_small(&folder, &out.join("many"))?;
-    Ok(Sample { extra: None, more: [None; crate::report::MORE_MAX], ..took.sample(took.seconds, count * SMALL_LEN) })
+    Ok(Sample { extra: None, more: Vec::new(), ..took.sample(took.seconds, count * SMALL_LEN) })
 }
 
 pub(super) fn check_small(wanted: &Path, got: &Path) -> Result<()> {
@@ -191,7 +191,7 @@ pub(super) fn disk(workspace: &mut Workspace) -> Result<Sample> {
     let took = transfer(&keys, &content, &out, ends, &[])?;
     let extra = Some(mebibytes(page_cache::cached_bytes(&out.join("content.bin"))?));
     workspace.check(&out.join("content.bin"))?;
-    Ok(Sample { extra, more: [None; crate::report::MORE_MAX], ..took.sample(took.seconds, workspace.len) })
+    Ok(Sample { extra, more: Vec::new(), ..took.sample(took.seconds, workspace.len) })
 }
 
 /// `cp` of the same, and `sync`.

@@ -90,7 +90,7 @@ pub(super) fn long(workspace: &mut Workspace, loss: f64) -> Result<Sample> {
         cpu_share: Some(share.cpu().as_secs_f64()),
         rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
         extra: reached,
-        more: [Some(megabits(workspace.len, fetch.wall.as_secs_f64())), None, None, None],
+        more: vec![Some(megabits(workspace.len, fetch.wall.as_secs_f64()))],
     })
 }
 
@@ -138,7 +138,7 @@ pub(super) fn fair(workspace: &mut Workspace, paths: usize) -> Result<Sample> {
     Ok(Sample {
         figure: 100.0 * ours / (ours + theirs),
         extra: Some((ours + theirs).powi(2) / (2.0 * (ours * ours + theirs * theirs))),
-        more: [Some(ours + theirs), Some(used as f64), None, None],
+        more: vec![Some(ours + theirs), Some(used as f64)],
         ..Sample::default()
     })
 }
@@ -162,7 +162,7 @@ pub(super) fn hostile(workspace: &mut Workspace, attack: Option<Attack>) -> Resu
         cpu_share: Some(cpu[1]),
         rss_mib: Some(mebibytes(fetch.rss_bytes_max)),
         extra: Some((cpu[0] + cpu[1]) / gibibytes(len)),
-        more: [Some(mebibytes(share.rss_bytes_max)), None, None, None],
+        more: vec![Some(mebibytes(share.rss_bytes_max))],
     })
 }
 
@@ -214,7 +214,7 @@ pub(super) fn several(workspace: &mut Workspace, receivers: usize) -> Result<Sam
     Ok(Sample {
         figure: rate * 1e8 / SEVERAL_RATE_BITS as f64,
         extra: Some(read as f64 / len as f64),
-        more: [Some(mebibytes(share.rss_bytes_max)), Some(full), None, None],
+        more: vec![Some(mebibytes(share.rss_bytes_max)), Some(full)],
         ..Sample::default()
     })
 }

@@ -66,7 +66,7 @@ pub(super) fn shared(workspace: &mut Workspace) -> Result<Sample> {
     Ok(Sample {
         figure: 100.0 * meanwhile / before,
         extra: Some(100.0 * before * 8.0 / (f64::from(SHARED_MBPS) * 1e6)),
-        more: [Some(100.0 * after / before), Some(shifted - zero - CROSS_BEGINS), None, None],
+        more: vec![Some(100.0 * after / before), Some(shifted - zero - CROSS_BEGINS)],
         ..Sample::default()
     })
 }

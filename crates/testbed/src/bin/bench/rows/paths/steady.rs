@@ -49,7 +49,7 @@ pub(super) fn aggregate(protocol: Protocol, workspace: &mut Workspace, wires: &[
     Ok(Sample {
         figure: rate / 1e6,
         extra: sum.filter(|_| wires.len() > 1).map(|sum| 100.0 * rate / sum),
-        more: [Some(arrived.usage.wall.as_secs_f64()), None, None, None],
+        more: vec![Some(arrived.usage.wall.as_secs_f64())],
         cpu_fetch: Some(arrived.usage.cpu().as_secs_f64()),
         cpu_share: Some(arrived.sharer_cpu.as_secs_f64()),
         ..Sample::default()
@@ -139,7 +139,7 @@ pub(super) fn overlap(workspace: &mut Workspace, selector: &str) -> Result<Sampl
     Ok(Sample {
         figure: rate / 1e6,
         extra: payload_bound.map(|bound| 100.0 * rate / bound),
-        more: [Some(100.0 * rate / bound), Some(100.0 * chosen / bound), None, None],
+        more: vec![Some(100.0 * rate / bound), Some(100.0 * chosen / bound)],
         ..Sample::default()
     })
 }

@@ -88,7 +88,7 @@ pub(super) fn swarm(workspace: &mut Workspace, selector: &str, connections: usiz
     Ok(Sample {
         figure: times.iter().sum::<f64>() / times.len() as f64,
         extra: Some(100.0 * sum * sum / (leechers.len() as f64 * squares)),
-        more: [Some(starved as f64), None, None, None],
+        more: vec![Some(starved as f64)],
         ..Sample::default()
     })
 }

@@ -54,11 +54,9 @@ pub(super) fn congestion(workspace: &mut Workspace) -> Result<Sample> {
     Ok(Sample {
         figure: 100.0 * rate(CROSS_ON_ONE + SETTLE, CROSS_ON_BOTH) / left(CROSS_MBPS),
         extra: Some(100.0 * rate(CROSS_ON_BOTH + SETTLE, CROSS_ENDS) / left(2 * CROSS_MBPS)),
-        more: [
+        more: vec![
             Some(100.0 * undisturbed * 8.0 / (links * 1e6)),
             recovered.map(|at| at + RECOVERED_WINDOW - zero - CROSS_ENDS),
-            None,
-            None,
         ],
         ..Sample::default()
     })
@@ -91,7 +89,7 @@ pub(super) fn failover(workspace: &mut Workspace) -> Result<Sample> {
     Ok(Sample {
         figure: 1e3 * all.longest_gap(cut - 0.1, cut + 3.0),
         extra: Some(100.0 * all.rate(cut + 1.0, mended) / before),
-        more: [back.reduce(f64::min).map(|at| at - mended), None, None, None],
+        more: vec![back.reduce(f64::min).map(|at| at - mended)],
         ..Sample::default()
     })
 }
