@@ -253,9 +253,11 @@ fn discover(flags: &SessionFlags, config: &mut SessionConfig) {
         return;
     }
     let name = |node: &NodeName| (node.0.clone(), node.1);
+    // Who names nodes has them asked instead.
+    let public = if discovery.dht_node.is_empty() { &PUBLIC_NODES[..] } else { &[] };
     config.dht = (discovery.dht == Switch::On).then(|| DhtConfig {
         nodes: discovery.dht_node.iter().map(name).collect(),
-        public_nodes: PUBLIC_NODES.map(|(host, port)| (host.to_owned(), port)).into(),
+        public_nodes: public.iter().map(|(host, port)| ((*host).to_owned(), *port)).collect(),
         // Behind a proxy nobody is to know us again from elsewhere.
         file: proxy
             .is_none()

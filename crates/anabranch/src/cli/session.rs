@@ -120,7 +120,8 @@ pub(crate) struct DiscoveryFlags {
     #[arg(long, value_name = "on|off", value_enum, default_value_t = Switch::On)]
     pub dht: Switch,
     /// Node of the distributed hash table to begin from, HOST:PORT or a SCION address; may be given several times [default: those known
-    /// from before and from peers; public ones where nobody else is found, on machines with an address on the Internet]
+    /// from before and from peers; public ones where none of these is known, and a content is shared or finds nobody, on machines with an address on
+    /// the Internet]
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_node)]
     pub dht_node: Vec<NodeName>,
     /// Find peers in the same network by calling out, and be found so; never for private torrents

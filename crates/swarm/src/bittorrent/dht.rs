@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anabranch_bittorrent::peerbook::Source;
 use anabranch_dht::{Announce, Event, Goal, NodeId, Port};
 
-use crate::bittorrent::torrent::TorrentHandle;
+use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::config::Aim;
 use crate::dht::DhtNode;
 use crate::events::{Discovery, EventKind};
@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// ... and when nothing is, or its owner has it wait: of those there may be thousands. First while no node is known.
 const RESTING_LOOK_FIRST: Duration = Duration::from_secs(5);
 const RESTING_LOOK_EVERY: Duration = Duration::from_secs(30);
-/// So long trackers and other peers have before public nodes are asked for the way into the table.
+/// So long trackers and other peers have before public nodes are asked for the way into the table, and so long a content has to be shared.
 const TRIED_FOR: Duration = Duration::from_secs(5);
 
 /// Searches and announces until the content ends, or turns out to be private.
@@ -31,26 +31,30 @@ pub(crate) async fn find(torrent: TorrentHandle, node: Rc<DhtNode>, named: Vec<(
     let mut searched_at: Option<Instant> = None;
     // Before the next search of a content that lacks peers.
     let mut lacking_for = LACKING_FIRST / 2;
-    let mut lacks_since: Option<Instant> = None;
+    // Since when it has been alone without the table.
+    let mut alone_since: Option<Instant> = None;
     loop {
         let now = Instant::now();
-        let (is_at_work, is_finished, needs_peers, has_other_ways) = {
+        let (is_at_work, is_finished, needs_peers, may_wait, is_shared) = {
             let state = torrent.borrow();
             // BEP 27: the peers of what is private come from its trackers alone.
             if state.stopping || state.core.known_info().is_some_and(|info| info.private) {
                 return;
             }
-            let has_other_ways = state.trackers_left > 0 || state.conn_count() > 0;
-            (!state.is_held(), state.core.is_finished(), state.needs_peers(now), has_other_ways)
+            let is_shared = is_shared(&state);
+            // What is shared may be just about to end.
+            let may_wait = is_shared || state.trackers_left > 0 || state.conn_count() > 0;
+            (!state.is_held(), state.core.is_finished(), state.needs_peers(now), may_wait, is_shared)
         };
         let resources = torrent.borrow().resources();
         if is_at_work {
             node.begin(&resources);
         }
-        lacks_since = if needs_peers { lacks_since.or(Some(now)) } else { None };
+        let is_alone = is_at_work && (needs_peers || is_shared);
+        alone_since = if is_alone { alone_since.or(Some(now)) } else { None };
         let has_nodes = node.nodes() > 0;
         if is_at_work && !has_nodes {
-            let tried = lacks_since.is_some_and(|since| !has_other_ways || now >= since + TRIED_FOR);
+            let tried = alone_since.is_some_and(|since| !may_wait || now >= since + TRIED_FOR);
             node.look_for_entry(&named, tried, &resources);
         }
         let wait = if needs_peers { lacking_for } else { ANNOUNCE_EVERY };
@@ -100,8 +104,13 @@ async fn search(torrent: &TorrentHandle, node: &Rc<DhtNode>) -> bool {
     is_begun
 }
 
+/// Whether somebody who has only a link may be looking for us.
+fn is_shared(state: &TorrentDriver) -> bool {
+    state.core.is_finished() && state.core.have().is_some_and(|have| have.count() > 0) && announce(state).is_some()
+}
+
 /// What is said of us: nothing where nobody can connect, or where nothing is to be shared.
-fn announce(state: &crate::bittorrent::torrent::TorrentDriver) -> Option<Announce> {
+fn announce(state: &TorrentDriver) -> Option<Announce> {
     let resources = state.resources();
     // Behind a proxy, the port is the one that the proxy sends from.
     let ip = match resources.utp.relayed() {

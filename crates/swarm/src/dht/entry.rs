@@ -1,8 +1,9 @@
 //! Whom to ask first, where nobody is known.
 //!
 //! The user names nodes, and so do torrents (BEP 5, "nodes"). Nodes that anybody may ask are the last resort: only where a content finds
-//! nobody in any other way, and where this machine has an address on the Internet, or one that is translated on the way there. So in a
-//! laboratory or a closed network nothing is looked up or sent abroad. A proxy is the user's word that it leads there.
+//! nobody in any other way, or is shared and to be found, and where this machine has an address on the Internet, or one that is
+//! translated on the way there. So in a laboratory or a closed network nothing is looked up or sent abroad. A proxy is the user's word
+//! that it leads there.
 //!
 //! Behind a proxy, names are looked up by it: a node is asked for its name by its host's name, and where the answer is from, it is.
 
@@ -27,6 +28,8 @@ use crate::resources::Resources;
 const AGAIN_FIRST: Duration = Duration::from_secs(15);
 /// The longest such wait.
 const AGAIN_MAX: Duration = Duration::from_secs(15 * 60);
+/// How often it is looked whether the Internet is there.
+const ABROAD_EVERY: Duration = Duration::from_secs(2);
 /// So long it may take until somebody who is asked answers, and is joined.
 const ASKING_FOR: Duration = Duration::from_secs(15);
 /// One name's look-up.
@@ -46,6 +49,8 @@ pub(super) struct Entry {
     public: Vec<(String, u16)>,
     again: RefCell<Again>,
     public_again: RefCell<Again>,
+    /// When the Internet was last looked for, for public nodes.
+    looked_abroad_at: Cell<Option<Instant>>,
     /// Torrents' nodes that were asked, and are not asked twice in a row.
     named: RefCell<HashSet<(String, u16)>>,
     asking_until: Cell<Option<Instant>>,
@@ -79,6 +84,7 @@ impl Entry {
             public: config.public_nodes.clone(),
             again: RefCell::default(),
             public_again: RefCell::default(),
+            looked_abroad_at: Cell::new(None),
             named: RefCell::default(),
             asking_until: Cell::new(None),
             by_name: Cell::new(None),
@@ -137,7 +143,12 @@ impl Entry {
             let uplinks = resources.uplinks.as_ref();
             uplinks.is_some_and(|uplinks| is_abroad(&uplinks.interfaces()))
         };
-        if is_alone && !self.public.is_empty() && is_abroad() && self.public_again.borrow_mut().is_due(now) {
+        let looked = self.looked_abroad_at.get().is_some_and(|at| now < at + ABROAD_EVERY);
+        if !is_alone || self.public.is_empty() || looked {
+            return;
+        }
+        self.looked_abroad_at.set(Some(now));
+        if is_abroad() && self.public_again.borrow_mut().is_due(now) {
             self.ask(node, self.public.clone(), true, resources, now);
         }
     }

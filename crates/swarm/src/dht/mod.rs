@@ -55,7 +55,8 @@ const VERSION: [u8; 4] = *b"AB01";
 pub struct DhtConfig {
     /// Nodes that the user named, host and port: asked where nobody else is known.
     pub nodes: Vec<(String, u16)>,
-    /// Nodes that anybody may ask: the last resort of a content that finds nobody, on a machine with an address on the Internet.
+    /// Nodes that anybody may ask: the last resort of a content that finds nobody or is to be found, on a machine with an address on the
+    /// Internet.
     pub public_nodes: Vec<(String, u16)>,
     /// Where tables are kept from run to run; `None` keeps none.
     pub file: Option<PathBuf>,
