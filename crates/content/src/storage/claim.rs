@@ -17,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::resting::{Resting, kept};
 use super::{ErrorKind, Op, StorageError, beneath};
 use crate::hash::sha1;
 use crate::info::{FileKind, Info};
@@ -73,7 +74,7 @@ impl Claim {
             let claim = Self { file, path: path.clone() };
             match lock(&claim) {
                 // Ours is taken before we look at others', so of two who come at once one sees the other.
-                Ok(None) if claim.is_in_place() => match claimed_elsewhere(root, paths) {
+                Ok(None) if claim.is_in_place() => match claimed_elsewhere(root, paths).or_else(|| kept(root, paths)) {
                     Some(place) => taken = Some(place),
                     None => return Ok(Some(claim)),
                 },
@@ -94,6 +95,17 @@ impl Claim {
         }
         let place = taken.unwrap_or_else(|| root.join(name));
         Err(StorageError::found(Op::Write, place, ErrorKind::Claimed, "locked"))
+    }
+
+    /// Gives the places of `info` up to be read by anybody, but to no other content of this process.
+    pub(super) fn rest(self, root: &Path, info: &Info) -> Resting {
+        let mut entries = info.files.iter().filter(|entry| entry.kind != FileKind::Pad).map(|entry| entry.path.clone());
+        let mut paths: Vec<PathBuf> = entries.by_ref().take(PLACES_MAX).collect();
+        if entries.next().is_some() {
+            paths = vec![PathBuf::from(&info.name)];
+        }
+        // Before the locks go: there is no moment between.
+        Resting::keep(root, &paths)
     }
 
     /// Answers the path that somebody else has claimed, if one has.

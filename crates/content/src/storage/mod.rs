@@ -38,6 +38,7 @@ mod placement;
 mod pool;
 mod reading;
 mod relocate;
+mod resting;
 mod resume;
 mod resume_store;
 mod seal;
@@ -79,6 +80,7 @@ pub(crate) use beneath::look;
 use crate::info::{FileEntry, FileKind, Info, Sha1Digest};
 use claim::Claim;
 use parts::Parts;
+use resting::Resting;
 
 /// What `hidden_name` appends ends in one of these; a torrent's own files must not.
 const HIDDEN_SUFFIX: &str = "anabranch-";
@@ -143,7 +145,7 @@ pub struct Storage {
     /// See [`Storage::seal`].
     seals: Mutex<HashMap<usize, Stamp>>,
     /// Our right to write; ends with us, or earlier: see [`Storage::release`].
-    claim: Mutex<Option<Claim>>,
+    hold: Mutex<Hold>,
     /// It was given up until something is to be written: see [`Storage::rest`].
     resting: AtomicBool,
     /// Held while a file comes into being and for the bytes of files that are not on disk; never on the common path.
@@ -152,6 +154,18 @@ pub struct Storage {
     mode: direct::Mode,
     /// Held while syncing: a second caller must not take a sync that still runs for one that is done.
     syncing: Mutex<()>,
+}
+
+/// What a content has of its places.
+#[derive(Debug, Default)]
+enum Hold {
+    /// It only reads, or its file system knows no locks.
+    #[default]
+    Nothing,
+    /// They are its alone.
+    Claimed(Claim),
+    /// It is complete: see [`Storage::rest`].
+    Resting(Resting),
 }
 
 impl Storage {
@@ -185,7 +199,7 @@ impl Storage {
             options,
             states,
             seals: Mutex::default(),
-            claim: Mutex::default(),
+            hold: Mutex::default(),
             resting: AtomicBool::new(false),
             parts: Mutex::new(parts),
             mode: direct::Mode::default(),
@@ -405,25 +419,28 @@ impl Storage {
     /// case they are about to leave.
     pub fn claim(&self) -> Result<(), StorageError> {
         let claim = Claim::take(&self.root, &self.info)?;
-        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = claim;
+        *self.lock_hold() = claim.map_or(Hold::Nothing, Hold::Claimed);
         Ok(())
     }
 
     /// Lets others write to the content's places. Nothing is to be written any more.
     pub fn release(&self) {
-        let claim = &mut *self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        let hold = &mut *self.lock_hold();
         self.resting.store(false, Ordering::Release);
-        drop(claim.take());
+        *hold = Hold::Nothing;
     }
 
     /// Nothing is to be written until [`Storage::wake`]: the places are only read, as by anybody. Thousands of contents that are complete
     /// hold no descriptors and no locks so.
     pub(crate) fn rest(&self) {
-        let claim = &mut *self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(claim) = claim.take() {
-            self.resting.store(true, Ordering::Release);
-            drop(claim);
-        }
+        let hold = &mut *self.lock_hold();
+        *hold = match std::mem::take(hold) {
+            Hold::Claimed(claim) => {
+                self.resting.store(true, Ordering::Release);
+                Hold::Resting(claim.rest(&self.root, &self.info))
+            }
+            other => other,
+        };
     }
 
     /// Whether the places were given up until something is written.
@@ -436,12 +453,18 @@ impl Storage {
         if !self.is_resting() {
             return Ok(());
         }
-        let claim = &mut *self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_resting() {
-            *claim = Claim::take(&self.root, &self.info)?;
+        let hold = &mut *self.lock_hold();
+        if let Hold::Resting(resting) = hold {
+            resting.give_up();
+            let claim = Claim::take(&self.root, &self.info).inspect_err(|_| resting.take_up())?;
+            *hold = claim.map_or(Hold::Nothing, Hold::Claimed);
             self.resting.store(false, Ordering::Release);
         }
         Ok(())
+    }
+
+    fn lock_hold(&self) -> MutexGuard<'_, Hold> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How `file` looks on disk now; `None` where it is not there.

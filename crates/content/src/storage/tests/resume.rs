@@ -377,11 +377,10 @@ fn what_is_complete_is_only_read_until_something_is_written_again() {
     store.checkpoint().unwrap();
     assert!(store.storage().is_resting() && !lock.exists() && inode(&store) != before);
 
-    // Whoever has the place meanwhile keeps it; else it is claimed for what is written.
+    // No other content of this process gets the place, as long as this one is there.
     let other = Arc::new(storage_of(download.root.path(), &download.entries));
-    other.claim().unwrap();
-    assert_eq!(store.failed(3).unwrap_err().kind, ErrorKind::Claimed);
-    other.release();
+    assert_eq!(other.claim().unwrap_err().kind, ErrorKind::Claimed);
+    // It is claimed for what is written.
     store.failed(3).unwrap();
     assert!(!store.storage().is_resting() && lock.exists());
     download.fetch(&store, [3]);
