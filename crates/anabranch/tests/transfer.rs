@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -184,6 +186,29 @@ fn a_tracker_brings_them_together_and_seed_goes_on_sharing() {
     assert_same(&dir.path().join("second"), &bytes);
     assert_eq!(seed.interrupt().0, 0);
     assert_eq!(tracker.interrupt().0, 0);
+}
+
+#[test]
+fn who_shares_is_a_seed_to_trackers_from_the_first_announce_on() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("one.bin"), noise(3_000_000, 8)).unwrap();
+    let mut tracker = Running::start(anabranch(dir.path()).args(["tracker", "--listen", "127.0.0.1:0", "--json"]));
+    let listening = tracker.event("listening");
+    let (address, url) = (listening["address"].as_str().unwrap(), listening["http"].as_str().unwrap());
+    let arguments = ["share", "one.bin", "--version", "1", "--listen", "127.0.0.1:0", "--json", "--tracker", url];
+    let mut sharer = Running::start(anabranch(dir.path()).args(arguments));
+    // Files are looked at before it announces.
+    let started = sharer.event("started");
+    sharer.event("tracker");
+    // BEP 48. Nobody but one who has all of it announced.
+    let mut stream = TcpStream::connect(address).unwrap();
+    let hash = started["info_hash_v1"].as_str().unwrap().as_bytes();
+    let escaped: String = hash.chunks(2).map(|digits| format!("%{}", String::from_utf8_lossy(digits))).collect();
+    write!(stream, "GET /scrape?info_hash={escaped} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("8:completei1e") && answer.contains("10:incompletei0e"), "{answer}");
 }
 
 /// Who has only the files that it wanted parts from who has all (BEP 21), and is all that others need: metadata, Merkle layers and hashes

@@ -17,6 +17,12 @@ use crate::tracker::{NamedBy, TrackerError};
 /// Bytes that are told to be missing while the size is unknown: not 0, which would say that we are a seed.
 const LEFT_UNKNOWN: u64 = 1 << 30;
 
+/// How long the first announce waits for the files to be looked at, so that who has all of it is not taken for one who lacks all of it until
+/// the tracker may be asked again.
+const OPENING_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether that is done.
+const OPENING_LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
+
 /// How often a content with something missing looks whether its peers still have that.
 const NEED_LOOKED_AT_EVERY: Duration = Duration::from_secs(5);
 
@@ -41,6 +47,10 @@ async fn until_stopped(
     named: &HashSet<TrackerUrl>,
     wake: &tokio::sync::Notify,
 ) {
+    let opened_by = Instant::now() + OPENING_MAX;
+    while torrent.borrow().is_opening_files() && Instant::now() < opened_by {
+        tokio::time::sleep(OPENING_LOOKED_AT_EVERY).await;
+    }
     let resources = torrent.borrow().resources();
     // Without a listener port 1 is told: BEP 3 wants one, and nobody is there to be reached.
     let port = || resources.listen_port().unwrap_or(1);

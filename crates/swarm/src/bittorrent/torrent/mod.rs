@@ -408,6 +408,12 @@ impl TorrentDriver {
 
     // ---- waiting ----
 
+    /// Whether it is known what the content is, and not yet what of it is here.
+    pub(crate) fn is_opening_files(&self) -> bool {
+        let has_files = self.options.aim != Aim::Metadata;
+        self.metadata_known && has_files && self.storage.is_none() && !self.stopping
+    }
+
     /// Whether nobody is connected, and nothing moves, by the owner's wish.
     pub(crate) fn is_held(&self) -> bool {
         self.is_paused_by_owner || matches!(self.work, Some(Work::Recheck | Work::Move))
