@@ -16,7 +16,7 @@ PLANS ?= $(shell grep -L '^sim = ' plans/*.toml)
 # fuzz: seconds for each target.
 SECONDS_EACH ?= 60
 
-.PHONY: help build check deps demo lab test zoo bulk play live daemon page congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
+.PHONY: help build check deps demo lab test matrix zoo bulk play live daemon page congestion ledbat mistakes hostile interop churn bench fuzz miri lint rqbit results slurm kills deb tarball
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -56,6 +56,11 @@ deps: ## Install who the tests talk to (Debian packages; libtorrent and a SCION 
 
 test: deps build ## Run all tests, the matrix of clients included (but for rqbit, Deluge, WebTorrent, JPAN and pocketscion)
 	CARGO="$(CARGO)" crates/testbed/run-tests.sh
+
+matrix: deps build ## Let every client share to ours and fetch from it, with the settings that they come with, and write docs/matrix.md anew (as root; an hour; CLIENTS=... for some, into OUT=...)
+	$(INSTALL) clients
+	$(CARGO) build --release -p anabranch-testbed
+	$(TARGET)/release/anabranch-matrix $(if $(OUT),--out $(OUT)) $(CLIENTS)
 
 zoo: deps build ## Share and fetch 200 strange folders in every way (half an hour; ANABRANCH_ZOO_SEED=N for one)
 	$(TEST) -p anabranch-testbed --test zoo -- --ignored --nocapture

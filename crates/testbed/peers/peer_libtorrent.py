@@ -1,6 +1,6 @@
 """A libtorrent peer for tests and benches: one process, one torrent, one JSON object a line on stdout.
 
-Modes: create, create-each, info, seed, leech, verify, idle. Settings are those under which libtorrent is fastest on loopback; nothing
+Modes: create, create-each, info, seed, leech, verify, idle. With --defaults, all settings are libtorrent's own. Else they are those under which libtorrent is fastest on loopback; nothing
 leaves the machine (no UPnP, NAT-PMP, uTP; encryption off; DHT and LSD only where asked for, the DHT with the nodes that are named).
 """
 
@@ -27,6 +27,10 @@ def address(text):
 
 def settings(args):
     """The preset for seeding at speed, then what loopback and long fat wires want on top."""
+    alerts = (ALERTS.error_notification | ALERTS.status_notification | ALERTS.connect_notification
+              | ALERTS.storage_notification)
+    if args.defaults:
+        return {"listen_interfaces": args.listen, "alert_mask": alerts}
     chosen = lt.high_performance_seed()
     chosen.update({
         "listen_interfaces": args.listen,
@@ -60,8 +64,7 @@ def settings(args):
         "no_atime_storage": True,
         "alert_queue_size": 100000,
         "user_agent": "libtorrent-testbed",
-        "alert_mask": ALERTS.error_notification | ALERTS.status_notification | ALERTS.connect_notification
-        | ALERTS.storage_notification,
+        "alert_mask": alerts,
     })
     if args.dht:
         # Several nodes of one network, and of one address: what is forbidden abroad.
@@ -143,8 +146,9 @@ def open_torrent(args, seed):
         params.flags |= flags.disable_pex
     if seed and args.assume_complete:
         params.flags |= flags.seed_mode
-    params.max_connections = 2000
-    params.max_uploads = -1
+    if not args.defaults:
+        params.max_connections = 2000
+        params.max_uploads = -1
     return params
 
 
@@ -282,6 +286,7 @@ def main():
         one.add_argument("--timeout", type=float, default=600)
         one.add_argument("--limit-up", type=int, default=0)
         one.add_argument("--set", action="append", default=[], help="NAME=NUMBER, any libtorrent setting")
+        one.add_argument("--defaults", action="store_true")
         one.add_argument("--dht", action="store_true")
         one.add_argument("--dht-node", action="append", default=[], help="HOST:PORT")
         one.add_argument("--lsd", action="store_true")

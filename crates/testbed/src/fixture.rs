@@ -106,6 +106,15 @@ impl Fixture {
         digest_from_hex(self.hash_v1.as_deref().unwrap_or_default())
     }
 
+    /// What handshakes, trackers and nodes name it by: the v1 info-hash, or the beginning of the other one (BEP 52).
+    ///
+    /// # Errors
+    /// When its link has neither.
+    pub fn wire_hash(&self) -> Result<[u8; 20]> {
+        let v2 = self.magnet.split_once("urn:btmh:1220").and_then(|(_, rest)| rest.get(..40));
+        digest_from_hex(self.hash_v1.as_deref().or(v2).unwrap_or_default())
+    }
+
     /// Compares what arrived in `out` with the content, byte for byte.
     ///
     /// # Errors

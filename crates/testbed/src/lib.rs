@@ -12,6 +12,7 @@
 //! - [`hostile_scion`]: hosts of SCION that write packets which nobody should.
 //! - [`hostile_trackers`]: trackers that drip, flood, lie, and send their clients astray.
 //! - [`tricks`]: what hostile peers say without end.
+//! - [`matrix`]: every client with ours, both with the settings that they come with, and how soon and how fast.
 //! - [`meter`]: a relay that counts what crosses to a peer that gets killed.
 //! - [`mirror`]: a folder of what people send, and whether another is the same in everything.
 //! - [`web`]: a web server with ranges, which may be wrong in many ways.
@@ -36,6 +37,7 @@ pub mod hostile;
 pub mod hostile_daemon;
 pub mod hostile_scion;
 pub mod hostile_trackers;
+pub mod matrix;
 pub mod meter;
 pub mod mirror;
 pub mod net;

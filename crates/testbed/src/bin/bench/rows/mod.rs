@@ -4,6 +4,7 @@ mod bulk;
 mod daemon;
 mod datagram;
 mod disk;
+mod first_byte;
 mod live;
 mod many;
 mod multihome;
@@ -105,7 +106,7 @@ pub(crate) fn all() -> Vec<Spec> {
     use multihome::From;
     use router::Passed;
     use scion::{Down, Impairment};
-    use transfer::Client::{Libtorrent, Ours, Rqbit};
+    use transfer::Client::{Libtorrent, LibtorrentUtp, Ours, OursUtp, Rqbit};
     use transfer::OnDisk;
     const V4: From = From::Ours(Family::V4);
     const V6: From = From::Ours(Family::V6);
@@ -153,6 +154,32 @@ pub(crate) fn all() -> Vec<Spec> {
                     transfer::loopback(workspace, "1", Ours, Libtorrent, OnDisk::Neither)
                 }),
                 contender("ours", |workspace| transfer::loopback(workspace, "1", Ours, Ours, OnDisk::Neither)),
+            ],
+        ),
+        spec(
+            "first-byte",
+            "clients as they are installed, found by a tracker alone: from the start of who fetches to its first byte",
+            Seconds,
+            Some("MB/s from then on"),
+            first_byte::contenders(),
+        ),
+        spec(
+            "utp",
+            "one seeder to one leecher over uTP alone, v1, loopback, in memory",
+            Seconds,
+            None,
+            vec![
+                contender("libtorrent to itself", |workspace| {
+                    transfer::loopback(workspace, "1", LibtorrentUtp, LibtorrentUtp, OnDisk::Neither)
+                }),
+                contender("libtorrent to ours", |workspace| {
+                    transfer::loopback(workspace, "1", LibtorrentUtp, OursUtp, OnDisk::Neither)
+                }),
+                contender("ours to libtorrent", |workspace| {
+                    transfer::loopback(workspace, "1", OursUtp, LibtorrentUtp, OnDisk::Neither)
+                }),
+                contender("ours over TCP", |workspace| transfer::loopback(workspace, "1", Ours, Ours, OnDisk::Neither)),
+                contender("ours", |workspace| transfer::loopback(workspace, "1", OursUtp, OursUtp, OnDisk::Neither)),
             ],
         ),
         spec(

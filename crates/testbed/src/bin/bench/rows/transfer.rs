@@ -47,11 +47,23 @@ impl Seeder {
 pub(super) enum Client {
     /// libtorrent, tuned.
     Libtorrent,
+    /// The same over uTP alone.
+    LibtorrentUtp,
     /// rqbit, where it was built.
     Rqbit,
     /// Ours.
     Ours,
+    /// The same over uTP alone.
+    OursUtp,
 }
+
+/// What has libtorrent speak uTP alone.
+const LIBTORRENT_UTP: [&str; 4] = [
+    "--set=enable_outgoing_utp=1",
+    "--set=enable_incoming_utp=1",
+    "--set=enable_outgoing_tcp=0",
+    "--set=enable_incoming_tcp=0",
+];
 
 /// Where one end of a transfer runs and listens.
 #[derive(Clone, Copy)]
@@ -75,12 +87,21 @@ impl<'a> Place<'a> {
 }
 
 impl Client {
+    /// What it is told besides.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::LibtorrentUtp => &LIBTORRENT_UTP,
+            Self::OursUtp => &["--utp", "only"],
+            Self::Libtorrent | Self::Rqbit | Self::Ours => &[],
+        }
+    }
+
     /// Shares what is in `data`. rqbit checks it first, when it starts, and is ready once it says so.
     fn seed(self, torrent: &Path, data: &Path, at: Place<'_>) -> Result<Seeder> {
         let listen = at.listen.to_string();
         let (process, address) = match self {
-            Self::Libtorrent => {
-                let peer = Libtorrent::seed(torrent, data, at.inside, &listen)?;
+            Self::Libtorrent | Self::LibtorrentUtp => {
+                let peer = Libtorrent::seed_with(torrent, data, at.inside, &listen, self.flags())?;
                 (peer.process, peer.address)
             }
             Self::Rqbit => {
@@ -89,8 +110,8 @@ impl Client {
                 peer.wait_checked(LIMIT)?;
                 (peer.process, peer.address.into())
             }
-            Self::Ours => {
-                let (ours, address) = Anabranch::share(torrent, Some(data), &listen, at.inside, &[])?;
+            Self::Ours | Self::OursUtp => {
+                let (ours, address) = Anabranch::share(torrent, Some(data), &listen, at.inside, self.flags())?;
                 (ours.process, address)
             }
         };
@@ -101,8 +122,9 @@ impl Client {
     fn fetch(self, torrent: &Path, out: &Path, from: SocketAddr, at: Place<'_>) -> Result<Sample> {
         let source = torrent.display().to_string();
         let (seconds, cpu, usage) = match self {
-            Self::Libtorrent => {
-                let mut leecher = Libtorrent::leech(&source, out, &[from], at.inside, &at.listen.to_string())?;
+            Self::Libtorrent | Self::LibtorrentUtp => {
+                let listen = at.listen.to_string();
+                let mut leecher = Libtorrent::leech_with(&source, out, &[from], at.inside, &listen, self.flags())?;
                 let finished = leecher.wait_finished(LIMIT)?;
                 (finished.seconds, finished.usage.cpu().saturating_sub(leecher.startup_cpu), finished.usage)
             }
@@ -118,8 +140,8 @@ impl Client {
                 ((finished - started).as_secs_f64(), usage.cpu(), usage)
             }
             // Who only fetches need not be found.
-            Self::Ours => {
-                let mut ours = Anabranch::get(&source, out, &[from], at.inside, &[])?;
+            Self::Ours | Self::OursUtp => {
+                let mut ours = Anabranch::get(&source, out, &[from], at.inside, self.flags())?;
                 let started = ours.process.started();
                 let (_, finished) = ours.process.wait_event("finished", LIMIT)?;
                 let usage = ours.process.wait_success(LIMIT)?;

@@ -1,0 +1,68 @@
+//! Which cells the matrix has, and why others are none.
+
+use super::clients::Client;
+use super::{Cell, Found};
+
+/// Bytes of the content of every cell: much more than is asked of a peer at first.
+pub const LEN: u64 = 32 << 20;
+
+/// Version, whether by a link, and how they meet.
+const KINDS: [(&str, bool, Found); 8] = [
+    ("1", false, Found::Tracker),
+    ("1", true, Found::Tracker),
+    ("hybrid", false, Found::Tracker),
+    ("hybrid", true, Found::Tracker),
+    ("2", false, Found::Tracker),
+    ("2", true, Found::Tracker),
+    ("1", true, Found::Dht),
+    ("1", true, Found::Lsd),
+];
+
+/// All of one client with ours, both ways: from it, then to it.
+pub fn of(client: Client) -> Vec<Cell> {
+    let ends = [(client, Client::Ours), (Client::Ours, client)];
+    let cell = |(version, by_magnet, found): (&'static str, bool, Found)| {
+        // Who shares is given the torrent: what a link is to it is another matter.
+        ends.map(|(from, to)| Cell { from, to, found, version, by_magnet, len: LEN })
+    };
+    KINDS.into_iter().flat_map(cell).filter(|cell| lacks(client, cell).is_none()).collect()
+}
+
+/// What of it there is no cell for, and why.
+pub fn left_out(client: Client) -> Vec<(String, &'static str)> {
+    let mut left = Vec::new();
+    for (version, by_magnet, found) in KINDS {
+        let cell = Cell { from: client, to: Client::Ours, found, version, by_magnet, len: LEN };
+        if let Some(why) = lacks(client, &cell) {
+            let given = if by_magnet { "link" } else { "torrent" };
+            left.push((format!("{}, {version}, {given}", found.name()), why));
+        }
+    }
+    left
+}
+
+/// Those that are for the tests that everybody runs: of each client that Debian has, one way each.
+pub fn quick() -> Vec<Cell> {
+    let with = |from, to, found| Cell { from, to, found, version: "1", by_magnet: true, len: LEN };
+    vec![
+        with(Client::QBittorrent, Client::Ours, Found::Dht),
+        Cell { by_magnet: false, ..with(Client::Ours, Client::QBittorrent, Found::Tracker) },
+        with(Client::Libtorrent, Client::Ours, Found::Lsd),
+        with(Client::Ours, Client::Libtorrent, Found::Dht),
+        with(Client::Ours, Client::Ours, Found::Dht),
+        with(Client::Ours, Client::Ours, Found::Lsd),
+    ]
+}
+
+/// What `client` cannot do that a cell is about.
+pub fn lacks(client: Client, cell: &Cell) -> Option<&'static str> {
+    let old =
+        matches!(client, Client::Rtorrent | Client::Aria2 | Client::WebTorrent | Client::Rqbit | Client::Transmission);
+    match (client, cell.version, cell.found) {
+        (_, "2", _) if old => Some("reads no v2"),
+        (Client::Aria2 | Client::Transmission, "hybrid", _) => Some("reads no hybrid"),
+        (Client::Rtorrent, "hybrid", _) if cell.by_magnet => Some("takes no link with two hashes"),
+        (Client::Rtorrent, _, Found::Lsd) => Some("has no local discovery"),
+        _ => None,
+    }
+}

@@ -1,0 +1,137 @@
+//! Two hosts and a third one in one network, which is nobody else's: an Ethernet with local discovery's multicast, a default route that leads
+//! nowhere, and the names of the public nodes of the distributed hash table, which are the third host's.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::net::{self, Namespace};
+use crate::process::Process;
+use crate::{Error, Result};
+
+/// Where clients listen, all of them.
+pub const LISTEN_PORT: u16 = 6881;
+/// Names that clients enter the table by.
+const NODES: &str =
+    "dht.libtorrent.org router.bittorrent.com router.utorrent.com dht.transmissionbt.com dht.aelitis.com";
+/// The other port that they do so at.
+const NODE_PORT: u16 = 25401;
+/// In every host.
+const DEVICE: &str = "lan0";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The network.
+pub struct Lan {
+    /// Who shares.
+    pub share: Namespace,
+    /// Who fetches.
+    pub fetch: Namespace,
+    /// Who brings them together.
+    pub third: Namespace,
+    switch: Namespace,
+    folders: Vec<PathBuf>,
+}
+
+impl Lan {
+    /// The address of [`Self::share`].
+    pub const SHARE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+    /// The address of [`Self::fetch`].
+    pub const FETCH: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+    /// The address of [`Self::third`].
+    pub const THIRD: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 3);
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// When this process may not, or a program is missing.
+    pub fn new() -> Result<Self> {
+        if !net::available() {
+            let remedy = "run as root: namespaces need it".into();
+            return Err(Error::Missing { what: "the right to make networks".into(), remedy });
+        }
+        let (share, fetch, third, switch) =
+            (Namespace::new()?, Namespace::new()?, Namespace::new()?, Namespace::new()?);
+        let mut lan = Self { share, fetch, third, switch, folders: Vec::new() };
+        let ip = |words: &str| {
+            let mut command = lan.switch.command("ip");
+            Process::run("ip", command.args(words.split(' ')), LIMIT)
+        };
+        ip("link add bridge0 type bridge")?;
+        ip("link set bridge0 up")?;
+        for (number, (host, address)) in lan.hosts().into_iter().enumerate() {
+            let port = format!("port{number}");
+            lan.switch.link(&port, host)?;
+            let mut rename = host.command("ip");
+            Process::run("ip", rename.args(["link", "set", &port, "name", DEVICE]), LIMIT)?;
+            host.device_up(DEVICE, &format!("{address}/24"), "10.9.0.0/24", 1500)?;
+            host.route("default", DEVICE, None, 1)?;
+            ip(&format!("link set {port} master bridge0"))?;
+            ip(&format!("link set {port} up"))?;
+        }
+        // `ip netns exec` lays them over the machine's own.
+        let mut folders = Vec::new();
+        for (host, _) in lan.hosts() {
+            let folder = PathBuf::from("/etc/netns").join(host.name());
+            std::fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+            folders.push(folder.clone());
+            let mut hosts = "127.0.0.1 localhost\n".to_owned();
+            let _ = writeln!(hosts, "{} {NODES}", Self::THIRD);
+            // Nobody answers there, which is said at once.
+            let resolv = format!("nameserver {}\noptions timeout:1 attempts:1\n", Self::THIRD);
+            for (name, text) in [("hosts", hosts), ("resolv.conf", resolv)] {
+                std::fs::write(folder.join(name), text).map_err(Error::file(folder.join(name)))?;
+            }
+        }
+        lan.folders = folders;
+        Ok(lan)
+    }
+
+    fn hosts(&self) -> [(&Namespace, Ipv4Addr); 3] {
+        [(&self.share, Self::SHARE), (&self.fetch, Self::FETCH), (&self.third, Self::THIRD)]
+    }
+
+    /// Has the third host answer at both ports of the public nodes.
+    ///
+    /// # Errors
+    /// When `nft` fails.
+    pub fn redirect_nodes(&self) -> Result<()> {
+        let rules = format!(
+            "table ip nodes {{
+                chain arrive {{
+                    type nat hook prerouting priority -100
+                    udp dport {NODE_PORT} redirect to :{LISTEN_PORT}
+                }}
+            }}\n"
+        );
+        Process::run("nft", self.third.command("nft").arg(rules), LIMIT).map(|_| ())
+    }
+
+    /// Bytes that have come to who fetches, headers included.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn received_bytes(&self) -> Result<u64> {
+        self.fetch.enter(received_here)
+    }
+}
+
+impl Drop for Lan {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// Bytes that have come by the host's device, in its namespace.
+pub(super) fn received_here() -> Result<u64> {
+    let path = "/proc/thread-self/net/dev";
+    let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+    let received = |line: &str| {
+        let (name, counts) = line.split_once(':')?;
+        (name.trim() == DEVICE).then(|| counts.split_whitespace().next()?.parse().ok()).flatten()
+    };
+    let nonsense = || Error::Nonsense { name: path.into(), what: text.clone() };
+    text.lines().find_map(received).ok_or_else(nonsense)
+}
