@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 pub const REQUEST_TIME_MIN: Duration = Duration::from_secs(1);
 /// The same of what is played while it arrives: a chunk that has to be asked for again waits for all that was asked for before.
 pub const REQUEST_TIME_PLAYED: Duration = Duration::from_millis(400);
+/// The same of a live stream: what one peer brings late, others bring in time.
+pub const REQUEST_TIME_LIVE: Duration = Duration::from_millis(250);
 /// Weight of the newest period in the average, as libswift has it.
 const DIP_WEIGHT: f64 = 0.25;
 /// A pause this long says nothing about the sender's rate: it had nothing to send.

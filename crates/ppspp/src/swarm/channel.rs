@@ -24,11 +24,16 @@ const PEX_EVERY_LIVE: Duration = Duration::from_millis(250);
 /// A request that was not served for so long is somebody else's: twice what a request is to last.
 const ASKED_MAX: Duration = Duration::from_secs(2);
 /// The same in a live stream, where somebody else's turn is soon or never.
-const ASKED_MAX_LIVE: Duration = Duration::from_millis(400);
+pub(super) const ASKED_MAX_LIVE: Duration = Duration::from_millis(350);
+/// The same where there is nobody else.
+pub(super) const ASKED_MAX_ALONE: Duration = Duration::from_millis(600);
 /// How long nothing is asked of a peer that let a request lie: long enough for everybody else's turn. It may be gone, so each time is
 /// twice as long as the one before, up to `1 << STALLS_MAX` times, until something comes.
 const STALL: Duration = Duration::from_secs(1);
 const STALLS_MAX: u32 = 6;
+/// The same in a live stream, where what is late was late by much less.
+const STALL_LIVE: Duration = Duration::from_millis(300);
+const STALLS_MAX_LIVE: u32 = 2;
 /// Nothing comes for so long, or so many round trips, or as long as so many chunks took before: the request was lost, as it seems,
 /// and is said again; after as many silences, each of them twice as long, the peer has let it lie.
 const SILENCE_MIN: Duration = Duration::from_millis(500);
@@ -255,9 +260,10 @@ impl<P: PeerAddress> Channel<P> {
     }
 
     /// It let a request lie: nothing is asked of it for a while.
-    pub(super) fn stall(&mut self, now: Instant) {
+    pub(super) fn stall(&mut self, now: Instant, is_live: bool) {
         self.silences = 0;
-        self.stalled_until = Some(now + STALL * (1 << self.stalls));
+        let (stall, stalls_max) = if is_live { (STALL_LIVE, STALLS_MAX_LIVE) } else { (STALL, STALLS_MAX) };
+        self.stalled_until = Some(now + stall * (1 << self.stalls.min(stalls_max)));
         self.stalls = STALLS_MAX.min(self.stalls + 1);
     }
 
@@ -286,7 +292,7 @@ impl<P: PeerAddress> Channel<P> {
     ///
     /// Peers serve in the order in which they were asked, and send again what is lost. What is not here some round trips after
     /// what was asked for later, they were never asked for: the request was lost.
-    pub(super) fn overdue(&mut self, now: Instant, is_live: bool) -> Binmap {
+    pub(super) fn overdue(&mut self, now: Instant, asked_max_live: Option<Duration>) -> Binmap {
         let since = |at: Instant| now.saturating_duration_since(at);
         if let Some(asked_at) = self.came_asked_at {
             self.came_before.push_back((now, asked_at));
@@ -300,7 +306,10 @@ impl<P: PeerAddress> Channel<P> {
             self.came_before.pop_front();
         }
         // Longer than the silence that is counted next: whoever answers nothing is found out by that.
-        let patience = if is_live { ASKED_MAX_LIVE.max(self.rtt * 4) } else { self.patience() * (1 << self.silences) };
+        let patience = match asked_max_live {
+            Some(asked_max) => asked_max.max(self.rtt * 4),
+            None => self.patience() * (1 << self.silences),
+        };
         let is_silent = !self.asked.is_empty() && since(self.heard_at) > self.silence() * (1 << self.silences);
         if is_silent {
             self.silences += 1;
@@ -311,8 +320,9 @@ impl<P: PeerAddress> Channel<P> {
             overdue.insert_range(run);
         }
         // In a live stream somebody else's turn is at once.
+        let is_live = asked_max_live.is_some();
         if self.silences > SILENCES_MAX || (is_live && !overdue.is_empty()) {
-            self.stall(now);
+            self.stall(now, is_live);
         }
         overdue
     }

@@ -9,13 +9,15 @@ use crate::bin::Bin;
 use crate::binmap::Binmap;
 use crate::merkle::{NodeStore, Verdict};
 use crate::picker::{Choice, Picker};
-use crate::pull::{Pull, REQUEST_TIME_MIN, REQUEST_TIME_PLAYED};
+use crate::pull::{Pull, REQUEST_TIME_LIVE, REQUEST_TIME_MIN, REQUEST_TIME_PLAYED};
 use crate::wire::{ChannelId, Dialect, Integrity, Message};
 
 /// Part of what may be asked for that is worth asking for, while other requests are under way: one in so many.
 const ASK_DIVISOR: u64 = 8;
 /// Bins in one datagram of requests or announcements: as many of the longest ones, acknowledgements of 64-bit ranges, are 1,200 bytes.
 pub(super) const BINS_MAX: usize = 48;
+/// Chunks of a live stream that are acknowledged together, where more are to come.
+const ACK_CHUNKS_LIVE: u64 = 2;
 /// Runs of chunks whose acknowledgement is said once more: a few, which fit beside the next ones.
 const ACKED_AGAIN_MAX: usize = 16;
 
@@ -99,6 +101,25 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         channel.arrivals.arrived(now, arrived);
         channel.heard(now);
+        // Of a live stream chunks come one by one, and two need no more words than one.
+        let held = channel.unacked.iter().map(|(run, _)| run.end - run.start).sum::<u64>();
+        let waits = self.live.is_some() && !channel.asked.is_empty() && held < ACK_CHUNKS_LIVE;
+        if !waits {
+            self.acknowledge_again(now, id);
+        }
+        self.ask(now, id);
+    }
+
+    /// Acknowledges what waited for more.
+    pub(super) fn acknowledge(&mut self, now: Instant, id: ChannelId) {
+        if self.channels.get(&id).is_some_and(|channel| !channel.unacked.is_empty()) {
+            self.acknowledge_again(now, id);
+        }
+    }
+
+    /// Acknowledges what came, and once more what came before.
+    fn acknowledge_again(&mut self, now: Instant, id: ChannelId) {
+        let Some(channel) = self.channels.get_mut(&id) else { return };
         let mut runs = std::mem::take(&mut channel.acked_before);
         // Said again is what is still here.
         runs.retain(|(run, _)| self.held.contains(run.start));
@@ -124,7 +145,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         runs.drain(..said_again.max(runs.len().saturating_sub(ACKED_AGAIN_MAX)));
         channel.acked_before = runs;
-        self.ask(now, id);
     }
 
     fn size_known(&mut self, chunks: u64, last_len: usize) {
@@ -207,9 +227,13 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             left => left.div_ceil(chunk_len),
         };
         let room = self.room_chunks.saturating_sub(self.asked_count);
-        let is_played = matches!(self.picker, Picker::OnDemand { .. } | Picker::Live(_));
+        let request_time = match self.picker {
+            Picker::Live(_) => REQUEST_TIME_LIVE,
+            Picker::OnDemand { .. } => REQUEST_TIME_PLAYED,
+            Picker::Sequential(_) | Picker::RarestFirst(_) => REQUEST_TIME_MIN,
+        };
         let mut size = Pull {
-            request_time: if is_played { REQUEST_TIME_PLAYED } else { REQUEST_TIME_MIN },
+            request_time,
             rtt: channel.rtt,
             period: channel.arrivals.period(),
             outstanding: channel.asked.len(),

@@ -28,7 +28,7 @@ use crate::wire::{ChannelId, Dialect, DiscardWindow, Message, SwarmParams};
 pub const PLAY_BEHIND: Duration = Duration::from_millis(1500);
 /// How far behind the newest munro a latecomer starts: what is so old has reached its neighbours already, so it comes at once, and
 /// each second of it makes the start so much sooner. More of it would keep them from what is new.
-pub const START_BACK: Duration = Duration::from_millis(600);
+pub const START_BACK: Duration = Duration::from_millis(400);
 /// How often a peer is told what is here, where nothing is new: a sign of life, which repeats what may have been lost.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 /// What is new is announced this often at most: chunks come some together, and each announcement has a datagram's head.
@@ -46,8 +46,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(3);
 const RESTART_GRACE: Duration = Duration::from_secs(10);
 /// Runs of chunks in one announcement, the newest: with both munros, a datagram of the Internet's size.
 const RUNS_MAX: usize = BINS_MAX - 20;
-/// How long a viewer listens to what its neighbours have before it begins: a round trip of most ways.
-const LISTEN: Duration = Duration::from_millis(200);
+/// How long a viewer listens to what its neighbours have before it begins: each moment of it makes the start so much later.
+const LISTEN: Duration = Duration::from_millis(150);
 /// Neighbours that have what is older, of those there are, for a viewer to begin with that: one would be asked by everybody.
 const START_HOLDERS: usize = 2;
 /// Channels of a viewer: each has the newest chunks from few and gives them to few, in a tree that is different for each chunk. With
@@ -58,7 +58,7 @@ pub const NEIGHBOURS: usize = 6;
 /// How long a channel is left to show what it is good for before it makes room for one that comes.
 const ROOM_AFTER: Duration = Duration::from_secs(1);
 /// Chunks that a peer is asked for at once, at least: arrivals say nothing of its rate where it has nothing more to send.
-pub(super) const ASK_MIN: u64 = 16;
+pub(super) const ASK_MIN: u64 = 8;
 
 /// What happened in a live stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +180,7 @@ pub(super) struct LiveChannel {
     pub allotted_count: u64,
     /// Where it begins, once it told: it wants nothing from before.
     pub began: Option<u64>,
+    pub began_at: Option<Instant>,
     /// It announced something since it was asked last.
     pub has_news: bool,
     /// It was told where we begin.
@@ -536,6 +537,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if !std::mem::take(&mut self.is_news) {
             return;
         }
+        let held = self.channels.iter().filter(|(_, channel)| !channel.unacked.is_empty());
+        let ids: Vec<ChannelId> = held.map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.acknowledge(now, id));
         self.news_at = now + NEWS_EVERY;
         // Where it begins is news too.
         let has_begun = self.live.as_ref().is_some_and(|live| live.has_begun());

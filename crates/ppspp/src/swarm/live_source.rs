@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::channel::Channel;
 use super::live::{Live, QUIET_MAX, Role, ntp_of};
 use super::{PeerAddress, Swarm};
 use crate::binmap::Binmap;
@@ -22,7 +23,7 @@ pub const COPIES_MAX_DEFAULT: u64 = 3;
 /// Chunks that one viewer is given together: few, so that each of them has something to give soon.
 const GROUP_CHUNKS: u64 = 8;
 /// What a viewer lacks that long after it was signed, its neighbours do not have.
-pub const REPAIR_AFTER: Duration = Duration::from_millis(600);
+pub const REPAIR_AFTER: Duration = Duration::from_millis(400);
 /// What is older than this is not repaired: who watches gave it up.
 const REPAIR_UNTIL: Duration = Duration::from_secs(15);
 /// Chunks of repair that are given on one look, shared by all viewers: together more than a stream brings meanwhile.
@@ -30,6 +31,8 @@ const REPAIR_CHUNKS: u64 = 64;
 /// Chunks of repair that are saved up at most, of each copy: a quarter of a second of 4 Mbit/s in chunks of 1 KiB. More at once would
 /// stand in the way of what is new.
 const CREDIT_MAX: u64 = 128;
+/// The same of a viewer who is alone, and has nobody else to catch up from; several share it.
+const CREDIT_ALONE: u64 = 1024;
 
 /// How a source spreads its chunks.
 #[derive(Debug)]
@@ -101,13 +104,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 .map(|(id, channel)| (channel.live.began.is_none(), channel.live.allotted_count, self.rng.u32(..), *id))
                 .collect();
             viewers.sort_unstable();
+            let viewer_count = viewers.len().max(1) as u64;
             for (.., id) in viewers.into_iter().take(COPIES) {
                 self.give(id, &group);
             }
             if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
                 let credit = spread.repair_copies.saturating_mul(group.end - group.start);
-                spread.credit =
-                    spread.credit.saturating_add(credit).min(CREDIT_MAX.saturating_mul(spread.repair_copies));
+                let credit_max = (CREDIT_ALONE / viewer_count).max(CREDIT_MAX) * spread.repair_copies;
+                spread.credit = spread.credit.saturating_add(credit).min(credit_max);
             }
         }
     }
@@ -143,7 +147,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     }
 
     /// Gives a viewer something that it lacks since long.
-    pub(super) fn repair(&mut self, now: Instant, id: ChannelId) {
+    fn repair(&mut self, now: Instant, id: ChannelId) {
         let since_epoch = now.saturating_duration_since(self.epoch);
         let share = (REPAIR_CHUNKS / self.channels.len().max(1) as u64).max(GROUP_CHUNKS);
         let (Some(live), Some(channel)) = (self.live.as_deref_mut(), self.channels.get(&id)) else { return };
@@ -154,6 +158,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let (Some(oldest), end) = (oldest, newest.map_or(live.edge(), |munro| munro.node.start())) else { return };
         // Others than ours do not say where they begin: what is before the first that they have they did not ask for.
         let Some(began) = channel.live.began.or(channel.has.next_set(0)) else { return };
+        // Who has just begun is having what is older from its neighbours.
+        if channel.live.began_at.is_some_and(|at| now.saturating_duration_since(at) < REPAIR_AFTER) {
+            return;
+        }
         let start = oldest.node.start().max(began);
         let Role::Source(_, spread) = &mut live.role else { return };
         if !channel.live.is_tuned || channel.choked || spread.credit < GROUP_CHUNKS {
@@ -180,10 +188,18 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         gifts.iter().for_each(|lacks| self.give(id, lacks));
     }
 
-    /// A look at all viewers begins.
-    pub(super) fn begin_repair(&mut self) {
-        if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
-            spread.repaired.clear();
-        }
+    /// Gives viewers what they lack since long: first to whom lacks what is oldest, for there is not always enough for all.
+    pub(super) fn repair_all(&mut self, now: Instant) {
+        let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() else { return };
+        spread.repaired.clear();
+        let lacks = |channel: &Channel<P>| {
+            let began = channel.live.began.or(channel.has.next_set(0))?;
+            let lacks = Binmap::next_match(began, 1, &[&self.have], &[&channel.has, &channel.live.allotted])?;
+            Some(lacks.start)
+        };
+        let all = self.channels.iter().filter(|(_, channel)| channel.proven);
+        let mut lacking: Vec<(u64, ChannelId)> = all.filter_map(|(id, channel)| Some((lacks(channel)?, *id))).collect();
+        lacking.sort_unstable();
+        lacking.into_iter().for_each(|(_, id)| self.repair(now, id));
     }
 }

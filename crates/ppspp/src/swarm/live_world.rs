@@ -59,6 +59,9 @@ pub(super) struct Node {
     due_us: u64,
     /// Datagrams that found its uplink's queue full.
     pub(super) overflowed: u64,
+    /// Bytes of datagrams with a chunk, without the chunk, and of those without one.
+    pub(super) beside_bytes: u64,
+    pub(super) control_bytes: u64,
     /// Its machine is busy elsewhere until then: it neither hears nor says anything.
     pub(super) frozen_until_us: u64,
     pub(super) events: Vec<LiveEvent<SocketAddr>>,
@@ -158,6 +161,8 @@ impl World {
             lies: false,
             due_us: self.now_us,
             overflowed: 0,
+            beside_bytes: 0,
+            control_bytes: 0,
             frozen_until_us: 0,
             events: Vec::new(),
             liars: Vec::new(),
@@ -251,6 +256,10 @@ impl World {
                 {
                     *last ^= 2;
                 }
+            }
+            match transmit.chunk {
+                Some(_) => node.beside_bytes += len - CHUNK_LEN,
+                None => node.control_bytes += len,
             }
             let free_us = node.uplink_free_us.max(now_us);
             let Some(to) = self.numbers.get(&transmit.peer).copied() else { continue };

@@ -181,6 +181,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 Message::Cancel(range) => {
                     if range.start == 0 && self.live.is_some() {
                         channel.live.began = channel.live.began.max(Some(range.end));
+                        channel.live.began_at.get_or_insert(now);
                     }
                     channel.cancel(&range);
                 }

@@ -137,9 +137,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             let has_of = |run: Range<u64>| other.has.next_set(run.start).is_some_and(|chunk| chunk < run.end);
             can && channel.asked.ranges().any(has_of)
         };
+        let is_live = self.live.is_some();
         if self.channels.iter().any(|(other, channel)| *other != id && brings(channel)) {
             if let Some(channel) = self.channels.get_mut(&id) {
-                channel.stall(now);
+                channel.stall(now, is_live);
             }
             self.hand_over(now, id);
         }

@@ -28,7 +28,7 @@ const REORDERING: u64 = 3;
 const CLEAN_MIN: u64 = 1000;
 const ASSUMED_BEHIND: usize = 2;
 /// The same in a live stream, where chunks that cannot be verified are those of one signature at most.
-const CLEAN_MIN_LIVE: u64 = 200;
+const CLEAN_MIN_LIVE: u64 = 0;
 /// Layers whose digests go along all the same, but not in a live stream: datagrams of one length leave together.
 const PROVEN_LAYERS_MIN: u32 = 4;
 /// Lost chunks of a channel that are remembered as such until they arrive: a peer that acknowledges nothing costs no more memory.

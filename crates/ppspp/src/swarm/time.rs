@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::Channel;
+use super::channel::{ASKED_MAX_ALONE, ASKED_MAX_LIVE, Channel};
 use super::fetch::BINS_MAX;
 use super::{PeerAddress, Swarm, Transmit};
 use crate::binmap::Binmap;
@@ -38,7 +38,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         let due = |channel: &Channel<P>| tick || channel.send_at().is_some_and(|at| at <= now);
         let ids: Vec<ChannelId> = self.channels.iter().filter(|(_, c)| due(c)).map(|(id, _)| *id).collect();
         if tick {
-            self.begin_repair();
+            self.repair_all(now);
         }
         for id in ids {
             if tick {
@@ -56,7 +56,6 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if self.close_silent(now, id) {
             return;
         }
-        self.repair(now, id);
         let needs_more = self.needs_neighbours();
         let open_again = if self.live.is_some() { OPEN_AGAIN_LIVE } else { OPEN_AGAIN };
         let Some(channel) = self.channels.get_mut(&id) else { return };
@@ -91,9 +90,15 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         }
         channel.ask_pex(now, needs_more, &mut self.out);
         self.leave_silent(now, id);
+        let asked_max = match (self.live.is_some(), self.is_only_one(now, id)) {
+            (false, _) => None,
+            (true, false) => Some(ASKED_MAX_LIVE),
+            (true, true) => Some(ASKED_MAX_ALONE),
+        };
         let Some(channel) = self.channels.get_mut(&id) else { return };
-        let overdue = channel.overdue(now, self.live.is_some());
+        let overdue = channel.overdue(now, asked_max);
         self.take_back(now, id, &overdue);
+        self.acknowledge(now, id);
         self.announce(now, id);
         self.ask(now, id);
     }
