@@ -234,7 +234,8 @@ pub(super) fn thousands(workspace: &mut Workspace) -> Result<Sample> {
     let added = began.elapsed();
     let at_once = Daemon::seeding(&mut daemon.client()?)?;
     eprintln!("{count} added in {:.1} s; {at_once} are seeding then", added.as_secs_f64());
-    daemon.wait("all are seeding", COUNT_EVERY, |client| Ok(Daemon::seeding(client)? == count))?;
+    let all = daemon.wait("all are seeding", COUNT_EVERY, |client| Ok(Daemon::seeding(client)? == count))?;
+    eprintln!("all of them {:.1} s after the first was added", all.duration_since(began).as_secs_f64());
     let Daemon { mut process, .. } = daemon;
     process.stop()?;
 
