@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::resting::{Resting, kept};
@@ -66,15 +67,21 @@ impl Claim {
         let failed = |source| StorageError::new(Op::Create, &path, source);
         let (mut taken, mut tries, mut deleted) = (None, 0, 0);
         while tries < TRIES && deleted < DELETED_MAX {
-            let file = match beneath::open(root, Path::new(LOCK_NAME), libc::O_RDWR | libc::O_CREAT) {
-                // What is there may be complete; if it is not, writing to it says so. Another user's lock is not ours to take.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) => return Ok(None),
-                opened => opened.map_err(failed)?,
+            let (claim, locked, is_in_place) = {
+                let _turn = turn();
+                let file = match beneath::open(root, Path::new(LOCK_NAME), libc::O_RDWR | libc::O_CREAT) {
+                    // What is there may be complete; if it is not, writing to it says so. Another user's lock is not ours to take.
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) => return Ok(None),
+                    opened => opened.map_err(failed)?,
+                };
+                let claim = Self { file, path: path.clone() };
+                let locked = lock(&claim);
+                let is_in_place = claim.is_in_place();
+                (claim, locked, is_in_place)
             };
-            let claim = Self { file, path: path.clone() };
-            match lock(&claim) {
+            match locked {
                 // Ours is taken before we look at others', so of two who come at once one sees the other.
-                Ok(None) if claim.is_in_place() => match claimed_elsewhere(root, paths).or_else(|| kept(root, paths)) {
+                Ok(None) if is_in_place => match claimed_elsewhere(root, paths).or_else(|| kept(root, paths)) {
                     Some(place) => taken = Some(place),
                     None => return Ok(Some(claim)),
                 },
@@ -164,6 +171,7 @@ impl Claim {
 impl Drop for Claim {
     /// The file goes with the last who has a place in it.
     fn drop(&mut self) {
+        let _turn = turn();
         let mut all = write_lock(0, 0);
         all.l_type = libc::F_UNLCK as libc::c_short;
         // Of two who end at once each would find the other's locks, and neither would be the last.
@@ -174,6 +182,13 @@ impl Drop for Claim {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Claims of this process come and go one at a time: whoever goes has the whole file for a moment, and whoever comes then would take that
+/// for somebody who stays.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One of `paths` that somebody has claimed through a download folder above `root`, or through one below it.
@@ -305,6 +320,20 @@ mod tests {
             });
             assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
         }
+    }
+
+    #[test]
+    fn who_comes_does_not_wait_for_who_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let infos: Vec<Info> = (0..4_u8).map(|n| named(n, &[&n.to_string()])).collect();
+        // Were each met by one who goes taken for one who stays, this would take minutes, and fail in the end.
+        std::thread::scope(|scope| {
+            for info in &infos {
+                let root = root.path();
+                scope.spawn(move || (0..2000).for_each(|_| drop(Claim::take(root, info).unwrap().unwrap())));
+            }
+        });
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
     }
 
     #[test]
