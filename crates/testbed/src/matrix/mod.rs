@@ -116,12 +116,12 @@ impl Cell {
         let entry = (self.found == Found::Dht).then_some(Entry(SocketAddrV4::new(Lan::THIRD, LISTEN_PORT)));
         let lsd = self.found == Found::Lsd;
         let source = fixture.source();
-        let state = fixture.folder("state of who shares")?;
+        let state = fixture.folder("sharer")?;
         let site = Site { inside: &lan.share, address: Lan::SHARE, state: &state, entry, lsd };
         let mut sharing = self.from.start(&site, Role::Share, &source, &fixture.data)?;
         self.wait_ready(&lan, &fixture, &mut sharing)?;
 
-        let (state, out) = (fixture.folder("state of who fetches")?, fixture.folder("out")?);
+        let (state, out) = (fixture.folder("fetcher")?, fixture.folder("out")?);
         let link = match self.found {
             Found::Tracker => fixture.magnet.as_str(),
             Found::Dht | Found::Lsd => fixture.magnet.split("&tr=").next().unwrap_or_default(),
