@@ -197,7 +197,9 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             let lacks = Binmap::next_match(began, 1, &[&self.have], &[&channel.has, &channel.live.allotted])?;
             Some(lacks.start)
         };
-        let all = self.channels.iter().filter(|(_, channel)| channel.proven);
+        // Who is silent may have left, and is the last to lack what is oldest.
+        let is_here = |channel: &Channel<P>| channel.proven && channel.control.silence(now) < QUIET_MAX;
+        let all = self.channels.iter().filter(|(_, channel)| is_here(channel));
         let mut lacking: Vec<(u64, ChannelId)> = all.filter_map(|(id, channel)| Some((lacks(channel)?, *id))).collect();
         lacking.sort_unstable();
         lacking.into_iter().for_each(|(_, id)| self.repair(now, id));
