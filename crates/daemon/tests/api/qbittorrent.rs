@@ -298,7 +298,13 @@ fn super_seeding_is_turned_on_and_off_and_kept() {
     assert_eq!(is_super(&sharer), Some(false));
     assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=true").status, 200);
     assert_eq!(is_super(&sharer), Some(true));
-    // It is opened anew for that, and serves as before.
+    let sharer = World::over(sharer.end());
+    assert_eq!(is_super(&sharer), Some(true));
+    sharer.wait(&id, |content| content["pieces"].is_u64() && content["state"] == "seeding");
+    assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=false").status, 200);
+    assert_eq!(is_super(&sharer), Some(false));
+    assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=true").status, 200);
+    // It is opened anew for that, serves as before, and is over when others have everything.
     sharer.wait(&id, |content| content["pieces"].is_null());
     let content = sharer.wait(&id, |content| content["pieces"].is_u64() && content["state"] == "seeding");
     let session = sharer.ask("GET", "/api/v1/session", "", None).json();
@@ -306,8 +312,5 @@ fn super_seeding_is_turned_on_and_off_and_kept() {
     let world = World::new();
     let added = world.ask("POST", "/api/v1/contents", "", Some(&body)).json();
     world.wait(&added["id"].to_string(), |content| content["completed"].is_u64());
-    let sharer = World::over(sharer.end());
-    assert_eq!(is_super(&sharer), Some(true));
-    assert_eq!(sharer.act("torrents/setSuperSeeding", "hashes=all&value=false").status, 200);
-    assert_eq!(is_super(&sharer), Some(false));
+    sharer.wait(&id, |_| is_super(&sharer) == Some(false));
 }
