@@ -112,7 +112,8 @@ pub(crate) fn run(flags: &DaemonFlags, config: Option<PathBuf>, chatter: Chatter
             }
             notify("STOPPING=1");
         }
-        daemon.stop();
+        // It may have something to ask the session until it has ended.
+        let _ = tokio::task::spawn_blocking(|| daemon.stop()).await;
         session.shutdown().await;
         told.map(|()| Code::Success)
     })
