@@ -58,7 +58,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use below::{Below, Places, Runs, boot_id};
@@ -146,8 +146,6 @@ pub struct Storage {
     seals: Mutex<HashMap<usize, Stamp>>,
     /// Our right to write; ends with us, or earlier: see [`Storage::release`].
     hold: Mutex<Hold>,
-    /// It was given up until something is to be written: see [`Storage::rest`].
-    resting: AtomicBool,
     /// Held while a file comes into being and for the bytes of files that are not on disk; never on the common path.
     parts: Mutex<Parts>,
     /// Which writes may go past the page cache.
@@ -200,7 +198,6 @@ impl Storage {
             states,
             seals: Mutex::default(),
             hold: Mutex::default(),
-            resting: AtomicBool::new(false),
             parts: Mutex::new(parts),
             mode: direct::Mode::default(),
             syncing: Mutex::new(()),
@@ -425,9 +422,7 @@ impl Storage {
 
     /// Lets others write to the content's places. Nothing is to be written any more.
     pub fn release(&self) {
-        let hold = &mut *self.lock_hold();
-        self.resting.store(false, Ordering::Release);
-        *hold = Hold::Nothing;
+        *self.lock_hold() = Hold::Nothing;
     }
 
     /// Nothing is to be written until [`Storage::wake`]: the places are only read, as by anybody. Thousands of contents that are complete
@@ -435,30 +430,23 @@ impl Storage {
     pub(crate) fn rest(&self) {
         let hold = &mut *self.lock_hold();
         *hold = match std::mem::take(hold) {
-            Hold::Claimed(claim) => {
-                self.resting.store(true, Ordering::Release);
-                Hold::Resting(claim.rest(&self.root, &self.info))
-            }
+            Hold::Claimed(claim) => Hold::Resting(claim.rest(&self.root, &self.info)),
             other => other,
         };
     }
 
     /// Whether the places were given up until something is written.
     pub(crate) fn is_resting(&self) -> bool {
-        self.resting.load(Ordering::Acquire)
+        matches!(*self.lock_hold(), Hold::Resting(_))
     }
 
     /// Something is to be written: claims the places again where they were given up. An error where somebody else has one of them now.
     pub(crate) fn wake(&self) -> Result<(), StorageError> {
-        if !self.is_resting() {
-            return Ok(());
-        }
         let hold = &mut *self.lock_hold();
         if let Hold::Resting(resting) = hold {
             resting.give_up();
             let claim = Claim::take(&self.root, &self.info).inspect_err(|_| resting.take_up())?;
             *hold = claim.map_or(Hold::Nothing, Hold::Claimed);
-            self.resting.store(false, Ordering::Release);
         }
         Ok(())
     }
