@@ -95,7 +95,7 @@ pub(crate) struct LabCellFlags {
     /// Go on where it was interrupted: only what has no results yet, or failed
     #[arg(long)]
     pub resume: bool,
-    /// Fewer runs of smaller contents, as the plan says
+    /// Fewer cells and runs of smaller contents, as the plan says
     #[arg(long)]
     pub quick: bool,
 }

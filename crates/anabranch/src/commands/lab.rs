@@ -9,7 +9,7 @@ use anabranch_lab::bed::{BedError, Calibration};
 use anabranch_lab::compare;
 use anabranch_lab::plan::{Measure, Plan, Verdict};
 use anabranch_lab::sheet::{Sheet, markdown};
-use anabranch_lab::trial::{self, Notice, Options, Results, RunResult, Submit, TrialError};
+use anabranch_lab::trial::{self, Measurements, Notice, Options, Results, RunResult, Submit, TrialError};
 use serde_json::json;
 
 use crate::cli::{
@@ -77,9 +77,9 @@ fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
     let mut screen = Screen::new(flags.json, chatter, Arc::clone(&cancel));
     let seen = Arc::clone(&cancel);
     run::cancellable(&cancel, move || {
-        let mut code = Code::Success;
+        let (mut code, mut measured) = (Code::Success, Measurements::new());
         for plan in plans {
-            let outcome = trial::run(plan, &options, &seen, &mut |notice| screen.show(&notice));
+            let outcome = trial::run(plan, &options, &mut measured, &seen, &mut |notice| screen.show(&notice));
             let came_out = screen.close(outcome, &options.out)?;
             if came_out != Code::Success {
                 code = came_out;
@@ -331,10 +331,15 @@ fn ended(run: &RunResult) -> String {
 }
 
 fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
+    let mut all = Vec::new();
     for path in &flags.plans {
         let plan = load(path, flags.quick)?;
         let cells = plan.cells();
-        let time = units::duration(trial::estimate(&plan, &cells, plan.repetitions));
+        let time = trial::estimate(&plan, &cells, plan.repetitions);
+        if plan.sim.is_none() {
+            all.push(time);
+        }
+        let time = units::duration(time);
         output::line(format_args!("{}: {}", plan.id, plan.title))?;
         output::line(format_args!(
             "{} and {}, {} in pieces of {}; {} of {}, {} each: about {time}",
@@ -366,6 +371,13 @@ fn check(flags: &LabCheckFlags) -> Result<Code, Failure> {
         for claim in &plan.claims {
             output::line(format_args!("  must hold: {}", claim.text))?;
         }
+        if plan.claims_left_out > 0 {
+            output::line(format_args!("  the full form has {} more", units::count(plan.claims_left_out, "claim")))?;
+        }
+    }
+    if all.len() > 1 {
+        let time = units::duration(all.iter().sum());
+        output::line(format_args!("{} for real packets: about {time}", units::count(all.len(), "plan")))?;
     }
     Ok(Code::Success)
 }

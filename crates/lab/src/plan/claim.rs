@@ -87,6 +87,12 @@ impl Claim {
         Ok(Self { text: text.to_owned(), why, sides, comparisons })
     }
 
+    /// The claim where its cells have other places, if each has one.
+    pub(super) fn of_other_cells(&self, moved: &dyn Fn(&Cell) -> Option<Cell>) -> Option<Self> {
+        let sides = self.sides.iter().map(|side| side.of_other_cells(moved)).collect::<Option<_>>()?;
+        Some(Self { sides, ..self.clone() })
+    }
+
     /// Whether it holds, given what is known of cells.
     pub fn judge(&self, known: &dyn Fn(Quantity, &Cell) -> Option<f64>) -> Verdict {
         let Some(values) = self.sides.iter().map(|side| side.value(known)).collect::<Option<Vec<f64>>>() else {
@@ -103,6 +109,19 @@ impl Claim {
 }
 
 impl Term {
+    fn of_other_cells(&self, moved: &dyn Fn(&Cell) -> Option<Cell>) -> Option<Self> {
+        Some(match self {
+            Self::Number(number) => Self::Number(*number),
+            Self::Of(quantity, cell) => Self::Of(*quantity, moved(cell)?),
+            Self::Most(all) => {
+                Self::Most(all.iter().map(|each| each.of_other_cells(moved)).collect::<Option<_>>()?)
+            }
+            Self::Two(a, sign, b) => {
+                Self::Two(Box::new(a.of_other_cells(moved)?), *sign, Box::new(b.of_other_cells(moved)?))
+            }
+        })
+    }
+
     fn value(&self, known: &dyn Fn(Quantity, &Cell) -> Option<f64>) -> Option<f64> {
         Some(match self {
             Self::Number(number) => *number,

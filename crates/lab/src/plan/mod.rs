@@ -13,6 +13,7 @@ mod read;
 mod tests;
 mod variant;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,6 +79,8 @@ pub struct Plan {
     pub figures: Vec<Figure>,
     /// What must hold.
     pub claims: Vec<Claim>,
+    /// How many more claims the full form has: of cells that this one leaves out.
+    pub claims_left_out: usize,
 }
 
 /// One of those that are compared.
@@ -141,6 +144,8 @@ pub struct Quick {
     pub repetitions: Option<u32>,
     /// Bytes of the file that is fetched.
     pub content_bytes: Option<u64>,
+    /// What of the axes is left, by the names of their values; all of those that are not here.
+    pub kept: Vec<(Axis, Vec<String>)>,
 }
 
 /// What is measured of a run.
@@ -327,7 +332,26 @@ impl Plan {
             }
             event.length.iter_mut().for_each(shorten);
         }
+        self.thin_out();
         self
+    }
+
+    /// Leaves the cells out that the quick form does not have, and what is claimed of them.
+    fn thin_out(&mut self) {
+        let names: HashMap<Cell, String> = self.cells().into_iter().map(|cell| (cell.clone(), self.name(&cell))).collect();
+        for (axis, kept) in &self.quick.kept {
+            match axis {
+                Axis::Candidate => self.candidates.retain(|each| kept.contains(&each.name)),
+                Axis::Placement => self.placements.retain(|each| kept.contains(&each.name)),
+                Axis::Connections => self.connections.retain(|each| kept.contains(&each.to_string())),
+                Axis::Variant => self.variants.retain(|each| kept.contains(&each.name)),
+            }
+        }
+        let left: HashMap<String, Cell> = self.cells().into_iter().map(|cell| (self.name(&cell), cell)).collect();
+        let moved = |cell: &Cell| left.get(names.get(cell)?).cloned();
+        let claims: Vec<Claim> = self.claims.iter().filter_map(|claim| claim.of_other_cells(&moved)).collect();
+        self.claims_left_out = self.claims.len() - claims.len();
+        self.claims = claims;
     }
 
     /// All cells: the candidates of a cell's surroundings follow each other, so that they are measured close in time.

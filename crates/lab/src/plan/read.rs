@@ -62,7 +62,7 @@ pub(super) fn read(
     let repetitions = number(fields.get("repetitions"), "repetitions", REPETITIONS_MAX)?.unwrap_or(1);
     let seed = number(fields.get("seed"), "seed", u32::MAX)?.unwrap_or(1);
     let limit = fields.get("limit").map(|node| time(node, "limit")).transpose()?.unwrap_or(LIMIT_DEFAULT);
-    let quick = fields.get("quick").map(quick).transpose()?.unwrap_or_default();
+    let short = fields.get("quick");
     let mut plan = Plan {
         file: path.to_path_buf(),
         text: text.to_owned(),
@@ -84,11 +84,15 @@ pub(super) fn read(
         repetitions,
         seed: u64::from(seed),
         limit,
-        quick,
+        quick: Quick::default(),
         figures: Vec::new(),
         claims: Vec::new(),
+        claims_left_out: 0,
     };
     distinct(&plan)?;
+    if let Some(node) = short {
+        plan.quick = quick(node, &plan)?;
+    }
     let counts = Axis::ALL.map(|axis| plan.values(axis).len().max(1));
     let cells: usize = counts.iter().product();
     if cells > CELLS_MAX {
@@ -96,6 +100,7 @@ pub(super) fn read(
     }
     understand(&plan)?;
     plan.figures = entries(&mut fields, "figure", ENTRIES_MAX, |node| figure(node, &plan))?;
+    keeps_references(&plan, short)?;
     plan.claims = entries(&mut fields, "must", ENTRIES_MAX, |node| claim(node, &plan))?;
     told(fields.finish())?;
     Ok(plan)
@@ -274,12 +279,38 @@ fn sweep(node: &Node) -> Located<Vec<u32>> {
     Ok(values)
 }
 
-fn quick(node: &Node) -> Located<Quick> {
+fn quick(node: &Node, plan: &Plan) -> Located<Quick> {
     let mut fields = told(Fields::new(node, "the quick form"))?;
     let repetitions = fields.get("repetitions").map(|node| count(node, "repetitions", REPETITIONS_MAX)).transpose()?;
     let content_bytes = fields.get("size").map(|node| size(node, "size")).transpose()?;
+    let mut kept = Vec::new();
+    for (key, axis) in [
+        ("candidates", Axis::Candidate),
+        ("placements", Axis::Placement),
+        ("connections", Axis::Connections),
+        ("variants", Axis::Variant),
+    ] {
+        let Some(node) = fields.get(key) else { continue };
+        let items = told(node.list(key, "a list of those that are kept, as in [\"scion\", \"bgp\"]"))?;
+        let values = plan.values(axis);
+        let names = items.iter().map(|item| known(item, key, &values)).collect::<Located<Vec<String>>>()?;
+        if names.is_empty() {
+            return Err((node.line, format!("`{key}` is empty: keep one of {}", values.join(", "))));
+        }
+        kept.push((axis, names));
+    }
     told(fields.finish())?;
-    Ok(Quick { repetitions, content_bytes })
+    Ok(Quick { repetitions, content_bytes, kept })
+}
+
+/// Whether the quick form has what figures set the others in relation to.
+fn keeps_references(plan: &Plan, short: Option<&Node>) -> Located<()> {
+    let kept = plan.quick.kept.iter().find(|(axis, _)| *axis == Axis::Candidate).map(|(_, names)| names);
+    let (Some(node), Some(kept)) = (short, kept) else { return Ok(()) };
+    match plan.figures.iter().filter_map(|figure| figure.relative_to.as_ref()).find(|each| !kept.contains(each)) {
+        Some(gone) => Err((node.line, format!("figures are in relation to `{gone}`: keep it among `candidates`"))),
+        None => Ok(()),
+    }
 }
 
 fn figure(node: &Node, plan: &Plan) -> Located<Figure> {

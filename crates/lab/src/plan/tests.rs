@@ -88,6 +88,26 @@ fn a_plan_says_what_runs() {
 }
 
 #[test]
+fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
+    let more = "[[must]]\nthat = \"goodput(bgp, 7) > 0\"\n[[must]]\nthat = \"max(goodput(bgp, 3), time(scion, 7)) > 0\"\n";
+    let keep = |what: &str| read(&format!("{PLAN}{more}").replace("[quick]", &format!("[quick]\n{what}")));
+    let quick = keep("connections = [7]").unwrap().quick();
+    let names: Vec<String> = quick.cells().iter().map(|cell| quick.name(cell)).collect();
+    assert_eq!(names, ["swarm/bgp/7", "swarm/scion/7"]);
+    assert_eq!((quick.claims.len(), quick.claims_left_out), (2, 1));
+    let known = |_, cell: &Cell| Some(if quick.name(cell) == "swarm/bgp/7" { 1.0 } else { 3.0 });
+    assert_eq!(quick.claims[0].judge(&known), Verdict::Holds(vec![1.0, 3.0, 7.0]));
+    assert_eq!(quick.claims[1].judge(&known), Verdict::Holds(vec![1.0, 0.0]));
+    // The others are counted from the first of those that are left.
+    let quick = keep("candidates = [\"bgp\"]").unwrap().quick();
+    assert_eq!((quick.cells().len(), quick.claims.len(), quick.claims_left_out), (2, 1, 2));
+    let said = |what: &str| keep(what).unwrap_err().to_string();
+    assert!(said("candidates = [\"scion\"]").contains("figures are in relation to `bgp`"), "{}", said("candidates = [\"scion\"]"));
+    assert!(said("connections = [5]").contains("use one of 3, 7"));
+    assert!(said("variants = []").contains("`variants` is empty"));
+}
+
+#[test]
 fn events_are_about_links_and_peers() {
     let more = "[[event]]\nprogress = \"30 %\"\nlink = [\"1-3\", \"1-1\"]\ndown = true\nlength = \"500 ms\"\n\
                 [[event]]\nat = \"1 s\"\nlink = [\"1-1\", \"1-3\"]\nflows = 4\n\

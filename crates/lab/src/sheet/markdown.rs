@@ -12,7 +12,7 @@ pub fn page(all: &[Results]) -> String {
     );
     put!(
         text,
-        "\n## Verdicts\n\n| plan | form | runs | claims that hold | that fail | without results |\n| --- | --- | --- | --- | --- | --- |\n"
+        "\n## Verdicts\n\n| plan | form | runs | claims that hold | that fail | without results | of the full form alone |\n| --- | --- | --- | --- | --- | --- | --- |\n"
     );
     for results in all {
         let verdicts = Sheet::new(results).verdicts();
@@ -22,12 +22,13 @@ pub fn page(all: &[Results]) -> String {
         let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
         put!(
             text,
-            "| [{0}](#{0}) | {1} | {done}{failed} | {2} | {3} | {4} |\n",
+            "| [{0}](#{0}) | {1} | {done}{failed} | {2} | {3} | {4} | {5} |\n",
             results.plan.id,
             form(results),
             count(|verdict| matches!(verdict, Verdict::Holds(_))),
             count(|verdict| matches!(verdict, Verdict::Fails(_))),
             count(|verdict| matches!(verdict, Verdict::Unknown)),
+            results.plan.claims_left_out,
         );
     }
     all.iter().for_each(|results| section(&mut text, results));

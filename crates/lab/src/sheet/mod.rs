@@ -245,7 +245,14 @@ impl<'a> Sheet<'a> {
             facts.push(("BGP", frr.to_owned()));
         }
         if lock["quick"] == true {
-            facts.push(("Form", "quick: fewer runs and a smaller content than the plan's full form".into()));
+            let claims = match plan.claims_left_out {
+                0 => String::new(),
+                left_out => format!("; {left_out} of its claims are of cells that only the full form has"),
+            };
+            facts.push((
+                "Form",
+                format!("quick: fewer cells and runs and a smaller content than the plan's full form{claims}"),
+            ));
         }
         if let Some(machines) = lock["machines"].as_array().filter(|machines| machines.len() > 1) {
             facts.push(("Machines", format!("{}, of which the first is named above", machines.len())));

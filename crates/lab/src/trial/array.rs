@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 
-use super::{LOGS, Notice, Options, Outcome, RUNS, Results, TrialError, chosen, lock, read_runs, run, write_whole};
+use super::{LOGS, Measurements, Notice, Options, Outcome, RUNS, Results, TrialError, chosen, lock, read_runs, run, write_whole};
 use crate::bed::{BedError, Calibration};
 use crate::plan::Plan;
 
@@ -188,7 +188,7 @@ pub fn task(
             fs::remove_dir_all(&begun).map_err(|error| BedError::file(&begun, error))?;
         }
     }
-    run(locked.plan, &options, cancel, watch)
+    run(locked.plan, &options, &mut Measurements::new(), cancel, watch)
 }
 
 fn cells(lock: &Value) -> Vec<String> {

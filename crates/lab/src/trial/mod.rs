@@ -32,7 +32,7 @@ pub(crate) use clients::TRACKER_PORT;
 pub use lock::{Locked, locked};
 pub use one::Live;
 pub use result::{Happened, PeerResult, RunResult};
-pub use runner::run;
+pub use runner::{Measurements, run};
 pub use ways::routes;
 
 const RUNS: &str = "runs.jsonl";

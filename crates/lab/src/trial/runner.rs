@@ -24,6 +24,9 @@ use crate::demo::DemoError;
 use crate::demo::content::{self, Scratch};
 use crate::plan::{Cell, Plan};
 
+/// What networks were measured at, by the texts of their topologies: plans that follow each other and share one need it once.
+pub type Measurements = HashMap<String, Calibration>;
+
 /// Runs a plan, or what of it has no results yet. The calling thread has to live as long.
 ///
 /// # Errors
@@ -31,6 +34,7 @@ use crate::plan::{Cell, Plan};
 pub fn run(
     plan: Plan,
     options: &Options,
+    measured: &mut Measurements,
     cancel: &AtomicBool,
     watch: &mut dyn FnMut(Notice<'_>),
 ) -> Result<Outcome, TrialError> {
@@ -60,7 +64,10 @@ pub fn run(
     // Those that failed have another try.
     runs.retain(|run| run.failed.is_none());
     if !folder.join(lock::FILE).exists() {
-        let calibration = calibrate(&lease, &plan, &folder, options, cancel)?;
+        let calibration = match measured.entry(plan.topology_text.clone()) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(free) => free.insert(calibrate(&lease, &plan, &folder, options, cancel)?).clone(),
+        };
         watch(Notice::Calibrated(&calibration));
         let lock = lock::make(&plan, options, &calibration);
         write_whole(&folder.join(lock::FILE), &format!("{lock:#}\n"))?;
