@@ -13,7 +13,6 @@ use anabranch_transport::control::{ConnectionLease, ControlRouter, ControlStream
 use anabranch_transport::datagram;
 use anabranch_transport::{ConnectError, Identity, NodeId};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 
 use super::content::{Destinations, Source};
 use super::engine::{Command, Teller};
@@ -24,6 +23,7 @@ use super::network::{CandidatePath, Network};
 use super::options::{Admission, Dial, PeerKey, Peers};
 use super::reader::Hashing;
 use super::{receiving, sending};
+use crate::net::race::{Due, race};
 
 /// How long a caller may take to say what it wants, and each end to say the next of the preliminaries.
 pub(super) const PRELIMINARIES_MAX: Duration = Duration::from_secs(20);
@@ -33,8 +33,6 @@ const TRANSFERS_MAX: usize = 64;
 const NARROW_PEERS_MAX: usize = 1024;
 /// One try to connect by one way.
 const CONNECT_MAX: Duration = Duration::from_secs(4);
-/// Pause before the next way is tried beside those that have not answered yet: RFC 8305, section 5, recommends it.
-const NEXT_CALL: Duration = Duration::from_millis(250);
 /// Pause before the next try to connect: doubled up to the longest.
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -289,9 +287,9 @@ async fn connect(context: &Context, peer: PeerId, to: &Dial) -> Result<(ControlC
     Ok((control, writing))
 }
 
-/// Calls by one way after the other, the next a little later or as soon as one failed, so that an address that leads nowhere holds up
-/// nobody (RFC 8305). Whoever answers first with the right key is taken; another key may be a stranger's with the same private
-/// address, and is told only where nobody else answers. With the place of the way.
+/// Calls by one way after the other, so that an address that leads nowhere holds up nobody. Whoever answers first with the right key is
+/// taken; another key may be a stranger's with the same private address, and is told only where nobody else answers. With the place of
+/// the way.
 async fn call(
     context: &Context,
     ways: impl Iterator<Item = &CandidatePath>,
@@ -301,34 +299,31 @@ async fn call(
         let endpoint = context.network.endpoints.get(way.route.port)?;
         Some((place, Arc::clone(endpoint), way.route.path.clone()))
     });
-    let mut calls = JoinSet::new();
-    let mut error = End::Lost("it does not answer".to_owned());
-    loop {
-        let next = ways.next();
-        let is_last = next.is_none();
-        if let Some((place, endpoint, path)) = next {
-            calls.spawn_local(async move {
-                let called = tokio::time::timeout(CONNECT_MAX, endpoint.connect(&path, None)).await;
-                (place, called.unwrap_or_else(|_| Err(ConnectError::TimedOut(path.remote()))))
-            });
-        }
-        let patience = if is_last { CONNECT_MAX } else { NEXT_CALL };
-        let (place, ended) = match tokio::time::timeout(patience, calls.join_next()).await {
-            Ok(Some(Ok(ended))) => ended,
-            Ok(Some(Err(_))) | Err(_) => continue,
-            Ok(None) => return Err(error),
-        };
-        match ended {
-            Ok(stream) => match key.filter(|expected| !expected.is(&stream.key())) {
-                None => return Ok((place, stream)),
-                Some(expected) => error = TransferError::WrongKey { expected, found: stream.key() }.into(),
-            },
-            Err(wrong @ ConnectError::WrongProtocol { .. }) => {
-                error = TransferError::Unreachable(wrong.to_string()).into();
+    let failure = RefCell::new(End::Lost("it does not answer".to_owned()));
+    let called = race(|_: Due<'_, ()>| {
+        let (place, endpoint, path) = ways.next()?;
+        let failure = &failure;
+        Some(async move {
+            let called = tokio::time::timeout(CONNECT_MAX, endpoint.connect(&path, None)).await;
+            let found = match called.unwrap_or_else(|_| Err(ConnectError::TimedOut(path.remote()))) {
+                Ok(stream) => match key.filter(|expected| !expected.is(&stream.key())) {
+                    None => return Ok((place, stream)),
+                    Some(expected) => TransferError::WrongKey { expected, found: stream.key() }.into(),
+                },
+                Err(wrong @ ConnectError::WrongProtocol { .. }) => TransferError::Unreachable(wrong.to_string()).into(),
+                Err(other) => End::Lost(other.to_string()),
+            };
+            // What another try would not mend is told, whatever else failed.
+            let mut failure = failure.borrow_mut();
+            if matches!(*failure, End::Lost(_)) || !matches!(found, End::Lost(_)) {
+                *failure = found;
             }
-            Err(other) if matches!(error, End::Lost(_)) => error = End::Lost(other.to_string()),
-            Err(_) => {}
-        }
+            Err(())
+        })
+    });
+    match called.await {
+        Some(Ok(reached)) => Ok(reached),
+        _ => Err(failure.into_inner()),
     }
 }
 

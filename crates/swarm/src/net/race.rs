@@ -6,6 +6,7 @@
 //! | a peer over SCION | paths, those that have least in common first: `bittorrent/paths_beside.rs` |
 //! | a peer over IP | TCP, then uTP: [`utp`](super::utp) |
 //! | a tracker | the addresses of its name |
+//! | the other end of a bulk transfer | its addresses, by each uplink or path that fits: `hercules/session.rs` |
 //!
 //! Interfaces of this machine are not attempts at one thing: with the quickest one always first, the others would never be used.
 
