@@ -10,10 +10,10 @@
 //! folders above and below for the same place. File systems without locks go unnoticed.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +40,8 @@ const DELETED_MAX: u32 = 10_000;
 pub(super) struct Claim {
     file: File,
     path: PathBuf,
+    /// The download folder, whole and without links.
+    folder: PathBuf,
 }
 
 impl Claim {
@@ -65,6 +67,7 @@ impl Claim {
     ) -> Result<Option<Self>, StorageError> {
         let path = root.join(LOCK_NAME);
         let failed = |source| StorageError::new(Op::Create, &path, source);
+        let folder = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let (mut taken, mut tries, mut deleted) = (None, 0, 0);
         while tries < TRIES && deleted < DELETED_MAX {
             let (claim, locked, is_in_place) = {
@@ -74,15 +77,15 @@ impl Claim {
                     Err(error) if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) => return Ok(None),
                     opened => opened.map_err(failed)?,
                 };
-                let claim = Self { file, path: path.clone() };
+                let claim = Self { file, path: path.clone(), folder: folder.clone() };
                 let locked = lock(&claim);
                 let is_in_place = claim.is_in_place();
                 (claim, locked, is_in_place)
             };
             match locked {
                 // Ours is taken before we look at others', so of two who come at once one sees the other.
-                Ok(None) if is_in_place => match claimed_elsewhere(root, paths).or_else(|| kept(root, paths)) {
-                    Some(place) => taken = Some(place),
+                Ok(None) if is_in_place => match claimed_elsewhere(&folder, paths).or_else(|| kept(&folder, paths)) {
+                    Some(place) => taken = Some(root.join(place)),
                     None => return Ok(Some(claim)),
                 },
                 // Whoever had it before deleted it in between: there is nobody to wait for.
@@ -105,14 +108,14 @@ impl Claim {
     }
 
     /// Gives the places of `info` up to be read by anybody, but to no other content of this process.
-    pub(super) fn rest(self, root: &Path, info: &Info) -> Resting {
+    pub(super) fn rest(self, info: &Info) -> Resting {
         let mut entries = info.files.iter().filter(|entry| entry.kind != FileKind::Pad).map(|entry| entry.path.clone());
         let mut paths: Vec<PathBuf> = entries.by_ref().take(PLACES_MAX).collect();
         if entries.next().is_some() {
             paths = vec![PathBuf::from(&info.name)];
         }
         // Before the locks go: there is no moment between.
-        Resting::keep(root, &paths)
+        Resting::keep(&self.folder, &paths)
     }
 
     /// Answers the path that somebody else has claimed, if one has.
@@ -191,30 +194,36 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of `paths` that somebody has claimed through a download folder above `root`, or through one below it.
-fn claimed_elsewhere(root: &Path, paths: &[&Path]) -> Option<PathBuf> {
-    let whole = root.canonicalize().ok()?;
-    let above = whole.ancestors().skip(1).map(|folder| (folder.to_path_buf(), open_locks(folder)));
+/// One of `paths` that somebody has claimed through a download folder above `root`, which is whole and without links, or through one
+/// below it.
+fn claimed_elsewhere<'a>(root: &Path, paths: &[&'a Path]) -> Option<&'a Path> {
+    let above = root.ancestors().skip(1).map(|folder| (folder.to_path_buf(), open_locks_above(folder)));
     let mut others: Vec<(PathBuf, File)> = above.filter_map(|(folder, locks)| Some((folder, locks?))).collect();
     let mut below = BTreeSet::new();
     for path in paths {
         // Once a folder is known, all above it are.
         let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
         for folder in folders.take_while(|folder| below.insert(folder.to_path_buf())) {
-            let folder = whole.join(folder);
+            let folder = root.join(folder);
             others.extend(open_locks(&folder).map(|locks| (folder, locks)));
         }
     }
     let is_taken = |path: &Path| {
-        let path = whole.join(path);
+        let path = root.join(path);
         others.iter().any(|(folder, locks)| path.strip_prefix(folder).is_ok_and(|path| is_locked(locks, path)))
     };
-    paths.iter().find(|path| is_taken(path)).map(|path| root.join(path))
+    paths.iter().copied().find(|path| is_taken(path))
 }
 
 /// The file of locks in `folder`, if somebody downloads to that; nothing is made there.
 fn open_locks(folder: &Path) -> Option<File> {
     beneath::open(folder, Path::new(LOCK_NAME), libc::O_RDONLY).ok()
+}
+
+/// The same of a folder whose path is without links, which is quicker.
+fn open_locks_above(folder: &Path) -> Option<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags).open(folder.join(LOCK_NAME)).ok()
 }
 
 /// Whether somebody else holds the lock of `path`.

@@ -175,10 +175,13 @@ impl Storage {
         let gone =
             |_| StorageError::found(Op::Create, root, ErrorKind::NoFolder, "it is named from the working folder");
         let root = std::path::absolute(root).map_err(gone)?;
-        if !options.read_only {
+        let look = || std::fs::metadata(&root).ok().filter(std::fs::Metadata::is_dir);
+        let mut there = look();
+        if there.is_none() && !options.read_only {
             std::fs::create_dir_all(&root).map_err(|source| StorageError::new(Op::Create, &root, source))?;
+            there = look();
         }
-        let root_device = std::fs::metadata(&root).ok().map(|meta| meta.dev());
+        let root_device = there.map(|meta| meta.dev());
         let clash = info.files.iter().find(|entry| is_hidden_name(&entry.path));
         if let Some(entry) = clash {
             let what = "the name is kept for this program's own files";
@@ -430,7 +433,7 @@ impl Storage {
     pub(crate) fn rest(&self) {
         let hold = &mut *self.lock_hold();
         *hold = match std::mem::take(hold) {
-            Hold::Claimed(claim) => Hold::Resting(claim.rest(&self.root, &self.info)),
+            Hold::Claimed(claim) => Hold::Resting(claim.rest(&self.info)),
             other => other,
         };
     }

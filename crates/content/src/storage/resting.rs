@@ -14,11 +14,9 @@ static PLACES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub(super) struct Resting(Vec<PathBuf>);
 
 impl Resting {
-    /// Keeps these paths below `root`, and what is below them.
-    pub(super) fn keep(root: &Path, paths: &[PathBuf]) -> Self {
-        let places: Vec<PathBuf> =
-            absolute(root).map_or(Vec::new(), |whole| paths.iter().map(|path| key(&whole, path)).collect());
-        let resting = Self(places);
+    /// Keeps these paths below a folder, whose path is whole and without links, and what is below them.
+    pub(super) fn keep(folder: &Path, paths: &[PathBuf]) -> Self {
+        let resting = Self(paths.iter().map(|path| key(folder, path)).collect());
         resting.take_up();
         resting
     }
@@ -43,27 +41,19 @@ impl Drop for Resting {
     }
 }
 
-/// One of `paths` that a content at rest has, or has something below.
-pub(super) fn kept(root: &Path, paths: &[&Path]) -> Option<PathBuf> {
+/// One of `paths` below a folder, as for [`Resting::keep`], that a content at rest has, or has something below.
+pub(super) fn kept<'a>(folder: &Path, paths: &[&'a Path]) -> Option<&'a Path> {
     let all = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-    if all.is_empty() {
-        return None;
-    }
-    let whole = absolute(root)?;
     let is_kept = |path: &Path| {
-        let place = key(&whole, path);
+        let place = key(folder, path);
         place.ancestors().any(|above| all.contains(above))
             || all.range(place.clone()..).next().is_some_and(|next| next.starts_with(&place))
     };
-    paths.iter().find(|path| is_kept(path)).map(|path| root.join(path))
+    paths.iter().copied().find(|path| is_kept(path))
 }
 
-fn absolute(root: &Path) -> Option<PathBuf> {
-    root.canonicalize().ok()
-}
-
-fn key(whole: &Path, path: &Path) -> PathBuf {
-    whole.join(path).to_string_lossy().to_lowercase().into()
+fn key(folder: &Path, path: &Path) -> PathBuf {
+    folder.join(path).to_string_lossy().to_lowercase().into()
 }
 
 #[cfg(test)]
@@ -72,17 +62,14 @@ mod tests {
 
     #[test]
     fn a_place_is_kept_with_all_below_until_its_content_goes() {
-        let root = tempfile::tempdir().unwrap();
-        let is_kept =
-            |path: &str| kept(root.path(), &[Path::new("other"), Path::new(path)]) == Some(root.path().join(path));
-        let resting = Resting::keep(root.path(), &["data/a.bin".into(), "many".into()]);
+        let root = Path::new("/srv/downloads");
+        let is_kept = |path: &str| kept(root, &[Path::new("other"), Path::new(path)]) == Some(Path::new(path));
+        let resting = Resting::keep(root, &["data/a.bin".into(), "many".into()]);
         assert!(["data/a.bin", "data/A.bin", "many", "many/x/y", "data"].into_iter().all(is_kept));
         assert!(!["data/b.bin", "data/a", "man", "data/a.bin2"].into_iter().any(is_kept));
         // Through a folder above and one below.
-        let folder = root.path().file_name().unwrap();
-        assert!(kept(root.path().parent().unwrap(), &[&Path::new(folder).join("many/z")]).is_some());
-        std::fs::create_dir(root.path().join("data")).unwrap();
-        assert!(kept(&root.path().join("data"), &[Path::new("a.bin")]).is_some());
+        assert!(kept(Path::new("/srv"), &[Path::new("downloads/many/z")]).is_some());
+        assert!(kept(&root.join("data"), &[Path::new("a.bin")]).is_some());
         drop(resting);
         assert!(!["data/a.bin", "many", "data"].into_iter().any(is_kept));
     }

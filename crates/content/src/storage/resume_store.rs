@@ -87,40 +87,47 @@ impl ResumeStore {
     /// What the file says besides is at [`ResumeStore::with`].
     pub fn open(storage: Arc<Storage>, state_dir: Option<&Path>) -> Result<(Self, Loaded), StorageError> {
         let folder = state_dir.unwrap_or(storage.root());
-        if state_dir.is_some() {
+        if state_dir.is_some() && !folder.is_dir() {
             std::fs::create_dir_all(folder).map_err(|source| StorageError::new(Op::Create, folder, source))?;
         }
         let path = folder.join(super::hidden_name(storage.info(), "resume"));
-        let mut resume = Resume::empty(&storage);
         // Nothing is known of any file that is there.
-        let mut strangers = resume.strangers(&storage);
+        let unknown = || {
+            let mut resume = Resume::empty(&storage);
+            let strangers = resume.strangers(&storage);
+            restamp_all(&mut resume, &storage);
+            (resume, strangers)
+        };
         let mut unsettled = Vec::new();
-        restamp_all(&mut resume, &storage);
         let boot = boot_id();
         let mut unchanged = None;
         if !storage.is_read_only() {
             // Left by one who died while it was written.
             let _ = std::fs::remove_file(temporary(&path));
         }
-        let loaded = match read_bounded(&path).map_err(|source| StorageError::new(Op::Read, &path, source))? {
-            None => Loaded::Fresh,
-            Some(bytes) => match Resume::decode_with_end(&bytes) {
-                Err(error) => Loaded::Damaged(error),
-                Ok((found, _)) if !found.fits(&storage) => Loaded::Damaged(ResumeError::Foreign),
-                Ok((found, end)) => {
-                    let reconciled = found.reconcile(&storage, boot);
-                    strangers = found.strangers(&storage);
-                    unsettled = found.unsettled(&storage);
-                    let at_rest = found.files.iter().all(|record| record.lease.is_none());
-                    unchanged = Some(end).filter(|_| at_rest && found.boot == boot && found.have == reconciled.have);
-                    resume = found;
-                    adopt(&mut resume, &reconciled, &storage);
-                    if resume.have == resume.durable && reconciled.recheck.is_empty() {
-                        storage.assume_synced();
-                    }
-                    Loaded::Resumed(reconciled)
+        let read = read_bounded(&path).map_err(|source| StorageError::new(Op::Read, &path, source))?;
+        let found = read.map(|bytes| match Resume::decode_with_end(&bytes) {
+            Ok((found, _)) if !found.fits(&storage) => Err(ResumeError::Foreign),
+            decoded => decoded,
+        });
+        let (loaded, mut resume, strangers) = match found {
+            Some(Ok((mut found, end))) => {
+                let reconciled = found.reconcile(&storage, boot);
+                let strangers = found.strangers(&storage);
+                unsettled = found.unsettled(&storage);
+                let at_rest = found.files.iter().all(|record| record.lease.is_none());
+                unchanged = Some(end).filter(|_| at_rest && found.boot == boot && found.have == reconciled.have);
+                adopt(&mut found, &reconciled, &storage);
+                if found.have == found.durable && reconciled.recheck.is_empty() {
+                    storage.assume_synced();
                 }
-            },
+                (Loaded::Resumed(reconciled), found, strangers)
+            }
+            other => {
+                let (resume, strangers) = unknown();
+                let loaded = other.map_or(Loaded::Fresh, |found| found.map_or_else(Loaded::Damaged, |_| Loaded::Fresh));
+                (loaded, resume, strangers)
+            }
         };
         resume.boot = boot;
         // Until it is known better: see `note_foreign`.

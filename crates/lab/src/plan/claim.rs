@@ -113,9 +113,7 @@ impl Term {
         Some(match self {
             Self::Number(number) => Self::Number(*number),
             Self::Of(quantity, cell) => Self::Of(*quantity, moved(cell)?),
-            Self::Most(all) => {
-                Self::Most(all.iter().map(|each| each.of_other_cells(moved)).collect::<Option<_>>()?)
-            }
+            Self::Most(all) => Self::Most(all.iter().map(|each| each.of_other_cells(moved)).collect::<Option<_>>()?),
             Self::Two(a, sign, b) => {
                 Self::Two(Box::new(a.of_other_cells(moved)?), *sign, Box::new(b.of_other_cells(moved)?))
             }

@@ -338,7 +338,8 @@ impl Plan {
 
     /// Leaves the cells out that the quick form does not have, and what is claimed of them.
     fn thin_out(&mut self) {
-        let names: HashMap<Cell, String> = self.cells().into_iter().map(|cell| (cell.clone(), self.name(&cell))).collect();
+        let names: HashMap<Cell, String> =
+            self.cells().into_iter().map(|cell| (cell.clone(), self.name(&cell))).collect();
         for (axis, kept) in &self.quick.kept {
             match axis {
                 Axis::Candidate => self.candidates.retain(|each| kept.contains(&each.name)),

@@ -89,7 +89,8 @@ fn a_plan_says_what_runs() {
 
 #[test]
 fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
-    let more = "[[must]]\nthat = \"goodput(bgp, 7) > 0\"\n[[must]]\nthat = \"max(goodput(bgp, 3), time(scion, 7)) > 0\"\n";
+    let more =
+        "[[must]]\nthat = \"goodput(bgp, 7) > 0\"\n[[must]]\nthat = \"max(goodput(bgp, 3), time(scion, 7)) > 0\"\n";
     let keep = |what: &str| read(&format!("{PLAN}{more}").replace("[quick]", &format!("[quick]\n{what}")));
     let quick = keep("connections = [7]").unwrap().quick();
     let names: Vec<String> = quick.cells().iter().map(|cell| quick.name(cell)).collect();
@@ -102,7 +103,11 @@ fn the_quick_form_has_fewer_cells_and_what_is_claimed_of_them() {
     let quick = keep("candidates = [\"bgp\"]").unwrap().quick();
     assert_eq!((quick.cells().len(), quick.claims.len(), quick.claims_left_out), (2, 1, 2));
     let said = |what: &str| keep(what).unwrap_err().to_string();
-    assert!(said("candidates = [\"scion\"]").contains("figures are in relation to `bgp`"), "{}", said("candidates = [\"scion\"]"));
+    assert!(
+        said("candidates = [\"scion\"]").contains("figures are in relation to `bgp`"),
+        "{}",
+        said("candidates = [\"scion\"]")
+    );
     assert!(said("connections = [5]").contains("use one of 3, 7"));
     assert!(said("variants = []").contains("`variants` is empty"));
 }

@@ -12,7 +12,9 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 
-use super::{LOGS, Measurements, Notice, Options, Outcome, RUNS, Results, TrialError, chosen, lock, read_runs, run, write_whole};
+use super::{
+    LOGS, Measurements, Notice, Options, Outcome, RUNS, Results, TrialError, chosen, lock, read_runs, run, write_whole,
+};
 use crate::bed::{BedError, Calibration};
 use crate::plan::Plan;
 

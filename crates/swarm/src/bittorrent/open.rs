@@ -20,7 +20,7 @@ use crate::events::{EventKind, FailureKind, PauseCause};
 use crate::store;
 use crate::store::buffers::PieceBuffers;
 use crate::store::may_pass;
-use crate::store::open::{OpenRequest, Opened, blocking, settle, unwanted_pieces};
+use crate::store::open::{Found, OpenRequest, Opened, blocking, settle, unwanted_pieces};
 
 /// How often opening is tried again while storage is out of order.
 const OPEN_RETRY: Duration = Duration::from_secs(2);
@@ -49,17 +49,17 @@ async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayer
     }
     let info = name_files(torrent, info).await;
     let request = Arc::new(request(&resources.config, &torrent.borrow().options, &info));
-    let is_read_only = request.read_only;
+    let (is_read_only, layers) = (request.read_only, Arc::new(layers));
     let mut told = false;
-    let (opened, place) = loop {
+    let (Found { opened, layers: kept, is_settled }, place) = loop {
         // Never closed, so always granted in the end. Given back while storage is out of order: others go on.
         let place = resources.opening.acquire().await;
         if torrent.borrow().stopping {
             return;
         }
-        let request = Arc::clone(&request);
-        match blocking(move || store::open::open(&request)).await {
-            Ok(opened) => break (opened, place),
+        let (request, layers) = (Arc::clone(&request), Arc::clone(&layers));
+        match blocking(move || store::open::find(&request, &layers)).await {
+            Ok(found) => break (found, place),
             // Before anything was written, a place that cannot be written is a mistake, and waiting would not mend it.
             Err(error) if !is_read_only && !told && !may_pass(&error) => {
                 return torrent.borrow_mut().fail(FailureKind::Storage, error.to_string(), Instant::now());
@@ -74,20 +74,13 @@ async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayer
     };
     // Who removes the content meanwhile knows of them.
     torrent.borrow_mut().opening = Some((opened.resume.clone(), Arc::clone(&opened.storage)));
-    let mut layers = layers;
-    if layers.is_empty()
-        && info.version.is_v2()
-        && let Some(resume) = opened.resume.clone()
-    {
-        layers = blocking(move || resume.kept_layers()).await;
-    }
     drop(place);
-    let opened = Arc::new(check(torrent, opened, &layers).await);
+    let known = kept.map_or(layers, Arc::new);
+    let opened = Arc::new(check(torrent, opened, &known).await);
     if torrent.borrow().stopping {
         return;
     }
-    let known = Arc::new(layers);
-    loop {
+    while !is_settled {
         let (opened, layers) = (Arc::clone(&opened), Arc::clone(&known));
         let Err(error) = blocking(move || settle(&opened, &layers)).await else { break };
         if !wait_out(torrent, &error, &mut told).await {

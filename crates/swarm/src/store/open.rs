@@ -1,6 +1,7 @@
 //! A content's files are opened, and what is on disk already is found out: steps that may block, for whoever drives them.
 //!
-//! 1. [`open`]: files and the resume file are opened; what counts without a look, and what has to be looked at.
+//! 1. [`open`]: files and the resume file are opened; what counts without a look, and what has to be looked at. [`find`] is that and,
+//!    where everything is there, 3 in one.
 //! 2. [`check`]: hashes the latter where the hashes are known, and records what is good.
 //! 3. [`settle`]: takes over or leaves alone the files that are there, and makes room for the rest.
 
@@ -95,6 +96,27 @@ pub(crate) fn open(request: &OpenRequest) -> Result<Opened, StorageError> {
         Loaded::Fresh | Loaded::Damaged(_) => (Bitfield::new(pieces), pieces_on_disk(&storage), Vec::new()),
     };
     Ok(Opened { storage, resume: Some(Arc::new(resume)), have, recheck, changed })
+}
+
+/// What [`find`] finds.
+pub(crate) struct Found {
+    /// Files that are open.
+    pub opened: Opened,
+    /// Piece layers that were kept, where none were at hand.
+    pub layers: Option<PieceLayers>,
+    /// Everything was there, and nothing is left to [`settle`].
+    pub is_settled: bool,
+}
+
+/// [`open`], and all that can follow at once: thousands of contents that are complete each wait for one step only. Blocks.
+pub(crate) fn find(request: &OpenRequest, layers: &PieceLayers) -> Result<Found, StorageError> {
+    let opened = open(request)?;
+    let lacks_layers = layers.is_empty() && request.info.version.is_v2();
+    let kept = opened.resume.as_ref().filter(|_| lacks_layers).map(|resume| resume.kept_layers());
+    let is_whole = opened.recheck.is_empty() && opened.have.count() == opened.have.len();
+    // Should that fail, it is tried again, and told.
+    let is_settled = is_whole && settle(&opened, kept.as_ref().unwrap_or(layers)).is_ok();
+    Ok(Found { opened, layers: kept, is_settled })
 }
 
 /// Verifies the pieces that have to be, and adds those that are good; `progress` hears of bytes done and of all.
