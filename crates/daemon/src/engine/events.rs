@@ -97,7 +97,12 @@ impl Engine {
                 self.with(id, |content| content.live.waits = Some(reason));
             }
             EventKind::Resumed => {
-                self.with(id, |content| content.live.waits = None);
+                // What a stream of ours waits for is its input.
+                self.with(id, |content| {
+                    if content.entry.broadcast().is_none() {
+                        content.live.waits = None;
+                    }
+                });
             }
             EventKind::Failed { reason, .. } => {
                 self.note(id, reason.clone());
@@ -136,6 +141,12 @@ impl Engine {
             }
             EventKind::TrackerFailed { url, reason } => {
                 self.with(id, |content| content.live.tracker(url, Err(reason), at));
+            }
+            EventKind::LiveTwin { address } => {
+                self.note(
+                    id,
+                    format!("somebody else broadcasts with the key of this stream: {address} has that stream"),
+                );
             }
             EventKind::PeerBanned { address, reason } => self.note(id, format!("banned {address}: {reason}")),
             EventKind::PeerFailed { address, reason, .. } => self.note(id, format!("peer {address}: {reason}")),

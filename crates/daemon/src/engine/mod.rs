@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `add` | contents come |
 //! | `bulk` | what is special with bulk transfers |
+//! | `broadcast`, `input` | live streams whose source is here, and what they are made of |
 //! | `change` | what users ask of them |
 //! | `load` | they go into the session |
 //! | `drive` | the session is brought in line |
@@ -24,6 +25,7 @@
 //! | `view`, `detail`, `seen` | how they look from outside |
 
 mod add;
+mod broadcast;
 mod bulk;
 mod change;
 mod changes;
@@ -31,6 +33,7 @@ mod detail;
 mod drive;
 mod events;
 mod find;
+mod input;
 mod keep;
 mod live;
 mod load;
@@ -54,6 +57,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
 pub(crate) use add::{NewContent, NewSource, check};
+pub(crate) use broadcast::NewBroadcast;
 pub(crate) use bulk::NewBulk;
 pub(crate) use seen::{Seen, is_at};
 pub(crate) use sums::Sums;
@@ -131,6 +135,9 @@ pub(crate) enum Refusal {
         /// What it has to be.
         must: String,
     },
+    /// What was sent to a live stream went no further.
+    #[error("nothing came for {} seconds, so this connection is given up: connect again, and the stream goes on", input::STALL_MAX.as_secs())]
+    Stalled,
     /// The source is nothing that can be added.
     #[error("{0}")]
     Source(String),

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use super::live::{Job, Phase};
 use super::tick::{ratio, totals};
 use super::{Content, Engine, Refusal};
-use crate::library::{Bulk, Going, Origin, Turn};
+use crate::library::{Broadcast, Bulk, Going, Origin, Turn};
 
 /// States in which a content can be.
-pub(crate) const STATES: [&str; 16] = [
+pub(crate) const STATES: [&str; 17] = [
     "starting",
     "hashing",
     "metadata",
@@ -22,6 +22,7 @@ pub(crate) const STATES: [&str; 16] = [
     "seeding",
     "sending",
     "watching",
+    "streaming",
     "paused",
     "queued",
     "no_space",
@@ -153,6 +154,7 @@ pub(super) fn state(content: &Content) -> &'static str {
         (_, Phase::Out | Phase::Loading | Phase::Opening) => "starting",
         (_, Phase::Metadata) => "metadata",
         _ if live.waits.is_some() => "waiting",
+        _ if entry.broadcast().is_some() => "streaming",
         _ if entry.is_live() => "watching",
         _ if entry.is_complete() => "seeding",
         _ if entry.bulk().is_some_and(|bulk| bulk.send.is_some()) => "sending",
@@ -222,6 +224,7 @@ pub(super) fn view(content: &Content) -> Value {
         Origin::Link(link) => ("ppspp", Some(link.as_str())),
         Origin::Live(link) => ("live", Some(link.as_str())),
         Origin::Path { .. } => ("torrent", None),
+        Origin::Broadcast(_) => ("live", content.live.reach.as_ref().and_then(|reach| reach.link.as_deref())),
         // Who has its ticket may do something with it: it is told to those alone who may, too.
         Origin::Bulk(_) => ("bulk", None),
     };
@@ -269,6 +272,7 @@ pub(super) fn view(content: &Content) -> Value {
     put("added", entry.added.into());
     put("completed", json!(entry.completed));
     put("bulk", json!(entry.bulk().map(Bulk::shown)));
+    put("live", json!(entry.broadcast().map(Broadcast::shown)));
     put("removing_data", (entry.going == Some(Going::Delete)).into());
     fields.into()
 }

@@ -5,6 +5,7 @@ mod automatic;
 mod bulk;
 mod contents;
 mod events;
+mod live;
 mod many;
 mod qbittorrent;
 mod schema;

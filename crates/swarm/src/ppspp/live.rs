@@ -39,6 +39,7 @@ pub(super) const CHUNK_LEN_MAX: usize = 8192;
 const NTP_UNIX_S: u64 = 2_208_988_800;
 
 /// The source of a live stream.
+#[derive(Clone, Debug)]
 pub struct LiveShare {
     /// What viewers are given, without peers and trackers.
     pub link: Link,
