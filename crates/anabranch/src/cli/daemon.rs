@@ -66,7 +66,8 @@ pub(crate) struct DaemonFlags {
     /// Tracker of all contents, beside their own; may be given several times
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub tracker: Vec<String>,
-    /// Run this command by `sh -c` for each content that is complete; $CONTENT_PATH, $CONTENT_NAME and others tell which
+    /// Run this command by `sh -c` for each content that is complete, and for each bulk transfer that was received; $CONTENT_PATH,
+    /// $CONTENT_NAME and others tell which
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub on_complete: Option<OsString>,
     #[command(flatten)]

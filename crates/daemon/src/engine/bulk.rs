@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::add::Described;
 use super::live::{PathChange, Phase};
 use super::view::path_name;
-use super::{Engine, Refusal, unix_now};
+use super::{Completed, Engine, Refusal, Whole, unix_now};
 use crate::library::{Bulk, Entry, Origin, Partner};
 
 /// Bulk transfers of a library: each has threads and sockets of its own.
@@ -235,7 +235,7 @@ impl Engine {
                 self.with(id, |content| content.live.waits = waits);
             }
             News::Note(text) => self.note(id, text),
-            News::Delivered { peer, key, name, bytes_total } => {
+            News::Delivered { peer, key, name, bytes_total, placed } => {
                 self.note(
                     id,
                     format!(
@@ -250,6 +250,9 @@ impl Engine {
                 .await;
                 self.look_at(id).await;
                 self.keep_totals().await;
+                if let Some(placed) = placed {
+                    self.tell_received(id, Whole::Bulk { name, bytes: bytes_total, placed });
+                }
             }
             News::Over(why) => {
                 let is_new = self.with(id, |content| content.entry.completed.is_none());
@@ -267,6 +270,15 @@ impl Engine {
             }
         }
         self.announce(id);
+    }
+
+    /// Tells who does something about it that something came whole.
+    fn tell_received(&self, id: u64, what: Whole) {
+        let of = self.with(id, |content| content.live.session.map(|session| (session, content.entry.dir.clone())));
+        if let (Some(completed), Some((session, dir))) = (&self.completed, of.flatten()) {
+            // Nobody has to hear of it.
+            let _ = completed.try_send(Completed { session, what, dir });
+        }
     }
 
     /// Changes what is kept of a bulk transfer alone. It is on the disk when this is done.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::live::{Choice, PathChange, Phase};
 use super::view::path_name;
-use super::{Completed, Engine, unix_now};
+use super::{Completed, Engine, Whole, unix_now};
 use crate::library::{About, Origin};
 use crate::store::Change;
 
@@ -238,12 +238,12 @@ impl Engine {
         let Some(completed) = &self.completed else { return };
         let of = self.with(id, |content| {
             let session = content.live.session.filter(|_| std::mem::take(&mut content.live.untold))?;
-            Some((session, content.entry.shown_name().to_owned(), content.entry.dir.clone()))
+            Some((session, content.entry.dir.clone()))
         });
-        let Some((session, name, dir)) = of.flatten() else { return };
+        let Some((session, dir)) = of.flatten() else { return };
         if let Ok(Some(info)) = self.handle.info(session).await {
             // Nobody has to hear of it.
-            let _ = completed.try_send(Completed { session, name, info, dir });
+            let _ = completed.try_send(Completed { session, what: Whole::Content(info), dir });
         }
     }
 

@@ -52,6 +52,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_content::metainfo::MetainfoError;
 use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_swarm::bulk::Placed;
 use anabranch_swarm::{ContentId, ControlError, DownloadError, Handle};
 use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
@@ -82,17 +83,31 @@ const HASHING_MAX: usize = 1;
 /// Torrent files that are fetched at once, each held in memory.
 const FETCHES_MAX: usize = 4;
 
-/// A content that is complete, for whoever does something about that.
+/// A content that is complete, or came whole by bulk transfer, for whoever does something about that.
 #[derive(Clone, Debug)]
 pub struct Completed {
     /// Its number in the session.
     pub session: ContentId,
-    /// What it is called.
-    pub name: String,
     /// What it is.
-    pub info: std::sync::Arc<anabranch_content::info::Info>,
+    pub what: Whole,
     /// The folder below which its files are.
     pub dir: PathBuf,
+}
+
+/// What is complete.
+#[derive(Clone, Debug)]
+pub enum Whole {
+    /// A content.
+    Content(std::sync::Arc<anabranch_content::info::Info>),
+    /// What a bulk transfer brought.
+    Bulk {
+        /// What it is called.
+        name: String,
+        /// Bytes of content.
+        bytes: u64,
+        /// Where it lies.
+        placed: Placed,
+    },
 }
 
 /// What holds for all contents.
