@@ -73,6 +73,7 @@ use crate::store::{Change, Entries, Store, StoreError};
 use changes::Changes;
 use events::Early;
 use live::Live;
+use sums::SumsByKind;
 
 /// Contents that a library takes.
 pub(crate) const CONTENTS_MAX: usize = 100_000;
@@ -222,7 +223,7 @@ pub(crate) struct State {
     /// Everything that has its turn was put into the session once.
     is_ready: bool,
     changes: Changes,
-    sums: Sums,
+    sums: SumsByKind,
     /// Goes on with every change of the settings.
     settings_version: u64,
     /// Contents that became complete, to be told of once that is kept.
@@ -328,7 +329,7 @@ impl Engine {
             early: Early::default(),
             is_ready: false,
             changes: Changes::default(),
-            sums: Sums::default(),
+            sums: SumsByKind::default(),
             settings_version: 0,
             finished: Vec::new(),
         };

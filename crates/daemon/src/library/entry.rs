@@ -36,6 +36,31 @@ pub(crate) enum Origin {
     Broadcast(Box<Broadcast>),
 }
 
+/// Which protocol carries a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Torrent,
+    Ppspp,
+    Bulk,
+    /// A live stream of PPSPP, watched or broadcast.
+    Live,
+}
+
+impl Kind {
+    /// All there are.
+    pub(crate) const ALL: [Self; 4] = [Self::Torrent, Self::Ppspp, Self::Bulk, Self::Live];
+
+    /// As the API has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Torrent => "torrent",
+            Self::Ppspp => "ppspp",
+            Self::Bulk => "bulk",
+            Self::Live => "live",
+        }
+    }
+}
+
 /// What is to be done with a content that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Going {
@@ -180,6 +205,16 @@ impl Entry {
             size: None,
             done: 0,
             about: None,
+        }
+    }
+
+    /// Which protocol carries it.
+    pub(crate) fn kind(&self) -> Kind {
+        match self.origin {
+            Origin::Torrent | Origin::Magnet(_) | Origin::Path { .. } => Kind::Torrent,
+            Origin::Link(_) => Kind::Ppspp,
+            Origin::Bulk(_) => Kind::Bulk,
+            Origin::Live(_) | Origin::Broadcast(_) => Kind::Live,
         }
     }
 

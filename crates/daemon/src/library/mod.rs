@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) use about::About;
 pub(crate) use broadcast::Broadcast;
 pub(crate) use bulk::{Bulk, Partner};
-pub(crate) use entry::{Entry, Going, Origin, Totals};
+pub(crate) use entry::{Entry, Going, Kind, Origin, Totals};
 pub(crate) use own::{Own, own_ratio, own_whole};
 pub(crate) use queue::{Candidate, Turn, turns};
 pub use schedule::LocalTime;
