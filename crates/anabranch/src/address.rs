@@ -1,6 +1,5 @@
 //! ADDR as users write it.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::str::FromStr;
 
 use anabranch_paths::{Endpoint, EndpointError, ScionAddr};
@@ -112,23 +111,6 @@ fn not_ip(endpoint: Endpoint) -> String {
     format!("{endpoint} is a SCION address, and only IP addresses are reached from here: give IPv4:port or [IPv6]:port")
 }
 
-/// Where others on the network reach `listening`: the same, or this host's addresses where it listens on all of them.
-pub(crate) fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
-    if !listening.ip().is_unspecified() {
-        return vec![listening];
-    }
-    // Connecting a UDP socket sends nothing; it only says which of our addresses would be used (RFC 5737, RFC 3849).
-    let local = |bind: SocketAddr, towards: &str| {
-        let socket = UdpSocket::bind(bind).ok()?;
-        socket.connect(towards).ok()?;
-        socket.local_addr().ok().map(|local| SocketAddr::new(local.ip(), listening.port()))
-    };
-    let v4 = local((Ipv4Addr::UNSPECIFIED, 0).into(), "192.0.2.1:9");
-    let v6 = listening.is_ipv6().then(|| local((Ipv6Addr::UNSPECIFIED, 0).into(), "[2001:db8::1]:9")).flatten();
-    let found: Vec<SocketAddr> = v4.into_iter().chain(v6).collect();
-    if found.is_empty() { vec![(Ipv4Addr::LOCALHOST, listening.port()).into()] } else { found }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,13 +147,5 @@ mod tests {
         assert!(matches!("1-ff00:0:110,10.0.0.1:80".parse(), Ok(PeerAddress::Endpoint(Endpoint::Scion(_)))));
         assert!(ip_only("[1-ff00:0:110,10.0.0.1]:80").is_err_and(|error| error.contains("IPv4:port")));
         assert!(ip_only("192.0.2.7:1").is_ok());
-    }
-
-    #[test]
-    fn a_given_address_is_reachable_as_it_is() {
-        let given: SocketAddr = "192.0.2.7:5".parse().unwrap();
-        assert_eq!(reachable(given), [given]);
-        let all = reachable("0.0.0.0:5".parse().unwrap());
-        assert!(all.iter().all(|address| !address.ip().is_unspecified() && address.port() == 5) && !all.is_empty());
     }
 }

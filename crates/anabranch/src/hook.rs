@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,6 +22,7 @@ use anabranch_content::hex;
 use anabranch_content::info::Info;
 use anabranch_sandbox::{Errand, Running as Outside};
 use anabranch_swarm::ContentId;
+use anabranch_swarm::bulk::Placed;
 
 use crate::sandbox::Sandbox;
 use crate::source;
@@ -122,6 +123,19 @@ impl Hook {
         self.waiting.push_back((torrent, facts(info, dir)));
     }
 
+    /// Something was received by bulk transfer, below `dir`: what it is called, and its bytes.
+    pub(crate) fn received(&mut self, transfer: ContentId, (name, bytes): (String, u64), placed: Placed, dir: &Path) {
+        let dir = whole(dir);
+        // Where there are several files or folders, what all of them are in stands for them.
+        let (name, path) = match placed.top {
+            Some(top) => (top.as_os_str().to_owned(), dir.join(&top)),
+            None => (name.into(), dir.clone()),
+        };
+        let [bytes, files] = [bytes, placed.files].map(|count| count.to_string().into());
+        let [hash, v1, v2] = Default::default();
+        self.waiting.push_back((transfer, [name, path.into(), dir.into(), bytes, files, hash, v1, v2]));
+    }
+
     /// Until a command ends; for ever where there is none. Nothing is lost where this is dropped and called again.
     pub(crate) async fn next(&mut self, sandbox: &Sandbox) -> Ended {
         if self.running.is_none() {
@@ -176,9 +190,14 @@ fn told(status: ExitStatus) -> Option<String> {
     }
 }
 
+/// The folder as an absolute path: names of strangers may begin with what looks like a flag.
+fn whole(dir: &Path) -> PathBuf {
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf())
+}
+
 /// The values of [`FACTS`].
 fn facts(info: &Info, dir: &Path) -> Facts {
-    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+    let dir = whole(dir);
     // All files of a content are in its folder; or there is but one.
     let name = info.files.iter().find_map(|file| file.path.iter().next()).unwrap_or(info.name.as_ref());
     let hash = |hash: Option<String>| OsString::from(hash.unwrap_or_default());

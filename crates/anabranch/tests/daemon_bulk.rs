@@ -15,10 +15,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A daemon whose folders are in `dir`.
 fn daemon(dir: &Path) -> Running {
+    daemon_with(dir, &[])
+}
+
+/// The same with more flags.
+fn daemon_with(dir: &Path, flags: &[&str]) -> Running {
     fs::create_dir_all(dir.join("files")).unwrap();
     let arguments =
         ["daemon", "--json", "--api", "none", "--dir", "files", "--state-dir", "lib", "--listen", "127.0.0.1:0"];
-    let mut running = Running::start_for(anabranch(dir).args(arguments).args(["--allow-dir", "."]), PATIENCE * 10);
+    let mut running =
+        Running::start_for(anabranch(dir).args(arguments).args(["--allow-dir", "."]).args(flags), PATIENCE * 10);
     running.event("serving");
     running
 }
@@ -161,6 +167,60 @@ fn a_standing_receiver_of_the_daemon_takes_what_its_keys_send_and_a_ticket_of_it
     receiving.event("finished");
     wait(dir, &sent, |content| content["state"] == "complete");
     assert_same_tree(&dir.join("tree"), &dir.join("out/tree"));
+}
+
+#[test]
+fn the_command_is_run_once_for_each_transfer_that_was_received() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    tree(dir);
+    fs::write(dir.join("one"), noise(1000, 1)).unwrap();
+    let command = "echo \"$CONTENT_NAME|$CONTENT_PATH|$CONTENT_DIR|$CONTENT_BYTES|$CONTENT_FILES|$CONTENT_INFO_HASH\" >> files/log; \
+                   test -e \"$CONTENT_PATH\" && echo there >> files/log";
+    let running = daemon_with(dir, &["--on-complete", command]);
+    let key = key_of(dir, "friend");
+    let standing = asked(dir, &["add", "--receive", "--allow", &key, "--into", "files/in"]);
+    let target = format!("{}@{}", standing["key"].as_str().unwrap(), standing["addresses"][0].as_str().unwrap());
+    let lines = |count: usize| {
+        let began = Instant::now();
+        loop {
+            let log = fs::read_to_string(dir.join("files/log")).unwrap_or_default();
+            if log.lines().count() >= count {
+                return log;
+            }
+            assert!(began.elapsed() < PATIENCE, "{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let send = |paths: &[&str]| {
+        let arguments = [&["send"], paths, &["--to", &target, "--give-up", "5s"]].concat();
+        let (code, _, err) = finish(elsewhere(dir, "friend").args(arguments));
+        assert_eq!(code, 0, "{err}");
+    };
+    send(&["tree"]);
+    let inside = fs::canonicalize(dir.join("files/in")).unwrap().display().to_string();
+    let bytes: usize = 300_001 + 17 + 65_536;
+    assert_eq!(lines(2), format!("tree|{inside}/tree|{inside}|{bytes}|5|\nthere\n"));
+    // Several have no name in common.
+    send(&["one", "tree/a.bin"]);
+    let both = lines(4);
+    let last: Vec<&str> = both.lines().skip(2).collect();
+    assert!(last[0].ends_with(&format!("|{inside}|{inside}|301001|2|")) && last[1] == "there", "{both}");
+    // One that was sent from here has none; one by ticket has, and what was told once is not told again after a restart.
+    let mut sender = elsewhere(dir, "other");
+    let (_sender, ticket) = with_ticket(&mut sender, &["send", "one"]);
+    let received = asked(dir, &["add", &ticket])["id"].to_string();
+    wait(dir, &received, |content| content["state"] == "complete");
+    let files = fs::canonicalize(dir.join("files")).unwrap().display().to_string();
+    assert!(lines(6).contains(&format!("one|{files}/one|{files}|1000|1|\n")));
+    let sent = asked(dir, &["add", "--send", "one"]);
+    let ticket = sent["ticket"].as_str().unwrap();
+    assert_eq!(finish(elsewhere(dir, "other").args(["receive", ticket, "-o", "out"])).0, 0);
+    wait(dir, &sent["id"].to_string(), |content| content["state"] == "complete");
+    kill(running);
+    let _running = daemon_with(dir, &["--on-complete", command]);
+    wait(dir, &standing["id"].to_string(), |content| content["state"] == "waiting");
+    assert_eq!(lines(6).lines().count(), 6);
 }
 
 #[test]

@@ -46,7 +46,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use api::{Query, decode};
 pub use door::{KeyError, TlsError};
-pub use engine::Completed;
+pub use engine::{Completed, Whole};
 pub use library::LocalTime;
 pub use store::StoreError;
 
@@ -91,7 +91,7 @@ pub struct Config {
     pub clock: Option<fn() -> LocalTime>,
     /// A certificate and its key, for TLS at the address; `None`: there is none.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Told of each content that is complete, in its place. One that nobody takes is forgotten.
+    /// Told of each content that is complete, in its place, and of each bulk transfer that brought something. One that nobody takes is forgotten.
     pub completed: Option<mpsc::Sender<Completed>>,
 }
 

@@ -13,9 +13,10 @@
 //! | [`merkle`] | whether a chunk is the content's, and what proves it (RFC 7574 §5, §6) |
 //! | [`avail`], [`picker`] | how rare each chunk is; which to ask a peer for |
 //! | [`pull`] | how much to ask a peer for |
+//! | [`pace`] | how fast a live stream's input goes out |
 //! | [`state`] | when to send to a peer, when to keep it alive, when to close |
 //! | [`ledbat`] | how many packets may be on their way (RFC 6817) |
-//! | [`hash`], [`sign`] | the hash functions of trees, the signatures of live sources |
+//! | [`hash`], [`sign`], [`pem`] | the hash functions of trees, the signatures of live sources, their keys in files |
 //!
 //! Ranges of chunks are bins, the nodes of a binary tree that lies over the content; a set of chunks is a binmap:
 //!
@@ -40,6 +41,8 @@ pub use anabranch_ledbat as ledbat;
 pub mod link;
 pub mod manifest;
 pub mod merkle;
+pub mod pace;
+pub mod pem;
 pub mod picker;
 pub mod pull;
 pub mod sign;

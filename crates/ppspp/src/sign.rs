@@ -3,6 +3,8 @@
 //! Keys are in the form of a DNSKEY record (RFC 4034): one byte of algorithm, then the key. Every algorithm that the RFC makes
 //! mandatory is verified. RSA with SHA-1 is verified and not made: nobody should start a stream with it.
 
+use std::sync::Arc;
+
 use ring::rand::SystemRandom;
 use ring::signature::{
     self, ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED,
@@ -136,14 +138,16 @@ impl PublicKey {
 
 /// The source's key pair: signs. ECDSA takes randomness from the system, the one thing in this crate that a seed does not
 /// replay.
+#[derive(Clone)]
 pub struct SigningKey {
     pair: Pair,
     public: PublicKey,
 }
 
+#[derive(Clone)]
 enum Pair {
-    Ecdsa(Box<EcdsaKeyPair>),
-    Rsa(Box<RsaKeyPair>),
+    Ecdsa(Arc<EcdsaKeyPair>),
+    Rsa(Arc<RsaKeyPair>),
 }
 
 impl SigningKey {
@@ -157,10 +161,19 @@ impl SigningKey {
         Some(EcdsaKeyPair::generate_pkcs8(params, &SystemRandom::new()).ok()?.as_ref().to_vec())
     }
 
+    /// From a PKCS#8 document of any algorithm that signs.
+    pub fn from_any_pkcs8(document: &[u8]) -> Result<Self, KeyError> {
+        let known = SignatureAlgorithm::ALL.into_iter().filter(|known| *known != SignatureAlgorithm::RsaSha1);
+        known
+            .map(|algorithm| Self::from_pkcs8(algorithm, document))
+            .find(Result::is_ok)
+            .unwrap_or(Err(KeyError::Private))
+    }
+
     /// From a PKCS#8 document.
     pub fn from_pkcs8(algorithm: SignatureAlgorithm, document: &[u8]) -> Result<Self, KeyError> {
         let mut id = vec![algorithm.to_u8()];
-        let ecdsa = |params| EcdsaKeyPair::from_pkcs8(params, document, &SystemRandom::new()).map(Box::new);
+        let ecdsa = |params| EcdsaKeyPair::from_pkcs8(params, document, &SystemRandom::new()).map(Arc::new);
         let pair = match algorithm {
             SignatureAlgorithm::EcdsaP256Sha256 => {
                 Pair::Ecdsa(ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(private)?)
@@ -168,7 +181,7 @@ impl SigningKey {
             SignatureAlgorithm::EcdsaP384Sha384 => {
                 Pair::Ecdsa(ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING).map_err(private)?)
             }
-            SignatureAlgorithm::RsaSha256 => Pair::Rsa(Box::new(RsaKeyPair::from_pkcs8(document).map_err(private)?)),
+            SignatureAlgorithm::RsaSha256 => Pair::Rsa(Arc::new(RsaKeyPair::from_pkcs8(document).map_err(private)?)),
             SignatureAlgorithm::RsaSha1 => return Err(KeyError::Algorithm),
         };
         match &pair {

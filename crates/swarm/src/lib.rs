@@ -61,6 +61,7 @@ pub use dht::DhtConfig;
 pub use events::{ContentId, Discovery, EVENTS_MAX, Event, EventKind, Events, FailureKind, PauseCause};
 pub use hercules as bulk;
 pub use net::leave::Leave;
+pub use net::own_addresses::reachable;
 pub use net::ports::OpenPort;
 pub use net::scion::{KnownHosts, ScionConfig};
 pub use session::{Contents, Data, Handle, LiveRead, LiveReader, ReadError, Reader, Session, Source, parse_peer};

@@ -34,6 +34,7 @@ fn main() -> io::Result<()> {
     write(&corpus, "ppspp_wire", &ppspp::wire())?;
     write(&corpus, "ppspp_link", &ppspp::links())?;
     write(&corpus, "ppspp_manifest", &ppspp::manifest())?;
+    write(&corpus, "pace", &ppspp::transport_streams())?;
     write(&corpus, "ppspp_bins", &[(0..255).collect(), [0, 0, 9, 255].repeat(9)])?;
     write(&corpus, "extension", &bittorrent::extension())?;
     write(&corpus, "scion_packet", &scion::scion_packet())?;

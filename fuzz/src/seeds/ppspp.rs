@@ -45,3 +45,15 @@ pub(crate) fn manifest() -> Vec<Vec<u8>> {
     let list = b"d5:filesld4:attr1:x6:lengthi3e4:pathl1:a1:beed6:lengthi0e4:pathl2:..eed4:attr1:l4:pathl1:ce12:symlink pathl1:aeeee";
     vec![[&3u64.to_be_bytes()[..], list].concat()]
 }
+
+/// Packets of transport streams with clocks, behind the length of the parts that they come in.
+pub(crate) fn transport_streams() -> Vec<Vec<u8>> {
+    let packet = |clock: u32| {
+        let mut packet = vec![0x47, 1, 0, 0x30, 7, 0x10];
+        packet.extend(clock.to_be_bytes());
+        packet.resize(188, 0xff);
+        packet
+    };
+    let stream: Vec<u8> = [0, 900, 1800, 5, u32::MAX].into_iter().flat_map(packet).collect();
+    [187, 9].into_iter().map(|len| [&[len], stream.as_slice()].concat()).collect()
+}

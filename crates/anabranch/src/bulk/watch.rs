@@ -274,7 +274,9 @@ impl Watch {
                 false => Ok(()),
             },
             Event::Rejected { address, key, reason } => self.on_rejected(address, key, reason),
-            Event::Finished { peer, receipt, repeated_bytes } => self.on_finished(peer, receipt, repeated_bytes, now),
+            Event::Finished { peer, receipt, repeated_bytes, .. } => {
+                self.on_finished(peer, receipt, repeated_bytes, now)
+            }
             Event::Failed { peer: Some(peer), error } => self.on_failed(peer, &error),
             Event::Failed { peer: None, error: TransferError::Cancelled } => Ok(()),
             Event::Failed { peer: None, error } => {

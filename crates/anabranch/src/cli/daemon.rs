@@ -66,7 +66,8 @@ pub(crate) struct DaemonFlags {
     /// Tracker of all contents, beside their own; may be given several times
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub tracker: Vec<String>,
-    /// Run this command by `sh -c` for each content that is complete; $CONTENT_PATH, $CONTENT_NAME and others tell which
+    /// Run this command by `sh -c` for each content that is complete, and for each bulk transfer that was received; $CONTENT_PATH,
+    /// $CONTENT_NAME and others tell which
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub on_complete: Option<OsString>,
     #[command(flatten)]
@@ -91,8 +92,8 @@ pub(crate) struct AskFlags {
 #[derive(Debug, Args)]
 pub(crate) struct AddFlags {
     /// .torrent files, their addresses on the web, magnet links, links of PPSPP and tickets to receive with; with --share or --send, files
-    /// and folders of the daemon's host
-    #[arg(value_name = "SOURCE", required_unless_present = "receive", value_hint = ValueHint::AnyPath)]
+    /// and folders of the daemon's host, with --live a file or a pipe
+    #[arg(value_name = "SOURCE", required_unless_present_any = ["receive", "live"], value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
     /// Share these files and folders from where they are
     #[arg(long)]
@@ -127,8 +128,13 @@ pub(crate) struct AddFlags {
     /// Peer to dial for it, address with port; may be given several times
     #[arg(long, value_name = "ADDR", value_parser = peer)]
     pub dial: Vec<String>,
+    /// Tracker for it, beside its own; may be given several times
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
     #[command(flatten)]
     pub bulk: BulkAddFlags,
+    #[command(flatten)]
+    pub live: LiveAddFlags,
     #[command(flatten)]
     pub ask: AskFlags,
 }
@@ -146,7 +152,7 @@ pub(crate) struct BulkAddFlags {
     /// Ticket of who waits for what is sent
     #[arg(long, value_name = "TICKET")]
     pub to: Option<String>,
-    /// Key that may send, or a file with keys, one a line; may be given several times
+    /// Key that may send, or with --live --secure watch, or a file with keys, one a line; may be given several times
     #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
     pub allow: Vec<Allowed>,
     /// How many may use the ticket that is printed [default: 1]
@@ -161,6 +167,33 @@ pub(crate) struct BulkAddFlags {
     /// Overwrite files that are there with what is received
     #[arg(long)]
     pub force: bool,
+}
+
+/// What of `add` is about live streams whose source is the daemon.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Live streams")]
+pub(crate) struct LiveAddFlags {
+    /// Broadcast what programs send to the address that is printed; or, with a SOURCE, a file, once and at its rate, or what comes out of
+    /// a pipe
+    #[arg(long)]
+    pub live: bool,
+    /// What viewers see it called; its ending tells players what it is [default: the SOURCE's name, or live.ts]
+    #[arg(long, value_name = "NAME", requires = "live")]
+    pub name: Option<String>,
+    /// Key that it is signed with, and by which viewers know it, as that of `live --key`; made where the file is not there [default: one
+    /// of its own, kept with the library]
+    #[arg(long, value_name = "FILE", requires = "live", value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+    /// Bytes a second to broadcast, such as 500K or 1.5MiB [default: as the clock in an MPEG transport stream says; of anything
+    /// else, as it comes]
+    #[arg(long, value_name = "RATE", requires = "live")]
+    pub rate: Option<Rate>,
+    /// Copies of the stream that are sent from the daemon at most, on average [default: 3]
+    #[arg(long, value_name = "N", requires = "live", value_parser = clap::value_parser!(u64).range(2..=256))]
+    pub copies: Option<u64>,
+    /// Broadcast inside QUIC, encrypted, to viewers that prove a key; with --allow, only to those of these keys
+    #[arg(long, requires = "live")]
+    pub secure: bool,
 }
 
 /// `list`

@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// Run a library of contents with an API and a page, until interrupted
     Daemon(Box<DaemonFlags>),
     /// Add contents to a daemon
-    Add(AddFlags),
+    Add(Box<AddFlags>),
     /// List a daemon's contents
     List(ListFlags),
     /// Say how a daemon fares, or one of its contents

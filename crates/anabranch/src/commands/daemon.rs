@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch_daemon::client::{default_socket, token_file};
-use anabranch_daemon::{Config, Daemon, StartError, listen};
+use anabranch_daemon::{Config, Daemon, StartError, Whole, listen};
 use anabranch_paths::Endpoint;
 use anabranch_swarm::SessionConfig;
 use clap::FromArgMatches;
@@ -100,7 +100,12 @@ pub(crate) fn run(flags: &DaemonFlags, config: Option<PathBuf>, chatter: Chatter
                     }
                     Some(content) = completed.recv() => {
                         if let Some(hook) = &mut hook {
-                            hook.complete(content.session, &content.info, &content.dir);
+                            match content.what {
+                                Whole::Content(info) => hook.complete(content.session, &info, &content.dir),
+                                Whole::Bulk { name, bytes, placed } => {
+                                    hook.received(content.session, (name, bytes), placed, &content.dir);
+                                }
+                            }
                         }
                     }
                     ended = next(&mut hook, &sandbox) => {

@@ -411,7 +411,7 @@ fn show(id: ContentId, info: &Info, wanted: &[bool]) -> Show {
 
 /// Who listens everywhere is reached at loopback, too.
 pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
-    crate::address::reachable(address).first().copied().unwrap_or(address)
+    anabranch_swarm::reachable(address).first().copied().unwrap_or(address)
 }
 
 pub(super) fn millis(time: Duration) -> f64 {

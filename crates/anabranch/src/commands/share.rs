@@ -1,7 +1,6 @@
 //! `share`: shares files, folders and torrents until interrupted.
 
 use std::env;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +19,6 @@ use tokio::sync::Notify;
 
 use super::create::{save, tell_left_out, tell_v1_link};
 use super::{create_failure, create_options, first_misfit, tiers};
-use crate::address::reachable;
 use crate::bulk::options::identity;
 use crate::cli::{DialectChoice, SessionFlags, ShareFlags};
 use crate::exit::{Code, Failure};
@@ -34,9 +32,6 @@ use crate::settings;
 use crate::source;
 use crate::status::Meter;
 use crate::units::{self, Size};
-
-/// Addresses of ours in a link: more uplinks than machines have, and links are to be copied by hand.
-const ADDRESSES_TOLD_MAX: usize = 8;
 
 /// Something to share, ready to be added.
 struct Shared {
@@ -79,7 +74,7 @@ pub(crate) fn run(flags: Box<ShareFlags>, chatter: Chatter) -> Result<Code, Fail
         let mut watch = Watch::new(&flags.session, chatter)?;
         let ended = async {
             if !flags.session.json && !chatter.quiet {
-                let addresses: Vec<String> = addresses(&session).map(|address| address.to_string()).collect();
+                let addresses: Vec<String> = session.addresses().iter().map(ToString::to_string).collect();
                 output::line(format_args!("listening on {}", addresses.join(" ")))?;
             }
             for path in flags.paths.iter().filter(|_| flags.ppspp) {
@@ -273,26 +268,7 @@ pub(super) fn secure_link(session: &Session, flags: &SessionFlags) -> Option<Sec
 
 /// Where others reach our PPSPP, as links have it.
 pub(super) fn ppspp_addresses(session: &Session) -> Vec<String> {
-    let ip = ip_addresses(session.ppspp_reachable(), &session.ppspp_listening());
-    let addresses = ip.into_iter().map(Endpoint::from).chain(session.ppspp_scion_address().map(Endpoint::Scion));
-    addresses.map(|address| address.to_string()).collect()
-}
-
-/// Where others reach us: over every uplink, the one that leads furthest first.
-fn addresses(session: &Session) -> impl Iterator<Item = Endpoint> {
-    let ip = ip_addresses(session.reachable(), session.listening());
-    ip.into_iter().map(Endpoint::from).chain(session.scion_address().map(Endpoint::Scion))
-}
-
-/// The same over plain IP, of sockets at `listening` that are reached at `all` of these.
-fn ip_addresses(all: Vec<SocketAddr>, listening: &[SocketAddr]) -> Vec<SocketAddr> {
-    let mut ip: Vec<SocketAddr> = listening.iter().flat_map(|address| reachable(*address)).collect();
-    // Where the user restricts the interfaces, the others are not named.
-    ip.retain(|address| all.is_empty() || all.contains(address) || address.ip().is_loopback());
-    let others: Vec<SocketAddr> = all.into_iter().filter(|address| !ip.contains(address)).collect();
-    ip.extend(others);
-    ip.truncate(ADDRESSES_TOLD_MAX);
-    ip
+    session.ppspp_addresses().iter().map(ToString::to_string).collect()
 }
 
 fn is_torrent(path: &Path) -> bool {
@@ -395,7 +371,7 @@ fn add(
         Some(key) => format!("{key}@{address}"),
         None => address.to_string(),
     };
-    magnet.peers = addresses(session).map(named).collect();
+    magnet.peers = session.addresses().into_iter().map(named).collect();
     let mut extra = Map::new();
     let mut put = |key: &str, value: Value| extra.insert(key.to_owned(), value);
     put("magnet", magnet.to_string().into());

@@ -11,7 +11,6 @@ use anabranch_content::info::InfoHashes;
 use anabranch_swarm::tracker::{ServerOptions, TrackerServer};
 use serde_json::json;
 
-use crate::address::reachable;
 use crate::cli::TrackerFlags;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Chatter};
@@ -39,7 +38,7 @@ pub(crate) fn run(flags: &TrackerFlags, chatter: Chatter) -> Result<Code, Failur
         let server = bind(flags, options).await?;
         let interrupted = run::interrupts()?;
         for listening in server.local_addrs() {
-            for address in reachable(listening) {
+            for address in anabranch_swarm::reachable(listening) {
                 let key = flags.passkey.iter().map(|key| format!("/{key}")).collect::<String>();
                 let [http, udp] = ["http", "udp"].map(|scheme| format!("{scheme}://{address}{key}/announce"));
                 if flags.json {

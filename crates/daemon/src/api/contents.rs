@@ -9,6 +9,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::body::TORRENT_BYTES_MAX;
+use super::broadcast::new_broadcast;
 use super::bulk::new_bulk;
 use super::reply::{self, Content};
 use super::{Api, Call, Problem, Query, Reply};
@@ -175,11 +176,15 @@ impl Api {
 /// What is to be added, as JSON says.
 pub(crate) fn new_content_of(object: &Map<String, Value>) -> Result<NewContent, Problem> {
     let mut object = object.clone();
-    if let Some(bulk) = object.remove("bulk") {
-        if object.contains_key("source") || object.contains_key("path") {
-            return Err(Problem::bad("give one of `source`, `path` and `bulk`"));
-        }
-        return new_content(NewSource::Bulk(new_bulk(&bulk)?), &object);
+    let is_any_other = object.contains_key("source") || object.contains_key("path");
+    let source = match (object.remove("bulk"), object.remove("live")) {
+        (None, None) => None,
+        (Some(bulk), None) if !is_any_other => Some(NewSource::Bulk(new_bulk(&bulk)?)),
+        (None, Some(live)) if !is_any_other => Some(NewSource::Broadcast(new_broadcast(&live)?)),
+        _ => return Err(Problem::bad("give one of `source`, `path`, `bulk` and `live`")),
+    };
+    if let Some(source) = source {
+        return new_content(source, &object);
     }
     let source = match (object.remove("source"), object.remove("path")) {
         (Some(Value::String(link)), None) if is_ticket(&link) => NewSource::Bulk(NewBulk::of_ticket(&link)),
@@ -194,7 +199,7 @@ pub(crate) fn new_content_of(object: &Map<String, Value>) -> Result<NewContent, 
         }
         (None, Some(_)) => return Err(Problem::field("path", "a text: the path of a file or folder")),
         _ => {
-            let detail = "give one of `source`, a link or ticket, `path`, what is to be shared, and `bulk`, a bulk transfer; or send a torrent file";
+            let detail = "give one of `source`, a link or ticket, `path`, what is to be shared, `bulk`, a bulk transfer, and `live`, a live stream to broadcast; or send a torrent file";
             return Err(Problem::bad(detail));
         }
     };

@@ -1,4 +1,5 @@
-//! Numbers for Prometheus, in its text format. What stands in labels is ours, so that there are never more of them.
+//! Numbers for Prometheus, in its text format. What stands in labels is ours, so that there are never more of them: the states and the
+//! protocols.
 
 use std::fmt::Write;
 
@@ -6,12 +7,13 @@ use hyper::StatusCode;
 
 use super::reply;
 use super::{Api, Call, Problem, Reply};
+use crate::engine::Sums;
+use crate::library::Kind;
 
 impl Api {
     /// Numbers for Prometheus.
     pub(super) fn metrics(&self, call: &Call) -> Result<Reply, Problem> {
         call.look()?;
-        let sums = self.engine.sums();
         let mut text = String::new();
         let mut put = |name: &str, kind: &str, help: &str, samples: &[(String, u64)]| {
             // A text takes all that is written.
@@ -21,25 +23,34 @@ impl Api {
             }
         };
         let one = |value: u64| vec![(String::new(), value)];
-        let counts = self.engine.counts();
-        let states: Vec<_> =
-            counts.into_iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), count as u64)).collect();
-        put("contents", "gauge", "Contents of the library, by state.", &states);
+        let counts = self.engine.counts_by_kind();
+        let labels = |kind: Kind, state: &str| format!("{{state=\"{state}\",protocol=\"{}\"}}", kind.name());
+        let contents: Vec<_> = counts.into_iter().map(|((kind, state), count)| (labels(kind, state), count)).collect();
+        put("contents", "gauge", "Contents of the library, by state and protocol.", &contents);
+        let sums = Kind::ALL.map(|kind| (format!("{{protocol=\"{}\"}}", kind.name()), self.engine.sums_of(kind)));
+        let by_protocol = |of: fn(&Sums) -> u64| sums.each_ref().map(|(labels, sums)| (labels.clone(), of(sums)));
         put(
             "received_bytes_total",
             "counter",
-            "Payload received, of all contents that are in the library.",
-            &one(sums.downloaded),
+            "Payload received, of all contents that are in the library, by protocol.",
+            &by_protocol(|sums| sums.downloaded),
         );
         put(
             "sent_bytes_total",
             "counter",
-            "Payload sent, of all contents that are in the library.",
-            &one(sums.uploaded),
+            "Payload sent, of all contents that are in the library, by protocol.",
+            &by_protocol(|sums| sums.uploaded),
         );
-        put("receive_rate_bytes", "gauge", "Payload received in a second, now.", &one(sums.down_rate));
-        put("send_rate_bytes", "gauge", "Payload sent in a second, now.", &one(sums.up_rate));
-        put("peers", "gauge", "Peers that are connected, of all contents.", &one(sums.peers));
+        let rates = "Payload received in a second, now, by protocol.";
+        put("receive_rate_bytes", "gauge", rates, &by_protocol(|sums| sums.down_rate));
+        put(
+            "send_rate_bytes",
+            "gauge",
+            "Payload sent in a second, now, by protocol.",
+            &by_protocol(|sums| sums.up_rate),
+        );
+        let peers = "Peers that are connected, of all contents, by protocol.";
+        put("peers", "gauge", peers, &by_protocol(|sums| sums.peers));
         put(
             "ready",
             "gauge",

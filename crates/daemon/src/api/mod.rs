@@ -3,13 +3,14 @@
 //! | module | what it answers |
 //! | --- | --- |
 //! | `contents` | what is in the library, and what is asked of it |
-//! | `bulk` | bulk transfers as requests describe them |
+//! | `bulk`, `broadcast` | bulk transfers, and live streams whose source is here, as requests describe them |
 //! | `session` | the daemon itself: settings, log-in, events, health |
 //! | `metrics` | numbers for Prometheus |
 //! | `page` | the page and its parts |
 //! | `body`, `query`, `problem`, `reply` | what requests and answers are made of |
 
 mod body;
+mod broadcast;
 mod bulk;
 mod contents;
 mod metrics;
@@ -190,6 +191,7 @@ impl Api {
             ["contents", id] => self.content(call, id).await,
             ["contents", id, "play", file] => self.play(&call, id, file).await,
             ["contents", id, "reach"] => self.reach(&call, id),
+            ["contents", id, "live"] => self.live(call, id).await,
             ["contents", id, what] => self.content_part(call, id, what).await,
             _ => Err(Problem::missing()),
         }

@@ -72,6 +72,7 @@ impl From<Refusal> for Problem {
             Refusal::Duplicate(..) => (StatusCode::CONFLICT, "duplicate"),
             Refusal::Busy(..) => (StatusCode::CONFLICT, "busy"),
             Refusal::Conflict(_) | Refusal::Session(_) => (StatusCode::CONFLICT, "conflict"),
+            Refusal::Stalled => (StatusCode::REQUEST_TIMEOUT, "slow"),
             Refusal::Invalid { field, must } => return Self::field(field, must),
             Refusal::Fetch(_) => (StatusCode::BAD_GATEWAY, "not-fetched"),
             Refusal::Source(_) | Refusal::Torrent(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad-source"),

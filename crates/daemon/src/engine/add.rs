@@ -1,4 +1,4 @@
-//! Contents come: by torrent file, magnet link, link of PPSPP, ticket, or a path to share or to send.
+//! Contents come: by torrent file, magnet link, link of PPSPP, ticket, or a path to share, to send or to broadcast.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use anabranch_ppspp::link::Link;
 use anabranch_ppspp::wire::Integrity;
 use anabranch_swarm::Download;
 
+use super::broadcast::NewBroadcast;
 use super::bulk::NewBulk;
 use super::{CONTENTS_MAX, Content, Engine, Refusal, unix_now};
 use crate::library::{About, Entry, Origin, Totals, is_name};
@@ -46,6 +47,8 @@ pub(crate) enum NewSource {
     Path(PathBuf),
     /// A bulk transfer.
     Bulk(NewBulk),
+    /// A live stream whose source is here.
+    Broadcast(NewBroadcast),
 }
 
 /// A content to be added, and how to treat it.
@@ -121,11 +124,15 @@ impl Engine {
             },
             NewSource::Path(path) => self.path(path)?,
             NewSource::Bulk(bulk) => {
-                Self::check_bulk_options(&options)?;
+                Self::check_apart(&options, false)?;
                 self.describe_bulk(bulk)?
             }
+            NewSource::Broadcast(broadcast) => {
+                Self::check_apart(&options, true)?;
+                self.describe_broadcast(broadcast).await?
+            }
         };
-        let is_apart = matches!(described.origin, Origin::Bulk(_) | Origin::Live(_));
+        let is_apart = matches!(described.origin, Origin::Bulk(_) | Origin::Live(_) | Origin::Broadcast(_));
         let dir = match (&described.origin, dir) {
             (Origin::Bulk(bulk), None) if bulk.send.is_some() => {
                 bulk.send.as_deref().and_then(Path::parent).map(PathBuf::from).unwrap_or_default()
@@ -140,6 +147,12 @@ impl Engine {
                     must: "left out: what is shared stays where it is".into(),
                 });
             }
+            (Origin::Broadcast(_), Some(_)) => {
+                return Err(Refusal::Invalid {
+                    field: "dir",
+                    must: "left out: nothing of a live stream is kept".into(),
+                });
+            }
             (_, dir) => {
                 let settings = self.settings();
                 let of_category = options.category.as_ref().and_then(|name| settings.categories.get(name).cloned());
@@ -149,8 +162,7 @@ impl Engine {
         self.wait_gone(&described.hashes).await;
         // What is shared from its place is there.
         let incomplete = self.with_settings(|settings| settings.incomplete_dir.clone());
-        let incomplete =
-            incomplete.filter(|_| !matches!(described.origin, Origin::Path { .. } | Origin::Bulk(_) | Origin::Live(_)));
+        let incomplete = incomplete.filter(|_| !is_apart && !matches!(described.origin, Origin::Path { .. }));
         let names = described.names();
         while names.iter().any(|name| self.state().adding.contains(name)) {
             // What becomes of that decides.

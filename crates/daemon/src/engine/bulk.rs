@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::add::Described;
 use super::live::{PathChange, Phase};
 use super::view::path_name;
-use super::{Engine, Refusal, unix_now};
+use super::{Completed, Engine, Refusal, Whole, unix_now};
 use crate::library::{Bulk, Entry, Origin, Partner};
 
 /// Bulk transfers of a library: each has threads and sockets of its own.
@@ -42,15 +42,30 @@ pub(crate) struct NewBulk {
     pub(crate) overwrite: bool,
 }
 
-/// How others come to a transfer at work.
+/// How others come to a bulk transfer, or a live stream, at work.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
-    ticket: Option<String>,
-    addresses: Vec<String>,
-    key: String,
+    /// The ticket of a bulk transfer, a secret.
+    pub(super) ticket: Option<String>,
+    /// The link of a live stream.
+    pub(super) link: Option<String>,
+    pub(super) addresses: Vec<String>,
+    /// The key that is proven to those who come.
+    pub(super) key: Option<String>,
 }
 
-fn invalid(field: &'static str, must: impl Into<String>) -> Refusal {
+/// Keys of others, as they are printed.
+pub(super) fn keys(given: &BTreeSet<String>) -> Result<BTreeSet<String>, Refusal> {
+    let parsed = given.iter().map(|key| key.parse().map(|key: NodeId| key.to_string()));
+    let must = "a list of 1 to 1000 keys, as `anabranch keys own` prints them";
+    let parsed: BTreeSet<String> = parsed.collect::<Result<_, _>>().map_err(|_| invalid("allow", must))?;
+    match parsed.len() {
+        1..=KEYS_MAX => Ok(parsed),
+        _ => Err(invalid("allow", must)),
+    }
+}
+
+pub(super) fn invalid(field: &'static str, must: impl Into<String>) -> Refusal {
     Refusal::Invalid { field, must: must.into() }
 }
 
@@ -79,15 +94,7 @@ impl NewBulk {
                 check_ticket(&ticket, self.send.is_some(), SystemTime::now()).map_err(useless)?;
                 Ok(Partner::Ticket(ticket.to_string()))
             }
-            (None, Some(keys)) => {
-                let parsed = keys.iter().map(|key| key.parse().map(|key: NodeId| key.to_string()));
-                let must = "a list of 1 to 1000 keys, as `anabranch keys own` prints them";
-                let parsed: BTreeSet<String> = parsed.collect::<Result<_, _>>().map_err(|_| invalid("allow", must))?;
-                match parsed.len() {
-                    1..=KEYS_MAX => Ok(Partner::Allowed(parsed)),
-                    _ => Err(invalid("allow", must)),
-                }
-            }
+            (None, Some(given)) => Ok(Partner::Allowed(keys(given)?)),
             (None, None) => {
                 let times = self.times.unwrap_or(1);
                 let times = u16::try_from(times).ok().filter(|times| *times > 0);
@@ -144,17 +151,18 @@ impl Engine {
         Ok(Described { origin, hashes: Vec::new(), name, size: None, torrent: None, about: None })
     }
 
-    /// That no option is given that means nothing here.
-    pub(super) fn check_bulk_options(options: &Entry) -> Result<(), Refusal> {
+    /// That no option is given that means nothing to a bulk transfer; `is_live`: to a live stream, which has trackers and peers.
+    pub(super) fn check_apart(options: &Entry, is_live: bool) -> Result<(), Refusal> {
         let given = [
-            ("trackers", !options.trackers.is_empty()),
+            ("trackers", !is_live && !options.trackers.is_empty()),
             ("web_seeds", !options.web_seeds.is_empty()),
-            ("peers", !options.peers.is_empty()),
+            ("peers", !is_live && !options.peers.is_empty()),
             ("sequential", options.sequential),
             ("edges_first", options.edges_first),
             ("super_seed", options.super_seed),
         ];
         match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((field, _)) if is_live => Err(invalid(field, "left out: a live stream has none")),
             Some((field, _)) => Err(invalid(field, "left out: a bulk transfer has none")),
             None => Ok(()),
         }
@@ -163,8 +171,8 @@ impl Engine {
     /// That a content has files to look at, where something is asked that is not done with bulk transfers and live streams.
     pub(super) fn has_files(&self, id: u64) -> Result<(), Refusal> {
         match self.entry(id)?.origin {
-            Origin::Live(_) => Err(Refusal::Conflict(format!(
-                "content {id} is a live stream, which is watched and not kept: there is nothing to check, move or choose among"
+            Origin::Live(_) | Origin::Broadcast(_) => Err(Refusal::Conflict(format!(
+                "content {id} is a live stream, which is not kept: there is nothing to check, move or choose among"
             ))),
             Origin::Torrent | Origin::Magnet(_) | Origin::Link(_) | Origin::Path { .. } => Ok(()),
             Origin::Bulk(_) => Err(Refusal::Conflict(format!(
@@ -174,16 +182,16 @@ impl Engine {
         }
     }
 
-    /// How others come to a bulk transfer: with its ticket, or by its addresses and its key; nothing of other contents, and of those
-    /// that are not at work.
+    /// How others come to a bulk transfer, with its ticket, or by its addresses and its key; and how to a live stream whose source is here, by
+    /// its link. Nothing of other contents, and of those that are not at work.
     pub(crate) fn reach(&self, id: u64) -> Result<Value, Refusal> {
         self.entry(id)?;
         let reach = self.with(id, |content| content.live.reach.clone()).flatten();
-        let (ticket, addresses, key) = match reach {
-            Some(reach) => (reach.ticket, reach.addresses, Some(reach.key)),
-            None => (None, Vec::new(), None),
+        let (ticket, link, addresses, key) = match reach {
+            Some(reach) => (reach.ticket, reach.link, reach.addresses, reach.key),
+            None => (None, None, Vec::new(), None),
         };
-        Ok(json!({ "ticket": ticket, "addresses": addresses, "key": key }))
+        Ok(json!({ "ticket": ticket, "link": link, "addresses": addresses, "key": key }))
     }
 
     /// What the session tells of a bulk transfer.
@@ -200,7 +208,7 @@ impl Engine {
                 // Kept before it is told: the ticket has them.
                 self.settle_bulk(id, |bulk| bulk.ports = ports).await;
                 let addresses = addresses.iter().map(ToString::to_string).collect();
-                let reach = Reach { ticket, addresses, key: key.to_string() };
+                let reach = Reach { ticket, link: None, addresses, key: Some(key.to_string()) };
                 self.with(id, |content| content.live.reach = Some(reach));
                 self.feed.tell("reachable", &json!({ "id": id }));
             }
@@ -227,7 +235,7 @@ impl Engine {
                 self.with(id, |content| content.live.waits = waits);
             }
             News::Note(text) => self.note(id, text),
-            News::Delivered { peer, key, name, bytes_total } => {
+            News::Delivered { peer, key, name, bytes_total, placed } => {
                 self.note(
                     id,
                     format!(
@@ -242,6 +250,9 @@ impl Engine {
                 .await;
                 self.look_at(id).await;
                 self.keep_totals().await;
+                if let Some(placed) = placed {
+                    self.tell_received(id, Whole::Bulk { name, bytes: bytes_total, placed });
+                }
             }
             News::Over(why) => {
                 let is_new = self.with(id, |content| content.entry.completed.is_none());
@@ -259,6 +270,15 @@ impl Engine {
             }
         }
         self.announce(id);
+    }
+
+    /// Tells who does something about it that something came whole.
+    fn tell_received(&self, id: u64, what: Whole) {
+        let of = self.with(id, |content| content.live.session.map(|session| (session, content.entry.dir.clone())));
+        if let (Some(completed), Some((session, dir))) = (&self.completed, of.flatten()) {
+            // Nobody has to hear of it.
+            let _ = completed.try_send(Completed { session, what, dir });
+        }
     }
 
     /// Changes what is kept of a bulk transfer alone. It is on the disk when this is done.

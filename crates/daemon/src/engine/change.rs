@@ -317,6 +317,9 @@ impl Engine {
             if going == Going::Delete && has_files {
                 self.wait_open(id).await;
             }
+            if self.with(id, |content| content.entry.broadcast().is_some() && !content.live.is_held) == Some(true) {
+                self.end_broadcast(session).await;
+            }
             let data = if going == Going::Delete { Data::Delete } else { Data::Keep };
             match self.handle.remove(session, data).await {
                 Ok(removed) => left = removed.left,
@@ -413,7 +416,7 @@ impl Engine {
         Ok(self.handle.add_peers(self.at_work(id)?, parsed).await?)
     }
 
-    fn at_work(&self, id: u64) -> Result<ContentId, Refusal> {
+    pub(super) fn at_work(&self, id: u64) -> Result<ContentId, Refusal> {
         self.entry(id)?;
         let session = self.with(id, |content| content.live.session).flatten();
         session.ok_or_else(|| Refusal::Conflict(format!("content {id} is not at work: have it go on first")))

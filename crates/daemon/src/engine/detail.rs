@@ -121,7 +121,7 @@ impl Engine {
             Origin::Link(link) => About { trackers: trackers_of_link(link), ..About::default() },
             Origin::Torrent | Origin::Path { .. } => self.about_in_file(id).await.unwrap_or_default(),
             Origin::Live(link) => About { trackers: trackers_of_link(link), ..About::default() },
-            Origin::Bulk(_) => About::default(),
+            Origin::Bulk(_) | Origin::Broadcast(_) => About::default(),
         })
     }
 

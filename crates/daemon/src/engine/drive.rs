@@ -43,6 +43,7 @@ impl Engine {
             // A session that ended needs no limits.
             let _ = self.handle.set_session_limits(down, up).await;
         }
+        self.prefer_ports().await;
         loop {
             for (id, step) in self.steps() {
                 self.perform(id, step).await;
@@ -58,8 +59,11 @@ impl Engine {
                 let engine = Rc::clone(self);
                 self.with(id, |content| content.live.phase = Phase::Loading);
                 tokio::task::spawn_local(async move {
-                    engine.load(id).await;
+                    let session = engine.load(id).await;
                     engine.changed.notify_one();
+                    if let Some(session) = session {
+                        engine.read_input(id, session).await;
+                    }
                 });
             }
             Step::Hold(session) => {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::live::{Choice, PathChange, Phase};
 use super::view::path_name;
-use super::{Completed, Engine, unix_now};
+use super::{Completed, Engine, Whole, unix_now};
 use crate::library::{About, Origin};
 use crate::store::Change;
 
@@ -97,7 +97,12 @@ impl Engine {
                 self.with(id, |content| content.live.waits = Some(reason));
             }
             EventKind::Resumed => {
-                self.with(id, |content| content.live.waits = None);
+                // What a stream of ours waits for is its input.
+                self.with(id, |content| {
+                    if content.entry.broadcast().is_none() {
+                        content.live.waits = None;
+                    }
+                });
             }
             EventKind::Failed { reason, .. } => {
                 self.note(id, reason.clone());
@@ -136,6 +141,12 @@ impl Engine {
             }
             EventKind::TrackerFailed { url, reason } => {
                 self.with(id, |content| content.live.tracker(url, Err(reason), at));
+            }
+            EventKind::LiveTwin { address } => {
+                self.note(
+                    id,
+                    format!("somebody else broadcasts with the key of this stream: {address} has that stream"),
+                );
             }
             EventKind::PeerBanned { address, reason } => self.note(id, format!("banned {address}: {reason}")),
             EventKind::PeerFailed { address, reason, .. } => self.note(id, format!("peer {address}: {reason}")),
@@ -227,12 +238,12 @@ impl Engine {
         let Some(completed) = &self.completed else { return };
         let of = self.with(id, |content| {
             let session = content.live.session.filter(|_| std::mem::take(&mut content.live.untold))?;
-            Some((session, content.entry.shown_name().to_owned(), content.entry.dir.clone()))
+            Some((session, content.entry.dir.clone()))
         });
-        let Some((session, name, dir)) = of.flatten() else { return };
+        let Some((session, dir)) = of.flatten() else { return };
         if let Ok(Some(info)) = self.handle.info(session).await {
             // Nobody has to hear of it.
-            let _ = completed.try_send(Completed { session, name, info, dir });
+            let _ = completed.try_send(Completed { session, what: Whole::Content(info), dir });
         }
     }
 

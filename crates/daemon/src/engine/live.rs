@@ -120,8 +120,10 @@ pub(crate) struct Live {
     pub(super) choices: BTreeMap<String, Choice>,
     pub(super) changes: VecDeque<PathChange>,
     pub(super) log: VecDeque<(u64, String)>,
-    /// How others come to it, where it is a bulk transfer.
+    /// How others come to it, where it is a bulk transfer or a live stream whose source is here.
     pub(super) reach: Option<Reach>,
+    /// Somebody sends the live stream that it is.
+    pub(super) is_fed: bool,
     pub(super) desk: Option<Rc<FileServer>>,
     /// What was told of it last, as a hash: whole, it would be most of what a content at rest takes.
     pub(super) told: Option<u64>,

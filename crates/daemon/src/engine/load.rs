@@ -1,6 +1,6 @@
 //! Contents go into the session.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use anabranch_content::magnet::{Magnet, MagnetError};
 use anabranch_content::metainfo::{Metainfo, NameRules};
 use anabranch_content::storage::naming;
 use anabranch_ppspp::link::{Link, LinkError};
-use anabranch_swarm::{AddOptions, ContentId, Data, FileFilter, Priority, Source, parse_peer};
+use anabranch_swarm::{AddOptions, ContentId, Data, FileFilter, NodeId, Priority, Source, parse_peer};
 
 use super::add::names;
 use super::live::{Hashing, Phase};
@@ -56,11 +56,20 @@ impl Engine {
             self.make_torrent(&entry).await?;
             entry = self.entry(id).map_err(|error| error.to_string())?;
         }
+        if entry.broadcast().is_some() {
+            self.count_run(id).await;
+            entry = self.entry(id).map_err(|error| error.to_string())?;
+        }
         let path = self.store.torrent(id);
         let of = entry.clone();
         self.with(id, |content| content.live.reopen = false);
-        let prepared = tokio::task::spawn_blocking(move || prepare(&of, &path, fresh)).await;
+        let own = match entry.broadcast() {
+            Some(_) => self.handle.secure_node_id().await.ok().flatten(),
+            None => None,
+        };
+        let prepared = tokio::task::spawn_blocking(move || prepare(&of, &path, fresh, own)).await;
         let Prepared { source, trusted } = prepared.map_err(|error| error.to_string())??;
+        let ours = if let Source::Live(share) = &source { Some(share.link.clone()) } else { None };
         let is_known = !matches!(source, Source::Magnet(_));
         let options = self.options(&entry, trusted);
         let session = self.handle.add(source, options).await.map_err(|error| error.to_string())?;
@@ -80,12 +89,20 @@ impl Engine {
                     true => Phase::Opening,
                     false => Phase::Metadata,
                 };
-                live.waits = entry.is_live().then(|| "nobody has told anything of the stream yet".to_owned());
+                live.waits = match &entry.origin {
+                    Origin::Live(_) => Some("nobody has told anything of the stream yet".to_owned()),
+                    Origin::Broadcast(broadcast) if broadcast.input.is_some() => Some(super::input::QUIET.to_owned()),
+                    Origin::Broadcast(_) => Some(super::input::NOBODY.to_owned()),
+                    _ => None,
+                };
             });
             state.early.take(session)
         };
         for event in early {
             self.on_event(event).await;
+        }
+        if let Some(link) = ours {
+            self.on_air(id, link).await;
         }
         self.announce(id);
         // It may have been asked to wait meanwhile.
@@ -134,6 +151,7 @@ impl Engine {
             limit_up: entry.limit_up,
             read_only: entry.is_only_shared(),
             overwrite: entry.bulk().is_some_and(|bulk| bulk.overwrite),
+            allowed: entry.broadcast().and_then(|broadcast| broadcast.allowed.as_ref()).map(parse_keys),
             trusted,
             ..AddOptions::default()
         }
@@ -196,8 +214,8 @@ impl Engine {
     }
 }
 
-/// Reads what a content is. Blocks.
-fn prepare(entry: &Entry, torrent: &Path, fresh: bool) -> Result<Prepared, String> {
+/// Reads what a content is; `own` is the key that the daemon proves to have. Blocks.
+fn prepare(entry: &Entry, torrent: &Path, fresh: bool, own: Option<NodeId>) -> Result<Prepared, String> {
     let plain = |source| Prepared { source, trusted: false };
     match &entry.origin {
         Origin::Magnet(link) => {
@@ -212,6 +230,9 @@ fn prepare(entry: &Entry, torrent: &Path, fresh: bool) -> Result<Prepared, Strin
             Ok(plain(Source::Ppspp(Box::new(link))))
         }
         Origin::Bulk(bulk) => Ok(plain(Source::Bulk(Box::new(super::bulk::task(entry, bulk)?)))),
+        Origin::Broadcast(broadcast) => {
+            Ok(plain(Source::Live(Box::new(super::broadcast::share(entry, broadcast, own)?))))
+        }
         Origin::Torrent => {
             let mut metainfo = read(torrent)?;
             leave_out(&mut metainfo, &entry.without);
@@ -225,6 +246,11 @@ fn prepare(entry: &Entry, torrent: &Path, fresh: bool) -> Result<Prepared, Strin
             Ok(Prepared { source: Source::Metainfo(Box::new(metainfo)), trusted })
         }
     }
+}
+
+/// Keys that were looked at when they came.
+fn parse_keys(keys: &BTreeSet<String>) -> HashSet<NodeId> {
+    keys.iter().filter_map(|key| key.parse().ok()).collect()
 }
 
 /// Takes the addresses out that a torrent names and its user does not want.

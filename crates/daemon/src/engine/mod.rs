@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `add` | contents come |
 //! | `bulk` | what is special with bulk transfers |
+//! | `broadcast`, `input` | live streams whose source is here, and what they are made of |
 //! | `change` | what users ask of them |
 //! | `load` | they go into the session |
 //! | `drive` | the session is brought in line |
@@ -24,6 +25,7 @@
 //! | `view`, `detail`, `seen` | how they look from outside |
 
 mod add;
+mod broadcast;
 mod bulk;
 mod change;
 mod changes;
@@ -31,6 +33,7 @@ mod detail;
 mod drive;
 mod events;
 mod find;
+mod input;
 mod keep;
 mod live;
 mod load;
@@ -49,11 +52,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anabranch_content::metainfo::MetainfoError;
 use anabranch_paths::{Endpoint, ScionAddr};
+use anabranch_swarm::bulk::Placed;
 use anabranch_swarm::{ContentId, ControlError, DownloadError, Handle};
 use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc};
 
 pub(crate) use add::{NewContent, NewSource, check};
+pub(crate) use broadcast::NewBroadcast;
 pub(crate) use bulk::NewBulk;
 pub(crate) use seen::{Seen, is_at};
 pub(crate) use sums::Sums;
@@ -68,6 +73,7 @@ use crate::store::{Change, Entries, Store, StoreError};
 use changes::Changes;
 use events::Early;
 use live::Live;
+use sums::SumsByKind;
 
 /// Contents that a library takes.
 pub(crate) const CONTENTS_MAX: usize = 100_000;
@@ -78,17 +84,31 @@ const HASHING_MAX: usize = 1;
 /// Torrent files that are fetched at once, each held in memory.
 const FETCHES_MAX: usize = 4;
 
-/// A content that is complete, for whoever does something about that.
+/// A content that is complete, or came whole by bulk transfer, for whoever does something about that.
 #[derive(Clone, Debug)]
 pub struct Completed {
     /// Its number in the session.
     pub session: ContentId,
-    /// What it is called.
-    pub name: String,
     /// What it is.
-    pub info: std::sync::Arc<anabranch_content::info::Info>,
+    pub what: Whole,
     /// The folder below which its files are.
     pub dir: PathBuf,
+}
+
+/// What is complete.
+#[derive(Clone, Debug)]
+pub enum Whole {
+    /// A content.
+    Content(std::sync::Arc<anabranch_content::info::Info>),
+    /// What a bulk transfer brought.
+    Bulk {
+        /// What it is called.
+        name: String,
+        /// Bytes of content.
+        bytes: u64,
+        /// Where it lies.
+        placed: Placed,
+    },
 }
 
 /// What holds for all contents.
@@ -131,6 +151,9 @@ pub(crate) enum Refusal {
         /// What it has to be.
         must: String,
     },
+    /// What was sent to a live stream went no further.
+    #[error("nothing came for {} seconds, so this connection is given up: connect again, and the stream goes on", input::STALL_MAX.as_secs())]
+    Stalled,
     /// The source is nothing that can be added.
     #[error("{0}")]
     Source(String),
@@ -200,7 +223,7 @@ pub(crate) struct State {
     /// Everything that has its turn was put into the session once.
     is_ready: bool,
     changes: Changes,
-    sums: Sums,
+    sums: SumsByKind,
     /// Goes on with every change of the settings.
     settings_version: u64,
     /// Contents that became complete, to be told of once that is kept.
@@ -306,7 +329,7 @@ impl Engine {
             early: Early::default(),
             is_ready: false,
             changes: Changes::default(),
-            sums: Sums::default(),
+            sums: SumsByKind::default(),
             settings_version: 0,
             finished: Vec::new(),
         };

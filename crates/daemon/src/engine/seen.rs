@@ -2,7 +2,7 @@
 
 use super::tick::{ratio, totals};
 use super::{Content, Engine, SHORT_HASH_LEN, Sums};
-use crate::library::{Entry, Settings, Totals};
+use crate::library::{Entry, Kind, Settings, Totals};
 
 /// A content.
 #[derive(Clone, Copy)]
@@ -133,7 +133,12 @@ impl Engine {
 
     /// The numbers of all contents together.
     pub(crate) fn sums(&self) -> Sums {
-        self.state().sums
+        self.state().sums.all()
+    }
+
+    /// Those of one protocol.
+    pub(crate) fn sums_of(&self, kind: Kind) -> Sums {
+        self.state().sums.of(kind)
     }
 
     /// The content of a short hash.

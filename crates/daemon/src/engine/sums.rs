@@ -1,7 +1,9 @@
-//! The numbers of all contents together: kept up with each change of one, so that whoever asks for them does not count.
+//! The numbers of all contents together, and of those of each protocol: kept up with each change of one, so that whoever asks for them
+//! does not count.
 
 use super::Content;
 use super::tick::totals;
+use crate::library::Kind;
 
 /// Numbers of one content, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,20 +52,40 @@ impl Sums {
     fn change(&mut self, mut by: Self, how: fn(u64, u64) -> u64) {
         self.fields().into_iter().zip(by.fields()).for_each(|(sum, by)| *sum = how(*sum, *by));
     }
+}
 
+/// The numbers of the contents of each protocol, which none changes.
+#[derive(Debug, Default)]
+pub(super) struct SumsByKind([Sums; Kind::ALL.len()]);
+
+impl SumsByKind {
     /// A content is new, or may have other numbers than before.
     pub(super) fn count(&mut self, content: &mut Content) {
-        let now = Self::of(content);
+        let now = Sums::of(content);
         let before = std::mem::replace(&mut content.counted, now);
         if now != before {
+            let sums = &mut self.0[content.entry.kind() as usize];
             // What was counted is taken away again exactly, whatever the amounts.
-            self.change(before, u64::wrapping_sub);
-            self.change(now, u64::wrapping_add);
+            sums.change(before, u64::wrapping_sub);
+            sums.change(now, u64::wrapping_add);
         }
     }
 
     /// A content goes.
     pub(super) fn forget(&mut self, content: &Content) {
-        self.change(content.counted, u64::wrapping_sub);
+        self.0[content.entry.kind() as usize].change(content.counted, u64::wrapping_sub);
+    }
+
+    /// Those of one protocol.
+    pub(super) fn of(&self, kind: Kind) -> Sums {
+        self.0[kind as usize]
+    }
+
+    /// All together.
+    pub(super) fn all(&self) -> Sums {
+        self.0.iter().fold(Sums::default(), |mut all, sums| {
+            all.change(*sums, u64::wrapping_add);
+            all
+        })
     }
 }

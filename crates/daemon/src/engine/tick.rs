@@ -114,7 +114,8 @@ impl Engine {
         let changed = changed.unwrap_or_else(|| state.contents.keys().copied().collect());
         let contents = changed.iter().filter_map(|id| state.contents.get(id)).filter(|content| content.live.has_moved);
         let contents: Vec<Value> = contents.map(super::view::numbers).collect();
-        json!({ "down_rate": state.sums.down_rate, "up_rate": state.sums.up_rate, "contents": contents })
+        let sums = state.sums.all();
+        json!({ "down_rate": sums.down_rate, "up_rate": sums.up_rate, "contents": contents })
     }
 
     /// Seconds at work are counted, and those that were shared enough are paused, or go.

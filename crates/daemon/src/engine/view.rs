@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use super::live::{Job, Phase};
 use super::tick::{ratio, totals};
 use super::{Content, Engine, Refusal};
-use crate::library::{Bulk, Going, Origin, Turn};
+use crate::library::{Broadcast, Bulk, Going, Kind, Origin, Turn};
 
 /// States in which a content can be.
-pub(crate) const STATES: [&str; 16] = [
+pub(crate) const STATES: [&str; 17] = [
     "starting",
     "hashing",
     "metadata",
@@ -22,6 +22,7 @@ pub(crate) const STATES: [&str; 16] = [
     "seeding",
     "sending",
     "watching",
+    "streaming",
     "paused",
     "queued",
     "no_space",
@@ -82,6 +83,16 @@ impl Engine {
             state.contents.range(after.saturating_add(1)..).filter(|(_, content)| filter.admits(content));
         let shown = admitted.by_ref().take(limit).map(|(_, content)| view(content)).collect();
         (shown, admitted.next().is_some())
+    }
+
+    /// Contents by their protocols and states: all there may be.
+    pub(crate) fn counts_by_kind(&self) -> std::collections::BTreeMap<(Kind, &'static str), u64> {
+        let all = Kind::ALL.into_iter().flat_map(|kind| STATES.iter().map(move |state| ((kind, *state), 0)));
+        let mut counts: std::collections::BTreeMap<_, _> = all.collect();
+        for content in self.state().contents.values() {
+            *counts.entry((content.entry.kind(), state(content))).or_default() += 1;
+        }
+        counts
     }
 
     /// Contents by their states.
@@ -153,6 +164,7 @@ pub(super) fn state(content: &Content) -> &'static str {
         (_, Phase::Out | Phase::Loading | Phase::Opening) => "starting",
         (_, Phase::Metadata) => "metadata",
         _ if live.waits.is_some() => "waiting",
+        _ if entry.broadcast().is_some() => "streaming",
         _ if entry.is_live() => "watching",
         _ if entry.is_complete() => "seeding",
         _ if entry.bulk().is_some_and(|bulk| bulk.send.is_some()) => "sending",
@@ -216,19 +228,17 @@ fn put_numbers(content: &Content, fields: &mut Map<String, Value>) {
 /// All that the list says of a content.
 pub(super) fn view(content: &Content) -> Value {
     let entry = &content.entry;
-    let (kind, link) = match &entry.origin {
-        Origin::Torrent => ("torrent", None),
-        Origin::Magnet(link) => ("torrent", Some(link.as_str())),
-        Origin::Link(link) => ("ppspp", Some(link.as_str())),
-        Origin::Live(link) => ("live", Some(link.as_str())),
-        Origin::Path { .. } => ("torrent", None),
+    let kind = entry.kind();
+    let link = match &entry.origin {
+        Origin::Magnet(link) | Origin::Link(link) | Origin::Live(link) => Some(link.as_str()),
+        Origin::Broadcast(_) => content.live.reach.as_ref().and_then(|reach| reach.link.as_deref()),
         // Who has its ticket may do something with it: it is told to those alone who may, too.
-        Origin::Bulk(_) => ("bulk", None),
+        Origin::Bulk(_) | Origin::Torrent | Origin::Path { .. } => None,
     };
     let magnet = || {
         let hash = |len: usize| entry.hashes.iter().find(|hash| hash.len() == len);
-        let v1 = hash(40).filter(|_| kind == "torrent").map(|hash| format!("xt=urn:btih:{hash}"));
-        let v2 = hash(64).filter(|_| kind == "torrent").map(|hash| format!("xt=urn:btmh:1220{hash}"));
+        let v1 = hash(40).filter(|_| kind == Kind::Torrent).map(|hash| format!("xt=urn:btih:{hash}"));
+        let v2 = hash(64).filter(|_| kind == Kind::Torrent).map(|hash| format!("xt=urn:btmh:1220{hash}"));
         // The short name of a v2 torrent is no hash of v1.
         let v1 = v1.filter(|_| entry.hashes.first().is_some_and(|first| first.len() == 40));
         let names: Vec<String> = v1.into_iter().chain(v2).collect();
@@ -239,7 +249,7 @@ pub(super) fn view(content: &Content) -> Value {
     put_numbers(content, &mut fields);
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     put("id", entry.id.into());
-    put("kind", kind.into());
+    put("kind", kind.name().into());
     put("name", entry.shown_name().into());
     put("hashes", json!(entry.hashes));
     put("link", json!(link.map(str::to_owned).or_else(magnet)));
@@ -269,6 +279,7 @@ pub(super) fn view(content: &Content) -> Value {
     put("added", entry.added.into());
     put("completed", json!(entry.completed));
     put("bulk", json!(entry.bulk().map(Bulk::shown)));
+    put("live", json!(entry.broadcast().map(Broadcast::shown)));
     put("removing_data", (entry.going == Some(Going::Delete)).into());
     fields.into()
 }

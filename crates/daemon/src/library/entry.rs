@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::about::About;
+use super::broadcast::Broadcast;
 use super::bulk::Bulk;
 use super::own::{Own, own_ratio, own_whole};
 
@@ -31,6 +32,33 @@ pub(crate) enum Origin {
     Bulk(Box<Bulk>),
     /// A link of a live stream, which is watched.
     Live(String),
+    /// A live stream whose source is here.
+    Broadcast(Box<Broadcast>),
+}
+
+/// Which protocol carries a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Torrent,
+    Ppspp,
+    Bulk,
+    /// A live stream of PPSPP, watched or broadcast.
+    Live,
+}
+
+impl Kind {
+    /// All there are.
+    pub(crate) const ALL: [Self; 4] = [Self::Torrent, Self::Ppspp, Self::Bulk, Self::Live];
+
+    /// As the API has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Torrent => "torrent",
+            Self::Ppspp => "ppspp",
+            Self::Bulk => "bulk",
+            Self::Live => "live",
+        }
+    }
 }
 
 /// What is to be done with a content that goes.
@@ -180,6 +208,16 @@ impl Entry {
         }
     }
 
+    /// Which protocol carries it.
+    pub(crate) fn kind(&self) -> Kind {
+        match self.origin {
+            Origin::Torrent | Origin::Magnet(_) | Origin::Path { .. } => Kind::Torrent,
+            Origin::Link(_) => Kind::Ppspp,
+            Origin::Bulk(_) => Kind::Bulk,
+            Origin::Live(_) | Origin::Broadcast(_) => Kind::Live,
+        }
+    }
+
     /// What it is called.
     pub(crate) fn shown_name(&self) -> &str {
         self.title.as_deref().unwrap_or(&self.name)
@@ -212,18 +250,26 @@ impl Entry {
 
     /// It is a live stream: it has no files, and no end that is known.
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.origin, Origin::Live(_))
+        matches!(self.origin, Origin::Live(_) | Origin::Broadcast(_))
     }
 
     /// Programs for torrents know of nothing like it.
     pub(crate) fn is_apart(&self) -> bool {
-        matches!(self.origin, Origin::Bulk(_) | Origin::Live(_))
+        matches!(self.origin, Origin::Bulk(_) | Origin::Live(_) | Origin::Broadcast(_))
     }
 
     /// What is kept of a bulk transfer, where it is one.
     pub(crate) fn bulk(&self) -> Option<&Bulk> {
         match &self.origin {
             Origin::Bulk(bulk) => Some(bulk),
+            _ => None,
+        }
+    }
+
+    /// What is kept of a live stream whose source is here, where it is one.
+    pub(crate) fn broadcast(&self) -> Option<&Broadcast> {
+        match &self.origin {
+            Origin::Broadcast(broadcast) => Some(broadcast),
             _ => None,
         }
     }
@@ -236,6 +282,7 @@ impl Entry {
             Origin::Path { path, seal } => json!({ "path": path_json(path), "seal": seal }),
             Origin::Bulk(bulk) => json!({ "bulk": bulk.to_json() }),
             Origin::Live(link) => json!({ "live": link }),
+            Origin::Broadcast(broadcast) => json!({ "broadcast": broadcast.to_json() }),
         };
         let going = self.going.map(|going| if going == Going::Delete { "delete" } else { "keep" });
         let priorities: Map<String, Value> =
@@ -292,6 +339,8 @@ impl Entry {
             Origin::Link(link.to_owned())
         } else if let Some(link) = origin["live"].as_str() {
             Origin::Live(link.to_owned())
+        } else if !origin["broadcast"].is_null() {
+            Origin::Broadcast(Box::new(Broadcast::from_json(&origin["broadcast"])?))
         } else if !origin["bulk"].is_null() {
             Origin::Bulk(Box::new(Bulk::from_json(&origin["bulk"])?))
         } else if !origin["path"].is_null() {
@@ -371,6 +420,16 @@ mod tests {
             Origin::Magnet("magnet:?xt=urn:btih:aa".into()),
             Origin::Link("ppspp:aa".into()),
             Origin::Live("ppspp:bb".into()),
+            Origin::Broadcast(Box::new(Broadcast {
+                key: vec![0, 255],
+                input: Some(odd.clone()),
+                rate: Some(5),
+                copies: 2,
+                secure: true,
+                allowed: None,
+                runs: 4,
+                ports: (vec![1], None),
+            })),
             Origin::Path { path: odd.clone(), seal: None },
             Origin::Path { path: "/b".into(), seal: Some("s".into()) },
             Origin::Bulk(Box::new(Bulk {

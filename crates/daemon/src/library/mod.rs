@@ -1,6 +1,7 @@
 //! What the daemon knows and keeps: contents with their options, and settings. Pure: nothing here is at work.
 
 mod about;
+mod broadcast;
 mod bulk;
 mod entry;
 mod own;
@@ -13,8 +14,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 pub(crate) use about::About;
+pub(crate) use broadcast::Broadcast;
 pub(crate) use bulk::{Bulk, Partner};
-pub(crate) use entry::{Entry, Going, Origin, Totals};
+pub(crate) use entry::{Entry, Going, Kind, Origin, Totals};
 pub(crate) use own::{Own, own_ratio, own_whole};
 pub(crate) use queue::{Candidate, Turn, turns};
 pub use schedule::LocalTime;

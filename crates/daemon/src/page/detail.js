@@ -122,7 +122,9 @@ async function overview() {
     const copy = el("button", { type: "button", "data-key": "copy", onclick: () => navigator.clipboard.writeText(text).then(() => say("Copied."), complain) }, "Copy");
     made.push(el("h3", {}, `${name} `, copy), el("p", { class: "mono", id: "told" }, text), soft ? el("p", { class: "soft" }, soft) : "");
   };
-  if (content.link) told("Link", content.link);
+  if (content.link) told("Link", content.link, content.live ? `For viewers: "anabranch play LINK", "anabranch get LINK", or paste it on another page like this.` : null);
+  if (content.live) made.push(el("h3", {}, "Input"), el("p", { class: "mono", id: "input" }, content.live.input ?? `PUT ${location.origin}/api/v1/contents/${content.id}/live`),
+    el("p", { class: "soft" }, content.live.input ? "Read by the daemon." : `From an encoder: ffmpeg -re -i FILM -c copy -f mpegts -method PUT -headers "Authorization: Bearer TOKEN" ADDRESS`));
   const times = content.bulk?.times === 1 ? "once" : `${content.bulk?.times} times`;
   if (reach?.ticket) told("Ticket", reach.ticket, `Good ${times}, until ${time(content.bulk.expires)}, for ${content.bulk.sends ? "receiving" : "sending"}: "anabranch ${content.bulk.sends ? "receive TICKET" : "send PATH --to TICKET"}", or paste it on another page like this.`);
   else if (reach?.key) told("Address", `${reach.key}@${reach.addresses[0]}`, `For those with one of its keys: "anabranch send PATH --to ADDRESS".`);

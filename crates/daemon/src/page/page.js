@@ -4,7 +4,7 @@ import { showDetail, detailEvent, detailTick, closeDetail, openTab } from "/deta
 export const $ = (id) => document.getElementById(id);
 const ROW = 62;
 const SAMPLES_MAX = 240;
-const STATES = ["downloading", "seeding", "sending", "watching", "complete", "paused", "queued", "error", "checking", "hashing", "metadata", "starting", "moving", "removing", "no_space", "waiting"];
+const STATES = ["downloading", "seeding", "sending", "watching", "streaming", "complete", "paused", "queued", "error", "checking", "hashing", "metadata", "starting", "moving", "removing", "no_space", "waiting"];
 
 const contents = new Map();
 const history = [];
@@ -236,21 +236,22 @@ async function addTorrent(file, options = {}) {
   return ask("POST", `contents?${query}`, file, "application/x-bittorrent");
 }
 
-async function addAll(links, files, path, options, byTicket = false) {
+async function addAll(links, files, path, options, how = "share") {
   let last = null, count = 0;
   try {
     for (const link of links) { last = await ask("POST", "contents", { source: link, ...options }); count++; }
     for (const file of files) { last = await addTorrent(file, options); count++; }
-    if (path) {
+    if (path || how === "live") {
       // What is sent stays where it is.
       const { dir, sequential, ...others } = options;
-      last = await ask("POST", "contents", byTicket ? { bulk: { send: path }, ...others } : { path, ...options });
+      const wanted = { share: { path, ...options }, ticket: { bulk: { send: path }, ...others }, live: { live: path ? { input: path } : {}, ...others } };
+      last = await ask("POST", "contents", wanted[how]);
       count++;
     }
   } catch (error) { complain(error); return; }
   if (count) say(count === 1 ? `Added ${last.name}.` : `Added ${count}.`);
-  // Its ticket is what was wanted.
-  if (path && byTicket) { contents.set(last.id, contents.get(last.id) ?? last); openTab("overview"); select(last.id); }
+  // Its ticket, or its link, is what was wanted.
+  if (path && how === "ticket" || how === "live") { contents.set(last.id, contents.get(last.id) ?? last); openTab("overview"); select(last.id); }
 }
 
 const isLink = (text) => /^(magnet:|ppspp:|tswift:|bulk\d-)/i.test(text);
@@ -265,7 +266,7 @@ $("add-dialog").addEventListener("close", () => {
   if ($("add-paused").checked) options.paused = true;
   if ($("add-sequential").checked) options.sequential = true;
   const links = $("add-links").value.split("\n").map((line) => line.trim()).filter(Boolean);
-  addAll(links, [...$("add-files").files], $("add-path").value.trim(), options, $("add-ticket").checked);
+  addAll(links, [...$("add-files").files], $("add-path").value.trim(), options, $("add-how").value);
 });
 addEventListener("paste", (event) => {
   if (["INPUT", "TEXTAREA"].includes(document.activeElement?.tagName)) return;

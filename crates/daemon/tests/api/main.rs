@@ -5,11 +5,14 @@ mod automatic;
 mod bulk;
 mod contents;
 mod events;
+mod live;
 mod many;
 mod qbittorrent;
 mod schema;
 mod tls;
 mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use world::World;
@@ -102,15 +105,82 @@ fn the_page_is_whole_and_asks_for_nothing_from_elsewhere() {
     assert!(!text.contains(" style=") && !text.contains("<script>"), "the policy forbids it");
 }
 
-#[test]
-fn metrics_are_in_prometheus_text_with_few_labels() {
-    let world = World::new();
+/// Samples of `/metrics` by name and labels, each held against the text format: a head before its samples, no sample twice.
+fn samples(world: &World) -> BTreeMap<String, u64> {
     let metrics = world.send("GET", "/metrics", &world.fields(), b"");
-    let text = String::from_utf8(metrics.body.clone()).unwrap();
     assert!(metrics.field("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (name, value) = line.rsplit_once(' ').unwrap();
-        assert!(name.starts_with("anabranch_") && value.parse::<u64>().is_ok(), "{line}");
+    let text = String::from_utf8(metrics.body).unwrap();
+    let (mut samples, mut described) = (BTreeMap::new(), BTreeSet::new());
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix("# ") {
+            let mut words = head.splitn(3, ' ');
+            let (what, name, rest) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+            assert!(
+                !rest.is_empty() && (what == "HELP" || what == "TYPE" && ["gauge", "counter"].contains(&rest)),
+                "{line}"
+            );
+            assert!(described.insert((what.to_owned(), name.to_owned())), "{line} is there twice");
+            continue;
+        }
+        let (sample, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) =
+            sample.split_once('{').map_or((sample, ""), |(name, rest)| (name, rest.strip_suffix('}').unwrap()));
+        assert!(name.starts_with("anabranch_"), "{line}");
+        for what in ["HELP", "TYPE"] {
+            assert!(described.contains(&(what.to_owned(), name.to_owned())), "{line} has no {what}");
+        }
+        for label in labels.split(',').filter(|label| !label.is_empty()) {
+            let (label, value) = label.split_once('=').unwrap();
+            let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap();
+            assert!(
+                ["state", "protocol"].contains(&label) && value.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+                "{line}"
+            );
+        }
+        assert!(samples.insert(sample.to_owned(), value.parse().unwrap()).is_none(), "{line} is there twice");
     }
-    assert!(text.contains("anabranch_contents{state=\"seeding\"} 0") && text.lines().count() < 100);
+    samples
+}
+
+#[test]
+fn metrics_are_in_prometheus_text_by_protocol_with_few_labels() {
+    let (world, other) = (World::new(), World::new());
+    let before = samples(&world);
+    assert_eq!(before["anabranch_contents{state=\"seeding\",protocol=\"torrent\"}"], 0);
+    std::fs::write(world.files().join("a.bin"), world::noise(100_000, 1)).unwrap();
+    let add = |world: &World, body: &Value| {
+        let added = world.ask("POST", "/api/v1/contents", "", Some(body));
+        assert_eq!(added.status, 201, "{}", added.json());
+        added.json()["id"].to_string()
+    };
+    world.share(&world.files().join("a.bin"));
+    let sent = add(&world, &json!({ "bulk": { "send": world.files().join("a.bin") } }));
+    let live = add(&world, &json!({ "live": {} }));
+    world.wait(&sent, |content| content["state"] == "waiting");
+    world.wait(&live, |content| content["state"] == "waiting");
+    let ticket =
+        world.ask("GET", "/api/v1/contents/{id}/reach", &sent, None).json()["ticket"].as_str().unwrap().to_owned();
+    let received = add(&other, &json!({ "source": ticket }));
+    other.wait(&received, |content| content["state"] == "complete");
+    world.wait(&sent, |content| content["state"] == "complete");
+    let after = samples(&world);
+    for (state, protocol, count) in [
+        ("seeding", "torrent", 1),
+        ("complete", "bulk", 1),
+        ("waiting", "live", 1),
+        ("waiting", "bulk", 0),
+        ("seeding", "ppspp", 0),
+    ] {
+        assert_eq!(
+            after[&format!("anabranch_contents{{state=\"{state}\",protocol=\"{protocol}\"}}")],
+            count,
+            "{state} {protocol}"
+        );
+    }
+    for (protocol, bytes) in [("bulk", 100_000), ("torrent", 0), ("live", 0), ("ppspp", 0)] {
+        assert_eq!(after[&format!("anabranch_sent_bytes_total{{protocol=\"{protocol}\"}}")], bytes, "{protocol}");
+    }
+    assert_eq!(samples(&other)["anabranch_received_bytes_total{protocol=\"bulk\"}"], 100_000);
+    // Whatever there is, there are no more of them.
+    assert!(before.keys().eq(after.keys()) && before.len() < 120, "{}", before.len());
 }

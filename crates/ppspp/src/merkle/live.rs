@@ -103,12 +103,20 @@ impl LiveSource {
         if !chunks_per_signature.is_power_of_two() || !(2..=CHUNKS_PER_SIGNATURE_MAX).contains(&chunks_per_signature) {
             return Err(LiveError::ChunksPerSignature);
         }
-        let next = checkpoint.unwrap_or(Checkpoint { chunk_next: 0, ntp: 0 });
-        if !next.chunk_next.is_multiple_of(chunks_per_signature) || next.chunk_next >= CHUNKS_MAX {
+        let (tree, next) = (LiveTree::new(codec.hash), Checkpoint { chunk_next: 0, ntp: 0 });
+        let mut source = Self { key, codec, chunks_per_signature, leaves: Vec::new(), tree, next };
+        checkpoint.map_or(Ok(()), |checkpoint| source.go_on_from(checkpoint))?;
+        Ok(source)
+    }
+
+    /// The stream goes on from a checkpoint, before anything of it is taken in.
+    pub fn go_on_from(&mut self, checkpoint: Checkpoint) -> Result<(), LiveError> {
+        let next = checkpoint.chunk_next;
+        if !next.is_multiple_of(self.chunks_per_signature) || next >= CHUNKS_MAX || self.unsigned_chunks() > 0 {
             return Err(LiveError::Checkpoint);
         }
-        let tree = LiveTree::new(codec.hash);
-        Ok(Self { key, codec, chunks_per_signature, leaves: Vec::new(), tree, next })
+        self.next = checkpoint;
+        Ok(())
     }
 
     /// Takes in the next chunk by its digest. Where it fills a subtree, the munro is signed, and from then on its chunks may

@@ -288,6 +288,36 @@ fn latecomers_believe_the_source_alone() {
     assert_eq!(viewer.verify(9, leaf(9), &Offers::new()), Verdict::Missing);
 }
 
+/// A stream that begins anew and went past where the old one was is taken for that one going on; one that is counted from further down is
+/// not, however long it went on, and what is signed as one has its place among the others.
+#[test]
+fn a_stream_that_is_counted_from_further_down_is_a_new_one() {
+    let algorithm = SignatureAlgorithm::EcdsaP256Sha256;
+    let document = SigningKey::generate(algorithm).expect("random");
+    let key = || SigningKey::from_pkcs8(algorithm, &document).expect("just made");
+    let newest = |first: u64, groups: u64, second: u64| {
+        let mut source = LiveSource::new(key(), LIVE, 2, None).expect("fine");
+        source.go_on_from(Checkpoint { chunk_next: first, ntp: 0 }).expect("even");
+        let chunks = first..first + 2 * groups;
+        let munros = chunks.filter_map(|chunk| source.push(&leaf(chunk), ntp(second)).expect("signed").cloned());
+        munros.last().expect("one at least")
+    };
+    for (old, new, verdict) in [
+        ((0, 2), (0, 9), MunroVerdict::New),
+        ((100, 2), (0, 9), MunroVerdict::Restarted),
+        ((100, 2), (0, 52), MunroVerdict::Restarted),
+        ((100, 2), (0, 53), MunroVerdict::New),
+    ] {
+        let mut viewer = LiveTree::new(HASH);
+        assert_eq!(viewer.offer(key().public(), &LIVE, newest(old.0, old.1, 1), ntp(1)), MunroVerdict::New);
+        assert_eq!(viewer.offer(key().public(), &LIVE, newest(new.0, new.1, 2), ntp(2)), verdict, "{old:?} {new:?}");
+    }
+    let mut source = LiveSource::new(key(), LIVE, 2, None).expect("fine");
+    assert!(source.go_on_from(Checkpoint { chunk_next: 1, ntp: 0 }).is_err());
+    source.push(&leaf(0), ntp(1)).expect("taken in");
+    assert!(source.go_on_from(Checkpoint { chunk_next: 2, ntp: 0 }).is_err(), "something was taken in");
+}
+
 #[test]
 fn a_source_goes_on_or_begins_anew() {
     let algorithm = SignatureAlgorithm::EcdsaP256Sha256;

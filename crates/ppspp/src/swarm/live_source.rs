@@ -13,7 +13,7 @@ use super::channel::Channel;
 use super::live::{Live, QUIET_MAX, Role, ntp_of};
 use super::{PeerAddress, Swarm};
 use crate::binmap::Binmap;
-use crate::merkle::{LiveError, NodeStore};
+use crate::merkle::{Checkpoint, LiveError, NodeStore};
 use crate::wire::ChannelId;
 
 /// Viewers that the source gives each chunk to.
@@ -56,6 +56,21 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     pub fn set_copies(&mut self, copies: u64) {
         if let Some(Live { role: Role::Source(_, spread), .. }) = self.live.as_deref_mut() {
             spread.repair_copies = copies.saturating_sub(COPIES as u64);
+        }
+    }
+
+    /// The first chunk of a source's stream has this number, a multiple of how many are signed as one. Before anything is pushed.
+    /// Viewers know a stream of the same key for a new one by its lower numbers, if they come back before it went past those of the
+    /// old one: who counts each stream from further down than the one before is known at once, however long it went on.
+    ///
+    /// # Errors
+    /// It is no such number.
+    pub fn begin_at(&mut self, chunk: u64) -> Result<(), LiveError> {
+        match self.live.as_deref_mut() {
+            Some(Live { role: Role::Source(source, _), .. }) => {
+                source.go_on_from(Checkpoint { chunk_next: chunk, ntp: 0 })
+            }
+            _ => Err(LiveError::Checkpoint),
         }
     }
 

@@ -3,6 +3,7 @@
 //! All calls may block: they come from threads that do nothing else. Several may come at once.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anabranch_hercules::ChunkSet;
@@ -81,6 +82,15 @@ pub trait Destinations: Send + Sync {
     fn open(&self, offered: Offered) -> Result<Arc<dyn Destination>, Refusal>;
 }
 
+/// What was received, as it lies on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The file or folder that all of it is, below where it was received to; `None` where there are several.
+    pub top: Option<PathBuf>,
+    /// Files among it.
+    pub files: u64,
+}
+
 /// Why an offer is not taken. The sender is told this text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -129,6 +139,11 @@ pub trait Destination: Send + Sync {
     /// # Errors
     /// As [`Destination::write`].
     fn finish(&self, receipt: &Receipt) -> Result<(), DestinationError>;
+
+    /// Where it lies, where it is files.
+    fn placed(&self) -> Option<Placed> {
+        None
+    }
 }
 
 /// Why a destination does not take content.

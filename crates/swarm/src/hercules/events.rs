@@ -12,7 +12,7 @@ use anabranch_paths::{Endpoint, Path};
 use anabranch_transport::NodeId;
 use tokio::sync::{mpsc, watch};
 
-use super::content::{DestinationError, SourceError};
+use super::content::{DestinationError, Placed, SourceError};
 use super::io::Bypass;
 use super::options::PeerKey;
 
@@ -111,6 +111,8 @@ pub enum Event {
         receipt: Box<Receipt>,
         /// Bytes of content that were sent twice or more, or received so.
         repeated_bytes: u64,
+        /// Where it lies, where it was received and is files.
+        placed: Option<Placed>,
     },
     /// A transfer ended before its end; others go on.
     Failed {

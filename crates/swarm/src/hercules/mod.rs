@@ -59,7 +59,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 pub use anabranch_hercules::wire::ticket::{TICKET_SECRET_LEN, Ticket, TicketError};
-pub use content::{Destination, DestinationError, Destinations, Offered, Refusal, Source, SourceError};
+pub use content::{Destination, DestinationError, Destinations, Offered, Placed, Refusal, Source, SourceError};
 pub use events::{
     EVENTS_MAX, Event, Events, Handle, PathProgress, PathWay, PeerId, Progress, Rejection, TransferError, Waiting,
 };

@@ -243,10 +243,11 @@ async fn receive(
                     }
                     Some(News::Complete { root, repeated_bytes }) => {
                         let receipt = receipt(context, control, &offer, count, root);
+                        let placed = destination.placed();
                         finish(destination, &receipt).await?;
                         control.writer.send(Message::Receipt(Box::new(receipt.clone()))).await;
                         let receipt = Box::new(receipt);
-                        return Ok(Event::Finished { peer, receipt, repeated_bytes });
+                        return Ok(Event::Finished { peer, receipt, repeated_bytes, placed });
                     }
                     _ => {}
                 }

@@ -106,7 +106,7 @@ impl Session {
                         check_receipt(context, &control, &offer, entries, root, &receipt)?;
                         let sent = flow.measured.sent_packets * u64::from(offer.chunk_len);
                         let repeated_bytes = sent.saturating_sub(content_len - kept_bytes);
-                        return Ok(Event::Finished { peer: control.peer, receipt, repeated_bytes });
+                        return Ok(Event::Finished { peer: control.peer, receipt, repeated_bytes, placed: None });
                     }
                     message => context.engine.tell(Command::Message { id, message }),
                 },

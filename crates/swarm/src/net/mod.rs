@@ -4,6 +4,7 @@ pub(crate) mod admission;
 pub(crate) mod conn_handle;
 pub(crate) mod leave;
 pub(crate) mod multicast;
+pub(crate) mod own_addresses;
 pub(crate) mod ports;
 pub(crate) mod race;
 pub(crate) mod scion;

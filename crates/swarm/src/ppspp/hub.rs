@@ -35,10 +35,21 @@ const BESIDE_CHUNK_LEN: usize = 2600;
 /// Pause after an error of the socket, so that one that persists does not spin.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
+/// The ports of PPSPP's sockets: with those that they had before, links that were given away lead here again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Over plain IP, in the order of the session's addresses.
+    pub ip: Vec<u16>,
+    /// In the SCION network.
+    pub scion: Option<u16>,
+}
+
 /// The sockets, and who is reached through them.
 #[derive(Default)]
 pub(crate) struct Hub {
     paths: RefCell<PathTable>,
+    /// Those that the sockets are to have.
+    wanted: RefCell<Ports>,
     by_channel: RefCell<HashMap<ChannelId, ContentId>>,
     by_swarm: RefCell<HashMap<Box<[u8]>, ContentId>>,
     contents: RefCell<HashMap<ContentId, Entry>>,
@@ -64,26 +75,40 @@ impl Hub {
         self.paths.borrow().sockets().iter().find_map(Socket::local_scion)
     }
 
-    /// Opens the sockets, where it has none: beside the TCP listeners, where those ports are free, else at other ports; and in the
-    /// SCION network, where there is one, on the port after that of QUIC. Who listens in that network alone has no other
+    /// The sockets are opened at these ports, where they are free.
+    pub(crate) fn prefer(&self, ports: Ports) {
+        *self.wanted.borrow_mut() = ports;
+    }
+
+    /// The ports that they have.
+    pub(crate) fn ports(&self) -> Ports {
+        let ip = self.listening().iter().map(SocketAddr::port).collect();
+        Ports { ip, scion: self.listening_scion().map(|address| address.host.port()) }
+    }
+
+    /// Opens the sockets, where it has none: at the ports that are preferred, or beside the TCP listeners, where those are free, else at
+    /// other ports; and in the SCION network, where there is one, on the port after that of QUIC. Who listens in that network alone has no other
     /// address here either. Answers those that somebody has to [`serve`].
     pub(crate) fn open(&self, beside: &[SocketAddr], scion: Option<&ScionNet>) -> io::Result<Vec<Socket>> {
         if !self.paths.borrow().sockets().is_empty() {
             return Ok(Vec::new());
         }
-        let bind = |address: &SocketAddr| {
+        let wanted = self.wanted.borrow().clone();
+        let bind = |(at, address): (usize, &SocketAddr)| {
             let anywhere = SocketAddr::new(address.ip(), 0);
-            Socket::bind(*address).or_else(|_| Socket::bind(anywhere)).map_err(io::Error::other)
+            let kept = wanted.ip.get(at).and_then(|port| Socket::bind(SocketAddr::new(address.ip(), *port)).ok());
+            let beside = || Socket::bind(*address).or_else(|_| Socket::bind(anywhere)).map_err(io::Error::other);
+            kept.map_or_else(beside, Ok)
         };
-        let mut sockets = beside.iter().map(bind).collect::<io::Result<Vec<_>>>()?;
+        let mut sockets = beside.iter().enumerate().map(bind).collect::<io::Result<Vec<_>>>()?;
         let place = scion.and_then(ScionNet::place);
         if sockets.is_empty() && place.is_none() {
             let both: SocketAddr = (Ipv6Addr::UNSPECIFIED, 0).into();
             let v4: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
-            sockets.push(bind(&both).or_else(|_| bind(&v4))?);
+            sockets.push(bind((0, &both)).or_else(|_| bind((0, &v4)))?);
         }
         if let Some((local, ports, routers)) = place {
-            let socket = bind_scion(local, ports)?;
+            let socket = bind_scion(local, ports, wanted.scion)?;
             socket.set_routers(routers);
             sockets.push(socket);
         }
@@ -187,10 +212,10 @@ impl Hub {
 }
 
 /// The socket in the SCION network, at the port after that of `local`, or at any.
-fn bind_scion(local: ScionAddr, ports: RangeInclusive<u16>) -> io::Result<Socket> {
+fn bind_scion(local: ScionAddr, ports: RangeInclusive<u16>, wanted: Option<u16>) -> io::Result<Socket> {
     let at = |port| ScionAddr::new(local.isd_as, SocketAddr::new(local.host.ip(), port));
-    let next = local.host.port().checked_add(1).filter(|port| ports.contains(port));
-    let beside = next.and_then(|port| Socket::bind_scion(at(port), ports.clone()).ok());
+    let mut first = wanted.into_iter().chain(local.host.port().checked_add(1)).filter(|port| ports.contains(port));
+    let beside = first.find_map(|port| Socket::bind_scion(at(port), ports.clone()).ok());
     beside.map_or_else(|| Socket::bind_scion(at(0), ports).map_err(io::Error::other), Ok)
 }
 

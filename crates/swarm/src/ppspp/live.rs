@@ -39,12 +39,15 @@ pub(super) const CHUNK_LEN_MAX: usize = 8192;
 const NTP_UNIX_S: u64 = 2_208_988_800;
 
 /// The source of a live stream.
+#[derive(Clone, Debug)]
 pub struct LiveShare {
     /// What viewers are given, without peers and trackers.
     pub link: Link,
     key: SigningKey,
     /// Copies of the stream that are sent at most, on average: two at least.
     pub copies_max: u64,
+    /// The number of its first chunk: see [`Swarm::begin_at`].
+    pub begins_at: u64,
 }
 
 impl LiveShare {
@@ -60,7 +63,7 @@ impl LiveShare {
         let (peers, trackers) = (Vec::new(), Vec::new());
         let (content_len, manifest_len) = (None, None);
         let link = Link { params, dialect, content_len, manifest_len, peers, trackers, name, secure: None };
-        Ok(Self { link, key, copies_max: COPIES_MAX_DEFAULT })
+        Ok(Self { link, key, copies_max: COPIES_MAX_DEFAULT, begins_at: 0 })
     }
 }
 
@@ -85,21 +88,23 @@ pub(crate) fn ntp_now() -> u64 {
 pub(super) fn core(link: &Link, share: Option<LiveShare>, now: Instant) -> Option<(Swarm<PathAddress, Nodes>, Live)> {
     let (params, ntp) = (link.params.clone(), ntp_now());
     let seed = fastrand::u64(..);
-    let is_source = share.is_some();
+    let begins_at = share.as_ref().map(|share| share.begins_at);
     let core = match share {
         Some(LiveShare { key, copies_max, .. }) => {
             let window = (WINDOW_CHUNKS, ntp);
             let mut core = Swarm::source(params, key, CHUNKS_PER_SIGNATURE, window, (Mode::Fast, seed), now).ok()?;
             core.set_copies(copies_max);
+            core.begin_at(begins_at.unwrap_or(0)).ok()?;
             core
         }
         None => Swarm::viewer(params, WINDOW_CHUNKS, ntp, Mode::Fast, seed, now)?,
     };
     let mut window = LiveWindow::default();
-    if is_source {
-        window.begin(0, now);
+    if let Some(first) = begins_at {
+        window.begin(first, now);
     }
     let window = Rc::new(RefCell::new(window));
+    let is_source = begins_at.is_some();
     Some((core, Live { window, is_source, pending: Vec::new(), unsigned_since: None, is_ended: false }))
 }
 

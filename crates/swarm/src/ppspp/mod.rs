@@ -62,6 +62,7 @@ use anabranch_ppspp::wire::Integrity;
 use anabranch_transport::NodeId;
 
 pub use hashed::{CHUNK_LEN_DEFAULT, Folder, HashError, HashOptions, Hashed, hash_path, is_named_by};
+pub use hub::Ports;
 pub use live::{COPIES_MAX_DEFAULT, LIVE_CHUNK_LEN, LiveShare, SIGN_AFTER};
 pub use open::file_name;
 

@@ -41,6 +41,8 @@ pub enum Source {
     PpsppFile(Box<Hashed>),
     /// A bulk transfer.
     Bulk(Box<bulk::Task>),
+    /// A live stream of which we are the source; it is given its bytes by [`Contents::push_live`].
+    Live(Box<LiveShare>),
 }
 
 impl Contents {
@@ -51,6 +53,7 @@ impl Contents {
         let source = match source {
             Source::Ppspp(link) => return self.add_ppspp(*link, (None, None), options),
             Source::PpsppFile(hashed) => return self.add_ppspp(hashed.link.clone(), (Some(hashed), None), options),
+            Source::Live(share) => return self.add_ppspp(share.link.clone(), (None, Some(*share)), options),
             Source::Bulk(task) => {
                 let id = self.next_id();
                 self.insert(id, Rc::new(bulk::kept::begin(id, *task, options, resources)));
@@ -61,7 +64,7 @@ impl Contents {
         let (hashes, mut tiers, (mut peers, unfit)) = match &source {
             Source::Metainfo(metainfo) => (metainfo.info.hashes, metainfo.trackers.clone(), Default::default()),
             Source::Magnet(magnet) => (magnet.hashes, magnet_tiers(magnet), magnet_peers(magnet, &resources.listening)),
-            Source::Ppspp(_) | Source::PpsppFile(_) | Source::Bulk(_) => Default::default(),
+            Source::Ppspp(_) | Source::PpsppFile(_) | Source::Bulk(_) | Source::Live(_) => Default::default(),
         };
         // BEP 27: what is private has nothing to do with the distributed hash table.
         let (nodes, is_private) = match &source {
@@ -93,7 +96,7 @@ impl Contents {
         let web_seeds = match &source {
             Source::Metainfo(metainfo) => (metainfo.web_seeds.clone(), metainfo.http_seeds.clone()),
             Source::Magnet(magnet) => (magnet.web_seeds.clone(), Vec::new()),
-            Source::Ppspp(_) | Source::PpsppFile(_) | Source::Bulk(_) => Default::default(),
+            Source::Ppspp(_) | Source::PpsppFile(_) | Source::Bulk(_) | Source::Live(_) => Default::default(),
         };
         let named_web_seeds = options.web_seeds.clone();
         let layers_at_hand = matches!(source, Source::Metainfo(_));
@@ -137,11 +140,6 @@ impl Contents {
 }
 
 impl Contents {
-    /// Begins a live stream as its source, which is given its bytes by [`Contents::push_live`].
-    pub fn share_live(&self, share: LiveShare, options: AddOptions) -> Result<ContentId, AddError> {
-        self.add_ppspp(share.link.clone(), (None, Some(share)), options)
-    }
-
     fn add_ppspp(
         &self,
         link: Link,
@@ -199,6 +197,7 @@ impl Source {
             Self::Magnet(magnet) => magnet.name.clone().unwrap_or_else(|| "this content".to_owned()),
             Self::Ppspp(link) => link.name.clone().unwrap_or_else(|| "this content".to_owned()),
             Self::PpsppFile(hashed) => hashed.link.name.clone().unwrap_or_else(|| "this content".to_owned()),
+            Self::Live(share) => share.link.name.clone().unwrap_or_else(|| "this content".to_owned()),
             Self::Bulk(_) => "this content".to_owned(),
         }
     }
@@ -210,6 +209,7 @@ impl Source {
             Self::Magnet(magnet) => magnet.hashes,
             Self::Ppspp(link) => ppspp::hashes(link),
             Self::PpsppFile(hashed) => ppspp::hashes(&hashed.link),
+            Self::Live(share) => ppspp::hashes(&share.link),
             Self::Bulk(_) => InfoHashes::default(),
         }
     }

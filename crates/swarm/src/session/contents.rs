@@ -14,7 +14,7 @@ use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::{Info, InfoHashes};
 use anabranch_content::metainfo::Metainfo;
 use anabranch_content::verify;
-use anabranch_paths::{Host, ScionAddr};
+use anabranch_paths::{Endpoint, Host, ScionAddr};
 use anabranch_transport::{Identity, NodeId};
 use tokio::task::JoinSet;
 
@@ -25,6 +25,7 @@ use crate::config::{Aim, FileFilter};
 use crate::events::{ContentId, EventKind};
 use crate::net::admission::{Place, gives_way};
 use crate::net::conn_handle::ConnHandle;
+use crate::net::own_addresses;
 use crate::net::ports::OpenPort;
 use crate::ppspp;
 use crate::resources::Resources;
@@ -131,6 +132,28 @@ impl Contents {
     /// The contents there are, in the order in which they came; those that are being removed are among them.
     pub fn list(&self) -> Vec<ContentId> {
         self.all.borrow().keys().copied().collect()
+    }
+
+    /// Where others reach us: over every uplink, the one that leads furthest first.
+    pub fn addresses(&self) -> Vec<Endpoint> {
+        let ip = own_addresses::told(self.reachable(), self.listening());
+        ip.into_iter().map(Endpoint::from).chain(self.scion_address().map(Endpoint::Scion)).collect()
+    }
+
+    /// Where others reach our PPSPP, once there is a content of it.
+    pub fn ppspp_addresses(&self) -> Vec<Endpoint> {
+        let ip = own_addresses::told(self.ppspp_reachable(), &self.ppspp_listening());
+        ip.into_iter().map(Endpoint::from).chain(self.ppspp_scion_address().map(Endpoint::Scion)).collect()
+    }
+
+    /// The ports that PPSPP's sockets have, once there is a content of it.
+    pub fn ppspp_ports(&self) -> ppspp::Ports {
+        self.hub.ports()
+    }
+
+    /// PPSPP's sockets are opened at these ports, those that are free. Means nothing once there is a content of it.
+    pub fn prefer_ppspp_ports(&self, ports: ppspp::Ports) {
+        self.hub.prefer(ports);
     }
 
     /// Where peers reach us by PPSPP over plain IP, once there is a content of it.

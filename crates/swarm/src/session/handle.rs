@@ -15,12 +15,15 @@ use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::Metainfo;
 use anabranch_paths::Endpoint;
+use anabranch_transport::NodeId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::{AddOptions, FileFilter};
 use crate::events::{ContentId, EventHub, Events};
+use crate::ppspp::Ports;
 use crate::session::{Contents, Data, Source};
+use crate::transfer::LiveState;
 use crate::transfer::PathProgress;
 use crate::transfer::Sources;
 use crate::transfer::{ControlError, FilePriorities, Progress, Removed};
@@ -174,6 +177,36 @@ impl Handle {
     /// See [`Contents::reannounce`].
     pub async fn reannounce(&self, id: ContentId) -> Result<(), ControlError> {
         self.ask(move |contents| contents.reannounce(id)).await?
+    }
+
+    /// See [`Contents::push_live`]. Whoever has much to give waits until the session takes it.
+    pub async fn push_live(&self, id: ContentId, bytes: Vec<u8>) -> Result<(), ControlError> {
+        self.ask_of(id, move |contents| contents.push_live(id, &bytes)).await
+    }
+
+    /// See [`Contents::end_live`].
+    pub async fn end_live(&self, id: ContentId) -> Result<(), ControlError> {
+        self.ask_of(id, move |contents| contents.end_live(id)).await
+    }
+
+    /// See [`Contents::live_state`].
+    pub async fn live_state(&self, id: ContentId) -> Result<Option<LiveState>, ControlError> {
+        self.ask_of(id, move |contents| contents.live_state(id)).await
+    }
+
+    /// See [`Contents::ppspp_addresses`] and [`Contents::ppspp_ports`].
+    pub async fn ppspp_reach(&self) -> Result<(Vec<Endpoint>, Ports), ControlError> {
+        self.ask(|contents| (contents.ppspp_addresses(), contents.ppspp_ports())).await
+    }
+
+    /// See [`Contents::prefer_ppspp_ports`].
+    pub async fn prefer_ppspp_ports(&self, ports: Ports) -> Result<(), ControlError> {
+        self.ask(move |contents| contents.prefer_ppspp_ports(ports)).await
+    }
+
+    /// See [`Contents::secure_node_id`].
+    pub async fn secure_node_id(&self) -> Result<Option<NodeId>, ControlError> {
+        self.ask(|contents| contents.secure_node_id()).await
     }
 
     /// See [`Contents::add_peers`].

@@ -1,4 +1,4 @@
-//! Bulk transfers on the page: tickets are made and pasted.
+//! Bulk transfers and live streams on the page: tickets are made and pasted, a stream is made.
 
 use anabranch_testbed::peers::anabranch;
 use anabranch_testbed::process::Process;
@@ -14,7 +14,7 @@ fn a_ticket_is_made_for_a_file_and_one_that_was_given_is_pasted() {
     stage.open();
     must(browser.click("#add"));
     must(browser.write("#add-path", &dir.join("files/report.bin").to_string_lossy()));
-    must(browser.click("#add-ticket"));
+    must(browser.run("document.getElementById('add-how').value = 'ticket';"));
     stage.assert_accessible("the dialog with a ticket to be made");
     must(browser.click("#add-dialog .primary"));
     must(browser.wait("document.getElementById('told')?.textContent.startsWith('bulk1-')"));
@@ -37,4 +37,21 @@ fn a_ticket_is_made_for_a_file_and_one_that_was_given_is_pasted() {
     must(
         browser.wait("[...document.querySelectorAll('.row .name')].some((name) => name.textContent === 'answer.bin')"),
     );
+}
+
+#[test]
+fn a_live_stream_is_made_and_its_page_says_where_it_is_sent_and_where_viewers_find_it() {
+    let stage = Stage::alone();
+    let browser = &stage.browser;
+    stage.open();
+    must(browser.click("#add"));
+    must(browser.run("document.getElementById('add-how').value = 'live';"));
+    must(browser.click("#add-dialog .primary"));
+    must(browser.wait("document.getElementById('told')?.textContent.startsWith('ppspp:')"));
+    must(browser.wait("/^PUT http.*\\/contents\\/1\\/live$/.test(document.getElementById('input')?.textContent)"));
+    must(browser.wait("document.querySelector('.row.waiting .name')?.textContent === 'live.ts'"));
+    stage.assert_accessible("a live stream");
+    must(browser.press("Remove"));
+    must(browser.click("#remove-dialog .danger"));
+    must(browser.wait("document.querySelectorAll('.row').length === 0"));
 }

@@ -3,18 +3,17 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `source` | `live`: reads the input, and gives it to those who watch |
-//! | `pace` | how fast the input goes out |
 //! | `key` | what it is signed with, kept in a file |
 //! | `record`, `watch` | `get` and `play` of a link |
 
 mod key;
-mod pace;
 mod record;
 mod source;
 mod watch;
 
 use anabranch_swarm::AddOptions;
 
+pub(crate) use key::document as key_document;
 pub(crate) use record::run as record;
 pub(crate) use source::run;
 pub(crate) use watch::run as watch;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anabranch_paths::Endpoint;
+use anabranch_ppspp::pace::{self, Pace};
 use anabranch_swarm::ppspp::LiveShare;
-use anabranch_swarm::{AddOptions, ContentId, Events, Session, SessionConfig};
+use anabranch_swarm::{AddOptions, ContentId, Events, Session, SessionConfig, Source};
 use serde_json::{Map, json};
 use tokio::sync::{Notify, mpsc};
 
 use super::key;
-use super::pace::{self, Pace};
 use crate::bulk::options::identity;
 use crate::cli::LiveFlags;
 use crate::commands::{check_trackers, share};
@@ -155,13 +155,10 @@ fn read(mut input: Box<dyn Read + Send>, head: Vec<u8>, flags: &LiveFlags) -> mp
             Ok(true)
         };
         let mut paced = || -> std::io::Result<()> {
-            let mut pace = match rate {
-                Some(bytes_per_sec) => Pace::Rate { bytes_per_sec, start: None, bytes: 0 },
-                None => {
-                    next(pace::PROBE_LEN, &mut head)?;
-                    if pace::is_transport_stream(&head) { Pace::Clock(Default::default()) } else { Pace::AsItComes }
-                }
-            };
+            if rate.is_none() {
+                next(pace::PROBE_LEN, &mut head)?;
+            }
+            let mut pace = Pace::of(rate, &head);
             while next(1, &mut head)? {
                 for (due, part) in pace.cut(&std::mem::take(&mut head), Instant::now()) {
                     let wait = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
@@ -202,7 +199,7 @@ fn begin(
         limit_up: flags.session.torrent_limit_up.map(|rate| rate.0),
         ..AddOptions::default()
     };
-    let id = session.share_live(share, options).map_err(Failure::input)?;
+    let id = session.add(Source::Live(Box::new(share)), options).map_err(Failure::input)?;
     // The port is known only now.
     link.trackers.clone_from(&flags.tracker);
     link.peers = share::ppspp_addresses(session);

@@ -1,4 +1,4 @@
-//! Bulk transfers that a daemon is given, and how others come to them.
+//! Bulk transfers that a daemon is given, and how others come to them, and to live streams.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ pub(super) fn check(flags: &AddFlags) -> Result<(), Failure> {
         return usage(
             "`--receive` waits for what others send: leave the SOURCE out; a ticket that you were given is added as it is",
         );
+    }
+    if flags.live.live {
+        return super::live::check(flags);
     }
     if flags.share && bulk.send {
         return usage("`--share` makes a torrent of it, `--send` sends it by bulk transfer: leave one out");
@@ -99,7 +102,7 @@ pub(super) async fn tell(client: &Client, mut added: Value, flags: &AddFlags) ->
     }
     output::line(format_args!("{}  {}", added["id"], output::one_line(added["name"].as_str().unwrap_or_default())))?;
     match reach {
-        Some(reach) => show(&reach),
+        Some(reach) => show(&reach).and_then(|()| super::live::show_input(&added)),
         None if waits => output::line("      `anabranch status` tells its ticket once its files were looked through"),
         None => Ok(()),
     }
@@ -110,7 +113,7 @@ async fn reach(client: &Client, id: &str) -> Result<Option<Value>, Failure> {
     let began = Instant::now();
     while began.elapsed() < REACH_MAX {
         let reach = client.ask("GET", &target(id, "reach"), Body::None).await.map_err(failure)?;
-        if reach["key"].is_string() {
+        if reach["key"].is_string() || reach["link"].is_string() {
             return Ok(Some(reach));
         }
         let content = client.ask("GET", &target(id, ""), Body::None).await.map_err(failure)?;
@@ -125,6 +128,9 @@ async fn reach(client: &Client, id: &str) -> Result<Option<Value>, Failure> {
 
 /// The same of one that is there, for those who may know.
 pub(super) async fn status(client: &Client, content: &Value) -> Result<(), Failure> {
+    if content["live"].is_object() {
+        return super::live::show_input(content);
+    }
     if !content["bulk"].is_object() {
         return Ok(());
     }
@@ -136,6 +142,9 @@ pub(super) async fn status(client: &Client, content: &Value) -> Result<(), Failu
 }
 
 fn show(reach: &Value) -> Result<(), Failure> {
+    if let Some(link) = reach["link"].as_str() {
+        return output::line(link);
+    }
     if let Some(ticket) = reach["ticket"].as_str() {
         return output::line(ticket);
     }

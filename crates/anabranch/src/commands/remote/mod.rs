@@ -2,6 +2,7 @@
 
 mod bulk;
 mod limit;
+mod live;
 mod meant;
 mod password;
 mod watch;
@@ -79,9 +80,16 @@ pub(crate) fn add(flags: &AddFlags) -> Result<Code, Failure> {
     bulk::check(flags)?;
     let client = client(&flags.ask)?;
     run::block_on(async {
-        let receives = flags.bulk.receive.then_some(None);
+        let receives = (flags.bulk.receive || flags.live.live && flags.sources.is_empty()).then_some(None);
         for source in flags.sources.iter().map(Some).chain(receives) {
             let options = options(flags)?;
+            if flags.live.live {
+                let mut body = options;
+                body.insert("live".into(), live::wanted(flags, source.map(OsString::as_os_str))?);
+                let added = client.ask("POST", "/api/v1/contents", Body::Json(&body.into())).await.map_err(failure)?;
+                bulk::tell(&client, added, flags).await?;
+                continue;
+            }
             if let Some(wanted) = bulk::wanted(flags, source.map(OsString::as_os_str))? {
                 let mut body = options;
                 body.insert("bulk".into(), wanted);
@@ -149,6 +157,9 @@ fn options(flags: &AddFlags) -> Result<Map<String, Value>, Failure> {
     }
     if let Some(time) = flags.stop_after {
         put("seed_seconds_max", time.as_secs().max(1).into());
+    }
+    if !flags.tracker.is_empty() {
+        put("trackers", json!(flags.tracker));
     }
     if !flags.dial.is_empty() {
         put("peers", json!(flags.dial));

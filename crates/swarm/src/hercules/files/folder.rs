@@ -22,7 +22,7 @@ use anabranch_hercules::wire::manifest::{EXTENTS_MAX, Piece};
 use anabranch_hercules::wire::receipt::Receipt;
 use anabranch_hercules::{ChunkSet, tree};
 
-use super::super::content::{Destination, DestinationError, Destinations, Offered, Refusal};
+use super::super::content::{Destination, DestinationError, Destinations, Offered, Placed, Refusal};
 use super::place::{self, ABSENT, ALIKE, Before, DONE, MADE, STALE};
 use super::plan::{Kind, Plan};
 use super::system_time;
@@ -518,6 +518,12 @@ impl Received {
 }
 
 impl Destination for Received {
+    fn placed(&self) -> Option<Placed> {
+        let top = <[PathBuf; 1]>::try_from(self.plan.tops()).ok().map(|[top]| top);
+        let files = self.plan.nodes.iter().filter(|node| matches!(node.kind, Kind::File { .. })).count() as u64;
+        Some(Placed { top, files })
+    }
+
     fn kept(&self) -> ChunkSet {
         self.kept.clone()
     }

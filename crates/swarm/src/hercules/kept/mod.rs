@@ -25,6 +25,7 @@ use anabranch_paths::{Endpoint, Path};
 use anabranch_transport::NodeId;
 
 use self::state::State;
+use super::content::Placed;
 use crate::config::AddOptions;
 use crate::events::ContentId;
 use crate::resources::Resources;
@@ -136,6 +137,8 @@ pub enum News {
         name: String,
         /// Bytes of content.
         bytes_total: u64,
+        /// Where it lies, where it was received.
+        placed: Option<Placed>,
     },
     /// There is nothing more to do, and why.
     Over(String),
@@ -166,7 +169,7 @@ impl std::fmt::Display for News {
             Self::Waits(Some(reason)) => f.write_str(reason),
             Self::Waits(None) => f.write_str("goes on"),
             Self::Note(text) => f.write_str(text),
-            Self::Delivered { peer, key, name, bytes_total } => {
+            Self::Delivered { peer, key, name, bytes_total, .. } => {
                 write!(f, "{name}, {bytes_total} bytes, complete and verified, with {peer}, which has the key {key}")
             }
             Self::Over(why) => f.write_str(why),

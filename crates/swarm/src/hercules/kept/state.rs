@@ -12,6 +12,7 @@ use anabranch_transport::NodeId;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::super::content::Placed;
 use super::super::events::{Event, Handle, PathWay, PeerId, Progress, TransferError, Waiting};
 use super::super::invitation::Invitation;
 use super::super::session::code;
@@ -236,7 +237,9 @@ impl State {
                     self.news(News::Note(format!("turned {address} with the key {key} away: {reason}")));
                 }
             }
-            Event::Finished { peer, receipt, .. } => return self.on_finished(peer, receipt.content_len),
+            Event::Finished { peer, receipt, placed, .. } => {
+                return self.on_finished(peer, receipt.content_len, placed);
+            }
             Event::Failed { peer: _, error: TransferError::Cancelled } => {}
             Event::Failed { peer: Some(peer), error } => return self.on_failed(peer, error),
             Event::Failed { peer: None, error } => {
@@ -280,13 +283,14 @@ impl State {
         }
     }
 
-    fn on_finished(&mut self, id: PeerId, content_len: u64) -> Option<Ended> {
+    fn on_finished(&mut self, id: PeerId, content_len: u64, placed: Option<Placed>) -> Option<Ended> {
         let peer = self.peers.remove(&id)?;
         let is_alone = self.peers.is_empty();
         self.moved += content_len.saturating_sub(peer.offered.map_or(0, |(_, kept)| kept));
         self.last = Some((content_len, content_len));
         self.delivered = self.delivered.saturating_add(1);
-        self.news(News::Delivered { peer: peer.address, key: peer.key, name: peer.name, bytes_total: content_len });
+        let (name, bytes_total) = (peer.name, content_len);
+        self.news(News::Delivered { peer: peer.address, key: peer.key, name, bytes_total, placed });
         let is_done = match &mut self.task.partner {
             Partner::Ticket(_) => true,
             Partner::Invited { times, .. } => {

@@ -1,5 +1,5 @@
-//! How fast the input goes out: as the clock in an MPEG transport stream says (ISO 13818-1, the PCR), at a rate, or as it comes.
-//! Pure: times come in.
+//! How fast the input of a live stream's source goes out: as the clock in an MPEG transport stream says (ISO 13818-1, the PCR), at a
+//! rate, or as it comes. No byte is added, left out or moved. Pure: times come in.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ const SYNC: u8 = 0x47;
 /// Packets that show that it is one.
 const PROBE_PACKETS: usize = 3;
 /// Bytes that [`is_transport_stream`] looks at.
-pub(super) const PROBE_LEN: usize = PACKET_LEN * PROBE_PACKETS;
+pub const PROBE_LEN: usize = PACKET_LEN * PROBE_PACKETS;
 /// Ticks a second of the clock.
 const PCR_HZ: u64 = 27_000_000;
 /// Further than this no clock goes between two packets: it was set anew.
@@ -17,18 +17,25 @@ const JUMP_MAX: Duration = Duration::from_secs(5);
 
 /// When bytes go out.
 #[derive(Debug)]
-pub(super) enum Pace {
+pub enum Pace {
     /// As they come.
     AsItComes,
     /// So many a second.
-    Rate { bytes_per_sec: u64, start: Option<Instant>, bytes: u64 },
+    Rate {
+        /// How many.
+        bytes_per_sec: u64,
+        /// When the first went out.
+        start: Option<Instant>,
+        /// How many went out since.
+        bytes: u64,
+    },
     /// As the stream's clock says.
     Clock(Clock),
 }
 
 /// The clock of a transport stream.
 #[derive(Debug, Default)]
-pub(super) struct Clock {
+pub struct Clock {
     /// The packets' whose clock it is.
     pid: Option<u16>,
     /// A time of the clock, and when that was.
@@ -39,13 +46,31 @@ pub(super) struct Clock {
 }
 
 /// Whether it begins as a transport stream does.
-pub(super) fn is_transport_stream(head: &[u8]) -> bool {
+pub fn is_transport_stream(head: &[u8]) -> bool {
     head.len() >= PROBE_LEN && (0..PROBE_PACKETS).all(|at| head[at * PACKET_LEN] == SYNC)
 }
 
 impl Pace {
+    /// Of an input that begins with `head`: at a rate where one is given, by its clock where it is a transport stream, else as it comes.
+    pub fn of(bytes_per_sec: Option<u64>, head: &[u8]) -> Self {
+        match bytes_per_sec {
+            Some(bytes_per_sec) => Self::Rate { bytes_per_sec, start: None, bytes: 0 },
+            None if is_transport_stream(head) => Self::Clock(Clock::default()),
+            None => Self::AsItComes,
+        }
+    }
+
+    /// Nothing went out for a while: what follows is not hurried after what did not.
+    pub fn go_on_from_now(&mut self) {
+        match self {
+            Self::AsItComes => {}
+            Self::Rate { start, bytes, .. } => (*start, *bytes) = (None, 0),
+            Self::Clock(clock) => clock.base = None,
+        }
+    }
+
     /// Cuts `bytes` where something is to be waited for: what goes out now, each with when that is due.
-    pub(super) fn cut(&mut self, bytes: &[u8], now: Instant) -> Vec<(Option<Instant>, Vec<u8>)> {
+    pub fn cut(&mut self, bytes: &[u8], now: Instant) -> Vec<(Option<Instant>, Vec<u8>)> {
         match self {
             Self::AsItComes => vec![(None, bytes.to_vec())],
             Self::Rate { bytes_per_sec, start, bytes: before } => {
@@ -64,7 +89,7 @@ impl Pace {
     }
 
     /// What is left of a packet at the end.
-    pub(super) fn rest(&mut self) -> Vec<u8> {
+    pub fn rest(&mut self) -> Vec<u8> {
         match self {
             Self::Clock(clock) => std::mem::take(&mut clock.partial),
             _ => Vec::new(),
@@ -199,6 +224,23 @@ mod tests {
                 let out: Vec<u8> = parts.into_iter().flat_map(|(_, bytes)| bytes).chain(pace.rest()).collect();
                 proptest::prop_assert_eq!(&out, &stream);
             }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_break_is_not_hurried() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(60);
+        let (film, second) = ([packet(256, Some(0)), packet(256, Some(40))].concat(), Duration::from_secs(1));
+        for (bytes_per_sec, rest) in
+            [(None, [packet(256, Some(1040)), packet(256, Some(2040))].concat()), (Some(1000), vec![0; 1000])]
+        {
+            let mut pace = Pace::of(bytes_per_sec, &film.repeat(2));
+            pace.cut(&film, now);
+            pace.go_on_from_now();
+            let due: Vec<Instant> = pace.cut(&rest, later).into_iter().filter_map(|(due, _)| due).collect();
+            assert_eq!(due.first(), Some(&later));
+            assert!(due.last().is_some_and(|last| *last <= later + second), "{due:?}");
         }
     }
 
