@@ -540,6 +540,11 @@ impl Conn {
         self.send.grow(len);
     }
 
+    /// See [`crate::Endpoint::end_packet`].
+    pub(crate) fn end_packet(&mut self) {
+        self.send.end_packet();
+    }
+
     /// See [`crate::Endpoint::set_cork`].
     pub(crate) fn set_cork(&mut self, corked: bool) {
         self.corked = corked;

@@ -95,6 +95,8 @@ pub(crate) struct SendQueue {
     begin: u64,
     /// Where those begin that were not sent yet.
     unsent: u64,
+    /// Up to there they share no packet with later ones.
+    packet_end: u64,
     /// From the first that did not arrive on.
     packets: VecDeque<Sent>,
     /// The number of the first.
@@ -127,6 +129,7 @@ impl SendQueue {
             bytes: ByteQueue::default(),
             begin: 0,
             unsent: 0,
+            packet_end: 0,
             packets: VecDeque::new(),
             first: FIRST,
             wire_first: first,
@@ -227,6 +230,11 @@ impl SendQueue {
         self.bytes.grow(len);
     }
 
+    /// What comes behind what is there is none of its packets.
+    pub(crate) fn end_packet(&mut self) {
+        self.packet_end = self.begin + self.len() as u64;
+    }
+
     /// Nothing comes behind what is there.
     pub(crate) fn finish(&mut self) {
         if self.fin == Fin::No {
@@ -254,7 +262,8 @@ impl SendQueue {
         if self.packets.len() >= PACKETS_MAX {
             return None;
         }
-        let len = self.unsent_len().min(len_max);
+        let until_end = self.packet_end.checked_sub(self.unsent).filter(|len| *len > 0);
+        let len = self.unsent_len().min(len_max).min(until_end.map_or(usize::MAX, |len| len as usize));
         let is_fin = len == 0 && self.fin == Fin::Wanted;
         let piece = Piece { number: self.next(), len, offset: self.unsent, is_fin, is_again: false };
         (len > 0 || is_fin).then_some(piece)
@@ -460,6 +469,16 @@ mod tests {
         let end = queue.acked(Seq(8 - 1)).unwrap();
         assert!(queue.acknowledge(end, &[], now).rtt.is_none(), "Karn");
         assert!(queue.is_all_arrived() && queue.len() == 10 && queue.under_way_bytes() == 0);
+    }
+
+    #[test]
+    fn a_packet_ends_where_it_is_to() {
+        let (mut queue, now) = (SendQueue::new(Seq(1)), Instant::now());
+        queue.push(&[7; 14]);
+        queue.end_packet();
+        queue.push(&[7; 20]);
+        let sent: Vec<usize> = std::iter::from_fn(|| send(&mut queue, now)).map(|piece| piece.len).collect();
+        assert_eq!(sent, [10, 4, 10, 10]);
     }
 
     #[test]
