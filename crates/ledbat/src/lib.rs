@@ -125,6 +125,11 @@ impl Ledbat {
         self.rtt.smoothed()
     }
 
+    /// How much the round trips differ (RFC 6298, "RTTVAR").
+    pub fn rtt_variation(&self) -> Duration {
+        self.rtt.variation
+    }
+
     /// How long without an ACK until a packet is lost (RFC 6298).
     pub fn timeout(&self) -> Duration {
         self.rtt.timeout()

@@ -144,6 +144,15 @@ impl Stream {
         }
     }
 
+    /// Over uTP, what is sent from now on leaves in other packets than what was before: some clients read by packets.
+    pub fn end_packet(&self) {
+        match self {
+            Self::Utp(stream) => stream.end_packet(),
+            Self::Encrypted(stream) => stream.inner().end_packet(),
+            Self::Tcp(_) | Self::Quic(_) | Self::Memory(_) => {}
+        }
+    }
+
     /// Whether everything that was sent is on its way. If not, [`Stream::poll_send_ready`] has to be waited for, even
     /// if there is nothing more to send. TCP's bytes are the kernel's once they are taken, and uTP's its endpoint's.
     pub fn flush(&self) -> io::Result<bool> {

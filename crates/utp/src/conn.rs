@@ -39,6 +39,8 @@ const SEND_LIMIT_MAX: usize = 8 << 20;
 const NO_DELAY: u32 = i32::MAX.cast_unsigned();
 /// A pause after which nobody knows how fast the way is by now.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long after a round trip, or two, more is sent only to hear more: clocks and schedulers are a few milliseconds coarse.
+const PROBE_SLACK: Duration = Duration::from_millis(2);
 /// The least time over which the rate of delivery is measured.
 const RATE_SPAN_MIN: Duration = Duration::from_millis(50);
 
@@ -111,8 +113,13 @@ pub(crate) struct Conn {
     timeouts: u32,
     /// Timeouts without a packet from the other side.
     silent_timeouts: u32,
-    /// The other side's window is full, and one packet is to ask whether it still is.
-    asks_window: bool,
+    /// When one packet is to leave whatever the windows say, so that more is heard: sooner than the timeout.
+    probe_at: Option<Instant>,
+    /// Such packets since something arrived.
+    probes: u32,
+    /// That packet is due.
+    is_probing: bool,
+    /// The other side's window is full.
     is_window_full: bool,
     /// The congestion window is what limits.
     is_limited: bool,
@@ -168,7 +175,9 @@ impl Conn {
             timeout_at: None,
             timeouts: 0,
             silent_timeouts: 0,
-            asks_window: false,
+            probe_at: None,
+            probes: 0,
+            is_probing: false,
             is_window_full: false,
             is_limited: false,
             pace_at: None,
@@ -250,19 +259,22 @@ impl Conn {
             self.peer_window = header.window as usize;
             self.is_window_full = false;
         }
-        self.is_measured |= acked.rtt.is_some();
-        self.ledbat.acked(now, acked.packets, acked.rtt, self.delay_us.cast_unsigned(), self.is_limited);
+        // What is told of ahead of a gap, after a while without any word, may have come long before (see `SendQueue::doubt_first`).
+        let rtt = if self.probes + self.timeouts > 0 { acked.rtt_in_order } else { acked.rtt };
+        self.is_measured |= rtt.is_some();
+        self.ledbat.acked(now, acked.packets, rtt, self.delay_us.cast_unsigned(), self.is_limited);
         if let Some(len) = acked.probe {
             self.mtu.probe_acked(len, now);
         }
         if acked.packets > 0 {
             (self.timeouts, self.duplicate_acks) = (0, 0);
+            (self.probe_at, self.probes, self.is_probing) = (None, 0, false);
             self.timeout_at = (!self.send.is_all_arrived()).then(|| now + self.ledbat.timeout());
             self.measure_rate(now);
         } else if header.kind == Kind::State && packet.sack.is_empty() && had_outstanding > 0 {
             self.duplicate_acks += 1;
         }
-        let lost = self.send.find_lost();
+        let lost = self.send.find_lost(self.ledbat.rtt());
         self.note_lost(now, &lost);
         if self.duplicate_acks == DUPLICATE_ACKS {
             let lost = self.send.lose_first();
@@ -339,7 +351,7 @@ impl Conn {
     /// It is over.
     pub(crate) fn end(&mut self, error: ConnError) {
         self.state = State::Over(error);
-        (self.timeout_at, self.ack, self.linger_until) = (None, Ack::None, None);
+        (self.timeout_at, self.probe_at, self.ack, self.linger_until) = (None, None, Ack::None, None);
         self.news = News { opened: self.news.opened, readable: true, writable: true };
     }
 
@@ -348,6 +360,9 @@ impl Conn {
         if self.linger_until.is_some_and(|until| now >= until) {
             self.end(ConnError::TimedOut);
             self.reset_due = true;
+        }
+        if self.probe_at.is_some_and(|at| now >= at) {
+            self.probe(now);
         }
         if self.timeout_at.is_none_or(|at| now < at) {
             return;
@@ -369,8 +384,9 @@ impl Conn {
             self.reset_due = true;
             return self.end(ConnError::TimedOut);
         }
+        self.probe_at = None;
         if self.send.is_all_arrived() {
-            self.asks_window = true;
+            self.is_probing = true;
         } else {
             self.timeouts += 1;
             let lost = self.send.lose_all();
@@ -385,12 +401,39 @@ impl Conn {
         self.timeout_at = Some(now + self.ledbat.timeout());
     }
 
+    /// When to probe, where nothing arrives until then (as RFC 8985 §7, "Tail Loss Probe"). The end of what was sent may be lost, with nothing
+    /// behind it to tell of it. And who makes room again may say so only when the next packet comes: libtorrent's window is
+    /// what it has room for before its owner has read what came.
+    fn probe_time(&self, now: Instant) -> Option<Instant> {
+        let rtt = self.ledbat.rtt();
+        let wait = if self.send.is_all_arrived() {
+            self.is_window_full.then_some(rtt)
+        } else {
+            // Little is not always acknowledged at once (libutp waits for 2400 bytes, or a tenth of a second).
+            let is_much = self.send.under_way_bytes() >= 2 * self.payload_max();
+            (self.is_window_full || is_much).then(|| rtt * 2 + self.ledbat.rtt_variation() * 4)
+        };
+        let wait = (wait? + PROBE_SLACK).saturating_mul(1 << self.probes.min(16));
+        // The first packets prove a call, none behind them.
+        (self.send.has_arrived() && wait < self.ledbat.timeout()).then(|| now + wait)
+    }
+
+    fn probe(&mut self, now: Instant) {
+        self.probe_at = None;
+        self.probes += 1;
+        self.is_probing = true;
+        // What is sent again here may be late and not lost: the window knows nothing of it.
+        if let Some(len) = self.send.doubt_first().probe {
+            self.mtu.probe_lost(len, now);
+        }
+    }
+
     /// When it wants to be looked at next.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let ack = if let Ack::At(at) = self.ack { Some(at) } else { None };
         let pace = self.pace_at.filter(|_| self.is_paced);
         let keep_alive = (self.state == State::Open).then(|| self.last_sent + KEEP_ALIVE);
-        [self.timeout_at, ack, pace, keep_alive, self.linger_until].into_iter().flatten().min()
+        [self.timeout_at, self.probe_at, ack, pace, keep_alive, self.linger_until].into_iter().flatten().min()
     }
 
     /// Whether nothing is left to do, and its owner is gone.
@@ -495,6 +538,11 @@ impl Conn {
     /// So many were written there.
     pub(crate) fn wrote(&mut self, len: usize) {
         self.send.grow(len);
+    }
+
+    /// See [`crate::Endpoint::end_packet`].
+    pub(crate) fn end_packet(&mut self) {
+        self.send.end_packet();
     }
 
     /// See [`crate::Endpoint::set_cork`].

@@ -351,6 +351,11 @@ impl Endpoint {
         Ok(written)
     }
 
+    /// What is written from now on leaves in other packets than what was before.
+    pub fn end_packet(&mut self, conn: ConnId) {
+        self.with(conn, |conn, _| conn.end_packet());
+    }
+
     /// Holds back a last packet that is not full until more comes, or until uncorked.
     pub fn set_cork(&mut self, conn: ConnId, corked: bool) {
         self.with(conn, |conn, _| conn.set_cork(corked));

@@ -1,10 +1,11 @@
 //! What is to be sent, is on its way, or has to be sent again.
 //!
 //! A packet that was sent has a place in the order of sending beside its number. It is lost when several that were sent after it have
-//! arrived, whichever numbers they have, so that one which was sent again is found lost again in the same way (as in QUIC, RFC 9002
-//! §6.1). Where that turns out to have been wrong, because the first one arrived after all, more have to arrive from then on.
+//! arrived, or one that was sent much later, whichever numbers they have, so that one which was sent again is found lost again in the same
+//! way (as in QUIC, RFC 9002 §6.1). Where that turns out to have been wrong, because the first one arrived after all, more have to arrive
+//! from then on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::bytes::ByteQueue;
@@ -36,7 +37,10 @@ struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     UnderWay,
+    /// By what arrived after it.
     Lost,
+    /// As nothing is heard. Where it arrived after all, the network did not reorder, and its time is none of a round trip.
+    Doubted,
     Arrived,
 }
 
@@ -64,8 +68,12 @@ pub(crate) struct Acked {
     pub bytes: u64,
     /// How long ago the one left that was sent last, where it left once.
     pub rtt: Option<Duration>,
+    /// The same of those without a gap before them.
+    pub rtt_in_order: Option<Duration>,
     /// A probe of this length arrived.
     pub probe: Option<usize>,
+    /// One of them was taken for lost.
+    pub late: bool,
 }
 
 /// What was found lost.
@@ -87,6 +95,8 @@ pub(crate) struct SendQueue {
     begin: u64,
     /// Where those begin that were not sent yet.
     unsent: u64,
+    /// Up to there they share no packet with later ones.
+    packet_end: u64,
     /// From the first that did not arrive on.
     packets: VecDeque<Sent>,
     /// The number of the first.
@@ -95,8 +105,11 @@ pub(crate) struct SendQueue {
     /// Packets in the order in which they were sent: their place and their number.
     order: VecDeque<(u64, u64)>,
     next_order: u64,
-    last_arrived: Option<u64>,
-    lost: VecDeque<u64>,
+    /// Of those that arrived, the one that left last: its place, and when that was.
+    last_arrived: Option<(u64, Instant)>,
+    rtt_min: Duration,
+    /// Sent again in the order of their numbers: what is missing first holds up the others, and proves a call.
+    lost: BTreeSet<u64>,
     reorder: u64,
     under_way_bytes: usize,
     fin: Fin,
@@ -116,13 +129,15 @@ impl SendQueue {
             bytes: ByteQueue::default(),
             begin: 0,
             unsent: 0,
+            packet_end: 0,
             packets: VecDeque::new(),
             first: FIRST,
             wire_first: first,
             order: VecDeque::new(),
             next_order: 0,
             last_arrived: None,
-            lost: VecDeque::new(),
+            rtt_min: Duration::MAX,
+            lost: BTreeSet::new(),
             reorder: REORDER,
             under_way_bytes: 0,
             fin: Fin::No,
@@ -175,6 +190,11 @@ impl SendQueue {
         self.packets.len()
     }
 
+    /// Whether anything arrived.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.last_arrived.is_some()
+    }
+
     /// Whether everything that was sent arrived.
     pub(crate) fn is_all_arrived(&self) -> bool {
         self.packets.is_empty()
@@ -210,6 +230,11 @@ impl SendQueue {
         self.bytes.grow(len);
     }
 
+    /// What comes behind what is there is none of its packets.
+    pub(crate) fn end_packet(&mut self) {
+        self.packet_end = self.begin + self.len() as u64;
+    }
+
     /// Nothing comes behind what is there.
     pub(crate) fn finish(&mut self) {
         if self.fin == Fin::No {
@@ -224,20 +249,21 @@ impl SendQueue {
 
     /// The next packet: one that was lost, else a new one of at most `len_max` bytes, if there are bytes or the end is due.
     pub(crate) fn piece(&mut self, len_max: usize) -> Option<Piece> {
-        while let Some(number) = self.lost.front().copied() {
+        while let Some(number) = self.lost.first().copied() {
             match number.checked_sub(self.first).and_then(|at| self.packets.get(at as usize)) {
-                Some(sent) if sent.state == State::Lost => {
+                Some(sent) if matches!(sent.state, State::Lost | State::Doubted) => {
                     let Sent { offset, len, is_fin, .. } = *sent;
                     return Some(Piece { number, len, offset, is_fin, is_again: true });
                 }
                 // It arrived meanwhile.
-                _ => drop(self.lost.pop_front()),
+                _ => drop(self.lost.pop_first()),
             }
         }
         if self.packets.len() >= PACKETS_MAX {
             return None;
         }
-        let len = self.unsent_len().min(len_max);
+        let until_end = self.packet_end.checked_sub(self.unsent).filter(|len| *len > 0);
+        let len = self.unsent_len().min(len_max).min(until_end.map_or(usize::MAX, |len| len as usize));
         let is_fin = len == 0 && self.fin == Fin::Wanted;
         let piece = Piece { number: self.next(), len, offset: self.unsent, is_fin, is_again: false };
         (len > 0 || is_fin).then_some(piece)
@@ -255,7 +281,7 @@ impl SendQueue {
         self.order.push_back((order, piece.number));
         self.under_way_bytes += piece.len;
         if piece.is_again {
-            self.lost.pop_front();
+            self.lost.remove(&piece.number);
             if let Some(sent) = self.packets.get_mut((piece.number - self.first) as usize) {
                 (sent.order, sent.at, sent.state) = (order, at, State::UnderWay);
                 sent.times += 1;
@@ -278,6 +304,7 @@ impl SendQueue {
         for at in 0..in_order.min(self.packets.len()) {
             self.arrived(at, now, &mut acked, &mut latest);
         }
+        acked.rtt_in_order = acked.rtt;
         for (byte, bits) in sack.iter().enumerate() {
             let mut bits = *bits;
             while bits != 0 {
@@ -288,6 +315,10 @@ impl SendQueue {
                 }
             }
         }
+        if acked.late {
+            // It was late, not lost.
+            self.reorder = (self.reorder * 2).min(REORDER_MAX);
+        }
         while self.packets.front().is_some_and(|packet| packet.state == State::Arrived) {
             if let Some(packet) = self.packets.pop_front() {
                 self.bytes.consume(packet.len);
@@ -296,7 +327,7 @@ impl SendQueue {
             }
         }
         if self.packets.is_empty() {
-            (self.order, self.lost) = (VecDeque::new(), VecDeque::new());
+            (self.order, self.lost) = (VecDeque::new(), BTreeSet::new());
         }
         acked
     }
@@ -307,12 +338,11 @@ impl SendQueue {
             return;
         }
         let took = now.saturating_duration_since(packet.at);
-        if packet.state == State::UnderWay {
+        let was_under_way = packet.state == State::UnderWay;
+        if was_under_way {
             self.under_way_bytes -= packet.len;
-        } else {
-            // It was late, not lost.
-            self.reorder = (self.reorder * 2).min(REORDER_MAX);
         }
+        acked.late |= packet.state == State::Lost;
         packet.state = State::Arrived;
         acked.packets += 1;
         acked.bytes += packet.len as u64;
@@ -320,22 +350,47 @@ impl SendQueue {
             acked.probe = Some(len);
         }
         // Karn: of what was sent twice nobody knows which one arrived.
-        if packet.times == 1 && latest.is_none_or(|latest| packet.order > latest) {
+        if packet.times == 1 && was_under_way && latest.is_none_or(|latest| packet.order > latest) {
             (*latest, acked.rtt) = (Some(packet.order), Some(took));
+            self.rtt_min = self.rtt_min.min(took);
         }
-        self.last_arrived = self.last_arrived.max(Some(packet.order));
+        // Much sooner than anything ever was, it is the first one that arrived (RFC 8985 §6.2).
+        if packet.times == 1 || took * 2 >= self.rtt_min {
+            self.last_arrived = self.last_arrived.max(Some((packet.order, packet.at)));
+        }
     }
 
-    /// Finds what was lost by what arrived.
-    pub(crate) fn find_lost(&mut self) -> Lost {
+    /// Finds what was lost by what arrived: several packets that were sent later, or one that left a round trip later (as in RFC 8985).
+    pub(crate) fn find_lost(&mut self, rtt: Duration) -> Lost {
         let mut lost = Lost::default();
-        let Some(last_arrived) = self.last_arrived else { return lost };
+        let Some((last_arrived, last_left_at)) = self.last_arrived else { return lost };
         while let Some((order, number)) = self.order.front().copied() {
-            if order + self.reorder > last_arrived {
+            let is_much_later = |sent: &Sent| sent.at + rtt <= last_left_at;
+            let is_lost = order + self.reorder <= last_arrived
+                || order < last_arrived && self.under_way(order, number).is_none_or(is_much_later);
+            if !is_lost {
                 break;
             }
             self.order.pop_front();
-            self.lose(order, number, &mut lost);
+            self.lose(order, number, State::Lost, &mut lost);
+        }
+        lost
+    }
+
+    /// The packet that left with this place, where nothing else is known of it.
+    fn under_way(&self, order: u64, number: u64) -> Option<&Sent> {
+        let at = number.checked_sub(self.first)?;
+        self.packets.get(at as usize).filter(|sent| sent.order == order && sent.state == State::UnderWay)
+    }
+
+    /// The first one on its way is to be sent again: what is said of it tells of the others. Not the last one: libtorrent's selective
+    /// ACKs leave out as many of the last packets that came as are missing in front (it counts bits from the first packet
+    /// that came, and numbers them from the first that is missing).
+    pub(crate) fn doubt_first(&mut self) -> Lost {
+        let mut lost = Lost::default();
+        let first = self.packets.iter().position(|packet| packet.state == State::UnderWay);
+        if let Some(at) = first {
+            self.lose(self.packets[at].order, self.first + at as u64, State::Doubted, &mut lost);
         }
         lost
     }
@@ -344,31 +399,29 @@ impl SendQueue {
     pub(crate) fn lose_first(&mut self) -> Lost {
         let mut lost = Lost::default();
         if let Some(first) = self.packets.front().filter(|first| first.times == 1) {
-            self.lose(first.order, self.first, &mut lost);
+            self.lose(first.order, self.first, State::Lost, &mut lost);
         }
         lost
     }
 
-    /// Everything on its way is lost.
+    /// Everything on its way is lost, and patience did not pay.
     pub(crate) fn lose_all(&mut self) -> Lost {
+        self.reorder = REORDER;
         let mut lost = Lost::default();
-        let mut under_way: Vec<(u64, u64)> = self.order.drain(..).collect();
-        under_way.sort_by_key(|(_, number)| *number);
-        for (order, number) in under_way {
-            self.lose(order, number, &mut lost);
+        for (order, number) in std::mem::take(&mut self.order) {
+            self.lose(order, number, State::Doubted, &mut lost);
         }
         lost
     }
 
-    fn lose(&mut self, order: u64, number: u64, lost: &mut Lost) {
-        let Some(at) = number.checked_sub(self.first) else { return };
-        let Some(packet) = self.packets.get_mut(at as usize) else { return };
-        if packet.order != order || packet.state != State::UnderWay {
+    fn lose(&mut self, order: u64, number: u64, state: State, lost: &mut Lost) {
+        if self.under_way(order, number).is_none() {
             return;
         }
-        packet.state = State::Lost;
+        let packet = &mut self.packets[(number - self.first) as usize];
+        packet.state = state;
         self.under_way_bytes -= packet.len;
-        self.lost.push_back(number);
+        self.lost.insert(number);
         match packet.probe.take() {
             Some(len) => lost.probe = Some(len),
             None => {
@@ -383,6 +436,8 @@ impl SendQueue {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const RTT: Duration = Duration::from_millis(40);
 
     fn send(queue: &mut SendQueue, now: Instant) -> Option<Piece> {
         let piece = queue.piece(10)?;
@@ -399,9 +454,9 @@ mod tests {
         let ack = queue.acked(Seq(0xfffe)).unwrap();
         // 1 and 2 came, 0 did not.
         assert_eq!(queue.acknowledge(ack, &[0b11, 0, 0, 0], now).packets, 2);
-        assert_eq!(queue.find_lost().packets, 0);
+        assert_eq!(queue.find_lost(RTT).packets, 0);
         assert_eq!(queue.acknowledge(ack, &[0b111, 0, 0, 0], now).packets, 1);
-        assert_eq!(queue.find_lost().packets, 1);
+        assert_eq!(queue.find_lost(RTT).packets, 1);
         assert_eq!((queue.outstanding_len(), queue.under_way_bytes()), (60, 20));
         let again = send(&mut queue, now).unwrap();
         assert_eq!((again.number, again.is_again, again.len), (sent[0].number, true, 10));
@@ -409,11 +464,21 @@ mod tests {
         let later: Vec<Piece> = (0..3).map_while(|_| send(&mut queue, now)).collect();
         assert!(later.iter().all(|piece| !piece.is_again));
         queue.acknowledge(ack, &[0b1111_1111, 0, 0, 0], now);
-        assert_eq!(queue.find_lost().packets, 1);
+        assert_eq!(queue.find_lost(RTT).packets, 1);
         assert!(send(&mut queue, now).unwrap().is_again);
         let end = queue.acked(Seq(8 - 1)).unwrap();
         assert!(queue.acknowledge(end, &[], now).rtt.is_none(), "Karn");
         assert!(queue.is_all_arrived() && queue.len() == 10 && queue.under_way_bytes() == 0);
+    }
+
+    #[test]
+    fn a_packet_ends_where_it_is_to() {
+        let (mut queue, now) = (SendQueue::new(Seq(1)), Instant::now());
+        queue.push(&[7; 14]);
+        queue.end_packet();
+        queue.push(&[7; 20]);
+        let sent: Vec<usize> = std::iter::from_fn(|| send(&mut queue, now)).map(|piece| piece.len).collect();
+        assert_eq!(sent, [10, 4, 10, 10]);
     }
 
     #[test]
@@ -423,10 +488,32 @@ mod tests {
         assert_eq!((0..8).filter_map(|_| send(&mut queue, now)).count(), 8);
         let ack = queue.acked(Seq(0)).unwrap();
         queue.acknowledge(ack, &[0b111, 0, 0, 0], now);
-        assert_eq!(queue.find_lost().packets, 1);
+        assert_eq!(queue.find_lost(RTT).packets, 1);
         queue.acknowledge(queue.acked(Seq(4)).unwrap(), &[], now);
         assert_eq!(queue.reorder, 6);
         assert!(!send(&mut queue, now).unwrap().is_again, "it need not be sent again");
+    }
+
+    #[test]
+    fn one_that_left_a_round_trip_later_tells_of_the_others() {
+        let now = Instant::now();
+        // The first copy, when anything ever took longer; and the second one, a little less than a round trip later, and more.
+        for (sent_after, heard_after, found) in [(RTT, RTT / 3, 0), (RTT - RTT / 8, RTT * 2, 3), (RTT, RTT * 2, 5)] {
+            let mut queue = SendQueue::new(Seq(1));
+            queue.push(&[7; 70]);
+            assert!(send(&mut queue, now).is_some());
+            assert_eq!(queue.acknowledge(queue.acked(Seq(1)).unwrap(), &[], now + RTT).rtt, Some(RTT));
+            assert_eq!((0..6).filter_map(|_| send(&mut queue, now)).count(), 6);
+            // Nothing is heard of the six, and the first one leaves again.
+            assert_eq!((queue.doubt_first().packets, queue.under_way_bytes()), (1, 50));
+            assert!(send(&mut queue, now + sent_after).unwrap().is_again);
+            let first = queue.acked(Seq(2)).unwrap();
+            assert_eq!(queue.acknowledge(first, &[], now + sent_after + heard_after).rtt, None);
+            assert_eq!(queue.find_lost(RTT).packets, found, "{sent_after:?}");
+            // What is heard of now was late: no more patience for that.
+            queue.acknowledge(queue.acked(Seq(7)).unwrap(), &[], now + RTT * 4);
+            assert_eq!(queue.reorder, if found == 0 { REORDER } else { 2 * REORDER });
+        }
     }
 
     #[test]
@@ -471,7 +558,7 @@ mod tests {
                         let ack = Seq(first).plus(whole as u16).minus(1);
                         let ack = queue.acked(ack).unwrap();
                         queue.acknowledge(ack, &sack, now);
-                        if bits & 8 != 0 { queue.lose_all(); } else { queue.find_lost(); }
+                        if bits & 8 != 0 { queue.lose_all(); } else { queue.find_lost(RTT); }
                         let missing = there.len() - whole;
                         prop_assert_eq!(queue.packets.len(), missing);
                     }

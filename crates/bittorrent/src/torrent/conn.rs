@@ -163,8 +163,6 @@ pub(super) struct Conn {
     /// Extension messages that could not be read.
     pub bad_extensions: u32,
     pub over_utp: bool,
-    /// It need not be nudged, or was: see [`NUDGED_AFTER`](super::NUDGED_AFTER).
-    pub nudged: bool,
     /// What it may have us do for it and others to meet.
     pub meetings: Quota,
 }
@@ -254,7 +252,6 @@ impl Conn {
             pex_next: now,
             bad_extensions: 0,
             over_utp: link.over_utp,
-            nudged: !link.over_utp,
             meetings: Quota::new(now),
         }
     }

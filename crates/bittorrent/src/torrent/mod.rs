@@ -120,9 +120,6 @@ use wishes::Wishes;
 
 /// Silence after which we send a keep-alive (BEP 3: two minutes), with a margin for the way.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(100);
-/// When a peer over uTP is sent a keep-alive that hears nothing else: Transmission 3.00 leaves what comes with the handshake unread until
-/// more comes, and so the two would be silent until the first keep-alive.
-const NUDGED_AFTER: Duration = Duration::from_secs(1);
 /// Silence after which a peer is gone: two keep-alives of theirs missed.
 const SILENCE_MAX: Duration = Duration::from_secs(240);
 /// Silence after which a connection gives way to a new one that its peer opens over the same path: more than it takes two that
@@ -453,12 +450,7 @@ impl Torrent {
         conn.leak_overflow();
         if now.saturating_duration_since(conn.last_received) > SILENCE_MAX {
             self.close(id, "it was silent for too long");
-            return;
-        }
-        let is_new = !conn.nudged && now.saturating_duration_since(conn.opened) >= NUDGED_AFTER;
-        let quiet_for = if is_new { NUDGED_AFTER / 2 } else { KEEP_ALIVE_EVERY };
-        conn.nudged |= is_new;
-        if now.saturating_duration_since(conn.last_sent) > quiet_for {
+        } else if now.saturating_duration_since(conn.last_sent) > KEEP_ALIVE_EVERY {
             conn.last_sent = now;
             Message::KeepAlive.encode(&mut conn.out);
             self.touch(id);

@@ -199,7 +199,7 @@ pub(super) async fn receive_portion(stream: &Stream) -> Result<Vec<u8>, ConnErro
     }
 }
 
-/// Sends all of it.
+/// Sends all of it, in packets of its own.
 pub(super) async fn send_all(stream: &Stream, mut bytes: &[u8]) -> Result<(), ConnError> {
     while !bytes.is_empty() {
         poll_fn(|cx| stream.poll_send_ready(cx)).await?;
@@ -212,6 +212,9 @@ pub(super) async fn send_all(stream: &Stream, mut bytes: &[u8]) -> Result<(), Co
     while !stream.flush()? {
         poll_fn(|cx| stream.poll_send_ready(cx)).await?;
     }
+    // Transmission 3.00 leaves what comes in one packet with the handshake unread until the next one comes, and looks for what it wants
+    // every ten seconds.
+    stream.end_packet();
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::lan::LISTEN_PORT;
+use super::lan::{LISTEN_PORT, Lan};
 use super::{Found, at_home};
 use crate::net::Namespace;
 use crate::peers::{anabranch, checkout, installed, libtorrent, rqbit};
@@ -224,6 +224,15 @@ fn transmission(site: &Site<'_>, source: &str, data: &Path) -> Result<Process> {
         settings["lpd-enabled"] = true.into();
     }
     site.write("settings.json", &settings.to_string())?;
+    if site.entry.is_some() {
+        // Without what an earlier run leaves behind it waits for some forty seconds, and then as long again.
+        let nodes = Lan::nodes().map(|node| [&node.ip().octets()[..], &node.port().to_be_bytes()].concat());
+        let nodes = nodes.collect::<Vec<_>>().concat();
+        let mut table = format!("d2:id20:abcdefghij01234567895:nodes{}:", nodes.len()).into_bytes();
+        table.extend([&nodes[..], b"e"].concat());
+        let path = site.state.join("dht.dat");
+        std::fs::write(&path, table).map_err(Error::file(path))?;
+    }
     let mut command = site.command(installed("transmission-daemon")?);
     command.args(["--foreground", "--config-dir"]).arg(site.state);
     let mut daemon = Process::spawn("transmission", &mut command)?;
@@ -241,7 +250,8 @@ fn rtorrent(site: &Site<'_>, source: &str, data: &Path) -> Result<Process> {
     std::fs::create_dir_all(&session).map_err(Error::file(&session))?;
     let table = match site.entry {
         Some(Entry(node)) => {
-            format!("dht.mode.set = auto\ndht.port.set = {LISTEN_PORT}\nschedule2 = node,1,0,\"dht.add_node={node}\"\n")
+            // Which is left aside until a download has begun.
+            format!("dht.mode.set = auto\ndht.port.set = {LISTEN_PORT}\nschedule2 = node,1,5,\"dht.add_node={node}\"\n")
         }
         None => String::new(),
     };

@@ -2,7 +2,7 @@
 //! nowhere, and the names of the public nodes of the distributed hash table, which are the third host's.
 
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ const NODES: &str =
 const NODE_PORT: u16 = 25401;
 /// In every host.
 const DEVICE: &str = "lan0";
+/// Nodes of the table at the third host: who knows fewer than nine does not ask them for peers (Transmission 3.00).
+const NODES_LEN: u8 = 12;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The network.
@@ -91,11 +93,19 @@ impl Lan {
         [(&self.share, Self::SHARE), (&self.fetch, Self::FETCH), (&self.third, Self::THIRD)]
     }
 
-    /// Has the third host answer at both ports of the public nodes.
+    /// Where the nodes of the table are: each at an address of its own of the third host, the first at its usual one.
+    pub fn nodes() -> impl Iterator<Item = SocketAddrV4> {
+        (0..NODES_LEN).map(|number| {
+            let [a, b, c, d] = Self::THIRD.octets();
+            SocketAddrV4::new(Ipv4Addr::new(a, b, c, d + number), LISTEN_PORT)
+        })
+    }
+
+    /// Gives the third host the addresses of all nodes, and has it answer at both ports of the public ones.
     ///
     /// # Errors
     /// When `nft` fails.
-    pub fn redirect_nodes(&self) -> Result<()> {
+    pub fn lead_to_nodes(&self) -> Result<()> {
         let rules = format!(
             "table ip nodes {{
                 chain arrive {{
@@ -104,6 +114,9 @@ impl Lan {
                 }}
             }}\n"
         );
+        for node in Self::nodes().skip(1) {
+            self.third.add_address(DEVICE, &format!("{}/24", node.ip()))?;
+        }
         Process::run("nft", self.third.command("nft").arg(rules), LIMIT).map(|_| ())
     }
 

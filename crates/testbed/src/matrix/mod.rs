@@ -101,6 +101,9 @@ impl Measured {
 }
 
 impl Cell {
+    /// The node by which others enter the table.
+    const ENTRY: SocketAddrV4 = SocketAddrV4::new(Lan::THIRD, LISTEN_PORT);
+
     /// Runs it.
     ///
     /// # Errors
@@ -113,7 +116,7 @@ impl Cell {
         };
         let fixture = Fixture::new(Content::Bytes(self.len), self.version, Maker::Ours, Some(&announce))?;
         let _third = self.third(&lan, &fixture)?;
-        let entry = (self.found == Found::Dht).then_some(Entry(SocketAddrV4::new(Lan::THIRD, LISTEN_PORT)));
+        let entry = (self.found == Found::Dht).then_some(Entry(Self::ENTRY));
         let lsd = self.found == Found::Lsd;
         let source = fixture.source();
         let state = fixture.folder("sharer")?;
@@ -145,28 +148,34 @@ impl Cell {
     }
 
     /// What is at the third host.
-    fn third(self, lan: &Lan, fixture: &Fixture) -> Result<Option<Process>> {
-        let (limit, third) = (READY_LIMIT, Lan::THIRD);
-        let mut process = match self.found {
+    fn third(self, lan: &Lan, fixture: &Fixture) -> Result<Vec<Process>> {
+        let mut processes = Vec::new();
+        match self.found {
             Found::Tracker => {
                 let mut command = anabranch::command(Some(&lan.third))?;
-                command.args(["tracker", "--json", "--listen", &format!("{third}:{TRACKER_PORT}")]);
-                Process::spawn("anabranch tracker", &mut command)?
+                command.args(["tracker", "--json", "--listen", &format!("{}:{TRACKER_PORT}", Lan::THIRD)]);
+                processes.push(Process::spawn("anabranch tracker", &mut command)?);
             }
             Found::Dht => {
-                lan.redirect_nodes()?;
-                let other = fixture.folder("other")?.join("other.bin");
-                std::fs::write(&other, [7; 1000]).map_err(Error::file(&other))?;
-                let mut command = anabranch::command(Some(&lan.third))?;
-                command.arg("share").arg(&other).args(["--json", "--dht", "on"]);
-                command.args(["--listen", &format!("{third}:{LISTEN_PORT}")]);
-                command.args(["--dht-node", &format!("{third}:{NOBODY_PORT}")]);
-                Process::spawn("anabranch share", &mut command)?
+                lan.lead_to_nodes()?;
+                for (number, node) in Lan::nodes().enumerate() {
+                    // Each has a content of its own, and so nothing to do with the others but the table.
+                    let other = fixture.folder("other")?.join(number.to_string());
+                    std::fs::write(&other, number.to_string()).map_err(Error::file(&other))?;
+                    // The first one's own entry leads nowhere: it waits to be asked.
+                    let entry = if number == 0 { SocketAddrV4::new(Lan::THIRD, NOBODY_PORT) } else { Self::ENTRY };
+                    let mut command = anabranch::command(Some(&lan.third))?;
+                    command.arg("share").arg(&other).args(["--json", "--dht", "on"]);
+                    command.args(["--listen", &node.to_string(), "--dht-node", &entry.to_string()]);
+                    processes.push(Process::spawn("anabranch share", &mut command)?);
+                }
             }
-            Found::Lsd => return Ok(None),
-        };
-        process.wait_event("listening", limit)?;
-        Ok(Some(process))
+            Found::Lsd => {}
+        }
+        for process in &mut processes {
+            process.wait_event("listening", READY_LIMIT)?;
+        }
+        Ok(processes)
     }
 
     /// Waits until who shares is to be found.
@@ -176,7 +185,7 @@ impl Cell {
         loop {
             let is_ready = match self.found {
                 Found::Tracker => lan.third.enter(|| Ok(is_announced(&hash).unwrap_or(false)))?,
-                Found::Dht => lan.third.enter(|| Ok(is_in_table(&hash).unwrap_or(false)))?,
+                Found::Dht => lan.third.enter(|| Ok(is_in_table(&hash)))?,
                 Found::Lsd => lan.share.enter(|| Ok(TcpStream::connect((Lan::SHARE, LISTEN_PORT)).is_ok()))?,
             };
             if is_ready {
@@ -251,13 +260,17 @@ fn is_announced(hash: &[u8; 20]) -> std::io::Result<bool> {
     Ok(at.and_then(|at| answer.get(at + key.len())).is_some_and(|digit| *digit != b'0'))
 }
 
-/// Whether the node names peers (BEP 5, "get_peers").
-fn is_in_table(hash: &[u8; 20]) -> std::io::Result<bool> {
+/// Whether one of the nodes names peers (BEP 5, "get_peers"): those next to the hash are told.
+fn is_in_table(hash: &[u8; 20]) -> bool {
+    Lan::nodes().any(|node| names_peers(node, hash).unwrap_or(false))
+}
+
+fn names_peers(node: SocketAddrV4, hash: &[u8; 20]) -> std::io::Result<bool> {
     let query =
         [&b"d1:ad2:id20:abcdefghij01234567899:info_hash20:"[..], &hash[..], b"e1:q9:get_peers2:roi1e1:t2:aa1:y1:qe"];
     let socket = UdpSocket::bind((Lan::THIRD, 0))?;
     socket.set_read_timeout(Some(Duration::from_millis(300)))?;
-    socket.send_to(&query.concat(), (Lan::THIRD, LISTEN_PORT))?;
+    socket.send_to(&query.concat(), node)?;
     let mut answer = [0; 2000];
     let len = socket.recv(&mut answer)?;
     Ok(answer[..len].windows(8).any(|part| part == b"6:values"))

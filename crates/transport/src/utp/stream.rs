@@ -118,6 +118,11 @@ impl UtpStream {
         if sent == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(sent) }
     }
 
+    /// What is sent from now on leaves in other packets than what was before.
+    pub fn end_packet(&self) {
+        self.endpoint.state.borrow_mut().core.end_packet(self.conn);
+    }
+
     /// Holds back a short last packet until uncorked, so that headers and file bytes fill whole ones.
     pub fn set_cork(&self, corked: bool) -> io::Result<()> {
         self.endpoint.state.borrow_mut().core.set_cork(self.conn, corked);

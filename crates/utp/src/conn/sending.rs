@@ -120,11 +120,11 @@ impl Conn {
                 break;
             }
             let under_way = self.send.under_way_bytes();
-            if under_way > 0 && under_way + piece.len > window {
+            if under_way > 0 && under_way + piece.len > window && !self.is_probing {
                 self.is_limited = true;
                 break;
             }
-            if pace.is_some_and(|(at, _)| at > now) {
+            if pace.is_some_and(|(at, _)| at > now) && !self.is_probing {
                 // Time is what lacks, and the window says how much.
                 (self.is_paced, self.is_limited) = (true, true);
                 break;
@@ -145,7 +145,7 @@ impl Conn {
             if let Some((at, interval)) = &mut pace {
                 *at += interval.mul_f64(piece.len as f64 / payload_max as f64);
             }
-            self.asks_window = false;
+            self.is_probing = false;
             let segment_len = burst.get_or_insert(Burst { segment_len: len, may_fragment }).segment_len;
             if probe.is_some() {
                 self.mtu.probe_sent();
@@ -159,6 +159,9 @@ impl Conn {
         if burst.is_some() {
             self.left(now);
             self.last_data = now;
+        }
+        if burst.is_some() || self.probe_at.is_none() {
+            self.probe_at = self.probe_time(now);
         }
         if self.timeout_at.is_none() && (!self.send.is_all_arrived() || self.is_window_full) {
             self.timeout_at = Some(now + self.ledbat.timeout());
@@ -179,6 +182,6 @@ impl Conn {
     fn fits_peer(&self, len: usize) -> bool {
         let packets_max = (self.peer_window / PEER_PACKET_COST).max(PEER_PACKETS_LEAST);
         let has_room = self.send.outstanding_len() + len <= self.peer_window && self.send.packets_len() < packets_max;
-        has_room || self.asks_window || len == 0
+        has_room || self.is_probing || len == 0
     }
 }

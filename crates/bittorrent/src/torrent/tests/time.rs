@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::lone::Lone;
 use super::sim::Content;
-use crate::handshake::{Handshake, Reserved};
-use crate::torrent::{KEEP_ALIVE_EVERY, Link, NUDGED_AFTER, SILENCE_MAX};
+use crate::torrent::{KEEP_ALIVE_EVERY, SILENCE_MAX};
 use crate::wire::Message;
 
 #[test]
@@ -27,23 +26,6 @@ fn a_quiet_connection_is_kept_alive_and_a_silent_one_closed() {
     assert_eq!(lone.closed(), [id]);
     lone.pass(Duration::from_secs(1));
     assert_eq!(lone.closed(), [], "once is enough");
-}
-
-#[test]
-fn a_peer_over_utp_that_hears_nothing_else_is_nudged_once() {
-    let content = Content::v1(64 * 1024, 200_000);
-    let mut lone = Lone::seed(&content);
-    let hello = Handshake { reserved: Reserved::OURS, info_hash: [0; 20], peer_id: [1; 20] };
-    let address = "10.0.1.1:6881".parse().unwrap();
-    let link = Link { address, outgoing: false, path: None, key: None, local: None, over_utp: true };
-    let id = lone.torrent.connected_over(link, &hello, lone.now).unwrap();
-    assert!(!lone.sent(id).is_empty());
-    lone.pass(NUDGED_AFTER - Duration::from_millis(1));
-    assert!(lone.sent(id).is_empty());
-    lone.pass(Duration::from_secs(1));
-    assert_eq!(lone.sent(id), ["KeepAlive"]);
-    lone.pass(KEEP_ALIVE_EVERY);
-    assert!(lone.sent(id).is_empty());
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use http::HttpAnswer;
 use in_use::UsedPaths;
 pub use network::Network;
 pub use swarm::KnownPeer;
-use swarm::{Family, Swarm};
+use swarm::{Family, Swarm, Whom};
 
 use super::{AnnounceRequest, Event, InfoHash, ScrapeEntry};
 use crate::extension::PathsInUse;
@@ -259,13 +259,20 @@ impl Tracker {
             let asks = request.scion.is_some();
             answer.in_use = (asks && room.in_use).then(|| used.by_others(request.info_hash, &own_scion, now));
             // Who speaks SCION gets half of its peers there, and more where IP has fewer.
-            let over_ip: usize = families.clone().map(|family| swarm.pool(family, !is_seed)).sum();
+            let whom = if is_seed { Whom::Leechers } else { Whom::All };
+            let over_ip: usize = families.clone().map(|family| swarm.pool(family, whom)).sum();
             let over_scion = wanted.div_ceil(2).max(wanted.saturating_sub(over_ip)).min(room.scion);
-            let mut choose = |family, count| swarm.sample(family, !is_seed, &own, count, rng, &mut answer.peers);
-            let mut rest = wanted - if asks { choose(Family::Scion, over_scion) } else { 0 };
+            let mut choose = |family, whom, count| swarm.sample(family, whom, &own, count, rng, &mut answer.peers);
+            let mut rest = wanted - if asks { choose(Family::Scion, whom, over_scion) } else { 0 };
             rest = rest.min(room.ip);
-            for family in families {
-                rest -= choose(family, rest);
+            for family in families.clone() {
+                rest -= choose(family, whom, rest);
+            }
+            // Who begins by a link alone does not know what is left, and some say that nothing is (aria2 1.36): seeds are who it needs.
+            if is_seed && request.event == Event::Started {
+                for family in families {
+                    rest -= choose(family, Whom::Seeds, rest);
+                }
             }
         }
         if swarm.len() == 0 && swarm.downloaded == 0 {

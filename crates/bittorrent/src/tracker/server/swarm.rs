@@ -38,6 +38,24 @@ impl Family {
     }
 }
 
+/// Who of a content's peers is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    Leechers,
+    Seeds,
+    All,
+}
+
+impl Whom {
+    fn includes(self, is_seed: bool) -> bool {
+        match self {
+            Whom::Leechers => !is_seed,
+            Whom::Seeds => is_seed,
+            Whom::All => true,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     peer: KnownPeer,
@@ -170,30 +188,35 @@ impl Swarm {
         self.lists[Family::of(addr) as usize][usize::from(place.is_seed)].get(place.index)
     }
 
-    /// Peers of one family that can be told of; seeds only if wanted.
-    pub(super) fn pool(&self, family: Family, with_seeds: bool) -> usize {
-        let [leechers, seeds] = &self.lists[family as usize];
-        leechers.len() + if with_seeds { seeds.len() } else { 0 }
+    /// Peers of one family that can be told of.
+    pub(super) fn pool(&self, family: Family, whom: Whom) -> usize {
+        let [leechers, seeds] = self.of(family, whom);
+        leechers.len() + seeds.len()
     }
 
-    /// Adds to `out` up to `count` peers of one family, each equally likely, without the asker's `own`; seeds only if
-    /// wanted. How many.
+    /// Those of one family, leechers first.
+    fn of(&self, family: Family, whom: Whom) -> [&[Entry]; 2] {
+        let lists = &self.lists[family as usize];
+        [false, true].map(|is_seed| if whom.includes(is_seed) { &lists[usize::from(is_seed)][..] } else { &[] })
+    }
+
+    /// Adds to `out` up to `count` peers of one family, each equally likely, without the asker's `own`. How many.
     pub(super) fn sample(
         &self,
         family: Family,
-        with_seeds: bool,
+        whom: Whom,
         own: &[Endpoint],
         count: usize,
         rng: &mut fastrand::Rng,
         out: &mut Vec<KnownPeer>,
     ) -> usize {
-        let [leechers, seeds] = &self.lists[family as usize];
+        let [leechers, seeds] = self.of(family, whom);
         let own = own.iter().filter(|addr| Family::of(**addr) == family).filter_map(|addr| self.places.get(addr));
-        let own = own.filter(|place| with_seeds || !place.is_seed);
+        let own = own.filter(|place| whom.includes(place.is_seed));
         let mut own: Vec<usize> =
             own.map(|place| place.index + if place.is_seed { leechers.len() } else { 0 }).collect();
         own.sort_unstable();
-        let others = self.pool(family, with_seeds) - own.len();
+        let others = leechers.len() + seeds.len() - own.len();
         let chosen = sample_indices(others, count, rng);
         for index in &chosen {
             // The index among all, once the asker's own are counted in again.
@@ -279,18 +302,19 @@ mod tests {
                 prop_assert_eq!(swarm.counts(), (seeds, ip.len() as u32 - seeds));
                 let own = [peer.addr, super::tests::peer((n + 3) % 21).addr];
                 let mut chosen = Vec::new();
-                let count = swarm.sample(family, is_seed, &own, 30, &mut rng, &mut chosen);
+                let whom = [Whom::Leechers, Whom::Seeds, Whom::All][usize::from(n / 3 % 3)];
+                let count = swarm.sample(family, whom, &own, 30, &mut rng, &mut chosen);
                 prop_assert_eq!(count, chosen.len());
                 let chosen: HashSet<_> = chosen.iter().map(|peer| peer.addr).collect();
                 let expected: HashSet<_> = model
                     .iter()
                     .filter(|(addr, known)| {
-                        Family::of(**addr) == family && (is_seed || !**known) && !own.contains(addr)
+                        Family::of(**addr) == family && whom.includes(**known) && !own.contains(addr)
                     })
                     .map(|(addr, _)| *addr)
                     .collect();
                 prop_assert_eq!(chosen, expected);
-                prop_assert_eq!(count, swarm.sample(family, is_seed, &own, 30, &mut rng, &mut Vec::new()));
+                prop_assert_eq!(count, swarm.sample(family, whom, &own, 30, &mut rng, &mut Vec::new()));
             }
         }
     }

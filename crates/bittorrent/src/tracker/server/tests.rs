@@ -53,8 +53,24 @@ fn seeds_are_not_told_of_seeds() {
     let mut t = tracker(now);
     http(&mut t, "10.0.0.1", &request(1, 0, Event::Started), "", now);
     http(&mut t, "10.0.0.1", &request(2, 5, Event::Started), "", now);
-    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(3, 0, Event::Started), "", now)), [2]);
+    assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(3, 0, Event::None), "", now)), [2]);
     assert_eq!(ports(&http(&mut t, "10.0.0.1", &request(4, 5, Event::Started), "", now)), [1, 2, 3]);
+}
+
+#[test]
+fn who_starts_and_says_that_nothing_is_left_is_told_of_seeds_behind_the_others() {
+    let now = Instant::now();
+    let mut t = tracker(now);
+    http(&mut t, "10.0.0.1", &request(1, 0, Event::None), "", now);
+    http(&mut t, "10.0.0.2", &request(2, 5, Event::None), "", now);
+    let mut told = |event, numwant| {
+        let asks = AnnounceRequest { numwant: Some(numwant), ..request(3, 0, event) };
+        ports(&http(&mut t, "10.0.0.3", &asks, "", now))
+    };
+    assert_eq!(told(Event::Started, 50), [1, 2]);
+    assert_eq!(told(Event::Started, 1), [2]);
+    assert_eq!(told(Event::None, 50), [2]);
+    assert_eq!(told(Event::Completed, 50), [2]);
 }
 
 #[test]
