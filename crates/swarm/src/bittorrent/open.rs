@@ -51,7 +51,7 @@ async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayer
     let request = Arc::new(request(&resources.config, &torrent.borrow().options, &info));
     let (is_read_only, layers) = (request.read_only, Arc::new(layers));
     let mut told = false;
-    let (Found { opened, layers: kept, is_settled }, place) = loop {
+    let (Found { opened, layers: kept, mut is_settled }, place) = loop {
         // Never closed, so always granted in the end. Given back while storage is out of order: others go on.
         let place = resources.opening.acquire().await;
         if torrent.borrow().stopping {
@@ -82,9 +82,13 @@ async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayer
     }
     while !is_settled {
         let (opened, layers) = (Arc::clone(&opened), Arc::clone(&known));
-        let Err(error) = blocking(move || settle(&opened, &layers)).await else { break };
-        if !wait_out(torrent, &error, &mut told).await {
-            return;
+        match blocking(move || settle(&opened, &layers)).await {
+            Ok(()) => is_settled = true,
+            Err(error) => {
+                if !wait_out(torrent, &error, &mut told).await {
+                    return;
+                }
+            }
         }
     }
     if torrent.borrow().stopping {
