@@ -190,6 +190,8 @@ fn flags_of_live_streams_that_cannot_be_meant_are_told() {
         (&["add", "--live", "--copies", "1"], 2, "--copies"),
         (&["add", "--live", "--rate", "5"], 2, "--rate"),
         (&["add", "film", "--rate", "5K"], 2, "--live"),
+        (&["add", "film", "--tracker", "udp://127.0.0.1:9"], 2, "--live"),
+        (&["add", "--live", "--tracker", "gopher://x"], 2, "gopher"),
         (&["add", "--live", "film"], 3, "--allow-dir"),
         (&["add", "--live", "nowhere"], 3, "--allow-dir"),
         (&["add", "--live", "--into", "files"], 3, "left out"),
@@ -199,8 +201,9 @@ fn flags_of_live_streams_that_cannot_be_meant_are_told() {
     }
     assert!(ask(dir, &["list"]).1.is_empty());
     // With a key of the user's, the link is of that key, and there are no two.
-    let (code, added, err) = ask(dir, &["add", "--live", "--key", "key"]);
+    let (code, added, err) = ask(dir, &["add", "--live", "--key", "key", "--tracker", "udp://127.0.0.1:9"]);
     assert_eq!(code, 0, "{err}");
+    assert!(added[0]["link"].as_str().unwrap().contains("tr=udp"), "{}", added[0]);
     let (code, _, err) = ask(dir, &["add", "--live", "--key", "key"]);
     assert!(code == 3 && err.contains("in the library already"), "{code}: {err}");
     let arguments = ["live", "--key", "key", "--listen", "127.0.0.1:0", "--json", "--input", "film", "--rate", "1K"];

@@ -128,15 +128,13 @@ pub(crate) struct AddFlags {
     /// Peer to dial for it, address with port; may be given several times
     #[arg(long, value_name = "ADDR", value_parser = peer)]
     pub dial: Vec<String>,
-    /// Tracker for it, beside its own; may be given several times
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    pub tracker: Vec<String>,
+    // Before those that have headings of their own, which would be its, too.
+    #[command(flatten)]
+    pub ask: AskFlags,
     #[command(flatten)]
     pub bulk: BulkAddFlags,
     #[command(flatten)]
     pub live: LiveAddFlags,
-    #[command(flatten)]
-    pub ask: AskFlags,
 }
 
 /// What of `add` is about bulk transfers.
@@ -194,6 +192,9 @@ pub(crate) struct LiveAddFlags {
     /// Broadcast inside QUIC, encrypted, to viewers that prove a key; with --allow, only to those of these keys
     #[arg(long, requires = "live")]
     pub secure: bool,
+    /// Tracker where viewers find each other; may be given several times
+    #[arg(long, value_name = "URL", requires = "live", value_hint = ValueHint::Url)]
+    pub tracker: Vec<String>,
 }
 
 /// `list`

@@ -16,6 +16,7 @@ use anabranch_daemon::client::{At, Body, Client, ClientError, default_socket, to
 use anabranch_swarm::http::names::url_encoded;
 use serde_json::{Map, Value, json};
 
+use super::check_trackers;
 use super::daemon::state_dir;
 use crate::cli::{AddFlags, AskFlags, ListFlags, RemoveFlags, StatusFlags, TurnFlags};
 use crate::exit::{Code, Failure};
@@ -77,6 +78,7 @@ fn target(content: &str, part: &str) -> String {
 
 /// `add`
 pub(crate) fn add(flags: &AddFlags) -> Result<Code, Failure> {
+    check_trackers(&flags.live.tracker)?;
     bulk::check(flags)?;
     let client = client(&flags.ask)?;
     run::block_on(async {
@@ -86,6 +88,7 @@ pub(crate) fn add(flags: &AddFlags) -> Result<Code, Failure> {
             if flags.live.live {
                 let mut body = options;
                 body.insert("live".into(), live::wanted(flags, source.map(OsString::as_os_str))?);
+                body.insert("trackers".into(), json!(flags.live.tracker));
                 let added = client.ask("POST", "/api/v1/contents", Body::Json(&body.into())).await.map_err(failure)?;
                 bulk::tell(&client, added, flags).await?;
                 continue;
@@ -157,9 +160,6 @@ fn options(flags: &AddFlags) -> Result<Map<String, Value>, Failure> {
     }
     if let Some(time) = flags.stop_after {
         put("seed_seconds_max", time.as_secs().max(1).into());
-    }
-    if !flags.tracker.is_empty() {
-        put("trackers", json!(flags.tracker));
     }
     if !flags.dial.is_empty() {
         put("peers", json!(flags.dial));
