@@ -49,6 +49,7 @@ pub fn quick() -> Vec<Cell> {
         Cell { by_magnet: false, ..with(Client::Ours, Client::QBittorrent, Found::Tracker) },
         with(Client::Libtorrent, Client::Ours, Found::Lsd),
         with(Client::Ours, Client::Libtorrent, Found::Dht),
+        with(Client::Ours, Client::Aria2, Found::Tracker),
         with(Client::Ours, Client::Ours, Found::Dht),
         with(Client::Ours, Client::Ours, Found::Lsd),
     ]
