@@ -81,6 +81,8 @@ impl Dht {
         let own = self.homes.get(&home).map_or(NodeId([0; 20]), |home| home.table.own());
         let family = Family::of(from);
         let mut answer = Box::new(Answer::new(own));
+        let asks_for_nodes = !matches!(query.ask, Ask::Ping | Ask::AnnouncePeer { .. } | Ask::Put { .. });
+        answer.lists = Some(family).filter(|family| asks_for_nodes && query.want.is_none_or(|want| want.has(*family)));
         match &query.ask {
             Ask::Ping => {}
             Ask::FindNode { target } => answer.nodes = self.nearest(target, query.want, from, now),

@@ -23,6 +23,8 @@ pub struct Answer<'a> {
     pub id: NodeId,
     /// Nodes near what was asked for.
     pub nodes: Vec<Contact>,
+    /// Whose list of nodes is there though it is empty: BEP 5 has it in answers, and rtorrent takes one without it for broken.
+    pub lists: Option<Family>,
     /// Peers of the content.
     pub values: Vec<Endpoint>,
     /// Shows later that the asker is where it was (BEP 5).
@@ -56,6 +58,7 @@ impl<'a> Answer<'a> {
         Self {
             id,
             nodes: Vec::new(),
+            lists: None,
             values: Vec::new(),
             token: None,
             scrape: None,
@@ -81,6 +84,7 @@ impl<'a> Answer<'a> {
         Ok(Self {
             id,
             nodes,
+            lists: None,
             values: values(dict),
             token: bytes(dict, "token").filter(|token| token.len() <= TOKEN_LEN_MAX),
             scrape,
@@ -98,7 +102,7 @@ impl<'a> Answer<'a> {
             let mut packed = Vec::new();
             let of_family = self.nodes.iter().filter(|contact| Family::of(&contact.address) == family);
             of_family.for_each(|contact| pack_contact(contact, &mut packed));
-            if !packed.is_empty() {
+            if !packed.is_empty() || self.lists == Some(family) {
                 dict.bytes(family.nodes_key(), packed);
             }
         }

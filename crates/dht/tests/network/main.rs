@@ -5,7 +5,7 @@ mod sim;
 
 use std::time::{Duration, Instant};
 
-use anabranch_dht::{Announce, Event, Family, Goal, HomeConfig, Item, Outcome, Port, snapshot};
+use anabranch_dht::{Announce, Config, Dht, Event, Family, Goal, HomeConfig, Item, Outcome, Policy, Port, snapshot};
 use anabranch_paths::Endpoint;
 
 use sim::{Sim, address, name};
@@ -270,4 +270,38 @@ fn searches_are_bounded_and_end_where_nobody_is() {
     let ended = sim.nodes[3].events.iter().filter(|(_, event)| matches!(event, Event::Ended { .. })).count();
     assert_eq!(ended, begun);
     assert_eq!(sim.nodes[3].events.len(), ended + 1, "and that it has joined");
+}
+
+#[test]
+fn who_knows_no_nodes_says_so_where_it_is_asked_for_some() {
+    struct Anybody;
+    impl Policy for Anybody {
+        fn fits(&self, _: &Endpoint, _: &Endpoint) -> bool {
+            true
+        }
+        fn blocks(&self, _: &Endpoint) -> bool {
+            false
+        }
+    }
+    let now = Instant::now();
+    let config = Config { secret: [7; 16], seed: 7, read_only: false, version: *b"AB01", policy: Box::new(Anybody) };
+    let mut dht = Dht::new(config, now);
+    let home = dht.add_home(HomeConfig { family: Family::V4, address: None, saved: None }, now).unwrap();
+    let from: Endpoint = "192.0.2.7:6881".parse().unwrap();
+    // BEP 5's examples, and BEP 32's `want`.
+    for (query, lists) in [
+        (&b"d1:ad2:id20:abcdefghij01234567896:target20:mnopqrstuvwxyz123456e1:q9:find_node1:t2:aa1:y1:qe"[..], true),
+        (b"d1:ad2:id20:abcdefghij01234567899:info_hash20:mnopqrstuvwxyz123456e1:q9:get_peers1:t2:aa1:y1:qe", true),
+        (
+            b"d1:ad2:id20:abcdefghij01234567896:target20:mnopqrstuvwxyz1234564:wantl2:n6ee1:q9:find_node1:t2:aa1:y1:qe",
+            false,
+        ),
+        (b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t2:aa1:y1:qe", false),
+    ] {
+        dht.receive(home, from, query, now);
+        let mut answers = std::iter::from_fn(|| dht.poll_transmit()).map(|sent| sent.bytes);
+        let answer = answers.find(|bytes| bytes.ends_with(b"1:y1:re")).unwrap();
+        let has_list = answer.windows(9).any(|part| part == b"5:nodes0:");
+        assert_eq!(has_list, lists, "{}", String::from_utf8_lossy(&answer));
+    }
 }

@@ -49,6 +49,7 @@ pub fn quick() -> Vec<Cell> {
         Cell { by_magnet: false, ..with(Client::Ours, Client::QBittorrent, Found::Tracker) },
         with(Client::Libtorrent, Client::Ours, Found::Lsd),
         with(Client::Ours, Client::Libtorrent, Found::Dht),
+        with(Client::Ours, Client::Aria2, Found::Tracker),
         with(Client::Ours, Client::Ours, Found::Dht),
         with(Client::Ours, Client::Ours, Found::Lsd),
     ]
@@ -62,6 +63,10 @@ pub fn lacks(client: Client, cell: &Cell) -> Option<&'static str> {
         (_, "2", _) if old => Some("reads no v2"),
         (Client::Aria2 | Client::Transmission, "hybrid", _) => Some("reads no hybrid"),
         (Client::Rtorrent, "hybrid", _) if cell.by_magnet => Some("takes no link with two hashes"),
+        // bittorrent-lsd 1.1, and onPeer() of WebTorrent 1.9.
+        (Client::WebTorrent, _, Found::Lsd) if cell.from == client => {
+            Some("from it: with all of it, it calls out every five minutes, and dials nobody who does")
+        }
         (Client::Rtorrent, _, Found::Lsd) => Some("has no local discovery"),
         _ => None,
     }

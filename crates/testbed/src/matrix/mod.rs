@@ -19,6 +19,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::fixture::{Content, Fixture, Maker};
@@ -133,17 +135,22 @@ impl Cell {
         let before = lan.received_bytes()?;
         let begun = Instant::now();
         let what = if self.by_magnet { link } else { &source };
-        let mut fetching = self.to.start(&site, Role::Fetch, what, &out)?;
-        self.watch(&lan, &fixture, &out, (before, begun), limit).map_err(|what| match what {
-            Unfinished::Failed(error) => error,
-            Unfinished::Late(waited_for) => {
-                let of = |process: &mut Process| {
-                    let end = if process.has_ended() { ", which ended" } else { "" };
-                    format!("{end}:\n{}", process.log())
-                };
-                let log = format!("{}{}\n{}{}", self.from.name(), of(&mut sharing), self.to.name(), of(&mut fetching));
-                Error::Timeout { name: self.to.name().into(), waited_for: waited_for.into(), limit, log }
-            }
+        // Some are given their task by another program, and are done with it before that has ended.
+        let is_over = AtomicBool::new(false);
+        let (fetching, seen) = std::thread::scope(|scope| {
+            let wire = scope.spawn(|| self.watch_wire(&lan, (before, begun), limit, &is_over));
+            let fetching = self.to.start(&site, Role::Fetch, what, &out);
+            is_over.store(fetching.is_err(), Relaxed);
+            (fetching, wire.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let mut fetching = fetching?;
+        self.watch_files(&fixture, &out, begun, seen?, limit).map_err(|Unfinished(waited_for)| {
+            let of = |process: &mut Process| {
+                let end = if process.has_ended() { ", which ended" } else { "" };
+                format!("{end}:\n{}", process.log())
+            };
+            let log = format!("{}{}\n{}{}", self.from.name(), of(&mut sharing), self.to.name(), of(&mut fetching));
+            Error::Timeout { name: self.to.name().into(), waited_for: waited_for.into(), limit, log }
         })
     }
 
@@ -201,18 +208,17 @@ impl Cell {
         }
     }
 
-    /// Watches the wire, then the files.
-    fn watch(
+    /// When the first byte of the content came, and when the last.
+    fn watch_wire(
         self,
         lan: &Lan,
-        fixture: &Fixture,
-        out: &Path,
         (before, begun): (u64, Instant),
         limit: Duration,
-    ) -> std::result::Result<Measured, Unfinished> {
-        let (first, all) = lan.fetch.enter(|| {
+        is_over: &AtomicBool,
+    ) -> Result<[Option<Instant>; 2]> {
+        lan.fetch.enter(|| {
             let (mut first, mut all) = (None, None);
-            while begun.elapsed() < limit && all.is_none() {
+            while begun.elapsed() < limit && all.is_none() && !is_over.load(Relaxed) {
                 let (bytes, now) = (lan::received_here()?.saturating_sub(before), Instant::now());
                 if bytes >= TALK_BYTES {
                     first.get_or_insert(now);
@@ -222,13 +228,23 @@ impl Cell {
                 }
                 std::thread::sleep(LOOK_EVERY);
             }
-            Ok::<_, Error>((first, all))
-        })?;
-        let first = first.ok_or(Unfinished::Late("the first byte"))?;
-        let all = all.ok_or(Unfinished::Late("the last byte"))?;
+            Ok([first, all])
+        })
+    }
+
+    fn watch_files(
+        self,
+        fixture: &Fixture,
+        out: &Path,
+        begun: Instant,
+        [first, all]: [Option<Instant>; 2],
+        limit: Duration,
+    ) -> std::result::Result<Measured, Unfinished> {
+        let first = first.ok_or(Unfinished("the first byte"))?;
+        let all = all.ok_or(Unfinished("the last byte"))?;
         while fixture.check(out).is_err() {
             if begun.elapsed() > limit {
-                return Err(Unfinished::Late("the whole content, by its files"));
+                return Err(Unfinished("the whole content, by its files"));
             }
             std::thread::sleep(CHECK_EVERY);
         }
@@ -236,16 +252,8 @@ impl Cell {
     }
 }
 
-enum Unfinished {
-    Failed(Error),
-    Late(&'static str),
-}
-
-impl From<Error> for Unfinished {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
+/// What did not come in time.
+struct Unfinished(&'static str);
 
 /// Whether the tracker counts somebody who has all of it (BEP 48).
 fn is_announced(hash: &[u8; 20]) -> std::io::Result<bool> {
