@@ -32,8 +32,9 @@ pub fn of(client: Client) -> Vec<Cell> {
 pub fn left_out(client: Client) -> Vec<(String, &'static str)> {
     let mut left = Vec::new();
     for (version, by_magnet, found) in KINDS {
-        let cell = Cell { from: client, to: Client::Ours, found, version, by_magnet, len: LEN };
-        if let Some(why) = lacks(client, &cell) {
+        let ends = [(client, Client::Ours), (Client::Ours, client)];
+        let cells = ends.map(|(from, to)| Cell { from, to, found, version, by_magnet, len: LEN });
+        if let Some(why) = cells.iter().find_map(|cell| lacks(client, cell)) {
             let given = if by_magnet { "link" } else { "torrent" };
             left.push((format!("{}, {version}, {given}", found.name()), why));
         }
@@ -63,6 +64,10 @@ pub fn lacks(client: Client, cell: &Cell) -> Option<&'static str> {
         (_, "2", _) if old => Some("reads no v2"),
         (Client::Aria2 | Client::Transmission, "hybrid", _) => Some("reads no hybrid"),
         (Client::Rtorrent, "hybrid", _) if cell.by_magnet => Some("takes no link with two hashes"),
+        // deluge-console 2.0 looks for a file of that name.
+        (Client::Deluge, "2", _) if cell.by_magnet && cell.to == client => {
+            Some("to it: its console takes no link with the v2 hash alone")
+        }
         // bittorrent-lsd 1.1, and onPeer() of WebTorrent 1.9.
         (Client::WebTorrent, _, Found::Lsd) if cell.from == client => {
             Some("from it: with all of it, it calls out every five minutes, and dials nobody who does")
