@@ -18,7 +18,7 @@ const HEAD: &str = "# The matrix of clients
 
 Who shares to whom, both with the settings that they come with, in a network of three hosts (namespaces of one machine, a bridge between them).
 `make matrix` runs all of it and writes this file anew (as root; the better part of an hour). What is off by default where a cell is about it, is
-turned on, and is marked. Transmission knows the nodes of the table from an earlier run: in its first one it asks them no sooner than after a minute.
+turned on, and is marked. Transmission knows the nodes of the table from an earlier run: in its first one it waits for up to a minute before it asks.
 The clock runs from the start of the program that fetches, which for some is seconds before they speak to anybody; so [bench.md](bench.md), row
 `first-byte`, has each client beside itself. The content is 32 MiB; the rate is from its first byte to its last.
 
