@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,8 @@ pub fn for_writing(info: &Arc<Info>, root: &Path) -> Named {
     let Some(unusual) = unusual(info, &portable, root) else { return named(Arc::clone(info), &written) };
     let within = info.files.iter().find_map(|file| file.path.iter().next()).map(|first| root.join(first));
     let folder = within.filter(|folder| info.multi_file && folder.is_dir()).unwrap_or_else(|| root.into());
+    // Where one was killed before the content's own folder was made.
+    Scratch::clear_away(root);
     let probed = fs::create_dir_all(&folder).and_then(|()| probe(&folder, &unusual));
     let chosen = probed.ok().and_then(|rules| Info::parse_for(&info.source, &rules).ok());
     // Who fetched it before with another program has the names of that.
@@ -139,7 +141,7 @@ fn probe(folder: &Path, unusual: &Unusual) -> io::Result<NameRules> {
     }
     for c in unusual.characters.iter().take(CHARACTERS_TRIED_MAX).filter(|c| **c != '/' && **c != '\0') {
         let name = format!("a{c}a");
-        match File::create_new(scratch.0.join(&name)) {
+        match File::create_new(scratch.path.join(&name)) {
             Ok(_) if scratch.lists(&name) => {}
             // It says so, or it put the file elsewhere.
             Ok(_) => rules.characters = Characters::Windows,
@@ -147,12 +149,12 @@ fn probe(folder: &Path, unusual: &Unusual) -> io::Result<NameRules> {
             Err(error) => return Err(error),
         }
     }
-    if !unusual.is_text && File::create_new(scratch.0.join(OsStr::from_bytes(b"a\xffa"))).is_err() {
+    if !unusual.is_text && File::create_new(scratch.path.join(OsStr::from_bytes(b"a\xffa"))).is_err() {
         rules.characters = Characters::Windows;
     }
     for [one, other] in TWINS.into_iter().filter(|_| unusual.twins) {
-        File::create_new(scratch.0.join(one))?;
-        rules.tells_twins &= scratch.0.join(other).symlink_metadata().is_err();
+        File::create_new(scratch.path.join(one))?;
+        rules.tells_twins &= scratch.path.join(other).symlink_metadata().is_err();
     }
     Ok(rules)
 }
@@ -163,26 +165,60 @@ fn is_about_the_name(error: &io::Error) -> bool {
     error.raw_os_error().is_none_or(|code| !full.contains(&code))
 }
 
-/// A folder that goes away, with all in it.
-struct Scratch(PathBuf);
+/// A folder that goes away, with all in it. It is locked as long as its process lives, so that the next one finds what was left of one that
+/// was killed, and clears that away.
+struct Scratch {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Others who clear away may take it for a dead one's, before it is locked, so often.
+const SCRATCH_TRIES: u32 = 10;
 
 impl Scratch {
     /// Named like this program's other files, so that nobody shares it.
     fn within(folder: &Path) -> io::Result<Self> {
-        let path = folder.join(format!(".{:016x}.{}names", fastrand::u64(..), super::HIDDEN_SUFFIX));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
+        Self::clear_away(folder);
+        for _ in 0..SCRATCH_TRIES {
+            let path = folder.join(format!(".{:016x}.{}names", fastrand::u64(..), super::HIDDEN_SUFFIX));
+            fs::create_dir(&path)?;
+            let Ok(lock) = File::open(&path) else { continue };
+            let is_taken = matches!(lock.try_lock(), Err(TryLockError::WouldBlock));
+            if !is_taken && path.is_dir() {
+                return Ok(Self { path, _lock: lock });
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// Removes what processes that are gone left in `folder`. Where locks are unknown, it stays: empty files in a hidden folder.
+    fn clear_away(folder: &Path) {
+        let ending = format!(".{}names", super::HIDDEN_SUFFIX);
+        let is_one = |name: &str| {
+            let number = name.strip_prefix('.').and_then(|name| name.strip_suffix(&ending));
+            number.is_some_and(|number| number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        };
+        let items = fs::read_dir(folder).into_iter().flatten().flatten();
+        for item in items.filter(|item| item.file_name().to_str().is_some_and(is_one)) {
+            let is_folder = item.file_type().is_ok_and(|kind| kind.is_dir());
+            if let Some(lock) = is_folder.then(|| File::open(item.path()).ok()).flatten()
+                && lock.try_lock().is_ok()
+            {
+                // Should it stay, the next one tries again.
+                let _ = fs::remove_dir_all(item.path());
+            }
+        }
     }
 
     fn lists(&self, name: &str) -> bool {
-        fs::read_dir(&self.0).is_ok_and(|items| items.flatten().any(|item| item.file_name() == name))
+        fs::read_dir(&self.path).is_ok_and(|items| items.flatten().any(|item| item.file_name() == name))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Left behind, it is empty but for a few empty files.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -216,6 +252,33 @@ mod tests {
 
     fn paths(info: &Info) -> Vec<&str> {
         info.files.iter().filter_map(|file| file.path.to_str()).collect()
+    }
+
+    #[test]
+    fn what_was_left_of_one_who_was_killed_while_trying_names_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (root, inner) = (folder.path(), folder.path().join("t"));
+        let left = |folder: &Path, name: &str| {
+            fs::create_dir_all(folder.join(name)).expect("a folder");
+            fs::write(folder.join(name).join("q?"), "").expect("a file");
+        };
+        left(root, ".0123456789abcdef.anabranch-names");
+        left(&inner, ".fedcba9876543210.anabranch-names");
+        // Not ours, or of somebody who lives.
+        left(root, ".0123456789abcdeg.anabranch-names");
+        std::os::unix::fs::symlink(&inner, root.join(".1123456789abcdef.anabranch-names")).expect("a link");
+        let alive = Scratch::within(root).expect("a folder");
+        for_writing(&info(&["q?:*"]), root);
+        let names = |folder: &Path| {
+            let items = fs::read_dir(folder).expect("a folder").flatten();
+            items.map(|item| item.file_name().into_string().expect("a text")).collect::<BTreeSet<String>>()
+        };
+        let alive_name = alive.path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let kept = [".0123456789abcdeg.anabranch-names", ".1123456789abcdef.anabranch-names", &alive_name, "t"];
+        assert_eq!(names(root), kept.map(str::to_owned).into());
+        assert_eq!(names(&inner), BTreeSet::new());
+        drop(alive);
+        assert!(!names(root).contains(&alive_name));
     }
 
     #[test]
