@@ -210,6 +210,24 @@ fn names_that_show_as_others_can_be_shared_and_are_made_safe_by_who_fetches() {
 }
 
 #[test]
+fn what_a_fetch_that_was_killed_left_beside_the_content_goes_with_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("odd")).unwrap();
+    for name in ["q?:*", "Case", "case"] {
+        fs::write(dir.path().join("odd").join(name), noise(30_000, 5)).unwrap();
+    }
+    // Where it was killed while it tried which names the folder holds.
+    let left = dir.path().join("out/.0123456789abcdef.anabranch-names");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("q?:*"), "").unwrap();
+    let (_sharer, address, magnet) = share(dir.path(), &["odd"]);
+    let (code, _, stderr) = run(dir.path(), &get(&address, &[&magnet, "-o", "out"]));
+    assert_eq!(code, 0, "{stderr}");
+    let beside: Vec<_> = fs::read_dir(dir.path().join("out")).unwrap().map(|item| item.unwrap().file_name()).collect();
+    assert_eq!(beside, ["odd"]);
+}
+
+#[test]
 fn long_names_are_created_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let name = "n".repeat(255);
