@@ -257,8 +257,9 @@ impl Line {
         Share(Rc::clone(self), Rc::new(place))
     }
 
-    /// Gives turns as far as the limits go. Answers when to call again, if anybody waits.
-    fn serve(&self, now: Instant) -> Option<Instant> {
+    /// Gives turns as far as the limits go. Answers when to call again, if anybody waits. `asker` sees by itself what it has: one that was
+    /// woken by its own question would ask for ever, where it waits for something else, and nobody else on its thread had a turn.
+    fn serve(&self, asker: Option<&Rc<Place>>, now: Instant) -> Option<Instant> {
         let mut state = self.state.borrow_mut();
         // All there is goes round before anybody uses it: who ran first would ask again while the others are not yet back.
         let mut served = std::mem::take(&mut state.served);
@@ -268,7 +269,9 @@ impl Line {
         }
         for place in served.drain(..) {
             state.leave(&place);
-            place.handle.wake();
+            if asker.is_none_or(|asker| !Rc::ptr_eq(asker, &place)) {
+                place.handle.wake();
+            }
         }
         state.served = served;
         (state.waiting > 0).then(|| now + state.wait(now).max(PACE))
@@ -278,7 +281,7 @@ impl Line {
 /// Gives turns in time, for as long as the session lives.
 pub(crate) async fn keep_pace(line: Rc<Line>) {
     loop {
-        let due = line.serve(Instant::now());
+        let due = line.serve(None, Instant::now());
         line.due.set(due);
         match due {
             Some(due) => {
@@ -426,7 +429,7 @@ impl Share {
             place.peer.set(peer);
             place.is_asked.set(is_asked);
             line.state.borrow_mut().join(place);
-            if let Some(due) = line.serve(now)
+            if let Some(due) = line.serve(Some(place), now)
                 && line.due.get().is_none_or(|at| due + PACE < at)
             {
                 line.pace.notify_one();

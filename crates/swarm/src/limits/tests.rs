@@ -57,7 +57,7 @@ impl Town {
     fn run(&mut self, time: Duration) -> Vec<u64> {
         let (before, end) = (self.moved.clone(), self.now + time);
         while self.now < end {
-            self.line.serve(self.now);
+            self.line.serve(None, self.now);
             // Tasks are woken in any order.
             let mut order: Vec<usize> = (0..self.conns.len()).collect();
             self.rng.shuffle(&mut order);
@@ -197,7 +197,7 @@ fn rest_earns_no_more_than_a_burst_and_who_leaves_takes_nothing_along() {
     }
     town.conns.clear();
     assert_eq!(town.line.state.borrow().waiting, 0);
-    assert_eq!(town.line.serve(town.now), None);
+    assert_eq!(town.line.serve(None, town.now), None);
 }
 
 #[test]

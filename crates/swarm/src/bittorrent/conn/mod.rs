@@ -138,6 +138,8 @@ impl Conn {
                 continue;
             }
             channel.wait(sent, received).await?;
+            // However often this one is woken, those that it waits for have their turn too.
+            tokio::task::consume_budget().await;
         }
     }
 }
