@@ -1,6 +1,7 @@
 //! Connections in virtual time: how a limit is kept, and how it is shared.
 
 use std::net::SocketAddr;
+use std::task::{Context, Waker};
 
 use anabranch_paths::Host;
 
@@ -209,6 +210,32 @@ fn gone_peers_are_forgotten() {
     }
     let peers = town.line.state.borrow().contents[&1].peers.len();
     assert!(peers <= PEERS_SPARE + 4, "{peers}");
+}
+
+#[test]
+fn who_asks_is_not_woken_by_its_own_question_and_others_are() {
+    let now = Instant::now();
+    let line = Line::new(Some(100_000), now);
+    line.add_content(0, None, now);
+    let is_woken = |handle: &Rc<ConnHandle>| {
+        let mut notified = std::pin::pin!(handle.notified());
+        notified.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    };
+    let [(one, first), (other, second)] = [1, 2].map(|peer| {
+        let handle = handle(now);
+        (line.share(0, None, &handle, now), (handle, PeerKey(peer)))
+    });
+    // It has a turn at once, gives that back, and sleeps.
+    assert!(one.available(|| (first.1, true), now) > 0);
+    one.rest();
+    assert!(!is_woken(&first.0));
+    // Who asks while nothing is left is woken when it is its turn.
+    while one.available(|| (first.1, true), now) > 0 {
+        one.spend(1 << 20);
+    }
+    assert_eq!(other.available(|| (second.1, true), now), 0);
+    line.serve(None, now + Duration::from_secs(60));
+    assert!(is_woken(&first.0) && is_woken(&second.0));
 }
 
 #[test]
