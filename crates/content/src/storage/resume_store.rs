@@ -92,11 +92,11 @@ impl ResumeStore {
         }
         let path = folder.join(super::hidden_name(storage.info(), "resume"));
         // Nothing is known of any file that is there.
-        let unknown = || {
+        let unknown = |loaded| {
             let mut resume = Resume::empty(&storage);
             let strangers = resume.strangers(&storage);
             restamp_all(&mut resume, &storage);
-            (resume, strangers)
+            (loaded, resume, strangers)
         };
         let mut unsettled = Vec::new();
         let boot = boot_id();
@@ -123,11 +123,8 @@ impl ResumeStore {
                 }
                 (Loaded::Resumed(reconciled), found, strangers)
             }
-            other => {
-                let (resume, strangers) = unknown();
-                let loaded = other.map_or(Loaded::Fresh, |found| found.map_or_else(Loaded::Damaged, |_| Loaded::Fresh));
-                (loaded, resume, strangers)
-            }
+            Some(Err(error)) => unknown(Loaded::Damaged(error)),
+            None => unknown(Loaded::Fresh),
         };
         resume.boot = boot;
         // Until it is known better: see `note_foreign`.
