@@ -3,41 +3,24 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use anabranch_swarm::bulk::files::{FileSource, Scan};
 use anabranch_swarm::bulk::{self, Dial, Event, Options, PeerKey, Peers};
 use anabranch_transport::Identity;
 use serde_json::{Value, json};
 
-use crate::world::{PATIENCE, World, noise};
+use crate::world::{World, noise, part};
 
 const CONTENTS: &str = "/api/v1/contents";
 const CONTENT: &str = "/api/v1/contents/{id}";
 
-fn part(name: &str) -> String {
-    format!("{CONTENT}/{name}")
-}
-
 fn add(world: &World, body: &Value) -> String {
-    let added = world.ask("POST", CONTENTS, "", Some(body));
-    assert_eq!(added.status, 201, "{}", added.json());
-    assert_eq!(added.json()["kind"], "bulk");
-    added.json()["id"].to_string()
+    world.add("bulk", body)
 }
 
 /// How others come to a content, once they can.
 fn reach(world: &World, id: &str) -> Value {
-    let began = Instant::now();
-    loop {
-        let reach = world.ask("GET", &part("reach"), id, None).json();
-        if reach["key"].is_string() {
-            return reach;
-        }
-        let content = world.ask("GET", CONTENT, id, None).json();
-        assert!(began.elapsed() < PATIENCE && content["state"] != "error", "{content}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    world.reach(id, "key")
 }
 
 fn ticket(world: &World, id: &str) -> String {

@@ -8,34 +8,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::world::{Answer, PATIENCE, World, noise, read};
+use crate::world::{Answer, PATIENCE, World, noise, part, read};
 
 const CONTENTS: &str = "/api/v1/contents";
 const CONTENT: &str = "/api/v1/contents/{id}";
 
-fn part(name: &str) -> String {
-    format!("{CONTENT}/{name}")
-}
-
 fn add(world: &World, body: &Value) -> String {
-    let added = world.ask("POST", CONTENTS, "", Some(body));
-    assert_eq!(added.status, 201, "{}", added.json());
-    assert_eq!(added.json()["kind"], "live");
-    added.json()["id"].to_string()
+    world.add("live", body)
 }
 
 /// The link of a stream, once there is one.
 fn link(world: &World, id: &str) -> String {
-    let began = Instant::now();
-    loop {
-        let reach = world.ask("GET", &part("reach"), id, None).json();
-        if let Some(link) = reach["link"].as_str() {
-            return link.to_owned();
-        }
-        let content = world.ask("GET", CONTENT, id, None).json();
-        assert!(began.elapsed() < PATIENCE && content["state"] != "error", "{content}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    world.reach(id, "link")["link"].as_str().unwrap().to_owned()
 }
 
 /// Sends what a stream is made of, beside what else happens.

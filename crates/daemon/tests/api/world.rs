@@ -173,6 +173,28 @@ impl World {
         }
     }
 
+    /// Adds a content that is to be of this kind; its number.
+    pub(crate) fn add(&self, kind: &str, body: &Value) -> String {
+        let added = self.ask("POST", "/api/v1/contents", "", Some(body));
+        assert_eq!(added.status, 201, "{}", added.json());
+        assert_eq!(added.json()["kind"], kind);
+        added.json()["id"].to_string()
+    }
+
+    /// How others come to a content, once it tells `what` they need.
+    pub(crate) fn reach(&self, id: &str, what: &str) -> Value {
+        let began = Instant::now();
+        loop {
+            let reach = self.ask("GET", &part("reach"), id, None).json();
+            if reach[what].is_string() {
+                return reach;
+            }
+            let content = self.ask("GET", "/api/v1/contents/{id}", id, None).json();
+            assert!(began.elapsed() < PATIENCE && content["state"] != "error", "{content}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Shares a path, and waits until it is shared: its number.
     pub(crate) fn share(&self, path: &Path) -> String {
         let added = self.ask("POST", "/api/v1/contents", "", Some(&serde_json::json!({ "path": path })));
@@ -187,6 +209,11 @@ impl Drop for World {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// What is asked of a content.
+pub(crate) fn part(name: &str) -> String {
+    format!("/api/v1/contents/{{id}}/{name}")
 }
 
 /// One request and its answer.

@@ -5,10 +5,10 @@ mod sim;
 
 use std::time::{Duration, Instant};
 
-use anabranch_dht::{Announce, Config, Dht, Event, Family, Goal, HomeConfig, Item, Outcome, Policy, Port, snapshot};
+use anabranch_dht::{Announce, Config, Dht, Event, Family, Goal, HomeConfig, Item, Outcome, Port, snapshot};
 use anabranch_paths::Endpoint;
 
-use sim::{Sim, address, name};
+use sim::{Anybody, Sim, address, name};
 
 fn peers(info_hash: u64, announce: Option<Announce>) -> Goal {
     Goal::Peers { info_hash: name(info_hash), announce, scrape: false }
@@ -274,15 +274,6 @@ fn searches_are_bounded_and_end_where_nobody_is() {
 
 #[test]
 fn who_knows_no_nodes_says_so_where_it_is_asked_for_some() {
-    struct Anybody;
-    impl Policy for Anybody {
-        fn fits(&self, _: &Endpoint, _: &Endpoint) -> bool {
-            true
-        }
-        fn blocks(&self, _: &Endpoint) -> bool {
-            false
-        }
-    }
     let now = Instant::now();
     let config = Config { secret: [7; 16], seed: 7, read_only: false, version: *b"AB01", policy: Box::new(Anybody) };
     let mut dht = Dht::new(config, now);
