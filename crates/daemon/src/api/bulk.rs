@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use serde_json::Value;
 
 use super::reply;
+use super::value::{flag, keys, number, text};
 use super::{Api, Call, Problem, Reply};
 use crate::door::Access;
 use crate::engine::NewBulk;
@@ -12,30 +13,16 @@ use crate::engine::NewBulk;
 pub(super) fn new_bulk(value: &Value) -> Result<NewBulk, Problem> {
     let object = value.as_object().ok_or_else(|| Problem::field("bulk", "an object"))?;
     let mut new = NewBulk::default();
-    let text = |field: &'static str, value: &Value| {
-        value.as_str().map(str::to_owned).ok_or_else(|| Problem::field(field, "a text"))
-    };
-    let number =
-        |field: &'static str, value: &Value| value.as_u64().ok_or_else(|| Problem::field(field, "a whole number"));
     for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
         match name.as_str() {
             "send" => new.send = Some(text("send", value)?.into()),
             "ticket" => new.ticket = Some(text("ticket", value)?.trim().to_owned()),
-            "allow" => {
-                let keys =
-                    value.as_array().and_then(|keys| keys.iter().map(|key| key.as_str().map(str::to_owned)).collect());
-                new.keys = Some(keys.ok_or_else(|| Problem::field("allow", "a list of keys"))?);
-            }
+            "allow" => new.keys = Some(keys("allow", value)?),
             "times" => new.times = Some(number("times", value)?),
             "expires_seconds" => new.expires_seconds = Some(number("expires_seconds", value)?),
             "port" => new.port = Some(number("port", value)?),
-            "overwrite" => {
-                new.overwrite = value.as_bool().ok_or_else(|| Problem::field("overwrite", "true or false"))?;
-            }
-            other => {
-                let other: String = other.chars().take(40).collect();
-                return Err(Problem::bad(format!("`{other}` is no option of a bulk transfer")));
-            }
+            "overwrite" => new.overwrite = flag("overwrite", value)?,
+            other => return Err(Problem::no_option(other, "a bulk transfer")),
         }
     }
     Ok(new)

@@ -12,6 +12,7 @@ use super::body::TORRENT_BYTES_MAX;
 use super::broadcast::new_broadcast;
 use super::bulk::new_bulk;
 use super::reply::{self, Content};
+use super::value::{flag, text};
 use super::{Api, Call, Problem, Query, Reply};
 use crate::door::Access;
 use crate::engine::{Filter, NewBulk, NewContent, NewSource, STATES};
@@ -218,8 +219,6 @@ fn new_content(source: NewSource, object: &Map<String, Value>) -> Result<NewCont
     let mut new = NewContent::new(source);
     let options = &mut new.options;
     let refused = |refused: Refused| Problem::field(refused.field, refused.must);
-    let flag =
-        |field: &'static str, value: &Value| value.as_bool().ok_or_else(|| Problem::field(field, "true or false"));
     let list =
         |field: &'static str, value: &Value| texts(Some(value)).ok_or_else(|| Problem::field(field, "a list of texts"));
     for (name, value) in object {
@@ -231,12 +230,12 @@ fn new_content(source: NewSource, object: &Map<String, Value>) -> Result<NewCont
             }
             "category" if value.is_null() => {}
             "category" => {
-                options.category = Some(value.as_str().ok_or_else(|| Problem::field("category", "a text"))?.to_owned());
+                options.category = Some(text("category", value)?);
             }
             "tags" => options.tags = list("tags", value)?.into_iter().collect(),
             "name" if value.is_null() => {}
             "name" => {
-                options.title = Some(value.as_str().ok_or_else(|| Problem::field("name", "a text"))?.to_owned());
+                options.title = Some(text("name", value)?);
             }
             "paused" => new.paused = Some(flag("paused", value)?),
             "forced" => options.forced = flag("forced", value)?,

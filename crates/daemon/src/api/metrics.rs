@@ -28,29 +28,22 @@ impl Api {
         let contents: Vec<_> = counts.into_iter().map(|((kind, state), count)| (labels(kind, state), count)).collect();
         put("contents", "gauge", "Contents of the library, by state and protocol.", &contents);
         let sums = Kind::ALL.map(|kind| (format!("{{protocol=\"{}\"}}", kind.name()), self.engine.sums_of(kind)));
-        let by_protocol = |of: fn(&Sums) -> u64| sums.each_ref().map(|(labels, sums)| (labels.clone(), of(sums)));
-        put(
-            "received_bytes_total",
-            "counter",
-            "Payload received, of all contents that are in the library, by protocol.",
-            &by_protocol(|sums| sums.downloaded),
-        );
-        put(
-            "sent_bytes_total",
-            "counter",
-            "Payload sent, of all contents that are in the library, by protocol.",
-            &by_protocol(|sums| sums.uploaded),
-        );
-        let rates = "Payload received in a second, now, by protocol.";
-        put("receive_rate_bytes", "gauge", rates, &by_protocol(|sums| sums.down_rate));
-        put(
-            "send_rate_bytes",
-            "gauge",
-            "Payload sent in a second, now, by protocol.",
-            &by_protocol(|sums| sums.up_rate),
-        );
-        let peers = "Peers that are connected, of all contents, by protocol.";
-        put("peers", "gauge", peers, &by_protocol(|sums| sums.peers));
+        type Of = fn(&Sums) -> u64;
+        let numbers: [(&str, &str, &str, Of); 5] = [
+            ("received_bytes_total", "counter", "Payload received, of all contents that are in the library", |sums| {
+                sums.downloaded
+            }),
+            ("sent_bytes_total", "counter", "Payload sent, of all contents that are in the library", |sums| {
+                sums.uploaded
+            }),
+            ("receive_rate_bytes", "gauge", "Payload received in a second, now", |sums| sums.down_rate),
+            ("send_rate_bytes", "gauge", "Payload sent in a second, now", |sums| sums.up_rate),
+            ("peers", "gauge", "Peers that are connected, of all contents", |sums| sums.peers),
+        ];
+        for (name, kind, help, of) in numbers {
+            let samples = sums.each_ref().map(|(labels, sums)| (labels.clone(), of(sums)));
+            put(name, kind, &format!("{help}, by protocol."), &samples);
+        }
         put(
             "ready",
             "gauge",

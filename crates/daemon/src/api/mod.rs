@@ -7,7 +7,7 @@
 //! | `session` | the daemon itself: settings, log-in, events, health |
 //! | `metrics` | numbers for Prometheus |
 //! | `page` | the page and its parts |
-//! | `body`, `query`, `problem`, `reply` | what requests and answers are made of |
+//! | `body`, `query`, `value`, `problem`, `reply` | what requests and answers are made of |
 
 mod body;
 mod broadcast;
@@ -19,6 +19,7 @@ mod problem;
 mod query;
 pub(crate) mod reply;
 mod session;
+mod value;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -38,6 +38,12 @@ impl Problem {
         }
     }
 
+    /// An option of `what` that there is none of.
+    pub(super) fn no_option(name: &str, what: &str) -> Self {
+        let name: String = name.chars().take(40).collect();
+        Self::bad(format!("`{name}` is no option of {what}"))
+    }
+
     /// There is nothing of that name.
     pub(crate) fn missing() -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "there is nothing here: /api/v1/openapi.json says what there is")

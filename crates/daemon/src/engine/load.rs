@@ -56,17 +56,15 @@ impl Engine {
             self.make_torrent(&entry).await?;
             entry = self.entry(id).map_err(|error| error.to_string())?;
         }
+        let mut own = None;
         if entry.broadcast().is_some() {
             self.count_run(id).await;
+            own = self.handle.secure_node_id().await.ok().flatten();
             entry = self.entry(id).map_err(|error| error.to_string())?;
         }
         let path = self.store.torrent(id);
         let of = entry.clone();
         self.with(id, |content| content.live.reopen = false);
-        let own = match entry.broadcast() {
-            Some(_) => self.handle.secure_node_id().await.ok().flatten(),
-            None => None,
-        };
         let prepared = tokio::task::spawn_blocking(move || prepare(&of, &path, fresh, own)).await;
         let Prepared { source, trusted } = prepared.map_err(|error| error.to_string())??;
         let ours = if let Source::Live(share) = &source { Some(share.link.clone()) } else { None };

@@ -96,10 +96,10 @@ impl Engine {
     }
 
     /// Contents by their states.
-    pub(crate) fn counts(&self) -> std::collections::BTreeMap<&'static str, usize> {
-        let mut counts: std::collections::BTreeMap<_, _> = STATES.iter().map(|state| (*state, 0)).collect();
-        for content in self.state().contents.values() {
-            *counts.entry(state(content)).or_default() += 1;
+    pub(crate) fn counts(&self) -> std::collections::BTreeMap<&'static str, u64> {
+        let mut counts = std::collections::BTreeMap::new();
+        for ((_, state), count) in self.counts_by_kind() {
+            *counts.entry(state).or_default() += count;
         }
         counts
     }
