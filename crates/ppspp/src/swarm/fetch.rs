@@ -279,6 +279,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         channel.asked_bytes += count * chunk_len;
         if channel.allowance.down_bytes != u64::MAX {
             channel.allowance.down_bytes = channel.allowance.down_bytes.saturating_sub(count * chunk_len);
+            self.lacks_allowance |= channel.allowance.down_bytes == 0;
         }
         bins.iter().for_each(|bin| channel.asked.insert(bin.range(), now));
         let messages: Vec<Message<'_>> = bins.iter().map(|bin| Message::Request(bin.range())).collect();

@@ -159,6 +159,8 @@ pub struct Swarm<P, S = MemoryNodes> {
     end: u64,
     asked_count: u64,
     wasted_bytes: u64,
+    /// A channel may move nothing any more, or has something to move that it may not.
+    lacks_allowance: bool,
     /// Length of the last chunk, once it proved the size.
     last_len: Option<usize>,
     /// Digests of the chunks of a batch, each with the datagram that it is in; and the datagram that is being read.
@@ -207,6 +209,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             end: u64::MAX,
             asked_count: 0,
             wasted_bytes: 0,
+            lacks_allowance: false,
             last_len: None,
             ahead: VecDeque::new(),
             reading: 0,
@@ -273,6 +276,12 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             channel.allowance = allowance;
             self.ask(now, id);
         }
+    }
+
+    /// Whether, since this was asked, a channel used up what it was allowed, or came to have something to move while it is allowed
+    /// nothing: the driver is to say again what limits let through, and nothing else tells it.
+    pub fn take_lack_of_allowance(&mut self) -> bool {
+        std::mem::take(&mut self.lacks_allowance)
     }
 
     /// Payload that came and was of no use: twice, without a proof, or wrong.

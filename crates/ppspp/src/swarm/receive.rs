@@ -158,7 +158,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                         self.munro(now, id, Munro { node, digest, ntp, signature: signature.to_vec() });
                     }
                 }
-                Message::Have(range) => self.has(id, range),
+                Message::Have(range) => {
+                    self.lacks_allowance |= channel.allowance.down_bytes == 0;
+                    self.has(id, range);
+                }
                 Message::Ack { chunks, delay_us } => {
                     channel.acked(now, &chunks, delay_us);
                     self.has(id, chunks);
@@ -176,6 +179,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                             self.availability.remove(&lost);
                         }
                     }
+                    self.lacks_allowance |= channel.wants.is_empty() && channel.allowance.up_bytes == 0;
                     channel.wants.push_back(range);
                 }
                 Message::Cancel(range) => {
@@ -193,7 +197,10 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                     self.asked_count -= channel.asked.len();
                     channel.asked.clear();
                 }
-                Message::Unchoke => channel.chokes_us = false,
+                Message::Unchoke => {
+                    self.lacks_allowance |= channel.allowance.down_bytes == 0;
+                    channel.chokes_us = false;
+                }
                 Message::PexRequest => self.pex_answer(now, id),
                 Message::PexV4(address) => self.pex(id, address.into()),
                 Message::PexV6(address) => self.pex(id, address.into()),

@@ -74,6 +74,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 u64::MAX => u64::MAX,
                 left => left.saturating_sub(len),
             };
+            self.lacks_allowance |= channel.allowance.up_bytes == 0;
         }
     }
 

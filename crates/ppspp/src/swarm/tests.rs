@@ -59,6 +59,19 @@ struct Node {
     uplink_free_us: u64,
     liars: Vec<SocketAddr>,
     complete_us: Option<u64>,
+    /// It lets a chunk through each way, with each peer, so long after it is asked to; asked for when it is due.
+    limit_us: Option<u64>,
+    turn_us: Option<u64>,
+}
+
+impl Node {
+    /// So much moves each way, with each peer.
+    fn allow(&mut self, bytes: u64, now: Instant) {
+        let peers: Vec<SocketAddr> = self.swarm.peer_stats().map(|stats| *stats.peer).collect();
+        for peer in peers {
+            self.swarm.set_allowance(&peer, Allowance { up_bytes: bytes, down_bytes: bytes }, now);
+        }
+    }
 }
 
 struct World {
@@ -99,7 +112,15 @@ impl World {
     fn add(&mut self, seeds: bool, lies: bool) -> usize {
         let (number, seed, now) = (self.nodes.len(), self.rng.u64(..), self.now());
         let swarm = if seeds { seeder(self.chunks, seed, now) } else { leecher(self.chunks, seed, now) };
-        self.nodes.push(Some(Node { swarm, lies, uplink_free_us: 0, liars: Vec::new(), complete_us: None }));
+        self.nodes.push(Some(Node {
+            swarm,
+            lies,
+            uplink_free_us: 0,
+            liars: Vec::new(),
+            complete_us: None,
+            limit_us: None,
+            turn_us: None,
+        }));
         self.numbers.insert(address(number), number);
         number
     }
@@ -116,6 +137,11 @@ impl World {
     fn flush(&mut self, number: usize) {
         let now = self.now();
         let Some(node) = &mut self.nodes[number] else { return };
+        if let Some(limit_us) = node.limit_us
+            && node.swarm.take_lack_of_allowance()
+        {
+            node.turn_us.get_or_insert(self.now_us + limit_us);
+        }
         let mut found = Vec::new();
         while let Some(event) = node.swarm.event() {
             match event {
@@ -161,8 +187,9 @@ impl World {
         while self.now_us < end_us && !done(self) {
             let wire_us = self.wires.peek().map_or(u64::MAX, |Reverse(wire)| wire.0);
             let due = self.nodes.iter().enumerate().filter_map(|(number, node)| {
-                let due = node.as_ref()?.swarm.deadline().saturating_duration_since(self.start);
-                Some((due.as_micros() as u64 + 1, number))
+                let node = node.as_ref()?;
+                let due_us = node.swarm.deadline().saturating_duration_since(self.start).as_micros() as u64 + 1;
+                Some((due_us.min(node.turn_us.unwrap_or(u64::MAX)), number))
             });
             let (due_us, number) = due.min().expect("somebody is there");
             if wire_us <= due_us {
@@ -173,6 +200,9 @@ impl World {
                 self.now_us = self.now_us.max(due_us);
                 let now = self.now();
                 if let Some(node) = &mut self.nodes[number] {
+                    if node.turn_us.take_if(|turn_us| *turn_us <= self.now_us).is_some() {
+                        node.allow(CHUNK_LEN as u64, now);
+                    }
                     node.swarm.poll(now);
                 }
                 self.flush(number);
@@ -224,6 +254,29 @@ fn a_swarm_of_64_with_loss_and_churn() {
         assert!(world.nodes.iter().flatten().all(|node| node.liars.is_empty()));
         let copies = world.sent_chunks as f64 / (63.0 * world.chunks as f64);
         println!("64 peers complete after {:.1} s, {copies:.2} copies sent for each needed", world.now_us as f64 / 1e6);
+    }
+}
+
+/// A driver that says what a limit lets through when it is asked to, and at no other time, moves as much as the limit allows.
+#[test]
+fn limits_are_used_up() {
+    const TURN_US: u64 = 50_000;
+    const CHUNKS: u64 = 200;
+    for limited in 0..2 {
+        let mut world = World::new(CHUNKS, limited as u64, 0.0);
+        world.add(true, false);
+        world.add(false, false);
+        world.connect(1, 0);
+        world.run(1_000_000, |world| world.nodes.iter().flatten().all(|node| node.swarm.peer_stats().count() == 1));
+        let now = world.now();
+        let node = world.nodes[limited].as_mut().expect("it is there");
+        node.limit_us = Some(TURN_US);
+        node.allow(0, now);
+        world.run(60_000_000, World::all_complete);
+        assert!(world.all_complete());
+        // Each turn takes the round trip to the seeder, at most, to be asked for.
+        let longest_us = CHUNKS * TURN_US * 11 / 10;
+        assert!(world.now_us < longest_us, "{} ms with {limited} limited", world.now_us / 1000);
     }
 }
 

@@ -52,6 +52,9 @@ impl Content {
             }
             self.heed_live(now);
             self.transmit();
+            if self.core.take_lack_of_allowance() {
+                self.wake.notify_one();
+            }
             if gone.is_empty() {
                 return;
             }
