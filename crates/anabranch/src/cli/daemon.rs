@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anabranch_daemon::client::At;
+use anabranch_hercules::wire::ticket::{Ticket, TicketError};
 use clap::{Args, ValueHint};
 
 use super::session::SessionFlags;
@@ -148,7 +149,7 @@ pub(crate) struct BulkAddFlags {
     #[arg(long)]
     pub receive: bool,
     /// Ticket of who waits for what is sent
-    #[arg(long, value_name = "TICKET")]
+    #[arg(long, value_name = "TICKET", value_parser = ticket)]
     pub to: Option<String>,
     /// Key that may send, or with --live --secure watch, or a file with keys, one a line; may be given several times
     #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
@@ -334,4 +335,8 @@ pub(crate) struct PasswordFlags {
 fn peer(text: &str) -> Result<String, &'static str> {
     let known = anabranch_swarm::parse_peer(text).map(|_| text.to_owned());
     known.ok_or("write an address with its port, such as 192.0.2.1:6881 or [1-ff00:0:110,10.0.0.1]:31000")
+}
+
+fn ticket(text: &str) -> Result<String, TicketError> {
+    text.parse::<Ticket>().map(|_| text.to_owned())
 }
