@@ -109,13 +109,19 @@ impl Claim {
 
     /// Gives the places of `info` up to be read by anybody, but to no other content of this process.
     pub(super) fn rest(self, info: &Info) -> Resting {
-        let mut entries = info.files.iter().filter(|entry| entry.kind != FileKind::Pad).map(|entry| entry.path.clone());
-        let mut paths: Vec<PathBuf> = entries.by_ref().take(PLACES_MAX).collect();
-        if entries.next().is_some() {
-            paths = vec![PathBuf::from(&info.name)];
-        }
         // Before the locks go: there is no moment between.
-        Resting::keep(&self.folder, &paths)
+        Resting::keep(&self.folder, resting_places(info).into_iter())
+    }
+
+    /// The same, without a claim at first; `None` where somebody has one of the places, or may have.
+    pub(super) fn rest_at_once(root: &Path, info: &Info) -> Option<Resting> {
+        let folder = root.canonicalize().ok()?;
+        let paths = resting_places(info);
+        // Who claims a place looks for those at rest after that: of two who come at once one sees the other.
+        let resting = Resting::try_keep(&folder, paths.iter().copied())?;
+        let own = open_locks_above(&folder);
+        let is_taken = own.is_some_and(|locks| paths.iter().any(|path| is_locked(&locks, path)));
+        (!is_taken && claimed_elsewhere(&folder, &paths).is_none()).then_some(resting)
     }
 
     /// Answers the path that somebody else has claimed, if one has.
@@ -184,6 +190,15 @@ impl Drop for Claim {
             // Should it stay, it is empty, hidden and in nobody's way.
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// What a content at rest keeps: its files, or where they are many the one name above them.
+fn resting_places(info: &Info) -> Vec<&Path> {
+    let entries = || info.files.iter().filter(|entry| entry.kind != FileKind::Pad).map(|entry| entry.path.as_path());
+    match entries().nth(PLACES_MAX) {
+        Some(_) => vec![Path::new(&info.name)],
+        None => entries().collect(),
     }
 }
 

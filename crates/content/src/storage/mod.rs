@@ -438,6 +438,19 @@ impl Storage {
         };
     }
 
+    /// The same without a claim before it. `false` where somebody has one of the places, or may have, and where it is not only to be
+    /// read; nothing has changed then.
+    pub(crate) fn rest_at_once(&self) -> bool {
+        let hold = &mut *self.lock_hold();
+        match (&hold, Claim::rest_at_once(&self.root, &self.info)) {
+            (Hold::Nothing, Some(resting)) => {
+                *hold = Hold::Resting(resting);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the places were given up until something is written.
     pub(crate) fn is_resting(&self) -> bool {
         matches!(*self.lock_hold(), Hold::Resting(_))

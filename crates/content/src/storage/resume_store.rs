@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::resume::{HEADER_LEN, Record, snapshot_crc, snapshot_len};
-use super::{Lease, Op, Reconciled, Resume, ResumeError, SegmentKind, Storage, StorageError};
+use super::{FileRecord, Lease, Op, Reconciled, Resume, ResumeError, SegmentKind, Storage, StorageError};
 use crate::bitfield::Bitfield;
-use crate::info::FileEntry;
+use crate::info::{FileEntry, FileKind};
 use crate::metainfo::{Metainfo, PieceLayers};
 
 /// Past this many bytes of journal a checkpoint is due: it keeps loading quick. 9 bytes a piece.
@@ -129,6 +129,50 @@ impl ResumeStore {
         resume.boot = boot;
         // Until it is known better: see `note_foreign`.
         strangers.iter().for_each(|file| resume.files[*file].foreign = true);
+        let store = Self { strangers, unsettled, ..Self::new(storage, path, resume) };
+        match (&loaded, unchanged) {
+            (Loaded::Resumed(_), _) if store.storage.is_read_only() => {}
+            (Loaded::Resumed(_), Some(end)) => store.reopen(end)?,
+            // New stamps must be in the file before the first lease, or a crash would make the lease vouch for what changed.
+            (Loaded::Resumed(_), None) => store.save_snapshot(None, false)?,
+            (Loaded::Fresh | Loaded::Damaged(_), _) => {}
+        }
+        Ok((store, loaded))
+    }
+
+    /// [`ResumeStore::open`] where an earlier run [finished](ResumeStore::finish) all of the content, nobody touched it since, and nobody
+    /// writes to its places now: nothing is claimed, and nothing is left to be done. `None` where any of that is not so.
+    pub fn open_finished(storage: &Arc<Storage>, state_dir: Option<&Path>) -> Option<Self> {
+        let info = storage.info();
+        if storage.is_read_only() || info.files.iter().any(|entry| matches!(entry.kind, FileKind::Symlink { .. })) {
+            return None;
+        }
+        let path = state_dir.unwrap_or(storage.root()).join(super::hidden_name(info, "resume"));
+        let bytes = read_bounded(&path).ok()??;
+        let (mut resume, end) = Resume::decode_with_end(&bytes).ok()?;
+        let is_snapshot = bytes.first_chunk().is_some_and(|header| snapshot_len(header) == end as u64);
+        let is_all_there = resume.fits(storage) && resume.durable.is_full() && resume.have.is_full();
+        let is_finished = |record: &FileRecord| record.lease.is_none() && !record.foreign;
+        if !is_snapshot || !is_all_there || resume.recheck.count() > 0 || !resume.files.iter().all(is_finished) {
+            return None;
+        }
+        let (parts, files) = resume.files.split_last()?;
+        // Sealed first: what changes after that is noticed.
+        storage.seal_all();
+        let is_as_left = |(file, record): (usize, &FileRecord)| storage.sealed(file) == record.stamp;
+        let is_untouched = files.iter().enumerate().all(is_as_left) && storage.parts_stamp() == parts.stamp;
+        if !is_untouched || !storage.rest_at_once() {
+            return None;
+        }
+        // Left by one who died while it was written.
+        let _ = std::fs::remove_file(temporary(&path));
+        storage.assume_synced();
+        resume.boot = boot_id();
+        Some(Self::new(Arc::clone(storage), path, resume))
+    }
+
+    /// A record with nothing to be said beside it.
+    fn new(storage: Arc<Storage>, path: PathBuf, resume: Resume) -> Self {
         let none = Bitfield::new(resume.have.len());
         let state = State {
             resume,
@@ -139,16 +183,20 @@ impl ResumeStore {
             dirty: false,
             saved_at: None,
         };
-        let (state, saving, syncing) = (Mutex::new(state), Mutex::default(), Mutex::default());
-        let store = Self { storage, path, strangers, unsettled, state, saving, syncing };
-        match (&loaded, unchanged) {
-            (Loaded::Resumed(_), _) if store.storage.is_read_only() => {}
-            (Loaded::Resumed(_), Some(end)) => store.reopen(end)?,
-            // New stamps must be in the file before the first lease, or a crash would make the lease vouch for what changed.
-            (Loaded::Resumed(_), None) => store.save_snapshot(None, false)?,
-            (Loaded::Fresh | Loaded::Damaged(_), _) => {}
+        Self {
+            storage,
+            path,
+            strangers: Vec::new(),
+            unsettled: Vec::new(),
+            state: Mutex::new(state),
+            saving: Mutex::default(),
+            syncing: Mutex::default(),
         }
-        Ok((store, loaded))
+    }
+
+    /// Whether the content was [finished](ResumeStore::finish), and nothing was written since.
+    pub fn is_at_rest(&self) -> bool {
+        self.storage.is_resting() && self.is_settled(true)
     }
 
     /// The record of the same content after its files came to `storage`, but for those `left` behind.
@@ -417,6 +465,9 @@ impl ResumeStore {
     /// its attributes, and on the disk. Answers the pieces of files that somebody else changed meanwhile: those have to be hashed
     /// first, and then this is to be called again.
     pub fn finish(&self) -> Result<Vec<u32>, StorageError> {
+        if self.is_at_rest() {
+            return Ok(Vec::new());
+        }
         self.storage.create_empty_files_and_links()?;
         self.storage.check_whole()?;
         let changed = self.take_changed();

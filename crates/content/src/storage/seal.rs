@@ -26,6 +26,12 @@ impl Storage {
         self.info.regular_files().for_each(|(file, _)| self.seal(file));
     }
 
+    /// How `file` looked when it was [sealed](Self::seal); `None` where it is not.
+    pub(super) fn sealed(&self, file: usize) -> Option<Stamp> {
+        let is_sealed = self.states[file].load(Ordering::Acquire) & SEALED != 0;
+        is_sealed.then(|| self.lock_seals().get(&file).copied()).flatten()
+    }
+
     /// Takes what was sealed as it is now.
     pub(super) fn seal_again(&self) {
         let is_sealed = |file: &usize| self.states[*file].load(Ordering::Acquire) & SEALED != 0;

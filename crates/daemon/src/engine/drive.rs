@@ -12,7 +12,7 @@ use crate::library::{Candidate, Going, Turn, turns};
 
 /// Contents that are on their way into the session at once. It opens a few at a time, and hashes apart from that: so many are enough for
 /// it never to wait for us.
-const LOADING_MAX: usize = 256;
+const LOADING_MAX: usize = 1024;
 /// Contents of which torrents are made at once.
 const MAKING_MAX: usize = 8;
 /// Changes within this time are looked at together.

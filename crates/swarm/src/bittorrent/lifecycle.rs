@@ -83,6 +83,9 @@ async fn finish(torrent: TorrentHandle) {
         if recheck::recheck(&torrent, resume.distrusted(), true).await > 0 || torrent.borrow().stopping {
             return;
         }
+        if resume.is_at_rest() {
+            break;
+        }
         let finishing = Arc::clone(&resume);
         let finished = blocking(move || finishing.finish()).await;
         let lost = match finished {

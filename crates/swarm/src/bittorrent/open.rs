@@ -12,7 +12,6 @@ use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::PieceLayers;
 use anabranch_content::storage::StorageError;
-use anabranch_content::storage::naming::{self, Named};
 
 use crate::bittorrent::torrent::{TorrentDriver, TorrentHandle};
 use crate::config::{AddOptions, Aim, SessionConfig};
@@ -47,8 +46,7 @@ async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayer
     if torrent.borrow().stopping {
         return;
     }
-    let info = name_files(torrent, info).await;
-    let request = Arc::new(request(&resources.config, &torrent.borrow().options, &info));
+    let mut request = request(&resources.config, &torrent.borrow().options, info);
     let (is_read_only, layers) = (request.read_only, Arc::new(layers));
     let mut told = false;
     let (Found { opened, layers: kept, mut is_settled }, place) = loop {
@@ -57,8 +55,17 @@ async fn open_files(torrent: &TorrentHandle, info: Arc<Info>, layers: PieceLayer
         if torrent.borrow().stopping {
             return;
         }
-        let (request, layers) = (Arc::clone(&request), Arc::clone(&layers));
-        match blocking(move || store::open::find(&request, &layers)).await {
+        let known = Arc::clone(&layers);
+        let step = move || {
+            let changed = request.choose_names();
+            (store::open::find(&request, &known), request, changed)
+        };
+        let (found, asked, changed) = blocking(step).await;
+        request = asked;
+        if !changed.is_empty() {
+            torrent.borrow().tell(EventKind::Renamed { files: changed });
+        }
+        match found {
             Ok(found) => break (found, place),
             // Before anything was written, a place that cannot be written is a mistake, and waiting would not mend it.
             Err(error) if !is_read_only && !told && !may_pass(&error) => {
@@ -138,27 +145,13 @@ pub(crate) async fn wait_out(torrent: &TorrentHandle, error: &StorageError, told
     !torrent.borrow().stopping
 }
 
-/// Gives files the names that they can have where they go. What is only shared lies there already, under the names it has.
-async fn name_files(torrent: &TorrentHandle, info: Arc<Info>) -> Arc<Info> {
-    let (dir, read_only) = {
-        let state = torrent.borrow();
-        (state.options.dir.clone(), state.options.read_only)
-    };
-    if read_only {
-        return info;
-    }
-    let Named { info, changed } = blocking(move || naming::for_writing(&info, &dir)).await;
-    if !changed.is_empty() {
-        torrent.borrow().tell(EventKind::Renamed { files: changed });
-    }
-    info
-}
-
-fn request(config: &SessionConfig, options: &AddOptions, info: &Arc<Info>) -> OpenRequest {
+fn request(config: &SessionConfig, options: &AddOptions, info: Arc<Info>) -> OpenRequest {
     let wanted = |(index, file)| options.files.as_ref().is_none_or(|filter| filter(index, file));
     OpenRequest {
         wanted: info.files.iter().enumerate().map(wanted).collect(),
-        info: Arc::clone(info),
+        info,
+        // What is only shared lies there already, under the names it has.
+        is_named: options.read_only,
         dir: options.dir.clone(),
         read_only: options.read_only,
         overwrite: options.overwrite,

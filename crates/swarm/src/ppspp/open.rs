@@ -171,6 +171,7 @@ async fn open(content: Handle, info: Arc<Info>, hashed: Option<Box<Hashed>>) {
         let state = content.borrow();
         Arc::new(OpenRequest {
             info: Arc::clone(&info),
+            is_named: true,
             dir: state.options.dir.clone(),
             wanted: vec![true; info.files.len()],
             read_only,

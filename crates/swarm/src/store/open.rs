@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anabranch_content::bitfield::Bitfield;
 use anabranch_content::info::Info;
 use anabranch_content::metainfo::PieceLayers;
+use anabranch_content::storage::naming::{self, Named, Renamed};
 use anabranch_content::storage::{Loaded, Preallocate, ResumeStore, Storage, StorageError, StorageOptions};
 use anabranch_content::verify;
 
@@ -23,6 +24,8 @@ const CHECK_PROGRESS_EVERY: Duration = Duration::from_millis(250);
 pub(crate) struct OpenRequest {
     /// What the content is.
     pub info: Arc<Info>,
+    /// Its files have the names that they can have where they go.
+    pub is_named: bool,
     /// The folder below which its files are.
     pub dir: PathBuf,
     /// Which files are wanted, one entry a file.
@@ -39,6 +42,18 @@ pub(crate) struct OpenRequest {
     pub preallocate: Preallocate,
     /// Folder for the resume file; beside the content where `None`.
     pub state_dir: Option<PathBuf>,
+}
+
+impl OpenRequest {
+    /// Gives files the names that they can have where they go, once; answers those that are others than the content has. Blocks.
+    pub(crate) fn choose_names(&mut self) -> Vec<Renamed> {
+        if std::mem::replace(&mut self.is_named, true) {
+            return Vec::new();
+        }
+        let Named { info, changed } = naming::for_writing(&self.info, &self.dir);
+        self.info = info;
+        changed
+    }
 }
 
 /// Files that are open.
@@ -74,6 +89,14 @@ pub(crate) fn open(request: &OpenRequest) -> Result<Opened, StorageError> {
         // Before they are hashed: a change after that is noticed.
         storage.seal_all();
         return Ok(Opened { storage, resume: None, have, recheck, changed: Vec::new() });
+    }
+    // Thousands that are complete are opened at once: no claim comes and goes for each.
+    if !request.recheck
+        && request.wanted.iter().all(|wanted| *wanted)
+        && let Some(resume) = ResumeStore::open_finished(&storage, request.state_dir.as_deref())
+    {
+        let (resume, have) = (Some(Arc::new(resume)), Bitfield::full(pieces));
+        return Ok(Opened { storage, resume, have, recheck: Vec::new(), changed: Vec::new() });
     }
     storage.claim()?;
     for (file, wanted) in request.wanted.iter().enumerate() {
@@ -114,8 +137,9 @@ pub(crate) fn find(request: &OpenRequest, layers: &PieceLayers) -> Result<Found,
     let lacks_layers = layers.is_empty() && request.info.version.is_v2();
     let kept = opened.resume.as_ref().filter(|_| lacks_layers).map(|resume| resume.kept_layers());
     let is_whole = opened.recheck.is_empty() && opened.have.count() == opened.have.len();
+    let is_at_rest = opened.resume.as_ref().is_some_and(|resume| resume.is_at_rest());
     // Should that fail, it is tried again, and told.
-    let is_settled = is_whole && settle(&opened, kept.as_ref().unwrap_or(layers)).is_ok();
+    let is_settled = is_at_rest || is_whole && settle(&opened, kept.as_ref().unwrap_or(layers)).is_ok();
     Ok(Found { opened, layers: kept, is_settled })
 }
 

@@ -53,6 +53,14 @@ impl Download {
     }
 }
 
+fn have(store: &ResumeStore) -> Vec<u32> {
+    store.with(|resume| resume.have.iter_ones().collect())
+}
+
+fn durable(store: &ResumeStore) -> Vec<u32> {
+    store.with(|resume| resume.durable.iter_ones().collect())
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
@@ -323,8 +331,6 @@ fn what_an_earlier_process_left_unsynced_is_synced_before_it_is_vouched_for() {
 fn a_failed_checkpoint_leaves_nothing_it_was_to_make_durable_to_the_next() {
     let download = Download::new();
     let (store, _) = download.open();
-    let have = |store: &ResumeStore| store.with(|resume| resume.have.iter_ones().collect::<Vec<u32>>());
-    let durable = |store: &ResumeStore| store.with(|resume| resume.durable.iter_ones().collect::<Vec<u32>>());
     download.fetch(&store, [0, 3]);
     store.checkpoint().unwrap();
     // Piece 4 is written to when it happens, and gets its verdict after that.
@@ -405,4 +411,98 @@ fn a_finish_that_finds_something_new_records_it() {
     assert_eq!(store.finish().unwrap(), []);
     drop(store);
     assert_eq!(download.restart(), ((0..6).collect(), vec![], vec![]));
+}
+
+#[test]
+fn what_was_finished_is_opened_without_a_claim() {
+    let download = Download::new();
+    let storage = || Arc::new(storage_of(download.root.path(), &download.entries));
+    let lock = download.root.path().join(".anabranch-lock");
+    let finish = || {
+        let (store, _) = download.open();
+        store.storage().claim().unwrap();
+        download.fetch(&store, (0..6).filter(|piece| !have(&store).contains(piece)));
+        assert_eq!(store.finish().unwrap(), []);
+        store.path().to_owned()
+    };
+    let open = || ResumeStore::open_finished(&storage(), None);
+    assert!(open().is_none(), "nothing was fetched");
+    let record = finish();
+    let left = record.with_extension("anabranch-resume-new");
+    fs::write(&left, "left by one who died").unwrap();
+
+    let store = open().expect("it is finished");
+    assert!(store.is_at_rest() && !lock.exists() && !left.exists());
+    assert_eq!((have(&store), durable(&store)), (vec![0, 1, 2, 3, 4, 5], vec![0, 1, 2, 3, 4, 5]));
+    assert_eq!((store.finish().unwrap(), store.perhaps_there(|_| true)), (Vec::new(), Vec::new()));
+    assert!(!store.storage().is_seal_broken(0));
+    // The place is its alone in this process, and no other content's.
+    assert!(open().is_none());
+    assert_eq!(storage().claim().unwrap_err().kind, ErrorKind::Claimed);
+    // What is written is claimed and recorded as ever.
+    store.failed(3).unwrap();
+    assert!(lock.exists() && !store.is_at_rest());
+    drop(store);
+    assert!(open().is_none(), "a piece is missing");
+    assert_eq!(download.restart(), (vec![0, 1, 2, 4, 5], vec![], vec![]));
+
+    // While somebody else may write to its places, it is not taken for finished.
+    finish();
+    let other = storage();
+    other.claim().unwrap();
+    assert!(open().is_none());
+    drop(other);
+    let inner = Arc::new(storage_of(&download.root.path().join("c"), &download.entries));
+    inner.claim().unwrap();
+    drop(open().expect("its files are c/0, those of the other c/c/0"));
+    drop(inner);
+
+    // Nor with a file that is another, gone, or cut short.
+    download.touch(1, HOUR);
+    assert!(open().is_none());
+    for change in [|path: &PathBuf| fs::remove_file(path), |path: &PathBuf| fs::write(path, "short")] {
+        fs::remove_file(&record).unwrap();
+        fs::remove_dir_all(download.root.path().join("c")).unwrap();
+        finish();
+        assert!(open().is_some());
+        change(&download.path(2)).unwrap();
+        assert!(open().is_none());
+    }
+    assert!(!lock.exists());
+}
+
+#[test]
+fn a_record_that_says_less_than_finished_is_not_taken_for_that() {
+    let download = Download::new();
+    let storage = || Arc::new(storage_of(download.root.path(), &download.entries));
+    let (store, _) = download.open();
+    download.fetch(&store, 0..6);
+    assert_eq!(store.finish().unwrap(), []);
+    let path = store.path().to_owned();
+    drop(store);
+    let whole = fs::read(&path).unwrap();
+    let with = |change: fn(&mut Resume)| {
+        let mut resume = Resume::decode(&whole).unwrap();
+        change(&mut resume);
+        fs::write(&path, resume.encode()).unwrap();
+        ResumeStore::open_finished(&storage(), None).is_some()
+    };
+    assert!(with(|_| ()) && with(|resume| resume.boot = [7; 16]), "it was on the disk before the machine was started");
+    assert!(!with(|resume| _ = resume.durable.clear(5)));
+    assert!(!with(|resume| _ = resume.recheck.set(5)));
+    assert!(!with(|resume| resume.files[1].foreign = true));
+    assert!(!with(|resume| resume.files[1].lease = Some(Lease { from_ns: 0, until_ns: i64::MAX })));
+    assert!(!with(|resume| resume.files[1].stamp = None));
+    assert!(!with(|resume| resume.files[3].stamp = resume.files[1].stamp));
+    assert!(!with(|resume| resume.hashes.v1 = Some([1; 20])));
+    // A journal, or what is left of one.
+    for tail in [&[0][..], &whole[whole.len() - 9..]] {
+        fs::write(&path, [&whole, tail].concat()).unwrap();
+        let (store, loaded) = download.open();
+        assert!(matches!(loaded, Loaded::Resumed(_)));
+        drop(store);
+    }
+    // Links are made where they are missing: that is looked at.
+    let linked = Arc::new(storage_of(download.root.path(), &[&download.entries[..], &[(0, 2)]].concat()));
+    assert!(ResumeStore::open_finished(&linked, None).is_none());
 }
