@@ -7,6 +7,7 @@
 //! traffic by TCP ([`crate::bed`]) is connections of their own, which the wire knows by their port, so that it can count them apart.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -67,7 +68,6 @@ struct State {
     down: bool,
     is_down: bool,
     used: [WireUse; 2],
-    cpu: Duration,
     failure: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Wire {
 
     /// Processor time of the thread so far.
     pub fn cpu(&self) -> Duration {
-        self.shared.state().cpu
+        self.thread.as_ref().map_or(Duration::ZERO, thread_cpu)
     }
 
     /// Why it carries no more, if that is so.
@@ -200,16 +200,18 @@ impl Carrier {
             libc::setpriority(libc::PRIO_PROCESS, 0, PRIORITY);
         }
         let mut buffer = vec![0; PACKET_BYTES_MAX];
+        // Which ends may have something to read: nothing is asked of the others, as a wire mostly has one packet to move when it wakes.
+        let mut readable = [true; 2];
         while self.obey(shared, Instant::now()) {
-            let mut busy = false;
+            let mut is_due = false;
             for way in 0..2 {
-                busy |= self.take(way, &mut buffer)?;
+                readable[way] = readable[way] && self.take(way, &mut buffer)?;
                 self.cross(way, Instant::now());
-                busy |= self.deliver(way)?;
+                is_due |= self.deliver(way)?;
             }
-            if !busy {
+            if !is_due && readable == [false; 2] {
                 self.count(shared);
-                self.wait(shared);
+                readable = self.wait(shared);
             }
         }
         Ok(())
@@ -243,9 +245,7 @@ impl Carrier {
                 cross_bytes: crossed,
             }
         });
-        let mut state = shared.state();
-        state.used = used;
-        state.cpu = thread_cpu();
+        shared.state().used = used;
     }
 
     /// Reads what one end sends; whether there may be more.
@@ -262,11 +262,10 @@ impl Carrier {
         Ok(true)
     }
 
-    /// Hands out what has arrived at the other end; whether there was anything.
+    /// Hands out what has arrived at the other end; whether there may be more.
     fn deliver(&mut self, way: usize) -> Result<bool, NetnsError> {
-        let mut any = false;
         for _ in 0..BATCH_MAX {
-            let Some(burst) = self.lines[way].due(Instant::now()) else { break };
+            let Some(burst) = self.lines[way].due(Instant::now()) else { return Ok(false) };
             for packet in burst.bytes.chunks(burst.segment_len) {
                 let counts = &mut self.counts[way];
                 if self.down {
@@ -285,9 +284,8 @@ impl Carrier {
             }
             let packets = burst.packets;
             self.lines[way].consume(packets);
-            any = true;
         }
-        Ok(any)
+        Ok(true)
     }
 
     /// Puts in what cross traffic sent by `now`.
@@ -302,8 +300,8 @@ impl Carrier {
         self.cross[way].next = Some(next);
     }
 
-    /// Sleeps until an end can be read, something is due or an order comes.
-    fn wait(&self, shared: &Shared) {
+    /// Sleeps until an end can be read, something is due or an order comes; which ends can be read.
+    fn wait(&self, shared: &Shared) -> [bool; 2] {
         let due = self.lines.iter().filter_map(Shaper::deadline);
         let next = due.chain(self.cross.iter().filter_map(|cross| cross.next)).min();
         let fds = [self.tuns[0].fd(), self.tuns[1].fd(), shared.wake.as_raw_fd()];
@@ -321,6 +319,7 @@ impl Carrier {
             // SAFETY: eight writable bytes; the descriptor does not block.
             unsafe { libc::read(entries[2].fd, count.as_mut_ptr().cast(), 8) };
         }
+        [0, 1].map(|end: usize| entries[end].revents != 0)
     }
 }
 
@@ -334,12 +333,16 @@ fn is_cross_tcp(packet: &[u8]) -> bool {
     [port(header), port(header + 2)].iter().flatten().any(|port| CROSS_TCP_PORTS.contains(port))
 }
 
-/// Processor time of this thread.
-fn thread_cpu() -> Duration {
+/// Processor time of a thread so far; none where it has ended.
+fn thread_cpu(thread: &JoinHandle<()>) -> Duration {
+    let mut clock: libc::clockid_t = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one plain value through a valid pointer.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    // SAFETY: the thread is not joined as long as its handle is there, and both calls write one plain value through a valid pointer.
+    let is_told = unsafe {
+        libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    if is_told { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
 }
 
 #[cfg(test)]
