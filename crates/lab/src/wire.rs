@@ -204,8 +204,8 @@ impl Carrier {
         let mut readable = [true; 2];
         while self.obey(shared, Instant::now()) {
             let mut is_due = false;
-            for way in 0..2 {
-                readable[way] = readable[way] && self.take(way, &mut buffer)?;
+            for (way, readable) in readable.iter_mut().enumerate() {
+                *readable = *readable && self.take(way, &mut buffer)?;
                 self.cross(way, Instant::now());
                 is_due |= self.deliver(way)?;
             }
