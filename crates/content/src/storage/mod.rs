@@ -438,17 +438,11 @@ impl Storage {
         };
     }
 
-    /// The same without a claim before it. `false` where somebody has one of the places, or may have, and where it is not only to be
-    /// read; nothing has changed then.
+    /// The same without a claim before it. `false` where anybody has one of the places, or may have; nothing has changed then.
     pub(crate) fn rest_at_once(&self) -> bool {
-        let hold = &mut *self.lock_hold();
-        match (&hold, Claim::rest_at_once(&self.root, &self.info)) {
-            (Hold::Nothing, Some(resting)) => {
-                *hold = Hold::Resting(resting);
-                true
-            }
-            _ => false,
-        }
+        let Some(resting) = Claim::rest_at_once(&self.root, &self.info) else { return false };
+        *self.lock_hold() = Hold::Resting(resting);
+        true
     }
 
     /// Whether the places were given up until something is written.

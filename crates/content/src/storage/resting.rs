@@ -60,10 +60,10 @@ pub(super) fn kept<'a>(folder: &Path, paths: &[&'a Path]) -> Option<&'a Path> {
 }
 
 fn is_kept(all: &BTreeSet<String>, place: &str) -> bool {
-    let above = place.match_indices('\0').skip(1).map(|(end, _)| &place[..end]);
+    let mut above = place.match_indices('\0').skip(1).map(|(end, _)| &place[..end]);
     let is_below =
         |next: &String| next.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('\0'));
-    above.into_iter().any(|above| all.contains(above)) || all.range(place.to_owned()..).next().is_some_and(is_below)
+    above.any(|above| all.contains(above)) || all.range(place.to_owned()..).next().is_some_and(is_below)
 }
 
 fn keys<'a>(folder: &Path, paths: impl Iterator<Item = &'a Path>) -> Vec<String> {

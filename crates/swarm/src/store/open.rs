@@ -137,9 +137,8 @@ pub(crate) fn find(request: &OpenRequest, layers: &PieceLayers) -> Result<Found,
     let lacks_layers = layers.is_empty() && request.info.version.is_v2();
     let kept = opened.resume.as_ref().filter(|_| lacks_layers).map(|resume| resume.kept_layers());
     let is_whole = opened.recheck.is_empty() && opened.have.count() == opened.have.len();
-    let is_at_rest = opened.resume.as_ref().is_some_and(|resume| resume.is_at_rest());
     // Should that fail, it is tried again, and told.
-    let is_settled = is_at_rest || is_whole && settle(&opened, kept.as_ref().unwrap_or(layers)).is_ok();
+    let is_settled = is_whole && settle(&opened, kept.as_ref().unwrap_or(layers)).is_ok();
     Ok(Found { opened, layers: kept, is_settled })
 }
 
@@ -173,6 +172,9 @@ pub(crate) fn check(
 /// What is good of the files that are there is known: they are taken over, or left alone. Then room is made for the rest. Blocks.
 pub(crate) fn settle(opened: &Opened, layers: &PieceLayers) -> Result<(), StorageError> {
     let (storage, Some(resume)) = (&opened.storage, &opened.resume) else { return Ok(()) };
+    if resume.is_at_rest() {
+        return Ok(());
+    }
     let checkable = |piece| verify::is_checkable(storage.info(), layers, piece);
     storage.check_linked(&opened.have)?;
     storage.judge(resume.strangers(), &opened.have, checkable)?;
