@@ -21,7 +21,7 @@
 //! Of several paths to one peer ([`PathPace`]), each leaves to the others what they bring before a block could come over it. So
 //! where order matters, blocks are taken by order alone, whoever is at their piece, each path at the place that is needed when
 //! its block comes; and at the end a slow path is asked for nothing that it would be waited for. No block is asked for over
-//! two paths before the endgame, and in it only where that brings it [`DUPLICATE_GAIN`] sooner, or where it is late.
+//! two paths before the endgame, and in it only where that brings it [`DUPLICATE_GAIN`] sooner than whichever was asked.
 //!
 //! ```
 //! use std::time::Instant;

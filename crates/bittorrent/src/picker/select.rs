@@ -236,7 +236,7 @@ impl Picker {
             skip = skip.saturating_sub(free);
             let late = deadline <= now + DEADLINE_MARGIN;
             if late && self.config.strategy != RequestStrategy::StrictlyPrioritized {
-                let helper = Helper { pace, ratio: ENDGAME_RATIO, now };
+                let helper = &mut Helper { pace, ratio: ENDGAME_RATIO, now };
                 self.duplicate_blocks(conn, piece, helper, end, &mut { DUPLICATE_SCAN_MAX }, out);
             }
         }
@@ -467,24 +467,24 @@ impl Picker {
         // Every connection starts at another piece, so that the copies spread over what is missing.
         let start = inclination(self.config.seed, conn, 0) as usize % self.open.len().max(1);
         let mut budget = DUPLICATE_SCAN_MAX;
+        let mut helper = Helper { pace, ratio, now };
         for step in 0..self.open.len() {
             let open = &self.open[(start + step) % self.open.len()];
             if budget == 0 || out.len() >= end {
                 return;
             }
             if open.requested() > 0 && has.get(open.piece) {
-                let helper = Helper { pace, ratio, now };
-                self.duplicate_blocks(conn, open.piece, helper, end, &mut budget, out);
+                self.duplicate_blocks(conn, open.piece, &mut helper, end, &mut budget, out);
             }
         }
     }
 
-    /// Asks `conn` too for requested blocks of `piece` whose holders are slow enough for its help.
+    /// Asks `conn` too for requested blocks of `piece` whose holders are all slow enough for its help.
     fn duplicate_blocks(
         &mut self,
         conn: ConnId,
         piece: u32,
-        helper: Helper,
+        helper: &mut Helper,
         end: usize,
         budget: &mut usize,
         out: &mut Vec<BlockRef>,
@@ -495,17 +495,21 @@ impl Picker {
                 return;
             }
             *budget -= 1;
-            let Block::Requested(holder) = self.open[at].blocks[block as usize] else { continue };
-            let slow_enough = self.conns.get(&holder).is_none_or(|holder| helper.helps(holder));
+            let open = &self.open[at];
+            if !matches!(open.blocks[block as usize], Block::Requested(_)) {
+                continue;
+            }
+            // Whoever was asked first may be slow, and somebody else have been asked since who is not.
+            let known = |holder| self.conns.get(&holder);
+            let slow_enough = |holder| holder != conn && known(holder).is_none_or(|holder| helper.helps(holder));
             // Peers that bring nothing do not count: a crowd of them would hold every block against those that do.
-            let brings = |holder: ConnId| self.conns.get(&holder).is_some_and(|holder| holder.rate_bytes > 0);
-            let holders = self.open[at].holders(block);
-            let count = |n: usize, by| if by == conn { usize::MAX } else { n.saturating_add(usize::from(brings(by))) };
-            if !slow_enough || holders.fold(0usize, count) > DUPLICATES_MAX {
+            let brings = |holder: &ConnId| known(*holder).is_some_and(|holder| holder.rate_bytes > 0);
+            if !open.holders(block).all(slow_enough) || open.holders(block).filter(brings).count() > DUPLICATES_MAX {
                 continue;
             }
             self.open[at].duplicate(block, conn);
             out.push(BlockRef { piece, block });
+            helper.took_block();
         }
     }
 }
@@ -520,14 +524,24 @@ struct Helper {
 
 impl Helper {
     /// Whether it has the rate for it: `ratio` times the holder's at least. Paths of one peer are compared by when their blocks
-    /// come; a path is helped where it is late, or (in the endgame) where that saves [`DUPLICATE_GAIN`].
+    /// come: a path is helped where that saves [`DUPLICATE_GAIN`]. Nobody knows when one that is late will deliver: it is
+    /// taken to need as long again as it is late.
     fn helps(&self, holder: &Conn) -> bool {
         match (self.pace.path, holder.due) {
             (Some(path), Some(due)) => {
-                let late = due + DUPLICATE_GAIN < self.now;
-                late || (self.ratio == ENDGAME_RATIO && path.arrives_at + DUPLICATE_GAIN < due)
+                let late = self.now.saturating_duration_since(due);
+                let due_in = due.saturating_duration_since(self.now);
+                let left = if self.ratio == ENDGAME_RATIO { late.max(due_in) } else { late };
+                path.arrives_at.saturating_duration_since(self.now) + DUPLICATE_GAIN < left
             }
             _ => self.pace.rate_bytes.saturating_mul(self.ratio.1) >= holder.rate_bytes.saturating_mul(self.ratio.0),
+        }
+    }
+
+    /// It was asked for one more: the next one comes later.
+    fn took_block(&mut self) {
+        if let Some(path) = &mut self.pace.path {
+            path.arrives_at += time_of(u64::from(BLOCK_LEN), self.pace.rate_bytes);
         }
     }
 }

@@ -571,11 +571,14 @@ fn paths_double_a_block_in_the_endgame_alone_where_it_gains_or_is_late() {
     assert_eq!(pick_over(&mut picker, A, &has, 4, 0, soon).len(), 4);
     // 64 KiB at 1 MiB/s take 62 ms: all of A is here 162 ms from now.
     let due = soon + Duration::from_secs(1) / 16;
+    let (ms, block) = (Duration::from_millis(1), Duration::from_secs(1) / 64);
     assert_eq!(pick_over(&mut picker, B, &has, 4, 0, due - DUPLICATE_GAIN).len(), 0, "no gain");
-    assert_eq!(pick_over(&mut picker, B, &has, 2, 0, due - DUPLICATE_GAIN - Duration::from_millis(1)).len(), 2);
-    assert_eq!(pick_over(&mut picker, ConnId(2), &has, 4, 0, due + DUPLICATE_GAIN).len(), 0, "late, but not enough");
-    let late = due + DUPLICATE_GAIN + Duration::from_millis(1);
-    assert_eq!(pick_over(&mut picker, ConnId(2), &has, 4, 0, late).len(), 4);
+    let gains = due - DUPLICATE_GAIN - block - ms;
+    assert_eq!(pick_over(&mut picker, B, &has, 4, 0, gains).len(), 2, "the third would come too late");
+    assert_eq!(pick_over(&mut picker, ConnId(2), &has, 4, 0, gains).len(), 2, "no sooner than over the second path");
+    assert_eq!(pick_over(&mut picker, ConnId(3), &has, 4, 0, due + DUPLICATE_GAIN).len(), 0, "late, but not enough");
+    let late = due + DUPLICATE_GAIN + block * 4;
+    assert_eq!(pick_over(&mut picker, ConnId(3), &has, 4, 0, late).len(), 4);
     // Where memory has run out, a fast path helps no other one.
     let limited = PickerConfig { open_bytes_max: u64::from(4 * BLOCK_LEN), ..Default::default() };
     let (mut picker, has) = (self::picker(4, 4, limited), Bitfield::full(4));

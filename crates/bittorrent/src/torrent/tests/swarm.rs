@@ -86,6 +86,32 @@ fn swarm_of_twenty(seed: u64, leecher_rate: u64, piece_length: u32) {
     assert!(wasted < 20 * content.data.len() as u64 / 50, "seed {seed}: {wasted} bytes were wasted");
 }
 
+/// More connections than blocks: nearly all is asked for at once, which is no reason to fetch it twice. Of the smallest content,
+/// two fifths came twice where a block was asked of everybody who would have been faster than the first who was asked.
+#[test]
+fn a_swarm_over_many_paths_fetches_little_twice() {
+    for (length, wasted_max) in [(1_000_000, 0.25), (3_000_000, 0.1), (10_000_000, 0.07)] {
+        for seed in 1..=3 {
+            let content = Content::v1(64 * 1024, length);
+            let mut sim = Sim::new(&content, seed);
+            sim.seed(MB);
+            (0..12).for_each(|_| {
+                sim.leecher(MB);
+            });
+            for from in 0..sim.nodes.len() {
+                for to in 0..from {
+                    (1..5).for_each(|path| sim.connect_path(from, to, MS * 10 * u32::from(path), path));
+                }
+            }
+            sim.run_to_completion(Duration::from_secs(120));
+            let wasted: u64 = (1..=12).map(|node| sim.wasted(node)).sum();
+            let part = wasted as f64 / (12 * length) as f64;
+            println!("seed {seed}: {length} bytes in {:?}, {part:.3} of them twice", sim.elapsed());
+            assert!(part < wasted_max, "seed {seed}: {length} bytes: {part}");
+        }
+    }
+}
+
 #[test]
 fn twenty_leechers_share_the_work_of_a_slow_seed() {
     (1..=3).for_each(|seed| swarm_of_twenty(seed, MB, 64 * 1024));
