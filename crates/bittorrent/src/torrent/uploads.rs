@@ -30,6 +30,11 @@ impl Torrent {
         self.conns.get(&id)?.uploads.front().copied()
     }
 
+    /// The blocks that `id` asked for and that were not given yet, in their order.
+    pub fn queued_uploads(&self, id: ConnId) -> impl Iterator<Item = BlockRange> + '_ {
+        self.conns.get(&id).into_iter().flat_map(|conn| conn.uploads.iter().copied())
+    }
+
     /// Payload went out.
     pub fn payload_sent(&mut self, id: ConnId, bytes: u64, now: Instant) {
         self.stats.uploaded_bytes += bytes;

@@ -149,7 +149,7 @@ impl Transfer for TorrentHandle {
                 state.pump(now);
             }
             Reply::Looked { piece, readable, .. } => state.looked(piece, readable, now),
-            Reply::Kept { .. } => {}
+            Reply::Kept { .. } | Reply::Advised { .. } => {}
             Reply::Panicked { .. } => state.panicked(now),
         }
     }

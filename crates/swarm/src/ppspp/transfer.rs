@@ -179,7 +179,7 @@ impl Transfer for Handle {
             Reply::Spilled(spilled) => state.spilled(spilled, now),
             Reply::Warmed { .. } => state.warmed(),
             Reply::Panicked { .. } => state.panicked(),
-            Reply::Leaves { .. } | Reply::Looked { .. } | Reply::Kept { .. } => {}
+            Reply::Leaves { .. } | Reply::Looked { .. } | Reply::Kept { .. } | Reply::Advised { .. } => {}
         }
     }
 

@@ -3,6 +3,8 @@
 //! Before a chunk of a piece is sent the page cache is asked whether it has it, without waiting (`RWF_NOWAIT`). Where it
 //! does not, a disk thread reads the chunk, tells the kernel that the rest of the piece is wanted soon, and the connection
 //! goes on when it is done; the others never notice. What the kernel drops again in between costs a wait and nothing else.
+//! While a content is found not to be there, the kernel is told early of all that a peer has asked for ([`advise`]), so that the
+//! disk is busy while the network is.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,6 +13,8 @@ use anabranch_content::storage::{SendSegment, Storage};
 
 /// Read ahead of what is sent, in bytes: on a spinning disk as long as one seek takes.
 const AHEAD_BYTES: u64 = 1024 * 1024;
+/// What is read to have it in the page cache goes through a buffer that stays in the processor's.
+const STEP_LEN: u64 = 64 * 1024;
 /// Files looked at for one chunk: where it is cut into more, the rest is waited for.
 const SEGMENTS_MAX: usize = 4;
 
@@ -29,7 +33,20 @@ pub(crate) fn is_cached(storage: &Storage, offset: u64, len: u64) -> bool {
 
 /// Reads `len` bytes into the page cache, and has the kernel begin with what follows, up to `end` at most.
 pub(crate) fn read(storage: &Storage, offset: u64, len: u64, end: u64) {
-    for segment in storage.segments(offset, (end - offset).min(AHEAD_BYTES.max(len))).take(SEGMENTS_MAX).flatten() {
+    advise(storage, offset, (end - offset).min(AHEAD_BYTES.max(len)));
+    let mut step = vec![0; len.min(STEP_LEN) as usize];
+    for at in (0..len).step_by(STEP_LEN as usize) {
+        let step = &mut step[..(len - at).min(STEP_LEN) as usize];
+        // Where this fails, sending fails too and says why.
+        if storage.read_at(offset + at, step).is_err() {
+            return;
+        }
+    }
+}
+
+/// Has the kernel begin to read `len` bytes into the page cache.
+pub(crate) fn advise(storage: &Storage, offset: u64, len: u64) {
+    for segment in storage.segments(offset, len).take(SEGMENTS_MAX).flatten() {
         if let SendSegment::File { file, offset, len, .. } = segment {
             // SAFETY: the descriptor is open; the call only advises.
             unsafe {
@@ -37,8 +54,6 @@ pub(crate) fn read(storage: &Storage, offset: u64, len: u64, end: u64) {
             }
         }
     }
-    // Where this fails, sending fails too and says why.
-    let _ = storage.read_at(offset, &mut vec![0; len as usize]);
 }
 
 fn is_byte_cached(file: &File, offset: u64) -> bool {

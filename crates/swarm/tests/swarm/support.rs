@@ -87,6 +87,17 @@ impl Content {
         Self { dir, metainfo: Metainfo::parse(none).unwrap(), files: made }
     }
 
+    /// Has the kernel forget what the files hold, where they are on a disk.
+    pub(crate) fn drop_from_memory(&self) {
+        use std::os::fd::AsRawFd;
+        for (name, _) in &self.files {
+            let file = std::fs::File::open(self.dir.path().join("content").join(name)).unwrap();
+            file.sync_all().unwrap();
+            // SAFETY: the descriptor is open; the call only advises.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.files.iter().map(|(_, data)| data.len() as u64).sum()
     }

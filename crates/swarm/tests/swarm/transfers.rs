@@ -144,6 +144,28 @@ fn many_seeds_share_the_work() {
     });
 }
 
+/// Read while it is sent, to two who ask for other pieces at the same time, and over the edges of files and chunks.
+#[test]
+fn what_is_on_the_disk_and_not_in_memory() {
+    for piece_length in [64 * KIB as u32, MIB as u32] {
+        let files = [("a", 9 * MIB + 3), ("b", 5), ("c", 0), ("d", 7 * MIB + 77)];
+        let content = Content::new(&files, Version::V1, Some(piece_length));
+        run(async {
+            let seed = Node::seed(1, &content);
+            content.drop_from_memory();
+            let outs = [temp(), temp()];
+            let mut nodes = [Node::start(config(2)), Node::start(config(3))];
+            for (node, (_, out)) in nodes.iter_mut().zip(&outs) {
+                node.get(&content, out, &[seed.address()]);
+            }
+            for (node, (_, out)) in nodes.iter_mut().zip(&outs) {
+                node.finished().await;
+                content.assert_in(out, |_| true);
+            }
+        });
+    }
+}
+
 #[test]
 fn in_order() {
     run(async {

@@ -4,6 +4,8 @@
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
+use anabranch_bittorrent::ConnId;
+use anabranch_bittorrent::torrent::Torrent;
 use anabranch_bittorrent::wire::{BlockRange, piece_header};
 use anabranch_content::storage::{ErrorKind, SendSegment};
 
@@ -23,6 +25,11 @@ const STAGING_KEPT_LEN: usize = 4096;
 /// is being edited, and a system call that costs nothing beside the bytes.
 const SEAL_EVERY: Duration = Duration::from_millis(20);
 
+/// Chunks that are sent until a peer that is sent what is in memory counts as one whose next ones will be there too: 64 MiB.
+const COLD_CHUNKS: u32 = 256;
+/// The kernel is told of no more than this at once: it takes memory for all of it.
+const ADVISE_BYTES_MAX: u32 = 8 << 20;
+
 /// The sending half of a connection.
 pub(super) struct Sending {
     up: Share,
@@ -38,6 +45,10 @@ pub(super) struct Sending {
     warming: Option<Chunk>,
     /// The chunk that was last found to be in memory.
     warm: Option<Chunk>,
+    /// For so many chunks more it is taken that what the peer asks for is not in memory.
+    cold_chunks: u32,
+    /// The last block that the kernel was told of.
+    advised: Option<BlockRange>,
 }
 
 /// Part of a piece, as long as a receive buffer: what is read from disk at once.
@@ -62,6 +73,8 @@ impl Sending {
             seal_looked_at: None,
             warming: None,
             warm: None,
+            cold_chunks: 0,
+            advised: None,
         }
     }
 
@@ -159,19 +172,56 @@ impl Sending {
             // Blocks do not always keep to chunks: other programs' do not have to.
             let chunk_end = piece_begin + (u64::from(chunk.1) + 1) * u64::from(CHUNK_LEN);
             let len = chunk_end.min(end) - offset;
-            if !readahead::is_cached(&storage, offset, len) {
+            let is_cached = readahead::is_cached(&storage, offset, len);
+            let resources = torrent.resources();
+            let (id, conn) = (torrent.id, channel.id);
+            if !is_cached {
                 self.warming = Some(chunk);
-                let resources = torrent.resources();
-                let (id, conn) = (torrent.id, channel.id);
+                self.cold_chunks = COLD_CHUNKS;
+                let storage = storage.clone();
                 resources.disk.run(id, move || {
                     readahead::read(&storage, offset, len, end);
                     Reply::Warmed { content: id, conn }
                 });
+            }
+            self.cold_chunks = self.cold_chunks.saturating_sub(1);
+            let asked = if self.cold_chunks > 0 { self.newly_asked(&torrent.core, conn) } else { Vec::new() };
+            if !asked.is_empty() {
+                resources.disk.run(id, move || {
+                    let geometry = &storage.info().geometry;
+                    for range in asked {
+                        let offset = geometry.piece_offset(range.piece) + u64::from(range.begin);
+                        readahead::advise(&storage, offset, u64::from(range.len));
+                    }
+                    Reply::Advised { content: id }
+                });
+            }
+            if !is_cached {
                 return None;
             }
             self.warm = Some(chunk);
         }
         torrent.core.next_upload(channel.id)
+    }
+
+    /// What the peer has asked for since the kernel was told last, joined where it lies side by side.
+    fn newly_asked(&mut self, core: &Torrent, conn: ConnId) -> Vec<BlockRange> {
+        let known = core.queued_uploads(conn).position(|range| Some(range) == self.advised).map_or(0, |at| at + 1);
+        let (mut asked, mut bytes): (Vec<BlockRange>, u32) = (Vec::new(), 0);
+        for range in core.queued_uploads(conn).skip(known) {
+            if bytes >= ADVISE_BYTES_MAX {
+                break;
+            }
+            bytes += range.len;
+            self.advised = Some(range);
+            match asked.last_mut() {
+                Some(last) if last.piece == range.piece && last.end() == u64::from(range.begin) => {
+                    last.len += range.len
+                }
+                _ => asked.push(range),
+            }
+        }
+        asked
     }
 
     fn send_staged(&mut self, channel: &Channel) -> Result<u64, ConnError> {

@@ -48,6 +48,11 @@ pub(crate) enum Reply {
         /// The connection that waits for it.
         conn: ConnId,
     },
+    /// The kernel was told what connections will send.
+    Advised {
+        /// Whose content it is.
+        content: ContentId,
+    },
     /// The leaves of a piece's Merkle tree; none where it could not be read.
     Leaves {
         /// Whose they are.
@@ -85,6 +90,7 @@ impl Reply {
             Self::Verified(verified) => verified.content,
             Self::Spilled(spilled) => spilled.content,
             Self::Warmed { content, .. }
+            | Self::Advised { content }
             | Self::Leaves { content, .. }
             | Self::Looked { content, .. }
             | Self::Kept { content }
