@@ -62,8 +62,7 @@ mod tests {
         let Some(cached) = cached_bytes(&file, 0, 1 << 20) else { return };
         assert_eq!((cached, cached_bytes(&file, 1 << 20, 1 << 20)), (1 << 20, Some(0)));
         file.sync_all().unwrap();
-        // SAFETY: the descriptor is open; the call only advises.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        crate::storage::advise(&file, 0, 0, libc::POSIX_FADV_DONTNEED);
         assert!(cached_bytes(&file, 0, 1 << 20).is_some_and(|cached| cached <= 1 << 20));
     }
 }

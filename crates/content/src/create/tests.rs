@@ -1,5 +1,4 @@
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::process::Command;
@@ -449,8 +448,7 @@ fn what_is_not_in_the_cache_has_the_same_hashes() {
     let drop_from_cache = |path: &PathBuf| {
         let file = fs::File::open(path).unwrap();
         file.sync_all().unwrap();
-        // SAFETY: the descriptor is open; the call only advises.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        crate::storage::advise(&file, 0, 0, libc::POSIX_FADV_DONTNEED);
     };
     for version in [Version::V1, Version::V2, Version::Hybrid] {
         for piece_length in [256 << 10, 1 << 20] {

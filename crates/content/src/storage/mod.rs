@@ -69,7 +69,7 @@ pub use holes::data_runs;
 pub use layout::{Layout, Segment, SegmentKind, Segments};
 pub use placement::reserve;
 pub use pool::{BUFFER_ALIGN, Buffer, BufferPool, IDLE_RESERVE_BYTES, PoolStats};
-pub use reading::Reading;
+pub use reading::{Reading, advise};
 pub use resume::{Change, FileRecord, Lease, Reconciled, Resume, ResumeError, Stamp};
 pub use resume_store::{CHECKPOINT_INTERVAL, JOURNAL_LIMIT_BYTES, Loaded, ResumeStore};
 pub use send::{SendSegment, SendSegments};

@@ -38,7 +38,9 @@ impl Reading {
     }
 }
 
-fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
+/// Says what will be done with `len` bytes of `file` from `offset` on, or with all that follow where `len` is 0: `advice` is one of
+/// posix_fadvise(2).
+pub fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
     // SAFETY: the descriptor is open; the call only advises.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as libc::off_t, len as libc::off_t, advice) };
 }

@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use anabranch_content::storage::{SendSegment, Storage};
+use anabranch_content::storage::{self, SendSegment, Storage};
 
 /// Read ahead of what is sent, in bytes: on a spinning disk as long as one seek takes.
 const AHEAD_BYTES: u64 = 1024 * 1024;
@@ -48,10 +48,7 @@ pub(crate) fn read(storage: &Storage, offset: u64, len: u64, end: u64) {
 pub(crate) fn advise(storage: &Storage, offset: u64, len: u64) {
     for segment in storage.segments(offset, len).take(SEGMENTS_MAX).flatten() {
         if let SendSegment::File { file, offset, len, .. } = segment {
-            // SAFETY: the descriptor is open; the call only advises.
-            unsafe {
-                libc::posix_fadvise(file.as_raw_fd(), offset as i64, len as i64, libc::POSIX_FADV_WILLNEED);
-            }
+            storage::advise(&file, offset, len, libc::POSIX_FADV_WILLNEED);
         }
     }
 }
@@ -78,8 +75,7 @@ mod tests {
         file.write_all(&vec![7; 1 << 20]).unwrap();
         file.sync_all().unwrap();
         assert!(is_byte_cached(&file, 0));
-        // SAFETY: the descriptor is open; the call only advises.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        storage::advise(&file, 0, 0, libc::POSIX_FADV_DONTNEED);
         let dropped = !is_byte_cached(&file, 1 << 19);
         let mut byte = [0];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, 1 << 19).unwrap();

@@ -13,6 +13,7 @@ use anabranch_content::geometry::Geometry;
 use anabranch_content::hash;
 pub(crate) use anabranch_content::info::Version;
 use anabranch_content::metainfo::Metainfo;
+use anabranch_content::storage;
 pub(crate) use anabranch_swarm::{
     AddOptions, Aim, ContentId, ControlError, Data, Event, EventKind, Events, FailureKind, Progress, Session,
     SessionConfig, Source,
@@ -89,12 +90,10 @@ impl Content {
 
     /// Has the kernel forget what the files hold, where they are on a disk.
     pub(crate) fn drop_from_memory(&self) {
-        use std::os::fd::AsRawFd;
         for (name, _) in &self.files {
             let file = std::fs::File::open(self.dir.path().join("content").join(name)).unwrap();
             file.sync_all().unwrap();
-            // SAFETY: the descriptor is open; the call only advises.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+            storage::advise(&file, 0, 0, libc::POSIX_FADV_DONTNEED);
         }
     }
 
