@@ -2,14 +2,16 @@
 //! `sendfile`, over QUIC read into the stream's own memory.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_bittorrent::ConnId;
 use anabranch_bittorrent::torrent::Torrent;
 use anabranch_bittorrent::wire::{BlockRange, piece_header};
-use anabranch_content::storage::{ErrorKind, SendSegment};
+use anabranch_content::storage::{ErrorKind, SendSegment, Storage};
 
 use super::{Channel, ConnError, TURN_BYTES, Turn};
+use crate::bittorrent::torrent::TorrentDriver;
 use crate::limits::Share;
 use crate::store::buffers::CHUNK_LEN;
 use crate::store::disk::Reply;
@@ -173,28 +175,18 @@ impl Sending {
             let chunk_end = piece_begin + (u64::from(chunk.1) + 1) * u64::from(CHUNK_LEN);
             let len = chunk_end.min(end) - offset;
             let is_cached = readahead::is_cached(&storage, offset, len);
-            let resources = torrent.resources();
-            let (id, conn) = (torrent.id, channel.id);
             if !is_cached {
                 self.warming = Some(chunk);
                 self.cold_chunks = COLD_CHUNKS;
-                let storage = storage.clone();
-                resources.disk.run(id, move || {
+                let (id, conn, storage) = (torrent.id, channel.id, Arc::clone(&storage));
+                torrent.resources().disk.run(id, move || {
                     readahead::read(&storage, offset, len, end);
                     Reply::Warmed { content: id, conn }
                 });
             }
             self.cold_chunks = self.cold_chunks.saturating_sub(1);
-            let asked = if self.cold_chunks > 0 { self.newly_asked(&torrent.core, conn) } else { Vec::new() };
-            if !asked.is_empty() {
-                resources.disk.run(id, move || {
-                    let geometry = &storage.info().geometry;
-                    for range in asked {
-                        let offset = geometry.piece_offset(range.piece) + u64::from(range.begin);
-                        readahead::advise(&storage, offset, u64::from(range.len));
-                    }
-                    Reply::Advised { content: id }
-                });
+            if self.cold_chunks > 0 {
+                self.advise(&torrent, channel.id, storage);
             }
             if !is_cached {
                 return None;
@@ -202,6 +194,23 @@ impl Sending {
             self.warm = Some(chunk);
         }
         torrent.core.next_upload(channel.id)
+    }
+
+    /// Tells the kernel what the peer has asked for since it was told last.
+    fn advise(&mut self, torrent: &TorrentDriver, conn: ConnId, storage: Arc<Storage>) {
+        let asked = self.newly_asked(&torrent.core, conn);
+        if asked.is_empty() {
+            return;
+        }
+        let id = torrent.id;
+        torrent.resources().disk.run(id, move || {
+            let geometry = &storage.info().geometry;
+            for range in asked {
+                let offset = geometry.piece_offset(range.piece) + u64::from(range.begin);
+                readahead::advise(&storage, offset, u64::from(range.len));
+            }
+            Reply::Advised { content: id }
+        });
     }
 
     /// What the peer has asked for since the kernel was told last, joined where it lies side by side.
