@@ -27,7 +27,7 @@ impl Torrent {
 
     /// The block that [`Torrent::next_upload`] would give, left in its place.
     pub fn peek_upload(&self, id: ConnId) -> Option<BlockRange> {
-        self.conns.get(&id)?.uploads.front().copied()
+        self.queued_uploads(id).next()
     }
 
     /// The blocks that `id` asked for and that were not given yet, in their order.

@@ -260,6 +260,15 @@ impl Sim {
         }
     }
 
+    /// Joins every two nodes over so many paths, each as much longer than the one before.
+    pub(super) fn connect_all_over(&mut self, paths: u16, latency: Duration) {
+        for from in 0..self.nodes.len() {
+            for to in 0..from {
+                (1..=paths).for_each(|path| self.connect_path(from, to, latency * u32::from(path), path));
+            }
+        }
+    }
+
     /// Cuts every connection of a node.
     pub(super) fn cut(&mut self, node: usize) {
         let sides: Vec<usize> = (0..self.sides.len()).filter(|side| self.sides[*side].node == node).collect();

@@ -51,11 +51,7 @@ fn a_swarm_over_many_paths_completes_and_bans_its_liar_once() {
         let liar = sim.seed(MB);
         sim.nodes[liar].manner = Manner::Liar(5);
         let leechers: Vec<usize> = (0..4).map(|_| sim.leecher(MB)).collect();
-        for from in 0..sim.nodes.len() {
-            for to in 0..from {
-                (1..4).for_each(|path| sim.connect_path(from, to, MS * 10 * u32::from(path), path));
-            }
-        }
+        sim.connect_all_over(3, MS * 10);
         sim.run_to_completion(Duration::from_secs(120));
         for leecher in leechers {
             let (wasted, banned) = (sim.wasted(leecher), sim.nodes[leecher].banned.clone());
@@ -98,11 +94,7 @@ fn a_swarm_over_many_paths_fetches_little_twice() {
             (0..12).for_each(|_| {
                 sim.leecher(MB);
             });
-            for from in 0..sim.nodes.len() {
-                for to in 0..from {
-                    (1..5).for_each(|path| sim.connect_path(from, to, MS * 10 * u32::from(path), path));
-                }
-            }
+            sim.connect_all_over(4, MS * 10);
             sim.run_to_completion(Duration::from_secs(120));
             let wasted: u64 = (1..=12).map(|node| sim.wasted(node)).sum();
             let part = wasted as f64 / (12 * length) as f64;
