@@ -1,6 +1,7 @@
-//! `make matrix`: every client with ours, both ways, with the settings that they are installed with. Writes the table of docs/matrix.md.
+//! `make matrix`: every client with ours, both ways, and with itself, with the settings that they are installed with. Writes the table of
+//! docs/matrix.md.
 //!
-//! usage: anabranch-matrix [--out FILE] [CLIENT]...
+//! usage: anabranch-matrix [--out FILE] [CLIENT | tracker | dht | lsd]...
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anabranch_testbed::matrix::clients::Client;
-use anabranch_testbed::matrix::{Cell, Measured, cells};
+use anabranch_testbed::matrix::{Cell, Found, Measured, cells};
 use anabranch_testbed::peers::checkout;
 use anabranch_testbed::{Error, Result};
 
@@ -19,8 +20,8 @@ const HEAD: &str = "# The matrix of clients
 Who shares to whom, both with the settings that they come with, in a network of three hosts (namespaces of one machine, a bridge between them).
 `make matrix` runs all of it and writes this file anew (as root; the better part of an hour). What is off by default where a cell is about it, is
 turned on, and is marked. Transmission knows the nodes of the table from an earlier run: in its first one it waits for up to a minute before it asks.
-The clock runs from the start of the program that fetches, which for some is seconds before they speak to anybody; so [bench.md](bench.md), row
-`first-byte`, has each client beside itself. The content is 32 MiB; the rate is from its first byte to its last.
+The clock runs from the start of the program that fetches, which for some is seconds before they speak to anybody: read it against the client with
+itself. The content is 32 MiB; the rate is from its first byte to its last.
 
 | client | direction | found by | version | given | first byte | rate | |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -38,11 +39,14 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let mut out: PathBuf = checkout().join("docs/matrix.md");
-    let mut wanted = Vec::new();
+    let (mut wanted, mut ways) = (Vec::new(), Vec::new());
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--out" => out = words.next().ok_or_else(|| Error::Usage("--out takes a file".into()))?.into(),
+            word if let Some(way) = Found::ALL.into_iter().find(|way| way.name().eq_ignore_ascii_case(word)) => {
+                ways.push(way)
+            }
             name => {
                 let known = |client: &Client| client.name().eq_ignore_ascii_case(name);
                 let client = Client::OTHERS.into_iter().chain([Client::Ours]).find(known);
@@ -55,7 +59,7 @@ fn run() -> Result<()> {
     }
     let mut text = HEAD.to_owned();
     for client in wanted {
-        for cell in cells::of(client) {
+        for cell in cells::of(client).into_iter().filter(|cell| ways.is_empty() || ways.contains(&cell.found)) {
             let result = cell.run(LIMIT);
             let line = line(client, &cell, &result);
             println!("{line}");
@@ -72,7 +76,11 @@ fn run() -> Result<()> {
 }
 
 fn line(client: Client, cell: &Cell, result: &Result<Measured>) -> String {
-    let direction = if cell.to == Client::Ours { "from it" } else { "to it" };
+    let direction = match (cell.from, cell.to) {
+        (from, to) if from == to => "with itself",
+        (_, Client::Ours) => "from it",
+        _ => "to it",
+    };
     let given = if cell.by_magnet { "link" } else { "torrent" };
     let mark = if client.is_by_default(cell.found) { "" } else { " (off by default)" };
     let head = format!(

@@ -18,14 +18,17 @@ const KINDS: [(&str, bool, Found); 8] = [
     ("1", true, Found::Lsd),
 ];
 
-/// All of one client with ours, both ways: from it, then to it.
+/// All of one client: from it to ours, from ours to it, and with itself, which is what the others are to be read against.
 pub fn of(client: Client) -> Vec<Cell> {
-    let ends = [(client, Client::Ours), (Client::Ours, client)];
+    let ends = [(client, Client::Ours), (Client::Ours, client), (client, client)];
     let cell = |(version, by_magnet, found): (&'static str, bool, Found)| {
         // Who shares is given the torrent: what a link is to it is another matter.
         ends.map(|(from, to)| Cell { from, to, found, version, by_magnet, len: LEN })
     };
-    KINDS.into_iter().flat_map(cell).filter(|cell| lacks(client, cell).is_none()).collect()
+    let mut cells: Vec<Cell> = KINDS.into_iter().flat_map(cell).filter(|cell| lacks(client, cell).is_none()).collect();
+    // Of ours there is no other than with itself.
+    cells.dedup();
+    cells
 }
 
 /// What of it there is no cell for, and why.
@@ -73,6 +76,10 @@ pub fn lacks(client: Client, cell: &Cell) -> Option<&'static str> {
             Some("from it: with all of it, it calls out every five minutes, and dials nobody who does")
         }
         (Client::Rtorrent, _, Found::Lsd) => Some("has no local discovery"),
+        // AddressList::parse_address_bencode() of its library before 0.16: it calls 54.58 and the first half of the address.
+        (Client::Rtorrent, _, Found::Dht) if cell.to == client => Some(
+            "to it, and with itself: 0.9.8 takes the `6:` before each address of the table for a part of it, and calls nobody who is there",
+        ),
         _ => None,
     }
 }

@@ -57,6 +57,9 @@ pub enum Found {
 }
 
 impl Found {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tracker, Self::Dht, Self::Lsd];
+
     /// In tables.
     pub fn name(self) -> &'static str {
         match self {
