@@ -163,6 +163,6 @@ fn contents_that_come_and_go_leave_nothing() {
 #[test]
 #[ignore = "takes minutes: `make churn`"]
 fn a_thousand_contents_a_hundred_times_leave_nothing() {
-    // The allocator has most of what it keeps for so many threads after some 25 rounds; in the 600 that follow it takes a megabyte.
+    // The allocator has most of what it keeps for so many threads after some 25 rounds; in 600 more it took a megabyte (a debug build).
     churn(1000, 25, 100);
 }
