@@ -17,6 +17,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use crate::geometry::BLOCK_LEN;
 use crate::hash::{Sha1, sha1_update_many, sha256_many};
@@ -48,8 +49,10 @@ const THREADS_MAX: usize = 64;
 const BLANK_MAX: usize = 8;
 /// Reports on their way to the caller; a thread waits when they are not taken.
 const REPORTS_MAX: usize = 256;
-/// Bytes between two reports of progress by one thread.
-const PROGRESS_BYTES: u64 = 8 * 1024 * 1024;
+/// Bytes between two reports by one thread: each wakes the caller, for which a core that hashes has to stop.
+const REPORT_BYTES: u64 = 8 * 1024 * 1024;
+/// A report comes no later than this after the one before it, where storage is slow.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A run of piece space that is one file.
 #[derive(Clone, Debug)]
@@ -90,7 +93,7 @@ pub(crate) struct Fault {
 }
 
 /// What a scan tells its caller, in no particular order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// So many more bytes of piece space are done.
     pub bytes: u64,
@@ -125,13 +128,15 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
                     direct_buffer: None,
                     open: OpenFiles::default(),
                     blank: Vec::new(),
+                    reports: Reports { sender, next: Progress::default(), last: Instant::now() },
                 };
                 // The caller's end stays until all threads are gone, so sending cannot fail; if it did, this would end.
                 while let Some(pieces) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if halt() || worker.group(pieces, &halt, &sender).is_none() {
+                    if halt() || worker.group(pieces, &halt).is_none() {
                         break;
                     }
                 }
+                worker.reports.send()
             });
         }
         drop(sender);
@@ -154,6 +159,28 @@ struct Worker<'a> {
     open: OpenFiles,
     /// Of pieces of zeros, by what tells them apart: their hashes.
     blank: Vec<(Zeros, PieceHashes)>,
+    reports: Reports,
+}
+
+/// What a thread has to say, and when it last said something.
+struct Reports {
+    sender: SyncSender<Progress>,
+    next: Progress,
+    last: Instant,
+}
+
+impl Reports {
+    /// Sends what there is, where that is enough.
+    fn send_if_due(&mut self) -> Option<()> {
+        let due = self.next.bytes >= REPORT_BYTES || self.last.elapsed() >= REPORT_INTERVAL;
+        if due { self.send() } else { Some(()) }
+    }
+
+    /// `None` where nobody listens any more.
+    fn send(&mut self) -> Option<()> {
+        self.last = Instant::now();
+        self.sender.send(std::mem::take(&mut self.next)).ok()
+    }
 }
 
 /// Bytes of a piece, those of its file, and the height of its node.
@@ -175,21 +202,21 @@ struct PieceInFlight {
 
 impl Worker<'_> {
     /// Hashes a group of pieces; `None` where it was halted.
-    fn group(&mut self, pieces: &[u32], halt: &impl Fn() -> bool, sender: &SyncSender<Progress>) -> Option<()> {
-        let (mut blank, mut filled) = (Progress { bytes: 0, pieces: Vec::new() }, Vec::new());
+    fn group(&mut self, pieces: &[u32], halt: &impl Fn() -> bool) -> Option<()> {
+        let mut filled = Vec::new();
         for piece in pieces {
             match self.blank(*piece) {
                 Some((len, hashes)) => {
-                    blank.bytes += len as u64;
-                    blank.pieces.push((*piece, Ok(hashes)));
+                    self.reports.next.bytes += len as u64;
+                    self.reports.next.pieces.push((*piece, Ok(hashes)));
                 }
                 None => filled.push(*piece),
             }
         }
-        if !blank.pieces.is_empty() {
-            sender.send(blank).ok()?;
+        if !filled.is_empty() {
+            self.filled(&filled, halt)?;
         }
-        if filled.is_empty() { Some(()) } else { self.filled(&filled, halt, sender) }
+        self.reports.send_if_due()
     }
 
     /// The length of a piece that is a hole of its file, and what it hashes to; `None` for all others.
@@ -229,10 +256,9 @@ impl Worker<'_> {
     }
 
     /// The same of pieces that are to be read.
-    fn filled(&mut self, pieces: &[u32], halt: &impl Fn() -> bool, sender: &SyncSender<Progress>) -> Option<()> {
+    fn filled(&mut self, pieces: &[u32], halt: &impl Fn() -> bool) -> Option<()> {
         let mut lanes: Vec<PieceInFlight> = pieces.iter().map(|piece| self.lane(*piece)).collect();
         let mut states = vec![Sha1::new(); if self.plan.sha1 { lanes.len() } else { 0 }];
-        let mut unreported = 0;
         let direct_stripe = self.stripe.max(DIRECT_STRIPE_BYTES);
         let first = pieces.first().filter(|_| self.plan.piece_length as usize >= direct_stripe);
         let direct = first.is_some_and(|piece| self.open.is_cold(self.plan, *piece)) && self.make_direct_buffer();
@@ -262,7 +288,7 @@ impl Worker<'_> {
                         Err(fault) => lane.fault = Some(fault),
                     }
                 }
-                unreported += len as u64;
+                self.reports.next.bytes += len as u64;
             }
             let parts: Vec<&[u8]> = (lanes.iter().zip(buffer.chunks(room)))
                 .map(|(lane, room)| match lane.fault {
@@ -276,9 +302,7 @@ impl Worker<'_> {
             if self.plan.sha256 {
                 hash_leaves(&mut lanes, &parts, from);
             }
-            if unreported >= PROGRESS_BYTES {
-                sender.send(Progress { bytes: std::mem::take(&mut unreported), pieces: Vec::new() }).ok()?;
-            }
+            self.reports.send_if_due()?;
         }
         let mut states = states.into_iter();
         let finish = |(piece, lane): (&u32, PieceInFlight)| {
@@ -287,8 +311,8 @@ impl Worker<'_> {
             let sha256 = (self.plan.sha256 && lane.fault.is_none()).then(node);
             (*piece, lane.fault.map_or(Ok(PieceHashes { sha1, sha256 }), Err))
         };
-        let pieces = pieces.iter().zip(lanes).map(finish).collect();
-        sender.send(Progress { bytes: unreported, pieces }).ok()
+        self.reports.next.pieces.extend(pieces.iter().zip(lanes).map(finish));
+        Some(())
     }
 
     fn lane(&self, piece: u32) -> PieceInFlight {
@@ -365,13 +389,14 @@ impl OpenFile {
 }
 
 impl OpenFiles {
-    /// Whether most of the file that `piece` begins in is not in the page cache there, and can be read directly.
+    /// Whether most of the file that `piece` begins in is not in the page cache there, and can be read directly. A stripe is looked
+    /// at, not the piece: counting pages takes the longer the more are there, which is where nothing is to be gained.
     fn is_cold(&mut self, plan: &Plan, piece: u32) -> bool {
         let at = u64::from(piece) * u64::from(plan.piece_length);
         let index = extent_at(&plan.extents, at);
         let Some(extent) = plan.extents.get(index).filter(|extent| extent.offset <= at) else { return false };
         let inside = at - extent.offset;
-        let len = u64::from(plan.piece_length).min(extent.length - inside);
+        let len = (DIRECT_STRIPE_BYTES as u64).min(extent.length - inside);
         // Where it cannot be opened, reading says why.
         let Ok(open) = self.open(index, extent) else { return false };
         cached_bytes(&open.file, inside, len).is_some_and(|cached| cached < len / 2) && open.direct(extent).is_some()
