@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 
 fn execute() -> Result<Code, Failure> {
     let arguments: Vec<_> = std::env::args_os().collect();
-    let matches = match settings::layered(cli::command(), &arguments)? {
+    let matches = match settings::layered(cli::command, &arguments)? {
         Ok(matches) => matches,
         Err(shown) => {
             // Help and version are what was asked for, on standard output; everything else is a usage error.

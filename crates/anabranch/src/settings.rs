@@ -30,9 +30,13 @@ const UNSETTLED: [&str; 3] = ["completions", "man", "edit"];
 const CONFIG_VARIABLE: &str = "ANABRANCH_CONFIG";
 
 /// Reads `arguments`, with what the environment and the configuration file say beneath them. The inner error is clap's own, help
-/// and version among them.
-pub(crate) fn layered(command: Command, arguments: &[OsString]) -> Result<Result<ArgMatches, clap::Error>, Failure> {
-    let first = match command.clone().try_get_matches_from(arguments) {
+/// and version among them. `define` makes the definitions of all commands: they are many, and a command line that stands alone
+/// needs them but once.
+pub(crate) fn layered(
+    define: impl Fn() -> Command,
+    arguments: &[OsString],
+) -> Result<Result<ArgMatches, clap::Error>, Failure> {
+    let first = match define().try_get_matches_from(arguments) {
         Ok(first) => first,
         Err(shown) => return Ok(Err(shown)),
     };
@@ -40,8 +44,17 @@ pub(crate) fn layered(command: Command, arguments: &[OsString]) -> Result<Result
     if UNSETTLED.contains(&name) {
         return Ok(Ok(first));
     }
-    check_environment(&command, std::env::vars_os().map(|(name, _)| name))?;
-    let file = ConfigFile::load(&command, first.get_one::<PathBuf>("config").cloned())?;
+    let variables: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).filter(|name| is_ours(name)).collect();
+    let written = read_config(first.get_one::<PathBuf>("config").cloned())?;
+    if variables.is_empty() && written.is_none() {
+        return Ok(Ok(first));
+    }
+    let command = define();
+    check_environment(&command, variables)?;
+    let file = match &written {
+        Some((path, text)) => ConfigFile::parse(&command, &Place { path, text })?,
+        None => ConfigFile::default(),
+    };
     let fill = |arg: Arg| -> Result<Arg, Failure> {
         let Some(flag) = settable(&arg) else { return Ok(arg) };
         // What holds for all commands may be meant for a flag of this name that another one has.
@@ -60,7 +73,7 @@ pub(crate) fn layered(command: Command, arguments: &[OsString]) -> Result<Result
             arg
         })
     };
-    let filled = command.clone().mut_args(&mut fill).mut_subcommand(name, |command| {
+    let filled = define().mut_args(&mut fill).mut_subcommand(name, |command| {
         command.mut_args(&mut fill).mut_subcommands(|command| command.mut_args(&mut fill))
     });
     match failed {
@@ -78,8 +91,12 @@ fn settable(arg: &Arg) -> Option<String> {
 /// What our variables begin with.
 const VARIABLE_PREFIX: &str = "ANABRANCH_";
 
+fn is_ours(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(VARIABLE_PREFIX.as_bytes())
+}
+
 /// A variable whose name is nearly that of a flag's was meant for it. What resembles none may be somebody else's.
-fn check_environment(command: &Command, names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+fn check_environment(command: &Command, names: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     let flags = all_args(command).filter_map(settable).map(|flag| variable(&flag));
     let known: BTreeSet<String> = flags.chain([CONFIG_VARIABLE.to_owned()]).collect();
     for name in names {
@@ -180,33 +197,29 @@ impl Place<'_> {
     }
 }
 
-impl ConfigFile {
-    fn load(command: &Command, given: Option<PathBuf>) -> Result<Self, Failure> {
-        let given = given.or_else(named_path);
-        let must_exist = given.is_some();
-        let Some(path) = given.or_else(default_path) else { return Ok(Self::default()) };
-        let mut text = String::new();
-        let read = File::open(&path).and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text));
-        match read {
-            // Not a directory: HOME is /dev/null, as that of accounts that services run under may be.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) && !must_exist => {
-                return Ok(Self::default());
-            }
-            Err(error) => {
-                let message =
-                    format!("cannot read the configuration file {}: {error}; correct or remove it", path.display());
-                return Err(Failure::usage(message));
-            }
-            Ok(length) if length as u64 > CONFIG_BYTES_MAX => {
-                let message =
-                    format!("the configuration file {} has more than {CONFIG_BYTES_MAX} bytes", path.display());
-                return Err(Failure::usage(message));
-            }
-            Ok(_) => {}
+/// The configuration file and its text; nothing where there is none and none was named.
+fn read_config(given: Option<PathBuf>) -> Result<Option<(PathBuf, String)>, Failure> {
+    let given = given.or_else(named_path);
+    let must_exist = given.is_some();
+    let Some(path) = given.or_else(default_path) else { return Ok(None) };
+    let mut text = String::new();
+    let read = File::open(&path).and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text));
+    match read {
+        Ok(length) if length as u64 <= CONFIG_BYTES_MAX => Ok(Some((path, text))),
+        Ok(_) => {
+            let message = format!("the configuration file {} has more than {CONFIG_BYTES_MAX} bytes", path.display());
+            Err(Failure::usage(message))
         }
-        Self::parse(command, &Place { path: &path, text: &text })
+        // Not a directory: HOME is /dev/null, as that of accounts that services run under may be.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) && !must_exist => Ok(None),
+        Err(error) => {
+            let message = format!("cannot read the configuration file {}: {error}; correct or remove it", path.display());
+            Err(Failure::usage(message))
+        }
     }
+}
 
+impl ConfigFile {
     fn parse(command: &Command, place: &Place<'_>) -> Result<Self, Failure> {
         let table = DeTable::parse(place.text).map_err(|error| {
             Failure::usage(format!("{}: {}", place.line(error.span().unwrap_or_default()), error.message()))

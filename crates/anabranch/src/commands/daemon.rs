@@ -207,7 +207,7 @@ fn reload(
 fn reread() -> Result<Box<DaemonFlags>, Failure> {
     let arguments: Vec<_> = std::env::args_os().collect();
     let wrong = |error: &dyn std::fmt::Display| Failure::usage(error.to_string().trim_end());
-    let matches = settings::layered(command(), &arguments)?.map_err(|error| wrong(&error))?;
+    let matches = settings::layered(command, &arguments)?.map_err(|error| wrong(&error))?;
     match Cli::from_arg_matches(&matches).map_err(|error| wrong(&error))?.command {
         Command::Daemon(flags) => Ok(flags),
         _ => Err(Failure::usage("this is no `daemon` any more")),
