@@ -213,7 +213,8 @@ fn read_config(given: Option<PathBuf>) -> Result<Option<(PathBuf, String)>, Fail
         // Not a directory: HOME is /dev/null, as that of accounts that services run under may be.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) && !must_exist => Ok(None),
         Err(error) => {
-            let message = format!("cannot read the configuration file {}: {error}; correct or remove it", path.display());
+            let message =
+                format!("cannot read the configuration file {}: {error}; correct or remove it", path.display());
             Err(Failure::usage(message))
         }
     }

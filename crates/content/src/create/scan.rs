@@ -35,6 +35,9 @@ const STRIPE_BYTES: usize = 64 * 1024;
 /// Bytes of each piece in a round of direct reads: a disk takes as long for shorter ones. Pieces that are shorter are left to the
 /// kernel, which reads several at once.
 const DIRECT_STRIPE_BYTES: usize = 256 * 1024;
+/// What lanes begin at a multiple of: one that does not fetches each line twice, as its neighbours drive it from the first-level cache
+/// meanwhile. They do so less where lanes are not a power of two apart, so this is between them, too.
+const CACHE_LINE: usize = 64;
 /// Before and after what is wanted of a direct read: the rest of the blocks that it begins and ends in.
 const DIRECT_SLACK: usize = 2 * BUFFER_ALIGN;
 /// Threads a core where some of it is read directly.
@@ -119,7 +122,7 @@ pub(crate) fn scan(plan: &Plan, cancel: &AtomicBool, mut on: impl FnMut(Progress
             let (sender, next, stop, groups) = (sender.clone(), &next, &stop, &groups);
             let halt = move || stop.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
             scope.spawn(move || {
-                let buffer = vec![0; group * stripe];
+                let buffer = vec![0; group * (stripe + CACHE_LINE) + CACHE_LINE];
                 let mut worker = Worker {
                     plan,
                     stripe,
@@ -264,11 +267,14 @@ impl Worker<'_> {
         let direct = first.is_some_and(|piece| self.open.is_cold(self.plan, *piece)) && self.make_direct_buffer();
         let (stripe, room) = match direct {
             true => (direct_stripe, direct_stripe + DIRECT_SLACK),
-            false => (self.stripe, self.stripe),
+            false => (self.stripe, self.stripe + CACHE_LINE),
         };
         let buffer = match &mut self.direct_buffer {
             Some(buffer) if direct => &mut buffer[..],
-            _ => &mut self.buffer[..],
+            _ => {
+                let start = self.buffer.as_ptr().align_offset(CACHE_LINE).min(CACHE_LINE);
+                &mut self.buffer[start..]
+            }
         };
         for from in (0..self.plan.piece_length as usize).step_by(stripe) {
             if halt() {
