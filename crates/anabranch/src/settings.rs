@@ -44,13 +44,13 @@ pub(crate) fn layered(
     if UNSETTLED.contains(&name) {
         return Ok(Ok(first));
     }
-    let variables: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).filter(|name| is_ours(name)).collect();
+    let variables = || std::env::vars_os().map(|(name, _)| name);
     let written = read_config(first.get_one::<PathBuf>("config").cloned())?;
-    if variables.is_empty() && written.is_none() {
+    if written.is_none() && !variables().any(|name| is_ours(&name)) {
         return Ok(Ok(first));
     }
     let command = define();
-    check_environment(&command, variables)?;
+    check_environment(&command, variables())?;
     let file = match &written {
         Some((path, text)) => ConfigFile::parse(&command, &Place { path, text })?,
         None => ConfigFile::default(),
@@ -96,11 +96,11 @@ fn is_ours(name: &OsStr) -> bool {
 }
 
 /// A variable whose name is nearly that of a flag's was meant for it. What resembles none may be somebody else's.
-fn check_environment(command: &Command, names: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
+fn check_environment(command: &Command, names: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let flags = all_args(command).filter_map(settable).map(|flag| variable(&flag));
     let known: BTreeSet<String> = flags.chain([CONFIG_VARIABLE.to_owned()]).collect();
-    for name in names {
-        let Some(name) = name.to_str().filter(|name| name.starts_with(VARIABLE_PREFIX)) else { continue };
+    for name in names.filter(|name| is_ours(name)) {
+        let Some(name) = name.to_str() else { continue };
         if let Some(meant) = nearest(name, known.iter().map(String::as_str)) {
             return Err(Failure::usage(format!(
                 "{name}: no flag has this variable; did you mean {meant}? Else unset it"
