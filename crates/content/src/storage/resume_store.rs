@@ -70,6 +70,8 @@ struct State {
     /// Something changed that is in no record, as totals and priorities.
     dirty: bool,
     saved_at: Option<Instant>,
+    /// The files were deleted: what is still at work brings none of them back.
+    is_deleted: bool,
 }
 
 /// The resume file, open for more records.
@@ -182,6 +184,7 @@ impl ResumeStore {
             doubted: none,
             dirty: false,
             saved_at: None,
+            is_deleted: false,
         };
         Self {
             storage,
@@ -223,6 +226,7 @@ impl ResumeStore {
                 doubted: before.doubted.clone(),
                 dirty: false,
                 saved_at: None,
+                is_deleted: false,
             }
         };
         let (strangers, unsettled, state) = (Vec::new(), Vec::new(), Mutex::new(state));
@@ -524,6 +528,9 @@ impl ResumeStore {
     pub fn keep_layers(&self, layers: PieceLayers) -> Result<(), StorageError> {
         self.storage.wake()?;
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lock().is_deleted {
+            return Ok(());
+        }
         let torrent = Metainfo { piece_layers: layers, ..Metainfo::new(Arc::clone(self.storage.info())) };
         let (path, temporary) = (self.layers_path(), self.path.with_extension("anabranch-torrent-new"));
         let write = || {
@@ -552,10 +559,14 @@ impl ResumeStore {
         self.path.with_file_name(super::hidden_name(self.storage.info(), "torrent"))
     }
 
-    /// Deletes the resume file and what is kept beside it: the content is no longer ours.
+    /// Deletes the resume file and what is kept beside it: the content is no longer ours. What another thread still has to save
+    /// comes to nothing.
     pub fn delete(&self) -> Result<(), StorageError> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lock().journal = None;
+        {
+            let mut state = self.lock();
+            (state.journal, state.is_deleted) = (None, true);
+        }
         self.storage.delete_leftovers()?;
         for path in [&self.layers_path(), &temporary(&self.path), &self.path] {
             match std::fs::remove_file(path) {
@@ -653,6 +664,9 @@ impl ResumeStore {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = {
             let mut state = self.lock();
+            if state.is_deleted {
+                return Ok(());
+            }
             self.restamp(&mut state.resume, at_rest);
             if let Some(synced) = synced {
                 // A piece may have failed meanwhile.
