@@ -37,6 +37,24 @@ fn run(inside: &Namespace, program: &str, args: &[&str]) {
     must(Process::run(program, inside.command(program).args(args), Duration::from_secs(20)));
 }
 
+/// Waits until every link that was turned on carries packets. The system sees to that a moment after both of its ends are up, and
+/// drops what is sent before: a lost question for a neighbour's address is asked again after a second, when a search has given up.
+fn until_links_carry(hosts: &[&Namespace]) {
+    let start = Instant::now();
+    for host in hosts {
+        loop {
+            let shown = must(host.command("ip").args(["-o", "link", "show", "up"]).output());
+            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+            // A loopback device has no state.
+            if shown.lines().all(|link| link.contains("state UP") || link.contains("LOOPBACK")) {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "{shown}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 /// Does something with datagrams inside a namespace.
 fn enter<T: Send>(inside: &Namespace, work: impl FnOnce() -> T + Send) -> T {
     must(inside.enter(|| -> Result<T> { Ok(work()) }))
@@ -131,6 +149,7 @@ fn search(socket: &Socket, path: &Path) -> PathMtu {
 
 /// What is found between two hosts, the first of which has a device that takes 9000 bytes.
 fn found(a: &Namespace, b: &Namespace, [left, right]: [&str; 2]) -> u16 {
+    until_links_carry(&[a, b]);
     let (here, there) = (bind(a, left), bind(b, right));
     let (way, back) = (path(a, "link0", right), path(b, "link0", left));
     assert_eq!(way.mtu_claimed(), 9000);
@@ -153,6 +172,7 @@ fn a_link_that_becomes_narrower_is_noticed_by_what_gets_lost() {
     must(a.link("link0", &b));
     must(a.device_up("link0", "10.7.0.1/24", "10.7.0.0/24", 9000));
     must(b.device_up("link0", "10.7.0.2/24", "10.7.0.0/24", 9000));
+    until_links_carry(&[&a, &b]);
     let (here, there) = (bind(&a, "10.7.0.1"), bind(&b, "10.7.0.2"));
     let (way, back) = (path(&a, "link0", "10.7.0.2"), path(&b, "link0", "10.7.0.1"));
     let stop = AtomicBool::new(false);
@@ -233,6 +253,7 @@ fn the_search_finds_what_a_narrow_link_or_route_behind_a_router_takes() {
             run(&router, "ip", &["route", "add", "10.7.2.1/32", "dev", "link1", "mtu", "lock", &route.to_string()]);
         }
         must(router.set("net.ipv4.ip_forward", "1"));
+        until_links_carry(&[&router]);
         let takes = u32::min(link, route) as u16;
         let found = found(&a, &b, ["10.7.1.1", "10.7.2.1"]);
         assert!((takes - STEP + 1..=takes).contains(&found), "{found} of {takes}");
