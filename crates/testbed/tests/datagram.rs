@@ -212,6 +212,40 @@ fn a_link_that_becomes_narrower_is_noticed_by_what_gets_lost() {
     });
 }
 
+/// Packets of three links' length, in a burst and alone: refused at first, and whole at the other end once they may be cut.
+#[test]
+fn what_may_be_cut_arrives_whole_however_narrow_the_link() {
+    let Some([a, b]) = namespaces() else { return };
+    must(a.link("link0", &b));
+    for (host, address) in [(&a, "10.7.0.1/24"), (&b, "10.7.0.2/24")] {
+        must(host.device_up("link0", address, "10.7.0.0/24", 1500));
+        must(host.add_address("link0", &address.replace("10.7.0.", "fd07::").replace("/24", "/64")));
+    }
+    until_links_carry(&[&a, &b]);
+    for [left, right] in [["10.7.0.1", "10.7.0.2"], ["fd07::1", "fd07::2"]] {
+        let (here, there) = (bind(&a, left), bind(&b, right));
+        let (mut sender, mut receiver) = (must(here.sender(&path(&a, "link0", right))), there.receiver());
+        let bodies: Vec<Vec<u8>> = (0..6).map(|number| vec![number; 4000]).collect();
+        let packets: Vec<Packet<'_>> = bodies.iter().map(|body| Packet { head: b"head", body }).collect();
+        let refused = sender.try_send(&packets).unwrap_err();
+        assert!(matches!(refused.kind, SendErrorKind::TooLong { .. }), "{refused:?}");
+        sender.set_may_fragment(true);
+        let mut sent = 0;
+        while sent < packets.len() {
+            sent += must(sender.try_send(&packets[sent..]));
+        }
+        sender.set_may_fragment(false);
+        assert!(sender.try_send(&packets[..1]).is_err());
+        let (start, mut arrived) = (Instant::now(), Vec::new());
+        while arrived.len() < packets.len() {
+            assert!(start.elapsed() < PATIENCE, "{} of {}", arrived.len(), packets.len());
+            arrived.extend(receive(&mut receiver).into_iter().map(|(payload, _)| payload));
+        }
+        let whole: Vec<Vec<u8>> = bodies.iter().map(|body| [b"head", &body[..]].concat()).collect();
+        assert_eq!(arrived, whole);
+    }
+}
+
 /// The far end of a veth pair drops what is longer than its MTU, and says nothing.
 #[test]
 fn the_search_finds_what_a_link_takes() {

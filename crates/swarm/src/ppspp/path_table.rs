@@ -303,6 +303,9 @@ impl PathTable {
             None => self.sockets[known.socket].sender(&known.path).map(|sender| place.insert(sender)),
         };
         let Ok(sender) = sender else { return Ok(packets.len()) };
+        // A chunk leaves whole or not at all, however long: where a link is too narrow for it, IP cuts it.
+        let is_long = |packet: &Packet<'_>| packet.head.len() + packet.body.len() > usize::from(DATAGRAM_LEN_IP);
+        sender.set_may_fragment(packets.iter().any(is_long));
         match sender.try_send(packets) {
             Ok(sent) => Ok(sent),
             Err(error) if matches!(error.kind, SendErrorKind::WouldBlock | SendErrorKind::NoBuffers) => Ok(0),

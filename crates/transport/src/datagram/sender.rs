@@ -43,6 +43,7 @@ pub struct Sender {
     ecn: u8,
     /// Whether bursts may go to the system whole. Once refused, never again on this path.
     bursts: bool,
+    may_fragment: bool,
     /// Packets on their way to the system; empty over IP.
     outbox: Box<[u8]>,
     /// The way past the kernel, if there is one.
@@ -66,7 +67,7 @@ impl Sender {
     pub(super) fn new(shared: Arc<Shared>, path: Path) -> Self {
         let outbox_len = if matches!(path.network(), Network::Scion { .. }) { OUTBOX_LEN } else { 0 };
         let outlet = Outlet::new(shared.ports(), &path);
-        Self { shared, path, ecn: 0, bursts: true, outbox: vec![0; outbox_len].into(), outlet }
+        Self { shared, path, ecn: 0, bursts: true, may_fragment: false, outbox: vec![0; outbox_len].into(), outlet }
     }
 
     /// The path.
@@ -96,6 +97,12 @@ impl Sender {
     /// header and in the underlay's.
     pub fn set_ecn(&mut self, ecn: u8) {
         self.ecn = ecn & 0b11;
+    }
+
+    /// Whether packets that are longer than a link takes may be cut in pieces on their way from now on, as IP does. If a piece is lost,
+    /// the packet is. SCION cuts nothing, whatever is said here.
+    pub fn set_may_fragment(&mut self, may: bool) {
+        self.may_fragment = may;
     }
 
     /// Whether packets leave past the kernel now ([`super::Socket::attach_xdp`]). That changes with routes and neighbours.
@@ -130,25 +137,48 @@ impl Sender {
 
     /// One system call's worth.
     fn send_some(&mut self, packets: &[Packet<'_>]) -> Result<usize, SendError> {
-        if let Some(outlet) = &mut self.outlet
+        let may_fragment = self.may_fragment && matches!(self.path.network(), Network::Ip { .. });
+        // Rings take packets as they are.
+        if let Some(outlet) = self.outlet.as_mut().filter(|_| !may_fragment)
             && let Some(result) = outlet.send(&self.path, packets, self.ecn)
         {
             // The system's socket, which callers wait for, knows nothing of the rings.
             return result.map_err(|_| SendError::no_buffers(self.path.name()));
         }
-        let len_max = self.path.payload_len(self.path.mtu_claimed());
+        let len_max = if may_fragment { DATAGRAM_LEN_MAX } else { self.path.payload_len(self.path.mtu_claimed()) };
         let fitting = packets.iter().take(CALL_PACKETS_MAX).take_while(|packet| packet.len() <= len_max).count();
         let Some(first) = packets.first().filter(|_| fitting > 0) else {
             let len = packets.first().map_or(0, |packet| self.path.packet_len(packet.len()));
             return Err(SendError::too_long(self.path.name(), len, self.path.mtu_claimed()));
         };
         let first_len = self.path.packet_len(first.len());
-        let packets = &packets[..fitting];
+        if !may_fragment {
+            return self.send_fitting(&packets[..fitting], first_len, false);
+        }
+        self.shared.udp.set_may_fragment(true);
+        let sent = self.send_fitting(&packets[..fitting], first_len, true);
+        self.shared.udp.set_may_fragment(false);
+        sent
+    }
+
+    /// Sends in bursts, and one by one where the system refuses that.
+    fn send_fitting(
+        &mut self,
+        packets: &[Packet<'_>],
+        first_len: usize,
+        may_fragment: bool,
+    ) -> Result<usize, SendError> {
+        // The device cannot checksum what it cuts, or its transforms exclude bursts; or the packets are too long for it, or
+        // the source address is gone. What is true shows when packets go one by one.
+        let is_of_bursts = |error: &io::Error| match error.raw_os_error() {
+            Some(libc::EIO | libc::EINVAL) => true,
+            // Bursts are never cut.
+            Some(libc::EMSGSIZE) => may_fragment,
+            _ => false,
+        };
         match self.send_bursts(packets, self.burst_packets_max()) {
             Ok(count) => Ok(count),
-            // The device cannot checksum what it cuts, or its transforms exclude bursts; or the packets are too long for it, or
-            // the source address is gone. What is true shows when packets go one by one.
-            Err((error, refused)) if refused > 1 && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+            Err((error, refused)) if refused > 1 && is_of_bursts(&error) => {
                 let count =
                     self.send_bursts(&packets[..refused], 1).map_err(|(error, _)| self.failed(error, first_len))?;
                 self.bursts = false;
