@@ -40,6 +40,8 @@ pub(crate) use scion::reshaped as topology_file;
 
 /// Bytes of IP and UDP around a SCION packet: links of topologies count the packet alone, wires all of it.
 const UNDERLAY_BYTES: u16 = 28;
+/// Longest packets of a host whose network's links take no longer ones: Ethernet's.
+const HOST_MTU_MIN: u16 = 1500;
 
 /// How packets find their way between ASes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -369,12 +371,15 @@ fn attach(
     routing: Routing,
 ) -> Result<Host, BedError> {
     let (device, gateway) = (format!("h{}", address.octets()[3]), addresses::own(at));
+    // As long packets as the widest link between ASes takes.
+    let wide = topology.links().iter().flat_map(|link| link.shapes).map(|shape| shape.mtu).max();
+    let mtu = wide.unwrap_or_default().max(HOST_MTU_MIN);
     home.ip_batch(&format!(
-        "link add {device} type veth peer name eth0 netns {}\nlink set {device} up\nroute add {address}/32 dev {device}\n",
+        "link add {device} type veth peer name eth0 netns {}\nlink set {device} mtu {mtu} up\nroute add {address}/32 dev {device}\n",
         namespace.name()
     ))?;
     namespace.ip_batch(&format!(
-        "addr add {address}/32 dev eth0\nlink set eth0 up\nroute add {gateway}/32 dev eth0\n\
+        "addr add {address}/32 dev eth0\nlink set eth0 mtu {mtu} up\nroute add {gateway}/32 dev eth0\n\
          route add default via {gateway} dev eth0 src {address} congctl cubic\n"
     ))?;
     let isd_as = topology.ases()[at].isd_as;
