@@ -144,6 +144,23 @@ fn nothing_is_left_of_a_lab_that_is_killed_twenty_times() {
 }
 
 #[test]
+fn plans_for_virtual_time_are_left_out_among_others_and_refused_alone() {
+    let plans = checkout().join("plans");
+    let [sim, real] = ["001-fig1.toml", "small.toml"].map(|name| plans.join(name).display().to_string());
+    let said = |words: &[&str]| {
+        let output = lab(words, &std::env::temp_dir()).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // No cell has that name, so that nothing runs.
+    let among_others = said(&["run", &sim, &real, "--only", "none"]);
+    assert!(among_others.contains("001-fig1 is left out: it is for virtual time"), "{among_others}");
+    assert!(among_others.contains("`none`"), "{among_others}");
+    let alone = said(&["run", &sim]);
+    assert!(alone.contains("001-fig1 is for virtual time") && !alone.contains("left out"), "{alone}");
+}
+
+#[test]
 fn scion_beside_bgp_on_the_same_links_and_nothing_is_left_of_a_lab_that_was_killed() {
     if !net::available() {
         eprintln!("not run: namespaces need root");

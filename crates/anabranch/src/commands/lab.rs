@@ -55,7 +55,7 @@ fn options(out: &Path, cells: &LabCellFlags, jobs: u32) -> Result<Options, Failu
 fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
     let mut options = options(&flags.out, &flags.cells, flags.jobs)?;
     // Mistakes are told before hours of work.
-    let plans = match &flags.lock {
+    let mut plans = match &flags.lock {
         None => flags.plans.iter().map(|path| load(path, flags.cells.quick)).collect::<Result<Vec<_>, _>>()?,
         Some(lock) => {
             let locked = trial::locked(lock, &options.program).map_err(|error| failure(&error))?;
@@ -69,6 +69,14 @@ fn run_plans(flags: &LabRunFlags, chatter: Chatter) -> Result<Code, Failure> {
             vec![locked.plan]
         }
     };
+    // Whoever names a folder's plans means those that real packets run.
+    if plans.iter().any(|plan| plan.sim.is_none()) {
+        plans.retain(|plan| {
+            let sim = plan.sim.as_ref();
+            sim.inspect(|why| chatter.note(format_args!("{} is left out: it is for virtual time ({why})", plan.id)));
+            sim.is_none()
+        });
+    }
     for plan in &plans {
         trial::chosen(plan, &options.only).map_err(|error| failure(&error))?;
     }
