@@ -59,7 +59,8 @@ fn run() -> Result<()> {
     }
     let mut text = HEAD.to_owned();
     for client in wanted {
-        for cell in cells::of(client).into_iter().filter(|cell| ways.is_empty() || ways.contains(&cell.found)) {
+        let is_wanted = |found: &Found| ways.is_empty() || ways.contains(found);
+        for cell in cells::of(client).into_iter().filter(|cell| is_wanted(&cell.found)) {
             let result = cell.run(LIMIT);
             let line = line(client, &cell, &result);
             println!("{line}");
@@ -68,7 +69,7 @@ fn run() -> Result<()> {
                 break;
             }
         }
-        for (what, why) in cells::left_out(client) {
+        for (_, what, why) in cells::left_out(client).into_iter().filter(|(found, ..)| is_wanted(found)) {
             let _ = writeln!(text, "| {} | | {what} | | | | | {why} |", client.name());
         }
     }

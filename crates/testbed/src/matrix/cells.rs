@@ -18,31 +18,31 @@ const KINDS: [(&str, bool, Found); 8] = [
     ("1", true, Found::Lsd),
 ];
 
-/// All of one client: from it to ours, from ours to it, and with itself, which is what the others are to be read against.
-pub fn of(client: Client) -> Vec<Cell> {
+/// Those of one kind: from the client to ours, from ours to it, and with itself, which is what the others are to be read against.
+fn of_kind(client: Client, (version, by_magnet, found): (&'static str, bool, Found)) -> [Cell; 3] {
     let ends = [(client, Client::Ours), (Client::Ours, client), (client, client)];
-    let cell = |(version, by_magnet, found): (&'static str, bool, Found)| {
-        // Who shares is given the torrent: what a link is to it is another matter.
-        ends.map(|(from, to)| Cell { from, to, found, version, by_magnet, len: LEN })
-    };
-    let mut cells: Vec<Cell> = KINDS.into_iter().flat_map(cell).filter(|cell| lacks(client, cell).is_none()).collect();
+    // Who shares is given the torrent: what a link is to it is another matter.
+    ends.map(|(from, to)| Cell { from, to, found, version, by_magnet, len: LEN })
+}
+
+/// All of one client.
+pub fn of(client: Client) -> Vec<Cell> {
+    let all = KINDS.into_iter().flat_map(|kind| of_kind(client, kind));
+    let mut cells: Vec<Cell> = all.filter(|cell| lacks(client, cell).is_none()).collect();
     // Of ours there is no other than with itself.
     cells.dedup();
     cells
 }
 
-/// What of it there is no cell for, and why.
-pub fn left_out(client: Client) -> Vec<(String, &'static str)> {
-    let mut left = Vec::new();
-    for (version, by_magnet, found) in KINDS {
-        let ends = [(client, Client::Ours), (Client::Ours, client)];
-        let cells = ends.map(|(from, to)| Cell { from, to, found, version, by_magnet, len: LEN });
-        if let Some(why) = cells.iter().find_map(|cell| lacks(client, cell)) {
-            let given = if by_magnet { "link" } else { "torrent" };
-            left.push((format!("{}, {version}, {given}", found.name()), why));
-        }
-    }
-    left
+/// What of it there is no cell for: how they would meet, what would be given, and why not.
+pub fn left_out(client: Client) -> Vec<(Found, String, &'static str)> {
+    let left = |kind: (&'static str, bool, Found)| {
+        let (version, by_magnet, found) = kind;
+        let why = of_kind(client, kind).iter().find_map(|cell| lacks(client, cell))?;
+        let given = if by_magnet { "link" } else { "torrent" };
+        Some((found, format!("{}, {version}, {given}", found.name()), why))
+    };
+    KINDS.into_iter().filter_map(left).collect()
 }
 
 /// Those that are for the tests that everybody runs: of each client that Debian has, one way each.

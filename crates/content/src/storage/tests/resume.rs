@@ -315,9 +315,9 @@ fn layers_from_peers_are_kept_and_prove_themselves() {
     store.keep_layers(torrent.piece_layers.clone()).unwrap();
     store.checkpoint().unwrap();
     store.close(true).unwrap();
-    let hidden = fs::read_dir(&out).unwrap().filter(|entry| {
-        entry.as_ref().is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with('.'))
-    });
+    let hidden = fs::read_dir(&out)
+        .unwrap()
+        .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with('.')));
     assert_eq!(hidden.count(), 0);
 }
 
