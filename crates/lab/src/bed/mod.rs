@@ -371,8 +371,8 @@ fn attach(
     routing: Routing,
 ) -> Result<Host, BedError> {
     let (device, gateway) = (format!("h{}", address.octets()[3]), addresses::own(at));
-    // As long packets as the widest link between ASes takes.
-    let wide = topology.links().iter().flat_map(|link| link.shapes).map(|shape| shape.mtu).max();
+    // As long packets as the widest wire between ASes takes.
+    let wide = topology.links().iter().flat_map(|link| link.shapes).map(|shape| on_the_wire(shape).mtu).max();
     let mtu = wide.unwrap_or_default().max(HOST_MTU_MIN);
     home.ip_batch(&format!(
         "link add {device} type veth peer name eth0 netns {}\nlink set {device} mtu {mtu} up\nroute add {address}/32 dev {device}\n",
