@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::numbered::Numbered;
-use super::simple::by_length;
+use super::simple::{Length, length};
 use super::{Ballot, Candidate, Choice, Reason, Verdict};
 use crate::Scoreboard;
 
@@ -31,7 +31,7 @@ pub(super) fn paper(ballot: &mut Ballot<'_>) {
 /// The candidates, each with how often one of its resources is in another one (what comparing all pairs counts), in the
 /// order of the paper.
 fn by_conflicts(ballot: &Ballot<'_>, numbered: &Numbered) -> Vec<(usize, usize)> {
-    let conflicts = |index: usize| numbered.of(index).iter().map(|&n| numbered.users[n].len() - 1).sum();
+    let conflicts = |index: usize| numbered.of(index).iter().map(|&n| numbered.users(n).len() - 1).sum();
     let mut sorted: Vec<(usize, usize)> = ballot.order.iter().map(|&index| (index, conflicts(index))).collect();
     sorted.sort_by_cached_key(|&(index, conflicts)| {
         let candidate = &ballot.candidates[index];
@@ -97,24 +97,28 @@ struct Field<'a> {
 /// What a candidate has to offer, kept up to date: looking for the best is most of the work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Offer {
-    /// What it could carry beside those that are chosen, kbit/s; infinite where that is not known.
+    /// What it could carry beside those that are chosen, kbit/s, times `favour`; infinite where that is not known.
     gain: f64,
-    /// The same while nothing is chosen.
-    width: f64,
-    /// Its weighted overlap with what is chosen.
+    /// With less it is not worth having as a further path.
+    gain_min: f64,
+    /// Its weighted overlap with what is chosen, divided by `favour`.
     overlap: f64,
+    /// 1, or [`HELD_FAVOUR`] for what is in use.
+    favour: f64,
     /// Whether it leads through a bottleneck that chosen paths fill already, as measured or by the claims: one more takes from
     /// them.
     is_full: bool,
     is_taken: bool,
-    /// 1, or [`HELD_FAVOUR`] for what is in use.
-    favour: f64,
 }
 
 impl Offer {
     fn is_better(&self, other: &Self) -> bool {
-        let (ours, theirs) = (self.gain * self.favour, other.gain * other.favour);
-        ours > theirs || ours == theirs && self.overlap / self.favour < other.overlap / other.favour
+        self.gain > other.gain || self.gain == other.gain && self.overlap < other.overlap
+    }
+
+    fn favoured(self, favour: f64) -> Self {
+        let Self { gain, gain_min, overlap, .. } = self;
+        Self { gain: gain * favour, gain_min: gain_min * favour, overlap: overlap / favour, favour, ..self }
     }
 }
 
@@ -143,11 +147,11 @@ impl<'a> Field<'a> {
         let gain = self.room.as_ref().map_or(f64::INFINITY, narrowest);
         Offer {
             gain,
-            width: gain,
+            gain_min: ROOM_SHARE_MIN * gain,
             overlap: numbers.iter().map(|&n| self.weights[n] * (self.load[n] + self.foreign[n])).sum(),
+            favour: 1.0,
             is_full: numbers.iter().any(|&n| self.congested[n] && self.load[n] > 0.0),
             is_taken: false,
-            favour: 1.0,
         }
     }
 
@@ -155,41 +159,33 @@ impl<'a> Field<'a> {
         // Each peer's candidates, the shortest first: so the first of equals is the shortest.
         let mut peers = ballot.peers();
         for paths in &mut peers {
-            paths.sort_by_cached_key(|&index| by_length(ballot, index));
+            paths.sort_by_cached_key(|&index| length(ballot, index));
         }
         let offer = |(index, candidate): (usize, &Candidate)| {
-            let favour = if candidate.is_held { HELD_FAVOUR } else { 1.0 };
-            Offer { favour, ..self.offer(index) }
+            let offer = self.offer(index);
+            if candidate.is_held { offer.favoured(HELD_FAVOUR) } else { offer }
         };
         let mut offers: Vec<Offer> = ballot.candidates.iter().enumerate().map(offer).collect();
         let mut chosen = Vec::new();
         // Rounds: in each, every peer gets at most one path more; within a round the best goes first.
         for round in 0..ballot.budget.per_peer {
             let before = chosen.len();
-            let best = |paths: &Vec<usize>, offers: &[Offer]| best_of(paths, offers, round).map(|at| (at, offers[at]));
-            let mut waiting: Vec<(&Vec<usize>, usize, Offer)> = Vec::with_capacity(peers.len());
-            waiting.extend(peers.iter().filter_map(|paths| best(paths, &offers).map(|(at, offer)| (paths, at, offer))));
+            let leads = peers.iter().filter_map(|paths| Lead::of(paths, &offers, round, ballot));
+            let mut leads: Vec<Lead<'_>> = leads.collect();
             while chosen.len() < ballot.budget.connections {
-                let winner = (0..waiting.len()).reduce(|left, right| {
-                    let ((_, ours, our_offer), (_, theirs, their_offer)) = (&waiting[right], &waiting[left]);
-                    let is_shorter = || by_length(ballot, *ours) < by_length(ballot, *theirs);
-                    let beats = our_offer.is_better(their_offer) || !their_offer.is_better(our_offer) && is_shorter();
-                    if beats { right } else { left }
-                });
-                let Some(slot) = winner else { break };
-                let (_, index, _) = waiting.remove(slot);
+                let better = |left: usize, right: usize| if leads[right].beats(&leads[left]) { right } else { left };
+                let best = (0..leads.len()).reduce(better);
+                let Some(best) = best else { break };
+                let index = leads.remove(best).index;
                 chosen.push((index, self.reason(index, round)));
                 self.take(index, &mut offers);
                 // Offers only get worse: who was a peer's best still is, unless it is what got worse.
-                waiting.retain_mut(|(paths, at, offer)| {
-                    if offers[*at] == *offer {
+                leads.retain_mut(|lead| {
+                    if offers[lead.index] == lead.offer {
                         return true;
                     }
-                    let found = best(paths, &offers);
-                    if let Some((best_at, best_offer)) = found {
-                        (*at, *offer) = (best_at, best_offer);
-                    }
-                    found.is_some()
+                    let next = Lead::of(lead.paths, &offers, round, ballot);
+                    next.inspect(|next| *lead = *next).is_some()
                 });
             }
             if chosen.len() == before {
@@ -201,20 +197,25 @@ impl<'a> Field<'a> {
 
     /// Takes a candidate, and tells the others through the same resources.
     fn take(&mut self, index: usize, offers: &mut [Offer]) {
-        let gain = self.offer(index).gain;
-        for &number in self.numbered.of(index) {
-            self.load[number] += 1.0;
-            let mut room_left = f64::INFINITY;
-            if let Some(room) = &mut self.room {
-                // Differences of floating-point numbers may end a little below nothing.
-                room[number] = (room[number] - gain).max(0.0);
-                room_left = room[number];
+        let (numbered, gain) = (self.numbered, self.offer(index).gain);
+        // Who passes one end of a link passes the other end too: they are told once of both.
+        for numbers in numbered.of(index).chunk_by(|&a, &b| numbered.users(a) == numbered.users(b)) {
+            let (mut weight, mut room_left, mut is_congested) = (0.0, f64::INFINITY, false);
+            for &number in numbers {
+                self.load[number] += 1.0;
+                weight += self.weights[number];
+                is_congested |= self.congested[number];
+                if let Some(room) = &mut self.room {
+                    // Differences of floating-point numbers may end a little below nothing.
+                    room[number] = (room[number] - gain).max(0.0);
+                    room_left = room_left.min(room[number]);
+                }
             }
-            for &user in &self.numbered.users[number] {
+            for &user in numbered.users(numbers[0]) {
                 let offer = &mut offers[user as usize];
-                offer.overlap += self.weights[number];
-                offer.gain = offer.gain.min(room_left);
-                offer.is_full |= self.congested[number] || offer.gain < ROOM_SHARE_MIN * offer.width;
+                offer.overlap += weight / offer.favour;
+                offer.gain = offer.gain.min(room_left * offer.favour);
+                offer.is_full |= is_congested || offer.gain < offer.gain_min;
             }
         }
         offers[index].is_taken = true;
@@ -298,17 +299,34 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The best of a peer's candidates, the first of equals.
-fn best_of(paths: &[usize], offers: &[Offer], round: usize) -> Option<usize> {
-    let mut best: Option<usize> = None;
-    for &index in paths {
-        let offer = &offers[index];
-        if offer.is_taken || round > 0 && offer.is_full {
-            continue;
+/// The best of a peer's candidates.
+#[derive(Clone, Copy)]
+struct Lead<'a> {
+    /// All of the peer's.
+    paths: &'a [usize],
+    index: usize,
+    offer: Offer,
+    length: Length,
+}
+
+impl<'a> Lead<'a> {
+    /// The first of equals.
+    fn of(paths: &'a [usize], offers: &[Offer], round: usize, ballot: &Ballot<'_>) -> Option<Self> {
+        let mut best: Option<usize> = None;
+        for &index in paths {
+            let offer = &offers[index];
+            if offer.is_taken || round > 0 && offer.is_full {
+                continue;
+            }
+            if best.is_none_or(|best| offer.is_better(&offers[best])) {
+                best = Some(index);
+            }
         }
-        if best.is_none_or(|best| offer.is_better(&offers[best])) {
-            best = Some(index);
-        }
+        best.map(|index| Self { paths, index, offer: offers[index], length: length(ballot, index) })
     }
-    best
+
+    /// The shorter one of equals.
+    fn beats(&self, other: &Self) -> bool {
+        self.offer.is_better(&other.offer) || !other.offer.is_better(&self.offer) && self.length < other.length
+    }
 }

@@ -9,8 +9,10 @@ use super::{Ballot, Resource};
 pub(super) struct Numbered {
     /// The resource of each number.
     pub names: Vec<Resource>,
-    /// The candidates through each resource, by number.
-    pub users: Vec<Vec<u32>>,
+    /// The candidates through all resources, one resource after the other.
+    users: Vec<u32>,
+    /// Where those of each resource begin, and where the last one's end.
+    users_start: Vec<u32>,
     /// The numbers of all candidates' resources, one candidate after the other.
     numbers: Vec<usize>,
     /// Where those of each candidate begin and end.
@@ -21,22 +23,45 @@ impl Numbered {
     /// Numbers the resources of those candidates that may be chosen.
     pub(super) fn new(ballot: &Ballot<'_>) -> Self {
         let mut known: HashMap<Resource, usize, BuildHasherDefault<Mix>> = HashMap::default();
-        let (mut names, mut users, mut numbers) = (Vec::new(), Vec::<Vec<u32>>::new(), Vec::new());
+        let (mut names, mut numbers, mut user_counts) = (Vec::new(), Vec::new(), Vec::new());
         let mut ranges = vec![(0, 0); ballot.candidates.len()];
         for &index in &ballot.order {
             let start = numbers.len() as u32;
             for resource in &ballot.candidates[index].resources {
                 let number = *known.entry(*resource).or_insert_with(|| {
                     names.push(*resource);
-                    users.push(Vec::new());
+                    user_counts.push(0);
                     names.len() - 1
                 });
                 numbers.push(number);
-                users[number].push(index as u32);
+                user_counts[number] += 1;
             }
             ranges[index] = (start, numbers.len() as u32);
         }
-        Self { names, users, numbers, ranges }
+        let mut numbered = Self { names, users: vec![0; numbers.len()], users_start: vec![0], numbers, ranges };
+        numbered.list_users(ballot, &user_counts);
+        numbered
+    }
+
+    fn list_users(&mut self, ballot: &Ballot<'_>, counts: &[u32]) {
+        let mut end = 0;
+        for count in counts {
+            end += count;
+            self.users_start.push(end);
+        }
+        let mut next = self.users_start.clone();
+        for &index in &ballot.order {
+            let (start, end) = self.ranges[index];
+            for &number in &self.numbers[start as usize..end as usize] {
+                self.users[next[number] as usize] = index as u32;
+                next[number] += 1;
+            }
+        }
+    }
+
+    /// The candidates through a resource.
+    pub(super) fn users(&self, number: usize) -> &[u32] {
+        &self.users[self.users_start[number] as usize..self.users_start[number + 1] as usize]
     }
 
     /// The numbers of a candidate's resources, in order.

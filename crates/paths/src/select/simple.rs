@@ -1,6 +1,9 @@
 //! `first`, `shortest` and `all`.
 
+use std::time::Duration;
+
 use super::{Ballot, Reason, Verdict};
+use crate::PathId;
 
 pub(super) fn first(ballot: &mut Ballot<'_>) {
     let mut wishes = Vec::new();
@@ -17,7 +20,7 @@ pub(super) fn first(ballot: &mut Ballot<'_>) {
 pub(super) fn shortest(ballot: &mut Ballot<'_>) {
     let mut wishes = Vec::new();
     for mut paths in ballot.peers() {
-        paths.sort_by_key(|&index| by_length(ballot, index));
+        paths.sort_by_key(|&index| length(ballot, index));
         let shortest = ballot.candidates[paths[0]].hops;
         for &index in &paths[1..] {
             let by_hops = ballot.candidates[index].hops - shortest;
@@ -31,13 +34,15 @@ pub(super) fn shortest(ballot: &mut Ballot<'_>) {
 pub(super) fn all(ballot: &mut Ballot<'_>) {
     let mut peers = ballot.peers();
     for paths in &mut peers {
-        paths.sort_by_key(|&index| by_length(ballot, index));
+        paths.sort_by_key(|&index| length(ballot, index));
     }
     ballot.deal(peers.into_iter().map(|paths| paths.into_iter().map(|index| (index, Reason::All)).collect()).collect());
 }
 
-/// Few hops first, then low latency, unknown latency last.
-pub(super) fn by_length(ballot: &Ballot<'_>, index: usize) -> impl Ord + use<> {
+/// By what paths are compared: few hops first, then low latency, unknown latency last.
+pub(super) type Length = (usize, bool, Option<Duration>, PathId);
+
+pub(super) fn length(ballot: &Ballot<'_>, index: usize) -> Length {
     let candidate = &ballot.candidates[index];
     (candidate.hops, candidate.latency.is_none(), candidate.latency, candidate.path)
 }
