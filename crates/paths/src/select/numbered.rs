@@ -38,25 +38,25 @@ impl Numbered {
             }
             ranges[index] = (start, numbers.len() as u32);
         }
-        let mut numbered = Self { names, users: vec![0; numbers.len()], users_start: vec![0], numbers, ranges };
-        numbered.list_users(ballot, &user_counts);
+        let mut numbered = Self { names, users: Vec::new(), users_start: vec![0], numbers, ranges };
+        let mut end = 0;
+        numbered.users_start.extend(user_counts.iter().map(|count: &u32| {
+            end += count;
+            end
+        }));
+        numbered.users = numbered.list_users(ballot);
         numbered
     }
 
-    fn list_users(&mut self, ballot: &Ballot<'_>, counts: &[u32]) {
-        let mut end = 0;
-        for count in counts {
-            end += count;
-            self.users_start.push(end);
-        }
-        let mut next = self.users_start.clone();
+    fn list_users(&self, ballot: &Ballot<'_>) -> Vec<u32> {
+        let (mut users, mut next) = (vec![0; self.numbers.len()], self.users_start.clone());
         for &index in &ballot.order {
-            let (start, end) = self.ranges[index];
-            for &number in &self.numbers[start as usize..end as usize] {
-                self.users[next[number] as usize] = index as u32;
+            for &number in self.of(index) {
+                users[next[number] as usize] = index as u32;
                 next[number] += 1;
             }
         }
+        users
     }
 
     /// The candidates through a resource.
