@@ -10,6 +10,10 @@
 //! The same holds for the pace. noq paces every packet, acknowledgements too, and takes a probe from what may be sent next. Who
 //! sends little else than acknowledgements has a low pace: there a probe would hold them up for longer than a round trip, and with
 //! them the other side, whose packets they acknowledge. So the pace is quicker, too, by the probe that is under way.
+//!
+//! And it is never slower than the initial window in each round trip, which RFC 9002 §7.7 lets leave at once. BBR takes what little
+//! somebody sends who only asks and acknowledges for what his path carries; at that pace acknowledgements left for every tenth packet,
+//! and who sent these stood still meanwhile.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -58,6 +62,12 @@ impl ProbesAside {
             self.probe = None;
         }
         number != probe.number
+    }
+
+    /// The pace, in bytes a second, of so many bytes in each round trip.
+    fn in_a_round_trip(&self, bytes: u64) -> u64 {
+        let a_second = Duration::from_secs(1).as_nanos() * u128::from(bytes);
+        u64::try_from(a_second / self.round_trip.max(ROUND_TRIP_MIN).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -125,12 +135,10 @@ impl Controller for ProbesAside {
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
-        if let (Some(probe), Some(pace)) = (self.probe, &mut metrics.pacing_rate) {
-            // In one round trip, which it takes to come to an end, it is made good.
-            let a_second = Duration::from_secs(1).as_nanos() * u128::from(probe.bytes);
-            let made_good = a_second / self.round_trip.max(ROUND_TRIP_MIN).as_nanos();
-            *pace = pace.saturating_add(u64::try_from(made_good).unwrap_or(u64::MAX));
-        }
+        let least = self.in_a_round_trip(self.inner.initial_window());
+        // In one round trip, which it takes to come to an end, a probe is made good.
+        let made_good = self.probe.map_or(0, |probe| self.in_a_round_trip(probe.bytes.into()));
+        metrics.pacing_rate = metrics.pacing_rate.map(|pace| pace.max(least).saturating_add(made_good));
         metrics
     }
 
@@ -155,7 +163,7 @@ mod tests {
 
     const WINDOW: u64 = 4800;
     /// Bytes a second.
-    const PACE: u64 = 3000;
+    const PACE: u64 = 60_000;
 
     /// What the controller behind hears: packets sent, and bytes in flight.
     #[derive(Clone, Debug, Default)]
@@ -223,6 +231,14 @@ mod tests {
         aside.on_mtu_update(8972);
         aside.on_packet_sent(now, 8972, 4);
         assert_eq!((aside.window(), ear.0.lock().unwrap().0.last().copied()), (WINDOW, Some(4)));
+    }
+
+    #[test]
+    fn the_first_window_may_leave_in_each_round_trip_whatever_the_controller_believes() {
+        let (_, mut aside) = sender();
+        assert_eq!(aside.metrics().pacing_rate, Some(PACE));
+        aside.round_trip = Duration::from_millis(10);
+        assert_eq!(aside.metrics().pacing_rate, Some(WINDOW * 100));
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub(super) const MTU: u16 = 1472 - HEADERS_LEN as u16;
 const BURST_PACKETS: NonZeroUsize = NonZeroUsize::new(10).unwrap();
 /// How often a sender that has a rate of its own writes.
 const PACE_EVERY: Duration = Duration::from_millis(20);
+/// A request, and the bytes that it asks for.
+const REQUEST: [u8; 17] = [0; 17];
+const REQUESTED_LEN: u64 = 16 * 1024;
 /// Written to one stream at once.
 const CHUNK: [u8; 16 * 1024] = [0x5a; 16 * 1024];
 
@@ -59,6 +62,8 @@ pub(super) struct Reached {
     pub round_trip: Duration,
     /// Of the packets sent, those taken for lost.
     pub lost: f64,
+    /// Packets of the receiver's for each of the sender's: acknowledgements, all but a few.
+    pub acknowledged: f64,
 }
 
 /// One end of a connection.
@@ -125,6 +130,8 @@ struct Flow {
     allowed_bytes: Option<u64>,
     written: u64,
     received: u64,
+    /// Bytes that the receiver asked for, if it does.
+    asked: Option<u64>,
     window: ReceiveWindow,
     before: Before,
     /// The sum of what [`Flow::look`] saw.
@@ -137,6 +144,7 @@ struct Flow {
 struct Before {
     received: u64,
     sent: u64,
+    answers: u64,
     lost: u64,
 }
 
@@ -149,6 +157,13 @@ pub(super) fn run(
     end: Duration,
 ) -> Vec<Reached> {
     Sim::new(bottleneck, flows).run(warm_up, end)
+}
+
+/// Runs one connection whose receiver asks for what it gets, and so sends a little of its own, other than [`run`]'s.
+pub(super) fn asked_for(bottleneck: Bottleneck, congestion: Congestion, warm_up: Duration, end: Duration) -> Reached {
+    let mut sim = Sim::new(bottleneck, &[(congestion, Duration::ZERO)]);
+    sim.flows[0].asked = Some(0);
+    sim.run(warm_up, end)[0]
 }
 
 /// Runs one connection whose sender has `rate_bytes` a second to say, and tells what came of each `span` up to `end`.
@@ -194,6 +209,7 @@ impl Sim {
                 allowed_bytes: None,
                 written: 0,
                 received: 0,
+                asked: None,
                 window: ReceiveWindow::new(RECEIVE_WINDOW_MAX, start),
                 before: Before::default(),
                 round_trips: Duration::ZERO,
@@ -333,6 +349,12 @@ impl Flow {
             }
             let _ = chunks.finalize();
         }
+        while let (Some(asked), Some(stream)) =
+            (self.asked.filter(|asked| *asked < self.received), self.receiving.first())
+        {
+            let _ = connection.send_stream(*stream).write(&REQUEST);
+            self.asked = Some(asked + REQUESTED_LEN);
+        }
         let is_first = before == 0 && self.window.set(RECEIVE_WINDOW_FIRST, u64::MAX);
         if self.window.read(self.received - before) {
             let round_trip = connection.rtt(PathId::ZERO).unwrap_or_default();
@@ -350,7 +372,8 @@ impl Flow {
 
     fn begin_to_count(&mut self) {
         if let Some(stats) = self.stats() {
-            self.before = Before { received: self.received, sent: stats.udp_tx.datagrams, lost: stats.lost_packets };
+            let (sent, answers) = (stats.udp_tx.datagrams, stats.udp_rx.datagrams);
+            self.before = Before { received: self.received, sent, answers, lost: stats.lost_packets };
         }
     }
 
@@ -369,6 +392,7 @@ impl Flow {
             goodput_bps: (self.received - self.before.received) as f64 * 8.0 / counted.as_secs_f64(),
             round_trip: self.round_trips / self.looks.max(1),
             lost: (stats.lost_packets - self.before.lost) as f64 / sent as f64,
+            acknowledged: (stats.udp_rx.datagrams - self.before.answers) as f64 / sent as f64,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::config::{Congestion, MTU_MAX};
-use super::sim::{Bottleneck, MTU, Reached, Span, run, steadily};
+use super::sim::{Bottleneck, MTU, Reached, Span, asked_for, run, steadily};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ROUND_TRIP: Duration = Duration::from_millis(40);
@@ -48,6 +48,20 @@ fn the_window_grows_ahead_of_a_sender_whose_path_holds_more_than_it_starts_with(
     let round_trip = Duration::from_millis(100);
     let reached = alone(Bottleneck { round_trip, queue_bytes: 2_500_000, ..line(200, 1.0) }, Congestion::Bbr, 5);
     assert!(reached.goodput_bps > 0.75 * 200e6, "{reached:?}");
+}
+
+/// Who asks for what he gets sends little, and acknowledges every other packet, as who says nothing does.
+#[test]
+fn a_receiver_that_asks_acknowledges_in_time() {
+    for (rate, millis) in [(20, 8), (20, 40), (200, 8)] {
+        let bottleneck =
+            Bottleneck { round_trip: Duration::from_millis(millis), queue_bytes: 512 << 10, ..line(rate, 1.0) };
+        for congestion in [Congestion::Bbr, Congestion::Cubic] {
+            let reached = asked_for(bottleneck, congestion, 2 * SECOND, 5 * SECOND);
+            println!("{rate} Mbit/s, {millis} ms, {congestion:?}: {reached:?}");
+            assert!(reached.acknowledged > 0.45, "{rate} Mbit/s, {millis} ms, {congestion:?}: {reached:?}");
+        }
+    }
 }
 
 #[test]
