@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::beside::Beside;
 use super::live::LiveChannel;
 use super::runs::{Along, RunMap};
 use super::{PeerAddress, Transmit};
@@ -62,6 +63,9 @@ pub(super) struct Channel<P> {
     /// knows it (the libswift paper, §4.1).
     pub opened_at: Instant,
     pub rtt: Duration,
+    /// Bytes that datagrams to it may have, without a chunk that is longer by itself.
+    pub datagram_len: usize,
+    pub beside: Beside,
     pub control: SendControl,
     /// What the peer has: announced or acknowledged, within the content.
     pub has: Binmap,
@@ -169,6 +173,8 @@ impl Allowance {
 impl<P: PeerAddress> Channel<P> {
     pub(super) fn new(peer: P, dialect: Dialect, mode: Mode, now: Instant) -> Self {
         Self {
+            datagram_len: peer.datagram_len(),
+            beside: Beside::default(),
             peer,
             dialect,
             remote: 0,

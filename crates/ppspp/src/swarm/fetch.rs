@@ -221,7 +221,7 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
         if channel.chokes_us || !channel.proven || channel.codec.is_none() {
             return;
         }
-        let chunk_len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
+        let chunk_len = u64::from(self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD));
         let allowed = match channel.allowance.down_bytes {
             u64::MAX => u64::MAX,
             left => left.div_ceil(chunk_len),

@@ -11,6 +11,7 @@
 //! A live stream is a swarm without an end: [`Swarm::source`] takes in what [`Swarm::push`] is given, and [`Swarm::viewer`] fetches
 //! from near its newest chunk on; both forget what is behind their window.
 
+mod beside;
 mod channel;
 mod fetch;
 mod have;
@@ -267,6 +268,14 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
     /// Chunks that were asked for and did not come yet.
     pub fn asked(&self) -> u64 {
         self.asked_count
+    }
+
+    /// How long datagrams to a peer may be, where that turns out to be another length than its address said.
+    pub fn set_datagram_len(&mut self, peer: &P, len: usize) {
+        let channel = self.by_peer.get(peer).and_then(|id| self.channels.get_mut(id));
+        if let Some(channel) = channel {
+            channel.datagram_len = len;
+        }
     }
 
     /// What a limit lets through to and from a peer, until this is said again.

@@ -18,7 +18,7 @@ const CHANNEL_LEN: usize = 4;
 /// Bytes of digests that go in a datagram with a chunk that is too long for a frame by itself.
 pub const BESIDE_LONG_CHUNK: usize = 400;
 /// What a chunk counts for where chunks differ: those of our live sources are no longer.
-pub(super) const CHUNK_LEN_UNTOLD: u64 = 1024;
+pub(super) const CHUNK_LEN_UNTOLD: u32 = 1024;
 /// Chunks sent at once on one look: the driver sends them in one call.
 const BURST_MAX: usize = 64;
 /// A chunk is lost when so many that left later have arrived, as TCP has it.
@@ -57,18 +57,19 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
                 Some(live) => Proof::Live(live.tree()),
                 None => Proof::Complete(&self.tree, self.params.integrity()),
             };
-            let Some((ahead, datagram)) = proven_chunk(channel, &proof, chunk, clock_us, &mut self.proving) else {
+            let is_again = channel.lost.contains(&chunk);
+            let Some((ahead, datagram)) = proven_chunk(channel, &proof, (chunk, is_again), clock_us, &mut self.proving)
+            else {
                 continue;
             };
-            if let Some(datagram) = ahead {
+            for datagram in ahead {
                 self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: None });
             }
             self.out.push_back(Transmit { peer: channel.peer.clone(), datagram, chunk: Some(chunk) });
             channel.control.sent(now, true);
             channel.replied = false;
-            let is_again = channel.lost.contains(&chunk);
             channel.left(now, chunk, is_again, if self.live.is_some() { CLEAN_MIN_LIVE } else { CLEAN_MIN });
-            let len = self.params.chunk_len().map_or(CHUNK_LEN_UNTOLD, u64::from);
+            let len = u64::from(self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD));
             channel.uploaded_bytes += len;
             channel.allowance.up_bytes = match channel.allowance.up_bytes {
                 u64::MAX => u64::MAX,
@@ -76,6 +77,13 @@ impl<P: PeerAddress, S: NodeStore> Swarm<P, S> {
             };
             self.lacks_allowance |= channel.allowance.up_bytes == 0;
         }
+    }
+
+    /// How long chunks are, and a datagram that has one and nothing beside it.
+    pub fn chunk_lens(&self) -> (u32, usize) {
+        let len = self.params.chunk_len().unwrap_or(CHUNK_LEN_UNTOLD);
+        let head_len = self.params.codec(Dialect::Rfc7574).data_head_len();
+        (len, CHANNEL_LEN + head_len + len as usize)
     }
 
     /// Tells a peer of others.
@@ -121,14 +129,15 @@ enum Proof<'a, S> {
     Live(&'a LiveTree),
 }
 
-/// The digests that the receiver misses, then the chunk's head; in one datagram where they fit, else in one before.
+/// The digests that the receiver misses, then the chunk's head; in one datagram where they fit, else in some before, none of them longer
+/// than the chunk's own. So they are too for a chunk that was lost and leaves again.
 fn proven_chunk<P: PeerAddress, S: NodeStore>(
     channel: &mut Channel<P>,
     proof: &Proof<'_, S>,
-    chunk: u64,
+    (chunk, is_again): (u64, bool),
     clock_us: u64,
     digests: &mut Vec<(Bin, Digest)>,
-) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
+) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
     let codec = channel.codec.filter(|_| channel.remote != 0)?;
     let known_layer = channel.known_layer(chunk, if matches!(proof, Proof::Live(_)) { 1 } else { PROVEN_LAYERS_MIN });
     digests.clear();
@@ -150,7 +159,7 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
                 .filter(|munro| !has_below(munro.node) && channel.live.takes_munro(munro.node.start(), clock_us));
         }
     }
-    let chunk_len = codec.chunk_len.map_or(CHUNK_LEN_UNTOLD as usize, |len| len as usize);
+    let chunk_len = codec.chunk_len.unwrap_or(CHUNK_LEN_UNTOLD) as usize;
     let data_len = codec.data_head_len() + chunk_len;
     let digests_len = digests.len() * codec.integrity_len();
     let mut datagram = Vec::with_capacity(CHANNEL_LEN + digests_len + codec.data_head_len());
@@ -163,12 +172,20 @@ fn proven_chunk<P: PeerAddress, S: NodeStore>(
     for (node, digest) in &*digests {
         codec.put_integrity(*node, digest, &mut datagram).ok()?;
     }
-    let mut ahead = None;
+    let mut ahead = Vec::new();
     // RFC 7574 §5.4: where they do not fit, the digests go first. A chunk that is longer than a frame is cut in pieces anyway.
-    let len_max = channel.peer.datagram_len();
-    let len_max = if CHANNEL_LEN + data_len > len_max { CHANNEL_LEN + data_len + BESIDE_LONG_CHUNK } else { len_max };
-    if datagram.len() > CHANNEL_LEN && datagram.len() + data_len > len_max {
-        ahead = Some(std::mem::replace(&mut datagram, channel.remote.to_be_bytes().to_vec()));
+    let (alone, len_max) = (CHANNEL_LEN + data_len, channel.datagram_len);
+    let beside_max = if alone > len_max { alone + BESIDE_LONG_CHUNK } else { len_max };
+    let fits_beside = datagram.len() + data_len <= beside_max && !is_again && channel.beside.may();
+    if datagram.len() > CHANNEL_LEN && fits_beside {
+        channel.beside.left(chunk);
+    } else if datagram.len() > CHANNEL_LEN {
+        let (proofs, digests) = datagram[CHANNEL_LEN..].split_at(datagram.len() - CHANNEL_LEN - digests_len);
+        let each_max = len_max.min(alone).saturating_sub(CHANNEL_LEN);
+        let each_max = (each_max / codec.integrity_len()).max(1) * codec.integrity_len();
+        let parts = [proofs].into_iter().filter(|proofs| !proofs.is_empty()).chain(digests.chunks(each_max));
+        ahead.extend(parts.map(|part| [&channel.remote.to_be_bytes(), part].concat()));
+        datagram.truncate(CHANNEL_LEN);
     }
     codec.put_data_head(chunk, clock_us, &mut datagram).ok()?;
     Some((ahead, datagram))
@@ -238,6 +255,7 @@ impl<P: PeerAddress> Channel<P> {
         let soonest = self.control.ledbat().rtt() / 2;
         let mut last = None;
         let control = &mut self.control;
+        self.beside.arrived(chunks);
         self.inflight.remove(chunks, |run, sent| {
             let since = now.saturating_duration_since(sent.at);
             let count = run.end - run.start;
@@ -282,6 +300,7 @@ impl<P: PeerAddress> Channel<P> {
     fn lose(&mut self, now: Instant, lost: &[u64], all: bool) {
         let Some(sent_at) = lost.iter().filter_map(|chunk| Some(self.inflight.get(*chunk)?.at)).max() else { return };
         self.lost_chunks += lost.len() as u64;
+        self.beside.lost(lost, all);
         self.clean_count = 0;
         self.assumed = Binmap::new();
         self.latest.clear();

@@ -84,6 +84,8 @@ struct World {
     count: u64,
     rng: fastrand::Rng,
     loss: f64,
+    /// Longer datagrams are lost.
+    datagram_len_max: usize,
     /// Bytes of chunks that left, all together.
     sent_chunks: u64,
 }
@@ -101,6 +103,7 @@ impl World {
             count: 0,
             rng: fastrand::Rng::with_seed(seed),
             loss,
+            datagram_len_max: usize::MAX,
             sent_chunks: 0,
         }
     }
@@ -172,7 +175,8 @@ impl World {
             // 10 Mbit/s and a queue of 100 ms.
             let free_us = node.uplink_free_us.max(self.now_us);
             let Some(to) = self.numbers.get(&transmit.peer) else { continue };
-            if free_us - self.now_us > 100_000 || self.rng.f64() < self.loss {
+            let is_lost = datagram.len() > self.datagram_len_max || self.rng.f64() < self.loss;
+            if free_us - self.now_us > 100_000 || is_lost {
                 continue;
             }
             node.uplink_free_us = free_us + datagram.len() as u64 * 8 / 10;
@@ -572,5 +576,31 @@ fn proofs_are_short_where_nothing_is_lost() {
         let (each, twice) = (received / CHUNKS - CHUNK_LEN as u64, node.swarm.wasted_bytes() / CHUNK_LEN as u64);
         println!("{:>6} {each:>16} {twice:>6}", loss * 100.0);
         assert!(world.all_complete() && each < bytes_max && twice <= CHUNKS / 100);
+    }
+}
+
+/// Digests go by themselves where they do not fit beside their chunk: at once over a wire that is known to be narrow, and with what was
+/// lost over one that nobody told of, however many they are.
+#[test]
+fn a_narrow_wire_takes_chunks_and_digests_apart() {
+    // As many peaks as there can be: the first chunk needs 19 digests, of 41 bytes each.
+    const CHUNKS: u64 = 1023;
+    println!("{:>6} {:>8} {:>10} {:>6}", "bytes", "known", "seconds", "sent");
+    for (len_max, is_known) in [(1452, true), (221, true), (260, true), (221, false), (260, false), (330, false)] {
+        let mut world = World::new(CHUNKS, 7, 0.0);
+        world.datagram_len_max = len_max;
+        let (seeder, leecher) = (world.add(true, false), world.add(false, false));
+        world.connect(leecher, seeder);
+        while !world.all_complete() && world.now_us < 60_000_000 {
+            let node = world.nodes[seeder].as_mut().expect("there");
+            if is_known {
+                node.swarm.set_datagram_len(&address(leecher), len_max);
+            }
+            world.run(world.now_us + 1000, World::all_complete);
+        }
+        let seconds = world.now_us as f64 / 1e6;
+        println!("{len_max:>6} {is_known:>8} {seconds:>10.2} {:>6}", world.sent_chunks);
+        assert!(world.all_complete() && seconds < 5.0, "{seconds} s");
+        assert!(world.sent_chunks < CHUNKS * 5 / 4, "{} chunks were sent", world.sent_chunks);
     }
 }

@@ -143,8 +143,8 @@ struct Conn {
     is_caller: bool,
     /// It was closed here: nothing more is told of it.
     is_closed: bool,
-    /// Several datagrams may share a packet: all packets are short.
-    packs: bool,
+    /// Bytes of datagrams that packets take; `None` where packets are long, and none is shared.
+    capacity: Option<usize>,
 }
 
 impl std::fmt::Debug for SecureDatagrams {
@@ -185,13 +185,16 @@ impl SecureDatagrams {
         if self.conns.len() >= CONNECTIONS_MAX || self.conns_of(way) >= CONNECTIONS_OF_WAY_MAX {
             return false;
         }
-        let (transport, packs) = transport(packet_len, longest);
+        let (transport, capacity) = transport(packet_len, longest);
         let mut client = self.client.clone();
         client.transport_config(transport);
         let Ok((handle, connection)) = self.endpoint.connect(now, client, address(way), tls::SERVER_NAME) else {
             return false;
         };
-        self.insert(handle, Conn { connection, way, began: now, key: None, is_caller: true, is_closed: false, packs });
+        self.insert(
+            handle,
+            Conn { connection, way, began: now, key: None, is_caller: true, is_closed: false, capacity },
+        );
         self.drive(now, handle);
         true
     }
@@ -263,20 +266,29 @@ impl SecureDatagrams {
         &mut self,
         now: Instant,
         way: u32,
-        datagrams: impl Iterator<Item = [&'a [u8]; 2]>,
+        datagrams: impl Iterator<Item = [&'a [u8]; 2]> + Clone,
     ) -> Result<(), (usize, TooLong)> {
         let Some(handle) = self.of_way.get(&way).and_then(|of_way| of_way.last()).copied() else { return Ok(()) };
-        let mut sent = Ok(());
+        let len = |parts: [&[u8]; 2]| parts[0].len() + parts[1].len();
+        // The way may take less than it seems: a packet of several datagrams is no longer than one that has to leave anyway.
+        let shared_max = datagrams.clone().map(len).max().unwrap_or(0).max(usize::from(MTU_MIN) - SECURE_OVERHEAD);
+        let (mut sent, mut filled) = (Ok(()), 0);
         for (at, parts) in datagrams.enumerate() {
+            let capacity = self.conns.get(&handle).and_then(|conn| conn.capacity);
+            let would_share = capacity.is_some_and(|capacity| filled > 0 && filled + len(parts) <= capacity);
+            if would_share && filled + len(parts) > shared_max {
+                self.drive(now, handle);
+                filled = 0;
+            }
+            filled = if would_share { filled + len(parts) } else { len(parts) };
             let Some(conn) = self.conns.get_mut(&handle) else { break };
-            let packs = conn.packs;
             // Whatever else is wrong loses it, as on a link: the other end takes no datagrams.
             let left = conn.connection.datagrams().send(parts.concat().into(), true);
             if let Err(SendDatagramError::TooLarge) = left {
                 sent = Err((at, TooLong));
                 break;
             }
-            if !packs {
+            if capacity.is_none() {
                 self.drive(now, handle);
             }
         }
@@ -356,12 +368,13 @@ impl SecureDatagrams {
             }
             return;
         }
-        let (transport, packs) = transport(packet_len, longest);
+        let (transport, capacity) = transport(packet_len, longest);
         let mut server = self.server.clone();
         server.transport_config(transport);
         match self.endpoint.accept(incoming, now, &mut self.buffer, Some(Arc::new(server))) {
             Ok((handle, connection)) => {
-                let conn = Conn { connection, way, began: now, key: None, is_caller: false, is_closed: false, packs };
+                let conn =
+                    Conn { connection, way, began: now, key: None, is_caller: false, is_closed: false, capacity };
                 self.insert(handle, conn);
                 self.callers.push_back((handle, host));
                 let hosts: Vec<Host> = self.callers.iter().map(|(_, host)| *host).collect();
@@ -516,11 +529,11 @@ fn explain(error: &ConnectionError) -> (String, bool) {
     }
 }
 
-/// Of connections whose packets have `packet_len` bytes, or as many as a datagram of `longest` needs; and whether a packet may take several
-/// datagrams: a packet is never longer than need be, as the way may take no other.
-fn transport(packet_len: u16, longest: u16) -> (Arc<TransportConfig>, bool) {
+/// Of connections whose packets have `packet_len` bytes, or as many as a datagram of `longest` needs; and how much of datagrams a packet takes
+/// that several share: where that would be more than `packet_len`, none is shared, as the way may take no other.
+fn transport(packet_len: u16, longest: u16) -> (Arc<TransportConfig>, Option<usize>) {
     let needed = longest.saturating_add(SECURE_OVERHEAD as u16);
-    let packs = needed <= packet_len;
+    let capacity = (needed <= packet_len).then(|| usize::from(packet_len.max(MTU_MIN)) - SECURE_OVERHEAD);
     let mtu = packet_len.max(needed).clamp(MTU_MIN, PACKET_LEN_MAX);
     let mut config = TransportConfig::default();
     config
@@ -537,7 +550,7 @@ fn transport(packet_len: u16, longest: u16) -> (Arc<TransportConfig>, bool) {
         .datagram_receive_buffer_size(Some(WAITING_BYTES))
         .datagram_send_buffer_size(WAITING_BYTES);
     config.congestion_controller_factory(Arc::new(Unbounded));
-    (Arc::new(config), packs)
+    (Arc::new(config), capacity)
 }
 
 fn address(way: u32) -> SocketAddr {

@@ -184,6 +184,22 @@ fn long_datagrams_have_packets_of_their_own() {
 }
 
 #[test]
+fn a_packet_that_is_shared_is_no_longer_than_what_has_to_leave() {
+    let (mut ends, now) = (pair(), Instant::now());
+    ends[0].datagrams.call(now, WAY, LENS);
+    carry(now, &mut ends);
+    let (digests, chunk, short) = (&[1; 250][..], &[2; 1045][..], &[3; 100][..]);
+    ends[0].send(now, &[digests, chunk, chunk, digests, chunk]).expect("short");
+    let (count, longest) = carry(now, &mut ends);
+    assert!(count >= 5 && longest <= usize::from(MTU_MIN), "{count} {longest}");
+    // Short ones share.
+    ends[0].send(now, &[short; 10]).expect("short");
+    let (count, longest) = carry(now, &mut ends);
+    assert!(count < 10 && longest <= usize::from(MTU_MIN), "{count} {longest}");
+    assert_eq!(ends[1].heard.len(), 15);
+}
+
+#[test]
 fn silence_other_versions_and_noise() {
     let (mut ends, mut now) = ([End::new(b"test/1"), End::new(b"test/2")], Instant::now());
     ends[0].datagrams.call(now, WAY, LENS);
