@@ -543,6 +543,7 @@ fn flags_that_cannot_be_meant_together_are_named() {
         (&["receive", "--allow", &key, "--listen", "127.0.0.1:0", "--times", "2"], 2, "with --allow there is none"),
         (&["receive", "--allow", &key, "--listen", "127.0.0.1:0", "-o", "-"], 2, "give a folder"),
         (&["receive", "-o", "-", "--json"], 2, "both print on standard output"),
+        (&["receive", &ticket, "-o", "one.bin"], 5, "one.bin is no folder: choose another (-o)"),
         (&["receipt", "nowhere"], 3, "cannot read nowhere"),
     ] {
         let mut command = elsewhere(dir.path(), "a");

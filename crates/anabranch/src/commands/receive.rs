@@ -112,5 +112,9 @@ fn check(flags: &ReceiveFlags, is_output: bool) -> Result<(), Failure> {
     if is_output && !flags.allow.is_empty() {
         return Err(Failure::usage("`-o -` takes one file, and with --allow many may come: give a folder"));
     }
+    if !is_output && flags.dir.symlink_metadata().is_ok() && !flags.dir.is_dir() {
+        let message = format!("{} is no folder: choose another (-o), or move it away", flags.dir.display());
+        return Err(Failure::new(Code::Storage, message));
+    }
     Ok(())
 }
